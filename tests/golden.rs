@@ -4,7 +4,7 @@
 #[path = "support/binary.rs"]
 mod binary;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use matrix::cli::variable;
@@ -17,9 +17,13 @@ fn root() -> PathBuf {
 
 /// What a command prints, run in the repository.
 fn printed(args: &[&str]) -> String {
+    printed_in(&root(), args)
+}
+
+fn printed_in(folder: &Path, args: &[&str]) -> String {
     let output = Command::new(binary::matrix())
         .args(args)
-        .current_dir(root())
+        .current_dir(folder)
         .output()
         .expect("the binary runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -41,6 +45,23 @@ fn is_as_recorded(name: &str, now: &str) {
     assert_eq!(before.lines().count(), now.lines().count(), "{name}");
 }
 
+/// The digest of every cell of these matrices, a line each.
+fn digests(folder: &Path, names: &[String]) -> String {
+    let mut lines = String::new();
+    for name in names {
+        let plan: Value = serde_json::from_str(&printed_in(
+            folder,
+            &["plan", &format!("matrices/{name}"), "--json"],
+        ))
+        .expect("it is JSON");
+        for cell in plan["cells"].as_array().expect("a plan has cells") {
+            let text = |field: &str| cell[field].as_str().expect("a cell has it").to_owned();
+            lines.push_str(&format!("{name} {} {}\n", text("content"), text("cell")));
+        }
+    }
+    lines
+}
+
 #[test]
 fn digests_of_shipped_cells_are_those_that_runs_were_made_with() {
     let mut names: Vec<String> = std::fs::read_dir(root().join("matrices"))
@@ -55,16 +76,7 @@ fn digests_of_shipped_cells_are_those_that_runs_were_made_with() {
         .filter(|name| name.ends_with(".yaml"))
         .collect();
     names.sort();
-    let mut lines = String::new();
-    for name in names {
-        let plan: Value = serde_json::from_str(&printed(&["plan", &format!("matrices/{name}"), "--json"]))
-            .expect("it is JSON");
-        for cell in plan["cells"].as_array().expect("a plan has cells") {
-            let text = |field: &str| cell[field].as_str().expect("a cell has it").to_owned();
-            lines.push_str(&format!("{name} {} {}\n", text("content"), text("cell")));
-        }
-    }
-    is_as_recorded("digests.txt", &lines);
+    is_as_recorded("digests.txt", &digests(&root(), &names));
 }
 
 #[test]
@@ -76,4 +88,53 @@ fn reports_of_an_old_run_have_the_same_bytes() {
         format!("{format} {} bytes {hex}\n", report.len())
     });
     is_as_recorded("reports.txt", &lines.concat());
+}
+
+/// Recipes and matrices in the spelling of 71c2603, whose runs, baselines and caches are still found.
+#[test]
+fn keys_of_earlier_versions_are_read_and_give_the_same_digests() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let (engines, matrices) = (folder.path().join("engines"), folder.path().join("matrices"));
+    for made in [&engines, &matrices] {
+        std::fs::create_dir(made).expect("a folder can be made");
+    }
+    let recipes = root().join("tests/fixtures/recipes-earlier");
+    for recipe in std::fs::read_dir(recipes).expect("the folder is there") {
+        let recipe = recipe.expect("it can be read").path();
+        let name = recipe.file_name().expect("it has a name");
+        std::fs::copy(&recipe, engines.join(name)).expect("it can be copied");
+    }
+    std::os::unix::fs::symlink(root().join("matrices/data"), matrices.join("data"))
+        .expect("a link can be made");
+    let matrix = std::fs::read_to_string(root().join("matrices/nightly.yaml")).expect("the matrix is there");
+    let mut matrix = matrix.replace("{ starts: 5 }", "{ starts: 5, until: 2%, most: 20 }");
+    matrix.push_str("validity: { warm: 0.05 }\n");
+    let names = ["qwen3.yaml", "demo.yaml", "gpt-oss.yaml", "npu.yaml"];
+    for name in names {
+        std::fs::copy(root().join("matrices").join(name), matrices.join(name)).expect("it can be copied");
+    }
+    std::fs::write(matrices.join("nightly.yaml"), matrix).expect("it can be written");
+    let names: Vec<String> = names
+        .into_iter()
+        .chain(["nightly.yaml"])
+        .map(str::to_owned)
+        .collect();
+    is_as_recorded("digests-earlier.txt", &digests(folder.path(), &names));
+    let check = Command::new(binary::matrix())
+        .args(["plan", "matrices/nightly.yaml"])
+        .current_dir(folder.path())
+        .output()
+        .expect("the binary runs");
+    let stderr = String::from_utf8_lossy(&check.stderr);
+    for hint in [
+        "`contact` is named `api` now",
+        "`signs` is named `log_patterns` now",
+        "`dead` is named `fatal` now",
+        "`blame` is named `fault` now",
+        "`warm` is named `max_cache_hits` now",
+        "`until` is named `target_ci` now",
+        "`most` is named `max_starts` now",
+    ] {
+        assert!(stderr.contains(hint), "{hint} is not in:\n{stderr}");
+    }
 }

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use crate::base::text::one_line;
+use crate::base::text::{counted, one_line};
 use crate::commands::{complain, shipped};
 use crate::config::builtin_scenarios;
 use crate::config::engine::{Recipe, Recipes};
 use crate::config::matrix::{Matrix, engine_name};
 use crate::config::repeats::Order;
 use crate::config::workload::Dataset;
-use crate::config::yaml::{self, Mistake, Source};
+use crate::config::yaml::{self, Mistake, Reading, Renamed, Source};
 use crate::loadgen::dataset::tokenizer;
 use crate::plan::{Plan, expand};
 
@@ -72,11 +72,15 @@ pub(crate) fn read(path: &Path) -> Result<Read, (Vec<Mistake>, Vec<Source>)> {
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
     let mut sources = vec![Source::new(path.display().to_string(), text)];
-    let (matrix, mut mistakes) = yaml::read::<Matrix>(&sources[0]);
+    let Reading {
+        value: matrix,
+        mut mistakes,
+        mut renamed,
+    } = yaml::read_with_names::<Matrix>(&sources[0]);
     let Some(matrix) = matrix else {
         return Err((mistakes, sources));
     };
-    let recipes = recipes(&matrix, folder, &mut sources, &mut mistakes);
+    let recipes = recipes(&matrix, folder, &mut sources, &mut mistakes, &mut renamed);
     // A matrix with mistakes of its own is still expanded, to find the rest.
     match expand(&matrix, &recipes) {
         Ok(plan) => {
@@ -87,9 +91,9 @@ pub(crate) fn read(path: &Path) -> Result<Read, (Vec<Mistake>, Vec<Source>)> {
             match mistakes.is_empty() {
                 true => Ok(Read {
                     plan,
+                    notes: earlier_names(&renamed, &sources).chain(notes(&matrix)).collect(),
                     sources,
                     folder: folder.to_path_buf(),
-                    notes: notes(&matrix),
                 }),
                 false => Err((mistakes, sources)),
             }
@@ -103,6 +107,35 @@ pub(crate) fn read(path: &Path) -> Result<Read, (Vec<Mistake>, Vec<Source>)> {
             Err((mistakes, sources))
         }
     }
+}
+
+/// Keys that are written by earlier names: a line for each name of each file.
+fn earlier_names<'a>(
+    renamed: &'a [Renamed],
+    sources: &'a [Source],
+) -> impl Iterator<Item = String> + use<'a> {
+    let mut lines: BTreeMap<(&str, &str, &str), Vec<usize>> = BTreeMap::new();
+    for Renamed {
+        place,
+        earlier,
+        today,
+    } in renamed
+    {
+        let source = sources.iter().find(|source| *source.name == *place.file);
+        let before = source.and_then(|source| source.text.get(..place.range.start));
+        let line = before.map_or(0, |before| before.matches('\n').count() + 1);
+        lines.entry((&place.file, earlier, today)).or_default().push(line);
+    }
+    lines.into_iter().map(|((file, earlier, today), lines)| {
+        let more = match lines.len() {
+            1 => String::new(),
+            many => format!(" and in {}", counted(many - 1, "other line", "other lines")),
+        };
+        format!(
+            "note: {file}:{}{more}: `{earlier}` is named `{today}` now",
+            lines[0]
+        )
+    })
 }
 
 /// What a well-formed matrix could say better, a line each.
@@ -180,6 +213,7 @@ fn recipes(
     folder: &Path,
     sources: &mut Vec<Source>,
     mistakes: &mut Vec<Mistake>,
+    renamed: &mut Vec<Renamed>,
 ) -> Recipes {
     let mut recipes = Recipes::new();
     let names: BTreeSet<&str> = matrix
@@ -192,9 +226,10 @@ fn recipes(
         let Some(source) = recipe_source(name, folder) else {
             continue;
         };
-        let (recipe, wrong) = yaml::read::<Recipe>(&source);
-        mistakes.extend(wrong);
-        if let Some(recipe) = recipe {
+        let reading = yaml::read_with_names::<Recipe>(&source);
+        mistakes.extend(reading.mistakes);
+        renamed.extend(reading.renamed);
+        if let Some(recipe) = reading.value {
             mistakes.extend(misnamed(&recipe, name));
             recipes.insert(name.to_owned(), recipe);
         }

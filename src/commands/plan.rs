@@ -202,7 +202,7 @@ fn raised(plan: &Plan, past: &BTreeMap<CellKey, store::durations::Past>) -> Stri
         )
     });
     format!(
-        "note: `until` takes five first starts to tell how many more: `starts: {said}` is raised to {stage}, {more} more engine starts{took}\n"
+        "note: `target_ci` takes five first starts to tell how many more: `starts: {said}` is raised to {stage}, {more} more engine starts{took}\n"
     )
 }
 

@@ -20,7 +20,7 @@ pub(super) type Wanted = BTreeMap<CellKey, u32>;
 
 /// What is measured beyond the starts that are planned.
 pub(super) enum Further<'a> {
-    /// What the matrix asks for by `repeats: { until: … }`, if it does.
+    /// What the matrix asks for by `repeats: { target_ci: … }`, if it does.
     AsAsked,
     /// What this says of what was measured so far; nothing when it wants nothing. What the matrix asks for is not looked at.
     While(&'a dyn Fn(&Run) -> Wanted),

@@ -48,7 +48,7 @@ pub enum Devices {
 /// The recipes that a matrix can name.
 pub type Recipes = BTreeMap<String, Recipe>;
 
-/// An engine recipe. Texts may hold holes: `{model}` (what is loaded), `{served}` (its name in requests), `{tp}` `{pp}` `{dp}` `{ep}`,
+/// An engine recipe. Texts may hold holes: `{model}` (what is loaded), `{served_model_name}` (its name in requests), `{tp}` `{pp}` `{dp}` `{ep}`,
 /// `{version}`, `{precision}`, `{variant}`, and those that only a start fills: `{port}`, `{devices}`, `{venv}`, `{hf_home}`,
 /// `{matrix}` (this binary), `{dir}` (the folder of the matrix file).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -92,6 +92,7 @@ pub struct Recipe {
     pub parallel: OrderedMap<Vec<Raw>>,
     /// The name of the model in requests; `{model}` unless said otherwise.
     #[serde(default)]
+    #[serde(rename = "served_model_name")]
     pub served: Option<String>,
     /// What is loaded for a model and a precision; the first that fits counts, else the model itself.
     #[serde(default)]
@@ -102,12 +103,15 @@ pub struct Recipe {
     /// Where it listens.
     pub port: PortRecipe,
     /// How to talk to it.
+    #[serde(rename = "api")]
     pub contact: ContactRecipe,
     /// What its log says about its state.
     #[serde(default)]
+    #[serde(rename = "log_patterns")]
     pub signs: SignsRecipe,
     /// How long to wait for it.
     #[serde(default)]
+    #[serde(rename = "timeouts")]
     pub patience: PatienceRecipe,
     /// What differs between versions; every entry whose range holds the version is applied, in order.
     #[serde(default)]
@@ -320,7 +324,7 @@ pub struct ContactRecipe {
 pub struct MetricsRecipe {
     /// The path that answers with Prometheus text.
     pub path: String,
-    /// Our name for a figure, and the engine's names for it; the first one found counts. Known: `running`, `waiting`, `kv_use`,
+    /// Our name for a figure, and the engine's names for it; the first one found counts. Known: `running`, `waiting`, `kv_cache_usage`,
     /// `requests`, `aborts`, `preemptions`, `prompt_tokens`, `generation_tokens`, `cached_tokens`, `prefix_queries`, `prefix_hits`,
     /// `prefix_misses`, `external_hits`, `spec_drafts`, `spec_draft_tokens`, `spec_accepted_tokens`, `accepted_length`, `ttft_s`, `itl_s`, `e2e_s`,
     /// `queue_s`, `prefill_s`, `decode_s`, `power_w`, `energy_j`. Those that end in `_s` are histograms, named without `_sum`. One set
@@ -335,6 +339,7 @@ pub struct SignsRecipe {
     /// Lines that begin a phase of starting.
     pub phases: Vec<PhaseSign>,
     /// Lines that mean it is dead.
+    #[serde(rename = "fatal")]
     pub dead: Vec<DeadSign>,
 }
 
@@ -383,6 +388,7 @@ pub struct Patch {
     /// Other devices.
     pub devices: Option<Devices>,
     /// Another way to talk to it.
+    #[serde(rename = "api")]
     pub contact: Option<ContactRecipe>,
     /// Another port.
     pub port: Option<PortRecipe>,

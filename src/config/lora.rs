@@ -11,6 +11,7 @@ pub struct Lora {
     pub names: Vec<String>,
     /// How they are dealt.
     #[serde(default)]
+    #[serde(rename = "distribution", alias = "dealt")]
     pub dealt: Dealt,
 }
 

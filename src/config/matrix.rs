@@ -77,7 +77,7 @@ pub struct Matrix {
     /// How `matrix nightly` judges this matrix.
     #[serde(default)]
     pub nightly: Nightly,
-    /// From where on a measurement is doubted, as in `{ window: 60s, warm: 0.02 }`; what each bound is for is told by
+    /// From where on a measurement is doubted, as in `{ window: 60s, max_cache_hits: 0.02 }`; what each bound is for is told by
     /// `matrix explain --codes`.
     #[serde(default)]
     pub validity: Option<Spanned<Bounds>>,
@@ -141,12 +141,14 @@ pub struct EngineEntry {
     /// Which devices it computes on.
     pub devices: Option<Devices>,
     /// The name of the model in requests.
+    #[serde(rename = "served_model_name")]
     pub served: Option<String>,
     /// Fields added to every request body; `null` removes one.
     pub body: Body,
     /// Headers sent with every request, such as `Authorization: Bearer ${API_KEY}`.
     pub headers: OrderedMap<Spanned<Raw>>,
     /// How long to wait for it.
+    #[serde(rename = "timeouts")]
     pub patience: PatienceRecipe,
 }
 
@@ -213,7 +215,7 @@ pub struct ScenarioEntry {
     pub pictures: Option<Pictures>,
     /// Which part of `speed-bench` is sent: `{ category: low_entropy }`.
     pub speed_bench: Option<SpeedBench>,
-    /// The LoRA adapters that requests ask for: `{ names: [a, b], dealt: distinct }`.
+    /// The LoRA adapters that requests ask for: `{ names: [a, b], distribution: distinct }`.
     pub lora: Option<Lora>,
     /// Requests per second, one or several that are crossed; `inf`: all at once.
     pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
@@ -313,6 +315,7 @@ pub struct Override {
     pub prompts: Option<u32>,
     /// How long to wait for the engine.
     #[serde(default)]
+    #[serde(rename = "timeouts")]
     pub patience: PatienceRecipe,
 }
 

@@ -17,7 +17,7 @@ pub enum Kind {
 pub const KNOWN: &[(&str, Kind)] = &[
     ("running", Kind::Level),
     ("waiting", Kind::Level),
-    ("kv_use", Kind::Share),
+    ("kv_cache_usage", Kind::Share),
     ("requests", Kind::Counter),
     ("aborts", Kind::Counter),
     ("preemptions", Kind::Counter),
@@ -41,6 +41,14 @@ pub const KNOWN: &[(&str, Kind)] = &[
     ("power_w", Kind::Level),
     ("energy_j", Kind::Counter),
 ];
+
+/// The name of a metric today, of one that earlier versions called otherwise.
+pub fn todays(name: &str) -> &str {
+    match name {
+        "kv_use" => "kv_cache_usage",
+        name => name,
+    }
+}
 
 /// How the figure of a name is read; `None` for a name that is not known.
 pub fn kind(name: &str) -> Option<Kind> {

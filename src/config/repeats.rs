@@ -32,11 +32,13 @@ pub struct Repeats {
     /// measured again, launches taking turns. How many starts that takes is told by the first ones (Stein's two stages), of which there are five at
     /// least: fewer `starts` are raised to five.
     #[serde(default)]
+    #[serde(rename = "target_ci")]
     pub until: Option<Spanned<HalfWidth>>,
-    /// The most starts that measure one cell, where `until` asks for more; 20 unless said otherwise.
+    /// The most starts that measure one cell, where `target_ci` asks for more; 20 unless said otherwise.
     #[serde(default)]
+    #[serde(rename = "max_starts")]
     pub most: Option<Spanned<NonZeroU32>>,
-    /// Begin no start for `until` that all starts of the run together would take beyond this, such as `90m`: the time from the command to
+    /// Begin no start for `target_ci` that all starts of the run together would take beyond this, such as `90m`: the time from the command to
     /// the end of the engine, loading included, times its GPUs. An engine without GPUs counts as one.
     #[serde(default)]
     pub budget: Option<Spanned<Span>>,
@@ -87,7 +89,7 @@ const MOST: u32 = 20;
 const FIRST_STAGE: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
 
 impl Repeats {
-    /// How often each engine is started before anything else is decided: as often as it says, and with `until` five times at least.
+    /// How often each engine is started before anything else is decided: as often as it says, and with `target_ci` five times at least.
     pub fn planned_starts(&self) -> NonZeroU32 {
         match self.until {
             Some(_) => self.starts.max(FIRST_STAGE),

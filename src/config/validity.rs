@@ -37,6 +37,7 @@ pub struct Bounds {
     pub tokens_per_chunk: f64,
     /// The share of prompt tokens that may come from the prefix cache where prompts should be new to the engine; 0.05 unless said
     /// otherwise.
+    #[serde(rename = "max_cache_hits", alias = "warm")]
     pub warm: f64,
     /// The share of samples that may tell of throttling for heat or by the hardware; 0.01 unless said otherwise.
     pub throttled: f64,
@@ -121,7 +122,7 @@ impl Bounds {
             ("tokens", self.tokens, usual.tokens),
             ("own_tokens", self.own_tokens, usual.own_tokens),
             ("tokens_per_chunk", self.tokens_per_chunk, usual.tokens_per_chunk),
-            ("warm", self.warm, usual.warm),
+            ("max_cache_hits", self.warm, usual.warm),
             ("throttled", self.throttled, usual.throttled),
             ("power_capped", self.power_capped, usual.power_capped),
             ("clock_spread", self.clock_spread, usual.clock_spread),
@@ -184,7 +185,7 @@ impl Bounds {
             ("short_outputs", self.short_outputs),
             ("prompt_tokens", self.prompt_tokens),
             ("tokens", self.tokens),
-            ("warm", self.warm),
+            ("max_cache_hits", self.warm),
             ("throttled", self.throttled),
             ("power_capped", self.power_capped),
             ("clock_spread", self.clock_spread),
@@ -236,7 +237,7 @@ mod tests {
         assert_eq!(
             loose.loosened(),
             [
-                "`warm` is 0.2 instead of 0.05",
+                "`max_cache_hits` is 0.2 instead of 0.05",
                 "`tail` is 0 instead of 10",
                 "`window` is 0s instead of 10s",
                 "`swap` is 1GiB instead of 1MiB",

@@ -196,7 +196,7 @@ fn mismatch(launch: &Launch, served: &[String]) -> Option<Lack> {
             launch.served
         ),
         help: format!(
-            "{}attach to the right server, or set `served:` of the engine, the name by which it knows the model",
+            "{}attach to the right server, or set `served_model_name:` of the engine, the name by which it knows the model",
             meant.map_or_else(String::new, |name| format!("did you mean `{name}`? "))
         ),
     })

@@ -109,7 +109,7 @@ pub enum NotReady {
     /// Nothing was seen of it for too long.
     #[error(
         "the engine hangs: nothing came to its log for {limit} while `{phase}`{}, and it is not healthy{}; if it only needs longer, raise \
-         `patience: {{ stall: … }}`",
+         `timeouts: {{ stall: … }}`",
         match is_watched { true => ", its GPUs took no more memory", false => "" },
         explained(omen.as_deref())
     )]
@@ -127,7 +127,7 @@ pub enum NotReady {
     },
     /// It took too long.
     #[error(
-        "the engine was not ready within {limit} (it was at `{phase}`){}; if it only needs longer, raise `patience: {{ start: … }}`",
+        "the engine was not ready within {limit} (it was at `{phase}`){}; if it only needs longer, raise `timeouts: {{ start: … }}`",
         explained(omen.as_deref())
     )]
     Late {
@@ -159,7 +159,7 @@ pub enum NotReady {
     /// It says that it is healthy and gives no token.
     #[error(
         "the engine says it is healthy (`{health}` answers 200), yet gave no token within {limit}: {reason}; if it only needs longer, \
-         raise `patience: {{ probe: … }}`"
+         raise `timeouts: {{ probe: … }}`"
     )]
     Liar {
         /// The health path.

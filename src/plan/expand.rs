@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::base::ids::{CellKey, ContentHash, LaunchId};
+use crate::base::ids::{CellKey, LaunchId};
 use crate::config::builtin_scenarios;
 use crate::config::engine::Recipes;
 use crate::config::forms::Named;
@@ -10,6 +10,7 @@ use crate::config::matrix::{EngineEntry, Inclusion, Matrix, ModelEntry, Scenario
 use crate::config::select::{self, AxisValues};
 use crate::config::yaml::Mistake;
 use crate::plan::axes::{amount, cross};
+use crate::plan::canonical;
 use crate::plan::check;
 use crate::plan::grid::{Point, Uneven};
 use crate::plan::resolve::Site;
@@ -235,7 +236,7 @@ fn cell(
     Cell {
         key: CellKey::new(select::key(values)),
         axes: values.clone(),
-        content: ContentHash::of(&(&launch.id, &scenario)),
+        content: canonical::cell(&launch.id, &scenario),
         launch: launch.id.clone(),
         scenario,
         why,

@@ -513,6 +513,7 @@ pub struct DeadSign {
     pub fatal: bool,
     /// Whose fault it is.
     #[serde(default)]
+    #[serde(rename = "fault", alias = "blame")]
     pub blame: Blame,
 }
 

@@ -2,6 +2,7 @@
 
 pub mod arms;
 mod axes;
+mod canonical;
 mod check;
 pub mod command;
 mod expand;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::ids::{ContentHash, LaunchId};
+use crate::base::ids::LaunchId;
 use crate::base::units::Span;
 use crate::config::arrival::{Arrival, Pace, Ramp};
 use crate::config::builtin_scenarios;
@@ -12,11 +12,13 @@ use crate::config::engine::{
 };
 use crate::config::forms::{OrderedMap, Raw};
 use crate::config::matrix::{EngineEntry, Matrix, ModelEntry, Override, ScenarioEntry};
+use crate::config::metrics;
 use crate::config::scenario::{Limits, Scenario};
 use crate::config::search::{By, Search};
 use crate::config::select::{AxisValues, fits};
 use crate::config::template::Text;
 use crate::config::workload::{Dataset, Workload};
+use crate::plan::canonical;
 use crate::plan::grid::Point;
 use crate::plan::launch::{
     Attach, Contact, Container, Dialect, Engine, Gpus, Launch, Metrics, Mount, Patience, Place, Port,
@@ -127,7 +129,7 @@ impl Site<'_> {
             );
         let fill = |name: &str| match name {
             "model" => Some(checkpoint.clone()),
-            "served" => Some(served.clone()),
+            "served_model_name" | "served" => Some(served.clone()),
             "tp" => Some(point.parallel.tp.to_string()),
             "pp" => Some(point.parallel.pp.to_string()),
             "dp" => Some(point.parallel.dp.to_string()),
@@ -474,7 +476,7 @@ impl Site<'_> {
                 names: metrics
                     .names
                     .iter()
-                    .map(|(name, theirs)| (name.value.clone(), theirs.clone()))
+                    .map(|(name, theirs)| (metrics::todays(&name.value).to_owned(), theirs.clone()))
                     .collect::<BTreeMap<_, _>>(),
             }),
             reset: contact.reset.clone(),
@@ -663,7 +665,7 @@ fn launch_id(launch: &Launch) -> LaunchId {
         &launch.contact,
         &launch.parallel,
     );
-    let digest = ContentHash::of(&(decides, &launch.precision, &launch.served, &launch.tokenizer));
+    let digest = canonical::launch(&(decides, &launch.precision, &launch.served, &launch.tokenizer));
     let model = launch.model.rsplit('/').next().unwrap_or(&launch.model);
     let version = launch
         .engine

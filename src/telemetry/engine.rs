@@ -155,7 +155,7 @@ mod tests {
             &scrape,
             &names(&[
                 ("running", "run"),
-                ("kv_use", "use"),
+                ("kv_cache_usage", "use"),
                 ("ttft_s", "t"),
                 ("queue_s", "q"),
                 ("preemptions", "none"),
@@ -163,7 +163,7 @@ mod tests {
             ]),
         );
         let expected = [
-            ("kv_use", 0.4),
+            ("kv_cache_usage", 0.4),
             ("running", 2.0),
             ("ttft_s_count", 2.0),
             ("ttft_s_sum", 3.0),

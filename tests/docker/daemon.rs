@@ -146,10 +146,10 @@ pub fn recipe(more: &[&str]) -> String {
     format!(
         "name: box\ntitle: Box\nsimulated: true\nbackend: vllm\nversion: \"1\"\nexecutors: [container]\ndevices: none\ncontainer:\n{lines}\
          port: {{ default: 8000, flag: [--port, \"{{port}}\"] }}\n\
-         contact:\n  protocol: completions\n  usage: stream-options\n  health: /health\n  models: /v1/models\n  \
+         api:\n  protocol: completions\n  usage: stream-options\n  health: /health\n  models: /v1/models\n  \
          version: {{ path: /version, pointer: /version }}\n\
-         signs:\n  dead:\n    - {{ pattern: CUDA out of memory, means: the memory is full, help: take less }}\n\
-         patience: {{ start: 60s, stall: 30s, stop: 3s, probe: 10s }}\n"
+         log_patterns:\n  fatal:\n    - {{ pattern: CUDA out of memory, means: the memory is full, help: take less }}\n\
+         timeouts: {{ start: 60s, stall: 30s, stop: 3s, probe: 10s }}\n"
     )
 }
 

@@ -18,7 +18,7 @@ const NOBODY: u32 = 65534;
 fn matrix(name: &str, tokens: u32) -> String {
     format!(
         "name: {name}\nengines:\n  - box: {{ as: {name}box, args: [--ttft, 10ms, --itl, 10ms] }}\n  \
-         - sim: {{ as: {name}sim, variant: vllm, devices: gpu, patience: {{ stop: 1s }}, args: [--ttft, 10ms, --itl, 10ms, --ignore-sigterm] }}\n\
+         - sim: {{ as: {name}sim, variant: vllm, devices: gpu, timeouts: {{ stop: 1s }}, args: [--ttft, 10ms, --itl, 10ms, --ignore-sigterm] }}\n\
          models:\n  - m: {{ tokenizer: data/tokenizer.json }}\n\
          scenarios:\n  - random-1k-1k: {{ prompts: 2, input_len: 16, output_len: {tokens}, warmup: 0 }}\n\
          datasets: {{ sharegpt: data/conversations.json }}\n"

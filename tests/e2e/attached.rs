@@ -191,7 +191,7 @@ fn the_gpus_of_a_running_server_are_declared() {
     bench.run(&[]).exits(0).shows("8 GPUs against 1");
     let started = matrix
         .replace("- attach:", "- sim:")
-        .replace("gpu: H100, url:", "gpu: H100, served:");
+        .replace("gpu: H100, url:", "gpu: H100, served_model_name:");
     Bench::of(&started)
         .call(&["check", "matrices/m.yaml"])
         .exits(2)

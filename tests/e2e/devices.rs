@@ -279,7 +279,7 @@ fn memory_that_grows_is_a_sign_of_life_while_an_engine_starts() {
     )
     .replace(
         "as: a,",
-        "as: a, devices: gpu, patience: { start: 30s, stall: 1500ms, stop: 1s },",
+        "as: a, devices: gpu, timeouts: { start: 30s, stall: 1500ms, stop: 1s },",
     );
     let stub = Stub::of(&format!("gpus 1\n{growing}"));
     Bench::of(&matrix).gpus(&stub).run(&[]).exits(0);

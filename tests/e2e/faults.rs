@@ -141,7 +141,7 @@ fn an_engine_that_hangs_while_loading_runs_into_the_stall_limit() {
         &[("bad", "vllm", "--hang-while-loading"), ("good", "vllm", "")],
         TWO,
     )
-    .replace("as: bad,", "as: bad, patience: { stall: 1s },");
+    .replace("as: bad,", "as: bad, timeouts: { stall: 1s },");
     let bench = Bench::of(&matrix);
     bench.run(&[]).exits(3);
     let (phase, reason, _) = failure(summary(&bench.finished(), "bad", "random-1k-1k"));
@@ -173,7 +173,7 @@ fn a_start_beyond_the_hard_limit_fails_the_launch() {
         &[("bad", "vllm", "--start-delay, 60s"), ("good", "vllm", "")],
         TWO,
     )
-    .replace("as: bad,", "as: bad, patience: { start: 1s },");
+    .replace("as: bad,", "as: bad, timeouts: { start: 1s },");
     let bench = Bench::of(&matrix);
     bench.run(&[]).exits(3);
     let (phase, reason, _) = failure(summary(&bench.finished(), "bad", "random-1k-1k"));
@@ -186,7 +186,7 @@ fn a_start_beyond_the_hard_limit_fails_the_launch() {
 fn lying_health_is_found_out_by_the_first_token() {
     for lie in ["--lying-health", "--lying-health=empty"] {
         let matrix = sims(&[("bad", "vllm", lie), ("good", "vllm", "")], TWO)
-            .replace("as: bad,", "as: bad, patience: { probe: 1s },");
+            .replace("as: bad,", "as: bad, timeouts: { probe: 1s },");
         let bench = Bench::of(&matrix);
         bench.run(&[]).exits(3);
         let (phase, reason, _) = failure(summary(&bench.finished(), "bad", "random-1k-1k"));
@@ -343,18 +343,18 @@ fn outputs_that_end_early_are_counted() {
 #[test]
 fn an_engine_that_refuses_the_first_request_is_not_waited_for() {
     let matrix = sims(&[("bad", "vllm", "--api-key, \"${TEST_KEY}\"")], TWO);
-    let bench = Bench::of(&matrix.replace("as: bad,", "as: bad, patience: { probe: 10m },"));
+    let bench = Bench::of(&matrix.replace("as: bad,", "as: bad, timeouts: { probe: 10m },"));
     let bench = bench.variable("TEST_KEY", "a-key-of-the-engine");
     let ran = bench.run(&[]).exits(3).says("refuses the first request");
     let ran = ran.says("status 401").says("Bearer ${KEY}");
-    assert!(!ran.stderr.contains("patience"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("timeouts:"), "{}", ran.stderr);
     bench.leaves_no_process();
 }
 
 #[test]
 fn an_engine_that_ignores_sigterm_is_killed_after_its_grace() {
     let matrix = sims(&[("bad", "vllm", "--ignore-sigterm")], TWO)
-        .replace("as: bad,", "as: bad, patience: { stop: 1s },");
+        .replace("as: bad,", "as: bad, timeouts: { stop: 1s },");
     let bench = Bench::of(&matrix);
     bench.run(&[]).exits(0).says("SIGKILL");
     bench.leaves_no_process();
@@ -370,7 +370,7 @@ fn children_of_an_engine_are_stopped_with_it() {
 #[test]
 fn a_dead_port_is_told_in_words() {
     let bench = Bench::of(
-        "name: t\nengines:\n  - attach: { url: \"http://127.0.0.1:9\", patience: { start: 2s } }\nmodels:\n  - m: { tokenizer: data/tokenizer.json }\nscenarios:\n  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4, range_ratio: 0 }\n",
+        "name: t\nengines:\n  - attach: { url: \"http://127.0.0.1:9\", timeouts: { start: 2s } }\nmodels:\n  - m: { tokenizer: data/tokenizer.json }\nscenarios:\n  - random-ids: { dataset: random-ids, prompts: 2, input_len: 4, output_len: 4, range_ratio: 0 }\n",
     );
     // Before the run, and not after the patience of a start.
     bench

@@ -223,7 +223,7 @@ impl Ran {
 }
 
 /// The bounds of tests that are not about bounds: they are short, and share few processors with their engine and with each other.
-const BOUNDS: &str = "validity: { send_lag: 10s, client_cpu: 1.0, warm: 0.2 }\n";
+const BOUNDS: &str = "validity: { send_lag: 10s, client_cpu: 1.0, max_cache_hits: 0.2 }\n";
 
 /// The matrix with these bounds, unless it has its own.
 fn bounded(matrix: &str) -> String {

@@ -11,7 +11,7 @@ const SCENARIOS: &str = "  - talks:
       shared_prefix: { groups: 2, prompts_per_group: 2, system_len: 40, question_len: 8, turns: 3 }
       output_len: 5
       concurrency: 2
-  - custom: { dataset: custom, path: custom.jsonl, prompts: 3, lora: { names: [a, b], dealt: distinct } }
+  - custom: { dataset: custom, path: custom.jsonl, prompts: 3, lora: { names: [a, b], distribution: distinct } }
   - trace:
       dataset: mooncake
       path: trace.jsonl
@@ -102,7 +102,7 @@ fn what_an_engine_cannot_be_sent_is_refused_before_anything_starts() {
             "`alpha` is 0",
         ),
         (
-            "{ dataset: random-ids, input_len: 4, output_len: 2, range_ratio: 0, lora: { names: [a], dealt: distinct } }",
+            "{ dataset: random-ids, input_len: 4, output_len: 2, range_ratio: 0, lora: { names: [a], distribution: distinct } }",
             "only one adapter",
         ),
     ] {

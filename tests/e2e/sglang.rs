@@ -37,7 +37,7 @@ engines:
       venv: {venv}
       args: [{arguments}]
       env: {{ HF_HUB_OFFLINE: "1" }}
-      served: tiny
+      served_model_name: tiny
       devices: none
       command: [python, -m, sglang.launch_server, --model-path, "{{model}}", --served-model-name, "{{served}}", --host, 127.0.0.1]
 models:

@@ -509,13 +509,13 @@ fn a_server_whose_answers_are_compressed_is_not_waited_for() {
         ..Conduct::at(5, 1)
     });
     let bench = Bench::of(&format!(
-        "name: t\nengines:\n  - attach: {{ as: a, url: \"{}\", patience: {{ probe: 2m }} }}\nmodels:\n  - m: {{ tokenizer: data/tokenizer.json }}\n\
+        "name: t\nengines:\n  - attach: {{ as: a, url: \"{}\", timeouts: {{ probe: 2m }} }}\nmodels:\n  - m: {{ tokenizer: data/tokenizer.json }}\n\
          scenarios:\n{LOAD}datasets: {{ sharegpt: data/conversations.json }}\n{BOUNDS}",
         fake.url()
     ));
     let ran = bench.run(&[]).exits(3).says("its answers cannot be measured");
     let ran = ran.says("compressed (`gzip`)").says("turn compression off");
-    assert!(!ran.stderr.contains("patience"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("timeouts:"), "{}", ran.stderr);
 }
 
 /// A server that keeps whole answers and counts no hits: sent the same prompts again, it answers at once. Its starts are repeats, nobody

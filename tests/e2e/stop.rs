@@ -247,7 +247,7 @@ fn a_second_signal_kills_at_once() {
         LONG,
     )
     .replace("--preset, fast, ", "")
-    .replace("as: a,", "as: a, patience: { stop: 60s },");
+    .replace("as: a,", "as: a, timeouts: { stop: 60s },");
     let bench = Bench::of(&matrix);
     let child = begin(&bench);
     signal(&child, Signal::INT);

@@ -23,7 +23,7 @@ scenarios:
   - random-1k-1k: {{ prompts: 3, input_len: 16, output_len: 40, warmup: 0 }}
 repeats: {repeats}
 datasets: {{ sharegpt: data/conversations.json }}
-validity: {{ send_lag: 10s, client_wait: 1, client_cpu: 1, queue_growth: 100, gap: 60s, window: 0s, warm: 1, steady: 0 }}
+validity: {{ send_lag: 10s, client_wait: 1, client_cpu: 1, queue_growth: 100, gap: 60s, window: 0s, max_cache_hits: 1, steady: 0 }}
 "
     )
 }
@@ -124,7 +124,7 @@ fn starts(run: &Run, engine: &str) -> usize {
 fn a_quiet_cell_is_left_alone_and_a_noisy_one_started_again_up_to_the_most() {
     let bench = bench(
         &[QUIET, NOISY],
-        "{ starts: 3, interleave: true, until: 50%, most: 6 }",
+        "{ starts: 3, interleave: true, target_ci: 50%, max_starts: 6 }",
     );
     bench
         .call(&["plan", "matrices/m.yaml"])
@@ -168,7 +168,7 @@ fn a_quiet_cell_is_left_alone_and_a_noisy_one_started_again_up_to_the_most() {
 
 #[test]
 fn a_spent_budget_ends_it() {
-    let bench = bench(&[NOISY], "{ starts: 5, until: 50%, budget: 10ms }");
+    let bench = bench(&[NOISY], "{ starts: 5, target_ci: 50%, budget: 10ms }");
     bench
         .run(&[])
         .exits(0)
@@ -208,7 +208,7 @@ fn begun_again(bench: &Bench) -> Child {
 
 #[test]
 fn what_was_stopped_in_a_later_round_goes_on_there() {
-    let bench = bench(&[NOISY], "{ starts: 5, until: 50%, most: 7 }");
+    let bench = bench(&[NOISY], "{ starts: 5, target_ci: 50%, max_starts: 7 }");
     let child = begun_again(&bench);
     let pid =
         Pid::from_raw(i32::try_from(child.id()).expect("process ids are small")).expect("a child has an id");
@@ -248,7 +248,7 @@ fn a_night_looks_at_all_starts_and_decides_by_fresh_ones() {
             "paced",
             &[4, 4, 4, 4, 4, 5, 20, 5, 20, 20, 20, 20, 4, 4, 20, 20, 4],
         )],
-        "{ starts: 5, until: 90%, most: 6 }",
+        "{ starts: 5, target_ci: 90%, max_starts: 6 }",
     );
     let nightly = ["nightly", "matrices/m.yaml", "--no-calibration", "--confirm", "3"];
     bench.call(&nightly).exits(0);

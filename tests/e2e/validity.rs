@@ -545,8 +545,8 @@ fn memory_that_the_last_engine_left_is_found() {
         ],
         "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 16 }\n",
     )
-    .replace("as: a,", "as: a, devices: gpu, patience: { stop: 1s },")
-    .replace("as: b,", "as: b, devices: gpu, patience: { stop: 1s },");
+    .replace("as: a,", "as: a, devices: gpu, timeouts: { stop: 1s },")
+    .replace("as: b,", "as: b, devices: gpu, timeouts: { stop: 1s },");
     let bench = bounded(&matrix, SMALL).gpus(&stub);
     bench.run(&[]).exits(0).says("engine `a` was stopped");
     finds(

@@ -36,7 +36,7 @@ engines:
       venv: {venv}
       args: [--max-model-len, 2048, --enforce-eager]
       env: {{ VLLM_SERVER_DEV_MODE: "1", HF_HUB_OFFLINE: "1" }}
-      served: tiny
+      served_model_name: tiny
       command: [vllm, serve, "{{model}}", --served-model-name, "{{served}}", --host, 127.0.0.1]
 models:
   - {model}: {{ tokenizer: {model} }}

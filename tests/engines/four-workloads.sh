@@ -47,7 +47,7 @@ engines() {
       venv: $dir/venv
       args: [--max-model-len, 4096, --enforce-eager]
       env: { VLLM_SERVER_DEV_MODE: "1", HF_HUB_OFFLINE: "1", VLLM_CPU_KVCACHE_SPACE: "1" }
-      served: tiny
+      served_model_name: tiny
       command: [vllm, serve, "{model}", --served-model-name, "{served}", --host, 127.0.0.1]
   - sglang:
       executor: process
@@ -55,7 +55,7 @@ engines() {
       venv: $dir/venv
       args: [--device, cpu, --attention-backend, torch_native, --sampling-backend, pytorch, --disable-overlap-schedule, --max-total-tokens, 32768, --mem-fraction-static, 0.2, --context-length, 4096]
       env: { HF_HUB_OFFLINE: "1" }
-      served: tiny
+      served_model_name: tiny
       devices: none
       command: [python, -m, sglang.launch_server, --model-path, "{model}", --served-model-name, "{served}", --host, 127.0.0.1]
 YAML
@@ -64,7 +64,7 @@ YAML
       executor: process
       version: 0.7.0
       devices: none
-      served: tiny
+      served_model_name: tiny
       command: [$llama_command, -m, $model.gguf, --alias, "{served}", --host, 127.0.0.1, --port, "{port}", --metrics]
       args: [-c, 16384, -np, 4]
 YAML

@@ -73,7 +73,7 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
 fn full_share(samples: &[&Sample], end: f64) -> Option<f64> {
     let within = samples.iter().filter(|sample| is_within(sample, end));
     let told: Vec<f64> = within
-        .filter_map(|sample| sample.values.get("kv_use").copied())
+        .filter_map(|sample| sample.values.get("kv_cache_usage").copied())
         .collect();
     let full = told.iter().filter(|used| **used >= FULL).count();
     (!told.is_empty()).then(|| full as f64 / told.len() as f64)

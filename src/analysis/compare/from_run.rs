@@ -148,7 +148,7 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
     }
 }
 
-/// How many of the starts that count were planned before the rule of `until` looked at any.
+/// How many of the starts that count were planned before the rule of `target_ci` looked at any.
 pub fn first_stage(counted: &[&Summary], stage: u32) -> u32 {
     let starts: BTreeSet<u32> = counted.iter().map(|summary| summary.start).collect();
     starts.range(..=stage).count() as u32

@@ -199,7 +199,7 @@ pub const TABLE: &[Entry] = &[
         only: &[],
         means: "Prompts that should be new to the engine were found in its prefix cache.",
         mend: "See that the caches are emptied before each cell (the reset may need a switch of the engine), have the recipe ask for `unique_prefixes` (or take `unique_prefixes: false` out of the matrix), or turn prefix caching off in the engine's arguments.",
-        bound: "`warm`: 0.05 of the prompt tokens above the share that the prompts repeat of each other; of the first token, of a chat template's tokens (64, or as many as the server counts beyond ours), and of the prompt that warms up, nobody expects otherwise; of the engine's counters and what answers report, the worse counts; each point of a search is judged by itself, and a warm one ends it. `matrix bench` asks no metrics and knows by `cached_tokens` in the answers alone: where a server does not tell them, the same command a second time is measured on a warm cache and nothing says so (`--seed`, `--flush-cache`)",
+        bound: "`max_cache_hits`: 0.05 of the prompt tokens above the share that the prompts repeat of each other; of the first token, of a chat template's tokens (64, or as many as the server counts beyond ours), and of the prompt that warms up, nobody expects otherwise; of the engine's counters and what answers report, the worse counts; each point of a search is judged by itself, and a warm one ends it. `matrix bench` asks no metrics and knows by `cached_tokens` in the answers alone: where a server does not tell them, the same command a second time is measured on a warm cache and nothing says so (`--seed`, `--flush-cache`)",
         source: "prefix hits near zero where the workload says cold",
         brings: &[WindowShort, NeverSteady],
     },
@@ -404,7 +404,7 @@ pub const TABLE: &[Entry] = &[
         weight: Invalid,
         only: &[],
         means: "The engine says that it serves another model than was asked for, or its answers name another one.",
-        mend: "Attach to the right server, or set the model's `served:` name; a router may have sent requests to a fallback.",
+        mend: "Attach to the right server, or set the model's `served_model_name:`; a router may have sent requests to a fallback.",
         bound: "the served name is among the engine's models, and no answer names another model; a path and its last part, and a name and the version of a day, are one name. Where all answers name the same other model and the server lists it, this is a note; where it lists none, suspect. Answers that name the served model where an adapter or another model was asked for are suspect",
         source: "the engine's own list, asked again after the measurement; the `model` of the events of answers",
         brings: &[],
@@ -569,7 +569,7 @@ pub fn described() -> String {
          `matrix explain --codes`. A measurement is as bad as its worst finding: `invalid` gives no ratio, wins no comparison, sets no \
          baseline and raises no alarm; `suspect` is marked in every table; a `note` changes nothing. A finding that concerns only some figures, such as ITL, is about \
          those alone. Bounds are set in \
-         the matrix, as in `validity: { window: 60s, warm: 0.02 }`.\n",
+         the matrix, as in `validity: { window: 60s, max_cache_hits: 0.02 }`.\n",
     );
     for entry in TABLE {
         let brings: Vec<String> = entry

@@ -55,7 +55,7 @@ fn bounds_that_cannot_be_are_named() {
     assert_eq!(
         bounds.objections(),
         [
-            ("warm", "a share from 0 to 1"),
+            ("max_cache_hits", "a share from 0 to 1"),
             ("own_tokens", "a factor from 1 on")
         ]
     );

@@ -1,7 +1,7 @@
 //! What one reading knows beside the tree: where it stands, what it found wrong, what it leaves out.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::error::{Fault, Placed, State, What};
 use super::node::{Child, DEPTH, Value};
 use super::scalar::{self, Looks};
-use super::{Mistake, Place, listed, nearest};
+use super::{Mistake, Place, Renamed, listed, nearest};
 use crate::base::text::is_control;
 
 /// Values looked at in one pass before a nest of aliases is taken for endless.
@@ -36,6 +36,8 @@ pub(super) struct Context<'n> {
     left_out: RefCell<HashMap<Vec<usize>, Option<String>>>,
     mistakes: RefCell<Vec<Mistake>>,
     seen: RefCell<HashSet<(usize, usize, String)>>,
+    /// Keys that are written by an earlier name: where, and today's.
+    renamed: RefCell<BTreeMap<usize, Renamed>>,
     visits: Cell<usize>,
     passes: Cell<usize>,
 }
@@ -48,6 +50,7 @@ impl<'n> Context<'n> {
             left_out: RefCell::default(),
             mistakes: RefCell::default(),
             seen: RefCell::default(),
+            renamed: RefCell::default(),
             visits: Cell::new(0),
             passes: Cell::new(0),
         }
@@ -113,6 +116,25 @@ impl<'n> Context<'n> {
         let sameness = mistake.label.clone();
         self.left_out.borrow_mut().insert(self.path_to(index), stands_for);
         self.keep(mistake, sameness);
+    }
+
+    /// Notes a key that is written by an earlier name.
+    pub(super) fn note_renamed(&self, key: &'n Child, today: &'static str) {
+        let place = self.place(&key.node.mark);
+        let earlier = key.text().unwrap_or_default().to_owned();
+        self.renamed.borrow_mut().insert(
+            place.range.start,
+            Renamed {
+                place,
+                earlier,
+                today,
+            },
+        );
+    }
+
+    /// Keys that are written by an earlier name, in the order of the file.
+    pub(super) fn renamed(&self) -> Vec<Renamed> {
+        self.renamed.borrow().values().cloned().collect()
     }
 
     fn path_to(&self, index: usize) -> Vec<usize> {

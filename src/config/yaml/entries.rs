@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use serde::de::{DeserializeSeed, MapAccess, SeqAccess};
+use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess};
 
 use super::context::{Context, Step};
 use super::error::Fault;
 use super::node::{Child, DEPTH, Value};
 use super::reader::At;
-use super::suggest::{is_of_models, synonym};
+use super::suggest::{is_of_models, renamed, synonym};
 use super::{Mistake, listed, nearest};
 
 /// One entry of a map; the index stays the same from pass to pass.
@@ -17,6 +17,8 @@ pub(super) struct Entry<'n> {
     pub index: usize,
     pub key: &'n Child,
     pub value: &'n Child,
+    /// Today's name of the key, where an earlier one is written.
+    pub today: Option<&'static str>,
 }
 
 /// All entries of the map at hand that are still to be read.
@@ -44,7 +46,12 @@ pub(super) fn entries_of<'n>(
         } else if is_merge(key) {
             merges.push((index, value));
         } else {
-            all.push(Entry { index, key, value });
+            all.push(Entry {
+                index,
+                key,
+                value,
+                today: None,
+            });
         }
     }
     let mut index = map.len();
@@ -101,6 +108,7 @@ fn merge<'n>(
                         index: *index,
                         key,
                         value,
+                        today: None,
                     });
                 }
             }
@@ -121,9 +129,15 @@ pub(super) fn keep_known<'n>(
     known: &'static [&'static str],
 ) {
     let present: Vec<&str> = entries.iter().filter_map(|entry| entry.key.text()).collect();
-    entries.retain(|entry| {
+    entries.retain_mut(|entry| {
         let name = entry.key.text().unwrap_or_default();
-        if known.contains(&name) {
+        let today = renamed(name, known);
+        if let Some(today) = today.filter(|today| !present.contains(today)) {
+            context.note_renamed(entry.key, today);
+            entry.today = Some(today);
+            return true;
+        }
+        if today.is_none() && known.contains(&name) {
             return true;
         }
         if context.is_root() && name.starts_with("x-") {
@@ -135,12 +149,17 @@ pub(super) fn keep_known<'n>(
         let absent: Vec<&str> = known
             .iter()
             .copied()
-            .filter(|candidate| !present.contains(candidate))
+            .filter(|candidate| !present.contains(candidate) && renamed(candidate, known).is_none())
             .collect();
-        let near = synonym(name, &absent).or_else(|| nearest(name, absent.iter().copied()));
+        let near = today
+            .or_else(|| synonym(name, &absent))
+            .or_else(|| nearest(name, absent.iter().copied()));
         mistake = match near {
             None if is_of_models(name, known) => mistake.help(format!(
                 "`{name}` belongs to the model: `models: [{{ NAME: {{ {name}: 2 }} }}]`"
+            )),
+            Some(near) if present.contains(&near) => mistake.help(format!(
+                "`{name}` is the earlier name of `{near}`, which is written too; keep one of them"
             )),
             Some(near) => mistake.help("did you mean").replace(&place, near),
             None if known.is_empty() => mistake.help("no key is known here; remove it"),
@@ -173,7 +192,10 @@ impl<'de> MapAccess<'de> for Entries<'_, '_> {
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
         self.current = self.rest.next();
-        let Some(Entry { index, key, .. }) = self.current else {
+        let Some(Entry {
+            index, key, today, ..
+        }) = self.current
+        else {
             return Ok(None);
         };
         let step = Step {
@@ -183,12 +205,18 @@ impl<'de> MapAccess<'de> for Entries<'_, '_> {
             is_firm: false,
         };
         self.context
-            .inside(step, || seed.deserialize(At::new(self.context, key)))
+            .inside(step, || match today {
+                Some(today) => seed.deserialize(today.into_deserializer()),
+                None => seed.deserialize(At::new(self.context, key)),
+            })
             .map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
-        let Some(Entry { index, key, value }) = self.current.take() else {
+        let Some(Entry {
+            index, key, value, ..
+        }) = self.current.take()
+        else {
             return Err(Fault::wanted("a key before its value"));
         };
         let step = Step {

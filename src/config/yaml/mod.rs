@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 pub use diagnostic::Mistake;
 pub use draw::draw;
-pub use reader::read;
+pub use reader::{Reading, read, read_with_names};
 pub use spanned::Spanned;
 pub(crate) use suggest::listed;
 pub use suggest::nearest;
@@ -46,6 +46,17 @@ impl Source {
             text: text.into(),
         }
     }
+}
+
+/// A key that is written by the name that it had in earlier versions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renamed {
+    /// Where it is written.
+    pub place: Place,
+    /// The name that is written.
+    pub earlier: String,
+    /// Today's name.
+    pub today: &'static str,
 }
 
 /// A byte range in one of the files read.

@@ -9,28 +9,56 @@ use super::node::{self, Child, Value};
 use super::scalar::{self, Looks};
 use super::spanned::SPANNED;
 use super::special::{Choice, Pair};
-use super::{Mistake, Source, listed, suggest};
+use super::{Mistake, Renamed, Source, listed, suggest};
 use crate::config::forms;
 
 /// Reads one file and every mistake it can find; `None` only when nothing usable came out.
 ///
 /// Serde stops at the first wrong value. So the value is left out and the file read again, until nothing new comes.
 pub fn read<T: DeserializeOwned>(source: &Source) -> (Option<T>, Vec<Mistake>) {
-    let node::Document { root, mistakes } = match node::parse(source) {
+    let reading = read_with_names(source);
+    (reading.value, reading.mistakes)
+}
+
+/// What came of reading one file.
+pub struct Reading<T> {
+    /// The value; `None` only where nothing usable came out.
+    pub value: Option<T>,
+    /// Every error that was found.
+    pub mistakes: Vec<Mistake>,
+    /// Keys that are written by an earlier name.
+    pub renamed: Vec<Renamed>,
+}
+
+/// Reads one file as [`read`] does, and tells which keys have another name today.
+pub fn read_with_names<T: DeserializeOwned>(source: &Source) -> Reading<T> {
+    let node::Document { root, mut mistakes } = match node::parse(source) {
         Ok(document) => document,
-        Err(mistake) => return (None, vec![*mistake]),
+        Err(mistake) => {
+            return Reading {
+                value: None,
+                mistakes: vec![*mistake],
+                renamed: Vec::new(),
+            };
+        }
     };
-    let with = |found: Vec<Mistake>| mistakes.into_iter().chain(found).collect();
     let context = Context::new(&source.name);
-    loop {
+    let value = loop {
         match T::deserialize(At::new(&context, &root)) {
-            Ok(value) => return (Some(value), with(context.into_mistakes())),
+            Ok(value) => break Some(value),
             Err(fault) => {
                 if !context.goes_on_after(&root, fault) {
-                    return (None, with(context.into_mistakes()));
+                    break None;
                 }
             }
         }
+    };
+    let renamed = context.renamed();
+    mistakes.extend(context.into_mistakes());
+    Reading {
+        value,
+        mistakes,
+        renamed,
     }
 }
 

@@ -36,6 +36,26 @@ const SYNONYMS: [(&str, &str); 14] = [
     ("name", "as"),
 ];
 
+/// Keys that had another name in earlier versions: theirs and today's. An earlier name is read where today's is known.
+const RENAMED: [(&str, &str); 10] = [
+    ("blame", "fault"),
+    ("contact", "api"),
+    ("dead", "fatal"),
+    ("dealt", "distribution"),
+    ("most", "max_starts"),
+    ("patience", "timeouts"),
+    ("served", "served_model_name"),
+    ("signs", "log_patterns"),
+    ("until", "target_ci"),
+    ("warm", "max_cache_hits"),
+];
+
+/// The one of the known keys that was called `name` in earlier versions.
+pub(super) fn renamed(name: &str, known: &[&'static str]) -> Option<&'static str> {
+    let (_, today) = RENAMED.iter().find(|(earlier, _)| *earlier == name)?;
+    known.iter().copied().find(|key| key == today)
+}
+
 /// Sizes that belong to the model and are often written at the engine.
 const OF_MODELS: [&str; 4] = ["tp", "pp", "dp", "ep"];
 

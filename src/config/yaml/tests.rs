@@ -940,6 +940,41 @@ fn the_nearest_name_is_near() {
     assert_eq!(nearest("colour", ["rate", "concurrency"]), None);
 }
 
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Waits {
+    #[serde(alias = "patience")]
+    timeouts: u32,
+}
+
+#[test]
+fn an_earlier_name_is_read_and_named() {
+    let source = Source::new("m.yaml", "x-a: &a { patience: 3 }\n<<: *a\n");
+    let reading = read_with_names::<Waits>(&source);
+    assert_eq!(reading.value, Some(Waits { timeouts: 3 }));
+    assert_eq!(reading.mistakes, []);
+    let [renamed] = &reading.renamed[..] else {
+        panic!("{:?}", reading.renamed)
+    };
+    assert_eq!(
+        (renamed.earlier.as_str(), renamed.today),
+        ("patience", "timeouts")
+    );
+    assert_eq!(&source.text[renamed.place.range.clone()], "patience");
+}
+
+#[test]
+fn both_names_of_one_key_are_refused() {
+    let drawn = mistakes::<Waits>("timeouts: 1\npatience: 2\n");
+    assert!(
+        drawn.contains("unknown key `patience`")
+            && drawn.contains(
+                "`patience` is the earlier name of `timeouts`, which is written too; keep one of them"
+            ),
+        "{drawn}"
+    );
+}
+
 proptest! {
     #[test]
     fn no_text_makes_the_reader_panic(text in any::<String>()) {

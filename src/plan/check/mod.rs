@@ -277,7 +277,7 @@ fn metrics(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
     let names = contacts(recipe)
         .filter_map(|contact| contact.metrics.as_ref())
         .flat_map(|metrics| metrics.names.iter());
-    let wrong = names.filter(|(name, _)| metrics::kind(name).is_none());
+    let wrong = names.filter(|(name, _)| metrics::kind(metrics::todays(&name.value)).is_none());
     let label = format!("one that `matrix` reads from the engine `{}`", recipe.name);
     for (name, _) in wrong {
         let mistake = unknown("metric", name, &known, &label);

@@ -30,10 +30,10 @@ pub(super) fn all(repeats: &Spanned<Repeats>, mistakes: &mut Vec<Mistake>) {
                 )),
                 most.place.as_ref(),
                 format!(
-                    "below {starts} starts, the first of which tell how many `until` takes, five at least"
+                    "below {starts} starts, the first of which tell how many `target_ci` takes, five at least"
                 ),
             )
-            .help(format!("raise `most` above {starts}, or lower `starts`")),
+            .help(format!("raise `max_starts` above {starts}, or lower `starts`")),
         );
     }
     if let Some(budget) = repeats
@@ -52,20 +52,20 @@ pub(super) fn all(repeats: &Spanned<Repeats>, mistakes: &mut Vec<Mistake>) {
     }
 }
 
-/// Bounds of what nobody asked for. They are found in the whole of it, so that whoever mistyped `until` is told of that alone.
+/// Bounds of what nobody asked for. They are found in the whole of it, so that whoever mistyped `target_ci` is told of that alone.
 fn without_until(repeats: &Spanned<Repeats>, mistakes: &mut Vec<Mistake>) {
     let bounds = [
-        ("most", repeats.most.is_some()),
+        ("max_starts", repeats.most.is_some()),
         ("budget", repeats.budget.is_some()),
     ];
     for (name, _) in bounds.into_iter().filter(|(_, is_there)| *is_there) {
         mistakes.push(
             at(
-                Mistake::new(format!("`repeats: {name}` bounds nothing without `until`")),
+                Mistake::new(format!("`repeats: {name}` bounds nothing without `target_ci`")),
                 repeats.place.as_ref(),
                 "no cell is started again",
             )
-            .help("say until when, such as `until: 2%`, or take it out"),
+            .help("say how well figures should be known, such as `target_ci: 2%`, or take it out"),
         );
     }
 }

@@ -10,8 +10,9 @@ use crate::config::template::Text;
 use crate::config::yaml::{Mistake, Place, Spanned, listed, nearest};
 
 /// The holes that a text of a matrix or recipe may have.
-pub(crate) const HOLES: [&str; 13] = [
+pub(crate) const HOLES: [&str; 14] = [
     "model",
+    "served_model_name",
     "served",
     "tp",
     "pp",

@@ -102,7 +102,7 @@ impl Quantity {
             Self::Output => None,
             Self::Running => Some("running"),
             Self::Waiting => Some("waiting"),
-            Self::KvUse => Some("kv_use"),
+            Self::KvUse => Some("kv_cache_usage"),
             Self::Power => Some("power_w"),
             Self::Utilisation => Some("gpu_util_share"),
             Self::Clock => Some("sm_clock_mhz"),

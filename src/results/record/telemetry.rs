@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::config::metrics::todays;
 
 /// Who was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,6 +40,19 @@ impl Source {
 /// `_share`, between 0 and 1. Names that end in `_total` or in a unit of time or energy and begin again at nothing are counters.
 pub type Values = BTreeMap<String, f64>;
 
+/// Reads values that earlier versions wrote by other names.
+fn by_todays_names<'de, T, D>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    let values = BTreeMap::<String, T>::deserialize(deserializer)?;
+    let renamed = values
+        .into_iter()
+        .map(|(name, value)| (todays(&name).to_owned(), value));
+    Ok(renamed.collect())
+}
+
 /// What one source gave at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
@@ -49,6 +64,7 @@ pub struct Sample {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<u32>,
     /// What it gave; what it did not give is absent.
+    #[serde(deserialize_with = "by_todays_names")]
     pub values: Values,
 }
 
@@ -159,7 +175,8 @@ pub struct GpuProcess {
 pub struct EngineWindow {
     /// How much each counter grew over the window (`prefix_hits`, `generation_tokens`, `preemptions`, ...).
     pub grown: BTreeMap<String, f64>,
-    /// Gauges over the window (`running`, `waiting`, `kv_use`, ...).
+    /// Gauges over the window (`running`, `waiting`, `kv_cache_usage`, ...).
+    #[serde(deserialize_with = "by_todays_names")]
     pub gauges: BTreeMap<String, Range>,
     /// Means over the window of what the engine keeps as sum and count (`ttft_s`, `itl_s`, `e2e_s`, `queue_s`, ...), in seconds.
     pub means: BTreeMap<String, f64>,

@@ -67,7 +67,7 @@ fn asked<T: Copy + std::fmt::Debug>(variable: &str, all: &[T]) -> Option<T> {
 }
 
 /// A busy machine is no fault of these cells.
-const BOUNDS: &str = "validity: { send_lag: 10s, client_wait: 1, client_cpu: 1, queue_growth: 100, gap: 60s, window: 0s, warm: 0.2 }\n";
+const BOUNDS: &str = "validity: { send_lag: 10s, client_wait: 1, client_cpu: 1, queue_growth: 100, gap: 60s, window: 0s, max_cache_hits: 0.2 }\n";
 
 /// A command on a matrix in a folder of its own.
 pub struct Case {
@@ -273,7 +273,7 @@ fn entry(job: Job, manner: Manner, number: usize, port: u32, token: &str) -> Str
         _ => "",
     };
     format!(
-        "  - sim: {{ as: {name}, variant: vllm, devices: gpu, patience: {{ stop: 1s }}, {versions}{command}args: [{}] }}\n",
+        "  - sim: {{ as: {name}, variant: vllm, devices: gpu, timeouts: {{ stop: 1s }}, {versions}{command}args: [{}] }}\n",
         args.join(", ")
     )
 }

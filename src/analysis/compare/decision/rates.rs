@@ -173,7 +173,7 @@ impl Condition {
         (0..self.cells).map(question).collect()
     }
 
-    /// Keeps as many starts of every launch as `until` asks for.
+    /// Keeps as many starts of every launch as `target_ci` asks for.
     fn stop(&self, side: &mut [Vec<f64>], target: f64) {
         for launch in side.chunks_mut(self.layout.cells) {
             let wanted = launch.iter().map(|cell| {

@@ -1,0 +1,59 @@
+//! Digests by which runs, baselines and caches are found. They are of canonical form 1: JSON with the names of format 1, whatever the fields are
+//! called today, so that what earlier versions measured is still found.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::base::ids::{ContentHash, LaunchId};
+use crate::config::scenario::Scenario;
+
+/// The digest of everything that decides what a launch starts: a tuple whose first element holds the API as its fifth.
+pub(super) fn launch(decides: &impl Serialize) -> ContentHash {
+    let mut value = json(decides);
+    rename(&mut value, "/0/4/metrics/names", "kv_cache_usage", "kv_use");
+    ContentHash::of(&value)
+}
+
+/// The digest of a cell: of its launch and its scenario.
+pub(super) fn cell(launch: &LaunchId, scenario: &Scenario) -> ContentHash {
+    let mut value = json(&(launch, scenario));
+    rename(&mut value, "/1/lora", "distribution", "dealt");
+    ContentHash::of(&value)
+}
+
+fn json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).expect("values that are hashed have string keys and finite numbers")
+}
+
+/// Gives a key of the object at `pointer` the name that it had, in its place.
+fn rename(value: &mut Value, pointer: &str, today: &str, canonical: &str) {
+    let Some(object) = value.pointer_mut(pointer).and_then(Value::as_object_mut) else {
+        return;
+    };
+    *object = std::mem::take(object)
+        .into_iter()
+        .map(|(key, value)| match key == today {
+            true => (canonical.to_owned(), value),
+            false => (key, value),
+        })
+        .collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_key_keeps_its_place_and_gets_its_former_name() {
+        let mut value =
+            json!([[0, 1, 2, 3, { "metrics": { "names": { "a": 1, "kv_cache_usage": 2, "z": 3 } } }]]);
+        rename(&mut value, "/0/4/metrics/names", "kv_cache_usage", "kv_use");
+        assert_eq!(
+            value.to_string(),
+            r#"[[0,1,2,3,{"metrics":{"names":{"a":1,"kv_use":2,"z":3}}}]]"#
+        );
+        assert_eq!(launch(&json!("x")), ContentHash::of(&"x"));
+    }
+}
