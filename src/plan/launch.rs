@@ -26,6 +26,7 @@ pub struct Launch {
     /// What the engine loads: a function of model, precision and engine.
     pub checkpoint: String,
     /// The model's name in requests.
+    #[serde(rename = "served_model_name", alias = "served")]
     pub served: String,
     /// The precision of the weights, such as `bf16`, where known.
     pub precision: Option<String>,
@@ -41,10 +42,13 @@ pub struct Launch {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub help: Vec<Text>,
     /// How to talk to it.
+    #[serde(rename = "api", alias = "contact")]
     pub contact: Contact,
     /// What its log says about its state.
+    #[serde(rename = "log_patterns", alias = "signs")]
     pub signs: Signs,
     /// How long to wait for it.
+    #[serde(rename = "timeouts", alias = "patience")]
     pub patience: Patience,
 }
 
@@ -485,6 +489,7 @@ pub struct Signs {
     /// Lines that begin a phase of starting.
     pub phases: Vec<PhaseSign>,
     /// Lines that mean it is dead, though its process may live on.
+    #[serde(rename = "fatal", alias = "dead")]
     pub dead: Vec<DeadSign>,
 }
 

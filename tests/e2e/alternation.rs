@@ -110,7 +110,7 @@ fn arms_that_were_not_measured_are_not_judged_and_one_that_failed_has_failed() {
             .as_str()
             .is_some_and(|cell| cell.contains("engine=b"))
         {
-            summary["ending"] = "interrupted".into();
+            summary["status"] = "interrupted".into();
             fs::write(&path, summary.to_string()).expect("it can be written");
         }
     }

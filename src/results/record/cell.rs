@@ -34,6 +34,7 @@ pub struct Summary {
     /// Which repeat on that start, from 1.
     pub repeat: u32,
     /// How it ended.
+    #[serde(rename = "status", alias = "ending")]
     pub ending: Ending,
     /// Where its figures come from.
     pub origin: Origin,
@@ -56,11 +57,13 @@ pub struct Summary {
     /// Prompts that the data set gave; may be fewer than asked for.
     pub prompts: Option<u32>,
     /// Whose clock stamped arrivals: `user` or `kernel`.
+    #[serde(rename = "timestamp_source", alias = "stamps")]
     pub stamps: Option<String>,
     /// What is known of the client meanwhile; absent in older runs and where nothing was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientFacts>,
     /// What emptying the caches came to.
+    #[serde(rename = "cache_reset", alias = "reset")]
     pub reset: Option<ResetProof>,
     /// Failed requests by class.
     pub failures: BTreeMap<Class, u32>,
@@ -81,10 +84,20 @@ pub struct Summary {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retries: Vec<Retry>,
     /// Other launches that ran on this host meanwhile, on other devices.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        rename = "concurrent_launches",
+        alias = "beside",
+        default,
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub beside: Vec<LaunchId>,
     /// Whether an image was pulled meanwhile.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(
+        rename = "pull_during",
+        alias = "pulled_beside",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
     pub pulled_beside: bool,
     /// Why it could not be verified that the socket that answered was the engine's.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,6 +12,7 @@ pub struct Calibration {
     /// When it was measured, RFC 3339.
     pub at: String,
     /// Whose clock stamped arrivals: `user` or `kernel`.
+    #[serde(rename = "timestamp_source", alias = "stamps")]
     pub stamps: String,
     /// A point for each gap between events, from the longest on, and for each number of streams, ascending. The shorter gaps have one
     /// number of streams each.

@@ -104,6 +104,7 @@ pub enum Event {
         /// The measurement.
         measurement: Measurement,
         /// `done`, `failed`, `skipped` or `interrupted`.
+        #[serde(rename = "status", alias = "ending")]
         ending: String,
         /// Why, where it is not `done`.
         reason: Option<String>,

@@ -1,7 +1,7 @@
 //! Every type that reaches the disk. Pure.
 //!
 //! [`FORMAT`] is written into each run. It grows when a field changes its meaning or is taken away; a new optional field
-//! does not need it. Older formats stay readable.
+//! does not need it. Older formats stay readable: format 1 differs in the names of fields, which are aliases now.
 
 pub mod cell;
 pub mod cell_stats;
@@ -23,4 +23,4 @@ pub mod telemetry;
 pub mod validity;
 
 /// The version of the layout on disk.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;

@@ -27,6 +27,7 @@ pub struct Request {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u32>,
     /// Output tokens asked for, as the data set has it.
+    #[serde(rename = "requested_tokens", alias = "asked_tokens")]
     pub asked_tokens: u32,
     /// The most output tokens that the body allowed, where it was another number.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -78,6 +78,7 @@ pub fn last_durations<'a>(
 struct Brief {
     cell: CellKey,
     content: ContentHash,
+    #[serde(rename = "status", alias = "ending")]
     ending: Ending,
     began: String,
     ended: String,

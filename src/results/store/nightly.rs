@@ -5,7 +5,7 @@
 //! <cache>/noise.json         kept with the machine
 //! <results>/nightly/
 //!   history-<matrix>.jsonl   a line for each run of a night
-//!   told-<matrix>.json       what notifications told last
+//!   notified-<matrix>.json   what notifications told last; `told-<matrix>.json` in format 1
 //!   lock                     held while a night goes on
 //! ```
 
@@ -104,7 +104,8 @@ impl Nights {
 
     /// What notifications told last: identities of findings.
     pub fn told(&self) -> Vec<String> {
-        reader::json(&self.told_file(), "").unwrap_or_default()
+        let read = |name: &str| reader::json(&self.told_file(name), "").ok();
+        read("notified").or_else(|| read("told")).unwrap_or_default()
     }
 
     /// Keeps what was told.
@@ -112,12 +113,12 @@ impl Nights {
     /// # Errors
     /// The disk refuses.
     pub fn tell(&self, told: &[String]) -> Result<()> {
-        write(&self.told_file(), &told)
+        write(&self.told_file("notified"), &told)
     }
 
-    fn told_file(&self) -> PathBuf {
+    fn told_file(&self, name: &str) -> PathBuf {
         self.folder.join(format!(
-            "told-{}.json",
+            "{name}-{}.json",
             layout::slug(&self.matrix, &Redactor::default())
         ))
     }

@@ -185,7 +185,7 @@ pub fn repeated(case: &Case) -> Vec<String> {
         let was_done = |path: &&PathBuf| {
             let summary = fs::read_to_string(path.join("summary.json")).unwrap_or_default();
             let summary: serde_json::Value = serde_json::from_str(&summary).unwrap_or_default();
-            path.to_string_lossy().contains(".old-") && summary["ending"] == "done"
+            path.to_string_lossy().contains(".old-") && summary["status"] == "done"
         };
         let aside = aside.iter().filter(was_done);
         faults.extend(aside.map(|path| format!("{} was measured again", path.display())));

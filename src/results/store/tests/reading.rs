@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{changed, files, none};
 use crate::base::ids::{ContentHash, LaunchId, RunId};
 use crate::plan::Plan;
+use crate::results::record::cell::Summary;
 use crate::results::store::durations::{self, last_durations};
 use crate::results::store::testing::{MATRIX, begun, measure, measurement, plan, summary};
 use crate::results::store::{Run, Store, StoreError, latest, layout, list};
@@ -17,14 +18,14 @@ fn a_newer_format_is_refused_whatever_else_it_holds() {
     let store = begun(root.path(), "r", &plan(), none());
     let folder = store.folder().to_owned();
     drop(store);
-    fs::write(folder.join("run.json"), "{\"format\": 2, \"run\": {\"id\": 1}}").unwrap();
+    fs::write(folder.join("run.json"), "{\"format\": 3, \"run\": {\"id\": 1}}").unwrap();
     for refused in [
         Run::read(&folder).unwrap_err(),
         Store::open(root.path(), &RunId::new("r"), none()).unwrap_err(),
     ] {
         let text = refused.to_string();
         assert!(
-            text.ends_with("has format 2, and this `matrix` knows formats up to 1; use a newer `matrix`"),
+            text.ends_with("has format 3, and this `matrix` knows formats up to 2; use a newer `matrix`"),
             "{text}"
         );
     }
@@ -170,7 +171,7 @@ fn a_summary_of_a_newer_format_is_told_and_passed_over() {
         .cell_dir(&measurement(&plan.cells[0].key))
         .join("summary.json");
     let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.replace("\"format\": 1", "\"format\": 9")).unwrap();
+    fs::write(&path, text.replace("\"format\": 2", "\"format\": 9")).unwrap();
     let run = Run::read(store.folder()).unwrap();
     assert_eq!((run.summaries.len(), run.doubts.len()), (1, 1));
     assert!(run.doubts[0].contains("has format 9"), "{:?}", run.doubts);
@@ -228,9 +229,24 @@ fn fixture() -> PathBuf {
 }
 
 #[test]
-fn a_run_of_format_1_is_still_read() {
-    let run = Run::read(&fixture().join("run-format-1")).unwrap();
-    assert_eq!((run.about.format, run.about.matrix.as_str()), (1, MATRIX));
+fn runs_of_every_format_are_read_alike() {
+    for format in 1..=crate::results::record::FORMAT {
+        is_read(format);
+    }
+    let [old, new] = ["run-format-1", "run-format-2"].map(|name| Run::read(&fixture().join(name)).unwrap());
+    assert_eq!(old.plan, new.plan);
+    for (old, new) in old.summaries.iter().zip(&new.summaries) {
+        let old = Summary {
+            format: new.format,
+            ..old.clone()
+        };
+        assert_eq!(&old, new);
+    }
+}
+
+fn is_read(format: u32) {
+    let run = Run::read(&fixture().join(format!("run-format-{format}"))).unwrap();
+    assert_eq!((run.about.format, run.about.matrix.as_str()), (format, MATRIX));
     assert_eq!((run.summaries.len(), run.journal.len()), (2, 2));
     assert_eq!(
         (run.unfinished.len(), run.strays.len(), run.doubts.clone()),
@@ -246,22 +262,22 @@ fn a_run_of_format_1_is_still_read() {
     assert_eq!(figures["mean_ttft_ms"], Some(0.1 + 0.2));
     let first = measurement(&run.summaries[0].cell);
     let requests = run.read_requests(&first).unwrap();
-    // Histograms came later; a run without them is whole.
-    assert_eq!(run.read_seconds(&first).unwrap(), None);
+    // Histograms came later than the fixture of format 1; a run without them is whole.
+    assert_eq!(run.read_seconds(&first).unwrap().is_some(), format > 1);
     assert_eq!(requests.len(), 3);
     assert_eq!(requests[0].output_tokens(), Some(4));
     assert!(requests[2].failure.is_some());
 }
 
-/// Only while [`FORMAT`](crate::results::record::FORMAT) is 1: later versions get a folder of their own, and this one stays.
+/// Only while [`FORMAT`](crate::results::record::FORMAT) is 2: later versions get a folder of their own, and this one stays.
 #[test]
-#[ignore = "writes tests/fixtures/run-format-1 anew, which only a change of the format asks for; CI reads what it wrote"]
-fn write_the_fixture_of_format_1() {
-    assert_eq!(crate::results::record::FORMAT, 1);
-    let folder = fixture().join("run-format-1");
+#[ignore = "writes tests/fixtures/run-format-2 anew, which only a change of the format asks for; CI reads what it wrote"]
+fn write_the_fixture_of_format_2() {
+    assert_eq!(crate::results::record::FORMAT, 2);
+    let folder = fixture().join("run-format-2");
     let _ = fs::remove_dir_all(&folder);
     let plan = plan();
-    let store = begun(&fixture(), "run-format-1", &plan, none());
+    let store = begun(&fixture(), "run-format-2", &plan, none());
     measure(&store, &plan);
     store.log().unwrap().write_all(b"measured\n").unwrap();
     store
