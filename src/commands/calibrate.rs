@@ -15,8 +15,8 @@ use crate::exit::Exit;
 use crate::report::{self, Format, calibration};
 use crate::results::store::{self, Store};
 use crate::runner::calibrate::{Wanted, calibrate};
+use crate::runner::context::{Events, Host};
 use crate::runner::shutdown::{Signals, Stop};
-use crate::runner::{Events, Host};
 use crate::telemetry::machine;
 
 /// Measures the client, prints the table, and keeps the result with the machine.
@@ -84,7 +84,7 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
         return Ok(Exit::Done);
     }
     let format = Format::Terminal {
-        width: super::report::width(),
+        width: super::terminal::width(),
         colors: colors.stdout,
     };
     print(&report::draw(&calibration::table(&measured), format));

@@ -201,7 +201,7 @@ fn ending(comparison: &Comparison, refused: bool) -> Exit {
 pub(super) fn draw(tables: &[Table], format: CompareFormat, colors: Colors) {
     let format = match format {
         CompareFormat::Terminal | CompareFormat::Json => Format::Terminal {
-            width: super::report::width(),
+            width: super::terminal::width(),
             colors: colors.stdout,
         },
         CompareFormat::Markdown => Format::Markdown,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::analysis::validity::{self, Entry, Evidence};
 use crate::base::text::wrapped;
 use crate::cli::ExplainArgs;
-use crate::commands::report::terminal_width;
+use crate::commands::terminal::terminal_width;
 use crate::commands::{Outcome, Refusal, complain, print};
 use crate::config::select::Selector;
 use crate::config::yaml::nearest;

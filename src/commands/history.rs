@@ -41,7 +41,7 @@ pub fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
             colors: false,
         },
         None => Format::Terminal {
-            width: super::report::width(),
+            width: super::terminal::width(),
             colors: colors.stdout,
         },
     };

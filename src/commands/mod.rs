@@ -27,6 +27,7 @@ pub mod run;
 pub mod schema;
 pub mod shipped;
 pub mod sim;
+mod terminal;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;

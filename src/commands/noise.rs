@@ -111,7 +111,7 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
         print(&format!("{text}\n"));
     } else {
         let format = Format::Terminal {
-            width: super::report::width(),
+            width: super::terminal::width(),
             colors: colors.stdout,
         };
         let rows = found.iter().flat_map(|(cell, figures)| {

@@ -14,6 +14,7 @@ use crate::base::ids::CellKey;
 use crate::cli::{self, ReportArgs, ReportFormat};
 use crate::commands::history;
 use crate::commands::rounds::certainties;
+use crate::commands::terminal;
 use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::config::select::Selector;
 use crate::config::yaml::nearest;
@@ -188,7 +189,7 @@ impl Screen {
 
     fn here(colors: Colors) -> Self {
         Self {
-            width: width(),
+            width: terminal::width(),
             colors: colors.stdout,
         }
     }
@@ -325,20 +326,4 @@ fn file_part(name: &str, names: &[String]) -> String {
         true => part,
         false => store::file_name(name),
     }
-}
-
-/// Columns of the terminal, or of a page where the output goes elsewhere. A terminal is never as wide as a page, whose notes are not
-/// broken.
-pub(super) fn width() -> u16 {
-    match terminal_width() {
-        None => PAGE,
-        Some(PAGE) => PAGE - 1,
-        Some(width) => width,
-    }
-}
-
-/// Columns of the terminal; `None` where the output goes elsewhere.
-pub(super) fn terminal_width() -> Option<u16> {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
-    Some(size.ws_col.max(60))
 }

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use anyhow::Context;
 
+use crate::analysis::compare::from_run;
 use crate::analysis::compare::precision::{self, Candidate, Certainty, Cost, Outlook};
 use crate::base::clock;
 use crate::base::ids::{CellKey, LaunchId};
-use crate::commands::compare::of_run;
 use crate::plan::{Measurement, Plan, Start};
 use crate::results::record::cell::{Ending, Summary};
 use crate::results::record::event::Event;
@@ -147,7 +147,7 @@ pub(crate) fn certainties(run: &Run) -> BTreeMap<CellKey, Certainty> {
     let Some(until) = &run.plan.until else {
         return BTreeMap::new();
     };
-    let side = of_run(run, &[]);
+    let side = from_run::of_run(&run.about, &run.plan, &run.machine, &run.summaries, &[]);
     let planned = |key: &CellKey| {
         let measures = |start: &&Start| start.cells.iter().any(|measurement| measurement.cell == *key);
         run.plan.starts.iter().filter(measures).count()

@@ -33,10 +33,11 @@ use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::store::{self, Beginning, Store, StoreError};
 use crate::runner::calibrate::Wanted;
+use crate::runner::context::{Events, Host, Job, Tally};
 use crate::runner::gpu_lock::Claim;
 use crate::runner::gpu_selection::{self, Wish};
 use crate::runner::shutdown::{Signals, Stop};
-use crate::runner::{self, Events, Host, Job, Tally, preflight};
+use crate::runner::{self, preflight};
 use crate::telemetry::gpu::{Gpus, Places};
 use crate::telemetry::machine;
 

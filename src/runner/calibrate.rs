@@ -21,7 +21,7 @@ use crate::plan::{
 use crate::results::record::client::{Calibration, ClientFacts, Flood, Late, Point, SendLag};
 use crate::results::record::machine::Machine;
 use crate::results::store::{self, Store};
-use crate::runner::Host;
+use crate::runner::context::Host;
 use crate::runner::shutdown::Stop;
 
 /// The start of the launch that floods, by which its log is told from the others.

@@ -26,13 +26,15 @@ use crate::results::record::event::Event;
 use crate::results::record::post_mortem::End;
 use crate::results::record::request::{Request, failures};
 use crate::results::record::telemetry::{EngineWindow, Sample};
+use crate::runner::answers;
+use crate::runner::calibrate;
+use crate::runner::context::Job;
 use crate::runner::prompt_store::{Library, Stock};
 use crate::runner::requests::{Sending, items, placed, ran_out, see, warm_up};
 use crate::runner::server::accept_length;
 use crate::runner::shutdown::Stop;
 use crate::runner::supervise::{self, Cut};
 use crate::runner::telemetry::{Sampling, Span};
-use crate::runner::{Job, answers, calibrate};
 
 /// What tells the prompts that warm up from those of the load.
 const WARM_UP: &str = "warm-up";

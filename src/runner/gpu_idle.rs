@@ -16,7 +16,7 @@ use crate::engine::{self, Running};
 use crate::plan::{Launch, Place, Plan};
 use crate::results::record::event::Event;
 use crate::results::record::telemetry::GpuProcess;
-use crate::runner::{Host, Job};
+use crate::runner::context::{Host, Job};
 use crate::telemetry::gpu::{Gpus, Look, Processes};
 
 /// How long devices may take to come to rest before a run: what an earlier one left may be ending.

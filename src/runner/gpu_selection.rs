@@ -6,7 +6,8 @@ use crate::config::gpus::{GpuList, GpuName};
 use crate::plan::{Container, Gpus as Given, Place, Plan};
 use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::{Gpu, MigInstance};
-use crate::runner::{Host, gpu_idle};
+use crate::runner::context::Host;
+use crate::runner::gpu_idle;
 
 /// GPUs that somebody named, and who did.
 #[derive(Clone, Debug, PartialEq)]

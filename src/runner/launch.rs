@@ -22,6 +22,7 @@ use crate::results::record::post_mortem::{End, Retry};
 use crate::results::record::validity::Verdict;
 use crate::results::store::{self, Said, StoreError};
 use crate::runner::cell::{self, Measured, Ready};
+use crate::runner::context::{Job, Tally};
 use crate::runner::gpu_idle::{self, AtRest, Growth, Watch};
 use crate::runner::lease::Lease;
 use crate::runner::post_mortem::{self, Remains};
@@ -29,8 +30,8 @@ use crate::runner::prefetch::Ahead;
 use crate::runner::prompt_store::Library;
 use crate::runner::scheduling::Roster;
 use crate::runner::shutdown::Stop;
+use crate::runner::target;
 use crate::runner::telemetry::Sampling;
-use crate::runner::{Job, Tally, target};
 
 /// How often an engine that died under load is started again for the cells that remain.
 const RESTARTS: u32 = 16;

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::engine::{self, Devices, Running};
 use crate::plan::{Container, Launch, Place, Start};
-use crate::runner::Job;
+use crate::runner::context::Job;
 
 /// Pulls of images to come. They end with this.
 #[derive(Default)]

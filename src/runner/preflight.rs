@@ -13,7 +13,8 @@ use crate::loadgen::dataset::template::ChatTemplate;
 use crate::loadgen::dataset::tokenizer::Tokenizer;
 use crate::loadgen::dataset::{self, Caches};
 use crate::plan::{Launch, Place, Plan, Protocol};
-use crate::runner::{Host, gpu_idle};
+use crate::runner::context::Host;
+use crate::runner::gpu_idle;
 
 /// Something that keeps the machine from measuring.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

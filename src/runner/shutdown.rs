@@ -14,7 +14,7 @@ use crate::base::threads::NoThread;
 use crate::engine;
 use crate::results::record::event::Event;
 use crate::results::store;
-use crate::runner::Events;
+use crate::runner::context::Events;
 
 /// How long after an engine ended a signal may come that was sent to both: who stops a cgroup signals its processes in any order.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 
 use crate::loadgen::{Address, Headers, Target, TargetError};
 use crate::plan::Launch;
-use crate::runner::Host;
+use crate::runner::context::Host;
 
 /// The target of a launch that answers at `base_url`.
 ///

@@ -11,7 +11,7 @@ use crate::loadgen::Address;
 use crate::plan::Launch;
 use crate::results::record::post_mortem::KernelLog;
 use crate::results::record::telemetry::{Sample, Telemetry};
-use crate::runner::Host;
+use crate::runner::context::Host;
 use crate::runner::gpu_idle::{self, AtRest, Watch};
 use crate::telemetry::engine::{EngineProbe, Page};
 use crate::telemetry::gpu::{Gpus, Processes};

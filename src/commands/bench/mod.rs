@@ -41,9 +41,10 @@ use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::request::{Class, Failure};
 use crate::runner::bench::{Measured, Session, Tokenizers};
+use crate::runner::calibrate;
+use crate::runner::context::Events;
 use crate::runner::server::{Server, accept_length};
 use crate::runner::shutdown::{Signals, Stop};
-use crate::runner::{Events, calibrate};
 use crate::telemetry::machine;
 
 /// A warm-up answer has at most so many tokens.
