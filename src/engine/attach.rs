@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use reqwest::Url;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::base::clock;
 use crate::config::template::Text;
-use crate::engine::{Context, Devices, Endpoint, Executor, Lack, Log, Running, StartError, api};
+use crate::engine::executor::{Executor, PortHolder};
+use crate::engine::root_processes::{is_here, listeners};
+use crate::engine::start_record::StartRecord;
+use crate::engine::{Context, Devices, Ended, Endpoint, Lack, Log, Running, StartError, api};
 use crate::plan::{Attach, Launch, Place};
 
 /// An engine that someone else started.
@@ -27,7 +31,7 @@ pub(super) fn start(launch: &Launch, attach: &Attach, context: &Context) -> Resu
         reason: reason.to_owned(),
     })?;
     Ok(Running {
-        executor: Executor::Attach(Engine {
+        executor: Box::new(Engine {
             shown: context.redactor.redact(&endpoint.base_url).into_owned(),
             at: (endpoint.host.trim_matches(['[', ']']).to_owned(), endpoint.port),
         }),
@@ -41,13 +45,40 @@ pub(super) fn start(launch: &Launch, attach: &Attach, context: &Context) -> Resu
     })
 }
 
-impl Engine {
-    pub(super) fn identity(&self) -> String {
+impl Executor for Engine {
+    fn identity(&self) -> String {
         self.shown.clone()
     }
 
-    /// It is left alone; says whether it still takes connections.
-    pub(super) async fn stop(self) -> String {
+    fn has_log(&self) -> bool {
+        false
+    }
+
+    /// It is never seen dead.
+    fn exited<'a>(&'a mut self, _log: &'a Log) -> BoxFuture<'a, Ended> {
+        Box::pin(std::future::pending())
+    }
+
+    fn root_pids(&self, endpoint: &Endpoint) -> Vec<u32> {
+        match is_here(&endpoint.host) {
+            true => listeners(endpoint.port),
+            false => Vec::new(),
+        }
+    }
+
+    fn port_holder(&self) -> PortHolder {
+        PortHolder::EngineAlone
+    }
+
+    /// It is left alone.
+    fn stop(self: Box<Self>, _log: &Log) -> BoxFuture<'_, (String, Option<StartRecord>)> {
+        Box::pin(async move { (self.left_running().await, None) })
+    }
+}
+
+impl Engine {
+    /// Whether it still takes connections, in words.
+    async fn left_running(self) -> String {
         let (host, port) = self.at;
         let connected = tokio::time::timeout(GOODBYE, TcpStream::connect((host.as_str(), port)));
         match connected.await {

@@ -1,13 +1,14 @@
 //! Launch to running engine: start, wait, stop, sweep.
 //!
-//! An executor is a variant of [`Running`]'s place and owes four things: an endpoint, where the devices are, how to notice death,
-//! how to stop. Nothing here measures, decides what to start, or knows an engine by name.
+//! An executor implements [`executor::Executor`]: how to notice that an engine ended, how to stop it, and which processes are its own.
+//! Nothing here measures, decides what to start, or knows an engine by name.
 
 mod api;
 mod attach;
 mod cgroup;
 mod docker;
 mod environment;
+mod executor;
 mod help_check;
 mod log;
 mod orphans;
@@ -45,6 +46,7 @@ pub use docker::{
     lacks as container_lacks, pull_ahead,
 };
 pub use environment::described as environment_described;
+use executor::Executor;
 pub use help_check::{Asking, Flags, UnknownFlag, check_flags};
 pub use log::{Log, Omen};
 pub use orphans::{Leftover, Swept, find, kill_own, sweep};
@@ -180,17 +182,11 @@ pub struct Running {
     devices: Devices,
     began: clock::Moment,
     install_seconds: Option<f64>,
-    executor: Executor,
+    executor: Box<dyn Executor>,
     /// Its shared memory, where it shares this host's.
     shm: Option<shared_memory::Watch>,
     /// Tells of new shared memory while it starts.
     alarm: Option<shared_memory::Alarm>,
-}
-
-enum Executor {
-    Process(Box<process::Engine>),
-    Docker(Box<docker::Engine>),
-    Attach(attach::Engine),
 }
 
 /// How an engine was found to be dead.
@@ -291,11 +287,7 @@ impl Running {
 
     /// What identifies it: a process id, a container's name and id, or the address that was attached to.
     pub fn identity(&self) -> String {
-        match &self.executor {
-            Executor::Process(engine) => engine.identity(),
-            Executor::Docker(engine) => engine.identity(),
-            Executor::Attach(engine) => engine.identity(),
-        }
+        self.executor.identity()
     }
 
     /// What it says.
@@ -320,40 +312,26 @@ impl Running {
 
     /// The digest of the image that was started, for a container; the image's own id where it came from no registry.
     pub fn image_digest(&self) -> Option<&str> {
-        match &self.executor {
-            Executor::Docker(engine) => Some(engine.digest()),
-            Executor::Process(_) | Executor::Attach(_) => None,
-        }
+        self.executor.image_digest()
     }
 
     /// The size of that image on the daemon's disk, in bytes.
-    pub const fn image_bytes(&self) -> Option<u64> {
-        match &self.executor {
-            Executor::Docker(engine) => engine.image_bytes(),
-            Executor::Process(_) | Executor::Attach(_) => None,
-        }
+    pub fn image_bytes(&self) -> Option<u64> {
+        self.executor.image_bytes()
     }
 
     /// Whether its log can be read; of an engine that someone else started it cannot.
-    const fn is_audible(&self) -> bool {
-        matches!(self.executor, Executor::Process(_) | Executor::Docker(_))
+    fn is_audible(&self) -> bool {
+        self.executor.has_log()
     }
 
     /// Waits until it is dead: its process ended, or its log has a line that means so. An engine that someone else started is
     /// never seen dead. Nothing is lost when this is dropped; later calls give the same answer.
     pub async fn exited(&mut self) -> Death {
-        let ended = match &mut self.executor {
-            Executor::Process(engine) => tokio::select! {
-                biased;
-                ended = engine.exited(&self.log) => Ok(ended),
-                omen = self.log.fatal() => Err(omen),
-            },
-            Executor::Docker(engine) => tokio::select! {
-                biased;
-                ended = engine.exited(&self.log) => Ok(ended),
-                omen = self.log.fatal() => Err(omen),
-            },
-            Executor::Attach(_) => std::future::pending().await,
+        let ended = tokio::select! {
+            biased;
+            ended = self.executor.exited(&self.log) => Ok(ended),
+            omen = self.log.fatal() => Err(omen),
         };
         let tail = self.log.tail();
         match ended {
@@ -379,44 +357,30 @@ impl Running {
 
     /// Whether nobody can tell at the moment if it lives, as when the container daemon is away.
     pub fn is_unheard(&self) -> bool {
-        match &self.executor {
-            Executor::Docker(engine) => engine.is_unheard(),
-            Executor::Process(_) | Executor::Attach(_) => false,
-        }
+        self.executor.is_unheard()
     }
 
     /// An answer of it moved, so that it lives, whatever its container daemon says or does not.
     pub fn moves(&self) {
-        if let Executor::Docker(engine) = &self.executor {
-            engine.moves();
-        }
+        self.executor.moves();
     }
 
     /// Nothing moves, so that its executor looks why: a container may be paused. What it finds ends [`Running::exited`].
     pub fn suspect(&self) {
-        if let Executor::Docker(engine) = &self.executor {
-            engine.suspect();
-        }
+        self.executor.suspect();
     }
 
     /// The stretches since it was asked last in which its container daemon was away and it lived on.
     pub fn take_unheard(&self) -> Vec<std::time::Duration> {
-        match &self.executor {
-            Executor::Docker(engine) => engine.take_unheard(),
-            Executor::Process(_) | Executor::Attach(_) => Vec::new(),
-        }
+        self.executor.take_unheard()
     }
 
     /// Records which processes it has and what shared memory they use, by which alone what they leave is known as theirs. It reads
     /// `/proc`: do not call it while a load is driven.
     pub async fn look(&mut self) {
         let mut shm = self.shm.clone();
-        let mut record = match &self.executor {
-            Executor::Process(engine) => Some(engine.record().clone()),
-            Executor::Docker(engine) => engine.record().cloned(),
-            Executor::Attach(_) => None,
-        };
-        let is_process = matches!(self.executor, Executor::Process(_));
+        let mut record = self.executor.record().cloned();
+        let records_processes = self.executor.records_processes();
         if shm.is_none() && record.is_none() {
             return;
         }
@@ -427,8 +391,7 @@ impl Running {
                 shm.look(&members);
             }
             if let Some(record) = &mut record {
-                // Processes of a container are found by the container.
-                if is_process {
+                if records_processes {
                     record.add(&members);
                 }
                 if let Some(shm) = &shm {
@@ -439,10 +402,8 @@ impl Running {
         });
         let record;
         (self.shm, record) = looking.await.expect("looking does not panic");
-        match (&mut self.executor, record) {
-            (Executor::Process(engine), Some(record)) => engine.set_record(record),
-            (Executor::Docker(engine), Some(record)) => engine.set_record(record),
-            _ => {}
+        if let Some(record) = record {
+            self.executor.set_record(record);
         }
     }
 
@@ -450,14 +411,7 @@ impl Running {
     pub async fn stop(mut self) -> Stopped {
         let began = clock::now();
         self.look().await;
-        let (how, record) = match self.executor {
-            Executor::Process(engine) => engine.stop(&self.log).await,
-            Executor::Docker(engine) => {
-                let record = engine.record().cloned();
-                (engine.stop(&self.log).await, record)
-            }
-            Executor::Attach(engine) => (engine.stop().await, None),
-        };
+        let (how, record) = self.executor.stop(&self.log).await;
         let freed = match self.shm {
             Some(watch) => tokio::task::spawn_blocking(move || watch.free())
                 .await

@@ -4,14 +4,17 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+
 use crate::base::clock;
 use crate::base::ids::RunId;
+use crate::engine::executor::{Executor, PortHolder};
 use crate::engine::ownership::Marks;
 use crate::engine::process_group::{Group, Order};
 use crate::engine::start_record::StartRecord;
 use crate::engine::venv::{self, Made, Make};
 use crate::engine::{
-    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, api, environment, port,
+    Context, Devices, Ended, Endpoint, Log, Logs, Running, StartError, api, environment, port,
 };
 use crate::plan::{Launch, Process};
 use crate::results::record::post_mortem::End;
@@ -64,39 +67,57 @@ pub(super) async fn start(
         devices: Devices::Local(context.devices.clone()),
         began,
         install_seconds: made.and_then(|made| made.seconds),
-        executor: Executor::Process(Box::new(Engine {
+        executor: Box::new(Engine {
             group,
             grace: launch.patience.stop.duration(),
-        })),
+        }),
         shm: None,
         alarm: None,
     })
 }
 
-impl Engine {
-    pub(super) fn identity(&self) -> String {
+impl Executor for Engine {
+    fn identity(&self) -> String {
         self.group.pid().to_string()
     }
 
-    /// The process from which all others descend.
-    pub(super) fn pid(&self) -> u32 {
-        self.group.root().unsigned_abs()
+    fn exited<'a>(&'a mut self, log: &'a Log) -> BoxFuture<'a, Ended> {
+        Box::pin(self.ended(log))
     }
 
-    pub(super) const fn record(&self) -> &StartRecord {
-        self.group.record()
+    fn root_pids(&self, _endpoint: &Endpoint) -> Vec<u32> {
+        vec![self.group.root().unsigned_abs()]
     }
 
-    pub(super) fn set_record(&mut self, record: StartRecord) {
+    fn port_holder(&self) -> PortHolder {
+        PortHolder::Processes(Some(self.group.marks().clone()))
+    }
+
+    fn record(&self) -> Option<&StartRecord> {
+        Some(self.group.record())
+    }
+
+    fn records_processes(&self) -> bool {
+        true
+    }
+
+    fn set_record(&mut self, record: StartRecord) {
         self.group.set_record(record);
     }
 
-    pub(super) const fn marks(&self) -> &Marks {
-        self.group.marks()
+    /// The record is returned only if nothing of the engine lives.
+    fn stop(mut self: Box<Self>, log: &Log) -> BoxFuture<'_, (String, Option<StartRecord>)> {
+        Box::pin(async move {
+            let how = self.group.stop(self.grace).await;
+            log.over(LAST_WRITE).await;
+            (how, self.group.is_gone().then(|| self.group.record().clone()))
+        })
     }
+}
 
+impl Engine {
     /// Waits until the process ended and, a moment, for its last words.
-    pub(super) async fn exited(&mut self, log: &Log) -> Ended {
+    async fn ended(&mut self, log: &Log) -> Ended {
         use std::os::unix::process::ExitStatusExt;
         let status = self.group.exited().await;
         log.over(LAST_WORDS).await;
@@ -121,13 +142,6 @@ impl Engine {
             end,
             blame: None,
         }
-    }
-
-    /// Stops it. Says how, and gives the record of the start where nothing of it lives.
-    pub(super) async fn stop(mut self, log: &Log) -> (String, Option<StartRecord>) {
-        let how = self.group.stop(self.grace).await;
-        log.over(LAST_WRITE).await;
-        (how, self.group.is_gone().then(|| self.group.record().clone()))
     }
 }
 

@@ -11,8 +11,9 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use crate::base::text::one_line;
+use crate::engine::executor::PortHolder;
 use crate::engine::ownership::{self, Marks};
-use crate::engine::{Endpoint, Executor, Running, port, tree};
+use crate::engine::{Endpoint, Running, port, tree};
 
 /// The names of this host by which an engine that someone else started may have been given.
 const HERE: [&str; 5] = ["127.0.0.1", "localhost", "[::1]", "::1", "0.0.0.0"];
@@ -27,12 +28,7 @@ impl Running {
     /// container, or, of an engine that someone else started, those that listen on its port. Nothing where it runs elsewhere, or where
     /// nobody can tell. It reads `/proc`, so ask it once rather than again and again.
     pub fn tree(&self) -> Vec<u32> {
-        match &self.executor {
-            Executor::Process(engine) => vec![engine.pid()],
-            Executor::Docker(engine) => engine.pid().into_iter().collect(),
-            Executor::Attach(_) if is_here(&self.endpoint.host) => listeners(self.endpoint.port),
-            Executor::Attach(_) => Vec::new(),
-        }
+        self.executor.root_pids(&self.endpoint)
     }
 }
 
@@ -57,12 +53,9 @@ struct Question {
 impl Running {
     /// Whose the socket is that answers on its port. It reads `/proc`: not for the time while a load is driven.
     pub async fn listener(&self) -> Listener {
-        let marks = match &self.executor {
-            Executor::Process(engine) => Some(engine.marks().clone()),
-            // The daemon gives a port to one container only; an attached server is any process that answers.
-            Executor::Docker(engine) if engine.publishes_port() => return Listener::Ours,
-            Executor::Attach(_) => return Listener::Ours,
-            Executor::Docker(_) => None,
+        let marks = match self.executor.port_holder() {
+            PortHolder::EngineAlone => return Listener::Ours,
+            PortHolder::Processes(marks) => marks,
         };
         let roots = self.tree();
         if roots.is_empty() || !is_here(&self.endpoint.host) {

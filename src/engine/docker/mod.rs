@@ -32,6 +32,7 @@ use bollard::Docker;
 use bollard::errors::Error;
 use bollard::models::{ContainerCreateBody, ContainerState, HostConfigLogConfig};
 use bollard::query_parameters::{InspectContainerOptions, KillContainerOptions, RemoveContainerOptions};
+use futures_util::future::BoxFuture;
 use rustix::process::Signal;
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
@@ -44,11 +45,10 @@ use crate::engine::docker::first_process::FirstProcess;
 use crate::engine::docker::host::Address;
 use crate::engine::docker::image::Had;
 use crate::engine::docker::lifecycle::{Exit, Life, Signs, Watched};
+use crate::engine::executor::{Executor, PortHolder};
 use crate::engine::ownership::Marks;
 use crate::engine::start_record::{self, StartRecord};
-use crate::engine::{
-    Context, Devices, Ended, Endpoint, Executor, Log, Logs, Running, StartError, Tell, api, port,
-};
+use crate::engine::{Context, Devices, Ended, Endpoint, Log, Logs, Running, StartError, Tell, api, port};
 use crate::plan::{Container, Launch, Network, command};
 use crate::results::store;
 
@@ -183,7 +183,7 @@ pub(super) async fn start(
         },
         began,
         install_seconds: image.pulled_seconds,
-        executor: Executor::Docker(Box::new(Engine {
+        executor: Box::new(Engine {
             docker,
             container: created,
             grace: launch.patience.stop.duration(),
@@ -194,7 +194,7 @@ pub(super) async fn start(
             record,
             publishes_port: container.network == Network::Bridge,
             _following: following,
-        })),
+        }),
         shm: None,
         alarm: None,
     })
@@ -248,67 +248,83 @@ fn names(usual: &str, context: &Context) -> [String; 3] {
     [usual.to_owned(), own, last]
 }
 
-impl Engine {
-    pub(super) fn identity(&self) -> String {
+impl Executor for Engine {
+    fn identity(&self) -> String {
         let id: String = self.container.id.chars().take(12).collect();
         format!("container {} ({id})", self.container.name)
     }
 
-    pub(super) fn digest(&self) -> &str {
-        &self.image.digest
+    fn image_digest(&self) -> Option<&str> {
+        Some(&self.image.digest)
     }
 
-    pub(super) const fn record(&self) -> Option<&StartRecord> {
-        self.record.as_ref()
-    }
-
-    pub(super) fn set_record(&mut self, record: StartRecord) {
-        self.record = Some(record);
-    }
-
-    pub(super) const fn publishes_port(&self) -> bool {
-        self.publishes_port
-    }
-
-    pub(super) fn pid(&self) -> Option<u32> {
-        self.container.first.as_ref().map(FirstProcess::pid)
-    }
-
-    pub(super) const fn image_bytes(&self) -> Option<u64> {
+    fn image_bytes(&self) -> Option<u64> {
         self.image.bytes
     }
 
     /// Waits until the container ended and, a moment, for its last words.
-    pub(super) async fn exited(&mut self, log: &Log) -> Ended {
-        let exit = self.ended().await;
-        // Whoever asks may ask again and again, and must not wait anew each time.
-        let until = *self.last_words.get_or_insert_with(|| Instant::now() + LAST_WORDS);
-        if exit.is_over() {
-            log.over(until.saturating_duration_since(Instant::now())).await;
-        }
-        exit.ended()
+    fn exited<'a>(&'a mut self, log: &'a Log) -> BoxFuture<'a, Ended> {
+        Box::pin(async move {
+            let exit = self.ended().await;
+            // Whoever asks may ask again and again, and must not wait anew each time.
+            let until = *self.last_words.get_or_insert_with(|| Instant::now() + LAST_WORDS);
+            if exit.is_over() {
+                log.over(until.saturating_duration_since(Instant::now())).await;
+            }
+            exit.ended()
+        })
     }
 
-    /// Whether nobody can tell at the moment if it lives: the daemon is not heard.
-    pub(super) fn is_unheard(&self) -> bool {
+    fn is_unheard(&self) -> bool {
         *self.life.borrow() == Life::Unheard
     }
 
-    /// An answer of it moved.
-    pub(super) fn moves(&self) {
+    fn moves(&self) {
         self.signs.moves();
     }
 
-    /// Has the daemon asked why nothing moves.
-    pub(super) fn suspect(&self) {
+    fn suspect(&self) {
         self.signs.suspect();
     }
 
-    /// The stretches in which the daemon was not heard.
-    pub(super) fn take_unheard(&self) -> Vec<Duration> {
+    fn take_unheard(&self) -> Vec<Duration> {
         self.signs.take_unheard()
     }
 
+    fn root_pids(&self, _endpoint: &Endpoint) -> Vec<u32> {
+        self.container
+            .first
+            .as_ref()
+            .map(FirstProcess::pid)
+            .into_iter()
+            .collect()
+    }
+
+    /// The daemon gives a port to one container only.
+    fn port_holder(&self) -> PortHolder {
+        match self.publishes_port {
+            true => PortHolder::EngineAlone,
+            false => PortHolder::Processes(None),
+        }
+    }
+
+    fn record(&self) -> Option<&StartRecord> {
+        self.record.as_ref()
+    }
+
+    fn set_record(&mut self, record: StartRecord) {
+        self.record = Some(record);
+    }
+
+    fn stop(self: Box<Self>, log: &Log) -> BoxFuture<'_, (String, Option<StartRecord>)> {
+        Box::pin(async move {
+            let record = self.record.clone();
+            (self.stopped(log).await, record)
+        })
+    }
+}
+
+impl Engine {
     async fn ended(&mut self) -> Exit {
         let ended = |life: &Life| matches!(life, Life::Ended(_));
         match self.life.wait_for(ended).await.map(|life| life.clone()) {
@@ -317,7 +333,7 @@ impl Engine {
         }
     }
 
-    pub(super) async fn stop(mut self, log: &Log) -> String {
+    async fn stopped(mut self, log: &Log) -> String {
         let before = self.life.borrow().clone();
         let (how, has_ended) = match before {
             Life::Ended(exit) => (format!("it had ended before ({})", exit.words()), exit.is_over()),
