@@ -8,7 +8,7 @@ use super::context::{Context, Step};
 use super::error::Fault;
 use super::node::{Child, DEPTH, Value};
 use super::reader::At;
-use super::suggest::{is_of_models, renamed, synonym};
+use super::suggest::{is_of_models, nearest_earlier, renamed, synonym};
 use super::{Mistake, listed, nearest};
 
 /// One entry of a map; the index stays the same from pass to pass.
@@ -146,14 +146,15 @@ pub(super) fn keep_known<'n>(
         let place = context.place(&entry.key.node.mark);
         let mut mistake = Mistake::new(format!("unknown key `{name}`{}", context.whereabouts()))
             .at(&place, "not a known key");
-        let absent: Vec<&str> = known
+        let absent: Vec<&'static str> = known
             .iter()
             .copied()
             .filter(|candidate| !present.contains(candidate) && renamed(candidate, known).is_none())
             .collect();
         let near = today
             .or_else(|| synonym(name, &absent))
-            .or_else(|| nearest(name, absent.iter().copied()));
+            .or_else(|| nearest(name, absent.iter().copied()))
+            .or_else(|| nearest_earlier(name, &absent));
         mistake = match near {
             None if is_of_models(name, known) => mistake.help(format!(
                 "`{name}` belongs to the model: `models: [{{ NAME: {{ {name}: 2 }} }}]`"

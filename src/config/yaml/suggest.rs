@@ -56,6 +56,13 @@ pub(super) fn renamed(name: &str, known: &[&'static str]) -> Option<&'static str
     known.iter().copied().find(|key| key == today)
 }
 
+/// The one of the known keys whose earlier name is the nearest.
+pub(super) fn nearest_earlier(name: &str, known: &[&'static str]) -> Option<&'static str> {
+    let is_here = |(_, today): &&(&str, &str)| known.contains(today);
+    let earlier = RENAMED.iter().filter(is_here).map(|(earlier, _)| *earlier);
+    renamed(nearest(name, earlier)?, known)
+}
+
 /// Sizes that belong to the model and are often written at the engine.
 const OF_MODELS: [&str; 4] = ["tp", "pp", "dp", "ep"];
 

@@ -964,6 +964,12 @@ fn an_earlier_name_is_read_and_named() {
 }
 
 #[test]
+fn a_misspelt_earlier_name_leads_to_todays() {
+    let drawn = mistakes::<Waits>("pacience: 2\n");
+    assert!(drawn.contains("+ timeouts: 2"), "{drawn}");
+}
+
+#[test]
 fn both_names_of_one_key_are_refused() {
     let drawn = mistakes::<Waits>("timeouts: 1\npatience: 2\n");
     assert!(
