@@ -1,6 +1,6 @@
 //! Launch to running engine: start, wait, stop, sweep.
 //!
-//! An executor implements [`executor::Executor`]: how to notice that an engine ended, how to stop it, and which processes are its own.
+//! An executor implements `executor::Executor`: how to notice that an engine ended, how to stop it, and which processes are its own.
 //! Nothing here measures, decides what to start, or knows an engine by name.
 
 mod api;
