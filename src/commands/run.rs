@@ -25,7 +25,7 @@ use crate::config::gpus::GpuList;
 use crate::engine;
 use crate::exit::Exit;
 use crate::plan::arms::noise_name;
-use crate::plan::{Launch, Measurement, Place, Plan, Start};
+use crate::plan::{Launch, Measurement, Plan, Start};
 use crate::progress::Progress;
 use crate::results::record::cell::{Ending, Summary};
 use crate::results::record::client::Calibration;
@@ -194,7 +194,7 @@ pub(super) fn measure(
     // Before the machine is looked at: what a killed run left may hold the very port or the GPUs that are wanted now.
     let swept = runtime.block_on(engine::sweep(GRACE, &host.whereabouts, &host.cache));
     store::calibration::sweep(&host.cache);
-    let uses_daemon = |launch: &Launch| matches!(launch.place, Place::Container(_));
+    let uses_daemon = |launch: &Launch| engine::image(launch).is_some();
     for note in &swept.notes {
         complain(&format!("note: {note}\n"));
     }
@@ -709,10 +709,10 @@ fn begin(
 fn hold_images(plan: &Plan, finished: &BTreeMap<Measurement, Summary>, host: &Host) {
     for summary in finished.values() {
         let launch = plan.launches.iter().find(|launch| launch.id == summary.launch);
-        if let Some(Place::Container(container)) = launch.map(|launch| &launch.place)
+        if let Some(image) = launch.and_then(engine::image)
             && let Some(digest) = &summary.engine.image_digest
         {
-            host.images.hold(&container.image, digest);
+            host.images.hold(image, digest);
         }
     }
 }

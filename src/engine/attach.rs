@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::base::clock;
 use crate::config::template::Text;
-use crate::engine::executor::{Executor, PortHolder};
+use crate::engine::executor::{self, Executor, PortHolder};
 use crate::engine::root_processes::{is_here, listeners};
 use crate::engine::start_record::StartRecord;
 use crate::engine::{Context, Devices, Ended, Endpoint, Lack, Log, Running, StartError, api};
@@ -190,7 +190,7 @@ async fn keyless(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -
 async fn answers(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -> Result<(), String> {
     let mut told = Vec::new();
     let deadline = Instant::now() + PROBE;
-    for path in paths(launch) {
+    for path in executor::of(&launch.place).health_paths(launch) {
         let left = deadline.saturating_duration_since(Instant::now());
         match api::status(http, endpoint, path, left).await {
             // One that is loading, or failing, is waited for.
@@ -203,16 +203,6 @@ async fn answers(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -
         }
     }
     Err(told.join(", "))
-}
-
-/// The paths by which a server shows that it is there, the first that says so counts.
-pub(super) fn paths(launch: &Launch) -> Vec<&str> {
-    let health = launch.contact.health.as_str();
-    match &launch.place {
-        // Hosted ones often have no health check.
-        Place::Attach(_) => vec![health, launch.contact.models.as_deref().unwrap_or("/v1/models")],
-        _ => vec![health],
-    }
 }
 
 fn endpoint(url: &str, headers: reqwest::header::HeaderMap) -> Result<Endpoint, &'static str> {

@@ -16,8 +16,9 @@ use crate::config::template::Text;
 use crate::config::yaml::nearest;
 use crate::engine::Whereabouts;
 use crate::engine::docker;
+use crate::engine::executor;
 use crate::engine::process::find_program;
-use crate::plan::{Container, Launch, Place, Process};
+use crate::plan::{Container, Launch, Process};
 
 /// How long an engine may take to print its help; Python ones load much first.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -65,23 +66,16 @@ pub async fn check_flags(launches: &[Launch], asking: &Asking<'_>) -> Flags {
     let mut notes = BTreeSet::new();
     for launch in launches.iter().filter(|launch| !launch.help.is_empty()) {
         let long = long_flags(launch);
-        let asked = match &launch.place {
-            Place::Container(container) => container.image.clone(),
-            Place::Process(process) if process.venv.is_none() => program(launch, asking),
-            // An environment that matrix makes may not be made yet.
-            Place::Process(_) | Place::Attach(_) | Place::Imported(_) => continue,
+        let launcher = executor::of(&launch.place);
+        let Some(asked) = launcher.help_source(launch, asking) else {
+            continue;
         };
         if long.is_empty() {
             continue;
         }
         let key = (asked.clone(), launch.help.clone());
         if !answers.contains_key(&key) {
-            let answer = match &launch.place {
-                Place::Container(container) => of_image(launch, container, asking).await,
-                Place::Process(process) => of_program(launch, process, asking).await,
-                Place::Attach(_) | Place::Imported(_) => continue,
-            };
-            answers.insert(key.clone(), answer);
+            answers.insert(key.clone(), launcher.help(launch, asking).await);
         }
         match &answers[&key] {
             Ok(known) => unknown.extend(long.into_iter().filter(|flag| !read::is_known(flag, known)).map(
@@ -119,7 +113,7 @@ fn long_flags(launch: &Launch) -> BTreeSet<String> {
 }
 
 /// What a container's image says, kept for as long as the image is the same.
-async fn of_image(
+pub(super) async fn of_image(
     launch: &Launch,
     container: &Container,
     asking: &Asking<'_>,
@@ -147,7 +141,7 @@ async fn of_image(
 }
 
 /// What a program says, kept for as long as its file is the same.
-async fn of_program(
+pub(super) async fn of_program(
     launch: &Launch,
     process: &Process,
     asking: &Asking<'_>,
@@ -191,7 +185,7 @@ async fn of_program(
 }
 
 /// The program that a launch's help comes from, for people.
-fn program(launch: &Launch, asking: &Asking<'_>) -> String {
+pub(super) fn program(launch: &Launch, asking: &Asking<'_>) -> String {
     let first = plain(&launch.help[..1], asking).unwrap_or_default();
     first.into_iter().next().unwrap_or_default()
 }

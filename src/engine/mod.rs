@@ -34,7 +34,7 @@ use crate::base::clock;
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
 use crate::config::template::{Text, Unfilled};
-use crate::plan::{Launch, Place};
+use crate::plan::Launch;
 use crate::results::record::cell::{FailureClass, Phase};
 use crate::results::record::post_mortem::End;
 use crate::results::store;
@@ -42,8 +42,8 @@ use crate::results::store;
 pub use api::{check_model, facts, http_client, info, lacks, proxied_client, reset_caches};
 pub use attach::unreachable;
 pub use docker::{
-    Images, Lack, Orphans, Pull, Refused, Remaining, Wanted, Whereabouts, is_here as has_containers_here,
-    lacks as container_lacks, pull_ahead,
+    Images, Lack, Orphans, Pull, Refused, Remaining, Wanted, Whereabouts, lacks as container_lacks,
+    pull_ahead,
 };
 pub use environment::described as environment_described;
 use executor::Executor;
@@ -257,26 +257,35 @@ pub async fn start(
     tell: Tell<'_>,
 ) -> Result<Running, StartError> {
     let (watch, alarm) = (shared_memory::Watch::begin(), shared_memory::Alarm::begin());
-    let (running, shares_memory) = match &launch.place {
-        Place::Process(process) => (process::start(launch, process, context, logs).await?, true),
-        Place::Attach(attach) => (attach::start(launch, attach, context)?, false),
-        Place::Container(container) => {
-            let running = docker::start(launch, container, context, logs, tell).await?;
-            (running, container.ipc.as_deref() == Some("host"))
-        }
-        Place::Imported(_) => {
-            return Err(StartError::NoCommand {
-                engine: launch.engine.name.clone(),
-            });
-        }
-    };
+    let launcher = executor::of(&launch.place);
+    let running = launcher.start(launch, context, logs, tell).await?;
     let is_here = matches!(running.devices, Devices::Local(_));
-    let has_shm = shares_memory && is_here;
+    let has_shm = launcher.shares_memory() && is_here;
     Ok(Running {
         shm: has_shm.then_some(watch),
         alarm: has_shm.then_some(alarm),
         ..running
     })
+}
+
+/// The name of the image that a launch is started from; `None` where it runs in no container.
+pub fn image(launch: &Launch) -> Option<&str> {
+    executor::of(&launch.place).image()
+}
+
+/// Whether a launch runs on this host, started by us.
+pub fn is_local(launch: &Launch, whereabouts: &Whereabouts) -> bool {
+    executor::of(&launch.place).is_local(whereabouts)
+}
+
+/// Whether a launch takes a port of this host.
+pub fn takes_port(launch: &Launch) -> bool {
+    executor::of(&launch.place).takes_port()
+}
+
+/// What this host lacks for a launch, beside what a container daemon or an attached server says; `path` is the `PATH` of programs.
+pub fn host_lacks(launch: &Launch, path: Option<&str>) -> Option<Lack> {
+    executor::of(&launch.place).lacks(launch, path)
 }
 
 impl Running {

@@ -11,7 +11,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::clock::{self, Moment};
 use crate::base::units::Span;
-use crate::engine::{Death, Log, Omen, Running, api, attach, shared_memory};
+use crate::engine::executor;
+use crate::engine::{Death, Log, Omen, Running, api, shared_memory};
 use crate::plan::Launch;
 use crate::results::record::cell::FailureClass;
 use crate::results::record::post_mortem::End;
@@ -333,7 +334,7 @@ async fn healthy(
 ) {
     let mut pause = QUICKEST;
     loop {
-        for path in attach::paths(launch) {
+        for path in executor::of(&launch.place).health_paths(launch) {
             let told = match api::status(http, endpoint, path, LOOK).await {
                 Ok(200) => return,
                 Ok(status) => format!("{} answers {status}", endpoint.url(path)),

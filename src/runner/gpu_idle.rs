@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::base::clock::{self, Moment};
 use crate::base::units::Bytes;
 use crate::engine::{self, Running};
-use crate::plan::{Launch, Place, Plan};
+use crate::plan::{Launch, Plan};
 use crate::results::record::event::Event;
 use crate::results::record::telemetry::GpuProcess;
 use crate::runner::context::{Host, Job};
@@ -233,12 +233,7 @@ impl Growth {
 
 /// Whether a launch uses devices of this host that it does not share with whoever started its engine.
 fn is_watched(host: &Host, launch: &Launch) -> bool {
-    launch.devices > 0
-        && match &launch.place {
-            Place::Process(_) => true,
-            Place::Container(_) => engine::has_containers_here(&host.whereabouts),
-            Place::Attach(_) | Place::Imported(_) => false,
-        }
+    launch.devices > 0 && engine::is_local(launch, &host.whereabouts)
 }
 
 /// Looks at devices until all are at rest or the time is over; how they were in the end. What is waited for is told meanwhile.

@@ -12,7 +12,7 @@ use crate::base::clock::{self, Moment};
 use crate::engine::{self, Context, Listener, Logs, NoToken, NotReady, Running, StartError};
 use crate::loadgen::{self, ProbeError, Target};
 use crate::plan::command::{self, Given};
-use crate::plan::{Launch, Measurement, Place, Start};
+use crate::plan::{Launch, Measurement, Start};
 use crate::results::record::cell::{
     Definitions, Ending, EngineFacts, FailureClass, Phase, PhaseTime, Summary,
 };
@@ -838,7 +838,7 @@ impl Fallen {
             self.reason.push_str(&format!(
                 "; its port {port} is held by {holder}: stop that, or take `port:` out, then a free one is chosen"
             ));
-        } else if matches!(launch.place, Place::Container(_)) && end.code == Some(0) {
+        } else if engine::image(launch).is_some() && end.code == Some(0) {
             self.reason.push_str(
                 "; an engine does not end by itself: the image's entrypoint may leave the command aside \
                  (`docker inspect` shows it; `entrypoint:` of the recipe replaces it)",

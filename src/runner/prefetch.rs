@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 
 use crate::engine::{self, Devices, Running};
-use crate::plan::{Container, Launch, Place, Start};
+use crate::plan::{Launch, Start};
 use crate::runner::context::Job;
 
 /// Pulls of images to come. They end with this.
@@ -25,17 +25,17 @@ impl Ahead {
             return;
         }
         let current = job.plan.launch(&start.launch);
-        let Some((start, launch, container)) = next(job, start) else {
+        let Some((start, launch, image)) = next(job, start) else {
             return;
         };
-        if image(current) == Some(container.image.as_str()) {
+        if engine::image(current) == Some(image) {
             return;
         }
         let Ok(log) = job.store.install_log(&launch.id, start.start) else {
             return;
         };
         let (whereabouts, images) = (job.host.whereabouts.clone(), Arc::clone(&job.host.images));
-        let (image, steps) = (container.image.clone(), Arc::clone(&self.steps));
+        let (image, steps) = (image.to_owned(), Arc::clone(&self.steps));
         let pull = async move {
             let tell = |_| {
                 steps.fetch_add(1, Ordering::Relaxed);
@@ -53,19 +53,9 @@ impl Ahead {
 }
 
 /// The next start that runs in a container.
-fn next<'j>(job: &'j Job<'_>, start: &Start) -> Option<(&'j Start, &'j Launch, &'j Container)> {
+fn next<'j>(job: &'j Job<'_>, start: &Start) -> Option<(&'j Start, &'j Launch, &'j str)> {
     let mut rest = job.todo.iter().skip_while(|other| *other != start).skip(1);
     let next = rest.next()?;
     let launch = job.plan.launch(&next.launch);
-    match &launch.place {
-        Place::Container(container) => Some((next, launch, container)),
-        Place::Process(_) | Place::Attach(_) | Place::Imported(_) => None,
-    }
-}
-
-fn image(launch: &Launch) -> Option<&str> {
-    match &launch.place {
-        Place::Container(container) => Some(&container.image),
-        Place::Process(_) | Place::Attach(_) | Place::Imported(_) => None,
-    }
+    Some((next, launch, engine::image(launch)?))
 }

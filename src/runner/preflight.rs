@@ -12,7 +12,7 @@ use crate::engine::{self, Wanted};
 use crate::loadgen::dataset::template::ChatTemplate;
 use crate::loadgen::dataset::tokenizer::Tokenizer;
 use crate::loadgen::dataset::{self, Caches};
-use crate::plan::{Launch, Place, Plan, Protocol};
+use crate::plan::{Launch, Plan, Protocol};
 use crate::runner::context::Host;
 use crate::runner::gpu_idle;
 
@@ -66,31 +66,11 @@ pub async fn findings(
     }
     for launch in &plan.launches {
         secrets(launch, host, &mut found);
-        match &launch.place {
-            Place::Container(_) => port(launch, &mut found),
-            Place::Process(process) => {
-                if process.venv.is_none()
-                    && let Some(program) = process.command.first()
-                    && program.holes().next().is_none()
-                    && !is_program(program.as_str(), host.path.as_deref())
-                {
-                    found.insert(Finding::new(
-                        format!(
-                            "the program `{program}` of engine `{}` is not in PATH",
-                            launch.engine.name
-                        ),
-                        "install it, or give its environment with `venv:`",
-                    ));
-                }
-                port(launch, &mut found);
-            }
-            Place::Attach(_) => {}
-            Place::Imported(_) => {
-                found.insert(Finding::new(
-                    format!("the launch `{}` was imported and cannot be started", launch.id),
-                    "write a matrix for it",
-                ));
-            }
+        if engine::takes_port(launch) {
+            port(launch, &mut found);
+        }
+        if let Some(lack) = engine::host_lacks(launch, host.path.as_deref()) {
+            found.insert(Finding::new(lack.what, lack.help));
         }
     }
     found.extend(inputs(plan, &host.folder, &host.caches(), matrix));
@@ -201,7 +181,7 @@ fn instances(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
         return;
     }
     for launch in plan.launches.iter().filter(|launch| launch.devices > 1) {
-        if !matches!(launch.place, Place::Attach(_)) {
+        if !launch.is_attached() {
             found.insert(Finding::new(
                 format!(
                     "the launch `{}` needs {} GPUs, and instances of a GPU (MIG) cannot be combined",
@@ -223,7 +203,7 @@ fn devices(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
     let large: Vec<&Launch> = plan
         .launches
         .iter()
-        .filter(|launch| launch.devices as usize > gpus && !matches!(launch.place, Place::Attach(_)))
+        .filter(|launch| launch.devices as usize > gpus && !launch.is_attached())
         .collect();
     let needed = large.iter().map(|launch| launch.devices).max().unwrap_or(0);
     let needed = match needed {
@@ -385,16 +365,6 @@ pub fn templates(plan: &Plan, folder: &Path, caches: &Caches) -> Untemplated {
 fn names_template(launch: &Launch) -> bool {
     let words = launch.argv(launch.usual_port());
     words.iter().any(|word| word.as_str().contains("template"))
-}
-
-/// Whether a program can be found: by its path, or in `PATH`.
-fn is_program(program: &str, path: Option<&str>) -> bool {
-    if program.contains('/') {
-        return Path::new(program).is_file();
-    }
-    path.unwrap_or_default()
-        .split(':')
-        .any(|folder| Path::new(folder).join(program).is_file())
 }
 
 fn is_free(port: u16) -> bool {

@@ -10,7 +10,6 @@ use crate::analysis::compare::comparable::Comparability;
 use crate::analysis::compare::decision::{self, Answer, Gap, Outcome};
 use crate::analysis::compare::{from_run, verdict};
 use crate::analysis::metrics::{Flow, Metric};
-use crate::plan::Place;
 use crate::results::record::validity::{Code, Verdict};
 
 /// The cells of one model and scenario, each compared with the reference.
@@ -359,7 +358,7 @@ fn best(group: &Group<'_, '_>, answers: &Answers) -> Option<usize> {
     }
     let may_win = |at: &usize| {
         let row = group.rows[*at];
-        row.verdict() == Verdict::Valid && !matches!(row.launch.place, Place::Attach(_))
+        row.verdict() == Verdict::Valid && !row.launch.is_attached()
     };
     let beats = |one: usize, other: usize| {
         let straight = answers.get(&(other, one)).map(|answers| Standing::of(answers));

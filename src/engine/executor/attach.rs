@@ -1,0 +1,36 @@
+//! Launches on a server that somebody else started.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::BoxFuture;
+
+use super::Launcher;
+use crate::engine::help_check::Asking;
+use crate::engine::{Context, Logs, Running, StartError, Tell, attach};
+use crate::plan::{Attach, Launch};
+
+impl Launcher for Attach {
+    fn start<'a>(
+        &'a self,
+        launch: &'a Launch,
+        context: &'a Context,
+        _logs: Logs,
+        _tell: Tell<'a>,
+    ) -> BoxFuture<'a, Result<Running, StartError>> {
+        Box::pin(async move { attach::start(launch, self, context) })
+    }
+
+    /// Hosted servers often have no health check.
+    fn health_paths<'a>(&self, launch: &'a Launch) -> Vec<&'a str> {
+        let contact = &launch.contact;
+        vec![&contact.health, contact.models.as_deref().unwrap_or("/v1/models")]
+    }
+
+    fn help<'a>(
+        &'a self,
+        _launch: &'a Launch,
+        _asking: &'a Asking<'a>,
+    ) -> BoxFuture<'a, Result<BTreeSet<String>, String>> {
+        Box::pin(async { Err("somebody else started it".to_owned()) })
+    }
+}

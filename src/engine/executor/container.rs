@@ -1,0 +1,50 @@
+//! Launches in a container.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::BoxFuture;
+
+use super::Launcher;
+use crate::engine::help_check::{self, Asking};
+use crate::engine::{Context, Logs, Running, StartError, Tell, Whereabouts, docker};
+use crate::plan::{Container, Launch};
+
+impl Launcher for Container {
+    fn start<'a>(
+        &'a self,
+        launch: &'a Launch,
+        context: &'a Context,
+        logs: Logs,
+        tell: Tell<'a>,
+    ) -> BoxFuture<'a, Result<Running, StartError>> {
+        Box::pin(docker::start(launch, self, context, logs, tell))
+    }
+
+    fn shares_memory(&self) -> bool {
+        self.ipc.as_deref() == Some("host")
+    }
+
+    fn image(&self) -> Option<&str> {
+        Some(&self.image)
+    }
+
+    fn is_local(&self, whereabouts: &Whereabouts) -> bool {
+        docker::is_here(whereabouts)
+    }
+
+    fn takes_port(&self) -> bool {
+        true
+    }
+
+    fn help_source(&self, _launch: &Launch, _asking: &Asking<'_>) -> Option<String> {
+        Some(self.image.clone())
+    }
+
+    fn help<'a>(
+        &'a self,
+        launch: &'a Launch,
+        asking: &'a Asking<'a>,
+    ) -> BoxFuture<'a, Result<BTreeSet<String>, String>> {
+        Box::pin(help_check::of_image(launch, self, asking))
+    }
+}
