@@ -11,7 +11,10 @@ use serde_json::Value;
 use crate::base::body;
 use crate::config::template::Text;
 use crate::config::yaml::{listed, nearest};
-use crate::engine::{Context, Endpoint, Lack, StartError};
+use crate::engine::context::Context;
+use crate::engine::docker::preflight::Lack;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::error::StartError;
 use crate::plan::{Contact, Launch};
 use crate::results::record::cell::{EngineFacts, ResetProof};
 

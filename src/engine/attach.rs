@@ -9,10 +9,18 @@ use tokio::time::Instant;
 
 use crate::base::clock;
 use crate::config::template::Text;
-use crate::engine::executor::{self, Executor, PortHolder};
+use crate::engine::api;
+use crate::engine::context::Context;
+use crate::engine::docker::preflight::Lack;
+use crate::engine::endpoint::{Devices, Endpoint};
+use crate::engine::error::StartError;
+use crate::engine::executor::Ended;
+use crate::engine::executor::launcher;
+use crate::engine::executor::{Executor, PortHolder};
+use crate::engine::log::Log;
 use crate::engine::root_processes::{is_here, listeners};
+use crate::engine::running::Running;
 use crate::engine::start_record::StartRecord;
-use crate::engine::{Context, Devices, Ended, Endpoint, Lack, Log, Running, StartError, api};
 use crate::plan::{Attach, Launch, Place};
 
 /// An engine that someone else started.
@@ -190,7 +198,7 @@ async fn keyless(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -
 async fn answers(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -> Result<(), String> {
     let mut told = Vec::new();
     let deadline = Instant::now() + PROBE;
-    for path in executor::of(&launch.place).health_paths(launch) {
+    for path in launcher::of(&launch.place).health_paths(launch) {
         let left = deadline.saturating_duration_since(Instant::now());
         match api::status(http, endpoint, path, left).await {
             // One that is loading, or failing, is waited for.
@@ -355,7 +363,8 @@ mod tests {
         launch.patience.start = crate::base::units::Span::seconds(1);
         let mut running = bench.start(&launch).await.unwrap();
         let told = std::sync::Mutex::new(Vec::new());
-        let hear = |progress: crate::engine::Progress| told.lock().unwrap().push(progress.last_line);
+        let hear =
+            |progress: crate::engine::start_progress::Progress| told.lock().unwrap().push(progress.last_line);
         let probe = || async { Ok(()) };
         let late =
             crate::engine::ready(&mut running, &launch, &api::http_client(), probe, || None, hear).await;

@@ -14,28 +14,14 @@ use crate::base::own;
 use crate::base::secrets::Redactor;
 use crate::config::template::Text;
 use crate::config::yaml::nearest;
-use crate::engine::Whereabouts;
+use crate::engine::context::Asking;
 use crate::engine::docker;
-use crate::engine::executor;
-use crate::engine::process::find_program;
+use crate::engine::executor::launcher;
+use crate::engine::program::find_program;
 use crate::plan::{Container, Launch, Process};
 
 /// How long an engine may take to print its help; Python ones load much first.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Where and how engines are asked for their help.
-pub struct Asking<'a> {
-    /// Where the container daemon listens, as `DOCKER_HOST` says it.
-    pub whereabouts: &'a Whereabouts,
-    /// Where answers are kept, by image or program.
-    pub cache: &'a Path,
-    /// The `matrix` binary, for `{matrix}`.
-    pub matrix: &'a Path,
-    /// The folder of the matrix file, for `{dir}`.
-    pub folder: &'a Path,
-    /// The `PATH` in which programs are looked up.
-    pub path: Option<&'a str>,
-}
 
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +52,7 @@ pub async fn check_flags(launches: &[Launch], asking: &Asking<'_>) -> Flags {
     let mut notes = BTreeSet::new();
     for launch in launches.iter().filter(|launch| !launch.help.is_empty()) {
         let long = long_flags(launch);
-        let launcher = executor::of(&launch.place);
+        let launcher = launcher::of(&launch.place);
         let Some(asked) = launcher.help_source(launch, asking) else {
             continue;
         };

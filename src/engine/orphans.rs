@@ -9,7 +9,10 @@ use rustix::process::Signal;
 
 use crate::engine::docker::{self, Whereabouts};
 use crate::engine::ownership::{self, Marks, Owner, Seen};
-use crate::engine::{shim, start_record, tree};
+use crate::engine::shim;
+use crate::engine::start_record;
+use crate::engine::sweep_result::Swept;
+use crate::engine::tree;
 
 /// How long the system may take to remove killed processes.
 const KILLED: Duration = Duration::from_secs(5);
@@ -129,19 +132,6 @@ fn lineage(all: &[Seen]) -> BTreeSet<i32> {
             .map(|seen| seen.pid),
     );
     spared
-}
-
-/// What became of what dead runs left.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
-    /// What is gone.
-    pub removed: Vec<String>,
-    /// What is still there, and why.
-    pub remaining: Vec<String>,
-    /// What else is to be known.
-    pub notes: Vec<String>,
-    /// Why the containers could not be looked at, where there is, or should be, a daemon.
-    pub unseen: Option<String>,
 }
 
 /// Ends everything whose owner lives no more: SIGTERM, then after `grace` SIGKILL; containers at the daemon of `whereabouts` are

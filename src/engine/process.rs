@@ -8,14 +8,21 @@ use futures_util::future::BoxFuture;
 
 use crate::base::clock;
 use crate::base::ids::RunId;
+use crate::engine::api;
+use crate::engine::context::{Context, Logs};
+use crate::engine::endpoint::{Devices, Endpoint};
+use crate::engine::environment;
+use crate::engine::error::StartError;
+use crate::engine::executor::Ended;
 use crate::engine::executor::{Executor, PortHolder};
+use crate::engine::log::Log;
 use crate::engine::ownership::Marks;
+use crate::engine::port;
 use crate::engine::process_group::{Group, Order};
+use crate::engine::program::find_program;
+use crate::engine::running::Running;
 use crate::engine::start_record::StartRecord;
 use crate::engine::venv::{self, Made, Make};
-use crate::engine::{
-    Context, Devices, Ended, Endpoint, Log, Logs, Running, StartError, api, environment, port,
-};
 use crate::plan::{Launch, Process};
 use crate::results::record::post_mortem::End;
 
@@ -245,41 +252,4 @@ fn folder(dir: PathBuf) -> Result<PathBuf, StartError> {
             dir: dir.display().to_string(),
         }),
     }
-}
-
-/// The file of a program: looked up in `path`, or relative to the working directory where it has a slash.
-pub(super) fn find_program(
-    program: &str,
-    path: &str,
-    dir: Option<&Path>,
-    redactor: &crate::base::secrets::Redactor,
-) -> Result<PathBuf, StartError> {
-    let missing = |looked: String| StartError::NoProgram {
-        program: redactor.redact(program).into_owned(),
-        looked: redactor.redact(&looked).into_owned(),
-    };
-    if program.contains('/') {
-        let file = dir.unwrap_or(Path::new("")).join(program);
-        let whole = std::path::absolute(&file).unwrap_or(file);
-        return match is_executable(&whole) {
-            true => Ok(whole),
-            false => Err(missing(format!("{}, or it may not be executed", whole.display()))),
-        };
-    }
-    path.split(':')
-        .filter(|folder| !folder.is_empty())
-        .map(|folder| Path::new(folder).join(program))
-        .find(|file| is_executable(file))
-        .ok_or_else(|| {
-            missing(if path.is_empty() {
-                "an empty PATH".into()
-            } else {
-                format!("PATH ({path})")
-            })
-        })
-}
-
-fn is_executable(file: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }

@@ -11,8 +11,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::clock::{self, Moment};
 use crate::base::units::Span;
-use crate::engine::executor;
-use crate::engine::{Death, Log, Omen, Running, api, shared_memory};
+use crate::engine::api;
+use crate::engine::executor::launcher;
+use crate::engine::log::{Log, Omen};
+use crate::engine::running::{Death, Running};
+use crate::engine::shared_memory;
+use crate::engine::start_progress::Progress;
 use crate::plan::Launch;
 use crate::results::record::cell::FailureClass;
 use crate::results::record::post_mortem::End;
@@ -31,17 +35,6 @@ const STILL: Duration = Duration::from_secs(5);
 
 /// How often limits are checked and progress is told.
 const BEAT: Duration = Duration::from_millis(500);
-
-/// How far a start is.
-#[derive(Clone, Debug)]
-pub struct Progress {
-    /// What it does, such as `weights`: the phase that its log told last.
-    pub phase: String,
-    /// The time since its process was started.
-    pub elapsed: Duration,
-    /// The last line of its log.
-    pub last_line: String,
-}
 
 /// How a start went.
 #[derive(Clone, Debug)]
@@ -328,13 +321,13 @@ where
 /// Asks until it answers 200, and notes in `answer` what it says until then.
 async fn healthy(
     http: &reqwest::Client,
-    endpoint: &crate::engine::Endpoint,
+    endpoint: &crate::engine::endpoint::Endpoint,
     launch: &Launch,
     answer: &Mutex<String>,
 ) {
     let mut pause = QUICKEST;
     loop {
-        for path in executor::of(&launch.place).health_paths(launch) {
+        for path in launcher::of(&launch.place).health_paths(launch) {
             let told = match api::status(http, endpoint, path, LOOK).await {
                 Ok(200) => return,
                 Ok(status) => format!("{} answers {status}", endpoint.url(path)),

@@ -11,9 +11,12 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use crate::base::text::one_line;
+use crate::engine::endpoint::Endpoint;
 use crate::engine::executor::PortHolder;
 use crate::engine::ownership::{self, Marks};
-use crate::engine::{Endpoint, Running, port, tree};
+use crate::engine::port;
+use crate::engine::running::Running;
+use crate::engine::tree;
 
 /// The names of this host by which an engine that someone else started may have been given.
 const HERE: [&str; 5] = ["127.0.0.1", "localhost", "[::1]", "::1", "0.0.0.0"];

@@ -9,7 +9,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::testing::{Bench, SECRET, SERVER, attached, command, process, python, shell};
 use super::*;
 use crate::base::units::Span;
+use crate::config::template::Text;
+use crate::plan::Launch;
 use crate::plan::Venv;
+use crate::results::record::cell::{FailureClass, Phase};
 
 async fn until(mut what: impl FnMut() -> bool) {
     let waited = timeout(Duration::from_secs(20), async {

@@ -5,14 +5,15 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use bollard::models::{
-    ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, Mount, MountType, PortBinding,
-    ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
+    ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountType,
+    PortBinding, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
 
 use crate::base::units::Bytes;
 use crate::config::template::Text;
+use crate::engine::context::Context;
+use crate::engine::error::StartError;
 use crate::engine::ownership::Marks;
-use crate::engine::{Context, StartError};
 use crate::plan::{Container, Gpus, Launch, Network};
 
 /// The label that names the run.
@@ -198,6 +199,29 @@ fn node(text: &str) -> DeviceMapping {
 /// A source as the daemon wants it: absolute. It may be a folder of another host, so nothing is looked up.
 fn absolute(folder: &Path, source: &str) -> String {
     folder.join(source).to_string_lossy().into_owned()
+}
+
+/// How much of what a container says one file of the daemon holds.
+const LOG_FILE: &str = "64m";
+
+/// The daemon keeps what the container says until it is removed. It is copied to the run's own log meanwhile, so that the last of it
+/// is enough there; a flood must not fill the daemon's disk. Podman keeps its own bounds and refuses these.
+pub(super) fn body_with_short_log(mut body: ContainerCreateBody, is_podman: bool) -> ContainerCreateBody {
+    if let Some(host) = body.host_config.as_mut().filter(|_| !is_podman) {
+        host.log_config = Some(short_log());
+    }
+    body
+}
+
+/// A log that can be read, whatever the daemon's own driver is, and that stays small.
+fn short_log() -> HostConfigLogConfig {
+    HostConfigLogConfig {
+        typ: Some("json-file".to_owned()),
+        config: Some(HashMap::from([
+            ("max-size".to_owned(), LOG_FILE.to_owned()),
+            ("max-file".to_owned(), "2".to_owned()),
+        ])),
+    }
 }
 
 #[cfg(test)]

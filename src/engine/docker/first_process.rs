@@ -4,7 +4,8 @@ use procfs::process::Process;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::engine::{root_processes, tree};
+use crate::engine::root_processes;
+use crate::engine::tree;
 
 /// A container's first process by this host's numbers. When it ends, the kernel ends everything else in the container.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,8 +13,9 @@ use crate::base::ids::RunId;
 use crate::engine::docker::client::{Daemon, Refused};
 use crate::engine::docker::create_body;
 use crate::engine::docker::creation::Creation;
+use crate::engine::docker::own_container;
 use crate::engine::docker::preflight::Lack;
-use crate::engine::docker::{REMOVED, own_container, remove};
+use crate::engine::docker::removal::{REMOVED, remove};
 use crate::engine::ownership::Marks;
 use crate::plan::{Container, Gpus, Launch};
 

@@ -14,36 +14,35 @@ use tokio::time::{Instant, timeout};
 
 use crate::base::ids::{LaunchId, RunId};
 use crate::engine::docker::client::{Daemon, Refused, is_missing, words};
+use crate::engine::docker::create_body::body_with_short_log;
 use crate::engine::docker::creation::Creation;
 use crate::engine::docker::host::Whereabouts;
-use crate::engine::docker::{REMOVED, body_with_short_log, own_container, remove};
+use crate::engine::docker::own_container;
+use crate::engine::docker::removal::{REMOVED, remove};
 use crate::engine::ownership::Marks;
 
 /// How much of what it says is read.
 const MOST: usize = 4 << 20;
 
 /// A dry container.
-pub(in crate::engine) struct Dry<'a> {
+pub(crate) struct Dry<'a> {
     /// The image's id.
-    pub(in crate::engine) image: &'a str,
+    pub(crate) image: &'a str,
     /// The entrypoint, where the image's own is replaced.
-    pub(in crate::engine) entrypoint: Option<Vec<String>>,
+    pub(crate) entrypoint: Option<Vec<String>>,
     /// What follows it.
-    pub(in crate::engine) command: Vec<String>,
-    pub(in crate::engine) run: RunId,
-    pub(in crate::engine) launch: &'a LaunchId,
+    pub(crate) command: Vec<String>,
+    pub(crate) run: RunId,
+    pub(crate) launch: &'a LaunchId,
     /// How long it may take in all.
-    pub(in crate::engine) patience: Duration,
+    pub(crate) patience: Duration,
 }
 
 /// The id of an image that is here.
 ///
 /// # Errors
 /// In words, why there is none.
-pub(in crate::engine) async fn image_at_hand(
-    whereabouts: &Whereabouts,
-    image: &str,
-) -> Result<String, String> {
+pub(crate) async fn image_at_hand(whereabouts: &Whereabouts, image: &str) -> Result<String, String> {
     let daemon = Daemon::connect(whereabouts)
         .await
         .map_err(|refused| refused.what())?;
@@ -60,11 +59,7 @@ pub(in crate::engine) async fn image_at_hand(
 /// In words, why it says nothing: it cannot be started, ends with an error, or takes too long.
 ///
 /// `cache` is where starts are recorded.
-pub(in crate::engine) async fn help(
-    whereabouts: &Whereabouts,
-    cache: &Path,
-    dry: Dry<'_>,
-) -> Result<String, String> {
+pub(crate) async fn help(whereabouts: &Whereabouts, cache: &Path, dry: Dry<'_>) -> Result<String, String> {
     let said = |refused: Refused| format!("{}: {}", refused.what(), refused.raw.trim());
     let daemon = Daemon::connect(whereabouts).await.map_err(said)?;
     let patience = dry.patience;

@@ -10,10 +10,13 @@ use bollard::query_parameters::TagImageOptions;
 use tokio::time::{sleep, timeout};
 
 use crate::base::clock;
-use crate::engine::Tell;
 use crate::engine::docker::client::{Daemon, Refused, is_missing};
+use crate::engine::docker::credentials;
+use crate::engine::docker::errors;
 use crate::engine::docker::host::Whereabouts;
-use crate::engine::docker::{credentials, errors, image_ref, pull};
+use crate::engine::docker::image_ref;
+use crate::engine::docker::pull;
+use crate::engine::start_progress::Tell;
 use crate::results::store;
 
 /// The pauses before a registry that failed for a moment is asked again for a digest.

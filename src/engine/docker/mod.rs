@@ -4,7 +4,7 @@
 //! A container never removes itself, so that its exit code and its last words can be read; it carries labels by which the next run
 //! finds it when this one is killed. Nothing here touches a container without our labels.
 
-mod client;
+pub(crate) mod client;
 mod config;
 mod create_body;
 mod creation;
@@ -13,50 +13,60 @@ mod errors;
 mod first_process;
 mod gpu_probe;
 mod help_output;
-mod host;
-mod image;
+pub(crate) mod host;
+pub(crate) mod image;
 mod image_ref;
 mod kill_events;
 mod lifecycle;
 mod orphans;
 mod own_container;
-mod preflight;
+pub(crate) mod preflight;
 mod pull;
-mod unremoved;
+mod removal;
+pub(crate) mod unremoved;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bollard::Docker;
 use bollard::errors::Error;
-use bollard::models::{ContainerCreateBody, ContainerState, HostConfigLogConfig};
-use bollard::query_parameters::{InspectContainerOptions, KillContainerOptions, RemoveContainerOptions};
+use bollard::models::ContainerState;
+use bollard::query_parameters::{InspectContainerOptions, KillContainerOptions};
 use futures_util::future::BoxFuture;
 use rustix::process::Signal;
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::clock;
+use crate::engine::api;
+use crate::engine::context::{Context, Logs};
 use crate::engine::docker::client::{Daemon, is_missing, words};
+use crate::engine::docker::create_body::body_with_short_log;
 use crate::engine::docker::creation::{Created, Creation};
 use crate::engine::docker::first_process::FirstProcess;
 use crate::engine::docker::host::Address;
 use crate::engine::docker::image::Had;
 use crate::engine::docker::lifecycle::{Exit, Life, Signs, Watched};
+use crate::engine::docker::removal::{REMOVED, remove};
+use crate::engine::endpoint::{Devices, Endpoint};
+use crate::engine::error::StartError;
+use crate::engine::executor::Ended;
 use crate::engine::executor::{Executor, PortHolder};
+use crate::engine::log::Log;
 use crate::engine::ownership::Marks;
+use crate::engine::port;
+use crate::engine::running::Running;
+use crate::engine::start_progress::Tell;
 use crate::engine::start_record::{self, StartRecord};
-use crate::engine::{Context, Devices, Ended, Endpoint, Log, Logs, Running, StartError, Tell, api, port};
 use crate::plan::{Container, Launch, Network, command};
 use crate::results::store;
 
 pub use client::Refused;
-pub(in crate::engine) use help_output::{Dry, help, image_at_hand};
+pub(crate) use help_output::{Dry, help, image_at_hand};
 pub use host::Whereabouts;
 pub use image::{Images, Pull};
-pub(in crate::engine) use orphans::sweep;
+pub(crate) use orphans::sweep;
 pub use preflight::{Lack, Wanted, lacks};
 pub use unremoved::{Orphans, Remaining};
 
@@ -65,12 +75,6 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// How long the daemon may take to end a container that was killed.
 const KILLED: Duration = Duration::from_secs(20);
-
-/// How much of what a container says one file of the daemon holds.
-const LOG_FILE: &str = "64m";
-
-/// How long the daemon may take to remove a container.
-const REMOVED: Duration = Duration::from_secs(30);
 
 /// How long the daemon may take to pass a signal on; after that it is sent by ourselves, where that can be.
 const SIGNALLED: Duration = Duration::from_secs(10);
@@ -198,26 +202,6 @@ pub(super) async fn start(
         shm: None,
         alarm: None,
     })
-}
-
-/// The daemon keeps what the container says until it is removed. It is copied to the run's own log meanwhile, so that the last of it
-/// is enough there; a flood must not fill the daemon's disk. Podman keeps its own bounds and refuses these.
-fn body_with_short_log(mut body: ContainerCreateBody, is_podman: bool) -> ContainerCreateBody {
-    if let Some(host) = body.host_config.as_mut().filter(|_| !is_podman) {
-        host.log_config = Some(short_log());
-    }
-    body
-}
-
-/// A log that can be read, whatever the daemon's own driver is, and that stays small.
-fn short_log() -> HostConfigLogConfig {
-    HostConfigLogConfig {
-        typ: Some("json-file".to_owned()),
-        config: Some(HashMap::from([
-            ("max-size".to_owned(), LOG_FILE.to_owned()),
-            ("max-file".to_owned(), "2".to_owned()),
-        ])),
-    }
 }
 
 /// Whether the containers of a daemon run on this host, as far as its address tells.
@@ -436,34 +420,4 @@ fn has_ended(error: &Error) -> bool {
 async fn state(docker: &Docker, id: &str) -> Option<ContainerState> {
     let seen = docker.inspect_container(id, None::<InspectContainerOptions>);
     seen.await.ok()?.state
-}
-
-/// Removes a container and waits until the daemon knows it no more.
-async fn remove(docker: &Docker, id: &str, deadline: Instant) -> Result<(), String> {
-    let options = || RemoveContainerOptions {
-        force: true,
-        v: true,
-        ..RemoveContainerOptions::default()
-    };
-    let mut reason = "the container daemon does not answer".to_owned();
-    loop {
-        let attempt = async {
-            let removed = docker.remove_container(id, Some(options())).await;
-            let seen = docker
-                .inspect_container(id, None::<InspectContainerOptions>)
-                .await;
-            (removed, seen)
-        };
-        match timeout_at(deadline, attempt).await {
-            Ok((_, Err(error))) if is_missing(&error) => return Ok(()),
-            Ok((removed, _)) => {
-                reason = removed.map_or_else(|error| words(&error), |()| "it is being removed".to_owned());
-            }
-            Err(_) => return Err(reason),
-        }
-        if Instant::now() >= deadline {
-            return Err(reason);
-        }
-        sleep(Duration::from_millis(200)).await;
-    }
 }

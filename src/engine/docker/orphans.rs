@@ -15,12 +15,14 @@ use crate::base::date;
 use crate::engine::docker::client::{Daemon, words};
 use crate::engine::docker::create_body::{IMAGE, OWNER, OWNER_CONTAINER, RUN, START};
 use crate::engine::docker::host::Whereabouts;
-use crate::engine::docker::{REMOVED, own_container, remove};
-use crate::engine::orphans::Swept;
+use crate::engine::docker::own_container;
+use crate::engine::docker::removal::{REMOVED, remove};
 use crate::engine::ownership::{Marks, Owner};
 use crate::engine::root_processes::is_of_container;
+use crate::engine::shared_memory;
 use crate::engine::start_record::{self, Request};
-use crate::engine::{shared_memory, tree};
+use crate::engine::sweep_result::Swept;
+use crate::engine::tree;
 
 const SECONDS_OF_A_DAY: f64 = 86_400.0;
 
@@ -73,7 +75,7 @@ impl LeftContainer {
 ///
 /// A daemon may still be making one that was asked for just before its owner died: those are waited for, as `cache`, where starts are
 /// recorded, tells of them.
-pub(in crate::engine) async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Path) -> Swept {
+pub(crate) async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Path) -> Swept {
     let (docker, containers) = match left(whereabouts, cache).await {
         Ok(left) => left,
         Err(reason) => {

@@ -15,7 +15,7 @@ use crate::base::clock;
 use crate::base::secrets::Redactor;
 use crate::engine::docker::client::{Daemon, Refused};
 use crate::engine::docker::errors;
-use crate::engine::{Progress, Tell};
+use crate::engine::start_progress::{Progress, Tell};
 use crate::results::store;
 
 /// The pauses before each further try.

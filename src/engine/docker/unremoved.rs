@@ -11,7 +11,7 @@ use crate::engine::docker::client::Daemon;
 use crate::engine::docker::creation::Request;
 use crate::engine::docker::first_process::FirstProcess;
 use crate::engine::docker::host::Address;
-use crate::engine::docker::remove;
+use crate::engine::docker::removal::remove;
 
 /// How often it is looked whether the daemon has answered.
 const LOOK: Duration = Duration::from_millis(20);

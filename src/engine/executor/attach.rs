@@ -4,9 +4,13 @@ use std::collections::BTreeSet;
 
 use futures_util::future::BoxFuture;
 
-use super::Launcher;
-use crate::engine::help_check::Asking;
-use crate::engine::{Context, Logs, Running, StartError, Tell, attach};
+use crate::engine::attach;
+use crate::engine::context::Asking;
+use crate::engine::context::{Context, Logs};
+use crate::engine::error::StartError;
+use crate::engine::executor::launcher::Launcher;
+use crate::engine::running::Running;
+use crate::engine::start_progress::Tell;
 use crate::plan::{Attach, Launch};
 
 impl Launcher for Attach {

@@ -4,9 +4,15 @@ use std::collections::BTreeSet;
 
 use futures_util::future::BoxFuture;
 
-use super::Launcher;
-use crate::engine::help_check::{self, Asking};
-use crate::engine::{Context, Logs, Running, StartError, Tell, Whereabouts, docker};
+use crate::engine::context::Asking;
+use crate::engine::context::{Context, Logs};
+use crate::engine::docker;
+use crate::engine::docker::host::Whereabouts;
+use crate::engine::error::StartError;
+use crate::engine::executor::launcher::Launcher;
+use crate::engine::help_check;
+use crate::engine::running::Running;
+use crate::engine::start_progress::Tell;
 use crate::plan::{Container, Launch};
 
 impl Launcher for Container {

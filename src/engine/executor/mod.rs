@@ -1,88 +1,22 @@
-//! What each executor does: with a launch that is to be started ([`Launcher`]), and with an engine that runs ([`Executor`]). The set is open:
-//! another place to run engines is a file here with both, and an arm of [`of`].
+//! What each executor does with an engine that runs ([`Executor`]), and with a launch that is to be started ([`launcher::Launcher`]). The set is
+//! open: another place to run engines is a file here with both, and an arm of [`launcher::of`].
 
 mod attach;
 mod container;
 mod imported;
+pub(super) mod launcher;
 mod process;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::help_check::Asking;
-use super::ownership::Marks;
-use super::start_record::StartRecord;
-use super::{Context, Ended, Endpoint, Lack, Log, Logs, Running, StartError, Tell, Whereabouts};
-use crate::plan::{Launch, Place};
-
-/// The executor of a launch.
-pub(super) fn of(place: &Place) -> &dyn Launcher {
-    match place {
-        Place::Container(container) => &**container,
-        Place::Process(process) => process,
-        Place::Attach(attach) => attach,
-        Place::Imported(imported) => imported,
-    }
-}
-
-/// Where and how a launch runs: what must hold before it is started, and its start.
-pub(super) trait Launcher: Sync {
-    /// Starts the engine. Dropping the future ends what was begun.
-    fn start<'a>(
-        &'a self,
-        launch: &'a Launch,
-        context: &'a Context,
-        logs: Logs,
-        tell: Tell<'a>,
-    ) -> BoxFuture<'a, Result<Running, StartError>>;
-
-    /// Whether the engine uses this host's shared memory if it runs on this host.
-    fn shares_memory(&self) -> bool {
-        false
-    }
-
-    /// The name of the image that it is started from.
-    fn image(&self) -> Option<&str> {
-        None
-    }
-
-    /// Whether it will run on this host, started by us.
-    fn is_local(&self, _whereabouts: &Whereabouts) -> bool {
-        false
-    }
-
-    /// Whether it takes a port of this host.
-    fn takes_port(&self) -> bool {
-        false
-    }
-
-    /// What this host lacks for it, beside what a container daemon or an attached server says. `path` is the `PATH` of programs.
-    fn lacks(&self, _launch: &Launch, _path: Option<&str>) -> Option<Lack> {
-        None
-    }
-
-    /// Paths by which it shows that it is there, the first that says so counts.
-    fn health_paths<'a>(&self, launch: &'a Launch) -> Vec<&'a str> {
-        vec![&launch.contact.health]
-    }
-
-    /// Who is asked for the flags that it knows: an image or a program; `None` where nobody can be asked.
-    fn help_source(&self, _launch: &Launch, _asking: &Asking<'_>) -> Option<String> {
-        None
-    }
-
-    /// The long flags that it knows, by its own help.
-    ///
-    /// # Errors
-    /// Why it cannot be asked, in words.
-    fn help<'a>(
-        &'a self,
-        launch: &'a Launch,
-        asking: &'a Asking<'a>,
-    ) -> BoxFuture<'a, Result<BTreeSet<String>, String>>;
-}
+use crate::engine::endpoint::Endpoint;
+use crate::engine::log::{Log, Omen};
+use crate::engine::ownership::Marks;
+use crate::engine::start_record::StartRecord;
+use crate::results::record::cell::FailureClass;
+use crate::results::record::post_mortem::End;
 
 /// Who may answer on the port of an engine.
 pub(super) enum PortHolder {
@@ -152,4 +86,23 @@ pub(super) trait Executor: Send + Sync {
 
     /// Stops it. Returns how it ended, in words, and the record that nobody needs any more.
     fn stop(self: Box<Self>, log: &Log) -> BoxFuture<'_, (String, Option<StartRecord>)>;
+}
+
+/// How an executor saw an engine end.
+pub(super) struct Ended {
+    /// In words: `ended (exit code 3)`.
+    pub(super) how: String,
+    /// What explains it, where the executor knows.
+    pub(super) omen: Option<Omen>,
+    pub(super) end: End,
+    /// Whose fault it is, where the executor knows that it is not the engine's.
+    pub(super) blame: Option<FailureClass>,
+}
+
+impl Ended {
+    /// Whose fault it is as far as the executor knows.
+    pub(super) fn class(&self) -> FailureClass {
+        let omen = self.omen.as_ref().map(Omen::class);
+        self.blame.or(omen).unwrap_or(FailureClass::Engine)
+    }
 }

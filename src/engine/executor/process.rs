@@ -5,9 +5,16 @@ use std::path::Path;
 
 use futures_util::future::BoxFuture;
 
-use super::Launcher;
-use crate::engine::help_check::{self, Asking};
-use crate::engine::{Context, Lack, Logs, Running, StartError, Tell, Whereabouts, process};
+use crate::engine::context::Asking;
+use crate::engine::context::{Context, Logs};
+use crate::engine::docker::host::Whereabouts;
+use crate::engine::docker::preflight::Lack;
+use crate::engine::error::StartError;
+use crate::engine::executor::launcher::Launcher;
+use crate::engine::help_check;
+use crate::engine::process;
+use crate::engine::running::Running;
+use crate::engine::start_progress::Tell;
 use crate::plan::{Launch, Process};
 
 impl Launcher for Process {

@@ -1,0 +1,42 @@
+//! Removes containers.
+
+use std::time::Duration;
+
+use bollard::Docker;
+use bollard::query_parameters::{InspectContainerOptions, RemoveContainerOptions};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::engine::docker::client::{is_missing, words};
+
+/// How long the daemon may take to remove a container.
+pub(super) const REMOVED: Duration = Duration::from_secs(30);
+
+/// Removes a container and waits until the daemon knows it no more.
+pub(super) async fn remove(docker: &Docker, id: &str, deadline: Instant) -> Result<(), String> {
+    let options = || RemoveContainerOptions {
+        force: true,
+        v: true,
+        ..RemoveContainerOptions::default()
+    };
+    let mut reason = "the container daemon does not answer".to_owned();
+    loop {
+        let attempt = async {
+            let removed = docker.remove_container(id, Some(options())).await;
+            let seen = docker
+                .inspect_container(id, None::<InspectContainerOptions>)
+                .await;
+            (removed, seen)
+        };
+        match timeout_at(deadline, attempt).await {
+            Ok((_, Err(error))) if is_missing(&error) => return Ok(()),
+            Ok((removed, _)) => {
+                reason = removed.map_or_else(|error| words(&error), |()| "it is being removed".to_owned());
+            }
+            Err(_) => return Err(reason),
+        }
+        if Instant::now() >= deadline {
+            return Err(reason);
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+}

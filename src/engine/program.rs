@@ -1,0 +1,54 @@
+//! Where a program lies.
+
+use std::path::{Path, PathBuf};
+
+use crate::base::secrets::Redactor;
+
+/// A program that is nowhere.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the program `{program}` was not found in {looked}; install it, or give its environment with `venv:`"
+)]
+pub struct NoProgram {
+    /// The program.
+    pub program: String,
+    /// Where it was looked for.
+    pub looked: String,
+}
+
+/// The file of a program: looked up in `path`, or relative to the working directory where it has a slash.
+pub(super) fn find_program(
+    program: &str,
+    path: &str,
+    dir: Option<&Path>,
+    redactor: &Redactor,
+) -> Result<PathBuf, NoProgram> {
+    let missing = |looked: String| NoProgram {
+        program: redactor.redact(program).into_owned(),
+        looked: redactor.redact(&looked).into_owned(),
+    };
+    if program.contains('/') {
+        let file = dir.unwrap_or(Path::new("")).join(program);
+        let whole = std::path::absolute(&file).unwrap_or(file);
+        return match is_executable(&whole) {
+            true => Ok(whole),
+            false => Err(missing(format!("{}, or it may not be executed", whole.display()))),
+        };
+    }
+    path.split(':')
+        .filter(|folder| !folder.is_empty())
+        .map(|folder| Path::new(folder).join(program))
+        .find(|file| is_executable(file))
+        .ok_or_else(|| {
+            missing(if path.is_empty() {
+                "an empty PATH".into()
+            } else {
+                format!("PATH ({path})")
+            })
+        })
+}
+
+fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
