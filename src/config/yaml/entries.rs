@@ -164,7 +164,10 @@ pub(super) fn keep_known<'n>(
             )),
             Some(near) => mistake.help("did you mean").replace(&place, near),
             None if known.is_empty() => mistake.help("no key is known here; remove it"),
-            None => mistake.help(format!("known are {}", listed(known.iter().copied()))),
+            None => {
+                let todays = known.iter().filter(|key| renamed(key, known).is_none());
+                mistake.help(format!("known are {}", listed(todays.copied())))
+            }
         };
         context.note(mistake, entry.index, near.map(str::to_owned));
         false

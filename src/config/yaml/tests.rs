@@ -967,6 +967,8 @@ fn an_earlier_name_is_read_and_named() {
 fn a_misspelt_earlier_name_leads_to_todays() {
     let drawn = mistakes::<Waits>("pacience: 2\n");
     assert!(drawn.contains("+ timeouts: 2"), "{drawn}");
+    let drawn = mistakes::<Waits>("nothing: 2\n");
+    assert!(drawn.contains("known are `timeouts`\n"), "{drawn}");
 }
 
 #[test]
