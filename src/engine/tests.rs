@@ -1,4 +1,4 @@
-//! The wing as a whole, with real processes.
+//! The module as a whole, with real processes.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,4 @@
-//! A scripted server on the loopback, for tests of this wing only.
+//! A scripted server on the loopback, for tests of this module only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! The conductor: Plan -> events. It hands to each wing what another made, and sees to it that what was started is stopped.
+//! Runs a plan: it hands to each module what another made, and stops whatever it started.
 
 mod answers;
 pub mod bench;

@@ -1,13 +1,12 @@
 //! Settings of an engine that its figures depend on, as values that can be compared: what its command, environment and image say, or what an
 //! attached server reports of itself.
 
-use serde_json::Value;
-
 use crate::analysis::validity::family_of_precision;
 use crate::config::template::Text;
 use crate::plan::{Launch, Place};
-use crate::results::record::cell::{EngineFacts, Summary};
+use crate::results::record::cell::Summary;
 use crate::results::record::cell_stats::Facts;
+use crate::results::record::engine_change::setting;
 
 /// What engines call the same setting: a name for people, and the flags of all engines.
 const SETTINGS: [(&str, &[&str]); 8] = [
@@ -110,6 +109,9 @@ const REPORTED: [(&str, &[&str]); 9] = [
     ("tokens in a batch", &["chunked_prefill_size"]),
 ];
 
+/// What servers report as their quantization where none was chosen: the checkpoint decides.
+const UNQUANTIZED: [&str; 2] = ["auto", "none"];
+
 /// Where a setting is not given.
 pub const USUAL: &str = "not set";
 
@@ -168,7 +170,9 @@ fn reported(launch: &Launch, summaries: &[&Summary]) -> Facts {
 /// The precision of the weights that a server reports: its quantization, else what the name of its checkpoint says.
 pub fn reported_precision(summaries: &[&Summary]) -> Option<String> {
     let known = |name: &str| family_of_precision(name).map(str::to_owned);
-    if let Some(quantization) = reported_value(summaries, "quantization") {
+    let is_chosen =
+        |quantization: &String| !UNQUANTIZED.contains(&quantization.to_ascii_lowercase().as_str());
+    if let Some(quantization) = reported_value(summaries, "quantization").filter(is_chosen) {
         return known(&quantization).or(Some(quantization));
     }
     let checkpoint = reported_value(summaries, "root").or_else(|| reported_value(summaries, "model_path"))?;
@@ -184,12 +188,8 @@ pub fn reported_parallel(summaries: &[&Summary]) -> Option<String> {
 
 /// One value of the live configuration, or of what the list of models says of the model.
 fn reported_value(summaries: &[&Summary], key: &str) -> Option<String> {
-    let of = |facts: &EngineFacts| match facts.info.as_ref().and_then(|info| info.get(key)) {
-        Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),
-        Some(Value::Number(number)) => Some(number.to_string()),
-        _ => facts.served.get(key).cloned(),
-    };
-    summaries.iter().find_map(|summary| of(&summary.engine))
+    let mut engines = summaries.iter().map(|summary| &summary.engine);
+    engines.find_map(|facts| setting(facts, key).or_else(|| facts.served.get(key).cloned()))
 }
 
 /// What two launches are told to differ in: `ours` against `theirs`. Launches of one recipe differ in all that they are given; those of different
@@ -257,6 +257,7 @@ fn add(facts: &mut Facts, name: &str, value: Option<&str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::store::testing::{plan, summary};
 
     fn facts(told: &[(&str, &str)]) -> Facts {
         told.iter()
@@ -278,6 +279,23 @@ mod tests {
         assert_eq!(told, facts(&[("--enable-x", "on"), ("--cuda-graph-bs", "1 2")]));
         assert_eq!(named("--session-len"), named("--max-model-len"));
         assert!(is_flag("-tp") && !is_flag("-1") && !is_flag("0.9") && !is_flag("--"));
+    }
+
+    #[test]
+    fn a_precision_is_reported_by_the_quantization_else_by_the_checkpoint() {
+        let mut summary = summary(&plan().cells[0]);
+        for (quantization, checkpoint, precision) in [
+            (Some("fp8"), "org/m", Some("fp8")),
+            (Some("gptq"), "org/m", Some("gptq")),
+            (Some("auto"), "org/m-FP8/", Some("fp8")),
+            (Some("None"), "/models/m-AWQ", Some("int4")),
+            (None, "org/m", None),
+        ] {
+            summary.engine.info = Some(serde_json::json!({ "quantization": quantization }));
+            summary.engine.served = Facts::from([("root".to_owned(), checkpoint.to_owned())]);
+            let reported = reported_precision(&[&summary]);
+            assert_eq!(reported.as_deref(), precision, "{quantization:?} {checkpoint}");
+        }
     }
 
     #[test]

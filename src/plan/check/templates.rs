@@ -1,5 +1,5 @@
 //! Texts with holes that nothing fills, and secrets that somebody wrote down. Passwords in URLs are found by the reader
-//! (`spec::source`), wherever they stand.
+//! (`config::yaml`), wherever they stand.
 
 use super::at;
 use super::recipe::variables;

@@ -77,8 +77,8 @@ pub fn changes(before: &EngineFacts, after: &EngineFacts) -> Vec<EngineChange> {
     found
 }
 
-/// A setting of a live configuration that is told; a setting that is left to the engine tells nothing.
-fn setting(facts: &EngineFacts, name: &str) -> Option<String> {
+/// A setting of the live configuration; `None` where the engine does not report it, or reports no value.
+pub fn setting(facts: &EngineFacts, name: &str) -> Option<String> {
     match facts.info.as_ref()?.get(name)? {
         Value::String(text) if !text.is_empty() => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),

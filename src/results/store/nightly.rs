@@ -104,8 +104,9 @@ impl Nights {
 
     /// What notifications told last: identities of findings.
     pub fn told(&self) -> Vec<String> {
-        let read = |name: &str| reader::json(&self.told_file(name), "").ok();
-        read("notified").or_else(|| read("told")).unwrap_or_default()
+        let [now, of_format_1] = ["notified", "told"].map(|name| self.told_file(name));
+        let file = if now.exists() { now } else { of_format_1 };
+        reader::json(&file, "").unwrap_or_default()
     }
 
     /// Keeps what was told.
