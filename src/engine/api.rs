@@ -12,7 +12,7 @@ use crate::base::body;
 use crate::config::template::Text;
 use crate::config::yaml::{listed, nearest};
 use crate::engine::context::Context;
-use crate::engine::docker::preflight::Lack;
+use crate::engine::docker::lack::Lack;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::error::StartError;
 use crate::plan::{Contact, Launch};

@@ -11,7 +11,7 @@ use crate::base::clock;
 use crate::config::template::Text;
 use crate::engine::api;
 use crate::engine::context::Context;
-use crate::engine::docker::preflight::Lack;
+use crate::engine::docker::lack::Lack;
 use crate::engine::endpoint::{Devices, Endpoint};
 use crate::engine::error::StartError;
 use crate::engine::executor::Ended;

@@ -1,7 +1,7 @@
 //! Why an engine could not be started.
 
 use crate::config::template::Unfilled;
-use crate::engine::docker::client::Refused;
+use crate::engine::docker::refused::Refused;
 use crate::engine::program::NoProgram;
 use crate::engine::venv::VenvError;
 use crate::results::record::cell::{FailureClass, Phase};

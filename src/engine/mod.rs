@@ -19,6 +19,7 @@ mod ownership;
 mod port;
 mod process;
 mod process_group;
+mod process_info;
 mod program;
 mod readiness;
 mod root_processes;

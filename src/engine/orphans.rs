@@ -8,11 +8,11 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::engine::docker::{self, Whereabouts};
-use crate::engine::ownership::{self, Marks, Owner, Seen};
+use crate::engine::ownership::{Marks, Owner};
+use crate::engine::process_info::{self, Seen};
 use crate::engine::shim;
 use crate::engine::start_record;
 use crate::engine::sweep_result::Swept;
-use crate::engine::tree;
 
 /// How long the system may take to remove killed processes.
 const KILLED: Duration = Duration::from_secs(5);
@@ -72,7 +72,7 @@ impl Leftover {
 /// Processes that carry marks of `matrix`, and those without marks that share a group with one or descend from one: all of them, or
 /// only those whose owner lives no more. This process and its ancestors are never among them.
 pub fn find(owner_is_dead_only: bool) -> Vec<Leftover> {
-    let all = ownership::processes();
+    let all = process_info::processes();
     let spared = lineage(&all);
     let marked: Vec<(&Seen, &Marks)> = all
         .iter()
@@ -82,7 +82,7 @@ pub fn find(owner_is_dead_only: bool) -> Vec<Leftover> {
         .collect();
     let descendants: Vec<(BTreeSet<i32>, &Marks)> = marked
         .iter()
-        .map(|(seen, marks)| (tree::below(&all, &[seen.pid]), *marks))
+        .map(|(seen, marks)| (process_info::descendants(&all, &[seen.pid]), *marks))
         .collect();
     let marks_of = |seen: &Seen| -> Option<Marks> {
         if let Some(own) = &seen.marks {

@@ -1,16 +1,15 @@
-//! By what a process of ours is known: marks in its environment, which its descendants inherit, and the processes that
-//! carry them. Never by name.
+//! By what a process of ours is known: marks in its environment, which its descendants inherit. Never by name.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 
-use procfs::process::{self, Process};
+use procfs::process::Process;
 use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::base::ids::{LaunchId, RunId};
-use crate::engine::tree::{self, Member};
+use crate::engine::tree;
 
 /// The variable that names the run.
 pub(crate) const RUN: &str = "MATRIX_RUN";
@@ -155,7 +154,7 @@ impl Marks {
         ]
     }
 
-    fn read(environ: &HashMap<OsString, OsString>) -> Option<Self> {
+    pub(super) fn read(environ: &HashMap<OsString, OsString>) -> Option<Self> {
         let text = |name: &str| {
             environ
                 .get(&OsString::from(name))
@@ -169,70 +168,10 @@ impl Marks {
     }
 }
 
-/// A live process, as it was seen.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    pub(crate) pid: i32,
-    pub(crate) parent: i32,
-    pub(crate) pgid: i32,
-    pub(crate) session: i32,
-    pub(crate) started: u64,
-    pub(crate) marks: Option<Marks>,
-    pub(crate) command: String,
-}
-
-impl Seen {
-    /// What names it for ever.
-    pub(crate) const fn member(&self) -> Member {
-        Member {
-            pid: self.pid,
-            started: self.started,
-        }
-    }
-}
-
-/// Every live process whose state can be read; those that ended and were not yet reaped are not live.
-pub(crate) fn processes() -> Vec<Seen> {
-    let Ok(all) = process::all_processes() else {
-        return Vec::new();
-    };
-    all.filter_map(|process| see(&process.ok()?)).collect()
-}
-
-/// A live process by its id, with its command line.
-pub(crate) fn see_by_id(pid: i32) -> Option<Seen> {
-    let process = Process::new(pid).ok()?;
-    let command = process.cmdline().unwrap_or_default().join(" ");
-    Some(Seen {
-        command,
-        ..see(&process)?
-    })
-}
-
 /// The marks of a process; `None` where it has none, or may not be asked.
 pub(crate) fn of(pid: i32) -> Option<Marks> {
     let environ = Process::new(pid).and_then(|process| process.environ());
     Marks::read(&environ.ok()?)
-}
-
-fn see(process: &Process) -> Option<Seen> {
-    let stat = process.stat().ok()?;
-    if tree::has_ended(&stat) {
-        return None;
-    }
-    let marks = process.environ().ok().and_then(|environ| Marks::read(&environ));
-    Some(Seen {
-        pid: stat.pid,
-        parent: stat.ppid,
-        pgid: stat.pgrp,
-        session: stat.session,
-        started: stat.starttime,
-        command: match &marks {
-            Some(_) => process.cmdline().unwrap_or_default().join(" "),
-            None => stat.comm,
-        },
-        marks,
-    })
 }
 
 #[cfg(test)]

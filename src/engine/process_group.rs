@@ -17,10 +17,11 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::engine::cgroup::Cgroup;
-use crate::engine::ownership::{self, Marks, Seen};
+use crate::engine::ownership::Marks;
+use crate::engine::process_info::{self, Seen};
 use crate::engine::shim::{self, Message};
 use crate::engine::start_record::{self, StartRecord};
-use crate::engine::tree::{self, Member};
+use crate::engine::tree::Member;
 
 /// How often a group is looked at while it ends.
 const LOOK: Duration = Duration::from_millis(30);
@@ -112,7 +113,7 @@ impl Group {
             record,
             is_gone: false,
         };
-        let known: Vec<Member> = ownership::see_by_id(pid).iter().map(Seen::member).collect();
+        let known: Vec<Member> = process_info::see_by_id(pid).iter().map(Seen::member).collect();
         group.record.add(&known);
         group.begin().await;
         Ok(group)
@@ -257,11 +258,11 @@ impl Group {
 
     /// What lives of it: by its marks, its group, its cgroup, its record, or below its shim.
     fn alive(&self) -> Vec<Seen> {
-        let mut all = ownership::processes();
+        let mut all = process_info::processes();
         let below = self
             .shim
             .as_ref()
-            .map(|shim| tree::below(&all, &[shim.pid]))
+            .map(|shim| process_info::descendants(&all, &[shim.pid]))
             .unwrap_or_default();
         let grouped = self.cgroup.as_ref().map(Cgroup::members).unwrap_or_default();
         all.retain(|seen| {

@@ -2,7 +2,7 @@
 
 use crate::engine::context::{Context, Logs};
 use crate::engine::docker::host::Whereabouts;
-use crate::engine::docker::preflight::Lack;
+use crate::engine::docker::lack::Lack;
 use crate::engine::endpoint::Devices;
 use crate::engine::error::StartError;
 use crate::engine::executor::launcher;

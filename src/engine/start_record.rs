@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::own::{is_ours_alone, make_folder, open_file};
 use crate::engine::cgroup::Cgroup;
-use crate::engine::ownership::{self, Marks, Owner, Seen};
+use crate::engine::ownership::{Marks, Owner};
+use crate::engine::process_info::{self, Seen};
 use crate::engine::shared_memory;
 use crate::engine::tree::{self, Member};
 
@@ -178,8 +179,9 @@ fn abandoned(cache: &Path) -> Vec<Abandoned> {
 impl Abandoned {
     /// The live processes of the start, with their descendants.
     fn live(&self) -> Vec<Member> {
-        let is_same =
-            |member: &&Member| ownership::see_by_id(member.pid).is_some_and(|seen| seen.member() == **member);
+        let is_same = |member: &&Member| {
+            process_info::see_by_id(member.pid).is_some_and(|seen| seen.member() == **member)
+        };
         let recorded = self.record.content.processes.iter().filter(is_same);
         let grouped = self.cgroup.iter().flat_map(Cgroup::members);
         let live: Vec<u32> = recorded
@@ -204,7 +206,9 @@ pub(super) fn orphans(cache: &Path) -> Vec<Orphan> {
             start: abandoned.record.content.start,
             owner: abandoned.owner,
         };
-        let seen = live.iter().filter_map(|member| ownership::see_by_id(member.pid));
+        let seen = live
+            .iter()
+            .filter_map(|member| process_info::see_by_id(member.pid));
         all.extend(seen.map(|seen| Orphan {
             marks: marks.clone(),
             seen,
@@ -320,7 +324,7 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let member = ownership::see_by_id(pid).unwrap().member();
+        let member = process_info::see_by_id(pid).unwrap().member();
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         let this = Owner::this().unwrap().to_string();
         let (_, rest) = this.split_once(':').unwrap();

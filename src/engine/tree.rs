@@ -6,8 +6,6 @@ use procfs::process::{self, Process, Stat};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::ownership::Seen;
-
 /// A live process by its id and its start in clock ticks after the machine's, which name it for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Member {
@@ -40,24 +38,6 @@ impl Member {
 /// Whether a process has ended, though its parent may not know yet. One whose first thread has ended lives while another thread does.
 pub(crate) const fn has_ended(stat: &Stat) -> bool {
     matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1
-}
-
-/// The processes that descend from `roots`, without these.
-pub(super) fn below(all: &[Seen], roots: &[i32]) -> BTreeSet<i32> {
-    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    for seen in all {
-        children.entry(seen.parent).or_default().push(seen.pid);
-    }
-    let mut members = BTreeSet::new();
-    let mut open = roots.to_vec();
-    while let Some(pid) = open.pop() {
-        for child in children.get(&pid).into_iter().flatten() {
-            if members.insert(*child) {
-                open.push(*child);
-            }
-        }
-    }
-    members
 }
 
 /// The live ones of `roots`, what descends from them, and what is in the process group that one of them leads.

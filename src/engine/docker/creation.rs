@@ -10,12 +10,12 @@ use bollard::models::ContainerCreateBody;
 use bollard::query_parameters::CreateContainerOptions;
 use rustix::process::Signal;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
-use crate::engine::docker::client::{Daemon, Refused};
+use crate::engine::docker::client::Daemon;
 use crate::engine::docker::first_process::FirstProcess;
 use crate::engine::docker::host::Address;
-use crate::engine::docker::unremoved::{Orphan, Orphans};
+use crate::engine::docker::refused::Refused;
+use crate::engine::docker::unremoved::{Orphan, Orphans, Request};
 use crate::engine::ownership::Marks;
 use crate::engine::start_record::StartRecord;
 
@@ -103,14 +103,6 @@ impl Creation {
         }
         Err(taken.expect("at least one name was tried"))
     }
-}
-
-/// A request for a container that the daemon has not answered.
-#[derive(Debug)]
-pub(super) struct Request {
-    pub(super) address: Address,
-    pub(super) name: String,
-    pub(super) asking: JoinHandle<()>,
 }
 
 /// Leaves a request that is not waited for any more to those who remove orphans.

@@ -10,11 +10,12 @@ use bollard::models::{ContainerCreateBody, HostConfig};
 use tokio::time::Instant;
 
 use crate::base::ids::RunId;
-use crate::engine::docker::client::{Daemon, Refused};
+use crate::engine::docker::client::Daemon;
 use crate::engine::docker::create_body;
 use crate::engine::docker::creation::Creation;
+use crate::engine::docker::lack::Lack;
 use crate::engine::docker::own_container;
-use crate::engine::docker::preflight::Lack;
+use crate::engine::docker::refused::Refused;
 use crate::engine::docker::removal::{REMOVED, remove};
 use crate::engine::ownership::Marks;
 use crate::plan::{Container, Gpus, Launch};

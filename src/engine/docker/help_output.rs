@@ -13,11 +13,12 @@ use futures_util::StreamExt;
 use tokio::time::{Instant, timeout};
 
 use crate::base::ids::{LaunchId, RunId};
-use crate::engine::docker::client::{Daemon, Refused, is_missing, words};
+use crate::engine::docker::client::Daemon;
 use crate::engine::docker::create_body::body_with_short_log;
 use crate::engine::docker::creation::Creation;
 use crate::engine::docker::host::Whereabouts;
 use crate::engine::docker::own_container;
+use crate::engine::docker::refused::{Refused, is_missing, words};
 use crate::engine::docker::removal::{REMOVED, remove};
 use crate::engine::ownership::Marks;
 

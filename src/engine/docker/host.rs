@@ -14,8 +14,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::engine::docker::client::Refused;
 use crate::engine::docker::config;
+use crate::engine::docker::refused::Refused;
 
 /// Where Docker listens unless told otherwise.
 const SOCKET: &str = "/var/run/docker.sock";

@@ -10,12 +10,13 @@ use bollard::query_parameters::TagImageOptions;
 use tokio::time::{sleep, timeout};
 
 use crate::base::clock;
-use crate::engine::docker::client::{Daemon, Refused, is_missing};
+use crate::engine::docker::client::Daemon;
 use crate::engine::docker::credentials;
 use crate::engine::docker::errors;
 use crate::engine::docker::host::Whereabouts;
 use crate::engine::docker::image_ref;
 use crate::engine::docker::pull;
+use crate::engine::docker::refused::{Refused, is_missing};
 use crate::engine::start_progress::Tell;
 use crate::results::store;
 

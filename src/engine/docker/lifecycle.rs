@@ -17,9 +17,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::base::clock;
-use crate::engine::docker::client::{is_missing, words};
 use crate::engine::docker::first_process::FirstProcess;
 use crate::engine::docker::kill_events;
+use crate::engine::docker::refused::{is_missing, words};
 use crate::engine::executor::Ended;
 use crate::engine::log::Omen;
 use crate::plan::{Blame, DeadSign};

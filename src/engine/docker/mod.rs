@@ -4,7 +4,7 @@
 //! A container never removes itself, so that its exit code and its last words can be read; it carries labels by which the next run
 //! finds it when this one is killed. Nothing here touches a container without our labels.
 
-pub(crate) mod client;
+mod client;
 mod config;
 mod create_body;
 mod creation;
@@ -17,11 +17,13 @@ pub(crate) mod host;
 pub(crate) mod image;
 mod image_ref;
 mod kill_events;
+pub(crate) mod lack;
 mod lifecycle;
 mod orphans;
 mod own_container;
 pub(crate) mod preflight;
 mod pull;
+pub(crate) mod refused;
 mod removal;
 pub(crate) mod unremoved;
 
@@ -41,13 +43,14 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::base::clock;
 use crate::engine::api;
 use crate::engine::context::{Context, Logs};
-use crate::engine::docker::client::{Daemon, is_missing, words};
+use crate::engine::docker::client::Daemon;
 use crate::engine::docker::create_body::body_with_short_log;
 use crate::engine::docker::creation::{Created, Creation};
 use crate::engine::docker::first_process::FirstProcess;
 use crate::engine::docker::host::Address;
 use crate::engine::docker::image::Had;
 use crate::engine::docker::lifecycle::{Exit, Life, Signs, Watched};
+use crate::engine::docker::refused::{is_missing, words};
 use crate::engine::docker::removal::{REMOVED, remove};
 use crate::engine::endpoint::{Devices, Endpoint};
 use crate::engine::error::StartError;
@@ -62,12 +65,13 @@ use crate::engine::start_record::{self, StartRecord};
 use crate::plan::{Container, Launch, Network, command};
 use crate::results::store;
 
-pub use client::Refused;
 pub(crate) use help_output::{Dry, help, image_at_hand};
 pub use host::Whereabouts;
 pub use image::{Images, Pull};
+pub use lack::Lack;
 pub(crate) use orphans::sweep;
-pub use preflight::{Lack, Wanted, lacks};
+pub use preflight::{Wanted, lacks};
+pub use refused::Refused;
 pub use unremoved::{Orphans, Remaining};
 
 /// How long to wait for last words once a container has ended: its log ends with it.

@@ -12,10 +12,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::date;
-use crate::engine::docker::client::{Daemon, words};
+use crate::engine::docker::client::Daemon;
 use crate::engine::docker::create_body::{IMAGE, OWNER, OWNER_CONTAINER, RUN, START};
 use crate::engine::docker::host::Whereabouts;
 use crate::engine::docker::own_container;
+use crate::engine::docker::refused::words;
 use crate::engine::docker::removal::{REMOVED, remove};
 use crate::engine::ownership::{Marks, Owner};
 use crate::engine::root_processes::is_of_container;

@@ -7,8 +7,8 @@ use std::fs;
 use bollard::Docker;
 use bollard::query_parameters::InspectContainerOptions;
 
-use crate::engine::docker::client::is_missing;
 use crate::engine::docker::create_body::{OWNER, OWNER_CONTAINER, RUN, START};
+use crate::engine::docker::refused::is_missing;
 use crate::engine::ownership::Marks;
 
 /// Files that a container runtime mounts into every container, from a folder that is called by the container's id.

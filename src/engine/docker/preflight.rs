@@ -6,10 +6,12 @@ use std::path::Path;
 
 use bollard::models::SystemInfo;
 
-use crate::engine::docker::client::{Daemon, Refused};
+use crate::engine::docker::client::Daemon;
 use crate::engine::docker::gpu_probe;
 use crate::engine::docker::host::Whereabouts;
 use crate::engine::docker::image::Images;
+use crate::engine::docker::lack::Lack;
+use crate::engine::docker::refused::Refused;
 use crate::plan::{Container, Gpus, Launch, Place};
 
 /// What is to run in containers, and where.
@@ -30,24 +32,6 @@ pub struct Wanted<'a> {
     pub tell: &'a (dyn Fn(String) + Sync),
     /// The values of secrets by name.
     pub secrets: &'a (dyn Fn(&str) -> Option<String> + Send + Sync),
-}
-
-/// Something that a daemon lacks.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lack {
-    /// What is missing, and where it is asked for.
-    pub what: String,
-    /// How to mend it.
-    pub help: String,
-}
-
-impl From<&Refused> for Lack {
-    fn from(refused: &Refused) -> Self {
-        Self {
-            what: format!("{}: {}", refused.what(), refused.raw.trim()),
-            help: refused.meaning.help.clone(),
-        }
-    }
 }
 
 /// Everything that the daemon lacks for the launches.

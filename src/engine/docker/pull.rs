@@ -13,8 +13,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::base::clock;
 use crate::base::secrets::Redactor;
-use crate::engine::docker::client::{Daemon, Refused};
+use crate::engine::docker::client::Daemon;
 use crate::engine::docker::errors;
+use crate::engine::docker::refused::Refused;
 use crate::engine::start_progress::{Progress, Tell};
 use crate::results::store;
 

@@ -6,7 +6,7 @@ use bollard::Docker;
 use bollard::query_parameters::{InspectContainerOptions, RemoveContainerOptions};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::engine::docker::client::{is_missing, words};
+use crate::engine::docker::refused::{is_missing, words};
 
 /// How long the daemon may take to remove a container.
 pub(super) const REMOVED: Duration = Duration::from_secs(30);

@@ -5,10 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::engine::docker::client::Daemon;
-use crate::engine::docker::creation::Request;
 use crate::engine::docker::first_process::FirstProcess;
 use crate::engine::docker::host::Address;
 use crate::engine::docker::removal::remove;
@@ -28,6 +28,14 @@ pub(super) struct Orphan {
     pub(super) has_ended: bool,
     /// Why it could not be removed.
     pub(super) reason: String,
+}
+
+/// A request for a container that the daemon has not answered.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) address: Address,
+    pub(super) name: String,
+    pub(super) asking: JoinHandle<()>,
 }
 
 /// What is said of an orphan.

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 
 use crate::engine::context::Asking;
 use crate::engine::context::{Context, Logs};
-use crate::engine::docker::preflight::Lack;
+use crate::engine::docker::lack::Lack;
 use crate::engine::error::StartError;
 use crate::engine::executor::launcher::Launcher;
 use crate::engine::running::Running;

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use crate::engine::context::Asking;
 use crate::engine::context::{Context, Logs};
 use crate::engine::docker::host::Whereabouts;
-use crate::engine::docker::preflight::Lack;
+use crate::engine::docker::lack::Lack;
 use crate::engine::error::StartError;
 use crate::engine::running::Running;
 use crate::engine::start_progress::Tell;
