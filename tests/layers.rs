@@ -1,6 +1,6 @@
 //! Who may import whom, as a test: the table of `src/ARCHITECTURE.md`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -119,6 +119,9 @@ const PURE: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Modules without an import cycle between their files. A module joins the list once it has none.
+const WITHOUT_CYCLES: &[&str] = &["engine", "runner"];
+
 #[test]
 fn imports_point_down_the_table() {
     let mut wrong = Vec::new();
@@ -207,6 +210,167 @@ fn the_timed_path_knows_no_engine_by_name() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_import_cycle_inside_a_module() {
+    let files: BTreeMap<String, String> = sources()
+        .iter()
+        .map(|file| (below_src(file), code(file)))
+        .collect();
+    let by_module: BTreeMap<String, &str> = files
+        .keys()
+        .map(|file| (module_path(file), file.as_str()))
+        .collect();
+    let mut cycles = Vec::new();
+    for module in WITHOUT_CYCLES {
+        let inside = |file: &str| file.starts_with(&format!("{module}/")) || file == format!("{module}.rs");
+        let graph: BTreeMap<&str, BTreeSet<&str>> = files
+            .iter()
+            .filter(|(file, _)| inside(file))
+            .map(|(file, text)| {
+                let mut targets = imported_files(file, text, &by_module);
+                targets.retain(|target| inside(target));
+                (file.as_str(), targets)
+            })
+            .collect();
+        assert!(!graph.is_empty(), "`{module}` has no file");
+        cycles.extend(graph.keys().filter_map(|file| shortest_cycle(file, &graph)));
+    }
+    assert!(cycles.is_empty(), "\n{}", cycles.join("\n"));
+}
+
+#[test]
+fn an_import_cycle_is_found_by_every_spelling_of_a_path() {
+    let by_module = BTreeMap::from([
+        ("a".to_owned(), "a/mod.rs"),
+        ("a::b".to_owned(), "a/b.rs"),
+        ("a::b::c".to_owned(), "a/b/c.rs"),
+    ]);
+    let found = |file: &str, text: &str| -> Vec<&str> {
+        imported_files(file, text, &by_module).into_iter().collect()
+    };
+    for text in [
+        "use crate::a::{x, b::{Y, Z}};",
+        "use super::b;",
+        "x(super::b::y())",
+        "crate::a::b::Y",
+    ] {
+        assert!(
+            found("a/b/c.rs", &text.replace("super", "super::super")).contains(&"a/b.rs"),
+            "{text}"
+        );
+    }
+    assert_eq!(found("a/mod.rs", "mod b;\nfn f() { b::g() }"), ["a/b.rs"]);
+    assert_eq!(found("a/mod.rs", "mod b;\npub use b::c::D;"), ["a/b/c.rs"]);
+    assert_eq!(
+        found("a/b/c.rs", "pub(in crate::a) fn f() { std::mem::drop(1) }"),
+        [""; 0]
+    );
+    let graph = BTreeMap::from([
+        ("x", BTreeSet::from(["y"])),
+        ("y", BTreeSet::from(["z"])),
+        ("z", BTreeSet::from(["y"])),
+    ]);
+    assert_eq!(shortest_cycle("x", &graph), None);
+    assert_eq!(shortest_cycle("y", &graph).as_deref(), Some("y -> z -> y"));
+}
+
+/// The path of the module that a file holds, such as `engine::docker`.
+fn module_path(file: &str) -> String {
+    let path = file.trim_end_matches(".rs");
+    path.strip_suffix("/mod").unwrap_or(path).replace('/', "::")
+}
+
+/// The other files that a file names: by a path from `crate`, `self` or `super`, or from one of its child modules.
+fn imported_files<'f>(file: &str, text: &str, by_module: &BTreeMap<String, &'f str>) -> BTreeSet<&'f str> {
+    let here = module_path(file);
+    let children: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(';')?.rsplit_once("mod "))
+        .map(|(_, child)| child)
+        .collect();
+    // `pub(in crate::a)` imports nothing.
+    let text = text.replace("pub(in crate::", "pub(in ");
+    let names = |c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':');
+    let starts = text
+        .char_indices()
+        .filter(|(at, c)| !names(*c) && (*at == 0 || text[..*at].ends_with(names)));
+    let paths = starts.flat_map(|(at, _)| paths_at(&text[at..]));
+    let absolute = paths.filter_map(|path| {
+        let mut parts: VecDeque<&str> = path.split("::").collect();
+        let mut module: Vec<&str> = here.split("::").collect();
+        if parts.len() == 1 {
+            return None;
+        }
+        match *parts.front()? {
+            "crate" => module.clear(),
+            "self" | "super" => {}
+            child if children.contains(child) => {}
+            _ => return None,
+        }
+        while matches!(parts.front(), Some(&("crate" | "self" | "super"))) {
+            if parts.pop_front() == Some("super") {
+                module.pop();
+            }
+        }
+        module.extend(parts);
+        Some(module.join("::"))
+    });
+    absolute
+        .filter_map(|path| {
+            let mut modules = std::iter::successors(Some(path.as_str()), |path| {
+                path.rsplit_once("::").map(|(parent, _)| parent)
+            });
+            modules.find_map(|module| by_module.get(module).copied())
+        })
+        .filter(|target| *target != file)
+        .collect()
+}
+
+/// The path at the start of a text; several where it ends in braces, as those of `use` do.
+fn paths_at(text: &str) -> Vec<String> {
+    let end = text
+        .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'))
+        .unwrap_or(text.len());
+    let (head, rest) = text.split_at(end);
+    if !(head.ends_with("::") && rest.starts_with('{')) {
+        return vec![head.trim_end_matches(':').to_owned()];
+    }
+    let (mut depth, mut start, mut parts) = (0, 1, Vec::new());
+    for (at, c) in rest.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if (c == ',' && depth == 1) || depth == 0 {
+            parts.push(rest[start..at].trim());
+            start = at + 1;
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    let paths = parts.into_iter().flat_map(paths_at);
+    paths.map(|path| format!("{head}{path}")).collect()
+}
+
+/// The shortest way from a file back to itself along imports.
+fn shortest_cycle(file: &str, graph: &BTreeMap<&str, BTreeSet<&str>>) -> Option<String> {
+    let (mut seen, mut open) = (BTreeSet::new(), VecDeque::from([vec![file]]));
+    while let Some(way) = open.pop_front() {
+        for target in way.last().and_then(|last| graph.get(last)).into_iter().flatten() {
+            let longer = [way.as_slice(), &[*target]].concat();
+            if *target == file {
+                return Some(longer.join(" -> "));
+            }
+            if seen.insert(*target) {
+                open.push_back(longer);
+            }
+        }
+    }
+    None
 }
 
 fn module_of<'t>(inside: &str, table: &'t [(&str, &'t [&str])]) -> Option<(&'t str, &'t [&'t str])> {
