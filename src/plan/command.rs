@@ -6,7 +6,8 @@ use std::path::Path;
 
 use crate::base::text::is_control;
 use crate::config::template::{Piece, Text};
-use crate::plan::launch::{Container, Gpus, Launch, Mount, Network, Place, Process};
+use crate::plan::launch::Launch;
+use crate::plan::place::{Container, Gpus, Mount, Network, Place, Process};
 
 /// A command line in the groups by which it may be broken into lines.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ mod expand;
 mod grid;
 pub mod launch;
 mod order;
+mod place;
 mod resolve;
 
 use std::collections::{BTreeMap, HashSet};
@@ -17,11 +18,11 @@ use serde::{Deserialize, Serialize};
 
 pub use expand::expand;
 pub use launch::{
-    Attach, Blame, Contact, Container, DeadSign, Dialect, Engine, Gpus, Imported, Launch, Metrics, Mount,
-    Network, Parallel, Patience, PhaseSign, Place, Port, Process, Protocol, Reading, Reset, Signs, Usage,
-    Venv,
+    Blame, Contact, DeadSign, Dialect, Engine, Launch, Metrics, Parallel, Patience, PhaseSign, Port,
+    Protocol, Reading, Reset, Signs, Usage,
 };
 pub use order::Loads;
+pub use place::{Attach, Container, Gpus, Imported, Mount, Network, Place, Process, Venv};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
 use crate::config::gpus::GpuList;

@@ -20,10 +20,8 @@ use crate::config::template::Text;
 use crate::config::workload::{Dataset, Workload};
 use crate::plan::canonical;
 use crate::plan::grid::Point;
-use crate::plan::launch::{
-    Attach, Contact, Container, Dialect, Engine, Gpus, Launch, Metrics, Mount, Patience, Place, Port,
-    Process, Signs, Venv,
-};
+use crate::plan::launch::{Contact, Dialect, Engine, Launch, Metrics, Patience, Port, Signs};
+use crate::plan::place::{Attach, Container, Gpus, Mount, Place, Process, Venv};
 
 /// The most prompts that a search has where nothing says how many.
 const SEARCHED_PROMPTS: u32 = 20_000;
