@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
 use crate::config::select;
-use crate::plan::{Cell, Launch, Place, Plan};
+use crate::plan::{Cell, Launch, Plan};
 
 /// The value of the axis `version` of a cell that is measured on the baseline's build.
 pub const BASELINE: &str = "(baseline)";
@@ -31,15 +31,10 @@ impl Launch {
     /// # Errors
     /// Why that build cannot be started.
     pub fn pinned(&self, image: Option<&str>) -> Result<Self, &'static str> {
-        let mut launch = self.clone();
-        match (&mut launch.place, image) {
-            (Place::Container(container), Some(digest)) => digest.clone_into(&mut container.image),
-            (Place::Container(_), None) => return Err("the digest of its image is not known"),
-            (Place::Process(_), _) => {}
-            (Place::Attach(_), _) => return Err("somebody else starts it"),
-            (Place::Imported(_), _) => return Err("it was imported"),
-        }
-        Ok(launch)
+        Ok(Self {
+            place: self.place.clone().pinned(image)?,
+            ..self.clone()
+        })
     }
 }
 

@@ -2,7 +2,6 @@
 //! spawned and the container that is created are all derived from it.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,23 +59,18 @@ impl Launch {
 
     /// Whether someone else started it: nothing that is measured on it is a start.
     pub const fn is_attached(&self) -> bool {
-        matches!(self.place, Place::Attach(_))
+        self.place.is_attached()
     }
 
     /// How many GPUs it computes on; `None` where nobody knows.
     pub fn gpus(&self) -> Option<u32> {
-        match &self.place {
-            Place::Attach(attach) => attach.gpus.map(NonZeroU32::get),
-            _ => Some(self.devices),
-        }
+        self.place.gpus(self.devices)
     }
 
     /// The command with the arguments that set `port`, where that is not the engine's own default.
     pub fn argv(&self, port: u16) -> Vec<Text> {
-        let command = match &self.place {
-            Place::Container(container) => &container.command,
-            Place::Process(process) => &process.command,
-            Place::Attach(_) | Place::Imported(_) => return Vec::new(),
+        let Some(command) = self.place.command() else {
+            return Vec::new();
         };
         let flag = if port == self.contact.port.default {
             &[][..]
@@ -90,20 +84,7 @@ impl Launch {
     pub fn secrets(&self) -> Vec<String> {
         let mut texts: Vec<&Text> = self.contact.headers.iter().map(|(_, value)| value).collect();
         texts.extend(&self.contact.port.flag);
-        match &self.place {
-            Place::Container(container) => {
-                texts.extend(container.entrypoint.iter().flatten().chain(&container.command));
-                texts.extend(container.env.iter().map(|(_, value)| value));
-                texts.extend(container.mounts.iter().map(|mount| &mount.source));
-            }
-            Place::Process(process) => {
-                texts.extend(process.command.iter().chain(&process.dir));
-                texts.extend(process.env.iter().map(|(_, value)| value));
-                texts.extend(process.venv.iter().filter_map(|venv| venv.path.as_ref()));
-            }
-            Place::Attach(attach) => texts.push(&attach.url),
-            Place::Imported(_) => {}
-        }
+        texts.extend(self.place.texts());
         let mut names: Vec<String> = texts
             .into_iter()
             .flat_map(|text| text.secrets().map(str::to_owned).collect::<Vec<_>>())

@@ -1,5 +1,5 @@
 //! Where and how an engine runs: one variant for each executor. Code outside of the executors asks a [`Place`] by its methods, so that
-//! a new executor changes this file, `command.rs` and `engine::executor` only.
+//! a new executor changes nothing in reports and comparisons.
 
 use std::num::NonZeroU32;
 
@@ -33,6 +33,154 @@ impl Place {
             Self::Attach(_) => "attach",
             Self::Imported(_) => "imported",
         }
+    }
+
+    /// Whether someone else started it.
+    pub(crate) const fn is_attached(&self) -> bool {
+        matches!(self, Self::Attach(_))
+    }
+
+    /// Where the engine came from, in words that follow "engine".
+    pub(crate) const fn origin(&self) -> &'static str {
+        match self {
+            Self::Container(_) => "from an image",
+            Self::Process(process) if process.venv.is_some() => "from pip",
+            Self::Process(_) => "as a process",
+            Self::Attach(_) => "that ran already",
+            Self::Imported(imported) => match (&imported.image, &imported.package) {
+                (Some(_), _) => "from an image",
+                (None, Some(_)) => "from pip",
+                (None, None) => "of unknown origin",
+            },
+        }
+    }
+
+    /// The image that it runs from.
+    pub(crate) fn image(&self) -> Option<&str> {
+        match self {
+            Self::Container(container) => Some(&container.image),
+            Self::Imported(imported) => imported.image.as_deref(),
+            Self::Process(_) | Self::Attach(_) => None,
+        }
+    }
+
+    /// The shell line that installs it from pip, where it comes from there.
+    pub(crate) fn pip_install(&self) -> Option<String> {
+        let (python, packages) = match self {
+            Self::Process(process) => {
+                let venv = process.venv.as_ref().filter(|venv| !venv.packages.is_empty())?;
+                (venv.python.as_str(), venv.packages.join(" "))
+            }
+            Self::Imported(imported) => ("python3", imported.package.clone()?),
+            Self::Container(_) | Self::Attach(_) => return None,
+        };
+        Some(format!("{python} -m pip install {packages}"))
+    }
+
+    /// The command that starts it: of a container what follows the entrypoint. `None` where `matrix` does not start it.
+    pub(crate) fn command(&self) -> Option<&[Text]> {
+        match self {
+            Self::Container(container) => Some(&container.command),
+            Self::Process(process) => Some(&process.command),
+            Self::Attach(_) | Self::Imported(_) => None,
+        }
+    }
+
+    /// The environment variables that are set for it, in order.
+    pub(crate) fn env(&self) -> &[(String, Text)] {
+        match self {
+            Self::Container(container) => &container.env,
+            Self::Process(process) => &process.env,
+            Self::Attach(_) | Self::Imported(_) => &[],
+        }
+    }
+
+    /// Every text that may name a secret.
+    pub(crate) fn texts(&self) -> Vec<&Text> {
+        let env = self.env().iter().map(|(_, value)| value);
+        let mut texts: Vec<&Text> = self.command().into_iter().flatten().chain(env).collect();
+        match self {
+            Self::Container(container) => {
+                texts.extend(container.entrypoint.iter().flatten());
+                texts.extend(container.mounts.iter().map(|mount| &mount.source));
+            }
+            Self::Process(process) => {
+                texts.extend(&process.dir);
+                texts.extend(process.venv.iter().filter_map(|venv| venv.path.as_ref()));
+            }
+            Self::Attach(attach) => texts.push(&attach.url),
+            Self::Imported(_) => {}
+        }
+        texts
+    }
+
+    /// How many GPUs it computes on where its launch needs `devices`; `None` where nothing declares it.
+    pub(crate) fn gpus(&self, devices: u32) -> Option<u32> {
+        match self {
+            Self::Attach(attach) => attach.gpus.map(NonZeroU32::get),
+            Self::Container(_) | Self::Process(_) | Self::Imported(_) => Some(devices),
+        }
+    }
+
+    /// The kind of GPU that the matrix or an import declares.
+    pub(crate) fn declared_gpu(&self) -> Option<&str> {
+        match self {
+            Self::Attach(attach) => attach.gpu.as_deref(),
+            Self::Imported(imported) => imported.gpu.as_deref(),
+            Self::Container(_) | Self::Process(_) => None,
+        }
+    }
+
+    /// The same with every placeholder filled in that `value` knows.
+    pub(crate) fn filled(self, value: &dyn Fn(&str) -> Option<String>) -> Self {
+        let all = |texts: Vec<Text>| texts.iter().map(|text| text.fill(value)).collect::<Vec<_>>();
+        let env = |pairs: Vec<(String, Text)>| {
+            let pairs = pairs.into_iter();
+            pairs.map(|(name, text)| (name, text.fill(value))).collect()
+        };
+        match self {
+            Self::Container(container) => Self::Container(Box::new(Container {
+                entrypoint: container.entrypoint.map(all),
+                command: all(container.command),
+                env: env(container.env),
+                mounts: container
+                    .mounts
+                    .into_iter()
+                    .map(|mount| Mount {
+                        source: mount.source.fill(value),
+                        ..mount
+                    })
+                    .collect(),
+                ..*container
+            })),
+            Self::Process(process) => Self::Process(Process {
+                command: all(process.command),
+                env: env(process.env),
+                dir: process.dir.map(|dir| dir.fill(value)),
+                ..process
+            }),
+            Self::Attach(attach) => Self::Attach(Attach {
+                url: attach.url.fill(value),
+                ..attach
+            }),
+            Self::Imported(imported) => Self::Imported(imported),
+        }
+    }
+
+    /// The same build whatever its tag means by now: a container by the digest of its image.
+    ///
+    /// # Errors
+    /// Why that build cannot be started.
+    pub(crate) fn pinned(mut self, digest: Option<&str>) -> Result<Self, &'static str> {
+        match &mut self {
+            Self::Container(container) => digest
+                .ok_or("the digest of its image is not known")?
+                .clone_into(&mut container.image),
+            Self::Process(_) => {}
+            Self::Attach(_) => return Err("somebody else starts it"),
+            Self::Imported(_) => return Err("it was imported"),
+        }
+        Ok(self)
     }
 }
 

@@ -174,11 +174,11 @@ impl Site<'_> {
                 .as_ref()
                 .map_or_else(|| self.model.to_owned(), |name| name.value.clone()),
             parallel: point.parallel,
-            devices: match point.executor {
-                Executor::Attach => 0,
-                Executor::Container | Executor::Process => self.devices(point, &patches),
+            devices: match place.is_attached() {
+                true => 0,
+                false => self.devices(point, &patches),
             },
-            place: filled(place, &fill),
+            place: place.filled(&fill),
             help: self
                 .help(point.executor)
                 .iter()
@@ -613,44 +613,6 @@ fn timed(pace: Pace, duration: Option<Span>) -> Pace {
 
 fn text(raw: &Raw) -> Text {
     Text::new(raw.0.clone())
-}
-
-/// The place with every hole filled that the plan knows.
-fn filled(place: Place, fill: &dyn Fn(&str) -> Option<String>) -> Place {
-    let all = |texts: Vec<Text>| texts.iter().map(|text| text.fill(fill)).collect::<Vec<_>>();
-    let env = |pairs: Vec<(String, Text)>| {
-        pairs
-            .into_iter()
-            .map(|(name, value)| (name, value.fill(fill)))
-            .collect()
-    };
-    match place {
-        Place::Container(container) => Place::Container(Box::new(Container {
-            entrypoint: container.entrypoint.map(all),
-            command: all(container.command),
-            env: env(container.env),
-            mounts: container
-                .mounts
-                .into_iter()
-                .map(|mount| Mount {
-                    source: mount.source.fill(fill),
-                    ..mount
-                })
-                .collect(),
-            ..*container
-        })),
-        Place::Process(process) => Place::Process(Process {
-            command: all(process.command),
-            env: env(process.env),
-            dir: process.dir.map(|dir| dir.fill(fill)),
-            ..process
-        }),
-        Place::Attach(attach) => Place::Attach(Attach {
-            url: attach.url.fill(fill),
-            ..attach
-        }),
-        Place::Imported(imported) => Place::Imported(imported),
-    }
 }
 
 /// A readable name, made unique by a digest of everything that decides what is started.

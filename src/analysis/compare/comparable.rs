@@ -13,7 +13,7 @@ use crate::base::ids::ContentHash;
 use crate::base::text::counted;
 use crate::config::scenario::{Limits, Scenario};
 use crate::config::workload::Profile;
-use crate::plan::{Cell, Launch, Parallel, Place};
+use crate::plan::{Cell, Launch, Parallel};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::cell_stats::Facts;
 use crate::results::record::machine::Machine;
@@ -655,10 +655,9 @@ fn gpu_kinds(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
 
 /// The kind of GPU that a cell was measured on: as declared of a server or a file, else that of the machine.
 fn gpu_kind(side: &Side<'_>) -> Option<String> {
-    match &side.launch.place {
-        Place::Attach(attach) => return attach.gpu.clone(),
-        Place::Imported(told) if told.gpu.is_some() => return told.gpu.clone(),
-        _ => {}
+    let declared = side.launch.place.declared_gpu();
+    if declared.is_some() || side.launch.is_attached() {
+        return declared.map(str::to_owned);
     }
     let gpus: BTreeSet<&str> = side.machine?.gpus.iter().map(String::as_str).collect();
     (!gpus.is_empty()).then(|| gpus.into_iter().collect::<Vec<_>>().join(", "))
@@ -710,7 +709,7 @@ fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     for (what, ours, theirs) in [
         ("client", client(one), client(other)),
         ("profile", profile(one), profile(other)),
-        ("engine", source(one.launch), source(other.launch)),
+        ("engine", one.launch.place.origin(), other.launch.place.origin()),
     ] {
         if ours != theirs {
             said.beside.push(format!("{what} {ours} against {theirs}"));
@@ -750,21 +749,6 @@ fn conditions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
             Of::Prompts => said.apart.push(words),
             Of::Machine | Of::Answers => said.environment.push(words),
         }
-    }
-}
-
-/// Where an engine came from.
-const fn source(launch: &Launch) -> &'static str {
-    match &launch.place {
-        Place::Container(_) => "from an image",
-        Place::Process(process) if process.venv.is_some() => "from pip",
-        Place::Process(_) => "as a process",
-        Place::Attach(_) => "that ran already",
-        Place::Imported(told) => match (&told.image, &told.package) {
-            (Some(_), _) => "from an image",
-            (None, Some(_)) => "from pip",
-            (None, None) => "of unknown origin",
-        },
     }
 }
 

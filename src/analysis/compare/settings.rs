@@ -3,7 +3,7 @@
 
 use crate::analysis::validity::family_of_precision;
 use crate::config::template::Text;
-use crate::plan::{Launch, Place};
+use crate::plan::Launch;
 use crate::results::record::cell::Summary;
 use crate::results::record::cell_stats::Facts;
 use crate::results::record::engine_change::setting;
@@ -126,14 +126,12 @@ pub fn of(launch: &Launch, summaries: &[&Summary]) -> Facts {
 /// common one. Of a server that somebody else started, and of an import, nothing is known.
 fn settings(launch: &Launch) -> Facts {
     let mut facts = Facts::new();
-    let (command, env): (&[Text], &[(String, Text)]) = match &launch.place {
-        Place::Container(container) => {
-            facts.insert("image name".to_owned(), container.image.clone());
-            (&container.command, &container.env)
-        }
-        Place::Process(process) => (&process.command, &process.env),
-        Place::Attach(_) | Place::Imported(_) => return facts,
+    let Some(command) = launch.place.command() else {
+        return facts;
     };
+    if let Some(image) = launch.place.image() {
+        facts.insert("image name".to_owned(), image.to_owned());
+    }
     facts.insert("checkpoint".to_owned(), launch.checkpoint.clone());
     let mut flag: Option<String> = None;
     for word in command.iter().map(Text::as_str) {
@@ -149,7 +147,7 @@ fn settings(launch: &Launch) -> Facts {
             add(&mut facts, flag, Some(word));
         }
     }
-    for (name, value) in env {
+    for (name, value) in launch.place.env() {
         facts.insert(format!("variable {name}"), value.to_string());
     }
     facts

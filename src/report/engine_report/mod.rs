@@ -15,7 +15,7 @@ use super::tables::{self, engine_results, grouped};
 use super::{Shown, Value};
 use crate::analysis::metrics::{Flow, Metric};
 use crate::config::workload::Profile;
-use crate::plan::{Launch, Place, command};
+use crate::plan::{Launch, command};
 use crate::results::record::cell::{Definitions, Ending, Figures, Origin, Summary};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::machine::Machine;
@@ -128,31 +128,10 @@ fn short_name(launch: &Launch) -> String {
 fn getting(launches: &[(String, Vec<&Shown<'_>>)]) -> String {
     let mut ways: Vec<(&str, String)> = Vec::new();
     for (_, cells) in launches {
-        let way = match &cells[0].launch.place {
-            Place::Container(container) => {
-                Some(("Get the image:", format!("docker pull {}", container.image)))
-            }
-            Place::Process(process) => process
-                .venv
-                .as_ref()
-                .filter(|venv| !venv.packages.is_empty())
-                .map(|venv| {
-                    let packages = venv.packages.join(" ");
-                    (
-                        "Install it:",
-                        format!("{} -m pip install {packages}", venv.python),
-                    )
-                }),
-            Place::Imported(imported) => imported
-                .image
-                .as_ref()
-                .map(|image| ("Get the image:", format!("docker pull {image}")))
-                .or_else(|| {
-                    let package = imported.package.as_ref()?;
-                    Some(("Install it:", format!("python3 -m pip install {package}")))
-                }),
-            Place::Attach(_) => None,
-        };
+        let place = &cells[0].launch.place;
+        let image = place.image().map(|image| format!("docker pull {image}"));
+        let way = image.map(|line| ("Get the image:", line));
+        let way = way.or_else(|| Some(("Install it:", place.pip_install()?)));
         ways.extend(way.filter(|way| !ways.contains(way)));
     }
     ways.iter()
