@@ -7,6 +7,13 @@ use crate::config::workload::Profile;
 use crate::plan::Protocol;
 use crate::results::record::request::{Chunk, ChunkKind, Class, Oddity, Request, is_failed_end};
 
+/// Whether `current` divides gaps by the tokens of each chunk's text, which then must be counted.
+///
+/// Source: docs/bench-serving.md 7.2, retokenized ITL.
+pub fn divides_gaps(backend: &str, accept_length: Option<f64>) -> bool {
+    accept_length.is_some_and(|length| length > 0.0) && ["sglang-oai", "sglang-oai-chat"].contains(&backend)
+}
+
 /// A request that bench_serving takes for a success. Times in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Answer<'r> {
@@ -33,7 +40,7 @@ pub(super) struct Answer<'r> {
 impl Answer<'_> {
     /// Time per output token after the first; `None` below two tokens.
     ///
-    /// Source: spec/bench-serving.md 7.2.
+    /// Source: docs/bench-serving.md 7.2.
     pub(super) fn tpot(&self) -> Option<f64> {
         (self.output > 1).then(|| (self.latency - self.ttft) / f64::from(self.output - 1))
     }
@@ -108,10 +115,10 @@ fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Ans
         return None;
     }
     let sent = request.sent_ns?;
-    // Source: spec/bench-serving.md 2.1: an answer without a single line fails.
+    // Source: docs/bench-serving.md 2.1: an answer without a single line fails.
     let last_line = request.last_line_ns?;
     let first = read(request, profile).next();
-    // Source: spec/bench-serving.md 7.1 and trap T29: rounds of conversations have no prompt tokens.
+    // Source: docs/bench-serving.md 7.1 and T29: rounds of conversations have no prompt tokens.
     let stands_alone = request.round.is_none();
     let prompt = |tokens: u32| if stands_alone { tokens } else { 0 };
     let itl = match (protocol, profile) {
@@ -141,7 +148,7 @@ fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Ans
     })
 }
 
-/// Source: spec/bench-serving.md 2.1 to 2.4, 12.1, traps T8 and T9: a stream that ends well is a success, whatever it held;
+/// Source: docs/bench-serving.md 2.1 to 2.4, 12.1, T8 and T9: a stream that ends well is a success, whatever it held;
 /// an error event is noticed only where the event must have other fields, and why an answer ended is not looked at.
 fn is_success(request: &Request, protocol: Protocol, profile: Profile) -> bool {
     if request.oddities.iter().any(|oddity| breaks(*oddity, protocol)) {
@@ -160,7 +167,7 @@ fn is_success(request: &Request, protocol: Protocol, profile: Profile) -> bool {
     }
 }
 
-/// Source: spec/bench-serving.md 2.1, 2.3, 2.5 to 2.7, traps T10 and T11.
+/// Source: docs/bench-serving.md 2.1, 2.3, 2.5 to 2.7, T10 and T11.
 fn breaks(oddity: Oddity, protocol: Protocol) -> bool {
     match oddity {
         Oddity::Field => protocol != Protocol::Embeddings,
@@ -169,7 +176,7 @@ fn breaks(oddity: Oddity, protocol: Protocol) -> bool {
     }
 }
 
-/// Source: spec/bench-serving.md traps T15 and T16: reasoning is read by `current` only, tool calls by neither.
+/// Source: docs/bench-serving.md T15 and T16: reasoning is read by `current` only, tool calls by neither.
 fn is_read(kind: ChunkKind, profile: Profile) -> bool {
     match kind {
         ChunkKind::Answer | ChunkKind::Thought => true,
@@ -178,7 +185,7 @@ fn is_read(kind: ChunkKind, profile: Profile) -> bool {
     }
 }
 
-/// Source: spec/bench-serving.md 2.2: a gap is split evenly among the tokens of its event; an event without a new token is
+/// Source: docs/bench-serving.md 2.2: a gap is split evenly among the tokens of its event; an event without a new token is
 /// skipped and the next gap reaches over it. `None` where an event lacks its count, which fails the request.
 fn native_gaps(mut chunks: impl Iterator<Item = Chunk>) -> Option<Vec<f64>> {
     let mut gaps = Vec::new();
@@ -199,7 +206,7 @@ fn native_gaps(mut chunks: impl Iterator<Item = Chunk>) -> Option<Vec<f64>> {
     Some(gaps)
 }
 
-/// Source: spec/bench-serving.md 2.2 to 2.7 and 12.1: the requested length unless usage is read where the protocol has it.
+/// Source: docs/bench-serving.md 2.2 to 2.7 and 12.1: the requested length unless usage is read where the protocol has it.
 fn output_tokens(request: &Request, is_empty: bool, protocol: Protocol, profile: Profile) -> u32 {
     let asked = request.asked_tokens;
     if protocol == Protocol::Embeddings {
@@ -215,7 +222,7 @@ fn output_tokens(request: &Request, is_empty: bool, protocol: Protocol, profile:
         Protocol::SglangNative if is_empty => asked,
         Protocol::SglangNative => reported.or_else(last_reported).unwrap_or(asked),
         Protocol::Completions => last_reported().unwrap_or(asked),
-        // Source: spec/bench-serving.md 2.3: usage is read where it comes, and not asked for.
+        // Source: docs/bench-serving.md 2.3: usage is read where it comes, and not asked for.
         Protocol::Chat => reported.filter(|_| !is_ours).unwrap_or(asked),
         Protocol::Trt | Protocol::Truss | Protocol::Embeddings => asked,
     }

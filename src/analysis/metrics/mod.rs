@@ -27,6 +27,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+pub use bench_serving::divides_gaps;
 pub use bench_serving_fixed::{Held, generated_tokens, held};
 pub use cache::{CacheHits, CacheTiers, cache_hits};
 pub use confidence::{intervals, order_interval};
@@ -83,13 +84,6 @@ impl Basis {
             engine: None,
         }
     }
-}
-
-/// Whether `current` divides gaps by the tokens of each chunk's text, which then must be counted.
-///
-/// Source: spec/bench-serving.md 7.2, retokenized ITL.
-pub fn divides_gaps(backend: &str, accept_length: Option<f64>) -> bool {
-    accept_length.is_some_and(|length| length > 0.0) && ["sglang-oai", "sglang-oai-chat"].contains(&backend)
 }
 
 /// Percentiles of one sample of times.
