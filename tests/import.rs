@@ -151,7 +151,7 @@ fn the_published_reports_come_back_to_the_byte_and_their_mistakes_are_told() {
     ] {
         assert!(ran.stderr.contains(mistake), "{mistake}\n{}", ran.stderr);
     }
-    // Source: spec/bench-serving.md 13.3: so many runs of LMDeploy have more than 1.05 tokens in an event, and none of the others.
+    // Source: docs/bench-serving.md 13.3: so many runs of LMDeploy have more than 1.05 tokens in an event, and none of the others.
     assert_eq!(ran.stderr.matches("events carry").count(), 9, "{}", ran.stderr);
     let run = folder.path().join("results/p");
     assert_eq!(summaries(&run).len(), 73);

@@ -170,7 +170,7 @@ struct Lengths {
 }
 
 impl Lengths {
-    /// Source: spec/bench-serving.md 4.2.
+    /// Source: docs/bench-serving.md 4.2.
     fn drawn(longest: u32, ratio: f64, shortest: u32) -> Self {
         Self {
             low: ((f64::from(longest) * ratio) as u32).max(shortest).min(longest),

@@ -1,6 +1,6 @@
 //! One result block of a console: its lines by their labels, whatever the layout.
 //!
-//! Source: spec/bench-serving.md 8.
+//! Source: docs/bench-serving.md 8.
 
 use std::collections::BTreeMap;
 

@@ -578,7 +578,7 @@ impl Checks<'_> {
 
     /// Times between events that carry several tokens are no times between tokens.
     ///
-    /// Source: spec/bench-serving.md 13.3.
+    /// Source: docs/bench-serving.md 13.3.
     fn chunks(&mut self) {
         let value = |metric| self.found.figure(metric);
         let mean = |sample| value(time(Mean, sample));

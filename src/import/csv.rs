@@ -1,6 +1,6 @@
 //! The result file of the fork in lmdeploy: CSV, a row for each rate.
 //!
-//! Source: spec/bench-serving.md 12.4.
+//! Source: docs/bench-serving.md 12.4.
 
 use std::collections::BTreeMap;
 

@@ -72,7 +72,7 @@ fn write(text: &str) {
 
 /// The bar as tqdm writes it.
 ///
-/// Source: spec/bench-serving.md 8.3.
+/// Source: docs/bench-serving.md 8.3.
 fn line(ended: usize, total: usize, elapsed: Duration) -> String {
     const WIDTH: usize = 10;
     let share = if total == 0 {

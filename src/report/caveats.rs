@@ -1,6 +1,6 @@
 //! Figures that are easily misread, with a sentence where they mean something else than their names suggest.
 //!
-//! Source: spec/bench-serving.md 11, traps T1, T2 and T5.
+//! Source: docs/bench-serving.md T1, T2 and T5.
 
 use crate::analysis::metrics::{Count, Metric, Sample, Statistic, divides_gaps};
 use crate::config::workload::Profile;
@@ -124,7 +124,7 @@ mod tests {
         assert!(said([1.04, 50.0, 50.0, 52.0], Itl::Event).is_empty());
     }
 
-    /// Source: spec/bench-serving.md 11, T5, whose run had these means.
+    /// Source: docs/bench-serving.md T5, whose run had these means.
     #[test]
     fn a_mean_over_answers_that_is_far_from_the_mean_over_tokens_is_explained() {
         let notes = said([1.0, 6661.0, 1850.0, 1850.0], Itl::Token);

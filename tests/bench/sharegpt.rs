@@ -4,7 +4,7 @@
 //! `MATRIX_GPT_OSS_TOKENIZER` a folder or a `tokenizer.json`. What is not named is skipped by name, and where
 //! `MATRIX_REQUIRE_SHAREGPT` is set, that is a failure.
 //!
-//! Source: spec/bench-serving.md 13.1 and 13.2.
+//! Source: docs/bench-serving.md 13.1 and 13.2.
 
 use std::path::Path;
 

@@ -12,7 +12,7 @@ use crate::results::record::request::Request;
 
 /// Every figure of a profile, mended.
 ///
-/// Source: spec/bench-serving.md traps T8, T9, T12, T16, T18, T19 and T21.
+/// Source: docs/bench-serving.md T8, T9, T12, T16, T18, T19 and T21.
 pub(super) fn figures(requests: &[Request], basis: &Basis, profile: Profile) -> Figures {
     let sound = sound(requests, basis.protocol);
     super::compat_sheet(&sound, requests, basis, profile, Faults::Mended).0

@@ -40,7 +40,7 @@ impl CacheHits {
 
 /// Sums up what the requests took from the prefix cache.
 ///
-/// Source: spec/bench-serving.md 7.6.
+/// Source: docs/bench-serving.md 7.6.
 pub fn cache_hits(requests: &[Request]) -> CacheHits {
     let mut hits = CacheHits::default();
     for request in requests.iter().filter(|request| request.is_completed()) {

@@ -15,7 +15,7 @@ use crate::results::record::request::Request;
 /// Goodput under the definitions of `matrix`: a target without a value is missed, except TPOT, which an answer of one token
 /// cannot miss. Where answers arrive at one moment, nobody knows whether they met a target of TPOT.
 ///
-/// Source: spec/bench-serving.md 7.5.
+/// Source: docs/bench-serving.md 7.5.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], slo: &Slo) {
     put(sheet, &values(requests), slo, requests.len(), window_s(requests));
     if slo.tpot.is_some() && are_gathered(requests) {
@@ -67,7 +67,7 @@ fn meets_all(value: &[f64; 3], limits: &[Option<f64>; 3]) -> bool {
 
 /// Goodput as bench_serving prints it.
 ///
-/// Source: spec/bench-serving.md 7.5.
+/// Source: docs/bench-serving.md 7.5.
 pub(super) fn compat(
     sheet: &mut Sheet,
     answers: &[Answer<'_>],

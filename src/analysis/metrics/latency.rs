@@ -31,7 +31,7 @@ impl Times {
     /// TTFT and E2E from the moment of sending to the first and to the last event that carried output. TPOT is the time after the
     /// events of the first moment, shared out over the tokens that came in it; it has no meaning where none came later.
     ///
-    /// Source: spec/bench-serving.md 7.2 with traps T6, T7, T8 and T16 mended.
+    /// Source: docs/bench-serving.md 7.2 with T6, T7, T8 and T16 fixed.
     pub(super) fn of(request: &Request) -> Self {
         request
             .sent_ns
@@ -205,7 +205,7 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
 pub(super) fn values(requests: &[Request], sample: Sample) -> Box<dyn Iterator<Item = f64> + '_> {
     let completed = requests.iter().filter(|request| request.is_completed());
     match sample {
-        // Source: design.md 7: the moment of sending against the moment it was due, for every request that was sent.
+        // When a request was sent against when it was due, for every request that was sent.
         Sample::Lag => {
             let lag = |request: &Request| request.sent_ns.map(|sent| millis(request.due_ns, sent));
             Box::new(requests.iter().filter_map(lag))
@@ -277,7 +277,7 @@ pub(super) fn compat(
         Profile::Classic => &COMPAT_CLASSIC[..],
         Profile::Current => &COMPAT_CURRENT[..],
     };
-    // Source: spec/bench-serving.md 7.3: an empty sample prints as 0.0, but E2E then has no value at all.
+    // Source: docs/bench-serving.md 7.3: an empty sample prints as 0.0, but E2E then has no value at all.
     let zero = Statistics {
         mean: 0.0,
         median: 0.0,
@@ -286,7 +286,7 @@ pub(super) fn compat(
         max: 0.0,
     };
     let mut put = |sample: Sample, statistics: Option<Statistics>, wanted: &[Statistic]| {
-        // Source: spec/bench-serving.md 7.3: computed in seconds, multiplied at the end.
+        // Source: docs/bench-serving.md 7.3: computed in seconds, multiplied at the end.
         let statistics = statistics.map(|statistics| statistics.times(1000.0));
         for &statistic in wanted {
             let value = statistics.map(|statistics| pick(&statistics, statistic));
@@ -316,7 +316,7 @@ pub(super) enum Gaps {
 /// The gaps of an answer in seconds, each divided among the tokens of its text. `None` where nobody counted, and where a text has
 /// no token: there bench_serving divides by zero. With its faults mended, the next gap reaches over such a text.
 ///
-/// Source: spec/bench-serving.md 7.2, retokenized ITL.
+/// Source: docs/bench-serving.md 7.2, retokenized ITL.
 fn divided(answer: &Answer<'_>, faults: Faults) -> Option<Vec<f64>> {
     let itl = answer.itl.read();
     let tokens = match &answer.itl_tokens {
@@ -343,7 +343,7 @@ fn divided(answer: &Answer<'_>, faults: Faults) -> Option<Vec<f64>> {
 /// Gaps per token in milliseconds: the gap before an event, shared evenly by the tokens it carries. An event that adds no
 /// token is skipped, and the next gap reaches over it.
 ///
-/// Source: spec/bench-serving.md 2.2 (the native rule), applied to every protocol for trap T1.
+/// Source: docs/bench-serving.md 2.2 (the native rule), applied to every protocol for T1.
 pub(super) fn token_gaps(request: &Request) -> Vec<f64> {
     let mut gaps = Vec::new();
     let Some(tokens) = chunk_tokens(request) else {
@@ -408,7 +408,7 @@ pub(super) fn chunk_tokens(request: &Request) -> Option<Vec<u32>> {
 
 /// Output tokens per event, over all completed requests whose tokens are known.
 ///
-/// Source: spec/bench-serving.md trap T1 and 13.3.
+/// Source: docs/bench-serving.md T1 and 13.3.
 pub(super) fn tokens_per_chunk(sheet: &mut Sheet, requests: &[Request]) {
     let (mut tokens, mut chunks) = (0u64, 0u64);
     for request in requests.iter().filter(|request| request.is_completed()) {

@@ -19,7 +19,7 @@ const TOGETHER: usize = 1 << 18;
 
 /// Peaks under the definitions of `matrix`.
 ///
-/// Source: spec/bench-serving.md 7.4 and trap T21, both FIXes.
+/// Source: docs/bench-serving.md 7.4, the corrected peaks of T21.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
     sheet.put(Metric::PeakConcurrency, overlap(requests).map(|peak| peak as f64));
     sheet.put(Metric::PeakOutput, peak_output(requests));
@@ -34,7 +34,7 @@ pub(super) fn mended(sheet: &mut Sheet, sound: &[Request], all: &[Request]) {
 
 /// Peaks as bench_serving counts them: events and requests that touch the same second.
 ///
-/// Source: spec/bench-serving.md 7.4.
+/// Source: docs/bench-serving.md 7.4.
 pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>]) {
     let peaks = buckets(answers);
     let largest = |buckets: &Vec<f64>| buckets.iter().copied().fold(0.0, f64::max);

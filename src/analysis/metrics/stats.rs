@@ -93,7 +93,7 @@ impl Statistics {
 
 /// The sum as numpy adds: pairwise over the whole array, as numpy 2.3 and later do.
 ///
-/// Source: spec/bench-serving.md 7.3, "bit-exact sums".
+/// Source: docs/bench-serving.md 7.3, "bit-exact sums".
 pub fn sum(values: &[f64]) -> f64 {
     let n = values.len();
     // The sum of an empty iterator is -0.
@@ -125,7 +125,7 @@ pub fn mean(values: &[f64]) -> Option<f64> {
 
 /// The percentile `q` of sorted values, linear between neighbours, with the two-sided interpolation of numpy.
 ///
-/// Source: spec/bench-serving.md 7.3. `sorted` must not be empty.
+/// Source: docs/bench-serving.md 7.3. `sorted` must not be empty.
 pub fn percentile(sorted: &[f64], q: f64) -> f64 {
     between(sorted.len(), q, |place| sorted[place])
 }
@@ -413,7 +413,7 @@ fn middle(n: usize, at: impl Fn(usize) -> f64) -> f64 {
     }
 }
 
-/// Source: spec/bench-serving.md 7.3: population, squares of deviations summed pairwise.
+/// Source: docs/bench-serving.md 7.3: population, squares of deviations summed pairwise.
 fn deviation(values: &[f64], mean: f64) -> f64 {
     let mut squares = values.iter().map(|value| (value - mean) * (value - mean));
     (sum_each(&mut squares, values.len()) / values.len() as f64).sqrt()

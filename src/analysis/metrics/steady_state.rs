@@ -56,7 +56,7 @@ fn or_zero<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S
 
 /// The steady state of a measurement under a profile; `None` if nothing was ever under way. `copied` keeps the profile's faults.
 ///
-/// Source: spec/bench-serving.md 7.7.
+/// Source: docs/bench-serving.md 7.7.
 pub fn steady_state(
     requests: &[Request],
     basis: &Basis,

@@ -119,7 +119,7 @@ fn get(figures: &Figures, name: &str) -> Option<f64> {
         .unwrap_or_else(|| panic!("there is no figure `{name}`"))
 }
 
-/// The five results of spec/bench-serving.md 14.3, moments counted from 100.0 s.
+/// The five results of docs/bench-serving.md 14.3, moments counted from 100.0 s.
 fn golden() -> Vec<Request> {
     let row = |index, start, chunks: &[f64], latency, out, counted, prompt| Request {
         asked_tokens: out,
@@ -430,7 +430,7 @@ fn the_golden_results_have_the_golden_lengths() {
     assert_eq!(lengths, [5, 1, 0, 8, 16]);
 }
 
-/// Source: spec/bench-serving.md 14.3, steady state; its moments counted from 100.0 s.
+/// Source: docs/bench-serving.md 14.3, steady state; its moments counted from 100.0 s.
 #[test]
 fn the_golden_results_have_the_golden_steady_states() {
     let steady = |ratio| steady_state(&golden(), &golden_basis(), Profile::Current, true, ratio).unwrap();
@@ -463,7 +463,7 @@ fn the_golden_results_have_the_golden_steady_states() {
     }
 }
 
-/// Source: spec/bench-serving.md 14.2, the rows of a usage-only event and of `: ping`.
+/// Source: docs/bench-serving.md 14.2, the rows of a usage-only event and of `: ping`.
 #[test]
 fn what_bench_serving_cannot_read_fails_in_its_columns_alone() {
     let with = |oddity| {
@@ -494,7 +494,7 @@ fn what_bench_serving_cannot_read_fails_in_its_columns_alone() {
     }
 }
 
-/// Source: spec/bench-serving.md 14.2, the row of an answer that does not stream.
+/// Source: docs/bench-serving.md 14.2, the row of an answer that does not stream.
 #[test]
 fn an_answer_in_one_piece_has_its_latency_for_its_ttft_and_no_gap() {
     let mut whole = answered(0, 0.0, &[40.0], 40.0);
@@ -512,7 +512,7 @@ fn an_answer_in_one_piece_has_its_latency_for_its_ttft_and_no_gap() {
     }
 }
 
-/// Source: spec/bench-serving.md 11, T8.
+/// Source: docs/bench-serving.md T8.
 #[test]
 fn an_answer_whose_tokens_have_no_text_has_no_ttft_and_bench_serving_counts_0() {
     let mut silent = answered(1, 0.0, &[], 50.0);
@@ -532,7 +532,7 @@ fn an_answer_whose_tokens_have_no_text_has_no_ttft_and_bench_serving_counts_0() 
     }
 }
 
-/// Source: spec/bench-serving.md 11, T19.
+/// Source: docs/bench-serving.md T19.
 #[test]
 fn what_bench_serving_does_before_it_stops_its_clock_is_not_in_our_duration() {
     let requests = [answered(0, 0.0, &[10.0], 500.0)];
@@ -547,7 +547,7 @@ fn what_bench_serving_does_before_it_stops_its_clock_is_not_in_our_duration() {
     }
 }
 
-/// Source: spec/bench-serving.md 2.3: only an event without a choice fails there.
+/// Source: docs/bench-serving.md 2.3: only an event without a choice fails there.
 #[test]
 fn why_an_answer_ended_is_nothing_to_bench_serving() {
     let mut request = answered(0, 0.0, &[10.0, 20.0], 30.0);
@@ -566,7 +566,7 @@ fn why_an_answer_ended_is_nothing_to_bench_serving() {
     }
 }
 
-/// Source: spec/bench-serving.md 5.4 and trap T29.
+/// Source: docs/bench-serving.md 5.4 and T29.
 #[test]
 fn prompts_of_conversations_count_for_us_and_are_0_for_bench_serving() {
     let mut requests = [
@@ -593,7 +593,7 @@ fn prompts_of_conversations_count_for_us_and_are_0_for_bench_serving() {
     }
 }
 
-/// The example of spec/bench-serving.md 7.2: gaps 0.2 and 0.4 with chunks of 2 and 3 tokens.
+/// The example of docs/bench-serving.md 7.2: gaps 0.2 and 0.4 with chunks of 2 and 3 tokens.
 fn speculated() -> (Request, Basis) {
     let mut request = answered(0, 0.0, &[100.0, 300.0, 700.0], 750.0);
     request.counted_chunks = Some(vec![7, 2, 3].into());

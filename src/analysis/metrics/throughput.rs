@@ -18,7 +18,7 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
     let (input, output) = latency::tokens(sheet, requests);
     let completed = requests.iter().filter(|request| request.is_completed()).count();
     let total = input.zip(output).map(|(input, output)| input + output);
-    // Source: spec/bench-serving.md 7.1.
+    // Source: docs/bench-serving.md 7.1.
     let per_second = |amount: Option<u64>| Some(amount? as f64 / window?);
     for (flow, amount) in [
         (Flow::Requests, Some(completed as u64)),
@@ -44,7 +44,7 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
 
 /// Counts and rates as bench_serving prints them.
 ///
-/// Source: spec/bench-serving.md 7.1 and 7.3; `classic` knows no total throughput and no concurrency (8.2).
+/// Source: docs/bench-serving.md 7.1 and 7.3; `classic` knows no total throughput and no concurrency (8.2).
 pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>], profile: Profile, duration_s: Option<f64>) {
     let sum =
         |count: &dyn Fn(&Answer<'_>) -> u32| answers.iter().map(|answer| u64::from(count(answer))).sum();
@@ -137,7 +137,7 @@ pub fn rates(requests: &[Request]) -> Option<Rates> {
     })
 }
 
-/// Source: design.md 7: failures are counted, by class.
+/// How many requests fell due, completed and failed, and the failures by class.
 fn counts(sheet: &mut Sheet, requests: &[Request]) {
     let failed = |class: Class| {
         let failures = requests.iter().filter_map(|request| request.failure.as_ref());
@@ -167,9 +167,7 @@ fn counts(sheet: &mut Sheet, requests: &[Request]) {
 }
 
 /// Output tokens of completed requests over the time their users waited for them: throughput divided by the mean number of
-/// users that wait.
-///
-/// Source: design.md 7, "output tokens per second per user".
+/// users that wait. This is output tokens per second per user (docs/glossary.md, interactivity).
 fn per_user(requests: &[Request], output: Option<u64>) -> Option<f64> {
     let waits: Vec<f64> = requests
         .iter()
@@ -182,7 +180,7 @@ fn per_user(requests: &[Request], output: Option<u64>) -> Option<f64> {
 
 /// Time within the window that requests were under way, whatever became of them, over its length.
 ///
-/// Source: spec/bench-serving.md 7.3, with failed requests counted, since the engine carried them too.
+/// Source: docs/bench-serving.md 7.3, with failed requests counted, since the engine carried them too.
 fn mean_concurrency(requests: &[Request], window: Window) -> Option<f64> {
     let spent: Vec<f64> = requests
         .iter()

@@ -8,7 +8,7 @@ use crate::cli::Cli;
 /// Every flag with a value that it takes, `-` for none, and its default there; `~` where absence stands for the default, so that
 /// rules may differ or a refusal can tell what was given.
 ///
-/// Source: spec/bench-serving.md 10.
+/// Source: docs/bench-serving.md 10.
 const TABLE: &str = "
 backend vllm sglang
 base-url http://h:1 ~

@@ -85,7 +85,7 @@ pub struct BenchLine<'a> {
 impl BenchLine<'_> {
     /// The line.
     ///
-    /// Source: spec/bench-serving.md 9.
+    /// Source: docs/bench-serving.md 9.
     pub fn text(&self) -> String {
         let mut line = Map::new();
         self.asked(&mut line);
@@ -128,7 +128,7 @@ impl BenchLine<'_> {
 
 /// The line of the steady state, without its line break.
 ///
-/// Source: spec/bench-serving.md 7.7.
+/// Source: docs/bench-serving.md 7.7.
 pub fn steady_line(steady: &SteadyState) -> String {
     python::json(&json!(steady))
 }
@@ -151,7 +151,7 @@ fn cache_report(hits: &CacheHits) -> Value {
 /// A list per fact, in the order in which requests were issued.
 fn details(line: &mut Map<String, Value>, of: &Details<'_>, has_cache: bool) {
     let list = |fact: &dyn Fn(&Request) -> Value| of.list(fact);
-    // Source: spec/bench-serving.md 2.1: for these the Python tool keeps the length of the data set.
+    // Source: docs/bench-serving.md 2.1: for these the Python tool keeps the length of the data set.
     let is_kept = matches!(
         of.protocol,
         Protocol::Trt | Protocol::Truss | Protocol::Embeddings

@@ -52,7 +52,7 @@ pub enum Layout {
 
 /// The block of a profile, the empty line before it included.
 ///
-/// Source: spec/bench-serving.md 8.1 and 8.2.
+/// Source: docs/bench-serving.md 8.1 and 8.2.
 pub fn block(profile: Profile, facts: &Facts<'_>, figures: &Figures) -> String {
     let mut lines = Lines {
         figures,
@@ -206,7 +206,7 @@ pub fn more_block(figures: &Figures, percentiles: &[Percentiles], embeds: bool) 
 
 /// The block of the steady state, the empty line before it included.
 ///
-/// Source: spec/bench-serving.md 8, after the normal block.
+/// Source: docs/bench-serving.md 8.1, steady state.
 pub fn steady_block(steady: &SteadyState) -> String {
     let none = Figures::new();
     let mut lines = Lines {
@@ -453,7 +453,7 @@ mod tests {
         }
     }
 
-    /// The complete example of spec/bench-serving.md 8.1.
+    /// The complete example of docs/bench-serving.md 8.1.
     const EXAMPLE: &str = include_str!("block_current.txt");
 
     #[test]
@@ -616,7 +616,7 @@ mod tests {
         }
     }
 
-    /// Source: spec/bench-serving.md 14.3, what is printed of its goodput, and its text and vision tokens.
+    /// Source: docs/bench-serving.md 14.3, what is printed of its goodput, and its text and vision tokens.
     #[test]
     fn the_golden_goodput_and_pictures_print_as_in_python() {
         let figures = figures(&[
@@ -657,7 +657,7 @@ mod tests {
         }
     }
 
-    /// Source: spec/bench-serving.md 8.1 with the steady state of 14.3.
+    /// Source: docs/bench-serving.md 8.1 with the steady state of 14.3.
     #[test]
     fn the_golden_steady_state_prints_as_in_python() {
         let steady = SteadyState {
@@ -701,7 +701,7 @@ mod tests {
         );
     }
 
-    /// Source: spec/bench-serving.md 14.4.
+    /// Source: docs/bench-serving.md 14.4.
     #[test]
     fn values_fill_ten_columns_and_longer_ones_are_not_cut() {
         for (rate, expected) in [

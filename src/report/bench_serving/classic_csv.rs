@@ -7,7 +7,7 @@ use crate::report::bench_serving::jsonl::measured;
 use crate::report::bench_serving::python;
 use crate::results::record::cell::Figures;
 
-/// Source: spec/bench-serving.md 12.4.
+/// Source: docs/bench-serving.md 12.4.
 const COLUMNS: [&str; 18] = [
     "backend",
     "dataset_name",

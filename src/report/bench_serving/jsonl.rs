@@ -17,12 +17,12 @@ use crate::results::record::cell::{Definitions, Ending, Figures, Summary};
 
 /// The lengths that bench_serving's options have unless they are given.
 ///
-/// Source: spec/bench-serving.md 10.
+/// Source: docs/bench-serving.md 10.
 const USUAL_LENGTH: u32 = 1024;
 
 /// The line of one measurement, without a line break. Its figures are those of `current`; ours stand below `matrix`.
 ///
-/// Source: spec/bench-serving.md 9.
+/// Source: docs/bench-serving.md 9.
 pub fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
     let none = Figures::new();
     let figures = |definitions| summary.figures.get(&definitions).unwrap_or(&none);

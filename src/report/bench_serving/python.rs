@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// A float as Python's `repr` writes it: the shortest digits that read back the same, always with `.0` or an exponent.
 ///
-/// Source: spec/bench-serving.md 9 and 14.4.
+/// Source: docs/bench-serving.md 9 and 14.4.
 pub(in crate::report) fn repr(value: f64) -> String {
     if value.is_nan() {
         return "nan".to_owned();
@@ -22,7 +22,7 @@ pub(in crate::report) fn repr(value: f64) -> String {
 
 /// A number as Python's `%g` writes it: six significant digits without trailing zeros.
 ///
-/// Source: spec/bench-serving.md 8.1 row 21 and 14.4.
+/// Source: docs/bench-serving.md 8.1 row 21 and 14.4.
 pub(in crate::report) fn general(value: f64) -> String {
     if !value.is_finite() {
         return repr(value);
@@ -37,7 +37,7 @@ pub(in crate::report) fn general(value: f64) -> String {
 
 /// JSON with Python's separators, floats as `repr`, everything beyond ASCII escaped.
 ///
-/// Source: spec/bench-serving.md 9. Strict: what JSON cannot say, `Infinity` and `NaN`, cannot be in a [`Value`].
+/// Source: docs/bench-serving.md 9. Strict: what JSON cannot say, `Infinity` and `NaN`, cannot be in a [`Value`].
 pub(in crate::report) fn json(value: &Value) -> String {
     let mut text = String::new();
     write(&mut text, value);
