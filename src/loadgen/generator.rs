@@ -8,252 +8,39 @@
 //! prompts ahead of their turn (`bodies`).
 
 mod bodies;
+mod composed;
 mod concurrency_limit;
 mod conversation;
 mod epoll_loop;
+mod load;
+mod outcome;
+mod pending;
+mod progress;
+mod result;
+mod shared;
 mod tokio_loop;
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-use thiserror::Error;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use self::concurrency_limit::Slots;
-use self::tokio_loop::{Job, Sent, Shared, prepare, send, unreachable};
+pub use self::load::{Item, Load};
+use self::outcome::{Sent, unreachable};
+use self::pending::{Job, prepare};
+pub use self::progress::Progress;
+pub use self::result::{DriveError, Driven, Effort, Lag};
+use self::shared::Shared;
+use self::tokio_loop::send;
 use crate::base::clock::{self, Moment};
-use crate::config::scenario::Limits;
 use crate::loadgen::connection::{Route, RouteError, Stamp};
-use crate::loadgen::dataset::{Content, Extras};
-use crate::loadgen::lateness::{HEARTBEAT, Late, Lateness};
-use crate::loadgen::protocol::EncodeError;
-use crate::loadgen::sink::Sink;
-use crate::loadgen::spill::Spill;
-use crate::loadgen::target::Target;
+use crate::loadgen::lateness::{HEARTBEAT, Late};
 use crate::loadgen::wakeups::note_wakes;
 use crate::results::record::request::Request;
-
-/// One request to send.
-#[derive(Clone, Debug)]
-pub struct Item {
-    /// The prompt.
-    pub content: Content,
-    /// Its tokens as the data set counts them.
-    pub prompt_tokens: u32,
-    /// Output tokens asked for.
-    pub asked_tokens: u32,
-    /// When it should go, after the start of the measurement. Where everything is due at once and slots are few, each falls due when
-    /// it has a slot.
-    pub due: Duration,
-    /// The LoRA adapter.
-    pub lora: Option<Arc<str>>,
-    /// What its row carries beside the prompt.
-    pub extras: Option<Arc<Extras>>,
-}
-
-impl Item {
-    /// How many records it comes to: one for each round of a conversation.
-    pub fn rounds(&self) -> usize {
-        let turns = self.extras.as_ref().and_then(|extras| extras.turns.as_ref());
-        1 + turns.map_or(0, Vec::len)
-    }
-
-    fn vision_tokens(&self) -> u32 {
-        self.extras.as_ref().map_or(0, |extras| extras.vision_tokens)
-    }
-}
-
-/// Everything that is to be sent, and how.
-#[derive(Clone, Debug)]
-pub struct Load {
-    /// Where it goes.
-    pub target: Target,
-    /// The requests.
-    pub items: Vec<Item>,
-    /// How many may be under way at once; `None` for no bound.
-    pub concurrency: Option<NonZeroU32>,
-    /// How far it may go.
-    pub limits: Limits,
-    /// Fields added to every request body; `null` removes one.
-    pub body: Map<String, Value>,
-    /// Whether answers may end where the model ends them.
-    pub stop_at_eos: bool,
-    /// Where records go as they end.
-    pub sink: Option<Sink>,
-    /// Where answers go that are more than memory is to hold; without it memory holds them all.
-    pub spill: Option<Arc<Spill>>,
-    /// How many threads send; one is enough for some 100 000 events a second.
-    pub threads: NonZeroUsize,
-}
-
-impl Load {
-    /// Whether requests have no times of their own and fall due as slots get free.
-    fn is_closed_loop(&self) -> bool {
-        self.concurrency.is_some() && self.items.iter().all(|item| item.due.is_zero())
-    }
-}
-
-/// So many requests must have ended before their failures end a load.
-const FEW_ENDED: u64 = 20;
-/// How often failures are looked at.
-const FAILURES_SEEN: Duration = Duration::from_millis(50);
-
-/// How far a drive has come, for other threads to read. The counts are not of one moment.
-#[derive(Debug, Default)]
-pub struct Progress {
-    running: AtomicU64,
-    ended: AtomicU64,
-    failed: AtomicU64,
-    is_aborted: AtomicBool,
-    events: AtomicU64,
-    left_open: AtomicU64,
-}
-
-impl Progress {
-    /// Requests under way.
-    pub fn running(&self) -> u64 {
-        self.running.load(Ordering::Relaxed)
-    }
-
-    /// Requests that ended, in whatever way; those never sent are counted when they are given up.
-    pub fn ended(&self) -> u64 {
-        self.ended.load(Ordering::Relaxed)
-    }
-
-    /// Requests that failed, among those ended.
-    pub fn failed(&self) -> u64 {
-        self.failed.load(Ordering::Relaxed)
-    }
-
-    /// Events of answers that arrived; a few of them carry no output.
-    pub fn events(&self) -> u64 {
-        self.events.load(Ordering::Relaxed)
-    }
-
-    /// Connections that the server left open for a second after `[DONE]`.
-    pub fn left_open(&self) -> u64 {
-        self.left_open.load(Ordering::Relaxed)
-    }
-
-    /// Whether the load was ended because too many of its requests failed.
-    pub fn is_aborted(&self) -> bool {
-        self.is_aborted.load(Ordering::Relaxed)
-    }
-
-    /// Ends once more than this share of the requests that ended has failed.
-    async fn fails(&self, share: Option<f64>) {
-        let Some(share) = share else {
-            return std::future::pending().await;
-        };
-        loop {
-            let (ended, failed) = (self.ended(), self.failed());
-            if ended >= FEW_ENDED && failed as f64 > share * ended as f64 {
-                return self.is_aborted.store(true, Ordering::Relaxed);
-            }
-            tokio::time::sleep(FAILURES_SEEN).await;
-        }
-    }
-
-    fn end(&self, request: &Request) {
-        self.ended.fetch_add(1, Ordering::Relaxed);
-        if !request.is_completed() {
-            self.failed.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// What a drive came to.
-#[derive(Debug)]
-pub struct Driven {
-    /// One record per item that fell due, or for each round of a conversation, in the order of items. The text of each answer is
-    /// in it, whether or not it is to be kept.
-    pub requests: Vec<Request>,
-    /// The start of the measurement: moments in records are told from here.
-    pub zero: Moment,
-    /// From the start to the end of the last request that was sent.
-    pub wall: Duration,
-    /// How late requests were sent by our own fault; `None` if none was sent.
-    pub lag: Option<Lag>,
-    /// Whose clock took the moments of arrival; ours, if it took any of them.
-    pub stamp: Stamp,
-    /// How often the wall clock was set meanwhile, as the threads saw it. Moments that the kernel took around that time may be
-    /// off by up to the time between two reads.
-    pub clock_jumps: u32,
-    /// How far moments of arrival may be off, and pauses of the client.
-    pub lateness: Lateness,
-    /// Connections that the server left open for a second after `[DONE]`. An answer ends with that line all the same.
-    pub left_open: u64,
-    /// What each sending thread spent.
-    pub threads: Vec<Effort>,
-}
-
-/// What one sending thread spent between the start of the measurement and its last request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Effort {
-    /// Its processor time.
-    pub cpu: Duration,
-    /// The time that passed meanwhile.
-    pub wall: Duration,
-    /// The longest pass over sockets that had something to say: so long one of them may have waited for its turn. `None` where an
-    /// event loop that is not ours did the waiting.
-    pub longest_pass: Option<Duration>,
-}
-
-/// How long after its due time, or after its slot became free if that was later, a request was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lag {
-    /// The mean.
-    pub mean: Duration,
-    /// 99 of 100 were at most this late.
-    pub p99: Duration,
-    /// The latest.
-    pub max: Duration,
-    /// The second latest, where so many were sent.
-    pub second: Option<Duration>,
-    /// The fifth latest.
-    pub fifth: Option<Duration>,
-}
-
-impl Lag {
-    fn of(mut lags: Vec<Duration>) -> Option<Self> {
-        lags.sort_unstable();
-        let max = *lags.last()?;
-        let count = u32::try_from(lags.len()).unwrap_or(u32::MAX);
-        let rank = (lags.len() * 99).div_ceil(100);
-        let latest = |nth: usize| lags.len().checked_sub(nth).map(|at| lags[at]);
-        Some(Self {
-            mean: lags.iter().sum::<Duration>() / count,
-            p99: lags[rank - 1],
-            max,
-            second: latest(2),
-            fifth: latest(5),
-        })
-    }
-}
-
-/// Why nothing could be sent.
-#[derive(Debug, Error)]
-pub enum DriveError {
-    /// No encrypted connection can be made, whoever listens.
-    #[error(transparent)]
-    Route(RouteError),
-    /// A prompt cannot be written in the dialect.
-    #[error("request {index} cannot be written: {source}")]
-    Encode {
-        /// The item's place.
-        index: u32,
-        /// The reason.
-        source: EncodeError,
-    },
-    /// A thread of the load generator could not start or did not survive.
-    #[error("a thread of the load generator failed: {0}")]
-    Thread(String),
-}
 
 /// Sends every item at its due time and returns a record for each that fell due.
 ///

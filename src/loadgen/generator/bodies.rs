@@ -9,12 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use super::Item;
-use super::tokio_loop::{Job, Shared, composed};
+use super::composed::composed;
+use super::load::Item;
+use super::pending::{BEFORE, Job};
+use super::shared::Shared;
 
-/// So many bytes of bodies are made before the load begins, as many requests may be due at once then; in tests few, so that bodies are
-/// made both ways.
-pub(super) const BEFORE: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
 /// So many more are made ahead while it runs.
 const AHEAD: usize = BEFORE / 2;
 

@@ -1,11 +1,8 @@
 //! A conversation on its way: what is said next, with what was answered before.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
-use super::Item;
-use super::tokio_loop::{Composed, Job, Shared, composed};
+use super::load::Item;
 use crate::loadgen::dataset::Content;
 use crate::results::record::outsourced::Text;
 use crate::results::record::request::Request;
@@ -50,41 +47,34 @@ impl Talk {
         self.turns().len() - self.said
     }
 
-    /// The next round, due when the last one ended; `None` if that was the last.
+    /// The messages of the next round, after the answer to the last; `None` if that was the last.
     ///
     /// A failed round is answered with nothing, and the conversation goes on, as in the Python tool.
-    pub(super) fn next(mut self: Box<Self>, last: &Request, place: usize, shared: &Shared) -> Option<Job> {
+    pub(super) fn advance(&mut self, last: &Request) -> Option<Content> {
         let turn = self.turns().get(self.said)?.clone();
         let answer = last.text.as_ref().filter(|_| last.is_completed());
         let answer = answer.map(Text::read).unwrap_or_default();
         self.history.push(json!({"role": "assistant", "content": answer}));
         self.history.extend(turn);
         self.said += 1;
-        let content = Content::Messages(std::mem::take(&mut self.history));
-        let Composed {
-            bytes,
-            limit_tokens,
-            model,
-        } = composed(&self.item, &content, shared)
-            .expect("a protocol that carried the first round carries messages");
+        Some(Content::Messages(std::mem::take(&mut self.history)))
+    }
+
+    /// Takes the messages of a round back once its bytes are made.
+    pub(super) fn restore(&mut self, content: Content) {
         if let Content::Messages(history) = content {
             self.history = history;
         }
-        Some(Job {
-            index: last.index + 1,
-            place: place + 1,
-            prompt_tokens: self.item.prompt_tokens,
-            vision_tokens: 0,
-            round: u32::try_from(self.said).ok(),
-            asked_tokens: self.item.asked_tokens,
-            limit_tokens,
-            model,
-            due: Duration::from_nanos(last.end_ns),
-            length: bytes.len(),
-            bytes,
-            item: None,
-            talk: Some(self),
-        })
+    }
+
+    /// What the conversation began with.
+    pub(super) fn item(&self) -> &Item {
+        &self.item
+    }
+
+    /// The index of the current round, from 0.
+    pub(super) fn round(&self) -> Option<u32> {
+        u32::try_from(self.said).ok()
     }
 }
 

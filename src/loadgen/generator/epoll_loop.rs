@@ -22,10 +22,12 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use self::connect::Begun;
 use self::pause::{Gap, Gaps};
 use self::waker::Bell;
-use super::DriveError;
 use super::bodies::Bodies;
 use super::concurrency_limit::Slot;
-use super::tokio_loop::{BURST, CONNECTS, Closed, Job, Sent, Shared, blank, fill, give_up};
+use super::outcome::{Closed, Sent, blank, fill, give_up};
+use super::pending::Job;
+use super::result::DriveError;
+use super::shared::Shared;
 use crate::base::clock::{self, Moment};
 use crate::loadgen::connection::Stamp;
 use crate::loadgen::lateness::{HEARTBEAT, Late};
@@ -50,6 +52,16 @@ const ROOMS: usize = CONNECTS;
 /// The places of the bell and of the sockets that connect or take a body, among the sockets.
 const BELL: u64 = u64::MAX;
 const PREPARING: u64 = u64::MAX - 1;
+
+/// How many connections a thread may have in the making at first: requests that are due together go out together, as far as the accept
+/// queues of servers reach (uvicorn's 2048, tokio's 1024). Each that stands at once makes room for one more.
+/// A request that waits counts as sent after it: the wait is our delay, and in the lag.
+pub(super) const CONNECTS: usize = 1024;
+/// How many it may have once a connection had to be asked for again: servers with a short accept queue answer a flood with seconds of
+/// retries.
+pub(super) const FEW_CONNECTS: usize = 256;
+/// So many requests that are due at once are begun before the event loop looks at its sockets.
+pub(super) const BURST: usize = 16;
 
 type Taking = Pin<Box<dyn Future<Output = Slot> + Send>>;
 /// Where a stream will lie.
@@ -564,7 +576,7 @@ impl Round {
         let shared = &self.inner.shared;
         shared.progress.running.fetch_sub(1, Ordering::Relaxed);
         let talk = stream.job.talk.take();
-        let next = talk.and_then(|talk| talk.next(&request, place, shared));
+        let next = talk.and_then(|talk| Job::next_round(talk, &request, place, shared));
         shared.end(&request);
         self.done.push(Sent { request, lag, stamp });
         // Only the end of a whole conversation frees its slot.

@@ -1,11 +1,17 @@
-use super::tokio_loop::{CONNECTS, prepare, send};
+use std::num::NonZeroU32;
+
+use serde_json::Map;
+
+use super::epoll_loop::CONNECTS;
 use super::*;
 use crate::base::units::Span;
+use crate::config::scenario::Limits;
+use crate::loadgen::dataset::Content;
 use crate::loadgen::request::GRACE;
 use crate::loadgen::spill::Spill;
 use crate::loadgen::test_server::{Act, Server, begun, plain, stream, target};
 use crate::plan::{Protocol, Usage};
-use crate::results::record::request::{ChunkKind, Class};
+use crate::results::record::request::{ChunkKind, Class, Request};
 
 const A: &str = r#"data: {"choices":[{"text":"a"}]}"#;
 const END: &str = r#"data: {"choices":[{"text":"b","finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;

@@ -12,10 +12,10 @@ use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 
 use super::pause::Gap;
-use super::{MOST_EXPECTED, PREPARE, Round, Stream, wait_for};
+use super::{FEW_CONNECTS, MOST_EXPECTED, PREPARE, Round, Stream, wait_for};
 use crate::base::clock::Moment;
 use crate::loadgen::generator::concurrency_limit::Slot;
-use crate::loadgen::generator::tokio_loop::{FEW_CONNECTS, Job};
+use crate::loadgen::generator::pending::Job;
 use crate::loadgen::protocol::Decoder;
 use crate::loadgen::request::{Live, RETRY};
 

@@ -1,0 +1,75 @@
+//! How far a load has come, for other threads.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::results::record::request::Request;
+
+/// So many requests must have ended before their failures end a load.
+const FEW_ENDED: u64 = 20;
+/// How often failures are looked at.
+const FAILURES_SEEN: Duration = Duration::from_millis(50);
+
+/// How far a drive has come, for other threads to read. The counts are not of one moment.
+#[derive(Debug, Default)]
+pub struct Progress {
+    pub(super) running: AtomicU64,
+    pub(super) ended: AtomicU64,
+    pub(super) failed: AtomicU64,
+    pub(super) is_aborted: AtomicBool,
+    pub(super) events: AtomicU64,
+    pub(super) left_open: AtomicU64,
+}
+
+impl Progress {
+    /// Requests under way.
+    pub fn running(&self) -> u64 {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    /// Requests that ended, in whatever way; those never sent are counted when they are given up.
+    pub fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Requests that failed, among those ended.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Events of answers that arrived; a few of them carry no output.
+    pub fn events(&self) -> u64 {
+        self.events.load(Ordering::Relaxed)
+    }
+
+    /// Connections that the server left open for a second after `[DONE]`.
+    pub fn left_open(&self) -> u64 {
+        self.left_open.load(Ordering::Relaxed)
+    }
+
+    /// Whether the load was ended because too many of its requests failed.
+    pub fn is_aborted(&self) -> bool {
+        self.is_aborted.load(Ordering::Relaxed)
+    }
+
+    /// Ends once more than this share of the requests that ended has failed.
+    pub(super) async fn fails(&self, share: Option<f64>) {
+        let Some(share) = share else {
+            return std::future::pending().await;
+        };
+        loop {
+            let (ended, failed) = (self.ended(), self.failed());
+            if ended >= FEW_ENDED && failed as f64 > share * ended as f64 {
+                return self.is_aborted.store(true, Ordering::Relaxed);
+            }
+            tokio::time::sleep(FAILURES_SEEN).await;
+        }
+    }
+
+    pub(super) fn end(&self, request: &Request) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        if !request.is_completed() {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What all threads of a load read.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::concurrency_limit::Slots;
+use super::progress::Progress;
+use crate::config::scenario::Limits;
+use crate::loadgen::connection::Route;
+use crate::loadgen::sink::Sink;
+use crate::loadgen::spill::Spill;
+use crate::loadgen::target::Target;
+use crate::results::record::request::Request;
+
+/// What all threads read.
+pub(super) struct Shared {
+    pub(super) target: Target,
+    pub(super) limits: Limits,
+    pub(super) body: Map<String, Value>,
+    pub(super) stop_at_eos: bool,
+    pub(super) route: Route,
+    pub(super) slots: Option<Arc<Slots>>,
+    /// Whether a request falls due when a slot is free for it, instead of at a time of its own.
+    pub(super) is_closed_loop: bool,
+    /// Where records go as they end.
+    pub(super) sink: Option<Sink>,
+    /// Where answers go that are more than memory is to hold.
+    pub(super) spill: Option<Arc<Spill>>,
+    pub(super) progress: Arc<Progress>,
+}
+
+impl Shared {
+    /// Counts a request that ended, and has its record kept.
+    pub(super) fn end(&self, request: &Request) {
+        self.progress.end(request);
+        if let Some(sink) = &self.sink {
+            sink.take(request);
+        }
+    }
+}
