@@ -79,6 +79,8 @@ pub struct Measured {
     /// How often the client tells that it was stopped, and for how long at most, ms.
     pauses: u32,
     longest_pause: f64,
+    /// Send lag: mean, 99th percentile, maximum, as the client itself tells; ms.
+    lag_ms: Option<[f64; 3]>,
 }
 
 impl Measured {
@@ -122,6 +124,7 @@ impl Measured {
             events_per_s: 0.0,
             pauses: 0,
             longest_pause: 0.0,
+            lag_ms: None,
         }
     }
 

@@ -42,23 +42,26 @@ enum Socket {
 }
 
 impl Socket {
-    fn begin(mut stream: TcpStream, work: &Work, request: &[u8]) -> Self {
-        let mut socket = if work.is_encrypted {
+    /// A connection after its handshake.
+    fn begin(mut stream: TcpStream, work: &Work) -> Self {
+        if work.is_encrypted {
             let connection = tls::connect(&mut stream);
             Self::Tls(stream, Box::new(connection))
         } else {
             Self::Bare(stream)
-        };
-        let sent = match &mut socket {
+        }
+    }
+
+    fn send(&mut self, request: &[u8]) {
+        let sent = match self {
             Self::Bare(stream) => stream.write_all(request),
             Self::Tls(stream, connection) => {
                 rustls::Stream::new(connection.as_mut(), stream).write_all(request)
             }
         };
         sent.expect("the server listens");
-        let blocking = socket.stream().set_nonblocking(true);
+        let blocking = self.stream().set_nonblocking(true);
         blocking.expect("a socket can do that");
-        socket
     }
 
     fn stream(&self) -> &TcpStream {
@@ -99,7 +102,10 @@ pub fn measure(work: &Work) -> Measured {
         let sent = clock::now();
         let socket = TcpStream::connect(("127.0.0.1", work.port)).expect("the server listens");
         socket.set_nodelay(true).expect("a socket can do that");
-        let socket = Socket::begin(socket, work, request.as_bytes());
+        let mut socket = Socket::begin(socket, work);
+        if !work.is_encrypted {
+            socket.send(request.as_bytes());
+        }
         epoll::add(
             &epoll,
             socket.stream(),
@@ -117,6 +123,10 @@ pub fn measure(work: &Work) -> Measured {
             text_bytes: 0,
             is_finished: false,
         });
+    }
+    // Handshakes come one after the other; with requests in between, the first streams would end before the last ones begin.
+    for stream in streams.iter_mut().filter(|_| work.is_encrypted) {
+        stream.socket.send(request.as_bytes());
     }
     let mut buffer = vec![0; 64 << 10];
     let mut events: Vec<Event> = Vec::with_capacity(1024);

@@ -10,17 +10,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
 use crate::flood::{ENDING, EVENTS, HEAD, framed, listen, pattern, tokens_asked};
-use crate::{Server, flooded_row};
+use crate::{Server, client, flooded_row};
 
 /// A certificate for `localhost`, signed by itself.
-pub const CERTIFICATE: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/src/loadgen/connection/localhost.crt"
-);
-const KEY: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/src/loadgen/connection/localhost.key"
-);
+pub const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/loadgen/tls/localhost.crt");
+const KEY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/loadgen/tls/localhost.key");
+/// So many requests that are due together.
+const AT_ONCE: usize = 1000;
 /// Its name.
 pub const HOST: &str = "localhost";
 
@@ -37,6 +33,12 @@ pub fn bench(rounds: usize, is_quick: bool) {
             rounds,
         );
     }
+    let one = client("ours", &Server::tls().work(AT_ONCE, 20));
+    let [mean, p99, max] = one.lag_ms.expect("something was sent");
+    println!(
+        "TLS, {AT_ONCE} streams at once: {} completed, send lag mean {mean:.2} p99 {p99:.2} max {max:.2} ms",
+        one.completed
+    );
 }
 
 /// Serves until it is killed; prints its port first.

@@ -18,28 +18,24 @@ mod pending;
 mod progress;
 mod result;
 mod shared;
-mod tokio_loop;
+mod worker;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use self::concurrency_limit::Slots;
 pub use self::load::{Item, Load};
-use self::outcome::{Sent, unreachable};
-use self::pending::{Job, prepare};
+use self::outcome::unreachable;
 pub use self::progress::Progress;
 pub use self::result::{DriveError, Driven, Effort, Lag};
 use self::shared::Shared;
-use self::tokio_loop::send;
+use self::worker::{Share, Worker};
 use crate::base::clock::{self, Moment};
-use crate::loadgen::connection::{Route, RouteError, Stamp};
-use crate::loadgen::lateness::{HEARTBEAT, Late};
-use crate::loadgen::wakeups::note_wakes;
+use crate::loadgen::arrival::Stamp;
+use crate::loadgen::lateness::Late;
+use crate::loadgen::route::{Route, RouteError};
 use crate::results::record::request::Request;
 
 /// Sends every item at its due time and returns a record for each that fell due.
@@ -51,52 +47,34 @@ pub async fn drive(
     progress: Arc<Progress>,
     stop: CancellationToken,
 ) -> Result<Driven, DriveError> {
-    let route = match Route::find(&load.target.address).await {
-        Ok(route) => route,
-        Err(error @ RouteError::Name { .. }) => return Ok(unreachable(&load, &progress, &error)),
-        Err(error) => return Err(DriveError::Route(error)),
-    };
+    match Route::find(&load.target.address).await {
+        Ok(route) => drive_over(route, load, progress, stop).await,
+        Err(error @ RouteError::Name { .. }) => Ok(unreachable(&load, &progress, &error)),
+        Err(error) => Err(DriveError::Route(error)),
+    }
+}
+
+/// Sends every item over a route that is known.
+async fn drive_over(
+    route: Route,
+    load: Load,
+    progress: Arc<Progress>,
+    stop: CancellationToken,
+) -> Result<Driven, DriveError> {
     // Whoever drops this future also ends the threads.
     let stop = stop.child_token();
     let _guard = stop.clone().drop_guard();
-    let slots = load.concurrency.map(|slots| Slots::new(slots.get() as usize));
-    let is_closed_loop = load.is_closed_loop();
-    let Load {
-        target,
-        items,
-        limits,
-        body,
-        stop_at_eos,
-        sink,
-        spill,
-        threads,
-        ..
-    } = load;
-    let count = items.iter().map(Item::rounds).sum();
-    let shared = Arc::new(Shared {
-        target,
-        limits,
-        body,
-        stop_at_eos,
-        route,
-        slots,
-        is_closed_loop,
-        sink,
-        spill,
-        progress,
-    });
-    let progress = Arc::clone(&shared.progress);
+    let end = load.limits.duration.map(|span| span.duration());
+    let (shared, items) = Shared::new(load, route, Arc::clone(&progress));
+    let shared = Arc::new(shared);
     let mut workers = Vec::new();
-    let end = shared.limits.duration.map(|span| span.duration());
-    for share in deal(items, end, threads) {
+    for share in deal(items, end, shared.threads) {
         workers.push(Worker::start(share, &shared, &stop)?);
     }
     for worker in &mut workers {
         worker.ready().await?;
     }
     let zero = clock::now();
-    let (mut sent, mut clock_jumps, mut efforts) = (Vec::with_capacity(count), 0, Vec::new());
-    let mut late = Late::default();
     let ends: Vec<_> = workers.into_iter().map(|worker| worker.begin(zero)).collect();
     let all = async {
         let mut shares = Vec::new();
@@ -114,6 +92,13 @@ pub async fn drive(
             all.await?
         }
     };
+    Ok(gathered(shares, zero, progress.left_open()))
+}
+
+/// The result of a load from those of its threads.
+fn gathered(shares: Vec<Share>, zero: Moment, left_open: u64) -> Driven {
+    let (mut sent, mut clock_jumps, mut efforts) = (Vec::new(), 0, Vec::new());
+    let mut late = Late::default();
     for share in shares {
         sent.extend(share.sent);
         clock_jumps = clock_jumps.max(share.clock_jumps);
@@ -122,19 +107,18 @@ pub async fn drive(
     }
     sent.sort_unstable_by_key(|sent| sent.request.index);
     let lags = sent.iter().filter_map(|sent| sent.lag).collect();
-    let mut stamps = sent.iter().filter_map(|sent: &Sent| sent.stamp).peekable();
+    let mut stamps = sent.iter().filter_map(|sent| sent.stamp).peekable();
     let stamp = match stamps.peek().is_some() && stamps.all(|stamp| stamp == Stamp::Kernel) {
         true => Stamp::Kernel,
         false => Stamp::User,
     };
-    let left_open = progress.left_open();
     let requests: Vec<Request> = sent.into_iter().map(|sent| sent.request).collect();
     let wall = requests
         .iter()
         .filter(|request| request.sent_ns.is_some())
         .map(|request| request.end_ns)
         .max();
-    Ok(Driven {
+    Driven {
         requests,
         zero,
         wall: Duration::from_nanos(wall.unwrap_or(0)),
@@ -144,7 +128,7 @@ pub async fn drive(
         lateness: late.lateness(),
         left_open,
         threads: efforts,
-    })
+    }
 }
 
 /// Items that fall due before the `end`, with the places of their first records, a share per thread, each in the order of due times.
@@ -166,134 +150,6 @@ fn deal(items: Vec<Item>, end: Option<Duration>, threads: NonZeroUsize) -> Vec<V
         shares[turn % threads].push(item);
     }
     shares
-}
-
-/// What a thread sends with.
-enum Machinery {
-    /// Bare TCP, with moments of the kernel's.
-    Plain(Box<epoll_loop::Loop>),
-    /// Through TLS.
-    Encrypted(tokio::runtime::Runtime),
-}
-
-impl Machinery {
-    fn ready(shared: &Arc<Shared>, requests: usize) -> Result<Self, DriveError> {
-        if shared.route.is_plain() {
-            return Ok(Self::Plain(Box::new(epoll_loop::Loop::new(shared, requests)?)));
-        }
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        note_wakes(&mut runtime);
-        let runtime = runtime.enable_all().build();
-        let runtime = runtime.map_err(|error| DriveError::Thread(error.to_string()))?;
-        Ok(Self::Encrypted(runtime))
-    }
-
-    fn send(self, jobs: Vec<Job>, shared: &Arc<Shared>, zero: Moment, stop: &CancellationToken) -> Share {
-        let cpu = clock::thread_cpu();
-        let (sent, clock_jumps, longest_pass, late) = match self {
-            Self::Plain(events) => {
-                let (sent, looked) = events.send(jobs, zero, stop);
-                (sent, looked.clock_jumps, Some(looked.longest_pass), looked.late)
-            }
-            Self::Encrypted(runtime) => {
-                let (mut pauses, late) = (Late::default(), Arc::default());
-                let sent = runtime.block_on(async {
-                    tokio::select! {
-                        biased;
-                        sent = send(jobs, shared, zero, stop, &late) => sent,
-                        never = beat(&mut pauses) => match never {},
-                    }
-                });
-                pauses.add(&late.lock().expect("nobody panics with it"));
-                (sent, 0, None, pauses)
-            }
-        };
-        let effort = Effort {
-            cpu: clock::thread_cpu().saturating_sub(cpu),
-            wall: clock::now().since(zero),
-            longest_pass,
-        };
-        Share {
-            sent,
-            clock_jumps,
-            effort,
-            late,
-        }
-    }
-}
-
-/// Notes pauses of the thread.
-async fn beat(late: &mut Late) -> std::convert::Infallible {
-    let mut ran = clock::now();
-    loop {
-        tokio::time::sleep(HEARTBEAT).await;
-        let last = std::mem::replace(&mut ran, clock::now());
-        late.rest(ran.since(last));
-    }
-}
-
-/// What a thread comes back with.
-struct Share {
-    sent: Vec<Sent>,
-    clock_jumps: u32,
-    effort: Effort,
-    late: Late,
-}
-
-/// A thread that is preparing its share.
-struct Worker {
-    ready: oneshot::Receiver<Result<(), DriveError>>,
-    zero: oneshot::Sender<Moment>,
-    end: oneshot::Receiver<Share>,
-}
-
-impl Worker {
-    fn start(
-        share: Vec<(u32, Item)>,
-        shared: &Arc<Shared>,
-        stop: &CancellationToken,
-    ) -> Result<Self, DriveError> {
-        let (say_ready, ready) = oneshot::channel();
-        let (zero, hear_zero) = oneshot::channel();
-        let (say_end, end) = oneshot::channel();
-        let (shared, stop) = (Arc::clone(shared), stop.clone());
-        let work = move || {
-            let prepared = prepare(share, &shared).and_then(|jobs| {
-                let machinery = Machinery::ready(&shared, jobs.len())?;
-                Ok((jobs, machinery))
-            });
-            let (jobs, machinery) = match prepared {
-                Ok(prepared) => prepared,
-                Err(error) => return drop(say_ready.send(Err(error))),
-            };
-            // Each send fails only when the drive was dropped, and then nobody wants records.
-            if say_ready.send(Ok(())).is_err() {
-                return;
-            }
-            if let Ok(zero) = hear_zero.blocking_recv() {
-                drop(say_end.send(machinery.send(jobs, &shared, zero, &stop)));
-            }
-        };
-        thread::Builder::new()
-            .name("load".to_owned())
-            .spawn(work)
-            .map_err(|error| DriveError::Thread(error.to_string()))?;
-        Ok(Self { ready, zero, end })
-    }
-
-    async fn ready(&mut self) -> Result<(), DriveError> {
-        (&mut self.ready).await.unwrap_or_else(|_| Err(died()))
-    }
-
-    fn begin(self, zero: Moment) -> impl Future<Output = Result<Share, DriveError>> {
-        // A dead thread does not hear it; its end tells.
-        let _ = self.zero.send(zero);
-        async { self.end.await.map_err(|_| died()) }
-    }
-}
-
-fn died() -> DriveError {
-    DriveError::Thread("it panicked".to_owned())
 }
 
 #[cfg(test)]

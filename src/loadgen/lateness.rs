@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::loadgen::connection::Stamp;
+use crate::loadgen::arrival::Stamp;
 use crate::results::record::client::MOST_EVENTS_PER_S;
 
 /// A client that did nothing for so long was stopped, or had no processor.

@@ -1,23 +1,24 @@
 //! One short, real generation: the proof that an engine is ready and serves the model asked for.
 //!
-//! It goes through the same client, dialect and body as the load, so what would fail every request fails here first. It
+//! It is a load of one request, so what would fail every request fails here first. It
 //! tries once; waiting and trying again are the caller's.
 
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Map;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-use crate::base::clock;
 use crate::base::units::Span;
 use crate::config::scenario::Limits;
-use crate::loadgen::connection::{self, Route, RouteError};
 use crate::loadgen::dataset::Content;
-use crate::loadgen::protocol::{self, Ask, Decoder, EncodeError};
-use crate::loadgen::request::{Answer, Bounds, COMPRESSED, Exchange};
+use crate::loadgen::generator::{DriveError, Item, Load, drive};
+use crate::loadgen::protocol::EncodeError;
+use crate::loadgen::request::COMPRESSED;
 use crate::loadgen::target::Target;
-use crate::results::record::request::{Class, Usage};
+use crate::results::record::request::{Class, Request, Usage};
 
 const PROMPT: &str = "The capital of France is";
 const TOKENS: u32 = 4;
@@ -114,52 +115,61 @@ pub enum ProbeError {
 
 /// Asks the engine for a few tokens.
 pub async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswer, ProbeError> {
-    let nothing = Map::new();
-    // An answer that ends where the model ends it might end at once and would prove nothing.
-    let ask = Ask::plain(&target.model, TOKENS, false, &nothing);
-    let body = protocol::encode(&target.dialect, &Content::Text(PROMPT.to_owned().into()), &ask)?;
-    let route = Route::find(&target.address).await.map_err(|error| {
-        let address = target.address.to_string();
-        match error {
-            RouteError::Name { source, .. } => ProbeError::Unreachable {
-                address,
-                reason: source.to_string(),
-            },
-            RouteError::Tls { why, .. } => ProbeError::Unreachable { address, reason: why },
+    let load = Load {
+        target: target.clone(),
+        items: vec![Item {
+            content: Content::Text(PROMPT.to_owned().into()),
+            prompt_tokens: 0,
+            asked_tokens: TOKENS,
+            due: Duration::ZERO,
+            lora: None,
+            extras: None,
+        }],
+        concurrency: None,
+        limits: Limits {
+            first_byte: Span(limit),
+            request: Span(limit),
+            ..Limits::default()
+        },
+        body: Map::new(),
+        // An answer that ends where the model ends it might end at once and would prove nothing.
+        stop_at_eos: false,
+        sink: None,
+        spill: None,
+        threads: NonZeroUsize::MIN,
+    };
+    let unreachable = |reason: String| ProbeError::Unreachable {
+        address: target.address.to_string(),
+        reason,
+    };
+    let driven = match drive(load, Arc::default(), CancellationToken::new()).await {
+        Ok(driven) => driven,
+        Err(DriveError::Encode { source, .. }) => return Err(source.into()),
+        Err(error @ (DriveError::Route(_) | DriveError::Thread(_))) => {
+            return Err(unreachable(error.to_string()));
         }
-    })?;
-    let limits = Limits {
-        first_byte: Span(limit),
-        request: Span(limit),
-        ..Limits::default()
     };
-    let exchange = Exchange {
-        route: &route,
-        on_connect: &|_| {},
-        cut: &CancellationToken::new(),
-        on_events: &|_, _| {},
-        zero: clock::now(),
-    };
-    let request = connection::compose(target, None, &body);
-    let bounds = Bounds::of(TOKENS, &limits);
-    let decoder = Decoder::new(target.dialect.protocol, bounds.line_bytes);
-    let (answer, _) = exchange.run(request, decoder, bounds).await;
-    judge(target, limit, answer)
+    match driven.requests.into_iter().next() {
+        Some(request) => judge(target, limit, request),
+        None => Err(unreachable("the request was never sent".to_owned())),
+    }
 }
 
-fn judge(target: &Target, limit: Duration, answer: Answer) -> Result<ProbeAnswer, ProbeError> {
-    let seconds = answer.end.since(answer.sent).as_secs_f64();
-    let decoded = answer.decoded;
-    let Some(failure) = decoded.failure else {
+fn judge(target: &Target, limit: Duration, request: Request) -> Result<ProbeAnswer, ProbeError> {
+    let Some(failure) = request.failure else {
+        let seconds = request.end_ns.saturating_sub(request.sent_ns.unwrap_or(0)) as f64 / 1e9;
         return Ok(ProbeAnswer {
-            model: decoded.models.into_iter().next(),
-            text: decoded.text.read().into_owned(),
-            usage: decoded.usage,
+            model: request.models.into_iter().next(),
+            text: request
+                .text
+                .map(|text| text.read().into_owned())
+                .unwrap_or_default(),
+            usage: request.usage,
             seconds,
         });
     };
     let (address, message) = (target.address.to_string(), failure.message);
-    Err(match (failure.class, answer.status) {
+    Err(match (failure.class, request.status) {
         (Class::Connect | Class::Refused, _) => ProbeError::Unreachable {
             address,
             reason: message,

@@ -1,4 +1,5 @@
-//! Bare TCP without waiting: connect, write, read, each read with the kernel's moment of arrival.
+//! Connections that never wait, bare or through TLS: connect, write, read, each read with the kernel's moment of arrival.
+//! There is one connection per request, as bench_serving has it; no pooling, redirects, proxies or compression.
 //!
 //! The kernel stamps each segment when it comes in (`SO_TIMESTAMPNS`), so it does not matter how late we read a single one. Of
 //! segments that wait unread it keeps the last moment alone; how far the others may be off is noted. Where a read bears no stamp
@@ -18,8 +19,9 @@ use nix::sys::socket::{
 use nix::sys::time::TimeSpec;
 
 use crate::base::clock::{self, Moment, Wall};
-use crate::loadgen::connection::{Arrival, Stamp};
+use crate::loadgen::arrival::{Arrival, Stamp};
 use crate::loadgen::lateness::Late;
+use crate::loadgen::tls::Session;
 
 /// How much one read may bring; one buffer serves all streams of a thread.
 const BUFFER: usize = 128 << 10;
@@ -28,11 +30,17 @@ const WARM_UPS: u32 = 100;
 const WARM_UP: Duration = Duration::from_millis(2);
 
 /// A connection that may still be in the making.
-pub(super) struct Socket(TcpStream);
+pub(super) struct Socket {
+    stream: TcpStream,
+    tls: Option<Session>,
+}
 
 /// What reading needs and all sockets of a thread share.
 pub(super) struct Reading {
+    /// Bytes of the socket.
     buffer: Vec<u8>,
+    /// What the bytes of an encrypted connection hold.
+    content: Vec<u8>,
     control: Vec<u8>,
     /// The way from the kernel's stamps to our clock.
     pub(super) wall: Wall,
@@ -52,55 +60,84 @@ impl Socket {
     pub(super) fn connect(to: SocketAddr) -> io::Result<Self> {
         let stream = stamped(to)?;
         match connect(stream.as_raw_fd(), &SockaddrStorage::from(to)) {
-            Ok(()) | Err(Errno::EINPROGRESS) => Ok(Self(stream)),
+            Ok(()) | Err(Errno::EINPROGRESS) => Ok(Self { stream, tls: None }),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The same connection through TLS, before the handshake.
+    pub(super) fn encrypted(self, session: Session) -> Self {
+        Self {
+            tls: Some(session),
+            ..self
+        }
+    }
+
+    /// Goes on with the handshake; whether it is done.
+    pub(super) fn shake_hands(&mut self) -> io::Result<bool> {
+        match &mut self.tls {
+            Some(session) => session.shake_hands(&self.stream),
+            None => Ok(true),
         }
     }
 
     /// What became of the connection, if it failed.
     pub(super) fn fault(&self) -> io::Result<Option<io::Error>> {
-        self.0.take_error()
+        self.stream.take_error()
     }
 
     /// Hands bytes to the kernel; how many it took. `WouldBlock` while the connection does not stand.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
+        match &mut self.tls {
+            Some(session) => session.write(bytes, &self.stream),
+            None => (&self.stream).write(bytes),
+        }
     }
 
-    /// Takes what has arrived, `WouldBlock` if nothing has; the bytes are in the buffer of `reading`.
-    pub(super) fn read(&self, reading: &mut Reading) -> io::Result<Arrival> {
-        let mut slices = [IoSliceMut::new(&mut reading.buffer)];
-        let received = recvmsg::<()>(
-            self.0.as_raw_fd(),
-            &mut slices,
-            Some(&mut reading.control),
-            MsgFlags::empty(),
-        )?;
-        let stamp = received.cmsgs().ok().and_then(|mut messages| {
-            messages.find_map(|message| match message {
-                ControlMessageOwned::ScmTimestampns(at) => Some(at),
-                _ => None,
-            })
-        });
-        let length = received.bytes;
-        Ok(match stamp {
-            Some(at) => Arrival {
-                at: reading.moment(at),
-                stamp: Stamp::Kernel,
-                length,
-            },
-            None => Arrival {
-                at: clock::now(),
-                stamp: Stamp::User,
-                length,
-            },
-        })
+    /// Whether bytes that were taken wait for room in the socket.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.tls.as_ref().is_some_and(Session::has_unsent)
+    }
+
+    /// Whether something came together with the end of the handshake.
+    pub(super) fn has_early_content(&self) -> bool {
+        self.tls.as_ref().is_some_and(Session::has_early_content)
+    }
+
+    /// Takes what has arrived, `WouldBlock` if nothing has; the bytes are in `reading`.
+    pub(super) fn read(&mut self, reading: &mut Reading) -> io::Result<Arrival> {
+        let Some(session) = &mut self.tls else {
+            return reading.receive(&self.stream);
+        };
+        reading.content.clear();
+        session.take_early_content(&mut reading.content)?;
+        let mut arrival = Arrival {
+            at: clock::now(),
+            stamp: Stamp::User,
+            length: 0,
+            has_more: true,
+            is_truncated: false,
+        };
+        // Session tickets and key updates are no arrival.
+        while reading.content.is_empty() && !session.is_closed() {
+            arrival = reading.receive(&self.stream)?;
+            session.decrypt(&reading.buffer[..arrival.length], &mut reading.content)?;
+            if arrival.length == 0 {
+                arrival.is_truncated = true;
+                break;
+            }
+        }
+        // The answer to a key update; whatever hinders it shows in the next read.
+        let _ = session.flush(&mut &self.stream);
+        arrival.length = reading.content.len();
+        arrival.has_more |= session.is_closed();
+        Ok(arrival)
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.stream.as_fd()
     }
 }
 
@@ -109,6 +146,7 @@ impl Reading {
     pub(super) fn new() -> Self {
         let mut reading = Self {
             buffer: vec![0; BUFFER],
+            content: Vec::new(),
             control: nix::cmsg_space!(TimeSpec),
             wall: Wall::new(),
             round: clock::now(),
@@ -130,7 +168,7 @@ impl Reading {
     /// Sends bytes to ourselves until one arrives with a stamp.
     fn warm_up(&mut self) -> io::Result<Socket> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let socket = Socket::connect(listener.local_addr()?)?;
+        let mut socket = Socket::connect(listener.local_addr()?)?;
         let (mut other, _) = listener.accept()?;
         for _ in 0..WARM_UPS {
             other.write_all(b"?")?;
@@ -150,14 +188,41 @@ impl Reading {
         self.round = clock::now();
     }
 
-    /// The bytes of the last read, of which so many came.
-    pub(super) fn bytes(&self, length: usize) -> &[u8] {
-        &self.buffer[..length]
+    /// Takes what the kernel holds for a connection.
+    fn receive(&mut self, stream: &TcpStream) -> io::Result<Arrival> {
+        let mut slices = [IoSliceMut::new(&mut self.buffer)];
+        let received = recvmsg::<()>(
+            stream.as_raw_fd(),
+            &mut slices,
+            Some(&mut self.control),
+            MsgFlags::empty(),
+        )?;
+        let stamp = received.cmsgs().ok().and_then(|mut messages| {
+            messages.find_map(|message| match message {
+                ControlMessageOwned::ScmTimestampns(at) => Some(at),
+                _ => None,
+            })
+        });
+        let length = received.bytes;
+        let (at, stamp) = match stamp {
+            Some(at) => (self.moment(at), Stamp::Kernel),
+            None => (clock::now(), Stamp::User),
+        };
+        Ok(Arrival {
+            at,
+            stamp,
+            length,
+            has_more: length == self.buffer.len(),
+            is_truncated: false,
+        })
     }
 
-    /// Whether a read of this length may have left something.
-    pub(super) fn is_full(&self, length: usize) -> bool {
-        length == self.buffer.len()
+    /// The bytes of the last read of a connection.
+    pub(super) fn bytes(&self, socket: &Socket, arrival: &Arrival) -> &[u8] {
+        match socket.tls {
+            Some(_) => &self.content,
+            None => &self.buffer[..arrival.length],
+        }
     }
 
     fn moment(&self, at: TimeSpec) -> Moment {
@@ -201,14 +266,14 @@ mod tests {
 
     #[test]
     fn a_late_read_bears_the_moment_of_arrival() {
-        let (socket, mut server, mut reading) = pair();
+        let (mut socket, mut server, mut reading) = pair();
         let before = clock::now();
         server.write_all(b"hello").unwrap();
         let after = clock::now();
         thread::sleep(Duration::from_millis(50));
         reading.begin();
         let arrival = socket.read(&mut reading).unwrap();
-        assert_eq!(reading.bytes(arrival.length), b"hello");
+        assert_eq!(reading.bytes(&socket, &arrival), b"hello");
         let slack = Duration::from_millis(20);
         assert_eq!(arrival.stamp == Stamp::Kernel, reading.has_stamps());
         match arrival.stamp {

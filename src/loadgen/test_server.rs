@@ -1,12 +1,17 @@
-//! A scripted server on the loopback, for tests of this module only.
+//! A scripted server on the loopback, for tests of this module only. It speaks TLS to whoever begins with it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{HandshakeKind, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::loadgen::target::{Address, Headers, Target};
 use crate::plan::{Dialect, Protocol, Usage};
@@ -18,12 +23,80 @@ pub(super) enum Act {
     /// Each byte in a write of its own.
     Drip(Vec<u8>),
     Pause(Duration),
+    /// Closes the connection for writing; through TLS it says so by close_notify first.
+    Shutdown,
+    /// Says by close_notify that nothing more comes, and keeps the connection.
+    CloseNotify,
+    /// Changes the keys of a TLS connection and asks the other side for the same.
+    UpdateKeys,
     /// Breaks the connection instead of closing it.
     Reset,
     /// Says nothing more and keeps the connection.
     Hang,
     /// Writes this until the client has gone.
     Forever(Vec<u8>),
+}
+
+/// How a TLS connection begins.
+const TLS_HANDSHAKE: u8 = 22;
+/// A certificate for `localhost`, signed by itself, good for a hundred years; used nowhere else.
+const CERTIFICATE: &[u8] = include_bytes!("tls/localhost.crt");
+const KEY: &[u8] = include_bytes!("tls/localhost.key");
+
+/// How a server speaks TLS, in one of these versions.
+pub(super) fn server_config(versions: &[&'static SupportedProtocolVersion]) -> ServerConfig {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from_pem_slice(CERTIFICATE).unwrap()],
+            PrivateKeyDer::from_pem_slice(KEY).unwrap(),
+        )
+        .unwrap();
+    // HTTP/2 is what it would rather speak.
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config
+}
+
+/// Who trusts its certificate.
+pub(super) fn roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_slice(CERTIFICATE).unwrap())
+        .unwrap();
+    roots
+}
+
+/// A connection, bare or through TLS.
+trait Stream: AsyncRead + AsyncWrite + Unpin {
+    fn tcp(&self) -> &TcpStream;
+
+    /// Only TLS has keys.
+    fn update_keys(&mut self) {}
+
+    fn close_notify(&mut self) {}
+}
+
+impl Stream for TcpStream {
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl Stream for TlsStream<TcpStream> {
+    fn tcp(&self) -> &TcpStream {
+        self.get_ref().0
+    }
+
+    fn update_keys(&mut self) {
+        self.get_mut().1.refresh_traffic_keys().unwrap();
+    }
+
+    fn close_notify(&mut self) {
+        self.get_mut().1.send_close_notify();
+    }
 }
 
 type Script = dyn Fn(&str) -> Vec<Act> + Send + Sync;
@@ -34,11 +107,19 @@ pub(super) struct Seen {
     now: AtomicUsize,
     most: AtomicUsize,
     all: AtomicUsize,
+    handshakes: Mutex<Vec<Handshake>>,
 }
+
+/// The protocol that was agreed on, and whether an earlier session was taken up.
+type Handshake = (Option<Vec<u8>>, Option<HandshakeKind>);
 
 impl Seen {
     pub(super) fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn handshakes(&self) -> Vec<Handshake> {
+        self.handshakes.lock().unwrap().clone()
     }
 
     pub(super) fn all(&self) -> usize {
@@ -81,8 +162,25 @@ impl Server {
     }
 }
 
-async fn serve(mut stream: TcpStream, script: &Script, seen: &Seen) {
+async fn serve(stream: TcpStream, script: &Script, seen: &Seen) {
     stream.set_nodelay(true).unwrap();
+    let mut first = [0];
+    match stream.peek(&mut first).await {
+        Ok(1) if first[0] == TLS_HANDSHAKE => {
+            let acceptor = TlsAcceptor::from(Arc::new(server_config(rustls::ALL_VERSIONS)));
+            if let Ok(stream) = acceptor.accept(stream).await {
+                let connection = stream.get_ref().1;
+                let alpn = connection.alpn_protocol().map(<[u8]>::to_vec);
+                let kind = connection.handshake_kind();
+                seen.handshakes.lock().unwrap().push((alpn, kind));
+                follow(stream, script, seen).await;
+            }
+        }
+        _ => follow(stream, script, seen).await,
+    }
+}
+
+async fn follow(mut stream: impl Stream, script: &Script, seen: &Seen) {
     let Some(request) = read_request(&mut stream).await else {
         return;
     };
@@ -102,12 +200,16 @@ async fn serve(mut stream: TcpStream, script: &Script, seen: &Seen) {
     }
 }
 
-async fn perform(stream: &mut TcpStream, act: Act) -> std::io::Result<()> {
+async fn perform(stream: &mut impl Stream, act: Act) -> std::io::Result<()> {
     match act {
-        Act::Write(bytes) => stream.write_all(&bytes).await,
+        Act::Write(bytes) => {
+            stream.write_all(&bytes).await?;
+            stream.flush().await
+        }
         Act::Drip(bytes) => {
             for byte in bytes {
                 stream.write_all(&[byte]).await?;
+                stream.flush().await?;
                 tokio::task::yield_now().await;
             }
             Ok(())
@@ -116,7 +218,16 @@ async fn perform(stream: &mut TcpStream, act: Act) -> std::io::Result<()> {
             tokio::time::sleep(time).await;
             Ok(())
         }
-        Act::Reset => stream.set_zero_linger(),
+        Act::Reset => stream.tcp().set_zero_linger(),
+        Act::Shutdown => stream.shutdown().await,
+        Act::CloseNotify => {
+            stream.close_notify();
+            stream.flush().await
+        }
+        Act::UpdateKeys => {
+            stream.update_keys();
+            stream.flush().await
+        }
         Act::Hang => std::future::pending().await,
         Act::Forever(bytes) => loop {
             stream.write_all(&bytes).await?;
@@ -124,7 +235,7 @@ async fn perform(stream: &mut TcpStream, act: Act) -> std::io::Result<()> {
     }
 }
 
-async fn read_request(stream: &mut TcpStream) -> Option<String> {
+async fn read_request(stream: &mut impl Stream) -> Option<String> {
     let mut request = Vec::new();
     loop {
         let mut buffer = [0; 4096];

@@ -3,14 +3,11 @@
 //! Between being woken and running on, a thread waits for a processor and uses one; the kernel counts both. What is left of the time is
 //! sleep.
 
-use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::base::clock::{self, Moment};
-use crate::loadgen::lateness::HEARTBEAT;
 
 /// A processor that sleeps itself takes so long to take a thread up, which the kernel does not count.
 const WAKE_UP: Duration = Duration::from_micros(100);
@@ -55,33 +52,6 @@ impl Wakes {
     }
 }
 
-thread_local! {
-    static WOKEN: Cell<Moment> = const { Cell::new(Moment::from_nanos(0)) };
-}
-
-/// When a runtime's only thread was woken last; its first moment before that.
-pub(super) fn woken() -> Moment {
-    WOKEN.get()
-}
-
-/// Has the runtime of the calling thread note when it is woken. Its timers wake it after [`HEARTBEAT`] at the latest.
-pub(super) fn note_wakes(runtime: &mut tokio::runtime::Builder) {
-    let state = Arc::new(Mutex::new((Wakes::new(), clock::now())));
-    let parked = Arc::clone(&state);
-    runtime.on_thread_park(move || {
-        if let Ok(mut state) = parked.lock() {
-            state.1 = clock::now();
-        }
-    });
-    runtime.on_thread_unpark(move || {
-        if let Ok(mut state) = state.lock() {
-            let slept = state.1;
-            let woken = state.0.woken(slept, HEARTBEAT, clock::now());
-            WOKEN.set(woken.unwrap_or(slept));
-        }
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,18 +79,6 @@ mod tests {
             woken.is_none_or(|woken| woken.since(began) < SPAN / 4),
             "{woken:?}"
         );
-    }
-
-    #[test]
-    fn a_runtime_notes_when_it_was_woken() {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime.enable_all();
-        note_wakes(&mut runtime);
-        let before = clock::now();
-        runtime.build().unwrap().block_on(async {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            assert!(woken() >= before && woken() <= clock::now());
-        });
     }
 
     #[test]

@@ -395,11 +395,7 @@ impl<'a> Yardstick<'a> {
 /// What is known of the client after a load.
 pub(super) fn facts(driven: &Driven, calibration: Option<&Calibration>) -> ClientFacts {
     let millis = |span: Duration| span.as_secs_f64() * 1e3;
-    let longest = driven
-        .threads
-        .iter()
-        .filter_map(|effort| effort.longest_pass)
-        .max();
+    let longest = driven.threads.iter().map(|effort| effort.longest_pass).max();
     ClientFacts {
         send_lag: driven.lag.map(|lag| SendLag {
             mean_ms: millis(lag.mean),

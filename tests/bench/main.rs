@@ -5,6 +5,7 @@ mod arrivals;
 #[path = "../support/binary.rs"]
 mod binary;
 mod course;
+mod encrypted;
 mod guard;
 mod harness;
 mod imports;

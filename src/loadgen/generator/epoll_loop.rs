@@ -1,9 +1,10 @@
-//! One thread's share of a drive over bare TCP: an event loop of its own instead of a runtime.
+//! One thread's share of a load: an event loop of its own instead of a runtime.
 //!
 //! Nearly all the cost of tokens that arrive one by one is wake-ups and system calls. Since the kernel says when bytes
 //! arrived, the loop need not hurry: with many streams it looks at its sockets at most about a thousand times a second, and
 //! at least four times in the gap between two events of one stream (in floods less often), and takes what has gathered. What is due to be sent is sent on
-//! time all the same. Where the kernel gives no moments, it looks at once, as ever. It decides nothing that [`super::send`] does not decide for encrypted connections in the same way.
+//! time all the same. Where the kernel gives no moments, it looks at once, as ever. Encrypted connections take the same way
+//! once threads of their own have shaken hands ([`handshakes`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -20,6 +21,7 @@ use rustix::time::Timespec;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use self::connect::Begun;
+use self::handshakes::Handshakes;
 use self::pause::{Gap, Gaps};
 use self::waker::Bell;
 use super::bodies::Bodies;
@@ -29,13 +31,14 @@ use super::pending::Job;
 use super::result::DriveError;
 use super::shared::Shared;
 use crate::base::clock::{self, Moment};
-use crate::loadgen::connection::Stamp;
+use crate::loadgen::arrival::Stamp;
 use crate::loadgen::lateness::{HEARTBEAT, Late};
 use crate::loadgen::request::{Answer, Course, GRACE, Haul, Live, nanos};
 use crate::loadgen::socket::{Reading, Socket};
 use crate::loadgen::wakeups::Wakes;
 
 mod connect;
+mod handshakes;
 mod pause;
 mod waker;
 
@@ -52,6 +55,8 @@ const ROOMS: usize = CONNECTS;
 /// The places of the bell and of the sockets that connect or take a body, among the sockets.
 const BELL: u64 = u64::MAX;
 const PREPARING: u64 = u64::MAX - 1;
+/// The place of the bell of handshakes, among the sockets that connect or take a body.
+const SHAKEN: u64 = u64::MAX;
 
 /// How many connections a thread may have in the making at first: requests that are due together go out together, as far as the accept
 /// queues of servers reach (uvicorn's 2048, tokio's 1024). Each that stands at once makes room for one more.
@@ -88,6 +93,8 @@ pub(super) struct Loop {
     /// The sockets that connect or take a body.
     preparing: rustix::fd::OwnedFd,
     bell: Arc<Bell>,
+    /// The threads that shake hands, where connections are encrypted.
+    handshakes: Option<Handshakes>,
     reading: Reading,
     /// Room for the first streams.
     rooms: Vec<Room>,
@@ -105,13 +112,24 @@ impl Loop {
             let preparing = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             let place = epoll::EventData::new_u64(PREPARING);
             epoll::add(&epoll, &preparing, place, epoll::EventFlags::IN)?;
-            Ok((epoll, preparing, bell))
+            let handshakes = match shared.route.tls() {
+                Some(tls) => {
+                    let handshakes = Handshakes::start(tls, shared.threads.get())?;
+                    let place = epoll::EventData::new_u64(SHAKEN);
+                    epoll::add(&preparing, handshakes.bell(), place, edge)?;
+                    Some(handshakes)
+                }
+                None => None,
+            };
+            Ok((epoll, preparing, bell, handshakes))
         };
-        let (epoll, preparing, bell) = make().map_err(|error| DriveError::Thread(error.to_string()))?;
+        let (epoll, preparing, bell, handshakes) =
+            make().map_err(|error| DriveError::Thread(error.to_string()))?;
         Ok(Self {
             epoll,
             preparing,
             bell,
+            handshakes,
             reading: Reading::new(),
             rooms: (0..requests.min(ROOMS))
                 .map(|_| Box::new(MaybeUninit::zeroed()))
@@ -538,7 +556,7 @@ impl Round {
 
     /// Closes a connection whose answer was over: the rest has come now, and nothing in it matters.
     fn close_left(&mut self, place: usize) {
-        if let Some(socket) = self.leaving.remove(&place) {
+        if let Some(mut socket) = self.leaving.remove(&place) {
             let _ = socket.read(&mut self.inner.reading);
         }
     }
@@ -552,12 +570,12 @@ impl Round {
         self.connecting -= usize::from(stream.is_connecting);
         self.preparing -= usize::from(stream.is_preparing);
         // What came together with the end of the answer wakes nobody again.
-        let is_open = |socket: &Socket, reading: &mut Reading| {
+        let is_open = |socket: &mut Socket, reading: &mut Reading| {
             let read = socket.read(reading);
             read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
         };
-        if let Some(socket) = stream.live.left_open()
-            && is_open(&socket, &mut self.inner.reading)
+        if let Some(mut socket) = stream.live.left_open()
+            && is_open(&mut socket, &mut self.inner.reading)
         {
             self.leaves.push_back((clock::now().plus(GRACE), place));
             self.leaving.insert(place, socket);

@@ -5,9 +5,10 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::base::clock::Moment;
-use crate::loadgen::connection::{RouteError, Stamp};
+use crate::loadgen::arrival::Stamp;
 use crate::loadgen::lateness::Lateness;
 use crate::loadgen::protocol::EncodeError;
+use crate::loadgen::route::RouteError;
 use crate::results::record::request::Request;
 
 /// What a drive came to.
@@ -42,9 +43,8 @@ pub struct Effort {
     pub cpu: Duration,
     /// The time that passed meanwhile.
     pub wall: Duration,
-    /// The longest pass over sockets that had something to say: so long one of them may have waited for its turn. `None` where an
-    /// event loop that is not ours did the waiting.
-    pub longest_pass: Option<Duration>,
+    /// The longest pass over sockets that had something to say: so long one of them may have waited for its turn.
+    pub longest_pass: Duration,
 }
 
 /// How long after its due time, or after its slot became free if that was later, a request was sent.

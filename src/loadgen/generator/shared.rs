@@ -1,13 +1,15 @@
 //! What all threads of a load read.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::concurrency_limit::Slots;
+use super::load::{Item, Load};
 use super::progress::Progress;
 use crate::config::scenario::Limits;
-use crate::loadgen::connection::Route;
+use crate::loadgen::route::Route;
 use crate::loadgen::sink::Sink;
 use crate::loadgen::spill::Spill;
 use crate::loadgen::target::Target;
@@ -28,9 +30,29 @@ pub(super) struct Shared {
     /// Where answers go that are more than memory is to hold.
     pub(super) spill: Option<Arc<Spill>>,
     pub(super) progress: Arc<Progress>,
+    /// How many threads send.
+    pub(super) threads: NonZeroUsize,
 }
 
 impl Shared {
+    /// What the threads of a load read, and the requests that they share out.
+    pub(super) fn new(load: Load, route: Route, progress: Arc<Progress>) -> (Self, Vec<Item>) {
+        let shared = Self {
+            is_closed_loop: load.is_closed_loop(),
+            slots: load.concurrency.map(|slots| Slots::new(slots.get() as usize)),
+            target: load.target,
+            limits: load.limits,
+            body: load.body,
+            stop_at_eos: load.stop_at_eos,
+            route,
+            sink: load.sink,
+            spill: load.spill,
+            progress,
+            threads: load.threads,
+        };
+        (shared, load.items)
+    }
+
     /// Counts a request that ended, and has its record kept.
     pub(super) fn end(&self, request: &Request) {
         self.progress.end(request);

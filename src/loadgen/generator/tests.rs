@@ -3,15 +3,19 @@ use std::num::NonZeroU32;
 use serde_json::Map;
 
 use super::epoll_loop::CONNECTS;
+use super::pending::{Job, prepare};
 use super::*;
 use crate::base::units::Span;
 use crate::config::scenario::Limits;
 use crate::loadgen::dataset::Content;
 use crate::loadgen::request::GRACE;
 use crate::loadgen::spill::Spill;
-use crate::loadgen::test_server::{Act, Server, begun, plain, stream, target};
+use crate::loadgen::test_server::{self, Act, Server, begun, plain, stream, target};
+use crate::loadgen::tls::Tls;
 use crate::plan::{Protocol, Usage};
 use crate::results::record::request::{ChunkKind, Class, Request};
+
+mod encrypted;
 
 const A: &str = r#"data: {"choices":[{"text":"a"}]}"#;
 const END: &str = r#"data: {"choices":[{"text":"b","finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
@@ -47,43 +51,41 @@ async fn driven(load: Load) -> Driven {
         .unwrap()
 }
 
-/// The records, by the loop of bare connections or by the one of encrypted ones.
+/// The records, over bare connections or through TLS.
 pub(super) async fn driven_by(load: Load, is_bare: bool) -> Vec<Request> {
-    let stop = CancellationToken::new();
-    if is_bare {
-        return drive(load, Arc::default(), stop).await.unwrap().requests;
-    }
-    let (jobs, shared) = prepared(load).await;
-    let mut sent = send(jobs, &shared, clock::now(), &stop, &Arc::default()).await;
-    sent.sort_by_key(|sent| sent.request.index);
-    sent.into_iter().map(|sent| sent.request).collect()
+    let route = match is_bare {
+        true => Route::find(&load.target.address).await.unwrap(),
+        false => encrypted_route(load.target.address.port),
+    };
+    let driven = drive_over(route, load, Arc::default(), CancellationToken::new()).await;
+    driven.unwrap().requests
+}
+
+/// The way to a server of ours through TLS.
+fn encrypted_route(port: u16) -> Route {
+    let tls = Tls::new("localhost", test_server::roots()).unwrap();
+    Route::over(vec![([127, 0, 0, 1], port).into()], Some(tls))
 }
 
 /// All requests of a load, as one thread has them.
 pub(super) async fn prepared(load: Load) -> (Vec<Job>, Arc<Shared>) {
-    let shared = Arc::new(Shared {
-        route: Route::find(&load.target.address).await.unwrap(),
-        is_closed_loop: load.is_closed_loop(),
-        target: load.target,
-        limits: load.limits,
-        body: load.body,
-        stop_at_eos: load.stop_at_eos,
-        sink: load.sink,
-        spill: load.spill,
-        slots: load.concurrency.map(|slots| Slots::new(slots.get() as usize)),
-        progress: Arc::<Progress>::default(),
-    });
-    let end = shared.limits.duration.map(|span| span.duration());
-    let share = deal(load.items, end, NonZeroUsize::MIN).remove(0);
-    (prepare(share, &shared).unwrap(), shared)
+    let route = Route::find(&load.target.address).await.unwrap();
+    let end = load.limits.duration.map(|span| span.duration());
+    let (shared, items) = Shared::new(load, route, Arc::default());
+    let share = deal(items, end, NonZeroUsize::MIN).remove(0);
+    (prepare(share, &shared).unwrap(), Arc::new(shared))
 }
 
 /// The record of the only request, answered like this, within limits that only a hanging server reaches.
 async fn answered(acts: Vec<Act>) -> Request {
-    within(Span::seconds(30), Span::seconds(60), acts).await
+    answered_by(acts, true).await
 }
 
-async fn within(first_byte: Span, request: Span, acts: Vec<Act>) -> Request {
+async fn answered_by(acts: Vec<Act>, is_bare: bool) -> Request {
+    within(Span::seconds(30), Span::seconds(60), acts, is_bare).await
+}
+
+async fn within(first_byte: Span, request: Span, acts: Vec<Act>, is_bare: bool) -> Request {
     let server = Server::saying(acts).await;
     let mut load = load(server.port, &[0]);
     load.limits = Limits {
@@ -93,7 +95,7 @@ async fn within(first_byte: Span, request: Span, acts: Vec<Act>) -> Request {
         excess_tokens: 10,
         ..Limits::default()
     };
-    driven(load).await.requests.remove(0)
+    driven_by(load, is_bare).await.remove(0)
 }
 
 fn class(request: &Request) -> Option<Class> {
@@ -230,9 +232,16 @@ async fn every_class_of_failure_is_told_from_the_others() {
             "events",
         ),
     ];
-    for (acts, expected, words) in cases {
-        let told = format!("{acts:?}");
-        let request = answered(acts).await;
+    let both = cases
+        .into_iter()
+        .flat_map(|(acts, class, words)| [true, false].map(|is_bare| (acts.clone(), class, words, is_bare)));
+    for (mut acts, expected, words, is_bare) in both {
+        let told = format!("{acts:?} {is_bare}");
+        // Only then the end of the connection is known to be the end of the answer.
+        if !is_bare && !told.contains("Reset") && !told.contains("Forever") {
+            acts.push(Act::Shutdown);
+        }
+        let request = answered_by(acts, is_bare).await;
         let failure = request.failure.as_ref().expect(&told);
         assert_eq!(failure.class, expected, "{}: {told:.300}", failure.message);
         assert!(failure.message.contains(words), "{}: {words}", failure.message);
@@ -252,12 +261,12 @@ async fn a_time_out_tells_whether_output_had_come() {
             [] => vec![Act::Hang],
             lines => vec![Act::Write(begun(lines)), Act::Hang],
         };
-        within(Span::seconds(1), Span::seconds(2), acts)
+        within(Span::seconds(1), Span::seconds(2), acts, true)
     };
     let head_alone = vec![Act::Write(begun(&[])), Act::Hang];
     let (nothing, head, comment, token) = tokio::join!(
         silent(&[]),
-        within(Span::seconds(1), Span::seconds(2), head_alone),
+        within(Span::seconds(1), Span::seconds(2), head_alone, false),
         silent(&[": ping"]),
         silent(&[A]),
     );
@@ -389,7 +398,10 @@ async fn an_answer_that_drips_is_recorded_like_one_that_comes_at_once() {
     };
     let at_once = timeless(answered(vec![Act::Write(bytes.clone())]).await);
     assert_eq!((at_once.chunks.len(), at_once.failure.clone()), (3, None));
-    assert_eq!(timeless(answered(vec![Act::Drip(bytes)]).await), at_once);
+    for is_bare in [true, false] {
+        let dripped = answered_by(vec![Act::Drip(bytes.clone())], is_bare).await;
+        assert_eq!(timeless(dripped), at_once);
+    }
 }
 
 #[tokio::test]

@@ -1,13 +1,14 @@
-//! One exchange over a bare socket, moved on by whoever learns that the socket is ready. It never waits: deadlines are
+//! One request over a socket, moved on by the event loop that learns that the socket is ready. It never waits: deadlines are
 //! its owner's.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
+use super::answer::{Answer, Ending, failed};
+use super::bounds::Bounds;
 use super::response_trace::Trace;
-use super::{Answer, Bounds, Ending, failed};
 use crate::base::clock::{self, Moment};
-use crate::loadgen::connection::Stamp;
+use crate::loadgen::arrival::Stamp;
 use crate::loadgen::protocol::Decoder;
 use crate::loadgen::socket::{Reading, Socket};
 use crate::results::record::request::Class;
@@ -93,7 +94,8 @@ impl Live {
 
     /// Whether the socket's room for writing is waited for.
     pub(in crate::loadgen) fn is_writing(&self) -> bool {
-        self.written < self.request.len() && self.write_error.is_none()
+        let has_unsent = self.socket.as_ref().is_some_and(Socket::has_unsent);
+        (self.written < self.request.len() || has_unsent) && self.write_error.is_none()
     }
 
     /// The socket, once there is one.
@@ -117,6 +119,23 @@ impl Live {
         ending.map_or(Ok(()), |ending| Err(self.conclude(ending)))
     }
 
+    /// Takes over a connection that stands since `at`, its handshake included, and writes; or learns why there is none.
+    pub(in crate::loadgen) fn stand(
+        &mut self,
+        socket: io::Result<Socket>,
+        at: Moment,
+    ) -> Result<(), Box<Answer>> {
+        let ending = match socket {
+            Ok(socket) => {
+                self.socket = Some(socket);
+                self.trace.connected = Some(at);
+                self.write().err()
+            }
+            Err(error) => Some(unconnected(error)),
+        };
+        ending.map_or(Ok(()), |ending| Err(self.conclude(ending)))
+    }
+
     /// Goes on with writing: the socket has room, or failed.
     pub(in crate::loadgen) fn write_on(&mut self) -> Result<(), Box<Answer>> {
         let fault = match (&self.socket, self.is_connected()) {
@@ -134,7 +153,7 @@ impl Live {
         let Some(socket) = &mut self.socket else {
             return Ok(());
         };
-        while self.written < self.request.len() && self.write_error.is_none() {
+        while (self.written < self.request.len() || socket.has_unsent()) && self.write_error.is_none() {
             let before = clock::now();
             match socket.write(&self.request[self.written..]) {
                 Ok(taken) => {
@@ -148,7 +167,7 @@ impl Live {
                 Err(error) => self.write_error = Some(error),
             }
         }
-        if self.write_error.is_none() {
+        if self.write_error.is_none() && !self.request.is_empty() {
             self.trace.wrote(clock::now());
         }
         (self.request, self.written) = (Vec::new(), 0);
@@ -163,7 +182,7 @@ impl Live {
         haul: &mut Haul,
     ) -> Course {
         for _ in 0..TURNS {
-            let Some(socket) = &self.socket else {
+            let Some(socket) = &mut self.socket else {
                 return Course::Waits;
             };
             let arrival = match (socket.read(reading), &self.write_error) {
@@ -178,7 +197,10 @@ impl Live {
             };
             let (events, before) = (self.trace.events(), self.trace.last_read());
             let at = self.trace.arrived(arrival);
-            let over = self.trace.take(reading.bytes(arrival.length), at);
+            let over = match arrival.length {
+                0 => self.trace.close(arrival.is_truncated).map(|()| true),
+                _ => self.trace.take(reading.bytes(socket, &arrival), at),
+            };
             haul.bytes += arrival.length;
             let events = self.trace.events() - events;
             haul.events += events;
@@ -198,7 +220,7 @@ impl Live {
                 Stamp::Kernel => self.trace.fold(),
                 Stamp::User => self.trace.fold_full(),
             }
-            if !is_ending && !reading.is_full(arrival.length) {
+            if !is_ending && !arrival.has_more {
                 return Course::Waits;
             }
         }

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use super::{Answer, Bounds, Ending, failed, nanos};
+use super::answer::{Answer, Ending, failed, nanos};
+use super::bounds::Bounds;
 use crate::base::clock::{self, Moment};
 use crate::base::http1::response::{Fault, Part, Reader};
 use crate::base::units::Span;
-use crate::loadgen::connection::{Arrival, Stamp};
+use crate::loadgen::arrival::{Arrival, Stamp};
 use crate::loadgen::protocol::{Decoded, Decoder, LineKind};
 use crate::loadgen::sse::{Line, Scanner};
 use crate::results::record::request::{Class, Failure};
@@ -16,6 +17,9 @@ use crate::results::record::request::{Class, Failure};
 pub(super) const BLOCK: usize = 32 << 10;
 /// How much of an answer with another status than 200 is kept.
 const ERROR_LIMIT: usize = 64 << 10;
+/// Why an answer of unknown length may not be whole.
+const TRUNCATED: &str =
+    "the TLS connection ended without close_notify, and the answer told no length: its end may be missing";
 /// How the message of a compressed answer begins.
 pub(in crate::loadgen) const COMPRESSED: &str = "the answer is compressed";
 
@@ -179,15 +183,19 @@ impl Trace {
         self.reader.head().map(|head| head.status)
     }
 
-    /// Takes the bytes of one read, none at the end of the connection; whether the answer is over.
-    pub(super) fn take(&mut self, bytes: &[u8], at: Moment) -> Result<bool, Ending> {
-        if bytes.is_empty() {
-            self.is_until_close = self.reader.is_until_close();
-            return match self.reader.close() {
-                Ok(()) => Ok(true),
-                Err(fault) => Err(failed(Class::Reset, fault)),
-            };
+    /// Takes the end of the connection. `is_truncated` says that a TLS connection ended without close_notify: then only the framing
+    /// of the answer can say that it is whole.
+    pub(super) fn close(&mut self, is_truncated: bool) -> Result<(), Ending> {
+        self.is_until_close = self.reader.is_until_close();
+        self.reader.close().map_err(|fault| failed(Class::Reset, fault))?;
+        match is_truncated && self.is_until_close {
+            true => Err(failed(Class::Reset, TRUNCATED)),
+            false => Ok(()),
         }
+    }
+
+    /// Takes the bytes of one read; whether the answer is over.
+    pub(super) fn take(&mut self, bytes: &[u8], at: Moment) -> Result<bool, Ending> {
         self.first_byte.get_or_insert(at);
         self.last_read = at;
         let mut input = bytes;

@@ -1,8 +1,19 @@
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
 use proptest::prelude::*;
 
+use super::answer::{Answer, Ending};
+use super::bounds::Bounds;
 use super::response_trace::Trace;
-use super::*;
+use crate::base::clock::Moment;
+use crate::loadgen::protocol::{Decoded, Decoder};
+use crate::loadgen::test_server;
+use crate::loadgen::tls::{Session, Tls};
 use crate::plan::Protocol;
+use crate::results::record::request::Class;
 
 const BOUNDS: Bounds = Bounds {
     first_byte: Duration::from_secs(1),
@@ -24,7 +35,11 @@ fn follow<'p>(protocol: Protocol, pieces: impl IntoIterator<Item = &'p [u8]>) ->
         .chain([&b""[..]])
     {
         at = at.plus(Duration::from_micros(1));
-        match trace.take(piece, at) {
+        let over = match piece {
+            [] => trace.close(false).map(|()| true),
+            piece => trace.take(piece, at),
+        };
+        match over {
             Ok(false) => {}
             Ok(true) => ending = Some(Ending::Whole(at)),
             Err(failed) => ending = Some(failed),
@@ -83,6 +98,110 @@ fn respond(framing: u8, status: u16, lines: &[String], kept: f64) -> Vec<u8> {
     let kept = (kept * bytes.len() as f64).min(bytes.len() as f64);
     bytes.truncate(kept as usize);
     bytes
+}
+
+/// Two ends of a TLS connection after their handshake, in memory.
+fn session(version: &'static rustls::SupportedProtocolVersion) -> (rustls::ServerConnection, Session) {
+    let config = test_server::server_config(&[version]);
+    let mut server = rustls::ServerConnection::new(Arc::new(config)).unwrap();
+    let mut client = Tls::new("localhost", test_server::roots())
+        .unwrap()
+        .session()
+        .unwrap();
+    let mut pipe = Pipe::default();
+    while !client.shake_hands(&mut pipe).unwrap() {
+        while !pipe.to_server.is_empty() {
+            server.read_tls(&mut pipe.to_server).unwrap();
+            server.process_new_packets().unwrap();
+        }
+        while server.wants_write() {
+            server.write_tls(&mut pipe.to_client).unwrap();
+        }
+    }
+    while !pipe.to_server.is_empty() {
+        server.read_tls(&mut pipe.to_server).unwrap();
+        server.process_new_packets().unwrap();
+    }
+    (server, client)
+}
+
+/// The client's side of a connection in memory.
+#[derive(Default)]
+struct Pipe {
+    to_server: VecDeque<u8>,
+    to_client: VecDeque<u8>,
+}
+
+impl Read for Pipe {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.to_client.read(buffer)? {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            length => Ok(length),
+        }
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.to_server.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The bytes of a socket that bring this answer through TLS: session tickets, a record for each piece, sometimes new keys, and
+/// close_notify at the end.
+fn encrypted(server: &mut rustls::ServerConnection, answer: &[u8], record: usize) -> Vec<u8> {
+    let mut wire = Vec::new();
+    let mut send = |server: &mut rustls::ServerConnection| {
+        while server.wants_write() {
+            server.write_tls(&mut wire).unwrap();
+        }
+    };
+    for (place, piece) in answer.chunks(record).enumerate() {
+        if place % 3 == 1 && server.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_3) {
+            server.refresh_traffic_keys().unwrap();
+        }
+        server.writer().write_all(piece).unwrap();
+        send(server);
+    }
+    server.send_close_notify();
+    send(server);
+    wire
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn an_answer_through_tls_that_is_cut_anywhere_leaves_the_same_record(
+        is_old in any::<bool>(),
+        framing in 0u8..3,
+        lines in lines(),
+        record in 1usize..200,
+        cuts in prop::collection::vec(0.0f64..1.0, 0..40),
+    ) {
+        let answer = respond(framing, 200, &lines, 1.0);
+        let version = if is_old { &rustls::version::TLS12 } else { &rustls::version::TLS13 };
+        let (mut server, mut client) = session(version);
+        let wire = encrypted(&mut server, &answer, record);
+        let mut places: Vec<usize> = cuts.iter().map(|cut| (cut * wire.len() as f64) as usize).collect();
+        places.extend([0, wire.len()]);
+        places.sort_unstable();
+        let mut pieces: Vec<Vec<u8>> = Vec::new();
+        for pair in places.windows(2).filter(|pair| pair[0] < pair[1]) {
+            let mut content = Vec::new();
+            client.decrypt(&wire[pair[0]..pair[1]], &mut content).unwrap();
+            pieces.push(content);
+        }
+        prop_assert!(client.is_closed());
+        prop_assert_eq!(&pieces.concat(), &answer);
+        let whole = timeless(follow(Protocol::Completions, [answer.as_slice()]));
+        let cut = timeless(follow(Protocol::Completions, pieces.iter().map(Vec::as_slice)));
+        prop_assert_eq!(&cut, &whole);
+    }
 }
 
 proptest! {

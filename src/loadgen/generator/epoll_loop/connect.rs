@@ -11,13 +11,15 @@ use std::time::Duration;
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 
+use super::handshakes::{Handshakes, Shaken};
 use super::pause::Gap;
-use super::{FEW_CONNECTS, MOST_EXPECTED, PREPARE, Round, Stream, wait_for};
+use super::{FEW_CONNECTS, MOST_EXPECTED, PREPARE, Round, SHAKEN, Stream, wait_for};
 use crate::base::clock::Moment;
 use crate::loadgen::generator::concurrency_limit::Slot;
 use crate::loadgen::generator::pending::Job;
 use crate::loadgen::protocol::Decoder;
 use crate::loadgen::request::{Live, RETRY};
+use crate::loadgen::socket::Socket;
 
 /// A request that has a slot, and what is needed to send it.
 pub(super) struct Begun {
@@ -59,8 +61,15 @@ impl Round {
         decoder.expect(job.asked_tokens.min(MOST_EXPECTED) as usize);
         let mut live = Live::begin(request, decoder, bounds, self.zero);
         let (place, sent) = (job.place, live.sent());
-        let connected = live.connect(shared.route.next(), self.stands_at_once);
         let first = bounds.first_byte.min(bounds.request);
+        let to = shared.route.next();
+        let connected = match &mut self.inner.handshakes {
+            Some(handshakes) => {
+                handshakes.ask(place, to, sent.plus(first));
+                Ok(())
+            }
+            None => live.connect(to, self.stands_at_once),
+        };
         if first < bounds.request {
             self.firsts.push_back((sent.plus(first), place));
         }
@@ -98,6 +107,46 @@ impl Round {
             Ok(()) => self.hear(place),
             Err(error) => self.unwatched(place, error),
         }
+    }
+
+    /// Takes over connections whose handshakes are over.
+    fn take_shaken(&mut self) {
+        if let Some(handshakes) = &self.inner.handshakes {
+            handshakes.bell().hush();
+        }
+        while let Some(shaken) = self.inner.handshakes.as_ref().and_then(Handshakes::take) {
+            self.stand(shaken);
+        }
+    }
+
+    fn stand(&mut self, shaken: Shaken) {
+        let place = shaken.place;
+        // A request that ran out of time needs its connection no more.
+        let Some(stream) = &mut self.streams[place] else {
+            return;
+        };
+        if stream.is_connecting {
+            stream.is_connecting = false;
+            self.connecting -= 1;
+            self.connects += usize::from(shaken.socket.is_ok());
+        }
+        if let Err(answer) = stream.live.stand(shaken.socket, shaken.at) {
+            return self.end(place, *answer);
+        }
+        // What came together with the handshake wakes nobody again.
+        if stream.live.socket().is_some_and(Socket::has_early_content) {
+            self.again.push(place);
+        }
+        if stream.live.is_writing() {
+            let interest = epoll::EventFlags::OUT | epoll::EventFlags::ET;
+            if let Err(error) = watch(&self.inner.preparing, &stream.live, place, interest) {
+                return self.unwatched(place, error);
+            }
+        } else {
+            stream.is_preparing = false;
+            self.preparing -= 1;
+        }
+        self.hear(place);
     }
 
     /// Listens to a stream whose connection stands.
@@ -153,8 +202,10 @@ impl Round {
         let mut events = Vec::with_capacity(PREPARE);
         wait_for(&self.inner.preparing, &mut events, wait);
         for event in &events {
-            let place = event.data.u64();
-            self.write_on(usize::try_from(place).unwrap_or(usize::MAX));
+            match event.data.u64() {
+                SHAKEN => self.take_shaken(),
+                place => self.write_on(usize::try_from(place).unwrap_or(usize::MAX)),
+            }
         }
         self.connect_waiting();
     }

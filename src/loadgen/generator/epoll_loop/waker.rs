@@ -15,6 +15,12 @@ impl Bell {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
+    /// Wakes whoever waits for it.
+    pub(super) fn ring(&self) {
+        // A count at its limit is a ring too.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
     /// Takes the rings so far as heard.
     pub(super) fn hush(&self) {
         // Nothing to read means that nobody rang.
@@ -28,8 +34,7 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // A count at its limit is a ring too.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        self.ring();
     }
 }
 

@@ -1,0 +1,36 @@
+//! How far one request may go.
+
+use std::time::Duration;
+
+use crate::config::scenario::Limits;
+
+/// Events that a sound answer may have besides those with output: role, finish, usage and the like.
+const OTHER_EVENTS: u64 = 16;
+
+/// How far one request may go.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::loadgen) struct Bounds {
+    /// The longest wait for the first byte of the body: some servers send the head before they have anything to say.
+    pub(in crate::loadgen) first_byte: Duration,
+    /// The longest it may take.
+    pub(in crate::loadgen) request: Duration,
+    /// The longest line.
+    pub(in crate::loadgen) line_bytes: usize,
+    /// The most events before it is cut as endless.
+    pub(in crate::loadgen) events: u64,
+    /// The tokens that are asked for.
+    pub(in crate::loadgen) tokens: u32,
+}
+
+impl Bounds {
+    /// The bounds of a request that may bring so many tokens.
+    pub(in crate::loadgen) fn of(asked_tokens: u32, limits: &Limits) -> Self {
+        Self {
+            first_byte: limits.first_byte.duration(),
+            request: limits.request.duration(),
+            line_bytes: usize::try_from(limits.line_bytes).unwrap_or(usize::MAX),
+            tokens: asked_tokens,
+            events: u64::from(asked_tokens) + u64::from(limits.excess_tokens) + OTHER_EVENTS,
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The way to an engine: its addresses, looked up once, and TLS where the scheme asks for it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use thiserror::Error;
+use tokio::net::TcpStream;
+
+use crate::loadgen::target::{Address, Scheme};
+use crate::loadgen::tls::{Tls, native_roots};
+
+/// Why no request can be sent to an address at all.
+#[derive(Debug, Error)]
+pub enum RouteError {
+    /// The name has no address.
+    #[error("the host `{host}` cannot be found: {source}")]
+    Name {
+        /// The name.
+        host: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No encrypted connection can be made.
+    #[error("no encrypted connection to `{host}` can be made: {why}")]
+    Tls {
+        /// The name.
+        host: String,
+        /// The reason.
+        why: String,
+    },
+}
+
+/// The way to an engine: its addresses, looked up once.
+pub(super) struct Route {
+    /// The addresses that take connections, in the order in which the system names them.
+    sockets: Vec<SocketAddr>,
+    /// How many connections were made so far.
+    turn: AtomicUsize,
+    tls: Option<Tls>,
+}
+
+/// How long one of several addresses may take to prove that it listens.
+const TRIAL: Duration = Duration::from_secs(2);
+
+impl Route {
+    /// Looks the name up. Connections take turns over the addresses that listen, so that a name that stands for several replicas reaches
+    /// all of them.
+    pub(super) async fn find(address: &Address) -> Result<Self, RouteError> {
+        let name = |source| RouteError::Name {
+            host: address.host.clone(),
+            source,
+        };
+        let sockets: Vec<SocketAddr> = tokio::net::lookup_host((address.host.as_str(), address.port))
+            .await
+            .map_err(name)?
+            .collect();
+        if sockets.is_empty() {
+            return Err(name(io::ErrorKind::NotFound.into()));
+        }
+        let tls = match address.scheme {
+            Scheme::Http => None,
+            Scheme::Https => {
+                let tls = Tls::new(&address.host, native_roots());
+                Some(tls.map_err(|why| RouteError::Tls {
+                    host: address.host.clone(),
+                    why,
+                })?)
+            }
+        };
+        Ok(Self::over(listening(sockets).await, tls))
+    }
+
+    pub(super) fn over(sockets: Vec<SocketAddr>, tls: Option<Tls>) -> Self {
+        Self {
+            sockets,
+            turn: AtomicUsize::new(0),
+            tls,
+        }
+    }
+
+    /// How connections are encrypted, if they are.
+    pub(super) fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
+
+    /// Where the next connection goes.
+    pub(super) fn next(&self) -> SocketAddr {
+        let turn = match self.sockets.len() {
+            1 => 0,
+            count => self.turn.fetch_add(1, Ordering::Relaxed) % count,
+        };
+        self.sockets[turn]
+    }
+}
+
+/// Of several addresses those that take a connection, of one kind: `localhost` may name two servers, one for each kind. The first
+/// address where none does.
+async fn listening(sockets: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    if sockets.len() == 1 {
+        return sockets;
+    }
+    let trials = sockets.iter().map(|socket| async {
+        let trial = tokio::time::timeout(TRIAL, TcpStream::connect(*socket)).await;
+        matches!(trial, Ok(Ok(_))).then_some(*socket)
+    });
+    let listening: Vec<SocketAddr> = join_all(trials).await.into_iter().flatten().collect();
+    let first = listening.first().unwrap_or(&sockets[0]);
+    let mut all: Vec<SocketAddr> = Vec::with_capacity(sockets.len());
+    for socket in listening.iter().chain([first]) {
+        if socket.is_ipv4() == first.is_ipv4() && !all.contains(socket) {
+            all.push(*socket);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+use tokio::net::TcpListener;
+
+use super::*;
+
+async fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let socket = listener.local_addr().unwrap();
+    (listener, socket)
+}
+
+#[tokio::test]
+async fn of_several_addresses_the_one_that_listens_is_used() {
+    let (_listener, socket) = listener().await;
+    let address = Address {
+        host: "localhost".to_owned(),
+        ..Address::local(socket.port())
+    };
+    assert_eq!(Route::find(&address).await.unwrap().sockets, [socket]);
+}
+
+/// Replicas behind one name, as a cluster's DNS tells them: each gets its share of the connections, and one that is down gets none.
+#[tokio::test]
+async fn connections_take_turns_over_the_addresses_that_listen() {
+    let one = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = one.local_addr().unwrap().port();
+    let at = |host: &str| SocketAddr::new(host.parse().unwrap(), port);
+    let other = TcpListener::bind(at("127.0.0.3")).await.unwrap();
+    let ports = [at("127.0.0.1"), at("127.0.0.2"), at("127.0.0.3")];
+    let route = Route::over(listening(ports.to_vec()).await, None);
+    let reached: Vec<SocketAddr> = (0..4).map(|_| route.next()).collect();
+    assert_eq!(reached, [ports[0], ports[2], ports[0], ports[2]]);
+    drop((one, other));
+    assert_eq!(listening(ports.to_vec()).await, [ports[0]], "where none listens");
+}
+
+#[tokio::test]
+async fn addresses_of_two_kinds_are_never_mixed() {
+    let one = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let socket = one.local_addr().unwrap();
+    let Ok(other) = TcpListener::bind(("::1", socket.port())).await else {
+        return;
+    };
+    let other = other.local_addr().unwrap();
+    assert_eq!(listening(vec![other, socket]).await, [other]);
+    assert_eq!(listening(vec![socket, other]).await, [socket]);
+}

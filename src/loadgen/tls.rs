@@ -1,0 +1,217 @@
+//! TLS between a socket and HTTP, without I/O of its own.
+//!
+//! The bytes of the socket go through a [`Session`] on the thread that read them, so encrypted connections take the same timed
+//! path as bare ones, with the kernel's moments of arrival. A record that spans several reads has the moment of the
+//! read that completed it. Records without content, such as session tickets and key updates, are no arrival.
+
+use std::io::{self, BufRead, ErrorKind, Read, Write};
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, InvalidMessage, RootCertStore};
+
+/// The only protocol that is spoken, offered by ALPN so that no server chooses HTTP/2.
+const HTTP_1_1: &[u8] = b"http/1.1";
+
+/// What the bytes of a server mean that begin no record of TLS.
+const NO_TLS: &str = "the server does not speak TLS; use `http://`";
+
+/// What sessions with one host have in common.
+#[derive(Clone)]
+pub(super) struct Tls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl Tls {
+    /// For a host whose certificate is checked against these roots. Every connection makes a full handshake, as in the Python tool.
+    ///
+    /// # Errors
+    /// Why no session is possible: no roots, or a name that no certificate can hold.
+    pub(super) fn new(host: &str, roots: RootCertStore) -> Result<Self, String> {
+        if roots.is_empty() {
+            return Err(
+                "this machine has no root certificates; install `ca-certificates`, or set `SSL_CERT_FILE`"
+                    .to_owned(),
+            );
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        config.resumption = Resumption::disabled();
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+        Ok(Self {
+            config: Arc::new(config),
+            name,
+        })
+    }
+
+    /// A session before its handshake.
+    pub(super) fn session(&self) -> io::Result<Session> {
+        let connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
+        connection
+            .map(|connection| Session {
+                connection: Box::new(connection),
+                is_closed: false,
+                has_early_content: false,
+            })
+            .map_err(broken)
+    }
+}
+
+/// The trusted certificates of this machine, or those of `SSL_CERT_FILE`.
+pub(super) fn native_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+}
+
+/// One connection's TLS.
+pub(super) struct Session {
+    connection: Box<ClientConnection>,
+    /// Whether the other side sent close_notify.
+    is_closed: bool,
+    /// Whether content came together with the end of the handshake.
+    has_early_content: bool,
+}
+
+impl Session {
+    /// Goes on with the handshake over a socket that does not block; whether it is done.
+    ///
+    /// # Errors
+    /// The connection failed or ended, or the other side cannot be trusted.
+    pub(super) fn shake_hands(&mut self, mut socket: impl Read + Write) -> io::Result<bool> {
+        loop {
+            self.flush(&mut socket)?;
+            if self.has_unsent() {
+                return Ok(false);
+            }
+            if !self.connection.is_handshaking() {
+                return Ok(true);
+            }
+            match self.connection.read_tls(&mut socket) {
+                Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "tls handshake eof")),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            match self.connection.process_new_packets() {
+                Ok(state) => {
+                    self.is_closed |= state.peer_has_closed();
+                    self.has_early_content = state.plaintext_bytes_to_read() > 0;
+                }
+                Err(error) => {
+                    // The other side learns why, if it still listens.
+                    let _ = self.flush(&mut socket);
+                    return Err(match error {
+                        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+                            io::Error::new(ErrorKind::InvalidData, NO_TLS)
+                        }
+                        error => broken(error),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Encrypts some bytes and sends what the socket takes of them; how many were taken.
+    ///
+    /// # Errors
+    /// `WouldBlock` while bytes taken earlier wait for room in the socket.
+    pub(super) fn write(&mut self, bytes: &[u8], mut socket: impl Write) -> io::Result<usize> {
+        self.flush(&mut socket)?;
+        if self.has_unsent() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let taken = self.connection.writer().write(bytes)?;
+        self.flush(&mut socket)?;
+        Ok(taken)
+    }
+
+    /// Whether encrypted bytes wait for room in the socket.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// Sends what waits, as far as the socket has room.
+    pub(super) fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
+        while self.connection.wants_write() {
+            match self.connection.write_tls(socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Decrypts bytes of the socket, none at its end, and appends what they hold to `content`.
+    ///
+    /// # Errors
+    /// The bytes are no TLS, or the other side gave an alert.
+    pub(super) fn decrypt(&mut self, mut bytes: &[u8], content: &mut Vec<u8>) -> io::Result<()> {
+        loop {
+            let taken = self.connection.read_tls(&mut bytes)?;
+            self.take_content(content)?;
+            // After close_notify nothing is taken any more.
+            if bytes.is_empty() || taken == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether content or the end came together with the end of the handshake.
+    pub(super) fn has_early_content(&self) -> bool {
+        self.has_early_content || self.is_closed
+    }
+
+    /// Appends what came together with the end of the handshake to `content`.
+    pub(super) fn take_early_content(&mut self, content: &mut Vec<u8>) -> io::Result<()> {
+        match std::mem::take(&mut self.has_early_content) {
+            true => self.take_content(content),
+            false => Ok(()),
+        }
+    }
+
+    fn take_content(&mut self, content: &mut Vec<u8>) -> io::Result<()> {
+        let state = self.connection.process_new_packets().map_err(broken)?;
+        self.is_closed |= state.peer_has_closed();
+        let mut left = state.plaintext_bytes_to_read();
+        let mut reader = self.connection.reader();
+        while left > 0 {
+            let chunk = reader.fill_buf()?;
+            let length = chunk.len();
+            content.extend_from_slice(chunk);
+            reader.consume(length);
+            left -= length;
+        }
+        Ok(())
+    }
+
+    /// Whether the other side sent close_notify.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+}
+
+fn broken(error: rustls::Error) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_root_certificates_no_session_is_possible() {
+        let why = Tls::new("localhost", RootCertStore::empty()).err().unwrap();
+        assert!(why.contains("SSL_CERT_FILE"), "{why}");
+    }
+}
