@@ -190,6 +190,7 @@ impl Loop {
             stopped: Box::pin(stop.clone().cancelled_owned()),
             waker: Waker::from(Arc::clone(&self.bell)),
             next_look: zero,
+            served: 0,
             typical: None,
             gaps: Gaps::new(),
             wakes: Wakes::new(),
@@ -249,6 +250,8 @@ struct Round {
     stopped: Pin<Box<WaitForCancellationFutureOwned>>,
     waker: Waker,
     next_look: Moment,
+    /// Sockets that were served since the last pause.
+    served: usize,
     /// What an answer takes, by the last ones.
     typical: Option<Duration>,
     gaps: Gaps,
@@ -496,11 +499,20 @@ impl Round {
         }
         let typical = self.typical.filter(|_| self.waiting.is_some());
         let is_flooded = self.inner.reading.late.is_flooded(since_start);
+        self.served += events.len();
+        // Of many streams in a flood some are always ready: it is over when each had its turn.
+        let is_over = is_whole || is_flooded && self.served >= self.running;
         let pause = self.gaps.pause(self.running, typical, is_flooded);
-        let pause = pause.filter(|_| self.naps && is_whole && haul.bytes < PLENTY);
-        // In a flood a look takes as long as a pause, and one that counts from its beginning would leave the sender little time.
-        let from = if is_flooded { clock::now() } else { began };
-        self.next_look = pause.map_or(began, |pause| from.plus(pause));
+        let pause = pause.filter(|_| self.naps && is_over && haul.bytes < PLENTY);
+        self.next_look = match pause {
+            // In a flood a pass takes as long as a pause, and one that counts from its beginning would leave the sender little time.
+            Some(pause) if is_flooded => clock::now().plus(pause),
+            Some(pause) => began.plus(pause),
+            None => began,
+        };
+        if is_over {
+            self.served = 0;
+        }
         if haul.bytes > 0 {
             self.longest_pass = self.longest_pass.max(clock::now().since(began));
         }
