@@ -8,6 +8,31 @@ pub fn counted(count: usize, one: &str, several: &str) -> String {
     }
 }
 
+/// An error with its causes; one that the sentence before ends with is not repeated.
+pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.ends_with(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Seconds for people.
+pub(crate) fn minutes(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, _) => format!("{seconds:.1}s"),
+        (0, minutes, seconds) => format!("{minutes}m {seconds:02}s"),
+        (hours, minutes, _) => format!("{hours}h {minutes:02}m"),
+    }
+}
+
 /// The text after `head`, broken at words into lines of at most `width` columns; further lines are indented by `indent`. A word that is
 /// longer stays whole.
 pub fn wrapped(head: &str, indent: usize, text: &str, width: usize) -> String {

@@ -9,7 +9,9 @@ use crate::base::ids::CellKey;
 use crate::cli;
 use crate::cli::regression::{BaselineAction, BaselineArgs, BaselineMove};
 use crate::commands::compare::{gates, noise_of, of_run};
-use crate::commands::{Outcome, Refusal, print, read, refused};
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::matrix_file::load;
+use crate::commands::output::{Colors, complain, print};
 use crate::exit::Exit;
 use crate::plan::arms::BASELINE;
 use crate::plan::{Launch, Plan, Start};
@@ -22,7 +24,7 @@ use crate::results::store::{self, Run, StoreError};
 ///
 /// # Errors
 /// A run that cannot be read or holds nothing that counts; a baseline that is there already, or is not.
-pub fn execute(args: &BaselineArgs, colors: crate::commands::Colors) -> Outcome {
+pub fn execute(args: &BaselineArgs, colors: Colors) -> Outcome {
     match &args.action {
         BaselineAction::Show { matrix, baseline } => {
             let path = file(matrix, baseline.as_deref());
@@ -34,7 +36,7 @@ pub fn execute(args: &BaselineArgs, colors: crate::commands::Colors) -> Outcome 
         BaselineAction::Set(moved) => {
             let path = file(&moved.matrix, moved.baseline.as_deref());
             if store::nightly::baseline(&path).map_err(usage)?.is_some() {
-                return Err(Refusal::usage(format!(
+                return Err(CommandError::usage(format!(
                     "error: `{}` is there already\n  = help: move it with `matrix baseline accept --reason`, which keeps on record what it was\n",
                     path.display()
                 )));
@@ -50,11 +52,11 @@ pub fn execute(args: &BaselineArgs, colors: crate::commands::Colors) -> Outcome 
     }
 }
 
-fn usage(error: StoreError) -> Refusal {
-    Refusal::usage(format!("error: {error}\n"))
+fn usage(error: StoreError) -> CommandError {
+    CommandError::usage(format!("error: {error}\n"))
 }
 
-fn none_yet(path: &Path, matrix: &Path) -> Refusal {
+fn none_yet(path: &Path, matrix: &Path) -> CommandError {
     let help = match matrix.exists() {
         true => format!(
             "`matrix baseline set {} <run> --reason <text>` makes one",
@@ -65,7 +67,7 @@ fn none_yet(path: &Path, matrix: &Path) -> Refusal {
             matrix.display()
         ),
     };
-    Refusal::usage(format!(
+    CommandError::usage(format!(
         "error: there is no baseline `{}`\n  = help: {help}\n",
         path.display()
     ))
@@ -86,23 +88,16 @@ fn launches(plan: &Plan, side: &Side) -> Vec<Launch> {
     plan.launches.iter().filter(is_used).cloned().collect()
 }
 
-fn to(
-    moved: &BaselineMove,
-    path: &Path,
-    mut accepted: Vec<Accepted>,
-    colors: crate::commands::Colors,
-) -> Outcome {
+fn to(moved: &BaselineMove, path: &Path, mut accepted: Vec<Accepted>, colors: Colors) -> Outcome {
     if moved.reason.trim().is_empty() {
-        return Err(Refusal::usage(
+        return Err(CommandError::usage(
             "error: `--reason` is empty\n  = help: say why, for those who read the baseline's history\n",
         ));
     }
-    let plan = read(&moved.matrix)
-        .map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?
-        .plan;
+    let plan = load(&moved.matrix, colors)?.plan;
     let name = moved.run.clone().unwrap_or_else(|| plan.matrix.clone());
     let run = store::nightly::named(&moved.results, &name).map_err(|error| match error {
-        StoreError::Unnamed { .. } if moved.run.is_none() => Refusal::usage(format!(
+        StoreError::Unnamed { .. } if moved.run.is_none() => CommandError::usage(format!(
             "error: there is no run of `{name}` below {}\n  = help: `matrix nightly {}` measures one; `--results` names another folder of runs\n",
             moved.results.display(),
             moved.matrix.display()
@@ -110,7 +105,7 @@ fn to(
         other => usage(other),
     })?;
     if run.about.matrix != plan.matrix {
-        return Err(Refusal::usage(format!(
+        return Err(CommandError::usage(format!(
             "error: `{}` is a run of matrix `{}`, not of `{}`\n",
             run.about.run, run.about.matrix, plan.matrix
         )));
@@ -133,13 +128,13 @@ fn to(
     };
     side.cells
         .retain(|_, cell| cell.refused().is_none() && !is_twin(cell));
-    crate::commands::complain(&refusals.concat());
+    complain(&refusals.concat());
     if !plan.paired {
         let few = too_few_starts(&side, noise_of(&moved.places.cache(), &side).as_ref());
-        crate::commands::complain(&few.map_or_else(String::new, |few| few.told(&run, &moved.matrix)));
+        complain(&few.map_or_else(String::new, |few| few.told(&run, &moved.matrix)));
     }
     if side.cells.is_empty() {
-        return Err(Refusal::usage(format!(
+        return Err(CommandError::usage(format!(
             "error: not one of the {all} cells of `{}` counts; nothing is changed\n",
             run.about.run
         )));

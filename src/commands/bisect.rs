@@ -14,10 +14,11 @@ use crate::base::ids::CellKey;
 use crate::cli::RunArgs;
 use crate::cli::regression::BisectArgs;
 use crate::commands::compare::{gates as named_gates, noise_of, of_arms, of_run};
-use crate::commands::plan::select;
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::matrix_file::{load, select};
+use crate::commands::output::{Colors, complain, print};
 use crate::commands::rounds::Further;
 use crate::commands::run::{here, measure};
-use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
 use crate::config::select::{self, AxisValues};
 use crate::exit::Exit;
 use crate::plan::{Cell, Plan};
@@ -30,15 +31,13 @@ const VERSION: &str = "version";
 /// # Errors
 /// As `matrix run`; fewer than three versions.
 pub fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
-    let mut plan = read(&args.run.matrix)
-        .map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?
-        .plan;
+    let mut plan = load(&args.run.matrix, colors)?.plan;
     if let Some(only) = &args.run.only {
         select(&mut plan, only)?;
     }
     let versions = versions(&plan);
     if versions.len() < 3 {
-        return Err(Refusal::usage(format!(
+        return Err(CommandError::usage(format!(
             "error: there is nothing to search between {} versions\n  = help: list them in order, as in `sglang: {{ version: [v0.5.0, v0.5.1, v0.5.2] }}`, the first good, the last bad\n",
             versions.len()
         )));
@@ -106,7 +105,7 @@ fn gates_of(cell: &Cell, gates: &[Metric]) -> Vec<Metric> {
 }
 
 /// Refuses a search in which nothing can ever be judged, as a percentile rests on too few requests.
-fn judgeable(plan: &Plan, gates: &[Metric]) -> Result<(), Refusal> {
+fn judgeable(plan: &Plan, gates: &[Metric]) -> Result<(), CommandError> {
     let doubts: Vec<(&Cell, Vec<Option<String>>)> = plan
         .cells
         .iter()
@@ -121,7 +120,7 @@ fn judgeable(plan: &Plan, gates: &[Metric]) -> Result<(), Refusal> {
         .iter()
         .find_map(|(cell, doubts)| Some((cell, doubts.iter().flatten().next()?)));
     match first {
-        Some((cell, why)) if !doubts.iter().any(is_open) => Err(Refusal::usage(format!(
+        Some((cell, why)) if !doubts.iter().any(is_open) => Err(CommandError::usage(format!(
             "error: nothing could be judged: {why}\n  = help: raise `prompts` of `{}`\n",
             cell.scenario.name
         ))),
@@ -156,7 +155,7 @@ fn without_loss(found: &Comparison, [good, bad]: [&str; 2]) -> Exit {
 }
 
 /// Starts that can decide: those that were asked for, or as many as a verdict needs in every cell.
-fn enough(args: &BisectArgs, plan: &Plan, gates: &[Metric]) -> Result<u32, Refusal> {
+fn enough(args: &BisectArgs, plan: &Plan, gates: &[Metric]) -> Result<u32, CommandError> {
     let noise = store::nightly::noise(&args.run.places.cache());
     let least = match noise {
         Some(noise) if args.starts < STARTS_NOISE_UNKNOWN as u32 => {
@@ -280,7 +279,7 @@ impl Probe<'_> {
         &mut self,
         versions: [&str; 2],
         regressed: Option<&Regressed>,
-    ) -> Result<Option<Comparison>, Refusal> {
+    ) -> Result<Option<Comparison>, CommandError> {
         let run = RunArgs {
             resume: self.earlier(versions)?,
             ..self.args.run.clone()
@@ -323,7 +322,7 @@ impl Probe<'_> {
 
     /// The run that a search which goes on has of these versions already: of the first and the last the one that was named or the newest,
     /// of a step the newest that began later.
-    fn earlier(&mut self, versions: [&str; 2]) -> Result<Option<String>, Refusal> {
+    fn earlier(&mut self, versions: [&str; 2]) -> Result<Option<String>, CommandError> {
         let Some(resume) = &self.args.run.resume else {
             return Ok(None);
         };
@@ -343,7 +342,7 @@ impl Probe<'_> {
             .find(|run| run.about.matrix == self.matrix && is_asked(run) && measures(run));
         if let (None, None) = (&found, &self.began) {
             let [first, last] = versions;
-            return Err(Refusal::usage(format!(
+            return Err(CommandError::usage(format!(
                 "error: no run in {} measures {first} and {last}, with which a search begins, and is `{resume}`\n  = help: leave the name out for the newest one, or leave `--resume` out to begin a search\n",
                 root.display()
             )));

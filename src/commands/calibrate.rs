@@ -9,7 +9,8 @@ use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
 use crate::base::threads;
 use crate::cli::{self, CalibrateArgs};
-use crate::commands::{Colors, Outcome, Refusal, print};
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::output::{Colors, print};
 use crate::engine;
 use crate::exit::Exit;
 use crate::report::{self, Format, calibration};
@@ -28,7 +29,7 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
     let cache = args.places.cache();
     store::calibration::sweep(&cache);
     let logs = store::calibration::Folder::make(&cache).map_err(|error| {
-        Refusal::unfit(format!(
+        CommandError::unfit(format!(
             "error: the cache folder cannot be written: {error}\n  = help: name another one with `--cache` or XDG_CACHE_HOME\n"
         ))
     })?;
@@ -73,7 +74,7 @@ pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
         return Ok(Exit::Interrupted);
     }
     let measured = measured
-        .map_err(|reason| Refusal::unfit(format!("error: the client cannot be calibrated: {reason}\n  = help: measure again when nothing else keeps this host busy; an earlier calibration stays as it is\n")))?;
+        .map_err(|reason| CommandError::unfit(format!("error: the client cannot be calibrated: {reason}\n  = help: measure again when nothing else keeps this host busy; an earlier calibration stays as it is\n")))?;
     let Some(measured) = measured else {
         return Ok(Exit::Interrupted);
     };

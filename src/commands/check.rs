@@ -5,11 +5,16 @@
 use crate::base::secrets::hide_in_urls;
 use crate::base::text::{counted, line_start};
 use crate::cli::CheckArgs;
-use crate::commands::{Colors, Outcome, Refusal, check_flags, complain, print, read, refused};
+use crate::commands::environment::environment;
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::matrix_file::{mistakes_error, print_notes};
+use crate::commands::output::{Colors, complain, print};
 use crate::config::yaml::{Mistake, Source};
 use crate::exit::Exit;
 use crate::loadgen::dataset::Caches;
 use crate::plan::Plan;
+use crate::runner::check_flags::{self, FlagCheck};
+use crate::runner::load_matrix;
 use crate::runner::preflight;
 
 /// Reads the matrix and says what is wrong, or what it comes to.
@@ -17,16 +22,19 @@ use crate::runner::preflight;
 /// # Errors
 /// The mistakes.
 pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
-    match read(&args.matrix) {
+    match load_matrix::load(&args.matrix) {
         Ok(read) => {
             let plan = &read.plan;
-            read.tell();
-            let unknown = match args.ask_engines {
-                true => check_flags::unknown(&read, &args.places)?,
-                false => Vec::new(),
+            print_notes(&read);
+            let flags = match args.ask_engines {
+                true => check_flags::check(&read, &environment(), &args.places.cache())?,
+                false => FlagCheck::default(),
             };
-            if !unknown.is_empty() {
-                return wrong(args, &unknown, &read.sources, colors);
+            for note in &flags.notes {
+                complain(&format!("note: {note}\n"));
+            }
+            if !flags.unknown.is_empty() {
+                return wrong(args, &flags.unknown, &read.sources, colors);
             }
             if !args.ask_engines && plan.launches.iter().any(|launch| !launch.help.is_empty()) {
                 complain(
@@ -55,7 +63,7 @@ pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
             }
             Ok(Exit::Done)
         }
-        Err((mistakes, sources)) => wrong(args, &mistakes, &sources, colors),
+        Err(errors) => wrong(args, &errors.mistakes, &errors.sources, colors),
     }
 }
 
@@ -79,14 +87,14 @@ fn sent(plan: &Plan) -> String {
 
 fn wrong(args: &CheckArgs, mistakes: &[Mistake], sources: &[Source], colors: Colors) -> Outcome {
     if !args.json {
-        return Err(refused(mistakes, sources, colors.stderr));
+        return Err(mistakes_error(mistakes, sources, colors.stderr));
     }
     let list: Vec<_> = mistakes.iter().map(|mistake| as_json(mistake, sources)).collect();
     print(&format!(
         "{}\n",
         serde_json::to_string_pretty(&list).expect("JSON values are always written")
     ));
-    Err(Refusal::usage(String::new()))
+    Err(CommandError::usage(String::new()))
 }
 
 fn as_json(mistake: &Mistake, sources: &[Source]) -> serde_json::Value {

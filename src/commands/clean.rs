@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::cli::Places;
-use crate::commands::{Outcome, Refusal, complain, print, whereabouts};
+use crate::commands::environment::environment;
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::output::{complain, print};
 use crate::engine;
 use crate::exit::Exit;
 use crate::results::store;
@@ -19,9 +21,9 @@ pub fn execute() -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Refusal::unfit(format!("error: cannot start a runtime: {error}\n")))?;
+        .map_err(|error| CommandError::unfit(format!("error: cannot start a runtime: {error}\n")))?;
     let cache = Places::of_environment().cache();
-    let swept = runtime.block_on(engine::sweep(GRACE, &whereabouts(), &cache));
+    let swept = runtime.block_on(engine::sweep(GRACE, &environment().docker(), &cache));
     store::calibration::sweep(&cache);
     for what in &swept.removed {
         print(&format!("removed {what}\n"));
@@ -40,7 +42,7 @@ pub fn execute() -> Outcome {
         ));
     }
     if !message.is_empty() {
-        return Err(Refusal::unfit(message));
+        return Err(CommandError::unfit(message));
     }
     if swept.removed.is_empty() && swept.notes.is_empty() {
         print("nothing was left\n");

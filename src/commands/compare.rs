@@ -9,7 +9,8 @@ use crate::analysis::compare::{arms, from_run, machines, question, stored};
 use crate::analysis::metrics::{Flow, Metric};
 use crate::base::ids::CellKey;
 use crate::cli::regression::{Arms, CompareArgs, CompareFormat};
-use crate::commands::{Colors, Outcome, Refusal, complain, print};
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::output::{Colors, complain, print};
 use crate::exit::Exit;
 use crate::report::{self, Format, Table, comparison};
 use crate::results::record::cell_stats::{Cause, Noise, Side};
@@ -43,7 +44,7 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
         },
     );
     if comparison.rows.is_empty() {
-        return Err(Refusal::usage(format!(
+        return Err(CommandError::usage(format!(
             "error: `{}` and `{}` have no cell in common\n  = help: cells are paired by their axes, the version left out; `matrix compare` two runs of one matrix\n",
             args.baseline,
             args.candidate.as_deref().unwrap_or_default()
@@ -77,10 +78,10 @@ pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
 /// Compares two arms of one run.
 fn alternated(args: &CompareArgs, gates: &[Metric], colors: Colors) -> Outcome {
     let Some(Arms { axis, values }) = &args.arms else {
-        return Err(Refusal::usage("error: there is nothing to compare with\n"));
+        return Err(CommandError::usage("error: there is nothing to compare with\n"));
     };
     let run = store::nightly::named(&args.results, &args.baseline)
-        .map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+        .map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
     for doubt in &run.doubts {
         complain(&format!("warning: {doubt}\n"));
     }
@@ -107,10 +108,11 @@ pub(super) fn of_arms(
     axis: &str,
     values: [&str; 2],
     terms: &Terms<'_>,
-) -> Result<Comparison, Refusal> {
+) -> Result<Comparison, CommandError> {
     let side = of_run(run, gates);
-    let found = arms::pairs(&side.cells, axis, values)
-        .map_err(|why| Refusal::usage(format!("error: `{axis}={},{}`: {why}\n", values[0], values[1])))?;
+    let found = arms::pairs(&side.cells, axis, values).map_err(|why| {
+        CommandError::usage(format!("error: `{axis}={},{}`: {why}\n", values[0], values[1]))
+    })?;
     if found.is_empty() {
         let mut known: Vec<&str> = Vec::new();
         for value in side.cells.values().filter_map(|cell| cell.axes.get(axis)) {
@@ -118,7 +120,7 @@ pub(super) fn of_arms(
                 known.push(value);
             }
         }
-        return Err(Refusal::usage(format!(
+        return Err(CommandError::usage(format!(
             "error: `{}` has no two cells that differ in `{axis}={},{}` alone\n  = help: its cells have {axis} {}\n",
             side.run,
             values[0],
@@ -172,7 +174,7 @@ fn show(
     comparison: &Comparison,
     names: [&str; 2],
     colors: Colors,
-) -> Result<(), Refusal> {
+) -> Result<(), CommandError> {
     if args.format == CompareFormat::Json {
         let text =
             serde_json::to_string_pretty(&comparison::json(comparison)).map_err(anyhow::Error::from)?;
@@ -230,10 +232,10 @@ fn metric_named(name: &str) -> Option<Metric> {
 ///
 /// # Errors
 /// One of them does not exist, or has no better end.
-pub(super) fn gates(names: &[String]) -> Result<Vec<Metric>, Refusal> {
+pub(super) fn gates(names: &[String]) -> Result<Vec<Metric>, CommandError> {
     let gate = |name: &String| {
         let wrong = |why: &str, help: String| {
-            Refusal::usage(format!("error: `--gate {name}`: {why}\n  = help: {help}\n"))
+            CommandError::usage(format!("error: `--gate {name}`: {why}\n  = help: {help}\n"))
         };
         let metric = metric_named(name).ok_or_else(|| {
             let of_time = format!("median_{}_ms", name.to_lowercase().replace("e2el", "e2e"));
@@ -267,14 +269,14 @@ pub(super) fn gates(names: &[String]) -> Result<Vec<Metric>, Refusal> {
 }
 
 /// The side of that name: a baseline's file, a run's folder or name, a matrix's newest run.
-pub(super) fn named(root: &Path, name: &str, gates: &[Metric]) -> Result<Side, Refusal> {
-    let usage = |error: StoreError| Refusal::usage(format!("error: {error}\n"));
+pub(super) fn named(root: &Path, name: &str, gates: &[Metric]) -> Result<Side, CommandError> {
+    let usage = |error: StoreError| CommandError::usage(format!("error: {error}\n"));
     let path = Path::new(name);
     if path.is_file() {
         let kept = store::nightly::baseline(path).map_err(usage)?;
         return kept
             .map(|baseline| baseline.side)
-            .ok_or_else(|| Refusal::usage(format!("error: `{name}` is no baseline\n")));
+            .ok_or_else(|| CommandError::usage(format!("error: `{name}` is no baseline\n")));
     }
     let run = store::nightly::named(root, name).map_err(usage)?;
     for doubt in &run.doubts {

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use crate::analysis::validity::{self, Entry, Evidence};
 use crate::base::text::wrapped;
 use crate::cli::ExplainArgs;
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::output::{complain, print};
 use crate::commands::terminal::terminal_width;
-use crate::commands::{Outcome, Refusal, complain, print};
 use crate::config::select::Selector;
 use crate::config::yaml::nearest;
 use crate::exit::Exit;
@@ -42,7 +43,7 @@ pub fn execute(args: &ExplainArgs) -> Outcome {
         });
         return Ok(Exit::Done);
     }
-    let usage = |error: store::StoreError| Refusal::usage(format!("error: {error}\n"));
+    let usage = |error: store::StoreError| CommandError::usage(format!("error: {error}\n"));
     let run = named(args).map_err(|refusal| with_code(refusal, args))?;
     for doubt in &run.doubts {
         complain(&format!("warning: {}\n", report::plain(doubt)));
@@ -93,13 +94,13 @@ fn code_named(name: &str) -> Option<Code> {
 }
 
 /// A refusal of what names no cell, with the code that was meant, if one is near enough.
-fn with_code(refusal: Refusal, args: &ExplainArgs) -> Refusal {
+fn with_code(refusal: CommandError, args: &ExplainArgs) -> CommandError {
     // With a run the argument names cells.
     let asked = args.cell.as_deref().filter(|_| args.run.is_none());
     let codes = Code::ALL.iter().map(|code| code.name());
     match asked.and_then(|asked| nearest(asked, codes)) {
         None => refusal,
-        Some(code) => Refusal {
+        Some(code) => CommandError {
             message: format!(
                 "{}  = help: did you mean the code `{code}`? `matrix explain --codes` prints them all\n",
                 refusal.message
@@ -194,15 +195,15 @@ fn judgement(run: &Run, summary: &Summary) -> store::Result<Option<Validity>> {
 }
 
 /// The run that was named, or the newest one.
-fn named(args: &ExplainArgs) -> Result<Run, Refusal> {
-    let usage = |error: store::StoreError| Refusal::usage(format!("error: {error}\n"));
+fn named(args: &ExplainArgs) -> Result<Run, CommandError> {
+    let usage = |error: store::StoreError| CommandError::usage(format!("error: {error}\n"));
     if let Some(name) = &args.run {
         return store::nightly::named(&args.results, name).map_err(usage);
     }
     let newest = store::list(&args.results).map_err(usage)?.into_iter().next();
     match newest {
         Some(listed) => Run::read(&listed.folder).map_err(usage),
-        None => Err(Refusal::usage(format!(
+        None => Err(CommandError::usage(format!(
             "error: there is no run in {}\n  = help: name one with `--run <run>`\n",
             args.results.display()
         ))),
@@ -210,7 +211,7 @@ fn named(args: &ExplainArgs) -> Result<Run, Refusal> {
 }
 
 /// The measurements of the cells that were asked for: by a part of their names, or by an expression as of `--only`.
-fn chosen<'a>(args: &ExplainArgs, run: &'a Run) -> Result<Vec<&'a Summary>, Refusal> {
+fn chosen<'a>(args: &ExplainArgs, run: &'a Run) -> Result<Vec<&'a Summary>, CommandError> {
     let Some(asked) = &args.cell else {
         return Ok(run.summaries.iter().collect());
     };
@@ -229,7 +230,7 @@ fn chosen<'a>(args: &ExplainArgs, run: &'a Run) -> Result<Vec<&'a Summary>, Refu
             .take(5)
             .map(|summary| summary.cell.to_string())
             .collect();
-        return Err(Refusal::usage(format!(
+        return Err(CommandError::usage(format!(
             "error: no measured cell of {} is called or fits `{asked}`\n  = help: cells are called like this, and `--run` names another run:\n      {}\n",
             run.about.run,
             known.join("\n      ")

@@ -10,7 +10,9 @@ use reqwest::redirect::Policy;
 
 use crate::base::text::printable;
 use crate::cli::{self, FetchArgs, FetchedDataset};
-use crate::commands::{Colors, Outcome, Refusal, print, read, refused};
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::matrix_file::load;
+use crate::commands::output::{Colors, print};
 use crate::config::dataset_options::MooncakeTrace;
 use crate::config::workload::Dataset;
 use crate::exit::Exit;
@@ -35,13 +37,11 @@ const TOKENIZER: [(&str, bool); 6] = [
 /// Mistakes in the files; something that could not be had.
 pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
     let read = match &args.matrix {
-        Some(matrix) => {
-            Some(read(matrix).map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?)
-        }
+        Some(matrix) => Some(load(matrix, colors)?),
         None => None,
     };
     let Some(home) = args.places.hf_home() else {
-        return Err(Refusal::unfit(
+        return Err(CommandError::unfit(
             "error: there is no folder for the cache\n  = help: set HF_HOME\n",
         ));
     };
@@ -72,7 +72,7 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
             .collect();
         for id in ids.into_iter().filter(|id| is_repository(id, &read.folder)) {
             let files = runtime.block_on(hub.list(Kind::Model, id));
-            wanted.extend(files.map_err(|error| Refusal::unfit(format!("error: {error}\n")))?);
+            wanted.extend(files.map_err(|error| CommandError::unfit(format!("error: {error}\n")))?);
         }
     }
     if wanted.is_empty() && traces.is_empty() {
@@ -116,7 +116,7 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
     if failed.is_empty() {
         Ok(Exit::Done)
     } else {
-        Err(Refusal::unfit(failed))
+        Err(CommandError::unfit(failed))
     }
 }
 

@@ -6,7 +6,9 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::cli::regression::{HistoryArgs, HistoryFormat};
-use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::matrix_file::load;
+use crate::commands::output::{Colors, complain, print};
 use crate::config::select::{self, Selector};
 use crate::exit::Exit;
 use crate::report::history::{self, History};
@@ -24,7 +26,7 @@ const PAGE: u16 = 160;
 pub fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
     let matrix = name(&args.matrix, colors)?;
     let (mut nights, doubts) = store::nightly::history(&args.results, &matrix)
-        .map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+        .map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
     for doubt in doubts {
         complain(&format!("warning: {doubt}\n"));
     }
@@ -66,17 +68,17 @@ pub fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
 }
 
 /// The name of a matrix, which is given as it is or by the matrix's file.
-pub(super) fn name(told: &str, colors: Colors) -> Result<String, Refusal> {
+pub(super) fn name(told: &str, colors: Colors) -> Result<String, CommandError> {
     let path = Path::new(told);
     if !path.is_file() {
         return Ok(told.to_owned());
     }
-    let read = read(path).map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?;
+    let read = load(path, colors)?;
     Ok(read.plan.matrix)
 }
 
 /// Says that there is no history of that name, and which there are.
-fn none(matrix: &str, results: &Path) -> Refusal {
+fn none(matrix: &str, results: &Path) -> CommandError {
     let known = store::nightly::matrices(results);
     let help = match known.as_slice() {
         [] => "`matrix nightly` measures one; `--results` names another folder of runs".to_owned(),
@@ -85,7 +87,7 @@ fn none(matrix: &str, results: &Path) -> Refusal {
             known.join(", ")
         ),
     };
-    Refusal::usage(format!(
+    CommandError::usage(format!(
         "error: there is no night of `{}` below {}\n  = help: {help}\n",
         matrix,
         results.display()
@@ -93,7 +95,7 @@ fn none(matrix: &str, results: &Path) -> Refusal {
 }
 
 /// Leaves the cells that are asked for, and what was found of them.
-fn choose(nights: &mut [Night], only: &Selector) -> Result<(), Refusal> {
+fn choose(nights: &mut [Night], only: &Selector) -> Result<(), CommandError> {
     let fits = |key: &crate::base::ids::CellKey| only.fits(&select::values(key.as_str()));
     let mut known: Vec<String> = Vec::new();
     for night in nights.iter_mut() {
@@ -107,7 +109,7 @@ fn choose(nights: &mut [Night], only: &Selector) -> Result<(), Refusal> {
         known.sort_unstable();
         known.dedup();
         let some: Vec<&str> = known.iter().take(3).map(String::as_str).collect();
-        return Err(Refusal::usage(format!(
+        return Err(CommandError::usage(format!(
             "error: `--only {only}` fits none of the {} cells of these nights\n  = help: cells are called like this:\n      {}\n",
             known.len(),
             some.join("\n      ")

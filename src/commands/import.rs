@@ -11,13 +11,16 @@ use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
 use crate::base::text::{counted, printable};
 use crate::cli::{self, ImportArgs, VERSION};
-use crate::commands::{Outcome, Refusal, bytes_of, complain, print, report};
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::output::{complain, print};
+use crate::commands::report;
 use crate::exit::Exit;
 use crate::import::{self, Declared, Keep, Reading};
 use crate::report::quiet;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::store::{Beginning, Run, Store, StoreError};
+use crate::runner::load_matrix::bytes_of;
 
 /// Reads the files and writes the run.
 ///
@@ -66,22 +69,22 @@ pub fn execute(args: &ImportArgs) -> Outcome {
         Err(error) => {
             // Half a run is none, and its name is free for the next try.
             store.discard();
-            Err(Refusal::unwritable(error))
+            Err(CommandError::unwritable(error))
         }
     }
 }
 
 /// Why a run of that name cannot be written.
-fn refused(error: StoreError) -> Refusal {
+fn refused(error: StoreError) -> CommandError {
     match error {
-        StoreError::Exists { path } => Refusal::usage(format!(
+        StoreError::Exists { path } => CommandError::usage(format!(
             "error: `{}` exists; a run is never overwritten: choose another `--name`, or leave it out\n",
             path.display()
         )),
         StoreError::Name { .. } => {
-            Refusal::usage(format!("error: `--name`: {error}\nnothing was imported\n"))
+            CommandError::usage(format!("error: `--name`: {error}\nnothing was imported\n"))
         }
-        other => Refusal::unwritable(other.into()),
+        other => CommandError::unwritable(other.into()),
     }
 }
 
@@ -127,7 +130,7 @@ fn fill(
 const LARGEST: u64 = 1024;
 
 /// Every file, or every mistake.
-fn read(args: &ImportArgs) -> Result<Vec<Reading>, Refusal> {
+fn read(args: &ImportArgs) -> Result<Vec<Reading>, CommandError> {
     let (mut readings, mut mistakes) = (Vec::new(), String::new());
     for path in &args.files {
         let bytes = match bytes_of(path, LARGEST) {
@@ -148,7 +151,7 @@ fn read(args: &ImportArgs) -> Result<Vec<Reading>, Refusal> {
     }
     match mistakes.is_empty() {
         true => Ok(readings),
-        false => Err(Refusal::usage(format!("{mistakes}nothing was imported\n"))),
+        false => Err(CommandError::usage(format!("{mistakes}nothing was imported\n"))),
     }
 }
 

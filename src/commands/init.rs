@@ -7,7 +7,10 @@ use anyhow::Context;
 
 use crate::base::text::printable;
 use crate::cli::{self, InitArgs, SchemaKind};
-use crate::commands::{Outcome, Refusal, print, schema, shipped};
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::output::print;
+use crate::commands::schema;
+use crate::config::shipped;
 use crate::exit::Exit;
 use crate::results::store::atomic;
 
@@ -25,7 +28,7 @@ pub fn execute(args: &InitArgs) -> Outcome {
     let mut said = String::new();
     for (path, text) in shipped::FILES.iter().copied().chain(schemas) {
         let file = args.dir.join(path);
-        let word = if write_new(&file, text).map_err(Refusal::unwritable)? {
+        let word = if write_new(&file, text).map_err(CommandError::unwritable)? {
             "wrote"
         } else {
             "kept "

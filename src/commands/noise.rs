@@ -11,9 +11,10 @@ use crate::base::clock;
 use crate::base::ids::CellKey;
 use crate::cli::regression::NoiseArgs;
 use crate::commands::compare::{gates, of_run};
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::output::{Colors, complain, print};
 use crate::commands::rounds::{Further, Wanted};
 use crate::commands::run::measure;
-use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::exit::Exit;
 use crate::report::{self, Format, comparison};
 use crate::results::record::cell_stats::{Noise, Side, Varies};
@@ -42,7 +43,7 @@ pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     }
     let starts = 2 * of_arm;
     if args.target.is_some() && starts > args.most {
-        return Err(Refusal::usage(format!(
+        return Err(CommandError::usage(format!(
             "error: `--starts {of_arm}` makes {starts} starts of each launch, both arms together, and `--most {}` allows fewer\n  = help: raise `--most`, or begin with fewer `--starts` ({SIDES} at least)\n",
             args.most
         )));

@@ -1,18 +1,18 @@
 //! `matrix plan`: what `run` would do, in its order, with the commands that it stands for, and the inputs that it lacks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
 
 use crate::base::ids::CellKey;
-use crate::base::text::{counted, line_start, one_line, printable};
+use crate::base::text::{counted, line_start, minutes, one_line, printable};
 use crate::cli::{self, PlanArgs};
-use crate::commands::{Colors, Outcome, Refusal, complain, print, read, refused};
+use crate::commands::error::Outcome;
+use crate::commands::matrix_file::{load, print_notes, select};
+use crate::commands::output::{Colors, complain, print};
 use crate::config::repeats::Order;
-use crate::config::select::{self, Selector};
-use crate::config::yaml::nearest;
 use crate::engine;
 use crate::exit::Exit;
 use crate::loadgen::dataset::Caches;
@@ -26,12 +26,11 @@ use crate::runner::preflight;
 /// # Errors
 /// The mistakes of the matrix, or a selection that fits nothing.
 pub fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
-    let mut read =
-        read(&args.matrix).map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?;
+    let mut read = load(&args.matrix, colors)?;
     if let Some(only) = &args.only {
         select(&mut read.plan, only)?;
     }
-    read.tell();
+    print_notes(&read);
     let folder = std::path::absolute(&read.folder).context("cannot find the folder of the matrix file")?;
     let given = Given {
         folder: Some(&folder),
@@ -52,52 +51,6 @@ pub fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
         complain(&finding.note());
     }
     Ok(Exit::Done)
-}
-
-/// Leaves in the plan what fits.
-pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<(), Refusal> {
-    let known: Vec<String> = plan.cells.iter().map(|cell| cell.key.to_string()).collect();
-    let unmatched = unmatched(plan, only);
-    plan.keep(|cell| only.fits(&cell.axes));
-    plan.left_out
-        .retain(|left_out| only.fits(&select::values(left_out.cell.as_str())));
-    if plan.cells.is_empty() {
-        let some: Vec<&str> = known.iter().take(3).map(String::as_str).collect();
-        return Err(Refusal::usage(format!(
-            "error: `--only {only}` fits none of the {} cells\n  = help: cells are called like this:\n      {}\n",
-            known.len(),
-            some.join("\n      ")
-        )));
-    }
-    for note in unmatched {
-        complain(&format!("note: {note}\n"));
-    }
-    Ok(())
-}
-
-/// The values of a selection that fit no cell, in words: each may be a typo beside one that fits.
-fn unmatched(plan: &Plan, only: &Selector) -> Vec<String> {
-    let mut notes = Vec::new();
-    for (axis, patterns) in &only.0 {
-        let values: BTreeSet<&str> = plan
-            .cells
-            .iter()
-            .map(|cell| cell.axes.get(&axis.value).map_or("", String::as_str))
-            .collect();
-        for pattern in patterns {
-            let plain = pattern.strip_prefix('!').unwrap_or(pattern);
-            if values.iter().any(|value| select::fits(plain, value)) {
-                continue;
-            }
-            let near = nearest(plain, values.iter().copied());
-            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-            notes.push(format!(
-                "`{plain}` in `--only` is the {} of no cell{near}",
-                axis.value
-            ));
-        }
-    }
-    notes
 }
 
 fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
@@ -154,7 +107,7 @@ fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
             let _ = writeln!(
                 out,
                 "  cell {number:>3}  {}{}",
-                one_line(&load(cell)),
+                one_line(&described_load(cell)),
                 took.map_or_else(String::new, |s| format!("; {} last time", minutes(s)))
             );
             if let Some(why) = &cell.why {
@@ -336,7 +289,7 @@ fn notes(plan: &Plan, launch: &Launch) -> Vec<String> {
     notes
 }
 
-fn load(cell: &Cell) -> String {
+fn described_load(cell: &Cell) -> String {
     let scenario = &cell.scenario;
     let work = &scenario.workload;
     let mut words = vec![format!("{:<14} {} prompts", scenario.name, work.prompts)];
@@ -372,16 +325,6 @@ fn indented(text: &str) -> String {
         .map(|line| format!("    {line}"))
         .collect::<Vec<_>>()
         .join("\n")
-}
-
-/// Seconds for people.
-pub(crate) fn minutes(seconds: f64) -> String {
-    let whole = seconds.round() as u64;
-    match (whole / 3600, whole / 60 % 60, whole % 60) {
-        (0, 0, _) => format!("{seconds:.1}s"),
-        (0, minutes, seconds) => format!("{minutes}m {seconds:02}s"),
-        (hours, minutes, _) => format!("{hours}h {minutes:02}m"),
-    }
 }
 
 fn json(plan: &Plan, results: &Path, given: Given<'_>) -> String {

@@ -12,10 +12,11 @@ use crate::analysis::compare::precision::Certainty;
 use crate::analysis::metrics;
 use crate::base::ids::CellKey;
 use crate::cli::{self, ReportArgs, ReportFormat};
+use crate::commands::error::{CommandError, Outcome};
 use crate::commands::history;
+use crate::commands::output::{Colors, complain, print};
 use crate::commands::rounds::certainties;
 use crate::commands::terminal;
-use crate::commands::{Colors, Outcome, Refusal, complain, print};
 use crate::config::select::Selector;
 use crate::config::yaml::nearest;
 use crate::exit::Exit;
@@ -42,7 +43,7 @@ const WRITTEN: [ReportFormat; 4] = [
 pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     let read = |name: &String| {
         let run = store::nightly::named(&args.results, &history::name(name, colors)?);
-        run.map_err(|error| Refusal::usage(format!("error: {error}\n")))
+        run.map_err(|error| CommandError::usage(format!("error: {error}\n")))
     };
     let runs: Vec<Run> = args.runs.iter().map(read).collect::<Result<_, _>>()?;
     if let Some(name) = &args.reference {
@@ -64,7 +65,7 @@ pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     };
     fs::create_dir_all(out)
         .with_context(|| format!("cannot make the folder {}", out.display()))
-        .map_err(Refusal::unwritable)?;
+        .map_err(CommandError::unwritable)?;
     let formats = args.format.map_or(WRITTEN.to_vec(), |format| vec![format]);
     for format in formats {
         let mut files = vec![(file(format).to_owned(), text(&document, format, Screen::PAGE))];
@@ -75,7 +76,7 @@ pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
             let path = out.join(name);
             atomic::write(&path, text.as_bytes())
                 .with_context(|| format!("cannot write {}", path.display()))
-                .map_err(Refusal::unwritable)?;
+                .map_err(CommandError::unwritable)?;
             print(&format!("wrote {}\n", path.display()));
         }
     }
@@ -83,7 +84,7 @@ pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
 }
 
 /// Refuses a reference that is in no run, with the nearest name.
-fn known(name: &str, runs: &[Run]) -> Result<(), Refusal> {
+fn known(name: &str, runs: &[Run]) -> Result<(), CommandError> {
     let engines: BTreeSet<&str> = runs
         .iter()
         .flat_map(|run| &run.plan.launches)
@@ -99,7 +100,7 @@ fn known(name: &str, runs: &[Run]) -> Result<(), Refusal> {
             engines.into_iter().collect::<Vec<_>>().join(", ")
         ),
     };
-    Err(Refusal::usage(format!(
+    Err(CommandError::usage(format!(
         "error: no run has an engine called `{name}`\n  = help: {help}\n"
     )))
 }

@@ -12,15 +12,16 @@ use anyhow::Context;
 use crate::analysis::compare::decision::USUAL_BOUND;
 use crate::base::ids::{CellKey, RunId};
 use crate::base::secrets::{self, Redactor};
-use crate::base::text::counted;
+use crate::base::text::{causes, counted, minutes};
 use crate::base::threads;
 use crate::cli::{self, RunArgs};
-use crate::commands::plan::{minutes, select as keep_selected};
+use crate::commands::environment::{environment, pull_policy};
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::log;
+use crate::commands::matrix_file::{load, mistakes_error, print_notes, select};
+use crate::commands::output::{Colors, complain, print, unless_finished};
+use crate::commands::report;
 use crate::commands::rounds::{self, Further, Plans, Round, remaining};
-use crate::commands::{
-    Colors, Outcome, Read, Refusal, causes, check_flags, complain, log, print, read, refused, report,
-    secrets_of_environment, unless_finished, whereabouts,
-};
 use crate::config::gpus::GpuList;
 use crate::engine;
 use crate::exit::Exit;
@@ -33,9 +34,11 @@ use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::store::{self, Beginning, Store, StoreError};
 use crate::runner::calibrate::Wanted;
+use crate::runner::check_flags;
 use crate::runner::context::{Events, Host, Job, Tally};
 use crate::runner::gpu_lock::Claim;
 use crate::runner::gpu_selection::{self, Wish};
+use crate::runner::load_matrix::LoadedMatrix;
 use crate::runner::shutdown::{Signals, Stop};
 use crate::runner::{self, preflight};
 use crate::telemetry::gpu::{Gpus, Places};
@@ -160,12 +163,11 @@ pub(super) fn measure(
     change: &dyn Fn(&mut Plan),
     further: &Further<'_>,
     bound: f64,
-) -> Result<Measured, Refusal> {
-    let mut read =
-        read(&args.matrix).map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?;
+) -> Result<Measured, CommandError> {
+    let mut read = load(&args.matrix, colors)?;
     // Who goes on with a run was told when it began.
     if args.resume.is_none() {
-        read.tell();
+        print_notes(&read);
     }
     change(&mut read.plan);
     let resumed = resumed(args, &read.plan.matrix)?;
@@ -182,12 +184,15 @@ pub(super) fn measure(
     let redactor = redactor(&secrets);
     let whole = read.plan.clone();
     if let Some(only) = &args.only {
-        keep_selected(&mut read.plan, only)?;
+        select(&mut read.plan, only)?;
     }
     let runtime = threads::runtime()?;
-    let unknown = check_flags::unknown(&read, &args.places)?;
-    if !unknown.is_empty() {
-        return Err(refused(&unknown, &read.sources, colors.stderr));
+    let flags = check_flags::check(&read, &environment(), &args.places.cache())?;
+    for note in &flags.notes {
+        complain(&format!("note: {note}\n"));
+    }
+    if !flags.unknown.is_empty() {
+        return Err(mistakes_error(&flags.unknown, &read.sources, colors.stderr));
     }
     let host = host(args, &read, secrets, redactor.clone())?;
     let allowed = allowed_gpus(args.gpus.as_ref(), &read.plan, &host.machine)?;
@@ -222,7 +227,7 @@ pub(super) fn measure(
     let host = Host { devices, ..host };
     if let Err(unfit) = runtime.block_on(fit(&read.plan, &host, places)) {
         let told = swept.iter().map(|what| format!("note: removed {what}\n"));
-        return Err(Refusal::unfit(told.collect::<String>() + &unfit.message));
+        return Err(CommandError::unfit(told.collect::<String>() + &unfit.message));
     }
     let _claim = claim(&read.plan, &host, &allowed)?;
     let store = Arc::new(open(args, &whole.matrix, resumed.as_ref(), &redactor)?);
@@ -245,17 +250,17 @@ pub(super) fn measure(
     };
     let store = Arc::clone(&began.store);
     began.measure().map_err(|error| {
-        let why = redactor.redact(&causes(&error)).into_owned();
+        let why = redactor.redact(&causes(error.as_ref())).into_owned();
         stuck(args, &store, &why)
     })
 }
 
 /// The refusal of a run that was begun and cannot go on.
-fn stuck(args: &RunArgs, store: &Store, why: &str) -> Refusal {
+fn stuck(args: &RunArgs, store: &Store, why: &str) -> CommandError {
     let resume = cli::resume_command(store.run().as_str());
     let moved = store.check_place().map_err(|moved| (moved.to_string(), moved));
     if let Err((what, StoreError::Moved { path, now })) = moved {
-        return Refusal::stuck(match now {
+        return CommandError::stuck(match now {
             Some(now) => format!(
                 "error: {what}\nthe run was started and cannot go on; what was measured before is saved in {}\n  = help: move it back to {}, then go on with: {resume}\n",
                 now.display(),
@@ -269,12 +274,12 @@ fn stuck(args: &RunArgs, store: &Store, why: &str) -> Refusal {
     // Where this fails too, what the run holds is still there and named below.
     let _ = store.restore_about();
     if store.discard_unbegun() {
-        return Refusal::stuck(format!(
+        return CommandError::stuck(format!(
             "error: {why}\nnothing was measured, and the run's folder is removed\n  = help: begin again once {} has room for it\n",
             args.results.display()
         ));
     }
-    Refusal::stuck(format!(
+    CommandError::stuck(format!(
         "error: {why}\nthe run was started and cannot go on; what was measured is saved in {}\n  = help: go on with: {resume}\n",
         store.folder().display(),
     ))
@@ -286,7 +291,7 @@ struct Begun<'a> {
     colors: Colors,
     further: &'a Further<'a>,
     bound: f64,
-    read: Read,
+    read: LoadedMatrix,
     whole: Plan,
     host: Host,
     store: Arc<Store>,
@@ -382,8 +387,9 @@ fn unwritten(folder: &Path) -> String {
 }
 
 /// Puts GPUs that are only pretended in the place of the machine's own, if that is asked for.
-fn pretend(about: &mut Machine) -> Result<bool, Refusal> {
-    let pretended = cli::pretended_gpus().map_err(|wrong| Refusal::usage(format!("error: {wrong}\n")))?;
+fn pretend(about: &mut Machine) -> Result<bool, CommandError> {
+    let pretended =
+        cli::pretended_gpus().map_err(|wrong| CommandError::usage(format!("error: {wrong}\n")))?;
     if let Some(count) = pretended {
         about.gpus = vec!["pretended GPU".to_owned(); count as usize];
         about.gpus_pretended = true;
@@ -393,7 +399,7 @@ fn pretend(about: &mut Machine) -> Result<bool, Refusal> {
 
 /// Who tells about the machine's devices. What is there and cannot be used is no more than a note, unless it was asked
 /// for by name.
-pub(super) fn devices() -> Result<Option<Arc<Gpus>>, Refusal> {
+pub(super) fn devices() -> Result<Option<Arc<Gpus>>, CommandError> {
     let places = Places {
         nvml: cli::nvml_library(),
         path: cli::variable("PATH"),
@@ -401,7 +407,7 @@ pub(super) fn devices() -> Result<Option<Arc<Gpus>>, Refusal> {
     let gpus = match Gpus::open(&places) {
         Ok(gpus) => gpus,
         Err(reason) if places.nvml.is_some() => {
-            return Err(Refusal::usage(format!(
+            return Err(CommandError::usage(format!(
                 "error: {reason}\n  = help: name NVIDIA's `libnvidia-ml.so.1` with MATRIX_NVML_LIBRARY, or unset it\n"
             )));
         }
@@ -416,7 +422,7 @@ pub(super) fn devices() -> Result<Option<Arc<Gpus>>, Refusal> {
 }
 
 /// The GPUs that a run may use: by its flag, its matrix, the environment, else all.
-fn allowed_gpus(flag: Option<&GpuList>, plan: &Plan, machine: &Machine) -> Result<Vec<u32>, Refusal> {
+fn allowed_gpus(flag: Option<&GpuList>, plan: &Plan, machine: &Machine) -> Result<Vec<u32>, CommandError> {
     let named = |list: &GpuList, from: &'static str| Wish {
         list: list.clone(),
         from,
@@ -442,21 +448,21 @@ fn allowed_gpus(flag: Option<&GpuList>, plan: &Plan, machine: &Machine) -> Resul
         };
     }
     gpu_selection::allowed(machine, wish.as_ref()).map_err(|reason| {
-        Refusal::unfit(format!(
+        CommandError::unfit(format!(
             "error: {reason}\n  = help: `nvidia-smi -L` lists the GPUs of this host\npreflight failed; nothing was started\n"
         ))
     })
 }
 
 /// Keeps other runs from the GPUs of this host, where this one uses any. Pretended ones are no more shared than the cache is.
-fn claim(plan: &Plan, host: &Host, allowed: &[u32]) -> Result<Option<Claim>, Refusal> {
+fn claim(plan: &Plan, host: &Host, allowed: &[u32]) -> Result<Option<Claim>, CommandError> {
     if plan.launches.iter().all(|launch| launch.devices == 0) {
         return Ok(None);
     }
     let pretended = host.machine.gpus_pretended.then(|| host.cache.clone());
     let folder = cli::locks().or(pretended);
     Claim::take(allowed, folder.as_deref()).map(Some).map_err(|error| {
-        Refusal::unfit(format!(
+        CommandError::unfit(format!(
             "error: {error}\n  = help: wait until it is over, or stop it; two runs at once would measure each other\n\
              preflight failed; nothing was started\n"
         ))
@@ -476,7 +482,7 @@ fn verdict(stop: &Stop, count: Count, unstopped: usize) -> Exit {
 
 /// Hides the secrets that the plan names and those of our environment: engines that are processes inherit them.
 fn redactor(named: &BTreeMap<String, String>) -> Redactor {
-    let usual = secrets_of_environment();
+    let usual = environment().secrets();
     Redactor::new(named.values().chain(&usual).map(String::as_str))
 }
 
@@ -491,10 +497,10 @@ fn secrets(plan: &Plan) -> BTreeMap<String, String> {
 
 fn host(
     args: &RunArgs,
-    read: &Read,
+    read: &LoadedMatrix,
     secrets: BTreeMap<String, String>,
     redactor: Redactor,
-) -> Result<Host, Refusal> {
+) -> Result<Host, CommandError> {
     let open_files = machine::raise_open_files();
     let (mut about, gpus) = with_devices()?;
     about.open_files = open_files.or(about.open_files);
@@ -508,8 +514,8 @@ fn host(
         environment: cli::variables(),
         hf_home: args.places.hf_home(),
         cache: args.places.cache(),
-        whereabouts: whereabouts(),
-        images: Arc::new(engine::Images::new(args.pull.into())),
+        whereabouts: environment().docker(),
+        images: Arc::new(engine::Images::new(pull_policy(args.pull))),
         orphans: Arc::default(),
         prompts: (!args.fresh_prompts).then(|| args.places.prompts()),
         secrets,
@@ -522,7 +528,7 @@ fn host(
 }
 
 /// This machine, with who tells about its devices.
-fn with_devices() -> Result<(Machine, Option<Arc<Gpus>>), Refusal> {
+fn with_devices() -> Result<(Machine, Option<Arc<Gpus>>), CommandError> {
     let mut about = machine::read(&format!("matrix {}", cli::VERSION));
     let gpus = match pretend(&mut about)? {
         true => None,
@@ -535,12 +541,12 @@ fn with_devices() -> Result<(Machine, Option<Arc<Gpus>>), Refusal> {
 }
 
 /// This machine.
-pub(super) fn here() -> Result<Machine, Refusal> {
+pub(super) fn here() -> Result<Machine, CommandError> {
     with_devices().map(|(about, _)| about)
 }
 
 /// Everything that keeps the machine from measuring, named at once.
-async fn fit(plan: &Plan, host: &Host, places: preflight::Places<'_>) -> Result<(), Refusal> {
+async fn fit(plan: &Plan, host: &Host, places: preflight::Places<'_>) -> Result<(), CommandError> {
     for finding in preflight::templates(plan, &host.folder, &host.caches()).expected {
         complain(&host.redactor.redact(&finding.note()));
     }
@@ -558,11 +564,11 @@ async fn fit(plan: &Plan, host: &Host, places: preflight::Places<'_>) -> Result<
         n => format!("{n} findings"),
     };
     message.push_str(&format!("preflight failed ({count}); nothing was started\n"));
-    Err(Refusal::unfit(host.redactor.redact(&message)))
+    Err(CommandError::unfit(host.redactor.redact(&message)))
 }
 
 /// The run to be taken up again, where one is.
-fn resumed(args: &RunArgs, matrix: &str) -> Result<Option<RunId>, Refusal> {
+fn resumed(args: &RunArgs, matrix: &str) -> Result<Option<RunId>, CommandError> {
     let root = &args.results;
     let Some(resume) = &args.resume else {
         return Ok(None);
@@ -574,7 +580,7 @@ fn resumed(args: &RunArgs, matrix: &str) -> Result<Option<RunId>, Refusal> {
             .filter(|listed| store::is_own_folder(&listed.folder));
         let latest = own.find(|listed| listed.about.matrix == matrix);
         latest.map(|listed| listed.about.run).ok_or_else(|| {
-            Refusal::usage(format!(
+            CommandError::usage(format!(
                 "error: this user has no run of `{matrix}` in {} to resume\n  = help: leave `--resume` out to begin one\n",
                 root.display()
             ))
@@ -586,22 +592,22 @@ fn resumed(args: &RunArgs, matrix: &str) -> Result<Option<RunId>, Refusal> {
         RunId::new(name)
     };
     let folder = root.join(run.as_str());
-    let about = store::about(&folder).map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+    let about = store::about(&folder).map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
     // Files of two users in one run lock both out of it.
     if !store::is_own_folder(&folder) {
-        return Err(Refusal::usage(format!(
+        return Err(CommandError::usage(format!(
             "error: the run `{run}` in {} belongs to another user, who could not go on with it after this\n  = help: go on as that user, or copy the run into a results folder of your own (`--results`)\n",
             root.display()
         )));
     }
     if about.matrix == noise_name(matrix) {
-        return Err(Refusal::usage(format!(
+        return Err(CommandError::usage(format!(
             "error: the run `{run}` measures noise, and no other command goes on with it\n  = help: go on with `matrix noise {} --resume {run}`, or name a run of `{matrix}`\n",
             args.matrix.display()
         )));
     }
     if about.matrix != matrix {
-        return Err(Refusal::usage(format!(
+        return Err(CommandError::usage(format!(
             "error: the run `{run}` is one of the matrix `{}`, and `{matrix}` is to go on\n  = help: name a run of `{matrix}`, or leave the name out to go on with its newest one\n",
             about.matrix
         )));
@@ -610,7 +616,7 @@ fn resumed(args: &RunArgs, matrix: &str) -> Result<Option<RunId>, Refusal> {
 }
 
 /// Asks before finished cells are measured again because the matrix was edited.
-fn agree(args: &RunArgs, store: &Store, whole: &Plan) -> Result<(), Refusal> {
+fn agree(args: &RunArgs, store: &Store, whole: &Plan) -> Result<(), CommandError> {
     if args.resume.is_none() {
         return Ok(());
     }
@@ -643,7 +649,7 @@ fn agree(args: &RunArgs, store: &Store, whole: &Plan) -> Result<(), Refusal> {
         return Ok(());
     }
     let refusal = || {
-        Refusal::usage(format!(
+        CommandError::usage(format!(
             "error: {what}  = help: add `--yes` to go on, or undo the edit; without `--resume` a new run begins\n"
         ))
     };
@@ -659,8 +665,8 @@ fn agree(args: &RunArgs, store: &Store, whole: &Plan) -> Result<(), Refusal> {
     }
 }
 
-fn unfit(error: StoreError) -> Refusal {
-    Refusal::unfit(format!("error: {error}\n"))
+fn unfit(error: StoreError) -> CommandError {
+    CommandError::unfit(format!("error: {error}\n"))
 }
 
 /// A new run, or the one to be taken up again.
@@ -669,11 +675,11 @@ fn open(
     matrix: &str,
     resumed: Option<&RunId>,
     redactor: &Redactor,
-) -> Result<Store, Refusal> {
+) -> Result<Store, CommandError> {
     let root = &args.results;
     if let Some(run) = resumed {
         return Store::open(root, run, redactor.clone())
-            .map_err(|error| Refusal::usage(format!("error: {error}\n")));
+            .map_err(|error| CommandError::usage(format!("error: {error}\n")));
     }
     Store::create_new(root, matrix, redactor).map_err(unfit)
 }
@@ -681,7 +687,7 @@ fn open(
 /// Writes what the run begins or goes on with, and tells what is finished.
 fn begin(
     store: &Store,
-    read: &Read,
+    read: &LoadedMatrix,
     whole: &Plan,
     host: &Host,
 ) -> anyhow::Result<BTreeMap<Measurement, Summary>> {

@@ -3,7 +3,8 @@
 use schemars::generate::SchemaSettings;
 
 use crate::cli::{SchemaArgs, SchemaKind};
-use crate::commands::{Outcome, print};
+use crate::commands::error::Outcome;
+use crate::commands::output::print;
 use crate::config::engine::Recipe;
 use crate::config::matrix::Matrix;
 use crate::exit::Exit;

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::ExecArgs;
 use crate::cli::sim::SimArgs;
-use crate::commands::{Outcome, Refusal};
+use crate::commands::error::{CommandError, Outcome};
 use crate::engine;
 use crate::exit::Exit;
 use crate::sim::{self, SimError};
@@ -18,11 +18,11 @@ use crate::sim::{self, SimError};
 pub fn execute(args: SimArgs) -> Outcome {
     let options = args
         .into_options()
-        .map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+        .map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Refusal::unfit(format!("error: cannot start threads: {error}\n")))?;
+        .map_err(|error| CommandError::unfit(format!("error: cannot start threads: {error}\n")))?;
     // An engine's log goes to stdout, as engines do it.
     let log = std::sync::Arc::new(|line: &str| {
         let _ = writeln!(std::io::stdout().lock(), "{line}");
@@ -30,8 +30,8 @@ pub fn execute(args: SimArgs) -> Outcome {
     match runtime.block_on(sim::serve(options, log, |_| {}, CancellationToken::new())) {
         Ok(()) => Ok(Exit::Done),
         Err(SimError::Died { status }) => Ok(Exit::Planted(status)),
-        Err(error @ SimError::Options(_)) => Err(Refusal::usage(format!("error: {error}\n"))),
-        Err(error) => Err(Refusal::unfit(format!("error: {error}\n"))),
+        Err(error @ SimError::Options(_)) => Err(CommandError::usage(format!("error: {error}\n"))),
+        Err(error) => Err(CommandError::unfit(format!("error: {error}\n"))),
     }
 }
 
@@ -42,7 +42,7 @@ pub fn execute(args: SimArgs) -> Outcome {
 pub fn supervise(args: &ExecArgs) -> Outcome {
     match engine::supervise(args.parent, args.cgroup.clone(), &args.command) {
         Ok(()) => Ok(Exit::Done),
-        Err(error) => Err(Refusal {
+        Err(error) => Err(CommandError {
             exit: Exit::Planted(127),
             message: format!("matrix: cannot start an engine: {error}\n"),
         }),
@@ -57,7 +57,7 @@ pub fn exec(args: ExecArgs) -> Outcome {
     let mut command = args.command.into_iter();
     let program = command.next().unwrap_or_default();
     let error = engine::exec(args.parent, args.cgroup, program.clone(), command.collect());
-    Err(Refusal {
+    Err(CommandError {
         exit: Exit::Planted(127),
         message: format!("matrix: cannot start `{}`: {error}\n", program.to_string_lossy()),
     })

@@ -14,6 +14,7 @@ pub mod repeats;
 pub mod scenario;
 pub mod search;
 pub mod select;
+pub(crate) mod shipped;
 pub mod template;
 pub mod validity;
 pub mod workload;

@@ -11,6 +11,7 @@ pub mod launch;
 mod order;
 mod place;
 mod resolve;
+pub(crate) mod selection;
 
 use std::collections::{BTreeMap, HashSet};
 

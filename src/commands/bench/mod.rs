@@ -28,7 +28,9 @@ use crate::analysis::metrics;
 use crate::base::{clock, threads};
 use crate::cli::bench::{Backend, BenchArgs};
 use crate::cli::{self, Places};
-use crate::commands::{Outcome, Refusal, complain, hide_secrets, print, run};
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::output::{complain, hide_secrets, print};
+use crate::commands::run;
 use crate::config::workload::Profile;
 use crate::engine;
 use crate::exit::Exit;
@@ -69,13 +71,13 @@ pub fn execute(args: &BenchArgs) -> Outcome {
             .iter()
             .map(|mistake| format!("error: {mistake}\n"))
             .collect();
-        Refusal::usage(format!("{lines}nothing was sent\n"))
+        CommandError::usage(format!("{lines}nothing was sent\n"))
     })?;
     outputs::check(&wish)?;
     let workload = &wish.scenario.workload;
     let named = workload.path.as_deref().filter(|_| workload.dataset.needs_file());
     if let Some(path) = named.filter(|path| !Path::new(path).exists()) {
-        return Err(Refusal::usage(format!(
+        return Err(CommandError::usage(format!(
             "error: there is no file `{path}`\n  = help: name a data file of the data set with `--dataset-path`\nnothing was sent\n"
         )));
     }
@@ -113,8 +115,8 @@ fn say(line: &str) {
     print(&format!("{line}\n"));
 }
 
-fn unfit(message: impl std::fmt::Display) -> Refusal {
-    Refusal::unfit(format!("error: {message}\n"))
+fn unfit(message: impl std::fmt::Display) -> CommandError {
+    CommandError::unfit(format!("error: {message}\n"))
 }
 
 async fn bench(wish: &Wish, caches: Caches, calibration: Option<Calibration>, stop: &Stop) -> Outcome {
@@ -172,7 +174,7 @@ async fn once(
     server: &Server,
     session: &Session,
     stop: &Stop,
-) -> Result<Option<Driving>, Refusal> {
+) -> Result<Option<Driving>, CommandError> {
     if !warm_up(wish, server, session, &stop.asked).await? {
         return Ok(None);
     }
@@ -280,10 +282,10 @@ struct Prepared {
 }
 
 /// Source: spec/bench-serving.md 6, steps 5 to 8.
-async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, Refusal> {
+async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, CommandError> {
     let base = wish.address.to_string();
     let server = Server::new(base.clone(), wish.auth.as_ref())
-        .map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+        .map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
     let is_simulated = wish.ready_s > 0 && wait(wish, &server).await?;
     let model = match &wish.model {
         Some(model) => model.clone(),
@@ -341,7 +343,7 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, Refusal> {
 }
 
 /// Waits until the server is ready; whether it says that it is the simulated engine.
-async fn wait(wish: &Wish, server: &Server) -> Result<bool, Refusal> {
+async fn wait(wish: &Wish, server: &Server) -> Result<bool, CommandError> {
     let path = match wish.backend {
         Backend::Trt | Backend::Gserver => "",
         _ => "/v1/models",
@@ -379,7 +381,7 @@ async fn wait(wish: &Wish, server: &Server) -> Result<bool, Refusal> {
     }
 }
 
-async fn ask_model(server: &Server) -> Result<String, Refusal> {
+async fn ask_model(server: &Server) -> Result<String, CommandError> {
     match server.models().await.map(|models| models.into_iter().next()) {
         Ok(Some(model)) => Ok(model),
         Ok(None) => {
@@ -467,7 +469,7 @@ async fn warm_up(
     server: &Server,
     session: &Session,
     stop: &CancellationToken,
-) -> Result<bool, Refusal> {
+) -> Result<bool, CommandError> {
     let (count, limit) = match wish.warmup {
         Warmup::None if wish.profile == Profile::Classic => return Ok(true),
         Warmup::None => (0, None),
@@ -497,7 +499,7 @@ async fn warm_up(
         };
         let help = help(wish, server, session, failure).await;
         let help = help.map_or_else(String::new, |help| format!("  = help: {help}\n"));
-        return Err(Refusal {
+        return Err(CommandError {
             exit: Exit::CellFailed,
             message: format!(
                 "error: {what} - Please make sure benchmark arguments are correctly specified. Error: {}: {}\n{help}",
@@ -520,7 +522,7 @@ async fn warm_up(
 }
 
 /// Source: spec/bench-serving.md 6, steps 10 to 12, and 12.2. The profilers that run now.
-async fn begin(wish: &Wish, server: &Server) -> Result<Vec<profile::Running>, Refusal> {
+async fn begin(wish: &Wish, server: &Server) -> Result<Vec<profile::Running>, CommandError> {
     if let Some(path) = &wish.flush {
         server.flush(path).await.map_err(|error| {
             unfit(format!(
@@ -547,7 +549,7 @@ async fn drive(
     session: &Session,
     stop: &CancellationToken,
     sink: Option<Sink>,
-) -> Result<(Measured, bool), Refusal> {
+) -> Result<(Measured, bool), CommandError> {
     let progress = Arc::new(Progress::default());
     let mut bar = wish.output.bar.then(|| Bar::new(session.len()));
     let driving = session.measure(Arc::clone(&progress), stop.clone(), sink);

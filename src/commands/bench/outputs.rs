@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 
 use super::config::Wish;
 use crate::base::clock;
+use crate::commands::error::CommandError;
 use crate::commands::files::{self, open};
-use crate::commands::{Refusal, secrets};
+use crate::commands::output::secrets;
 use crate::config::workload::Profile;
 
 /// Finds out before anything is sent whether every file can be written.
 ///
 /// # Errors
 /// The files that cannot, as wrong flags.
-pub(super) fn check(wish: &Wish) -> Result<(), Refusal> {
+pub(super) fn check(wish: &Wish) -> Result<(), CommandError> {
     let line = line_path(wish);
     let steady = wish.steady.as_ref().and_then(|steady| steady.file.as_deref());
     let files = [
@@ -41,7 +42,7 @@ pub(super) fn check(wish: &Wish) -> Result<(), Refusal> {
         .collect();
     match lines.is_empty() {
         true => Ok(()),
-        false => Err(Refusal::usage(format!("{lines}nothing was sent\n"))),
+        false => Err(CommandError::usage(format!("{lines}nothing was sent\n"))),
     }
 }
 
@@ -69,7 +70,7 @@ pub(super) fn is_csv(wish: &Wish, path: &Path) -> bool {
 ///
 /// # Errors
 /// As [`write`].
-pub(super) fn append(path: &Path, text: &str) -> Result<(), Refusal> {
+pub(super) fn append(path: &Path, text: &str) -> Result<(), CommandError> {
     let text = format!("{}{}", break_of(path), secrets().redact(text));
     let written = open(path).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| cannot("append to", path, &error))
@@ -94,7 +95,7 @@ fn break_of(path: &Path) -> &'static str {
 ///
 /// # Errors
 /// As [`write`].
-pub(super) fn append_lines(path: &Path, lines: impl Iterator<Item = String>) -> Result<(), Refusal> {
+pub(super) fn append_lines(path: &Path, lines: impl Iterator<Item = String>) -> Result<(), CommandError> {
     let append = || {
         let file = open(path)?;
         // Devices and pipes have no locks.
@@ -113,12 +114,12 @@ pub(super) fn append_lines(path: &Path, lines: impl Iterator<Item = String>) -> 
 ///
 /// # Errors
 /// The load ran, and its result cannot be kept.
-pub(super) fn write(path: &Path, text: &str) -> Result<(), Refusal> {
+pub(super) fn write(path: &Path, text: &str) -> Result<(), CommandError> {
     fs::write(path, secrets().redact(text).as_bytes()).map_err(|error| cannot("write", path, &error))
 }
 
-fn cannot(what: &str, path: &Path, error: &io::Error) -> Refusal {
-    Refusal::stuck(format!("error: cannot {what} `{}`: {error}\n", path.display()))
+fn cannot(what: &str, path: &Path, error: &io::Error) -> CommandError {
+    CommandError::stuck(format!("error: cannot {what} `{}`: {error}\n", path.display()))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::complain;
 use super::config::Wish;
-use crate::commands::secrets;
+use crate::commands::output::secrets;
 use crate::loadgen::Sink;
 use crate::results::store::partial;
 

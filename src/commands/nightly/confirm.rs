@@ -13,9 +13,10 @@ use crate::base::ids::CellKey;
 use crate::cli::RunArgs;
 use crate::cli::regression::NightlyArgs;
 use crate::commands::compare::of_run;
+use crate::commands::error::CommandError;
+use crate::commands::output::{Colors, complain};
 use crate::commands::rounds::Further;
 use crate::commands::run::measure;
-use crate::commands::{Colors, Refusal, complain};
 use crate::exit::Exit;
 use crate::plan::arms::baseline_of;
 use crate::plan::{Launch, Plan};
@@ -76,7 +77,7 @@ impl Confirmation<'_> {
         &self,
         look: &Look,
         wanted: &BTreeMap<CellKey, u32>,
-    ) -> Result<Option<Started>, Refusal> {
+    ) -> Result<Option<Started>, CommandError> {
         let none = || Started {
             fresh: vec![Fresh::None; look.suspects.len()],
             failures: Vec::new(),
@@ -144,7 +145,7 @@ impl Confirmation<'_> {
     }
 
     /// The run of a plan; `None` if it was interrupted.
-    fn measure(&self, plan: &Plan) -> Result<Option<Run>, Refusal> {
+    fn measure(&self, plan: &Plan) -> Result<Option<Run>, CommandError> {
         let args = RunArgs {
             resume: None,
             only: None,

@@ -14,10 +14,13 @@ use crate::analysis::compare::nightly_gate::{self, Suspected};
 use crate::base::clock;
 use crate::base::ids::CellKey;
 use crate::cli::regression::NightlyArgs;
+use crate::commands::baseline;
 use crate::commands::compare::{gates, noise_of, of_run};
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::matrix_file::load;
+use crate::commands::output::{Colors, complain, print};
 use crate::commands::rounds::Further;
 use crate::commands::run::measure;
-use crate::commands::{Colors, Outcome, Refusal, baseline, complain, print, read, refused};
 use crate::exit::Exit;
 use crate::plan::{Plan, arms};
 use crate::results::record::FORMAT;
@@ -33,13 +36,11 @@ use confirm::Confirmation;
 /// # Errors
 /// As `matrix run`; another night that goes on; a baseline that cannot be read.
 pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
-    let plan = read(&args.run.matrix)
-        .map_err(|(mistakes, sources)| refused(&mistakes, &sources, colors.stderr))?
-        .plan;
+    let plan = load(&args.run.matrix, colors)?.plan;
     let gates = gates(&args.judging.gate)?;
     let file = baseline::file(&args.run.matrix, args.baseline.as_deref());
     let kept =
-        store::nightly::baseline(&file).map_err(|error| Refusal::usage(format!("error: {error}\n")))?;
+        store::nightly::baseline(&file).map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
     notify::reachable(args)?;
     let nights = Nights::take(&args.run.results, &plan.matrix).map_err(overlaps)?;
     notify::writable(args)?;
@@ -161,8 +162,8 @@ fn chosen_of(args: &NightlyArgs, baseline: &Baseline) -> Baseline {
     }
 }
 
-fn overlaps(error: StoreError) -> Refusal {
-    Refusal::unfit(match error {
+fn overlaps(error: StoreError) -> CommandError {
+    CommandError::unfit(match error {
         StoreError::Locked { pid, .. } => format!(
             "error: another night goes on{}\n  = help: wait until it is over; two at once would measure each other\n",
             pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
@@ -172,7 +173,7 @@ fn overlaps(error: StoreError) -> Refusal {
 }
 
 /// What the night found, after fresh starts of the suspects, and how many metrics were judged; `None` if they were interrupted.
-fn screened(confirmation: &Confirmation<'_>) -> Result<Option<(Vec<Finding>, Judged)>, Refusal> {
+fn screened(confirmation: &Confirmation<'_>) -> Result<Option<(Vec<Finding>, Judged)>, CommandError> {
     let Confirmation {
         args,
         baseline,

@@ -11,8 +11,10 @@ use crate::base::secrets::Redactor;
 use crate::base::text::line_start;
 use crate::cli::regression::NightlyArgs;
 use crate::cli::variable;
+use crate::commands::error::CommandError;
+use crate::commands::files;
+use crate::commands::output::{complain, print};
 use crate::commands::run::Measured;
-use crate::commands::{Refusal, complain, files, print};
 use crate::engine;
 use crate::report::history::History;
 use crate::report::{html, nightly as told};
@@ -28,24 +30,24 @@ const CHARTS: &str = "history.html";
 const WEBHOOK: Duration = Duration::from_secs(15);
 
 /// Refuses what could not be told when the night is over.
-pub(super) fn reachable(args: &NightlyArgs) -> Result<(), Refusal> {
+pub(super) fn reachable(args: &NightlyArgs) -> Result<(), CommandError> {
     let is_url = |url: &String| url.starts_with("https://") || url.starts_with("http://");
     match args.webhook.as_ref().is_none_or(is_url) {
         true => Ok(()),
         // The address of a webhook is its password.
-        false => Err(Refusal::usage(
+        false => Err(CommandError::usage(
             "error: the webhook (`--webhook`, or the variable MATRIX_WEBHOOK) is no address\n  = help: it begins with `https://`\n",
         )),
     }
 }
 
 /// Refuses what could not be written when the night is over. The folder of nights is there by now.
-pub(super) fn writable(args: &NightlyArgs) -> Result<(), Refusal> {
+pub(super) fn writable(args: &NightlyArgs) -> Result<(), CommandError> {
     let Some(file) = &args.junit else { return Ok(()) };
     files::no_pipe(file)
         .and_then(|()| files::try_open(file))
         .map_err(|error| {
-            Refusal::usage(format!(
+            CommandError::usage(format!(
                 "error: `--junit {}` cannot be written: {error}\n  = help: name a file in a folder that is there\nnothing was started\n",
                 file.display()
             ))
@@ -53,7 +55,7 @@ pub(super) fn writable(args: &NightlyArgs) -> Result<(), Refusal> {
 }
 
 /// Writes and prints what people and CI read.
-pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &Measured) -> Result<(), Refusal> {
+pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &Measured) -> Result<(), CommandError> {
     let page = told::markdown(night);
     let store = Store::open(&args.run.results, &night.run, Redactor::default())
         .context("the page cannot be written")?;

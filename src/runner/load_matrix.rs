@@ -4,35 +4,35 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use crate::base::text::{counted, one_line};
-use crate::commands::{complain, shipped};
+use crate::base::text::counted;
 use crate::config::builtin_scenarios;
 use crate::config::engine::{Recipe, Recipes};
 use crate::config::matrix::{Matrix, engine_name};
 use crate::config::repeats::Order;
+use crate::config::shipped;
 use crate::config::workload::Dataset;
 use crate::config::yaml::{self, Mistake, Reading, Renamed, Source};
 use crate::loadgen::dataset::tokenizer;
 use crate::plan::{Plan, expand};
 
-/// A plan with everything that was read for it.
-pub(crate) struct Read {
+/// A matrix that was read and expanded, with its sources.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadedMatrix {
     pub(crate) plan: Plan,
     /// The matrix file and the recipes it names, as read.
     pub(crate) sources: Vec<Source>,
     /// The folder of the matrix file; paths in it are relative to this.
     pub(crate) folder: PathBuf,
-    /// What is well formed and could be said better.
+    /// Notes and warnings about well-formed entries, a line each.
     pub(crate) notes: Vec<String>,
 }
 
-impl Read {
-    /// Writes the notes to stderr.
-    pub(crate) fn tell(&self) {
-        for note in &self.notes {
-            complain(&format!("{}\n", one_line(note)));
-        }
-    }
+/// All errors of a matrix and its recipes.
+#[derive(Debug)]
+pub(crate) struct MatrixErrors {
+    pub(crate) mistakes: Vec<Mistake>,
+    /// The files in which the mistakes are.
+    pub(crate) sources: Vec<Source>,
 }
 
 /// The largest matrix that is read, in MiB.
@@ -58,13 +58,16 @@ pub(crate) fn bytes_of(path: &Path, largest_mib: u64) -> std::io::Result<Vec<u8>
 }
 
 /// Reads a matrix and the recipes it names, and expands it. All mistakes of all files are found before it gives up.
-pub(crate) fn read(path: &Path) -> Result<Read, (Vec<Mistake>, Vec<Source>)> {
+pub(crate) fn load(path: &Path) -> Result<LoadedMatrix, MatrixErrors> {
     let text = match text_of(path) {
         Ok(text) => text,
         Err(error) => {
             let mistake = Mistake::new(format!("cannot read `{}`: {error}", path.display()))
                 .help("give the path of a matrix file; `matrix init` writes one to start from");
-            return Err((vec![mistake], Vec::new()));
+            return Err(MatrixErrors {
+                mistakes: vec![mistake],
+                sources: Vec::new(),
+            });
         }
     };
     let folder = path
@@ -78,7 +81,7 @@ pub(crate) fn read(path: &Path) -> Result<Read, (Vec<Mistake>, Vec<Source>)> {
         mut renamed,
     } = yaml::read_with_names::<Matrix>(&sources[0]);
     let Some(matrix) = matrix else {
-        return Err((mistakes, sources));
+        return Err(MatrixErrors { mistakes, sources });
     };
     let recipes = recipes(&matrix, folder, &mut sources, &mut mistakes, &mut renamed);
     // A matrix with mistakes of its own is still expanded, to find the rest.
@@ -89,13 +92,13 @@ pub(crate) fn read(path: &Path) -> Result<Read, (Vec<Mistake>, Vec<Source>)> {
                 mistakes.extend(missing_tokenizers(&matrix, folder));
             }
             match mistakes.is_empty() {
-                true => Ok(Read {
+                true => Ok(LoadedMatrix {
                     plan,
                     notes: earlier_names(&renamed, &sources).chain(notes(&matrix)).collect(),
                     sources,
                     folder: folder.to_path_buf(),
                 }),
-                false => Err((mistakes, sources)),
+                false => Err(MatrixErrors { mistakes, sources }),
             }
         }
         Err(more) => {
@@ -104,7 +107,7 @@ pub(crate) fn read(path: &Path) -> Result<Read, (Vec<Mistake>, Vec<Source>)> {
                 .filter(|mistake| !follows(mistake, &mistakes))
                 .collect();
             mistakes.extend(new);
-            Err((mistakes, sources))
+            Err(MatrixErrors { mistakes, sources })
         }
     }
 }

@@ -1,39 +1,49 @@
-//! Flags that an engine does not know, as mistakes with the place where somebody wrote them.
+//! Checks the flags of launches against the engines' own help. Unknown flags become mistakes at their place in the matrix or recipe.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
-
-use crate::cli::{self, Places};
-use crate::commands::{Read, Refusal, complain, whereabouts};
 use crate::config::yaml::{Mistake, Place, Source};
 use crate::engine::{self, Asking, UnknownFlag};
+use crate::runner::environment::Environment;
+use crate::runner::host_error::{self, HostError};
+use crate::runner::load_matrix::LoadedMatrix;
 
-/// Asks the engines that are at hand; what could not be asked is told on stderr.
-pub(crate) fn unknown(read: &Read, places: &Places) -> Result<Vec<Mistake>, Refusal> {
-    if read.plan.launches.iter().all(|launch| launch.help.is_empty()) {
-        return Ok(Vec::new());
+/// The result of checking flags.
+#[derive(Debug, Default)]
+pub(crate) struct FlagCheck {
+    /// Flags that an engine's help does not name.
+    pub(crate) unknown: Vec<Mistake>,
+    /// Engines whose flags could not be checked, and why.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Runs the `help:` command of each recipe whose engine is installed.
+///
+/// # Errors
+/// The host provides no runtime, or not the path of the program.
+pub(crate) fn check(
+    loaded: &LoadedMatrix,
+    environment: &Environment,
+    cache: &Path,
+) -> Result<FlagCheck, HostError> {
+    if loaded.plan.launches.iter().all(|launch| launch.help.is_empty()) {
+        return Ok(FlagCheck::default());
     }
-    let whereabouts = whereabouts();
-    let path = cli::variable("PATH");
-    let matrix = std::env::current_exe().context("cannot find the program's own file")?;
+    let path = environment.variable("PATH");
     let asking = Asking {
-        whereabouts: &whereabouts,
-        cache: &places.cache(),
-        matrix: &matrix,
-        folder: &read.folder,
+        whereabouts: &environment.docker(),
+        cache,
+        matrix: &host_error::own_program()?,
+        folder: &loaded.folder,
         path: path.as_deref(),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start a runtime")?;
-    let found = runtime.block_on(engine::check_flags(&read.plan.launches, &asking));
-    for note in &found.notes {
-        complain(&format!("note: {note}\n"));
-    }
+    let found = host_error::small_runtime()?.block_on(engine::check_flags(&loaded.plan.launches, &asking));
     let mistakes = found.unknown.iter();
-    Ok(mistakes.map(|flag| mistake(flag, &read.sources)).collect())
+    Ok(FlagCheck {
+        unknown: mistakes.map(|flag| mistake(flag, &loaded.sources)).collect(),
+        notes: found.notes,
+    })
 }
 
 fn mistake(unknown: &UnknownFlag, sources: &[Source]) -> Mistake {
@@ -67,9 +77,7 @@ fn mistake(unknown: &UnknownFlag, sources: &[Source]) -> Mistake {
 fn place(flag: &str, recipe: &str, sources: &[Source]) -> Option<Place> {
     let of_recipe = |source: &&Source| {
         let file = source.name.trim_end_matches(" (shipped)");
-        std::path::Path::new(file)
-            .file_stem()
-            .is_some_and(|stem| *stem == *recipe)
+        Path::new(file).file_stem().is_some_and(|stem| *stem == *recipe)
     };
     let matrix = sources.first();
     let files = matrix.into_iter().chain(sources.iter().skip(1).find(of_recipe));

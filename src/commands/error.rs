@@ -1,0 +1,89 @@
+//! How a subcommand ends: with an exit code, or with a message and an exit code.
+
+use std::io::ErrorKind;
+
+use crate::base::text::causes;
+use crate::base::threads::NoThread;
+use crate::exit::Exit;
+use crate::runner::host_error::HostError;
+
+/// What a subcommand ends with: an exit code, or a message and an exit code.
+pub type Outcome = Result<Exit, CommandError>;
+
+/// Why a subcommand did not do its work.
+#[derive(Debug)]
+pub struct CommandError {
+    /// The exit code.
+    pub exit: Exit,
+    /// The whole message, several lines where there are several mistakes.
+    pub message: String,
+}
+
+impl CommandError {
+    /// Wrong flags or files.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Usage,
+            message: message.into(),
+        }
+    }
+
+    /// A place for the answer that cannot be written.
+    pub fn unwritable(error: anyhow::Error) -> Self {
+        let full = [
+            ErrorKind::StorageFull,
+            ErrorKind::QuotaExceeded,
+            ErrorKind::FileTooLarge,
+        ];
+        let mut broken = error
+            .chain()
+            .filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+        let is_full = broken.any(|error| full.contains(&error.kind()));
+        let message = format!("error: {}\n", causes(error.as_ref()));
+        match is_full {
+            true => Self::stuck(message),
+            false => Self::usage(message),
+        }
+    }
+
+    /// A run that was started and cannot go on.
+    pub fn stuck(message: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Stuck,
+            message: message.into(),
+        }
+    }
+
+    /// The same with more text after it.
+    #[must_use]
+    pub fn beside(mut self, more: &str) -> Self {
+        self.message.push_str(more);
+        self
+    }
+
+    /// A failed preflight.
+    pub fn unfit(message: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Unfit,
+            message: message.into(),
+        }
+    }
+}
+
+impl From<NoThread> for CommandError {
+    fn from(error: NoThread) -> Self {
+        Self::unfit(format!("error: {error}\nnothing was started\n"))
+    }
+}
+
+impl From<anyhow::Error> for CommandError {
+    fn from(error: anyhow::Error) -> Self {
+        Self::unfit(format!("error: {}\n", causes(error.as_ref())))
+    }
+}
+
+impl From<HostError> for CommandError {
+    fn from(error: HostError) -> Self {
+        Self::unfit(format!("error: {error}\n"))
+    }
+}

@@ -1,0 +1,66 @@
+//! Applies `--only` to a plan.
+
+use std::collections::BTreeSet;
+
+use crate::config::select::{self, Selector};
+use crate::config::yaml::nearest;
+use crate::plan::Plan;
+
+/// A selection that no cell fits.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "`--only {selector}` fits none of the {cells} cells\n  = help: cells are called like this:\n      {}",
+    .examples.join("\n      ")
+)]
+pub(crate) struct NothingSelected {
+    selector: String,
+    /// How many cells the plan has.
+    cells: usize,
+    /// The first cells of the plan.
+    examples: Vec<String>,
+}
+
+/// Keeps the cells that fit, and returns notes about values that fit no cell.
+///
+/// # Errors
+/// No cell fits.
+pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<Vec<String>, NothingSelected> {
+    let known: Vec<String> = plan.cells.iter().map(|cell| cell.key.to_string()).collect();
+    let unmatched = unmatched(plan, only);
+    plan.keep(|cell| only.fits(&cell.axes));
+    plan.left_out
+        .retain(|left_out| only.fits(&select::values(left_out.cell.as_str())));
+    if plan.cells.is_empty() {
+        return Err(NothingSelected {
+            selector: only.to_string(),
+            cells: known.len(),
+            examples: known.into_iter().take(3).collect(),
+        });
+    }
+    Ok(unmatched)
+}
+
+/// The values of a selection that fit no cell, in words: each may be a typo beside one that fits.
+fn unmatched(plan: &Plan, only: &Selector) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (axis, patterns) in &only.0 {
+        let values: BTreeSet<&str> = plan
+            .cells
+            .iter()
+            .map(|cell| cell.axes.get(&axis.value).map_or("", String::as_str))
+            .collect();
+        for pattern in patterns {
+            let plain = pattern.strip_prefix('!').unwrap_or(pattern);
+            if values.iter().any(|value| select::fits(plain, value)) {
+                continue;
+            }
+            let near = nearest(plain, values.iter().copied());
+            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            notes.push(format!(
+                "`{plain}` in `--only` is the {} of no cell{near}",
+                axis.value
+            ));
+        }
+    }
+    notes
+}

@@ -1,0 +1,32 @@
+//! Things that every host provides, and the error if this one does not.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+use tokio::runtime::{Builder, Runtime};
+
+/// The host does not provide something that every command needs.
+#[derive(Debug, Error)]
+#[error("cannot {what}: {source}")]
+pub(crate) struct HostError {
+    what: &'static str,
+    source: io::Error,
+}
+
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> HostError {
+    move |source| HostError { what, source }
+}
+
+/// The path of the running program.
+pub(crate) fn own_program() -> Result<PathBuf, HostError> {
+    std::env::current_exe().map_err(failed("find the program's own file"))
+}
+
+/// A runtime on the calling thread.
+pub(crate) fn small_runtime() -> Result<Runtime, HostError> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed("start a runtime"))
+}
