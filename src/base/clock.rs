@@ -223,13 +223,6 @@ pub fn local_date() -> String {
     local_stamp()[4..8].to_owned()
 }
 
-/// Seconds from one [`timestamp`] to another; `None` where one cannot be read.
-pub fn seconds_between(earlier: &str, later: &str) -> Option<f64> {
-    let earlier: jiff::Timestamp = earlier.parse().ok()?;
-    let later: jiff::Timestamp = later.parse().ok()?;
-    Some(later.duration_since(earlier).as_secs_f64())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,12 +265,5 @@ mod tests {
         let drifted = wall.zero_unix_ns + 300_000;
         wall.note([drifted, drifted + 500]);
         assert_eq!((wall.jumps(), wall.moment(drifted + 500)), (0, Moment(0)));
-    }
-
-    #[test]
-    fn the_time_between_two_timestamps_is_read_back() {
-        let (a, b) = ("2026-11-21T06:53:11.250Z", "2026-11-21T07:53:11.500Z");
-        assert_eq!(seconds_between(a, b), Some(3600.25));
-        assert_eq!(seconds_between(&timestamp(), "soon"), None);
     }
 }

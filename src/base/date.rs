@@ -12,6 +12,13 @@ pub fn days(moment: &str) -> Option<f64> {
     Some(moment.as_millisecond() as f64 / DAY)
 }
 
+/// Seconds from one timestamp to another; `None` where one cannot be read.
+pub fn seconds_between(earlier: &str, later: &str) -> Option<f64> {
+    let earlier: Timestamp = earlier.parse().ok()?;
+    let later: Timestamp = later.parse().ok()?;
+    Some(later.duration_since(earlier).as_secs_f64())
+}
+
 /// The moment that lies so many days after 1970-01-01 UTC, as a format in the manner of C's `strftime` asks for it.
 pub fn written(days: f64, format: &str) -> String {
     moment(days).strftime(format).to_string()
@@ -45,6 +52,14 @@ pub fn months(from: f64, to: f64, every: i8) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::clock::timestamp;
+
+    #[test]
+    fn the_time_between_two_timestamps_is_read_back() {
+        let (a, b) = ("2026-11-21T06:53:11.250Z", "2026-11-21T07:53:11.500Z");
+        assert_eq!(seconds_between(a, b), Some(3600.25));
+        assert_eq!(seconds_between(&timestamp(), "soon"), None);
+    }
 
     #[test]
     fn a_moment_is_a_number_and_comes_back() {

@@ -11,18 +11,21 @@ use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::compare::{from_run, gates, machines, percentile, stored};
 use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
-use crate::cli::RunArgs;
 use crate::cli::regression::BisectArgs;
 use crate::commands::compare::{gates as named_gates, noise_of, of_arms, of_run};
+use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::{load, select};
+use crate::commands::measure::{View, line, measure, request};
 use crate::commands::output::{Colors, complain, print};
-use crate::commands::rounds::Further;
-use crate::commands::run::{here, measure};
+use crate::commands::session_error::gpu_error;
 use crate::config::select::{self, AxisValues};
 use crate::exit::Exit;
 use crate::plan::{Cell, Plan};
-use crate::results::store::{self, Listed, Run};
+use crate::results::store::{self, Listed};
+use crate::runner::load_matrix::LoadedMatrix;
+use crate::runner::session::gpus;
+use crate::runner::session::request::ExtraStarts;
 
 const VERSION: &str = "version";
 
@@ -31,7 +34,8 @@ const VERSION: &str = "version";
 /// # Errors
 /// As `matrix run`; fewer than three versions.
 pub fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
-    let mut plan = load(&args.run.matrix, colors)?.plan;
+    let matrix = load(&args.run.matrix, colors)?;
+    let mut plan = matrix.plan.clone();
     if let Some(only) = &args.run.only {
         select(&mut plan, only)?;
     }
@@ -49,7 +53,7 @@ pub fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
         colors,
         starts: enough(args, &plan, &gates)?,
         gates,
-        matrix: plan.matrix.clone(),
+        matrix,
         began: None,
     };
     let (mut good, mut bad) = (0, versions.len() - 1);
@@ -159,7 +163,9 @@ fn enough(args: &BisectArgs, plan: &Plan, gates: &[Metric]) -> Result<u32, Comma
     let noise = store::nightly::noise(&args.run.places.cache());
     let least = match noise {
         Some(noise) if args.starts < STARTS_NOISE_UNKNOWN as u32 => {
-            let machine = from_run::machine_facts(&here()?);
+            let (machine, _) = gpus::machine(&environment(), &|notice| complain(&line(&notice)))
+                .map_err(|error| gpu_error(&error))?;
+            let machine = from_run::machine_facts(&machine);
             let is_of_here = machines::shares_noise(&noise.machine, &machine);
             let is_known = |cell: &Cell| {
                 let known = |gate: &Metric| stored::known(&noise, &cell.key, &gate.name());
@@ -268,7 +274,7 @@ struct Probe<'a> {
     colors: Colors,
     starts: u32,
     gates: Vec<Metric>,
-    matrix: String,
+    matrix: LoadedMatrix,
     /// When the search that goes on began, once its first run is found.
     began: Option<String>,
 }
@@ -280,10 +286,9 @@ impl Probe<'_> {
         versions: [&str; 2],
         regressed: Option<&Regressed>,
     ) -> Result<Option<Comparison>, CommandError> {
-        let run = RunArgs {
-            resume: self.earlier(versions)?,
-            ..self.args.run.clone()
-        };
+        let mut request = request(&self.args.run, self.matrix.clone());
+        request.resume = self.earlier(versions)?;
+        request.extra_starts = ExtraStarts::None;
         let is_wanted = |cell: &Cell| {
             let is_version = cell
                 .axes
@@ -293,22 +298,18 @@ impl Probe<'_> {
                 |regressed: &Regressed| others(cell.key.as_str()) != others(regressed.cell.as_str());
             is_version && !regressed.is_some_and(is_other)
         };
-        let starts = self.starts;
-        let change = |plan: &mut Plan| {
-            plan.start_times(starts);
-            plan.keep(is_wanted);
+        request.matrix.plan.start_times(self.starts);
+        request.matrix.plan.keep(is_wanted);
+        let view = View {
+            args: &self.args.run,
+            bound: self.args.judging.floor,
+            colors: self.colors,
         };
-        let measured = measure(
-            &run,
-            self.colors,
-            &change,
-            &Further::Nothing,
-            self.args.judging.floor,
-        )?;
+        let measured = measure(request, view)?;
         if measured.exit == Exit::Interrupted {
             return Ok(None);
         }
-        let run = Run::read(&measured.folder).context("the run cannot be read")?;
+        let run = measured.records;
         let noise = noise_of(&self.args.run.places.cache(), &of_run(&run, &self.gates));
         let terms = Terms {
             bound: self.args.judging.floor,
@@ -339,7 +340,7 @@ impl Probe<'_> {
         };
         let found = runs
             .into_iter()
-            .find(|run| run.about.matrix == self.matrix && is_asked(run) && measures(run));
+            .find(|run| run.about.matrix == self.matrix.plan.matrix && is_asked(run) && measures(run));
         if let (None, None) = (&found, &self.began) {
             let [first, last] = versions;
             return Err(CommandError::usage(format!(

@@ -1,30 +1,18 @@
 //! `matrix clean`: what dead runs left behind is found by its marks and removed; live runs and strangers are left alone.
 
-use std::time::Duration;
-
 use crate::cli::Places;
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{complain, print};
-use crate::engine;
 use crate::exit::Exit;
-use crate::results::store;
-
-/// How long a leftover may take to end by itself.
-const GRACE: Duration = Duration::from_secs(10);
+use crate::runner::cleanup;
 
 /// Removes leftovers and says what they were.
 ///
 /// # Errors
 /// No threads can be had.
 pub fn execute() -> Outcome {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CommandError::unfit(format!("error: cannot start a runtime: {error}\n")))?;
-    let cache = Places::of_environment().cache();
-    let swept = runtime.block_on(engine::sweep(GRACE, &environment().docker(), &cache));
-    store::calibration::sweep(&cache);
+    let swept = cleanup::clean(&environment(), &Places::of_environment().cache())?;
     for what in &swept.removed {
         print(&format!("removed {what}\n"));
     }

@@ -1,14 +1,28 @@
-//! The environment, as a run gets it.
+//! The environment and the folders of caches, as a run gets them.
 
-use crate::cli::{self, PullWish};
-use crate::runner::environment::Environment;
+use crate::cli::{self, Places, PullWish};
 use crate::runner::environment::PullPolicy;
+use crate::runner::environment::{CacheDirs, Environment};
 
 /// The environment of this process.
 pub(crate) fn environment() -> Environment {
     Environment {
         variable: cli::variable,
         names: cli::variables(),
+        tool: format!("matrix {}", cli::VERSION),
+        nvml_library: cli::nvml_library(),
+        pretended_gpus: cli::pretended_gpus(),
+        visible_gpus: cli::visible_gpus(),
+        locks: cli::locks(),
+    }
+}
+
+/// The folders of caches, with or without that of prepared prompts.
+pub(crate) fn cache_dirs(places: &Places, uses_prompts: bool) -> CacheDirs {
+    CacheDirs {
+        hf_home: places.hf_home(),
+        cache: places.cache(),
+        prompts: uses_prompts.then(|| places.prompts()),
     }
 }
 

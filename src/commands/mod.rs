@@ -14,11 +14,11 @@ pub mod fetch;
 mod files;
 pub mod history;
 pub mod import;
-mod rounds;
 
 pub mod init;
 pub mod log;
 mod matrix_file;
+mod measure;
 pub mod nightly;
 pub mod noise;
 mod output;
@@ -27,6 +27,7 @@ pub mod report;
 pub mod run;
 
 pub mod schema;
+mod session_error;
 pub mod sim;
 mod terminal;
 

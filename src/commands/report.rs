@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
+use crate::analysis::compare::extra_starts;
 use crate::analysis::compare::from_run::machine_facts;
 use crate::analysis::compare::machines;
 use crate::analysis::compare::precision::Certainty;
@@ -15,7 +16,6 @@ use crate::cli::{self, ReportArgs, ReportFormat};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::history;
 use crate::commands::output::{Colors, complain, print};
-use crate::commands::rounds::certainties;
 use crate::commands::terminal;
 use crate::config::select::Selector;
 use crate::config::yaml::nearest;
@@ -105,7 +105,7 @@ fn known(name: &str, runs: &[Run]) -> Result<(), CommandError> {
     )))
 }
 
-/// Writes the documents of a run beside its records, and gives the tables for the terminal, of the cells that fit `only`. The noise of
+/// Writes the documents of a run beside its records, and gives the run with the tables for the terminal, of the cells that fit `only`. The noise of
 /// this host lies in `cache`; a change smaller than `bound` does not count.
 pub(crate) fn write(
     store: &Store,
@@ -113,7 +113,7 @@ pub(crate) fn write(
     cache: &Path,
     bound: f64,
     colors: Colors,
-) -> anyhow::Result<String> {
+) -> anyhow::Result<(Run, String)> {
     let run = Run::read(store.folder())?;
     results(&run, store, |_| true)?;
     let read = [Read::of(&run, cache)];
@@ -126,9 +126,10 @@ pub(crate) fn write(
     }
     let tables = |document: &Document| text(document, ReportFormat::Terminal, Screen::here(colors));
     let Some(only) = only else {
-        return Ok(tables(&document));
+        let tables = tables(&document);
+        return Ok((run, tables));
     };
-    let mut part = Run::read(store.folder())?;
+    let mut part = run.clone();
     part.plan.keep(|cell| only.fits(&cell.axes));
     let kept: BTreeSet<CellKey> = part.plan.cells.iter().map(|cell| cell.key.clone()).collect();
     part.summaries.retain(|summary| kept.contains(&summary.cell));
@@ -139,10 +140,8 @@ pub(crate) fn write(
         1 => format!("1 cell left out by `--only`; `{command}` shows it\n"),
         _ => format!("{left_out} cells left out by `--only`; `{command}` shows them\n"),
     };
-    Ok(format!(
-        "{}{note}",
-        tables(&self::document(&[Read::of(&part, cache)], None, bound))
-    ))
+    let tables = tables(&self::document(&[Read::of(&part, cache)], None, bound));
+    Ok((run, format!("{tables}{note}")))
 }
 
 /// Writes `results.jsonl` anew: one line of bench_serving's keys for each finished measurement that is `wanted`.
@@ -262,7 +261,13 @@ impl<'a> Read<'a> {
             run,
             traces,
             doubts,
-            certainties: certainties(run),
+            certainties: extra_starts::certainties(
+                &run.about,
+                &run.plan,
+                &run.machine,
+                &run.summaries,
+                &run.journal,
+            ),
             noise: store::nightly::noise(cache)
                 .filter(|noise| machines::shares_noise(&noise.machine, &machine_facts(&run.machine))),
         }

@@ -1,10 +1,13 @@
-//! The environment variables that a run depends on. `cli` reads them; the values are passed in, so that tests can set them.
+//! The environment variables and folders that a run depends on. `cli` reads them; the values are passed in, so that tests can set them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use crate::base::secrets::secret_of;
+use crate::config::gpus::GpuList;
 pub(crate) use crate::engine::Pull as PullPolicy;
 use crate::engine::Whereabouts;
+use crate::plan::Plan;
 
 /// The environment of the process.
 #[derive(Clone, Debug)]
@@ -13,6 +16,27 @@ pub(crate) struct Environment {
     pub(crate) variable: fn(&str) -> Option<String>,
     /// The names of all variables.
     pub(crate) names: Vec<String>,
+    /// The name and version of the tool, as results record them.
+    pub(crate) tool: String,
+    /// NVIDIA's management library, if another one than the default is named.
+    pub(crate) nvml_library: Option<PathBuf>,
+    /// The number of GPUs to pretend, or what is wrong with it.
+    pub(crate) pretended_gpus: Result<Option<u32>, String>,
+    /// The variable that restricts the visible GPUs, and its list; no list means no GPU.
+    pub(crate) visible_gpus: Option<(&'static str, Option<GpuList>)>,
+    /// The folder of GPU locks, if another one than the default is named.
+    pub(crate) locks: Option<PathBuf>,
+}
+
+/// The folders of caches.
+#[derive(Clone, Debug)]
+pub(crate) struct CacheDirs {
+    /// Hugging Face's cache.
+    pub(crate) hf_home: Option<PathBuf>,
+    /// Python environments, prepared data and records of starts.
+    pub(crate) cache: PathBuf,
+    /// Prepared prompts; `None` prepares them anew and keeps none.
+    pub(crate) prompts: Option<PathBuf>,
 }
 
 impl Environment {
@@ -25,6 +49,15 @@ impl Environment {
     pub(crate) fn secrets(&self) -> Vec<String> {
         let secret = |name: &String| Some(secret_of(name, &self.variable(name)?)?.to_owned());
         self.names.iter().filter_map(secret).collect()
+    }
+
+    /// The secrets that a plan names, by name, as far as they are set.
+    pub(crate) fn secrets_of(&self, plan: &Plan) -> BTreeMap<String, String> {
+        let names: BTreeSet<String> = plan.launches.iter().flat_map(|launch| launch.secrets()).collect();
+        names
+            .into_iter()
+            .filter_map(|name| self.variable(&name).map(|value| (name, value)))
+            .collect()
     }
 
     /// The address of the container daemon, from the variables that Docker's own client reads.

@@ -1,7 +1,7 @@
 //! Things that every host provides, and the error if this one does not.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
@@ -21,6 +21,11 @@ fn failed(what: &'static str) -> impl FnOnce(io::Error) -> HostError {
 /// The path of the running program.
 pub(crate) fn own_program() -> Result<PathBuf, HostError> {
     std::env::current_exe().map_err(failed("find the program's own file"))
+}
+
+/// The absolute path of the folder of a matrix file.
+pub(crate) fn absolute(folder: &Path) -> Result<PathBuf, HostError> {
+    std::path::absolute(folder).map_err(failed("find the folder of the matrix file"))
 }
 
 /// A runtime on the calling thread.

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::nightly_gate::Look;
+use crate::base::date;
 use crate::base::ids::{CellKey, LaunchId};
+use crate::plan::Plan;
+use crate::results::record::cell::{Phase, PhaseTime, Summary};
 
 /// What a fresh start of a cell takes.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +50,44 @@ impl Granted {
             (true, false) => Some("`--confirm` allows no more"),
         }
     }
+}
+
+/// What a fresh start of each cell takes: its launch, and all its measurements on one start. Twice that for the cells in `both`, whose baseline is
+/// started too.
+pub(crate) fn costs<T>(
+    plan: &Plan,
+    summaries: &[Summary],
+    both: &BTreeMap<CellKey, T>,
+) -> BTreeMap<CellKey, Cost> {
+    let mut starts: BTreeMap<&CellKey, BTreeMap<u32, (f64, f64)>> = BTreeMap::new();
+    for summary in summaries {
+        let Some(seconds) = date::seconds_between(&summary.began, &summary.ended) else {
+            continue;
+        };
+        let launch = |phase: &&PhaseTime| phase.phase == Phase::Launch.name();
+        let launched = summary
+            .phases
+            .iter()
+            .find(launch)
+            .map_or(0.0, |phase| phase.seconds);
+        let start = starts.entry(&summary.cell).or_default();
+        let (launch_s, cell_s) = start.entry(summary.start).or_default();
+        *launch_s = launched.max(*launch_s);
+        *cell_s += seconds;
+    }
+    let cost = |(cell, starts): (&CellKey, BTreeMap<u32, (f64, f64)>)| {
+        let planned = plan.cells.iter().find(|planned| planned.key == *cell)?;
+        let count = starts.len() as f64;
+        let sides = if both.contains_key(cell) { 2.0 } else { 1.0 };
+        let mean = |part: fn(&(f64, f64)) -> f64| sides * starts.values().map(part).sum::<f64>() / count;
+        let cost = Cost {
+            launch: planned.launch.clone(),
+            launch_s: mean(|(launch, _)| *launch),
+            cell_s: mean(|(_, cell)| *cell),
+        };
+        Some((cell.clone(), cost))
+    };
+    starts.into_iter().filter_map(cost).collect()
 }
 
 impl Look {

@@ -4,6 +4,7 @@
 //! here is a function of values, without any draw: the same figures give the same verdict. Every verdict comes from [`decision::decide`].
 
 pub mod arms;
+pub(crate) mod baseline_starts;
 pub mod between;
 pub mod change_point;
 pub mod comparable;
@@ -11,6 +12,7 @@ mod conditions;
 pub mod confirmation_budget;
 pub mod decision;
 pub mod environment_diff;
+pub(crate) mod extra_starts;
 pub mod from_run;
 pub mod gate_policy;
 pub mod gates;
@@ -19,6 +21,7 @@ pub mod machines;
 mod montecarlo;
 pub mod multiple_testing;
 pub mod nightly_gate;
+pub(crate) mod noise;
 pub mod pairwise;
 pub mod percentile;
 pub mod power;

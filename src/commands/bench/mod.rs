@@ -28,9 +28,11 @@ use crate::analysis::metrics;
 use crate::base::{clock, threads};
 use crate::cli::bench::{Backend, BenchArgs};
 use crate::cli::{self, Places};
+use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
+use crate::commands::measure::line;
 use crate::commands::output::{complain, hide_secrets, print};
-use crate::commands::run;
+use crate::commands::session_error::gpu_error;
 use crate::config::workload::Profile;
 use crate::engine;
 use crate::exit::Exit;
@@ -46,7 +48,9 @@ use crate::runner::bench::{Measured, Session, Tokenizers};
 use crate::runner::calibrate;
 use crate::runner::context::Events;
 use crate::runner::server::{Server, accept_length};
+use crate::runner::session::gpus;
 use crate::runner::shutdown::{Signals, Stop};
+use crate::telemetry::gpu::Gpus;
 use crate::telemetry::machine;
 
 /// A warm-up answer has at most so many tokens.
@@ -111,6 +115,11 @@ pub fn execute(args: &BenchArgs) -> Outcome {
     })
 }
 
+/// The access to the GPUs of this host.
+fn gpus() -> Result<Option<Arc<Gpus>>, CommandError> {
+    gpus::open(&environment(), &|notice| complain(&line(&notice))).map_err(|error| gpu_error(&error))
+}
+
 fn say(line: &str) {
     print(&format!("{line}\n"));
 }
@@ -134,7 +143,7 @@ async fn bench(wish: &Wish, caches: Caches, calibration: Option<Calibration>, st
     } = prepared;
     // Nobody asks for the devices of a host on which the server is not.
     let gpus = match engine::is_here(&wish.address.host) {
-        true => tokio::task::block_in_place(run::devices)?,
+        true => tokio::task::block_in_place(gpus)?,
         false => None,
     };
     session.watch(gpus).await;

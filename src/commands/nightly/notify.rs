@@ -13,8 +13,8 @@ use crate::cli::regression::NightlyArgs;
 use crate::cli::variable;
 use crate::commands::error::CommandError;
 use crate::commands::files;
+use crate::commands::measure::MeasuredRun;
 use crate::commands::output::{complain, print};
-use crate::commands::run::Measured;
 use crate::engine;
 use crate::report::history::History;
 use crate::report::{html, nightly as told};
@@ -55,7 +55,7 @@ pub(super) fn writable(args: &NightlyArgs) -> Result<(), CommandError> {
 }
 
 /// Writes and prints what people and CI read.
-pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &Measured) -> Result<(), CommandError> {
+pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &MeasuredRun) -> Result<(), CommandError> {
     let page = told::markdown(night);
     let store = Store::open(&args.run.results, &night.run, Redactor::default())
         .context("the page cannot be written")?;

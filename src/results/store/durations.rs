@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::{Listed, Result, layout, reader};
-use crate::base::clock;
+use crate::base::date;
 use crate::base::ids::{CellKey, ContentHash, RunId};
 use crate::plan::Cell;
 use crate::results::record::cell::{Ending, Phase, PhaseTime};
@@ -98,7 +98,7 @@ fn done_in(run: &Listed) -> Result<BTreeMap<(CellKey, ContentHash), Took>> {
         let Ok(brief) = reader::json::<Brief>(&folder.join(layout::SUMMARY), "") else {
             continue;
         };
-        let seconds = clock::seconds_between(&brief.began, &brief.ended);
+        let seconds = date::seconds_between(&brief.began, &brief.ended);
         if let (Ending::Done, Some(seconds)) = (&brief.ending, seconds) {
             let (measured, launched) = all.entry((brief.cell, brief.content)).or_default();
             measured.push(seconds);

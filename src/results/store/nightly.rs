@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::lock::Lock;
 use super::{Result, Run, StoreError, Tried, atomic, layout, reader};
 use crate::base::clock;
+use crate::base::date;
 use crate::base::ids::RunId;
 use crate::base::own::open_file;
 use crate::base::secrets::Redactor;
@@ -277,7 +278,7 @@ pub fn forget_raw(root: &Path, matrix: &str, seconds: f64, but: &[&str]) -> Resu
         .into_iter()
         .filter(|listed| [matrix, noise.as_str()].contains(&listed.about.matrix.as_str()))
     {
-        let age = clock::seconds_between(&listed.about.began, &now);
+        let age = date::seconds_between(&listed.about.began, &now);
         let is_kept = but.contains(&listed.about.run.as_str()) || super::writer_of(&listed.folder).is_some();
         if is_kept || age.is_none_or(|age| age < seconds) || !is_own_folder(&listed.folder) {
             continue;

@@ -1,0 +1,221 @@
+//! Fresh starts of a baseline beside the candidate: which of its launches can be started, and whether they are still the same builds.
+
+use std::collections::BTreeMap;
+
+use super::arms::{self, Arms};
+use super::decision::Question;
+use super::environment_diff;
+use super::nightly_gate::{Fresh, Look, Pairing, Suspected};
+use crate::base::ids::CellKey;
+use crate::plan::arms::baseline_of;
+use crate::plan::{Launch, Plan};
+use crate::results::record::cell::Summary;
+use crate::results::record::cell_stats::{Baseline, Side, SideCell};
+
+/// A run in which the baseline was started beside the candidate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PairedRun<'a> {
+    pub(crate) baseline: &'a Baseline,
+    pub(crate) plan: &'a Plan,
+    pub(crate) summaries: &'a [Summary],
+    /// The cells of the run, those of the baseline included.
+    pub(crate) side: &'a Side,
+}
+
+impl<'a> PairedRun<'a> {
+    /// The cell that measured the baseline beside `candidate`.
+    fn twin(&self, candidate: &CellKey) -> Option<(&'a CellKey, &'a SideCell)> {
+        let cell = self.plan.cells.iter().find(|cell| cell.key == *candidate)?;
+        self.side.cells.get_key_value(&baseline_of(cell))
+    }
+
+    /// What fresh starts show of a suspect; `missing` says why its baseline was not started.
+    pub(crate) fn fresh(&self, suspect: &Suspected, missing: Option<&String>) -> Fresh {
+        let Some(candidate) = self.side.cells.get_key_value(&suspect.cell) else {
+            return Fresh::None;
+        };
+        let alone = |why: String| Fresh::Alone(suspect.against(candidate.1), why);
+        let measured = self.baseline.side.cells.get(&suspect.baseline);
+        let (Some(twin), Some(measured)) = (self.twin(&suspect.cell), measured) else {
+            return alone(
+                missing
+                    .cloned()
+                    .unwrap_or_else(|| "the baseline was not started".to_owned()),
+            );
+        };
+        if let Some(why) = other_build(measured, twin.1) {
+            return alone(why);
+        }
+        let arms = Arms {
+            baseline: twin,
+            candidate,
+        };
+        Fresh::Alternated(Question {
+            noise: suspect.noise,
+            ..arms::question(self.plan, self.summaries, arms, suspect.metric, suspect.noise)
+        })
+    }
+
+    /// The question whether a metric changed.
+    ///
+    /// # Errors
+    /// Why it cannot be answered.
+    pub(crate) fn question(&self, pairing: &Pairing<'_>) -> Result<Question, String> {
+        let twin = self
+            .twin(pairing.cell)
+            .ok_or_else(|| "its baseline was not started on this night".to_owned())?;
+        let candidate = self
+            .side
+            .cells
+            .get_key_value(pairing.cell)
+            .ok_or_else(|| "it was not measured".to_owned())?;
+        let measured = self.baseline.side.cells.get(pairing.baseline);
+        if let Some(why) = measured.and_then(|measured| {
+            other_build(measured, twin.1).or_else(|| unknown_build(measured, candidate.1))
+        }) {
+            return Err(why);
+        }
+        let arms = Arms {
+            baseline: twin,
+            candidate,
+        };
+        Ok(arms::question(
+            self.plan,
+            self.summaries,
+            arms,
+            pairing.metric,
+            pairing.noise,
+        ))
+    }
+}
+
+/// The launches of the baseline to start beside suspects; for the other suspects, why there is none.
+pub(crate) fn launches_of_suspects(
+    look: &Look,
+    baseline: &Baseline,
+    tonight: &Side,
+) -> (BTreeMap<CellKey, Launch>, BTreeMap<CellKey, String>) {
+    let of_suspects = look
+        .suspects
+        .iter()
+        .map(|suspect| (&suspect.cell, &suspect.baseline));
+    let (mut launches, mut missing) = launches(baseline, of_suspects);
+    for suspect in &look.suspects {
+        let measured = baseline.side.cells.get(&suspect.baseline);
+        let candidate = tonight.cells.get(&suspect.cell);
+        if let (Some(measured), Some(candidate)) = (measured, candidate)
+            && let Some(why) = unknown_build(measured, candidate)
+        {
+            launches.remove(&suspect.cell);
+            missing.insert(suspect.cell.clone(), why);
+        }
+    }
+    (launches, missing)
+}
+
+/// Adds the baseline beside every cell of a plan whose baseline can be started.
+pub(crate) fn pair(plan: &mut Plan, baseline: &Baseline) {
+    let keys: Vec<_> = plan.cells.iter().map(|cell| cell.key.clone()).collect();
+    let paired = keys
+        .iter()
+        .filter_map(|key| Some((key, baseline.side.key_like(key)?)));
+    let (launches, _) = launches(baseline, paired);
+    plan.pair(&launches);
+}
+
+/// Pins the candidates of a plan to the builds that `tonight` measured.
+pub(crate) fn pinned(mut plan: Plan, tonight: &Side) -> Plan {
+    for launch in &mut plan.launches {
+        let cells = tonight.cells.values();
+        let of_launch = cells.filter(|cell| cell.launch.as_ref() == Some(&launch.id));
+        let image = of_launch.filter_map(|cell| cell.engine.get("image")).next();
+        if let Ok(pinned) = launch.pinned(image.map(String::as_str)) {
+            *launch = pinned;
+        }
+    }
+    plan
+}
+
+/// The launches of the baseline that can be started beside these cells, pinned to the measured builds; for the other cells, why there is none.
+/// `cells` are pairs of a cell and its cell in the baseline.
+pub(crate) fn launches<'a>(
+    baseline: &Baseline,
+    cells: impl Iterator<Item = (&'a CellKey, &'a CellKey)>,
+) -> (BTreeMap<CellKey, Launch>, BTreeMap<CellKey, String>) {
+    let (mut launches, mut missing) = (BTreeMap::new(), BTreeMap::new());
+    for (cell, of_baseline) in cells {
+        match startable(baseline, of_baseline) {
+            Ok(launch) => {
+                launches.insert(cell.clone(), launch);
+            }
+            Err(why) => {
+                missing.insert(cell.clone(), why);
+            }
+        }
+    }
+    (launches, missing)
+}
+
+fn startable(baseline: &Baseline, key: &CellKey) -> Result<Launch, String> {
+    let unknown = || {
+        "the baseline's file does not tell how its engine was started; `matrix baseline accept` writes one that does".to_owned()
+    };
+    let cell = baseline.side.cells.get(key).ok_or_else(unknown)?;
+    let id = cell.launch.as_ref().ok_or_else(unknown)?;
+    let launch = baseline.launches.iter().find(|launch| launch.id == *id);
+    let image = cell.engine.get("image").map(String::as_str);
+    let pinned = launch.ok_or_else(unknown)?.pinned(image);
+    pinned.map_err(|why| format!("the baseline's engine cannot be started: {why}"))
+}
+
+/// Why a baseline that is started now may be the candidate itself: the command is the same, and neither version nor image is known.
+pub(crate) fn unknown_build(kept: &SideCell, candidate: &SideCell) -> Option<String> {
+    let is_known = |fact: &str| kept.engine.contains_key(fact) && candidate.engine.contains_key(fact);
+    let is_one_command = kept.settings == candidate.settings;
+    (is_one_command && !is_known("version") && !is_known("image")).then(|| {
+        "nothing tells the baseline's build from tonight's: the engine has no version, and one command starts both".to_owned()
+    })
+}
+
+/// Why the engine that was started as the baseline is not the build that the baseline measured; `None` if it is.
+pub(crate) fn other_build(kept: &SideCell, started: &SideCell) -> Option<String> {
+    if started.engine.is_empty() {
+        return None;
+    }
+    let differences = environment_diff::of_engines(&kept.engine, &started.engine);
+    let changes: Vec<String> = differences
+        .iter()
+        .map(environment_diff::Difference::told)
+        .collect();
+    (!changes.is_empty()).then(|| {
+        format!(
+            "the baseline's build is no longer what starts: {}",
+            changes.join("; ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn cell(engine: &serde_json::Value, argument: &str) -> SideCell {
+        let cell = json!({
+            "axes": {}, "content": "c", "engine": engine, "settings": { "--itl": argument }, "devices": 1, "origin": "measured", "gates": [],
+            "figures": {},
+        });
+        serde_json::from_value(cell).expect("it is a cell")
+    }
+
+    #[test]
+    fn one_command_without_a_version_may_start_the_candidate_as_the_baseline() {
+        let (untold, told) = (json!({}), json!({ "version": "1.2" }));
+        assert!(unknown_build(&cell(&untold, "5ms"), &cell(&untold, "5ms")).is_some());
+        assert!(unknown_build(&cell(&told, "5ms"), &cell(&untold, "5ms")).is_some());
+        // Another command, or a build that both sides name.
+        assert_eq!(unknown_build(&cell(&untold, "5ms"), &cell(&untold, "6ms")), None);
+        assert_eq!(unknown_build(&cell(&told, "5ms"), &cell(&told, "5ms")), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! Chooses how many more starts each cell of a run needs for the precision that its matrix sets by `target_ci`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::from_run;
+use super::precision::{self, Candidate, Certainty, Cost, Outlook};
+use crate::base::date;
+use crate::base::ids::{CellKey, LaunchId};
+use crate::plan::{Plan, Start};
+use crate::results::record::cell::Summary;
+use crate::results::record::event::Event;
+use crate::results::record::machine::Machine;
+use crate::results::record::run::About;
+
+/// How many more starts each cell gets.
+pub(crate) type StartCounts = BTreeMap<CellKey, u32>;
+
+/// The starts that cells still need.
+pub(crate) fn needed(certainties: BTreeMap<CellKey, Certainty>) -> StartCounts {
+    let needs = |(key, certainty): (CellKey, Certainty)| match certainty.outlook {
+        Outlook::Wants(more) => Some((key, more)),
+        _ => None,
+    };
+    certainties.into_iter().filter_map(needs).collect()
+}
+
+/// How precisely each cell of a run is known, if its matrix sets `target_ci`; empty otherwise. `journal` has the run's events with their times.
+pub(crate) fn certainties(
+    about: &About,
+    plan: &Plan,
+    machine: &Machine,
+    summaries: &[Summary],
+    journal: &[(String, Event)],
+) -> BTreeMap<CellKey, Certainty> {
+    let Some(until) = &plan.until else {
+        return BTreeMap::new();
+    };
+    let side = from_run::of_run(about, plan, machine, summaries, &[]);
+    let planned = |key: &CellKey| {
+        let measures = |start: &&Start| start.cells.iter().any(|measurement| measurement.cell == *key);
+        plan.starts.iter().filter(measures).count()
+    };
+    let candidates = plan.cells.iter().filter_map(|cell| {
+        let candidate = Candidate {
+            cell: side.cells.get(&cell.key)?,
+            launch: &cell.launch,
+            planned: u32::try_from(planned(&cell.key)).unwrap_or(u32::MAX),
+        };
+        Some((cell.key.clone(), candidate))
+    });
+    precision::certainties(until, &candidates.collect(), &costs(plan, journal))
+}
+
+/// The time from the start of an engine to its last event in the journal.
+struct EngineUptime<'a> {
+    launch: &'a LaunchId,
+    start: u32,
+    began: &'a str,
+    last: &'a str,
+}
+
+/// The cost of each launch so far. Every time that its engine was started counts, also after a restart or an interruption.
+fn costs(plan: &Plan, journal: &[(String, Event)]) -> BTreeMap<LaunchId, Cost> {
+    let cells = plan.cells.iter();
+    let launch_of: BTreeMap<&CellKey, &LaunchId> = cells.map(|cell| (&cell.key, &cell.launch)).collect();
+    let mut uptimes: Vec<EngineUptime<'_>> = Vec::new();
+    for (at, event) in journal {
+        let launch_and_start = match event {
+            Event::LaunchBegan { launch, start, .. } => {
+                uptimes.push(EngineUptime {
+                    launch,
+                    start: *start,
+                    began: at,
+                    last: at,
+                });
+                None
+            }
+            Event::EngineStarted { launch, start, .. }
+            | Event::EngineReady { launch, start, .. }
+            | Event::LaunchFailed { launch, start, .. }
+            | Event::EngineStopped { launch, start, .. } => Some((launch, *start)),
+            Event::CellBegan { measurement, .. } | Event::CellEnded { measurement, .. } => launch_of
+                .get(&measurement.cell)
+                .map(|launch| (*launch, measurement.start)),
+            _ => None,
+        };
+        let current = uptimes
+            .iter_mut()
+            .rev()
+            .find(|uptime| launch_and_start == Some((uptime.launch, uptime.start)));
+        if let Some(current) = current {
+            current.last = at;
+        }
+    }
+    let mut costs: BTreeMap<LaunchId, Cost> = BTreeMap::new();
+    let mut counted = BTreeSet::new();
+    for uptime in uptimes {
+        let Some(launch) = plan.launches.iter().find(|launch| launch.id == *uptime.launch) else {
+            continue;
+        };
+        let cost = costs.entry(launch.id.clone()).or_default();
+        cost.starts += u32::from(counted.insert((uptime.launch, uptime.start)));
+        let seconds = date::seconds_between(uptime.began, uptime.last).unwrap_or(0.0);
+        cost.device_s += seconds.max(0.0) * f64::from(launch.devices.max(1));
+    }
+    costs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Measurement;
+    use crate::results::store::testing;
+
+    #[test]
+    fn what_a_launch_took_is_told_by_the_journal_from_command_to_end_on_each_of_its_devices() {
+        let mut plan = testing::plan();
+        let launch = plan.launches[0].id.clone();
+        let began = |start| Event::LaunchBegan {
+            launch: launch.clone(),
+            start,
+            command: "serve".to_owned(),
+        };
+        let stopped = |start| Event::EngineStopped {
+            launch: launch.clone(),
+            start,
+            how: "by TERM".to_owned(),
+            shm_freed_bytes: None,
+            seconds: 1.0,
+        };
+        let measurement = Measurement {
+            cell: plan.cells[0].key.clone(),
+            start: 2,
+            repeat: 1,
+        };
+        let at = |second: u32, event| (format!("2026-11-22T01:00:{second:02}.500Z"), event);
+        let swept = Event::Swept {
+            what: "a process".to_owned(),
+        };
+        let journal = [
+            at(0, began(1)),
+            at(7, stopped(1)),
+            // A moment between two starts is nobody's.
+            at(9, swept.clone()),
+            at(10, began(2)),
+            // Killed while it measured; what comes after the interruption is another try of the same start.
+            at(
+                14,
+                Event::CellBegan {
+                    measurement,
+                    requests: 10,
+                },
+            ),
+            at(30, swept),
+            at(31, began(2)),
+            at(40, stopped(2)),
+        ];
+        let cost = |plan: &Plan| costs(plan, &journal).remove(&launch).expect("it was started");
+        plan.launches[0].devices = 0;
+        let alone = cost(&plan);
+        assert_eq!(alone.starts, 2);
+        assert!((alone.device_s - 20.0).abs() < 1e-9, "{alone:?}");
+        plan.launches[0].devices = 8;
+        assert!((cost(&plan).device_s - 160.0).abs() < 1e-9);
+    }
+}

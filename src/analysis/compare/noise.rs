@@ -1,0 +1,153 @@
+//! The noise of a machine: by how much the gating metrics of cells vary though nothing changes, and which changes are visible through it.
+
+use std::collections::BTreeMap;
+
+use super::decision::KnownNoise;
+use super::power::{self, Demand};
+use super::{stored, t_test, verdict};
+use crate::base::ids::CellKey;
+use crate::results::record::cell_stats::{Side, SideCell, Varies};
+
+/// Starts on either side of a comparison for which the smallest visible change is stated.
+pub(crate) const SIDES: usize = 5;
+
+/// The noise of the gating metrics of each cell.
+pub(crate) type NoiseFigures = BTreeMap<CellKey, BTreeMap<String, Varies>>;
+
+/// Whether a change of `target` is visible in every metric, even if its noise is as large as its upper bound.
+pub(crate) fn is_reached(target: Option<f64>, found: &NoiseFigures) -> bool {
+    match (target, widest(found)) {
+        (Some(target), Some((.., widest))) => widest <= target,
+        _ => true,
+    }
+}
+
+/// The smallest change that five starts against five show, with the upper confidence bound of the noise: a lucky estimate ends nothing early.
+pub(crate) fn visible(varies: &Varies) -> f64 {
+    let sigma = stored::bound(varies).map_or(f64::INFINITY, |bound| bound.sigma);
+    let demand = Demand {
+        alpha: 0.025,
+        power: 0.9,
+    };
+    power::detectable(sigma, SIDES, SIDES, demand).exp_m1()
+}
+
+/// The figure whose smallest visible change is the largest, with that change.
+pub(crate) fn widest(found: &NoiseFigures) -> Option<(&CellKey, &str, f64)> {
+    let figures = found.iter().flat_map(|(cell, figures)| {
+        let of_cell = figures.iter();
+        of_cell.map(move |(figure, varies)| (cell, figure.as_str(), visible(varies)))
+    });
+    figures.max_by(|(.., one), (.., two)| one.total_cmp(two))
+}
+
+/// The noise of a run whose starts belong to the arms A B B A by their number; `at` is the time that is recorded.
+pub(crate) fn of_side(side: &Side, at: &str) -> NoiseFigures {
+    let of_cell = |cell: &SideCell| -> BTreeMap<String, Varies> {
+        cell.gates
+            .iter()
+            .filter_map(|gate| {
+                let repeats: Vec<Vec<f64>> = cell
+                    .figures
+                    .get(gate)?
+                    .iter()
+                    .map(|repeats| verdict::logs(repeats))
+                    .collect::<Option<_>>()?;
+                let means: Vec<f64> = repeats.iter().map(|repeats| t_test::mean(repeats)).collect();
+                if means.len() < 3 {
+                    return None;
+                }
+                let (a, b): (Vec<_>, Vec<_>) = means
+                    .iter()
+                    .enumerate()
+                    .partition(|(at, _)| matches!(at % 4, 0 | 3));
+                let arm =
+                    |arm: Vec<(usize, &f64)>| arm.into_iter().map(|(_, log)| *log).collect::<Vec<f64>>();
+                let difference = t_test::difference(&arm(a), &arm(b))?;
+                let components = power::components(&repeats);
+                let variance = t_test::variance(&means);
+                let bound = KnownNoise::of_starts(&means)?;
+                let varies = Varies {
+                    at: at.to_owned(),
+                    starts: u32::try_from(means.len()).ok()?,
+                    per_start: repeats
+                        .iter()
+                        .map(Vec::len)
+                        .max()
+                        .and_then(|most| u32::try_from(most).ok())?,
+                    start_share: variance.sqrt(),
+                    bound_share: Some(bound.sigma),
+                    df: Some(bound.df),
+                    between_share: components.between.unwrap_or(variance).sqrt(),
+                    within_share: components.within.map(f64::sqrt),
+                    difference_share: verdict::relative(difference.value),
+                };
+                Some((gate.clone(), varies))
+            })
+            .collect()
+    };
+    side.cells
+        .iter()
+        .map(|(key, cell)| (key.clone(), of_cell(cell)))
+        .filter(|(_, figures)| !figures.is_empty())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_mt::Mt64;
+
+    use super::*;
+
+    /// Normal, by Box and Muller.
+    fn normal(dice: &mut Mt64) -> f64 {
+        let mut even = || ((dice.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        (-2.0 * even().ln()).sqrt() * (std::f64::consts::TAU * even()).cos()
+    }
+
+    /// What is kept of starts.
+    fn varies(logs: &[f64]) -> Varies {
+        let bound = KnownNoise::of_starts(logs).expect("there are several");
+        Varies {
+            at: String::new(),
+            starts: u32::try_from(logs.len()).expect("they are few"),
+            per_start: 1,
+            start_share: t_test::variance(logs).sqrt(),
+            bound_share: Some(bound.sigma),
+            df: Some(bound.df),
+            between_share: 0.0,
+            within_share: None,
+            difference_share: 0.0,
+        }
+    }
+
+    #[test]
+    fn a_target_that_the_noise_does_not_allow_is_seldom_reached_by_luck() {
+        // Five against five show 2.37 % at a noise of 1 %, and 2.85 % at one of 1.2 %.
+        for (sigma, target, most) in [(0.01, 0.02, 0.15), (0.012, 0.02, 0.05), (0.005, 0.02, 1.0)] {
+            let (mut reached, mut kept, runs) = (0, 0.0, 2000);
+            let mut dice = Mt64::new(20_261_122);
+            for _ in 0..runs {
+                let logs: Vec<f64> = (0..20).map(|_| sigma * normal(&mut dice)).collect();
+                // From ten starts on, a round of four more at a time: whether any look ends it.
+                let mut looks = [10, 14, 18, 20].into_iter().map(|starts| varies(&logs[..starts]));
+                if let Some(varies) = looks.find(|varies| visible(varies) <= target) {
+                    reached += 1;
+                    kept += varies.bound_share.expect("it is there") / sigma;
+                }
+            }
+            let share = f64::from(reached) / f64::from(runs);
+            println!(
+                "sigma {sigma}, target {target}: reached in {:.1} %, and then {:.2} of the noise is kept",
+                100.0 * share,
+                kept / f64::from(reached)
+            );
+            assert!(share <= most, "sigma {sigma}, target {target}: {share}");
+            // A target that the noise allows is reached.
+            assert!(
+                most < 1.0 || share > 0.95,
+                "sigma {sigma}, target {target}: {share}"
+            );
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Runs a session for `run`, `nightly`, `noise` and `bisect`: shows its events, and writes its report.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use crate::base::ids::RunId;
+use crate::base::text::one_line;
+use crate::cli::{self, RunArgs};
+use crate::commands::environment::{cache_dirs, environment, pull_policy};
+use crate::commands::error::CommandError;
+use crate::commands::log;
+use crate::commands::output::{Colors, complain, print, unless_finished};
+use crate::commands::report;
+use crate::commands::session_error::{outdated_cells, session_error};
+use crate::exit::Exit;
+use crate::progress::Progress;
+use crate::results::record::event::Event;
+use crate::results::store::{self, Run};
+use crate::runner::load_matrix::LoadedMatrix;
+use crate::runner::session::Session;
+use crate::runner::session::observer::{Notice, Observer, Outdated};
+use crate::runner::session::outcome::{MeasurementCounts, RunOutcome};
+use crate::runner::session::request::{ExtraStarts, RunRequest};
+
+/// A run that has ended, with its report.
+pub(super) struct MeasuredRun {
+    pub(super) run: RunId,
+    pub(super) folder: PathBuf,
+    /// What lies in the folder.
+    pub(super) records: Run,
+    /// The tables for the terminal.
+    pub(super) tables: String,
+    pub(super) measurements: MeasurementCounts,
+    /// The exit code of `matrix run`.
+    pub(super) exit: Exit,
+}
+
+/// How a run is shown.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) args: &'a RunArgs,
+    /// Changes smaller than this do not count in the tables.
+    pub(super) bound: f64,
+    pub(super) colors: Colors,
+}
+
+/// The request for a run with the flags of `matrix run`.
+pub(super) fn request(args: &RunArgs, matrix: LoadedMatrix) -> RunRequest<'static> {
+    RunRequest {
+        matrix,
+        matrix_file: args.matrix.clone(),
+        results: args.results.clone(),
+        only: args.only.clone(),
+        resume: args.resume.clone(),
+        repeat_failed: args.failed,
+        retry_invalid: args.retry_invalid,
+        pull: pull_policy(args.pull),
+        calibrate: !args.no_calibration,
+        gpus: args.gpus.clone(),
+        dirs: cache_dirs(&args.places, !args.fresh_prompts),
+        environment: environment(),
+        extra_starts: ExtraStarts::FromMatrix,
+    }
+}
+
+/// Runs a request, and writes the report of the run.
+///
+/// # Errors
+/// As [`Session::open`] and [`Session::run`]; a report that cannot be written.
+pub(super) fn measure(request: RunRequest<'_>, view: View<'_>) -> Result<MeasuredRun, CommandError> {
+    let only = request.only.clone();
+    let is_resumed = request.resume.is_some();
+    let console = Console { yes: view.args.yes };
+    let failed = |error| session_error(error, view.colors);
+    let mut session = Session::open(request, &console).map_err(failed)?;
+    let abort = |session: &Session<'_>, error: anyhow::Error| failed(session.abort(error.as_ref()));
+    if let Err(error) = open_outputs(&session, is_resumed) {
+        return Err(abort(&session, error));
+    }
+    let progress = listen(&mut session, view.args);
+    let ran = session.run();
+    progress.finish();
+    ran.map_err(failed)?;
+    unless_finished(unwritten(session.store().folder()), || {
+        let outcome = session.finish().map_err(failed)?;
+        let cache = view.args.places.cache();
+        let (records, tables) =
+            report::write(session.store(), only.as_ref(), &cache, view.bound, view.colors)
+                .context("the measurements are saved, the tables are not")
+                .map_err(|error| abort(&session, error))?;
+        let exit = exit(&outcome);
+        Ok(MeasuredRun {
+            run: outcome.run,
+            folder: outcome.folder,
+            records,
+            tables,
+            measurements: outcome.measurements,
+            exit,
+        })
+    })
+}
+
+/// Opens the files that commands write during a run: the log, and `results.jsonl`.
+fn open_outputs(session: &Session<'_>, is_resumed: bool) -> anyhow::Result<()> {
+    let store = session.store();
+    if is_resumed {
+        let run = Run::read(store.folder()).context("cannot read the run")?;
+        // What is repeated is appended when it ends.
+        report::results(&run, store, |measurement| !session.is_open(measurement))?;
+    }
+    log::into(store.log().context("cannot open the log")?);
+    Ok(())
+}
+
+/// Appends measurements to `results.jsonl` as they end, and shows events: as JSON on stdout, or as progress on stderr.
+fn listen(session: &mut Session<'_>, args: &RunArgs) -> Arc<Progress> {
+    let plan = session.plan().clone();
+    let past = store::durations::last_durations(&args.results, &plan.matrix, &plan.cells).unwrap_or_default();
+    let expected: BTreeMap<_, _> = past.into_iter().map(|(key, past)| (key, past.seconds)).collect();
+    let progress = Arc::new(Progress::new(expected));
+    let store = Arc::clone(session.store());
+    session.listen(move |event| {
+        if let Event::CellEnded { measurement, .. } = event
+            && let Err(error) = report::append_result(&plan, &store, measurement)
+        {
+            tracing::error!("results.jsonl: {error:#}");
+        }
+    });
+    if args.json {
+        session.listen(|event| {
+            print(&format!(
+                "{}\n",
+                serde_json::to_string(&store::Line::now(event)).expect("events are JSON")
+            ))
+        });
+    } else {
+        let shown = Arc::clone(&progress);
+        session.listen(move |event| shown.show(event));
+    }
+    progress
+}
+
+/// The message if a signal ends the command before the report of a run is written.
+fn unwritten(folder: &Path) -> String {
+    format!(
+        "stopped while the report was written; the measurements are saved\n  = help: write it with: {} --out {}\n",
+        cli::report_command(folder),
+        cli::word(&folder.to_string_lossy())
+    )
+}
+
+/// The exit code of `matrix run`.
+const fn exit(outcome: &RunOutcome) -> Exit {
+    if outcome.is_interrupted {
+        Exit::Interrupted
+    } else if outcome.unstopped > 0 || outcome.measurements.failed > 0 || outcome.measurements.invalid > 0 {
+        Exit::CellFailed
+    } else {
+        Exit::Done
+    }
+}
+
+/// Prints what a session reports, and asks the user.
+struct Console {
+    /// Whether the user agreed by `--yes`.
+    yes: bool,
+}
+
+impl Observer for Console {
+    fn notice(&self, notice: Notice) {
+        complain(&line(&notice));
+    }
+
+    fn accepts_replacement(&self, outdated: &Outdated) -> bool {
+        let cells = outdated_cells(outdated);
+        if self.yes {
+            complain(&format!("note: {cells}"));
+            return true;
+        }
+        if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+            return false;
+        }
+        complain(&format!("{cells}go on? [y/N] "));
+        let mut answer = String::new();
+        let read = std::io::stdin().read_line(&mut answer);
+        read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+    }
+}
+
+/// A notice as it is printed.
+pub(super) fn line(notice: &Notice) -> String {
+    match notice {
+        Notice::Note(text) => format!("note: {text}\n"),
+        Notice::Warning(text) => format!("warning: {text}\n"),
+        Notice::Matrix(text) => format!("{}\n", one_line(text)),
+        Notice::Input(finding) => finding.note(),
+        Notice::Progress(text) => format!("{text}\n"),
+    }
+}

@@ -1,0 +1,113 @@
+//! The messages and exit codes of sessions that fail.
+
+use crate::base::text::counted;
+use crate::cli;
+use crate::commands::error::CommandError;
+use crate::commands::matrix_file::mistakes_error;
+use crate::commands::output::Colors;
+use crate::runner::preflight::Finding;
+use crate::runner::session::error::{Aborted, SavedResults, SessionError};
+use crate::runner::session::gpus::GpuError;
+use crate::runner::session::observer::Outdated;
+
+/// How many cells are named that an edit makes obsolete.
+const SHOWN: usize = 20;
+
+/// The error of a command whose session fails.
+pub(crate) fn session_error(error: SessionError, colors: Colors) -> CommandError {
+    match error {
+        SessionError::UnknownFlags { mistakes, sources } => {
+            mistakes_error(&mistakes, &sources, colors.stderr)
+        }
+        SessionError::Selection(error) => usage(&error),
+        SessionError::Resume(error) => usage(&error),
+        SessionError::Outdated(outdated) => CommandError::usage(format!(
+            "error: {}  = help: add `--yes` to go on, or undo the edit; without `--resume` a new run begins\n",
+            outdated_cells(&outdated)
+        )),
+        SessionError::Threads(error) => error.into(),
+        SessionError::Host(error) => error.into(),
+        SessionError::Gpus(error) => gpu_error(&error),
+        SessionError::Preflight { findings, removed } => preflight_error(&findings, &removed),
+        SessionError::Results(error) => CommandError::unfit(format!("error: {error}\n")),
+        SessionError::Aborted(aborted) => CommandError::stuck(aborted_run(&aborted)),
+    }
+}
+
+/// The error of a command that cannot use the GPUs.
+pub(crate) fn gpu_error(error: &GpuError) -> CommandError {
+    match error {
+        GpuError::Pretended(_) | GpuError::Library(_) => usage(error),
+        GpuError::Unknown(_) | GpuError::Locked(_) => {
+            CommandError::unfit(format!("error: {error}\npreflight failed; nothing was started\n"))
+        }
+    }
+}
+
+fn usage(error: &dyn std::error::Error) -> CommandError {
+    CommandError::usage(format!("error: {error}\n"))
+}
+
+fn preflight_error(findings: &[Finding], removed: &[String]) -> CommandError {
+    let mut message: String = removed
+        .iter()
+        .map(|what| format!("note: removed {what}\n"))
+        .collect();
+    for finding in findings {
+        message.push_str(&format!("error: {}\n  = help: {}\n", finding.what, finding.help));
+    }
+    message.push_str(&format!(
+        "preflight failed ({}); nothing was started\n",
+        counted(findings.len(), "finding", "findings")
+    ));
+    CommandError::unfit(message)
+}
+
+/// Says which finished measurements no longer fit the matrix, with a line for each cell.
+pub(crate) fn outdated_cells(outdated: &Outdated) -> String {
+    let cells = &outdated.cells;
+    let mut lines: String = cells
+        .iter()
+        .take(SHOWN)
+        .map(|cell| format!("  {cell}\n"))
+        .collect();
+    if cells.len() > SHOWN {
+        lines.push_str(&format!("  and {} more\n", cells.len() - SHOWN));
+    }
+    let (does, they_are) = match outdated.measurements {
+        1 => ("does", "it is"),
+        _ => ("do", "they are"),
+    };
+    format!(
+        "{} of run `{}` {does} not fit the matrix any more; {they_are} set aside and measured again:\n{lines}",
+        counted(
+            outdated.measurements,
+            "finished measurement",
+            "finished measurements"
+        ),
+        outdated.run,
+    )
+}
+
+fn aborted_run(aborted: &Aborted) -> String {
+    let Aborted { run, reason, results } = aborted;
+    let resume = cli::resume_command(run.as_str());
+    match results {
+        SavedResults::Moved { from, to } => format!(
+            "error: {reason}\nthe run was started and cannot go on; what was measured before is saved in {}\n  = help: move it back to {}, then go on with: {resume}\n",
+            to.display(),
+            from.display(),
+        ),
+        SavedResults::Lost => format!(
+            "error: {reason}\nthe run was started and cannot go on; nothing of it is left\n  = help: begin again\n"
+        ),
+        SavedResults::Removed { results } => format!(
+            "error: {reason}\nnothing was measured, and the run's folder is removed\n  = help: begin again once {} has room for it\n",
+            results.display()
+        ),
+        SavedResults::Saved(folder) => format!(
+            "error: {reason}\nthe run was started and cannot go on; what was measured is saved in {}\n  = help: go on with: {resume}\n",
+            folder.display(),
+        ),
+    }
+}

@@ -1,0 +1,28 @@
+//! Removes what runs left that have ended: processes, containers and files.
+
+use std::path::Path;
+use std::time::Duration;
+
+pub(crate) use crate::engine::Swept;
+use crate::engine::{self, Whereabouts};
+use crate::results::store;
+use crate::runner::environment::Environment;
+use crate::runner::host_error::{self, HostError};
+
+/// How long an orphan may take to end by itself.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Removes orphans of runs on this host.
+///
+/// # Errors
+/// The host provides no runtime.
+pub(crate) fn clean(environment: &Environment, cache: &Path) -> Result<Swept, HostError> {
+    Ok(host_error::small_runtime()?.block_on(sweep(&environment.docker(), cache)))
+}
+
+/// As [`clean`], within a runtime.
+pub(super) async fn sweep(docker: &Whereabouts, cache: &Path) -> Swept {
+    let swept = engine::sweep(GRACE, docker, cache).await;
+    store::calibration::sweep(cache);
+    swept
+}

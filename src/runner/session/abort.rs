@@ -1,0 +1,28 @@
+//! What remains of a run that cannot continue.
+
+use std::path::Path;
+
+use crate::results::store::{Store, StoreError};
+use crate::runner::session::error::{Aborted, SavedResults, SessionError};
+
+/// The error of a run that cannot continue. Its folder is removed if it has no `run.json` yet.
+pub(super) fn abort(store: &Store, results: &Path, reason: String) -> SessionError {
+    let run = store.run().clone();
+    let moved = store.check_place().map_err(|error| (error.to_string(), error));
+    if let Err((reason, StoreError::Moved { path, now })) = moved {
+        let results = match now {
+            Some(to) => SavedResults::Moved { from: path, to },
+            None => SavedResults::Lost,
+        };
+        return SessionError::Aborted(Aborted { run, reason, results });
+    }
+    // If this fails too, the folder that the error names still has the measurements.
+    let _ = store.restore_about();
+    let results = match store.discard_unbegun() {
+        true => SavedResults::Removed {
+            results: results.to_owned(),
+        },
+        false => SavedResults::Saved(store.folder().to_owned()),
+    };
+    SessionError::Aborted(Aborted { run, reason, results })
+}

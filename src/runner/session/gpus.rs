@@ -1,0 +1,122 @@
+//! The GPUs of the host: their driver, those that a run may use, and the lock that keeps other runs from them.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::config::gpus::GpuList;
+use crate::plan::Plan;
+use crate::results::record::machine::Machine;
+use crate::runner::context::Host;
+use crate::runner::environment::Environment;
+use crate::runner::gpu_lock::{Claim, ClaimError};
+use crate::runner::gpu_selection::{self, Wish};
+use crate::runner::session::observer::Notice;
+use crate::telemetry::gpu::{Gpus, Places};
+use crate::telemetry::machine;
+
+/// Why a run cannot use the GPUs of the host.
+#[derive(Debug, Error)]
+pub(crate) enum GpuError {
+    /// The variable that pretends GPUs is malformed.
+    #[error("{0}")]
+    Pretended(String),
+    /// The library that the environment names cannot be used.
+    #[error("{0}\n  = help: name NVIDIA's `libnvidia-ml.so.1` with MATRIX_NVML_LIBRARY, or unset it")]
+    Library(String),
+    /// The host does not have the GPUs that were named.
+    #[error("{0}\n  = help: `nvidia-smi -L` lists the GPUs of this host")]
+    Unknown(String),
+    /// Another run uses them.
+    #[error("{0}\n  = help: wait until it is over, or stop it; two runs at once would measure each other")]
+    Locked(ClaimError),
+}
+
+/// This machine, and the access to its GPUs; no access to pretended ones.
+pub(crate) fn machine(
+    environment: &Environment,
+    notice: &dyn Fn(Notice),
+) -> Result<(Machine, Option<Arc<Gpus>>), GpuError> {
+    let mut about = machine::read(&environment.tool);
+    let pretended = environment.pretended_gpus.clone().map_err(GpuError::Pretended)?;
+    if let Some(count) = pretended {
+        about.gpus = vec!["pretended GPU".to_owned(); count as usize];
+        about.gpus_pretended = true;
+        return Ok((about, None));
+    }
+    let gpus = open(environment, notice)?;
+    if let Some(gpus) = &gpus {
+        gpus.describe(&mut about);
+    }
+    Ok((about, gpus))
+}
+
+/// The access to the GPUs of the host. A library that cannot be used is a note, unless the environment names it.
+pub(crate) fn open(
+    environment: &Environment,
+    notice: &dyn Fn(Notice),
+) -> Result<Option<Arc<Gpus>>, GpuError> {
+    let places = Places {
+        nvml: environment.nvml_library.clone(),
+        path: environment.variable("PATH"),
+    };
+    match Gpus::open(&places) {
+        Ok(gpus) => Ok(gpus.map(Arc::new)),
+        Err(reason) if places.nvml.is_some() => Err(GpuError::Library(reason)),
+        Err(reason) => {
+            notice(Notice::Note(format!(
+                "nobody tells about the devices of this host: {reason}"
+            )));
+            Ok(None)
+        }
+    }
+}
+
+/// The GPUs that a run may use: those of its flag, of its matrix or of the environment, else all.
+pub(super) fn allowed(
+    flag: Option<&GpuList>,
+    plan: &Plan,
+    machine: &Machine,
+    environment: &Environment,
+    notice: &dyn Fn(Notice),
+) -> Result<Vec<u32>, GpuError> {
+    let named = |list: &GpuList, from: &'static str| Wish {
+        list: list.clone(),
+        from,
+    };
+    let wish = flag.map(|list| named(list, "`--gpus`"));
+    let wish = wish.or_else(|| plan.gpus.as_ref().map(|list| named(list, "`gpus:`")));
+    let visible = environment.visible_gpus.as_ref().filter(|_| wish.is_none());
+    let Some((name, list)) = visible else {
+        return gpu_selection::allowed(machine, wish.as_ref()).map_err(GpuError::Unknown);
+    };
+    let Some(list) = list else {
+        notice(Notice::Note(format!("`{name}` leaves no GPU to this run")));
+        return Ok(Vec::new());
+    };
+    // Inside of a container the GPUs may be those that the list names, with new numbers.
+    match gpu_selection::allowed(machine, Some(&named(list, "the environment"))) {
+        Ok(allowed) => Ok(allowed),
+        Err(reason) => {
+            notice(Notice::Note(format!("`{name}` is not followed: {reason}")));
+            Ok((0..).take(machine.gpus.len()).collect())
+        }
+    }
+}
+
+/// Locks GPUs against other runs, if the plan uses any. Locks of pretended GPUs are not shared beyond the cache.
+pub(super) fn lock(
+    plan: &Plan,
+    host: &Host,
+    allowed: &[u32],
+    environment: &Environment,
+) -> Result<Option<Claim>, GpuError> {
+    if plan.launches.iter().all(|launch| launch.devices == 0) {
+        return Ok(None);
+    }
+    let pretended = host.machine.gpus_pretended.then(|| host.cache.clone());
+    let folder = environment.locks.clone().or(pretended);
+    Claim::take(allowed, folder.as_deref())
+        .map(Some)
+        .map_err(GpuError::Locked)
+}

@@ -1,0 +1,348 @@
+//! One run from a request to its outcome: [`Session::open`], [`Session::run`], [`Session::finish`].
+//!
+//! A session reports to an observer while it is opened and by events while it runs; it prints nothing and knows no exit code.
+
+mod abort;
+mod batches;
+pub(crate) mod error;
+pub(crate) mod gpus;
+pub(crate) mod observer;
+pub(crate) mod outcome;
+mod plan_state;
+mod preparation;
+pub(crate) mod request;
+mod resume;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use tokio::runtime::Runtime;
+
+use crate::base::ids::RunId;
+use crate::base::secrets::Redactor;
+use crate::base::text::causes;
+use crate::base::threads;
+use crate::config::yaml::Source;
+use crate::engine;
+use crate::plan::selection::select;
+use crate::plan::{Measurement, Plan};
+use crate::results::record::cell::Summary;
+use crate::results::record::event::Event;
+use crate::results::store::{self, Beginning, Journal, Store};
+use crate::runner::check_flags;
+use crate::runner::context::{Events, Host};
+use crate::runner::gpu_lock::Claim;
+use crate::runner::session::batches::{BatchError, BatchRunner, RunTotals};
+use crate::runner::session::error::{ResumeError, SessionError};
+use crate::runner::session::observer::{Notice, Observer};
+use crate::runner::session::outcome::{MeasurementCounts, RunOutcome};
+use crate::runner::session::plan_state::{Batch, PlanState, measurements};
+use crate::runner::session::preparation::PreparedHost;
+use crate::runner::session::request::{ExtraStarts, RunRequest};
+use crate::runner::shutdown::Stop;
+
+/// A run whose folder exists, on a host that is ready.
+pub(crate) struct Session<'a> {
+    // First, as fields are dropped in order: no task outlives what it uses.
+    runtime: Runtime,
+    plans: PlanState,
+    /// The planned starts that are not finished.
+    first: Option<Batch>,
+    sources: Vec<Source>,
+    results: PathBuf,
+    extra_starts: ExtraStarts<'a>,
+    retry_invalid: u32,
+    calibrate: bool,
+    host: Host,
+    store: Arc<Store>,
+    events: Events,
+    stop: Stop,
+    /// What earlier runs left and this one removed.
+    removed: Vec<String>,
+    /// Engines that could not be stopped.
+    unstopped: usize,
+    _gpu_lock: Option<Claim>,
+}
+
+impl<'a> Session<'a> {
+    /// Checks a request and the host, and creates the run's folder or reopens it.
+    ///
+    /// # Errors
+    /// Whatever keeps the run from starting; no engine was started.
+    pub(crate) fn open(mut request: RunRequest<'a>, observer: &dyn Observer) -> Result<Self, SessionError> {
+        // A run that is resumed reported them when it began.
+        if request.resume.is_none() {
+            for note in &request.matrix.notes {
+                observer.notice(Notice::Matrix(note.clone()));
+            }
+        }
+        let resumed = resume::find(&request)?;
+        let earlier = resumed
+            .as_ref()
+            .and_then(|run| store::plan(&request.results.join(run.as_str())).ok());
+        let plan = &mut request.matrix.plan;
+        request.extra_starts.prepare(plan, earlier.as_ref());
+        let (secrets, redactor) = preparation::secrets_of(plan, &request.environment, observer);
+        let whole = plan.clone();
+        if let Some(only) = &request.only {
+            for note in select(plan, only)? {
+                observer.notice(Notice::Note(note));
+            }
+        }
+        let runtime = threads::runtime()?;
+        check_flags(&request, observer)?;
+        let host = preparation::host(&request, secrets, redactor.clone(), observer)?;
+        let mut selected = request.matrix.plan.clone();
+        let prepared = runtime.block_on(preparation::prepare(host, &mut selected, &request, observer))?;
+        let store = open_store(&request, &whole.matrix, resumed.as_ref(), &redactor)?;
+        if resumed.is_some() {
+            resume::confirm_replacement(&store, &whole, observer)?;
+        }
+        let PreparedHost {
+            host,
+            removed,
+            gpu_lock,
+        } = prepared;
+        let mut session = Self {
+            runtime,
+            plans: PlanState { whole, selected },
+            first: None,
+            sources: request.matrix.sources,
+            results: request.results,
+            extra_starts: request.extra_starts,
+            retry_invalid: request.retry_invalid,
+            calibrate: request.calibrate,
+            host: Host {
+                run: store.run().clone(),
+                ..host
+            },
+            store: Arc::new(store),
+            events: Events::without_secrets(redactor),
+            stop: Stop::default(),
+            removed,
+            unstopped: 0,
+            _gpu_lock: gpu_lock,
+        };
+        match session.begin(request.repeat_failed) {
+            Ok(()) => Ok(session),
+            Err(error) => Err(session.abort(&error)),
+        }
+    }
+
+    /// Writes the files of the run, and plans its first batch.
+    fn begin(&mut self, repeat_failed: bool) -> Result<(), BatchError> {
+        let finished = write_plan(&self.store, &self.sources, &self.plans.whole, &self.host)?;
+        // The images that the run began with, even if their names mean other ones by now.
+        for summary in finished.values() {
+            let mut launches = self.plans.whole.launches.iter();
+            let launch = launches.find(|launch| launch.id == summary.launch);
+            if let Some(image) = launch.and_then(engine::image)
+                && let Some(digest) = &summary.engine.image_digest
+            {
+                self.host.images.hold(image, digest);
+            }
+        }
+        let selected = &self.plans.selected;
+        self.first = Some(Batch {
+            plan: selected.clone(),
+            starts: resume::remaining(&selected.starts, &finished, repeat_failed),
+        });
+        let journal = self
+            .store
+            .journal()
+            .map_err(BatchError::store("cannot open the journal"))?;
+        self.events.listen(journal_listener(journal));
+        Ok(())
+    }
+
+    /// The store of the run.
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// The plan of the selected cells.
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plans.selected
+    }
+
+    /// Whether a measurement belongs to the first batch.
+    pub(crate) fn is_open(&self, measurement: &Measurement) -> bool {
+        let starts = self.first.iter().flat_map(|batch| &batch.starts);
+        starts
+            .flat_map(|start| &start.cells)
+            .any(|open| open == measurement)
+    }
+
+    /// Adds a listener to the events of the run.
+    pub(crate) fn listen(&mut self, listener: impl Fn(&Event) + Send + Sync + 'static) {
+        self.events.listen(listener);
+    }
+
+    /// Runs the planned starts, then extra starts batch by batch, until there are no more or a signal stops the run.
+    ///
+    /// # Errors
+    /// The disk refuses what must be saved.
+    pub(crate) fn run(&mut self) -> Result<(), SessionError> {
+        let Some(first) = self.first.take() else {
+            return Ok(());
+        };
+        let planned = measurements(&self.plans.selected.starts);
+        let totals = RunTotals {
+            finished: planned - first.measurements(),
+            planned,
+        };
+        let runner = BatchRunner {
+            store: &self.store,
+            host: &self.host,
+            events: &self.events,
+            stop: &self.stop,
+            retry_invalid: self.retry_invalid,
+        };
+        let (plans, extra_starts) = (&mut self.plans, self.extra_starts);
+        let (store, sources, host) = (&self.store, &self.sources, &self.host);
+        let mut add_starts = || add_starts(plans, extra_starts, store, sources, host);
+        let removed = std::mem::take(&mut self.removed);
+        let ran = self
+            .runtime
+            .block_on(runner.run(first, removed, totals, self.calibrate, &mut add_starts));
+        match ran {
+            Ok(unstopped) => {
+                self.unstopped = unstopped;
+                Ok(())
+            }
+            Err(error) => Err(self.abort(&error)),
+        }
+    }
+
+    /// Completes the files of the run, and counts its measurements.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub(crate) fn finish(&self) -> Result<RunOutcome, SessionError> {
+        let finished = self
+            .store
+            .restore_about()
+            .map_err(BatchError::store("cannot write `run.json` again"))
+            .and_then(|()| finished(&self.store, &self.plans.selected))
+            .map_err(|error| self.abort(&error))?;
+        Ok(RunOutcome {
+            run: self.store.run().clone(),
+            folder: self.store.folder().to_owned(),
+            measurements: MeasurementCounts::of(finished.values(), measurements(&self.plans.selected.starts)),
+            unstopped: self.unstopped,
+            is_interrupted: self.stop.is_asked(),
+        })
+    }
+
+    /// The error of this run if it cannot continue for this reason. The folder of a run without `run.json` is removed.
+    pub(crate) fn abort(&self, reason: &(dyn std::error::Error + 'static)) -> SessionError {
+        let reason = self.host.redactor.redact(&causes(reason)).into_owned();
+        abort::abort(&self.store, &self.results, reason)
+    }
+}
+
+/// Checks the flags of the selected launches against the engines' help.
+fn check_flags(request: &RunRequest<'_>, observer: &dyn Observer) -> Result<(), SessionError> {
+    let checked = check_flags::check(&request.matrix, &request.environment, &request.dirs.cache)?;
+    for note in checked.notes {
+        observer.notice(Notice::Note(note));
+    }
+    match checked.unknown.is_empty() {
+        true => Ok(()),
+        false => Err(SessionError::UnknownFlags {
+            mistakes: checked.unknown,
+            sources: request.matrix.sources.clone(),
+        }),
+    }
+}
+
+/// A new run's store, or that of the run that is resumed.
+fn open_store(
+    request: &RunRequest<'_>,
+    matrix: &str,
+    resumed: Option<&RunId>,
+    redactor: &Redactor,
+) -> Result<Store, SessionError> {
+    match resumed {
+        Some(run) => Store::open(&request.results, run, redactor.clone())
+            .map_err(|error| ResumeError::Store(error).into()),
+        None => Store::create_new(&request.results, matrix, redactor).map_err(SessionError::Results),
+    }
+}
+
+/// Writes a plan and its sources, and returns its finished measurements.
+fn write_plan(
+    store: &Store,
+    sources: &[Source],
+    plan: &Plan,
+    host: &Host,
+) -> Result<BTreeMap<Measurement, Summary>, BatchError> {
+    let recipes = sources[1..]
+        .iter()
+        .filter_map(|source| {
+            let file = source.name.trim_end_matches(" (shipped)");
+            let name = Path::new(file).file_stem()?.to_string_lossy().into_owned();
+            Some((name, source.text.to_string()))
+        })
+        .collect();
+    let beginning = Beginning {
+        source: &sources[0].text,
+        recipes: &recipes,
+        plan,
+        machine: &host.machine,
+    };
+    store
+        .begin_run(&beginning)
+        .map_err(BatchError::store("cannot begin the run"))?;
+    finished(store, plan)
+}
+
+fn finished(store: &Store, plan: &Plan) -> Result<BTreeMap<Measurement, Summary>, BatchError> {
+    store
+        .finished(plan)
+        .map_err(BatchError::store("cannot read what is finished"))
+}
+
+/// Plans the next batch after what was measured; `None` if no starts are added.
+fn add_starts(
+    plans: &mut PlanState,
+    extra_starts: ExtraStarts<'_>,
+    store: &Store,
+    sources: &[Source],
+    host: &Host,
+) -> Result<Option<Batch>, BatchError> {
+    if !extra_starts.may_add(&plans.whole) {
+        return Ok(None);
+    }
+    let run =
+        store::Run::read(store.folder()).map_err(BatchError::store("what was measured cannot be read"))?;
+    let added = plans.add_starts(extra_starts.choose(&run));
+    if added.is_empty() {
+        return Ok(None);
+    }
+    let finished = write_plan(store, sources, &plans.whole, host)?;
+    Ok(Some(Batch {
+        plan: plans.selected.clone(),
+        // A run that was interrupted may have measured some of them.
+        starts: resume::remaining(&added, &finished, false),
+    }))
+}
+
+/// Writes the events that are saved to the log and to the journal.
+fn journal_listener(journal: Journal) -> impl Fn(&Event) + Send + Sync + 'static {
+    let journal = Mutex::new(journal);
+    move |event| {
+        if !event.is_kept() {
+            return;
+        }
+        tracing::info!("{}", serde_json::to_string(event).expect("events are JSON"));
+        let written = journal
+            .lock()
+            .expect("writing the journal does not panic")
+            .append(event);
+        if let Err(error) = written {
+            tracing::error!("the journal: {error}");
+        }
+    }
+}

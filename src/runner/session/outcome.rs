@@ -1,0 +1,50 @@
+//! How a run ended.
+
+use std::path::PathBuf;
+
+use crate::base::ids::RunId;
+use crate::results::record::cell::{Ending, Summary};
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct RunOutcome {
+    pub(crate) run: RunId,
+    pub(crate) folder: PathBuf,
+    /// The measurements of the selected cells, with those of earlier invocations.
+    pub(crate) measurements: MeasurementCounts,
+    /// Engines that could not be stopped.
+    pub(crate) unstopped: usize,
+    pub(crate) is_interrupted: bool,
+}
+
+/// How the measurements of a run ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MeasurementCounts {
+    pub(crate) done: usize,
+    pub(crate) invalid: usize,
+    pub(crate) failed: usize,
+    pub(crate) interrupted: usize,
+    /// Not measured yet.
+    pub(crate) missing: usize,
+}
+
+impl MeasurementCounts {
+    /// Counts the summaries of a plan with so many measurements.
+    pub(super) fn of<'a>(summaries: impl Iterator<Item = &'a Summary>, planned: usize) -> Self {
+        let mut count = Self {
+            missing: planned,
+            ..Self::default()
+        };
+        for summary in summaries {
+            count.missing = count.missing.saturating_sub(1);
+            match &summary.ending {
+                Ending::Failed { .. } => count.failed += 1,
+                Ending::Done if summary.is_invalid() => count.invalid += 1,
+                Ending::Done => count.done += 1,
+                Ending::Interrupted => count.interrupted += 1,
+                Ending::Skipped { .. } => {}
+            }
+        }
+        count
+    }
+}

@@ -1,0 +1,44 @@
+//! The plan of a run as it grows.
+
+use std::collections::BTreeSet;
+
+use crate::analysis::compare::extra_starts::StartCounts;
+use crate::base::ids::CellKey;
+use crate::plan::{Plan, Start};
+
+/// The plan of a run, and the part of it that is measured.
+#[derive(Debug)]
+pub(super) struct PlanState {
+    /// The whole plan, as it is saved.
+    pub(super) whole: Plan,
+    /// The selected cells, on the GPUs of the run.
+    pub(super) selected: Plan,
+}
+
+/// Starts to make now, with the plan that they belong to.
+pub(super) struct Batch {
+    pub(super) plan: Plan,
+    pub(super) starts: Vec<Start>,
+}
+
+impl Batch {
+    pub(super) fn measurements(&self) -> usize {
+        measurements(&self.starts)
+    }
+}
+
+impl PlanState {
+    /// Adds starts of selected cells to both plans, and returns them.
+    pub(super) fn add_starts(&mut self, mut wanted: StartCounts) -> Vec<Start> {
+        let selected: BTreeSet<&CellKey> = self.selected.cells.iter().map(|cell| &cell.key).collect();
+        wanted.retain(|key, _| selected.contains(key));
+        let added = self.whole.start_again(&wanted);
+        self.selected.starts.extend(added.iter().cloned());
+        added
+    }
+}
+
+/// The number of measurements of some starts.
+pub(super) fn measurements(starts: &[Start]) -> usize {
+    starts.iter().map(|start| start.cells.len()).sum()
+}

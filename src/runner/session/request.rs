@@ -1,0 +1,85 @@
+//! What a run is asked to do.
+
+use std::path::PathBuf;
+
+use crate::analysis::compare::extra_starts::{self, StartCounts};
+use crate::config::gpus::GpuList;
+use crate::config::select::Selector;
+use crate::plan::Plan;
+use crate::results::store::Run;
+use crate::runner::environment::{CacheDirs, Environment, PullPolicy};
+use crate::runner::load_matrix::LoadedMatrix;
+
+/// Everything that decides what a run does.
+#[derive(Clone)]
+pub(crate) struct RunRequest<'a> {
+    /// The matrix; commands may have edited its plan.
+    pub(crate) matrix: LoadedMatrix,
+    /// The matrix file, as the user wrote it.
+    pub(crate) matrix_file: PathBuf,
+    /// The folder that gets the run's folder.
+    pub(crate) results: PathBuf,
+    /// The cells to measure; `None` means all.
+    pub(crate) only: Option<Selector>,
+    /// The run to resume: `latest`, its name or its folder.
+    pub(crate) resume: Option<String>,
+    /// Whether a resumed run repeats measurements that failed or are invalid.
+    pub(crate) repeat_failed: bool,
+    /// How often an invalid measurement is repeated.
+    pub(crate) retry_invalid: u32,
+    pub(crate) pull: PullPolicy,
+    /// Whether the client is calibrated before the first cell.
+    pub(crate) calibrate: bool,
+    /// The GPUs that the command line names.
+    pub(crate) gpus: Option<GpuList>,
+    pub(crate) dirs: CacheDirs,
+    pub(crate) environment: Environment,
+    pub(crate) extra_starts: ExtraStarts<'a>,
+}
+
+/// The starts that a run adds to its plan after each batch.
+#[derive(Clone, Copy)]
+pub(crate) enum ExtraStarts<'a> {
+    /// Those that the matrix asks for with `target_ci`.
+    FromMatrix,
+    /// Those that this function chooses from the results; `target_ci` is ignored. An empty choice ends the run.
+    Chosen(&'a dyn Fn(&Run) -> StartCounts),
+    /// None; `target_ci` is ignored.
+    None,
+}
+
+impl ExtraStarts<'_> {
+    /// Prepares a plan for extra starts; `earlier` is the plan of the run that is resumed, whose extra starts are taken over.
+    pub(super) fn prepare(self, plan: &mut Plan, earlier: Option<&Plan>) {
+        if !matches!(self, Self::FromMatrix) {
+            plan.until = None;
+        }
+        if let Some(earlier) = earlier.filter(|_| self.may_add(plan)) {
+            plan.take_up(earlier);
+        }
+    }
+
+    /// Whether starts may be added to a plan.
+    pub(super) fn may_add(self, plan: &Plan) -> bool {
+        match self {
+            Self::FromMatrix => plan.until.is_some(),
+            Self::Chosen(_) => true,
+            Self::None => false,
+        }
+    }
+
+    /// The starts to add after what `run` has measured.
+    pub(super) fn choose(self, run: &Run) -> StartCounts {
+        match self {
+            Self::FromMatrix => extra_starts::needed(extra_starts::certainties(
+                &run.about,
+                &run.plan,
+                &run.machine,
+                &run.summaries,
+                &run.journal,
+            )),
+            Self::Chosen(choose) => choose(run),
+            Self::None => StartCounts::new(),
+        }
+    }
+}

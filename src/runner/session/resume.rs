@@ -1,0 +1,123 @@
+//! Finds the run to resume, and what remains to be measured of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::base::ids::RunId;
+use crate::plan::arms::noise_name;
+use crate::plan::{Measurement, Plan, Start};
+use crate::results::record::cell::{Ending, Summary};
+use crate::results::store::{self, Store};
+use crate::runner::session::error::{ResumeError, SessionError};
+use crate::runner::session::observer::{Observer, Outdated};
+use crate::runner::session::request::RunRequest;
+
+/// The run that a request resumes; `None` if it begins a new one.
+pub(super) fn find(request: &RunRequest<'_>) -> Result<Option<RunId>, SessionError> {
+    let Some(resume) = &request.resume else {
+        return Ok(None);
+    };
+    let (results, matrix) = (&request.results, &request.matrix.plan.matrix);
+    let run = match resume.as_str() {
+        "latest" => latest(results, matrix)?,
+        name => {
+            let file_name = Path::new(name).file_name();
+            RunId::new(file_name.map_or(name.into(), |name| name.to_string_lossy()))
+        }
+    };
+    let folder = results.join(run.as_str());
+    let about = store::about(&folder).map_err(ResumeError::Store)?;
+    let matrix = matrix.clone();
+    let error = if !store::is_own_folder(&folder) {
+        ResumeError::OtherUser {
+            run,
+            results: results.clone(),
+        }
+    } else if about.matrix == noise_name(&matrix) {
+        ResumeError::Noise {
+            run,
+            matrix,
+            matrix_file: request.matrix_file.clone(),
+        }
+    } else if about.matrix != matrix {
+        ResumeError::OtherMatrix {
+            run,
+            theirs: about.matrix,
+            matrix,
+        }
+    } else {
+        return Ok(Some(run));
+    };
+    Err(error.into())
+}
+
+/// This user's newest run of a matrix.
+fn latest(results: &Path, matrix: &str) -> Result<RunId, SessionError> {
+    let listed = store::list(results).map_err(SessionError::Results)?;
+    let mut own = listed
+        .into_iter()
+        .filter(|listed| store::is_own_folder(&listed.folder));
+    let latest = own.find(|listed| listed.about.matrix == matrix);
+    latest.map(|listed| listed.about.run).ok_or_else(|| {
+        let no_run = ResumeError::NoRun {
+            matrix: matrix.to_owned(),
+            results: results.to_owned(),
+        };
+        no_run.into()
+    })
+}
+
+/// Asks before finished measurements are repeated because the matrix was edited.
+pub(super) fn confirm_replacement(
+    store: &Store,
+    plan: &Plan,
+    observer: &dyn Observer,
+) -> Result<(), SessionError> {
+    let measurements = store.outdated(plan).map_err(SessionError::Results)?;
+    if measurements.is_empty() {
+        return Ok(());
+    }
+    let mut cells: Vec<_> = measurements
+        .iter()
+        .map(|measurement| measurement.cell.clone())
+        .collect();
+    cells.dedup();
+    let outdated = Outdated {
+        run: store.run().clone(),
+        measurements: measurements.len(),
+        cells,
+    };
+    match observer.accepts_replacement(&outdated) {
+        true => Ok(()),
+        false => Err(SessionError::Outdated(outdated)),
+    }
+}
+
+/// The parts of starts that are not finished: cells that were interrupted or failed by the host's fault, and, with `repeat_failed`, those
+/// that failed otherwise or are invalid.
+pub(super) fn remaining(
+    starts: &[Start],
+    finished: &BTreeMap<Measurement, Summary>,
+    repeat_failed: bool,
+) -> Vec<Start> {
+    let is_open = |measurement: &Measurement| match finished.get(measurement).map(|summary| &summary.ending) {
+        None | Some(Ending::Interrupted | Ending::Skipped { .. }) => true,
+        // A failure of the host is no result of the engine.
+        Some(Ending::Failed { class, .. }) => repeat_failed || class.is_retried(),
+        Some(Ending::Done) => repeat_failed && finished[measurement].is_invalid(),
+    };
+    let open = |start: &Start| Start {
+        cells: start
+            .cells
+            .iter()
+            .filter(|measurement| is_open(measurement))
+            .cloned()
+            .collect(),
+        ..start.clone()
+    };
+    starts
+        .iter()
+        .map(open)
+        .filter(|start| !start.cells.is_empty())
+        .collect()
+}
