@@ -41,13 +41,13 @@ pub fn execute(args: &BaselineArgs, colors: Colors) -> Outcome {
                     path.display()
                 )));
             }
-            to(moved, &path, Vec::new(), colors)
+            write(moved, &path, Vec::new(), colors)
         }
         BaselineAction::Accept(moved) => {
             let path = file(&moved.matrix, moved.baseline.as_deref());
             let kept = store::nightly::baseline(&path).map_err(usage)?;
             let kept = kept.ok_or_else(|| none_yet(&path, &moved.matrix))?;
-            to(moved, &path, kept.accepted, colors)
+            write(moved, &path, kept.accepted, colors)
         }
     }
 }
@@ -88,47 +88,18 @@ fn launches(plan: &Plan, side: &Side) -> Vec<Launch> {
     plan.launches.iter().filter(is_used).cloned().collect()
 }
 
-fn to(moved: &BaselineMove, path: &Path, mut accepted: Vec<Accepted>, colors: Colors) -> Outcome {
+/// Writes a run as the baseline; `accepted` lists the earlier moves.
+fn write(moved: &BaselineMove, path: &Path, mut accepted: Vec<Accepted>, colors: Colors) -> Outcome {
     if moved.reason.trim().is_empty() {
         return Err(CommandError::usage(
             "error: `--reason` is empty\n  = help: say why, for those who read the baseline's history\n",
         ));
     }
     let plan = load(&moved.matrix, colors)?.plan;
-    let name = moved.run.clone().unwrap_or_else(|| plan.matrix.clone());
-    let run = store::nightly::named(&moved.results, &name).map_err(|error| match error {
-        StoreError::Unnamed { .. } if moved.run.is_none() => CommandError::usage(format!(
-            "error: there is no run of `{name}` below {}\n  = help: `matrix nightly {}` measures one; `--results` names another folder of runs\n",
-            moved.results.display(),
-            moved.matrix.display()
-        )),
-        other => usage(other),
-    })?;
-    if run.about.matrix != plan.matrix {
-        return Err(CommandError::usage(format!(
-            "error: `{}` is a run of matrix `{}`, not of `{}`\n",
-            run.about.run, run.about.matrix, plan.matrix
-        )));
-    }
+    let run = named_run(moved, &plan)?;
     let mut side = of_run(&run, &gates(&moved.gate)?);
     let all = side.cells.len();
-    let refusals: Vec<String> = side
-        .cells
-        .iter()
-        .filter_map(|(key, cell)| {
-            let (cause, reason) = cell.refused()?;
-            Some(format!("note: {key} is left out: {}: {reason}\n", cause.name()))
-        })
-        .collect();
-    // What was measured beside the candidate is the baseline that is moved away from.
-    let is_twin = |cell: &SideCell| {
-        cell.axes
-            .get("version")
-            .is_some_and(|version| version == BASELINE)
-    };
-    side.cells
-        .retain(|_, cell| cell.refused().is_none() && !is_twin(cell));
-    complain(&refusals.concat());
+    complain(&leave_out(&mut side));
     if !plan.paired {
         let few = too_few_starts(&side, noise_of(&moved.places.cache(), &side).as_ref());
         complain(&few.map_or_else(String::new, |few| few.told(&run, &moved.matrix)));
@@ -161,6 +132,47 @@ fn to(moved: &BaselineMove, path: &Path, mut accepted: Vec<Accepted>, colors: Co
         baseline.side.run
     ));
     Ok(Exit::Done)
+}
+
+/// The run that becomes the baseline: the one that is named, or the matrix's newest one.
+fn named_run(moved: &BaselineMove, plan: &Plan) -> Result<Run, CommandError> {
+    let name = moved.run.clone().unwrap_or_else(|| plan.matrix.clone());
+    let run = store::nightly::named(&moved.results, &name).map_err(|error| match error {
+        StoreError::Unnamed { .. } if moved.run.is_none() => CommandError::usage(format!(
+            "error: there is no run of `{name}` below {}\n  = help: `matrix nightly {}` measures one; `--results` names another folder of runs\n",
+            moved.results.display(),
+            moved.matrix.display()
+        )),
+        other => usage(other),
+    })?;
+    if run.about.matrix != plan.matrix {
+        return Err(CommandError::usage(format!(
+            "error: `{}` is a run of matrix `{}`, not of `{}`\n",
+            run.about.run, run.about.matrix, plan.matrix
+        )));
+    }
+    Ok(run)
+}
+
+/// Removes the cells that cannot be a baseline, and returns a note for each that does not count.
+fn leave_out(side: &mut Side) -> String {
+    let notes: String = side
+        .cells
+        .iter()
+        .filter_map(|(key, cell)| {
+            let (cause, reason) = cell.refused()?;
+            Some(format!("note: {key} is left out: {}: {reason}\n", cause.name()))
+        })
+        .collect();
+    // What was measured beside the candidate is the baseline that is moved away from.
+    let is_twin = |cell: &SideCell| {
+        cell.axes
+            .get("version")
+            .is_some_and(|version| version == BASELINE)
+    };
+    side.cells
+        .retain(|_, cell| cell.refused().is_none() && !is_twin(cell));
+    notes
 }
 
 /// Cells of a baseline that have too few starts for any verdict.

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use crate::analysis::compare::arm_comparison::compare_arms;
 use crate::analysis::compare::decision::{self, Gap};
+use crate::analysis::compare::named_gates::named_gates;
 use crate::analysis::compare::pairwise::{self, Comparison, Terms};
 use crate::analysis::compare::verdict::Verdict;
-use crate::analysis::compare::{arms, from_run, machines, question, stored};
-use crate::analysis::metrics::{Flow, Metric};
-use crate::base::ids::CellKey;
+use crate::analysis::compare::{from_run, machines, stored};
+use crate::analysis::metrics::Metric;
 use crate::cli::regression::{Arms, CompareArgs, CompareFormat};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{Colors, complain, print};
@@ -98,7 +99,7 @@ fn alternated(args: &CompareArgs, gates: &[Metric], colors: Colors) -> Outcome {
     Ok(ending(&comparison, refused))
 }
 
-/// Two arms of a run held against each other, round by round where they alternated.
+/// Compares two arms of a run.
 ///
 /// # Errors
 /// No cells of the two arms belong together.
@@ -110,62 +111,8 @@ pub(super) fn of_arms(
     terms: &Terms<'_>,
 ) -> Result<Comparison, CommandError> {
     let side = of_run(run, gates);
-    let found = arms::pairs(&side.cells, axis, values).map_err(|why| {
-        CommandError::usage(format!("error: `{axis}={},{}`: {why}\n", values[0], values[1]))
-    })?;
-    if found.is_empty() {
-        let mut known: Vec<&str> = Vec::new();
-        for value in side.cells.values().filter_map(|cell| cell.axes.get(axis)) {
-            if !known.contains(&value.as_str()) {
-                known.push(value);
-            }
-        }
-        return Err(CommandError::usage(format!(
-            "error: `{}` has no two cells that differ in `{axis}={},{}` alone\n  = help: its cells have {axis} {}\n",
-            side.run,
-            values[0],
-            values[1],
-            if known.is_empty() {
-                "–".to_owned()
-            } else {
-                known.join(", ")
-            }
-        )));
-    }
-    let arm = |value: &str| {
-        let mut arm = side.clone();
-        arm.cells
-            .retain(|_, cell| cell.axes.get(axis).is_some_and(|own| own == value));
-        arm
-    };
-    let (first, second) = (arm(values[0]), arm(values[1]));
-    let of = |side: &'_ Side, key: &CellKey| side.cells.get_key_value(key).map(|(key, _)| key.clone());
-    let pairs: Vec<(CellKey, CellKey)> = found
-        .iter()
-        .filter_map(|(one, two)| Some((of(&first, one)?, of(&second, two)?)))
-        .collect();
-    let partner = |key: &CellKey| pairs.iter().find(|(_, two)| two == key).map(|(one, _)| one);
-    let matched = pairs.iter().filter_map(|(one, two)| {
-        let (key, two) = second.cells.get_key_value(two)?;
-        Some((key, first.cells.get(one)?, two))
-    });
-    let ask: pairwise::Ask<'_> = &|key, [one, two], metric, noise| match partner(key) {
-        Some(baseline) => {
-            let arms = arms::Arms {
-                baseline: (baseline, one),
-                candidate: (key, two),
-            };
-            arms::question(&run.plan, &run.summaries, arms, metric, noise)
-        }
-        None => question::of_cells(one, two, metric, noise),
-    };
-    Ok(pairwise::compare_pairs(
-        &first,
-        &second,
-        matched.collect(),
-        terms,
-        ask,
-    ))
+    compare_arms(&run.plan, &run.summaries, &side, axis, values, terms)
+        .map_err(|error| CommandError::usage(format!("error: {error}\n")))
 }
 
 /// Prints a comparison.
@@ -212,60 +159,12 @@ pub(super) fn draw(tables: &[Table], format: CompareFormat, colors: Colors) {
     print(&texts.join("\n"));
 }
 
-/// The figure of that name, ours or that of bench_serving and `vllm bench serve`.
-fn metric_named(name: &str) -> Option<Metric> {
-    let theirs = || match name {
-        "request_throughput" => Some(Metric::Throughput(Flow::Requests)),
-        "input_throughput" => Some(Metric::Throughput(Flow::Input)),
-        "output_throughput" => Some(Metric::Throughput(Flow::Output)),
-        "total_throughput" | "total_token_throughput" => Some(Metric::Throughput(Flow::Total)),
-        "request_goodput" => Some(Metric::Goodput),
-        _ => {
-            let time = name.replace("_e2el_ms", "_e2e_ms");
-            Metric::of_name(&time.replace("_e2e_latency_ms", "_e2e_ms"))
-        }
-    };
-    Metric::of_name(name).or_else(theirs)
-}
-
-/// The figures of these names.
+/// The gating metrics of these names.
 ///
 /// # Errors
 /// One of them does not exist, or has no better end.
 pub(super) fn gates(names: &[String]) -> Result<Vec<Metric>, CommandError> {
-    let gate = |name: &String| {
-        let wrong = |why: &str, help: String| {
-            CommandError::usage(format!("error: `--gate {name}`: {why}\n  = help: {help}\n"))
-        };
-        let metric = metric_named(name).ok_or_else(|| {
-            let of_time = format!("median_{}_ms", name.to_lowercase().replace("e2el", "e2e"));
-            let nearest = match Metric::of_name(&of_time) {
-                Some(_) => of_time,
-                None => Metric::all()
-                    .map(|metric| metric.name())
-                    .min_by_key(|known| strsim::damerau_levenshtein(known, name))
-                    .unwrap_or_default(),
-            };
-            wrong("there is no such figure", format!("the nearest is `{nearest}`"))
-        })?;
-        match metric.better() {
-            Some(_) => Ok(metric),
-            None => Err(wrong(
-                "more of it is neither better nor worse",
-                "choose a throughput or a time, such as `output_throughput_tok_s` or `median_e2e_ms`"
-                    .to_owned(),
-            )),
-        }
-    };
-    let mut gates = Vec::new();
-    for name in names {
-        let metric = gate(name)?;
-        // A figure that is named twice is one test.
-        if !gates.contains(&metric) {
-            gates.push(metric);
-        }
-    }
-    Ok(gates)
+    named_gates(names).map_err(|error| CommandError::usage(format!("error: {error}\n")))
 }
 
 /// The side of that name: a baseline's file, a run's folder or name, a matrix's newest run.
@@ -300,39 +199,4 @@ pub(super) fn noise_of(cache: &Path, side: &Side) -> Option<Noise> {
         complain(&format!("warning: {doubt}\n"));
     }
     Some(noise)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_other_tools_are_figures_of_ours() {
-        for (theirs, ours) in [
-            ("request_throughput", "request_throughput_req_s"),
-            ("output_throughput", "output_throughput_tok_s"),
-            ("total_token_throughput", "total_throughput_tok_s"),
-            ("median_e2el_ms", "median_e2e_ms"),
-            ("p99_e2e_latency_ms", "p99_e2e_ms"),
-            ("median_tpot_ms", "median_tpot_ms"),
-        ] {
-            let metric = metric_named(theirs).unwrap_or_else(|| panic!("{theirs}"));
-            assert_eq!(metric.name(), ours);
-        }
-        assert_eq!(metric_named("tpot"), None);
-    }
-
-    #[test]
-    fn a_time_without_a_statistic_is_answered_with_its_median() {
-        for (name, near) in [
-            ("tpot", "median_tpot_ms"),
-            ("TTFT", "median_ttft_ms"),
-            ("e2el", "median_e2e_ms"),
-            ("median_tpot", "median_tpot_ms"),
-        ] {
-            let refusal = gates(&[name.to_owned()]).unwrap_err();
-            let said = format!("{refusal:?}");
-            assert!(said.contains(&format!("the nearest is `{near}`")), "{said}");
-        }
-    }
 }

@@ -3,9 +3,11 @@
 //! The unit is the start of an engine: requests of one start are correlated, ten thousand of them are still one observation. Everything
 //! here is a function of values, without any draw: the same figures give the same verdict. Every verdict comes from [`decision::decide`].
 
+pub(crate) mod arm_comparison;
 pub mod arms;
 pub(crate) mod baseline_starts;
 pub mod between;
+pub(crate) mod bisection;
 pub mod change_point;
 pub mod comparable;
 mod conditions;
@@ -20,6 +22,7 @@ pub mod machines;
 #[cfg(test)]
 mod montecarlo;
 pub mod multiple_testing;
+pub(crate) mod named_gates;
 pub mod nightly_gate;
 pub(crate) mod noise;
 pub mod pairwise;

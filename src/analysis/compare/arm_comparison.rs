@@ -1,0 +1,110 @@
+//! Compares two arms of one run, round by round if they alternated.
+
+use thiserror::Error;
+
+use super::arms::{self, Arms};
+use super::pairwise::{self, Ask, Comparison, Terms};
+use super::question;
+use crate::base::ids::CellKey;
+use crate::plan::Plan;
+use crate::results::record::cell::Summary;
+use crate::results::record::cell_stats::Side;
+
+/// Why two arms cannot be compared.
+#[derive(Debug, Error)]
+pub(crate) enum ArmsError {
+    #[error("`{axis}={},{}`: {reason}", .values[0], .values[1])]
+    Ambiguous {
+        axis: String,
+        values: [String; 2],
+        reason: String,
+    },
+    #[error(
+        "`{run}` has no two cells that differ in `{axis}={},{}` alone\n  = help: its cells have {axis} {known}",
+        .values[0],
+        .values[1]
+    )]
+    NoPairs {
+        run: String,
+        axis: String,
+        values: [String; 2],
+        /// The values that its cells have.
+        known: String,
+    },
+}
+
+/// Compares the cells of two values of an axis; `side` has the cells of the run of `plan` and `summaries`.
+///
+/// # Errors
+/// No cells of the two arms belong together.
+pub(crate) fn compare_arms(
+    plan: &Plan,
+    summaries: &[Summary],
+    side: &Side,
+    axis: &str,
+    values: [&str; 2],
+    terms: &Terms<'_>,
+) -> Result<Comparison, ArmsError> {
+    let owned = || values.map(str::to_owned);
+    let found = arms::pairs(&side.cells, axis, values).map_err(|reason| ArmsError::Ambiguous {
+        axis: axis.to_owned(),
+        values: owned(),
+        reason,
+    })?;
+    if found.is_empty() {
+        return Err(ArmsError::NoPairs {
+            run: side.run.to_string(),
+            axis: axis.to_owned(),
+            values: owned(),
+            known: known_values(side, axis),
+        });
+    }
+    let arm = |value: &str| {
+        let mut arm = side.clone();
+        arm.cells
+            .retain(|_, cell| cell.axes.get(axis).is_some_and(|own| own == value));
+        arm
+    };
+    let (first, second) = (arm(values[0]), arm(values[1]));
+    let of = |side: &'_ Side, key: &CellKey| side.cells.get_key_value(key).map(|(key, _)| key.clone());
+    let pairs: Vec<(CellKey, CellKey)> = found
+        .iter()
+        .filter_map(|(one, two)| Some((of(&first, one)?, of(&second, two)?)))
+        .collect();
+    let partner = |key: &CellKey| pairs.iter().find(|(_, two)| two == key).map(|(one, _)| one);
+    let matched = pairs.iter().filter_map(|(one, two)| {
+        let (key, two) = second.cells.get_key_value(two)?;
+        Some((key, first.cells.get(one)?, two))
+    });
+    let ask: Ask<'_> = &|key, [one, two], metric, noise| match partner(key) {
+        Some(baseline) => {
+            let arms = Arms {
+                baseline: (baseline, one),
+                candidate: (key, two),
+            };
+            arms::question(plan, summaries, arms, metric, noise)
+        }
+        None => question::of_cells(one, two, metric, noise),
+    };
+    Ok(pairwise::compare_pairs(
+        &first,
+        &second,
+        matched.collect(),
+        terms,
+        ask,
+    ))
+}
+
+/// The values of an axis that cells have, each once.
+fn known_values(side: &Side, axis: &str) -> String {
+    let mut known: Vec<&str> = Vec::new();
+    for value in side.cells.values().filter_map(|cell| cell.axes.get(axis)) {
+        if !known.contains(&value.as_str()) {
+            known.push(value);
+        }
+    }
+    match known.is_empty() {
+        true => "–".to_owned(),
+        false => known.join(", "),
+    }
+}

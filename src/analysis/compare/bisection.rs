@@ -1,0 +1,191 @@
+//! The search for the first bad of several versions.
+
+use super::decision::{STARTS_NOISE_KNOWN, STARTS_NOISE_UNKNOWN};
+use super::pairwise::{Comparison, Row};
+use super::verdict::Verdict;
+use super::{gates, percentile, stored};
+use crate::analysis::metrics::Metric;
+use crate::base::ids::CellKey;
+use crate::config::select::{self, AxisValues};
+use crate::plan::{Cell, Plan};
+use crate::results::record::cell_stats::Noise;
+
+/// The axis that is searched.
+pub(crate) const VERSION: &str = "version";
+
+/// The versions between which a search still has to decide, by their index: the last good and the first bad one that are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bisection {
+    pub(crate) good: usize,
+    pub(crate) bad: usize,
+}
+
+impl Bisection {
+    /// A search between the first and the last of so many versions.
+    pub(crate) const fn of(versions: usize) -> Self {
+        Self {
+            good: 0,
+            bad: versions.saturating_sub(1),
+        }
+    }
+
+    /// The version to compare with the first one next; `None` when the search is over.
+    pub(crate) const fn next(self) -> Option<usize> {
+        match self.bad - self.good {
+            0 | 1 => None,
+            distance => Some(self.good + distance / 2),
+        }
+    }
+
+    /// The search after the version that [`next`](Self::next) gave was compared.
+    pub(crate) const fn after(self, version: usize, is_bad: bool) -> Self {
+        match is_bad {
+            true => Self { bad: version, ..self },
+            false => Self {
+                good: version,
+                ..self
+            },
+        }
+    }
+}
+
+/// The metrics that gate a cell.
+fn gates_of(cell: &Cell, gates: &[Metric]) -> Vec<Metric> {
+    match gates {
+        [] => gates::gates(&cell.scenario),
+        chosen => chosen.to_vec(),
+    }
+}
+
+/// The first cell with the reason why its percentiles cannot be judged, if no metric of any cell can be.
+pub(crate) fn too_few_requests<'a>(plan: &'a Plan, gates: &[Metric]) -> Option<(&'a Cell, String)> {
+    let mut first = None;
+    for cell in &plan.cells {
+        let prompts = cell.scenario.workload.prompts;
+        for gate in gates_of(cell, gates) {
+            let why = percentile::too_few(gate, prompts)?;
+            first.get_or_insert((cell, why));
+        }
+    }
+    first
+}
+
+/// The fewest starts of each version that can decide; `noise` is that of this machine, if it is known.
+pub(crate) fn least_starts(plan: &Plan, gates: &[Metric], noise: Option<&Noise>) -> usize {
+    let is_known = |noise: &Noise, cell: &Cell| {
+        let known = |gate: &Metric| stored::known(noise, &cell.key, &gate.name());
+        let is_enough = |gate: &Metric| known(gate).is_some_and(|noise| noise.is_enough());
+        gates_of(cell, gates).iter().all(is_enough)
+    };
+    match noise {
+        Some(noise) if plan.cells.iter().all(|cell| is_known(noise, cell)) => STARTS_NOISE_KNOWN,
+        _ => STARTS_NOISE_UNKNOWN,
+    }
+}
+
+/// What the last version lost against the first.
+pub(crate) struct Loss {
+    pub(crate) cell: CellKey,
+    /// The metric that got worse; `None` where it fails more often.
+    metric: Option<Metric>,
+}
+
+impl Loss {
+    /// The largest loss in a metric, else the first loss of reliability; `None` where nothing was lost.
+    pub(crate) fn of(found: &Comparison) -> Option<Self> {
+        let is_loss = |row: &&Row| row.verdict() == Some(Verdict::Worse);
+        let losses = found.rows.iter().filter(is_loss);
+        let worst = losses.max_by(|one, two| size(one).total_cmp(&size(two)));
+        let of_metric = worst.map(|row| Self {
+            cell: row.cell.clone(),
+            metric: Some(row.metric),
+        });
+        of_metric.or_else(|| {
+            let failure = found.failures.iter().find(|failure| failure.is_regression)?;
+            Some(Self {
+                cell: failure.cell.clone(),
+                metric: None,
+            })
+        })
+    }
+
+    /// Whether a version lost it as well; `None` where that cannot be told.
+    pub(crate) fn is_in(&self, found: &Comparison) -> Option<bool> {
+        let Some(metric) = self.metric else {
+            return match found.is_less_reliable() {
+                true => Some(true),
+                false => found.failures.is_empty().then_some(false),
+            };
+        };
+        let row = found.rows.iter().find(|row| row.metric == metric)?;
+        match row.verdict()? {
+            Verdict::Worse => Some(true),
+            Verdict::Same | Verdict::Better => Some(false),
+            Verdict::Unclear => None,
+        }
+    }
+
+    pub(crate) fn label(&self) -> String {
+        self.metric
+            .map_or_else(|| "reliability".to_owned(), |metric| metric.label().to_string())
+    }
+}
+
+/// How large a change is.
+fn size(row: &Row) -> f64 {
+    row.answer
+        .estimate
+        .map_or(0.0, |estimate| estimate.log_change.abs())
+}
+
+/// Keeps the cells of two versions, and of these the cell with the loss if it is known.
+pub(crate) fn keep_versions(plan: &mut Plan, versions: [&str; 2], loss: Option<&Loss>) {
+    plan.keep(|cell| {
+        let mut own = cell.axes.get(VERSION).into_iter();
+        let is_version = own.any(|own| versions.contains(&own.as_str()));
+        let is_other = |loss: &Loss| other_axes(cell.key.as_str()) != other_axes(loss.cell.as_str());
+        is_version && !loss.is_some_and(is_other)
+    });
+}
+
+/// The axes of a cell, the version left out.
+fn other_axes(key: &str) -> AxisValues {
+    let mut axes = select::values(key);
+    axes.remove(VERSION);
+    axes
+}
+
+/// The versions of a plan in its order.
+pub(crate) fn versions(plan: &Plan) -> Vec<String> {
+    let mut versions: Vec<String> = Vec::new();
+    for version in plan.cells.iter().filter_map(|cell| cell.axes.get(VERSION)) {
+        if !versions.contains(version) {
+            versions.push(version.clone());
+        }
+    }
+    versions
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_search_ends_at_the_first_bad_version_with_every_step_between_what_is_known() {
+        for versions in 2..40 {
+            for first_bad in 1..versions {
+                let mut search = Bisection::of(versions);
+                let mut compared = BTreeSet::new();
+                while let Some(version) = search.next() {
+                    assert!(search.good < version && version < search.bad);
+                    assert!(compared.insert(version), "compared twice");
+                    search = search.after(version, version >= first_bad);
+                }
+                assert_eq!((search.good, search.bad), (first_bad - 1, first_bad));
+                assert!(compared.len() <= versions.ilog2() as usize + 1);
+            }
+        }
+    }
+}

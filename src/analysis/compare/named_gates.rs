@@ -1,0 +1,109 @@
+//! Gating metrics by the names that users give them.
+
+use thiserror::Error;
+
+use crate::analysis::metrics::{Flow, Metric};
+
+/// A name that is no gating metric.
+#[derive(Debug, Error)]
+pub(crate) enum GateError {
+    #[error("`--gate {name}`: there is no such figure\n  = help: the nearest is `{nearest}`")]
+    Unknown { name: String, nearest: String },
+    #[error(
+        "`--gate {name}`: more of it is neither better nor worse\n  = help: choose a throughput or a time, such as `output_throughput_tok_s` or `median_e2e_ms`"
+    )]
+    WithoutDirection { name: String },
+}
+
+/// The metric of a name: ours, or that of bench_serving and `vllm bench serve`.
+fn metric_named(name: &str) -> Option<Metric> {
+    let theirs = || match name {
+        "request_throughput" => Some(Metric::Throughput(Flow::Requests)),
+        "input_throughput" => Some(Metric::Throughput(Flow::Input)),
+        "output_throughput" => Some(Metric::Throughput(Flow::Output)),
+        "total_throughput" | "total_token_throughput" => Some(Metric::Throughput(Flow::Total)),
+        "request_goodput" => Some(Metric::Goodput),
+        _ => {
+            let time = name.replace("_e2el_ms", "_e2e_ms");
+            Metric::of_name(&time.replace("_e2e_latency_ms", "_e2e_ms"))
+        }
+    };
+    Metric::of_name(name).or_else(theirs)
+}
+
+/// The gating metrics of these names, each once.
+///
+/// # Errors
+/// One of them does not exist, or has no better end.
+pub(crate) fn named_gates(names: &[String]) -> Result<Vec<Metric>, GateError> {
+    let mut gates = Vec::new();
+    for name in names {
+        let metric = gate(name)?;
+        // A metric that is named twice is one test.
+        if !gates.contains(&metric) {
+            gates.push(metric);
+        }
+    }
+    Ok(gates)
+}
+
+fn gate(name: &str) -> Result<Metric, GateError> {
+    let Some(metric) = metric_named(name) else {
+        return Err(GateError::Unknown {
+            name: name.to_owned(),
+            nearest: nearest(name),
+        });
+    };
+    match metric.better() {
+        Some(_) => Ok(metric),
+        None => Err(GateError::WithoutDirection {
+            name: name.to_owned(),
+        }),
+    }
+}
+
+/// The name that a user may have meant; of a time without a statistic, its median.
+fn nearest(name: &str) -> String {
+    let of_time = format!("median_{}_ms", name.to_lowercase().replace("e2el", "e2e"));
+    match Metric::of_name(&of_time) {
+        Some(_) => of_time,
+        None => Metric::all()
+            .map(|metric| metric.name())
+            .min_by_key(|known| strsim::damerau_levenshtein(known, name))
+            .unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_tools_are_figures_of_ours() {
+        for (theirs, ours) in [
+            ("request_throughput", "request_throughput_req_s"),
+            ("output_throughput", "output_throughput_tok_s"),
+            ("total_token_throughput", "total_throughput_tok_s"),
+            ("median_e2el_ms", "median_e2e_ms"),
+            ("p99_e2e_latency_ms", "p99_e2e_ms"),
+            ("median_tpot_ms", "median_tpot_ms"),
+        ] {
+            let metric = metric_named(theirs).unwrap_or_else(|| panic!("{theirs}"));
+            assert_eq!(metric.name(), ours);
+        }
+        assert_eq!(metric_named("tpot"), None);
+    }
+
+    #[test]
+    fn a_time_without_a_statistic_is_answered_with_its_median() {
+        for (name, near) in [
+            ("tpot", "median_tpot_ms"),
+            ("TTFT", "median_ttft_ms"),
+            ("e2el", "median_e2e_ms"),
+            ("median_tpot", "median_tpot_ms"),
+        ] {
+            let said = named_gates(&[name.to_owned()]).unwrap_err().to_string();
+            assert!(said.contains(&format!("the nearest is `{near}`")), "{said}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! `matrix bisect`: the first of several versions that is worse.
+
+mod probe;
+
+use crate::analysis::compare::bisection::{self, Bisection, Loss};
+use crate::analysis::compare::decision::{STARTS_NOISE_KNOWN, STARTS_NOISE_UNKNOWN};
+use crate::analysis::compare::pairwise::{Comparison, Row};
+use crate::analysis::compare::verdict::Verdict;
+use crate::analysis::compare::{from_run, machines};
+use crate::analysis::metrics::Metric;
+use crate::cli::regression::BisectArgs;
+use crate::commands::compare::gates;
+use crate::commands::environment::environment;
+use crate::commands::error::{CommandError, Outcome};
+use crate::commands::matrix_file::{load, select};
+use crate::commands::measure::line;
+use crate::commands::output::{Colors, complain, print};
+use crate::commands::session_error::gpu_error;
+use crate::exit::Exit;
+use crate::plan::Plan;
+use crate::results::record::cell_stats::Noise;
+use crate::results::store;
+use crate::runner::session::gpus;
+use probe::Probe;
+
+/// Looks for the first bad version.
+///
+/// # Errors
+/// As `matrix run`; fewer than three versions.
+pub fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
+    let matrix = load(&args.run.matrix, colors)?;
+    let mut plan = matrix.plan.clone();
+    if let Some(only) = &args.run.only {
+        select(&mut plan, only)?;
+    }
+    let versions = bisection::versions(&plan);
+    if versions.len() < 3 {
+        return Err(CommandError::usage(format!(
+            "error: there is nothing to search between {} versions\n  = help: list them in order, as in `sglang: {{ version: [v0.5.0, v0.5.1, v0.5.2] }}`, the first good, the last bad\n",
+            versions.len()
+        )));
+    }
+    let gates = gates(&args.judging.gate)?;
+    if let Some((cell, why)) = bisection::too_few_requests(&plan, &gates) {
+        return Err(CommandError::usage(format!(
+            "error: nothing could be judged: {why}\n  = help: raise `prompts` of `{}`\n",
+            cell.scenario.name
+        )));
+    }
+    let starts = enough(args, &plan, &gates)?;
+    search(
+        &versions,
+        Probe {
+            args,
+            colors,
+            starts,
+            gates,
+            matrix,
+            began: None,
+        },
+    )
+}
+
+/// Measures versions until the first bad one is found.
+fn search(versions: &[String], mut probe: Probe<'_>) -> Outcome {
+    let mut search = Bisection::of(versions.len());
+    let ends = [versions[search.good].as_str(), versions[search.bad].as_str()];
+    let Some(found) = probe.compare(ends, None)? else {
+        return Ok(Exit::Interrupted);
+    };
+    // Only this loss moves the search: another metric may get worse on the way, and better again.
+    let Some(loss) = Loss::of(&found) else {
+        return Ok(without_loss(&found, ends));
+    };
+    while let Some(middle) = search.next() {
+        let Some(found) = probe.compare([ends[0], &versions[middle]], Some(&loss))? else {
+            return Ok(Exit::Interrupted);
+        };
+        let Some(is_bad) = loss.is_in(&found) else {
+            let why = match found.is_less_reliable() {
+                true => "it fails where the first version does not",
+                false => "more `--starts` may tell",
+            };
+            print(&format!(
+                "{} cannot be told from {} by {}: the first bad version lies after {} and not after {}; {why}\n",
+                versions[middle],
+                ends[0],
+                loss.label(),
+                versions[search.good],
+                versions[search.bad]
+            ));
+            return Ok(Exit::NotJudged);
+        };
+        search = search.after(middle, is_bad);
+    }
+    print(&format!(
+        "first bad version: {} (last good: {}), by {} of {}\n",
+        versions[search.bad],
+        versions[search.good],
+        loss.label(),
+        loss.cell
+    ));
+    Ok(Exit::Regression)
+}
+
+/// Says why there is nothing to search for.
+fn without_loss(found: &Comparison, [good, bad]: [&str; 2]) -> Exit {
+    let not_judged = found.rows.iter().find(|row| row.verdict().is_none());
+    let is_unclear = |row: &Row| row.verdict() == Some(Verdict::Unclear);
+    let (said, exit) = match not_judged {
+        Some(row) => (
+            format!(
+                "nothing is known of {bad} against {good}: {} was not judged: {}",
+                row.metric.label(),
+                row.reason()
+            ),
+            Exit::NotJudged,
+        ),
+        None if found.rows.iter().any(is_unclear) => (
+            format!("{bad} cannot be told from {good}: more `--starts` may tell"),
+            Exit::NotJudged,
+        ),
+        None => (
+            format!("{bad} is not worse than {good}: there is nothing to search for"),
+            Exit::Done,
+        ),
+    };
+    print(&format!("{said}\n"));
+    exit
+}
+
+/// Starts that can decide: those that were asked for, or as many as a verdict needs in every cell.
+fn enough(args: &BisectArgs, plan: &Plan, gates: &[Metric]) -> Result<u32, CommandError> {
+    let noise = match args.starts < STARTS_NOISE_UNKNOWN as u32 {
+        true => noise_of_this_host(args)?,
+        false => None,
+    };
+    let least = bisection::least_starts(plan, gates, noise.as_ref()) as u32;
+    if args.starts < least {
+        let why = match least as usize {
+            STARTS_NOISE_KNOWN => "a verdict needs three on each side",
+            _ => {
+                "a verdict needs five on each side, or three where the noise of this host is known (`matrix noise`)"
+            }
+        };
+        complain(&format!(
+            "note: `--starts {}` is raised to {least}: {why}
+",
+            args.starts
+        ));
+    }
+    Ok(args.starts.max(least))
+}
+
+/// The saved noise, if it is that of this host.
+fn noise_of_this_host(args: &BisectArgs) -> Result<Option<Noise>, CommandError> {
+    let Some(noise) = store::nightly::noise(&args.run.places.cache()) else {
+        return Ok(None);
+    };
+    let (machine, _) = gpus::machine(&environment(), &|notice| complain(&line(&notice)))
+        .map_err(|error| gpu_error(&error))?;
+    let is_same = machines::shares_noise(&noise.machine, &from_run::machine_facts(&machine));
+    Ok(is_same.then_some(noise))
+}

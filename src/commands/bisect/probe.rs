@@ -1,0 +1,109 @@
+//! Measures two versions at a time, each time in a run of its own in which they alternate.
+
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::analysis::compare::bisection::{self, Loss, VERSION};
+use crate::analysis::compare::pairwise::{Comparison, Row, Terms};
+use crate::analysis::compare::reliability::Failure;
+use crate::analysis::metrics::Metric;
+use crate::cli::regression::BisectArgs;
+use crate::commands::compare::{noise_of, of_arms, of_run};
+use crate::commands::error::CommandError;
+use crate::commands::measure::{View, measure, request};
+use crate::commands::output::{Colors, print};
+use crate::exit::Exit;
+use crate::results::store::{self, Listed};
+use crate::runner::load_matrix::LoadedMatrix;
+use crate::runner::session::request::ExtraStarts;
+
+/// Measures versions for a search.
+pub(super) struct Probe<'a> {
+    pub(super) args: &'a BisectArgs,
+    pub(super) colors: Colors,
+    /// Starts of each version.
+    pub(super) starts: u32,
+    pub(super) gates: Vec<Metric>,
+    pub(super) matrix: LoadedMatrix,
+    /// When the search that is resumed began, once its first run is found.
+    pub(super) began: Option<String>,
+}
+
+impl Probe<'_> {
+    /// Compares two versions, in the cell with the loss if it is known; `None` if a signal interrupted that.
+    pub(super) fn compare(
+        &mut self,
+        versions: [&str; 2],
+        loss: Option<&Loss>,
+    ) -> Result<Option<Comparison>, CommandError> {
+        let args = &self.args.run;
+        let mut request = request(args, self.matrix.clone());
+        request.resume = self.earlier(versions)?;
+        request.extra_starts = ExtraStarts::None;
+        request.matrix.plan.start_times(self.starts);
+        bisection::keep_versions(&mut request.matrix.plan, versions, loss);
+        let bound = self.args.judging.floor;
+        let view = View {
+            args,
+            bound,
+            colors: self.colors,
+        };
+        let measured = measure(request, view)?;
+        if measured.exit == Exit::Interrupted {
+            return Ok(None);
+        }
+        let run = measured.records;
+        let noise = noise_of(&args.places.cache(), &of_run(&run, &self.gates));
+        let terms = Terms {
+            bound,
+            noise: noise.as_ref(),
+            across: false,
+        };
+        let found = of_arms(&run, &self.gates, VERSION, versions, &terms)?;
+        print(&rows(&found, versions[1]));
+        Ok(Some(found))
+    }
+
+    /// The run that a search which goes on has of these versions already: of the first and the last the one that was named or the newest,
+    /// of a step the newest that began later.
+    fn earlier(&mut self, versions: [&str; 2]) -> Result<Option<String>, CommandError> {
+        let Some(resume) = &self.args.run.resume else {
+            return Ok(None);
+        };
+        let root = &self.args.run.results;
+        let runs = store::list(root).context("the results cannot be read")?;
+        let measures = |run: &Listed| {
+            let plan = store::plan(&run.folder);
+            plan.is_ok_and(|plan| bisection::versions(&plan) == versions)
+        };
+        let name = Path::new(resume).file_name();
+        let is_asked = |run: &Listed| match &self.began {
+            Some(began) => run.about.began > *began,
+            None => resume == "latest" || name == Some(run.about.run.as_str().as_ref()),
+        };
+        let found = runs
+            .into_iter()
+            .find(|run| run.about.matrix == self.matrix.plan.matrix && is_asked(run) && measures(run));
+        if let (None, None) = (&found, &self.began) {
+            let [first, last] = versions;
+            return Err(CommandError::usage(format!(
+                "error: no run in {} measures {first} and {last}, with which a search begins, and is `{resume}`\n  = help: leave the name out for the newest one, or leave `--resume` out to begin a search\n",
+                root.display()
+            )));
+        }
+        if let (Some(run), None) = (&found, &self.began) {
+            self.began = Some(run.about.began.clone());
+        }
+        Ok(found.map(|run| run.about.run.to_string()))
+    }
+}
+
+/// A comparison, a line for each metric and for each loss of reliability.
+fn rows(found: &Comparison, version: &str) -> String {
+    let row = |row: &Row| format!("  {}: {}: {}\n", row.word(), row.cell, row.reason());
+    let metrics: String = found.rows.iter().map(row).collect();
+    let failure = |failure: &Failure| format!("  less reliable: {}: {}\n", failure.cell, failure.text);
+    let failures: String = found.failures.iter().map(failure).collect();
+    format!("{version}:\n{metrics}{failures}")
+}
