@@ -48,6 +48,14 @@ const TABLE: &[(&str, &[&str])] = &[
     (
         "commands",
         &[
+            "base", "config", "plan", "results", "analysis", "report", "import", "runner", "sim", "progress",
+            "cli", "exit", "commands",
+        ],
+    ),
+    // `bench` measures by itself until it is a plan with one cell (the redesign's step h).
+    (
+        "commands/bench",
+        &[
             "base",
             "config",
             "plan",

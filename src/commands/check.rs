@@ -5,13 +5,12 @@
 use crate::base::secrets::hide_in_urls;
 use crate::base::text::{counted, line_start};
 use crate::cli::CheckArgs;
-use crate::commands::environment::environment;
+use crate::commands::environment::{cache_dirs, environment};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::{mistakes_error, print_notes};
 use crate::commands::output::{Colors, complain, print};
 use crate::config::yaml::{Mistake, Source};
 use crate::exit::Exit;
-use crate::loadgen::dataset::Caches;
 use crate::plan::Plan;
 use crate::runner::check_flags::{self, FlagCheck};
 use crate::runner::load_matrix;
@@ -41,10 +40,7 @@ pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
                     "note: flags are not checked against the engines' own help; `--ask-engines` runs the `help:` of their recipes\n",
                 );
             }
-            let caches = Caches {
-                hf_home: args.places.hf_home(),
-                prompts: None,
-            };
+            let caches = cache_dirs(&args.places, false).inputs();
             let lacking = preflight::templates(plan, &read.folder, &caches);
             for finding in lacking.needed.iter().chain(&lacking.expected) {
                 complain(&finding.note());

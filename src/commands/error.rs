@@ -84,6 +84,6 @@ impl From<anyhow::Error> for CommandError {
 
 impl From<HostError> for CommandError {
     fn from(error: HostError) -> Self {
-        Self::unfit(format!("error: {error}\n"))
+        Self::unfit(format!("error: {}\n", causes(&error)))
     }
 }

@@ -1,24 +1,17 @@
 //! `matrix plan`: what `run` would do, in its order, with the commands that it stands for, and the inputs that it lacks.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::path::Path;
-
-use anyhow::Context as _;
-
-use crate::base::ids::CellKey;
-use crate::base::text::{counted, line_start, minutes, one_line, printable};
-use crate::cli::{self, PlanArgs};
+use crate::base::text::printable;
+use crate::cli::PlanArgs;
+use crate::commands::environment::{cache_dirs, environment};
 use crate::commands::error::Outcome;
 use crate::commands::matrix_file::{load, print_notes, select};
 use crate::commands::output::{Colors, complain, print};
-use crate::config::repeats::Order;
-use crate::engine;
 use crate::exit::Exit;
-use crate::loadgen::dataset::Caches;
-use crate::plan::command::{self, Given};
-use crate::plan::{Attach, Cell, Launch, Loads, Place, Plan, Start};
-use crate::results::store;
+use crate::plan::Plan;
+use crate::plan::command::Given;
+use crate::report::plan as report;
+use crate::results::store::durations::last_durations;
+use crate::runner::host_error;
 use crate::runner::preflight;
 
 /// Prints the plan.
@@ -26,360 +19,43 @@ use crate::runner::preflight;
 /// # Errors
 /// The mistakes of the matrix, or a selection that fits nothing.
 pub fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
-    let mut read = load(&args.matrix, colors)?;
+    let mut loaded = load(&args.matrix, colors)?;
     if let Some(only) = &args.only {
-        select(&mut read.plan, only)?;
+        select(&mut loaded.plan, only)?;
     }
-    print_notes(&read);
-    let folder = std::path::absolute(&read.folder).context("cannot find the folder of the matrix file")?;
+    print_notes(&loaded);
+    let plan = &loaded.plan;
+    let folder = host_error::absolute(&loaded.folder)?;
     let given = Given {
         folder: Some(&folder),
         ..Given::default()
     };
-    let text = if args.json {
-        json(&read.plan, &args.results, given)
-    } else {
-        printable(&text(&read.plan, &args.results, given))
-    };
-    print(&text);
-    let caches = Caches {
-        hf_home: args.places.hf_home(),
-        prompts: None,
-    };
+    // A plan is printed even if no earlier run can be read.
+    let past = last_durations(&args.results, &plan.matrix, &plan.cells).unwrap_or_default();
+    print(&match args.json {
+        true => report::json(plan, &past, given),
+        false => printable(&report::text(plan, &past, given, &passed(plan))),
+    });
+    let caches = cache_dirs(&args.places, false).inputs();
     // The plan holds without them; a run does not start.
-    for finding in preflight::inputs(&read.plan, &read.folder, &caches, &args.matrix) {
+    for finding in preflight::inputs(plan, &loaded.folder, &caches, &args.matrix) {
         complain(&finding.note());
     }
     Ok(Exit::Done)
 }
 
-fn text(plan: &Plan, results: &Path, given: Given<'_>) -> String {
-    let mut out = String::new();
-    let total = plan.measurements();
-    let repeats = if total == plan.cells.len() {
-        String::new()
-    } else {
-        format!(", {}", counted(total, "measurement", "measurements"))
-    };
-    let starts = plan.starts.len();
-    let starts = if starts == plan.launches.len() {
-        String::new()
-    } else {
-        format!(" started {starts} times")
-    };
-    let _ = writeln!(
-        out,
-        "{}: {} in {}{starts}{repeats}",
-        line_start(&plan.matrix),
-        counted(plan.cells.len(), "cell", "cells"),
-        counted(plan.launches.len(), "launch", "launches")
-    );
-    if let Some(until) = &plan.until {
-        let starts = plan.starts.iter().map(|start| start.start).max().unwrap_or(0);
-        let _ = writeln!(out, "{}, {until}", counted(starts as usize, "start", "starts"));
-    }
-    let past = past(plan, results);
-    out.push_str(&raised(plan, &past));
-    out.push_str(&order(plan, &past));
-    let mut expected = 0.0;
-    let mut unknown = 0;
-    let mut number = 0;
-    let by_launch = plan.cells_by_launch();
-    for (index, launch) in plan.launches.iter().enumerate() {
-        let _ = write!(
-            out,
-            "\nlaunch {}/{}  {}\n{}\n",
-            index + 1,
-            plan.launches.len(),
-            one_line(&describe(launch)),
-            indented(&command::line_of(launch, given).wrapped())
-        );
-        for note in notes(plan, launch) {
-            let _ = writeln!(out, "    # {note}");
-        }
-        for cell in by_launch.get(&launch.id).into_iter().flatten() {
-            number += 1;
-            let took = past.get(&cell.key).map(|past| past.seconds);
-            match took {
-                Some(seconds) => expected += seconds,
-                None => unknown += 1,
-            }
-            let _ = writeln!(
-                out,
-                "  cell {number:>3}  {}{}",
-                one_line(&described_load(cell)),
-                took.map_or_else(String::new, |s| format!("; {} last time", minutes(s)))
-            );
-            if let Some(why) = &cell.why {
-                let _ = writeln!(out, "            added: {}", one_line(why));
-            }
-        }
-    }
-    out.push_str(&environments(plan));
-    if !plan.left_out.is_empty() {
-        out.push_str("\nleft out\n");
-        for left in &plan.left_out {
-            let (cell, why) = (line_start(left.cell.as_str()), line_start(&left.why));
-            let _ = writeln!(out, "  {cell}\n            {why}");
-        }
-    }
-    if expected > 0.0 {
-        let rest = if unknown == 0 {
-            String::new()
-        } else {
-            format!("; {} never measured", counted(unknown, "cell was", "cells were"))
-        };
-        let _ = writeln!(out, "\nmeasuring took {} last time{rest}", minutes(expected));
-    }
-    out
-}
-
-/// That more starts are planned than the matrix asks for, and what these cost.
-fn raised(plan: &Plan, past: &BTreeMap<CellKey, store::durations::Past>) -> String {
-    let until = plan.until.as_ref();
-    let Some((stage, said)) = until.and_then(|until| Some((until.stage, until.raised_from?))) else {
-        return String::new();
-    };
-    let more = (stage - said) as usize * plan.launches.len();
-    let share = more as f64 / plan.starts.len().max(1) as f64;
-    let measuring: f64 = plan
-        .cells
-        .iter()
-        .filter_map(|cell| past.get(&cell.key))
-        .map(|past| past.seconds * f64::from(stage - said))
-        .sum();
-    let took = loading(plan, past).map_or_else(String::new, |loading| {
-        format!(
-            ", about {} by what they took last time",
-            minutes(loading * share + measuring)
-        )
-    });
-    format!(
-        "note: `target_ci` takes five first starts to tell how many more: `starts: {said}` is raised to {stage}, {more} more engine starts{took}\n"
-    )
-}
-
-/// What engines that are processes get of the environment, where that is not simply all of it.
-fn environments(plan: &Plan) -> String {
-    let names = cli::variables();
-    let mut engines: Vec<(&str, String)> = Vec::new();
+/// The engines of a plan that get a part of the environment, with that part in words.
+fn passed(plan: &Plan) -> Vec<(String, String)> {
+    let environment = environment();
+    let mut engines: Vec<(String, String)> = Vec::new();
     for launch in &plan.launches {
-        let Place::Process(process) = &launch.place else {
+        let Some(words) = environment.passed_to(launch) else {
             continue;
         };
-        let Some(words) = engine::environment_described(launch, process, &names) else {
-            continue;
-        };
-        let row = (launch.engine.name.as_str(), words);
+        let row = (launch.engine.name.clone(), words);
         if !engines.contains(&row) {
             engines.push(row);
         }
     }
-    let rows = engines
-        .iter()
-        .map(|(engine, words)| format!("  {}: {}\n", line_start(engine), one_line(words)));
-    match engines.is_empty() {
-        true => String::new(),
-        false => format!("\nenvironment of processes\n{}", rows.collect::<String>()),
-    }
-}
-
-/// In which order engines are started that are started several times, and what either order costs.
-fn order(plan: &Plan, past: &BTreeMap<CellKey, store::durations::Past>) -> String {
-    let chosen = plan.order();
-    let cost = |order: Order| {
-        let Loads { starts, changes } = plan.loads(order);
-        let times = if changes == 1 {
-            "once"
-        } else {
-            &format!("{changes} times")
-        };
-        format!("{starts} engine starts, another engine {times}")
-    };
-    let (alternate, blocks) = (plan.loads(Order::Alternate), plan.loads(Order::Blocks));
-    if alternate == blocks {
-        return String::new();
-    }
-    let other = match chosen {
-        Order::Alternate => Order::Blocks,
-        Order::Blocks => Order::Alternate,
-    };
-    let mut out = format!(
-        "order: {} ({}); `order: {}` would be {}\n",
-        chosen.name(),
-        cost(chosen),
-        other.name(),
-        cost(other)
-    );
-    if let Some(loading) = loading(plan, past) {
-        let _ = writeln!(
-            out,
-            "loading took {} a start last time: {} for all starts, in either order; after another engine it takes longer where memory does not \
-             hold the files of both",
-            minutes(loading / plan.starts.len() as f64),
-            minutes(loading)
-        );
-    }
-    out
-}
-
-/// Seconds until engines are ready, all starts together, by what they took last time; `None` where one of them was never started.
-fn loading(plan: &Plan, past: &BTreeMap<CellKey, store::durations::Past>) -> Option<f64> {
-    let of_start = |start: &Start| {
-        let mut cells = start.cells.iter();
-        cells.find_map(|measurement| past.get(&measurement.cell)?.launch_seconds)
-    };
-    plan.starts.iter().map(of_start).sum()
-}
-
-/// How long each cell took last time. A history that cannot be read is no reason not to plan.
-fn past(plan: &Plan, results: &Path) -> BTreeMap<CellKey, store::durations::Past> {
-    store::durations::last_durations(results, &plan.matrix, &plan.cells).unwrap_or_default()
-}
-
-fn describe(launch: &Launch) -> String {
-    let mut words = vec![launch.engine.name.clone()];
-    words.extend(launch.engine.version.clone());
-    words.push(launch.model.clone());
-    if launch.checkpoint != launch.model {
-        words.push(format!("({})", launch.checkpoint));
-    }
-    words.extend(launch.precision.clone());
-    words.push(format!("tp {}", launch.parallel.tp));
-    words.push(match launch.gpus() {
-        None => "unknown GPUs".to_owned(),
-        Some(0) => "no GPU".to_owned(),
-        Some(1) => "1 GPU".to_owned(),
-        Some(n) => format!("{n} GPUs"),
-    });
-    if let Place::Attach(Attach { gpu: Some(gpu), .. }) = &launch.place {
-        words.push(gpu.clone());
-    }
-    words.push(launch.place.executor().to_owned());
-    if launch.engine.simulated {
-        words.push("simulated".to_owned());
-    }
-    words.join("  ")
-}
-
-/// What is to be known of the measurements of a launch before they are made.
-fn notes(plan: &Plan, launch: &Launch) -> Vec<String> {
-    let mut notes = Vec::new();
-    let starts = plan
-        .starts
-        .iter()
-        .filter(|start| start.launch == launch.id)
-        .count();
-    if launch.is_attached() && starts > 1 {
-        notes.push(format!(
-            "someone else started this server: its {starts} starts are repeats on it, and no start of its own is measured"
-        ));
-    }
-    if launch.contact.unique_prefixes {
-        notes.push(
-            "nothing empties its caches: the prompts of each measurement begin with letters of its own, in the place of as many tokens \
-             (`unique_prefixes`)"
-                .to_owned(),
-        );
-    } else if launch.is_attached() && launch.contact.reset.is_none() {
-        notes.push(
-            "nothing empties its caches, and prompts are sent as drawn (`unique_prefixes: false`)".to_owned(),
-        );
-    }
-    notes
-}
-
-fn described_load(cell: &Cell) -> String {
-    let scenario = &cell.scenario;
-    let work = &scenario.workload;
-    let mut words = vec![format!("{:<14} {} prompts", scenario.name, work.prompts)];
-    words.push(work.lengths(scenario.profile));
-    words.push(match (&scenario.arrival.pace, &scenario.search) {
-        (Some(pace), _) => pace.to_string(),
-        (None, Some(search)) => search.to_string(),
-        (None, None) => format!("rate {}", scenario.arrival.rate),
-    });
-    words.extend(match &scenario.search {
-        Some(search) => {
-            let prompts = search
-                .prompts
-                .map(|prompts| format!("{prompts} requests a point"));
-            let span = search.duration.or(scenario.limits.duration);
-            span.map(|span| format!("{span} a point")).or(prompts)
-        }
-        None => scenario.limits.duration.map(|span| format!("for {span}")),
-    });
-    words.extend(scenario.slo.as_ref().map(|slo| format!("SLO {slo}")));
-    words.extend(
-        scenario
-            .arrival
-            .concurrency
-            .map(|users| format!("at most {users} at once")),
-    );
-    words.push(format!("seed {}", scenario.seed));
-    words.join(", ")
-}
-
-fn indented(text: &str) -> String {
-    text.lines()
-        .map(|line| format!("    {line}"))
-        .collect::<Vec<_>>()
-        .join("\n")
-}
-
-fn json(plan: &Plan, results: &Path, given: Given<'_>) -> String {
-    let launches: Vec<_> = plan
-        .launches
-        .iter()
-        .map(|launch| {
-            serde_json::json!({
-                "launch": launch.id,
-                "engine": launch.engine,
-                "model": launch.model,
-                "checkpoint": launch.checkpoint,
-                "precision": launch.precision,
-                "parallel": launch.parallel,
-                "devices": launch.gpus(),
-                "unique_prefixes": launch.contact.unique_prefixes,
-                "executor": launch.place.executor(),
-                "command": command::line_of(launch, given).joined(),
-                "secrets": launch.secrets(),
-            })
-        })
-        .collect();
-    let past = past(plan, results);
-    let cells: Vec<_> = plan
-        .cells
-        .iter()
-        .map(|cell| {
-            serde_json::json!({
-                "cell": cell.key,
-                "axes": cell.axes,
-                "content": cell.content,
-                "launch": cell.launch,
-                "scenario": cell.scenario,
-                "why": cell.why,
-                "last_seconds": past.get(&cell.key).map(|past| past.seconds),
-            })
-        })
-        .collect();
-    let value = serde_json::json!({
-        "matrix": plan.matrix,
-        "launches": launches,
-        "cells": cells,
-        "starts": plan.starts,
-        "until": plan.until,
-        "order": plan.order(),
-        "loads": {
-            "alternate": plan.loads(Order::Alternate),
-            "blocks": plan.loads(Order::Blocks),
-            "seconds": loading(plan, &past),
-        },
-        "left_out": plan.left_out,
-        "reference": plan.reference,
-    });
-    format!(
-        "{}\n",
-        serde_json::to_string_pretty(&value).expect("JSON values are always written")
-    )
+    engines
 }

@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::ExecArgs;
 use crate::cli::sim::SimArgs;
 use crate::commands::error::{CommandError, Outcome};
-use crate::engine;
 use crate::exit::Exit;
+use crate::runner::shim;
 use crate::sim::{self, SimError};
 
 /// Serves until it is stopped, or dies as a planted fault demands.
@@ -40,7 +40,7 @@ pub fn execute(args: SimArgs) -> Outcome {
 /// # Errors
 /// The system refuses.
 pub fn supervise(args: &ExecArgs) -> Outcome {
-    match engine::supervise(args.parent, args.cgroup.clone(), &args.command) {
+    match shim::supervise(args.parent, args.cgroup.clone(), &args.command) {
         Ok(()) => Ok(Exit::Done),
         Err(error) => Err(CommandError {
             exit: Exit::Planted(127),
@@ -56,7 +56,7 @@ pub fn supervise(args: &ExecArgs) -> Outcome {
 pub fn exec(args: ExecArgs) -> Outcome {
     let mut command = args.command.into_iter();
     let program = command.next().unwrap_or_default();
-    let error = engine::exec(args.parent, args.cgroup, program.clone(), command.collect());
+    let error = shim::exec(args.parent, args.cgroup, program.clone(), command.collect());
     Err(CommandError {
         exit: Exit::Planted(127),
         message: format!("matrix: cannot start `{}`: {error}\n", program.to_string_lossy()),

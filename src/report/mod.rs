@@ -19,6 +19,7 @@ pub mod ascii_plot;
 mod labels;
 pub mod markdown;
 pub mod nightly;
+pub mod plan;
 pub mod text;
 
 pub mod tables;

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use crate::base::secrets::secret_of;
 use crate::config::gpus::GpuList;
 pub(crate) use crate::engine::Pull as PullPolicy;
-use crate::engine::Whereabouts;
-use crate::plan::Plan;
+use crate::engine::{self, Whereabouts};
+use crate::loadgen::dataset::Caches;
+use crate::plan::{Launch, Place, Plan};
 
 /// The environment of the process.
 #[derive(Clone, Debug)]
@@ -39,6 +40,16 @@ pub(crate) struct CacheDirs {
     pub(crate) prompts: Option<PathBuf>,
 }
 
+impl CacheDirs {
+    /// Where data sets and tokenizers are looked up.
+    pub(crate) fn inputs(&self) -> Caches {
+        Caches {
+            hf_home: self.hf_home.clone(),
+            prompts: self.prompts.clone(),
+        }
+    }
+}
+
 impl Environment {
     /// The value of a variable.
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
@@ -58,6 +69,14 @@ impl Environment {
             .into_iter()
             .filter_map(|name| self.variable(&name).map(|value| (name, value)))
             .collect()
+    }
+
+    /// The part of the environment that a launch passes to its process, in words; `None` if that is simply all of it.
+    pub(crate) fn passed_to(&self, launch: &Launch) -> Option<String> {
+        match &launch.place {
+            Place::Process(process) => engine::environment_described(launch, process, &self.names),
+            _ => None,
+        }
     }
 
     /// The address of the container daemon, from the variables that Docker's own client reads.

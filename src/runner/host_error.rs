@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 
 /// The host does not provide something that every command needs.
 #[derive(Debug, Error)]
-#[error("cannot {what}: {source}")]
+#[error("cannot {what}")]
 pub(crate) struct HostError {
     what: &'static str,
     source: io::Error,

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context;
 
@@ -15,19 +14,17 @@ use crate::commands::error::CommandError;
 use crate::commands::files;
 use crate::commands::measure::MeasuredRun;
 use crate::commands::output::{complain, print};
-use crate::engine;
 use crate::report::history::History;
 use crate::report::{html, nightly as told};
 use crate::results::record::night::{Finding, Night};
 use crate::results::store::nightly::Nights;
 use crate::results::store::{self, Store};
+use crate::runner::webhook;
 
 /// The file of a night's page, in the run's folder.
 const PAGE: &str = "nightly.md";
 /// The file of the charts of all nights up to this one, beside it.
 const CHARTS: &str = "history.html";
-/// How long a webhook may take.
-const WEBHOOK: Duration = Duration::from_secs(15);
 
 /// Refuses what could not be told when the night is over.
 pub(super) fn reachable(args: &NightlyArgs) -> Result<(), CommandError> {
@@ -131,34 +128,15 @@ pub(super) fn notify(args: &NightlyArgs, nights: &Nights, night: &Night) {
         return;
     }
     if let Some(url) = &args.webhook
-        && let Err(why) = send(url, &told::message(night, over))
+        && let Err(error) = webhook::post(url, &told::message(night, over))
     {
         complain(&format!(
-            "warning: the webhook did not take the message, the next night tries again: {why}\n"
+            "warning: the webhook did not take the message, the next night tries again: {:#}\n",
+            anyhow::Error::from(error)
         ));
         return;
     }
     if let Err(error) = nights.tell(&now) {
         complain(&format!("warning: {error}\n"));
     }
-}
-
-fn send(url: &str, message: &serde_json::Value) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| error.to_string())?;
-    // The address of a webhook is its password.
-    let told = |error: reqwest::Error| format!("{:#}", anyhow::Error::from(error.without_url()));
-    runtime.block_on(async {
-        let client = engine::proxied_client().map_err(told)?;
-        let sent = client.post(url).timeout(WEBHOOK).json(message).send();
-        let status = sent.await.map_err(told)?.status();
-        // The words beside the status are the server's own, and may repeat the address.
-        match status.as_u16() {
-            200..300 => Ok(()),
-            code @ 300..400 => Err(format!("status {code}, and redirects are not followed")),
-            code => Err(format!("status {code}")),
-        }
-    })
 }

@@ -10,6 +10,7 @@ pub mod client;
 pub mod engine_change;
 pub mod event;
 pub mod histogram;
+pub mod last_duration;
 pub mod machine;
 pub mod night;
 pub mod outsourced;

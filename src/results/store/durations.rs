@@ -7,25 +7,13 @@ use serde::Deserialize;
 
 use super::{Listed, Result, layout, reader};
 use crate::base::date;
-use crate::base::ids::{CellKey, ContentHash, RunId};
+use crate::base::ids::{CellKey, ContentHash};
 use crate::plan::Cell;
 use crate::results::record::cell::{Ending, Phase, PhaseTime};
+use crate::results::record::last_duration::LastDuration;
 
 /// How many runs back anybody looks: a nightly run for two months.
 const RUNS: usize = 60;
-
-/// What a cell took when it was last measured to its end.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Past {
-    /// Seconds for one measurement of it; the mean where it was measured several times.
-    pub seconds: f64,
-    /// Seconds from the command until its engine was ready; the mean of its starts, absent where nothing was started for it.
-    pub launch_seconds: Option<f64>,
-    /// The run that knows.
-    pub run: RunId,
-    /// Whether the cell was the very same; otherwise only its key is.
-    pub same: bool,
-}
 
 /// What each of `cells` took last in a run of `matrix`. A run that measured the very same cell is preferred to a newer one
 /// that measured another of that key; what nobody measured is absent. Unreadable summaries are passed over.
@@ -36,10 +24,10 @@ pub fn last_durations<'a>(
     root: &Path,
     matrix: &str,
     cells: impl IntoIterator<Item = &'a Cell>,
-) -> Result<BTreeMap<CellKey, Past>> {
+) -> Result<BTreeMap<CellKey, LastDuration>> {
     let mut open: BTreeMap<&CellKey, &ContentHash> =
         cells.into_iter().map(|cell| (&cell.key, &cell.content)).collect();
-    let mut known: BTreeMap<CellKey, Past> = BTreeMap::new();
+    let mut known: BTreeMap<CellKey, LastDuration> = BTreeMap::new();
     let runs = reader::list(root)?;
     for run in runs.iter().filter(|run| run.about.matrix == matrix).take(RUNS) {
         if open.is_empty() {
@@ -59,7 +47,7 @@ pub fn last_durations<'a>(
                 let run = run.about.run.clone();
                 known.insert(
                     key,
-                    Past {
+                    LastDuration {
                         seconds,
                         launch_seconds,
                         run,

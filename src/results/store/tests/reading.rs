@@ -8,7 +8,8 @@ use super::{changed, files, none};
 use crate::base::ids::{ContentHash, LaunchId, RunId};
 use crate::plan::Plan;
 use crate::results::record::cell::Summary;
-use crate::results::store::durations::{self, last_durations};
+use crate::results::record::last_duration::LastDuration;
+use crate::results::store::durations::last_durations;
 use crate::results::store::testing::{MATRIX, begun, measure, measurement, plan, summary};
 use crate::results::store::{Run, Store, StoreError, latest, layout, list};
 
@@ -139,7 +140,7 @@ fn history_knows_what_a_cell_took_and_prefers_the_very_same_cell() {
 
     let key = &older.cells[0].key;
     let asked = |plan: &Plan| last_durations(root.path(), MATRIX, &plan.cells).unwrap();
-    let past = |seconds, run: &str, same| durations::Past {
+    let past = |seconds, run: &str, same| LastDuration {
         seconds,
         launch_seconds: None,
         run: RunId::new(run),

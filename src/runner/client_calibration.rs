@@ -1,0 +1,108 @@
+//! `matrix calibrate`: calibrates the client of this host outside of any run.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::base::ids::RunId;
+use crate::base::secrets::Redactor;
+use crate::base::threads::{self, NoThread};
+use crate::engine::{self, Whereabouts};
+use crate::results::record::client::Calibration;
+use crate::results::store::calibration::{self, Folder};
+use crate::results::store::{Store, StoreError};
+use crate::runner::calibrate::{Wanted, calibrate};
+use crate::runner::context::{Events, Host};
+use crate::runner::environment::Environment;
+use crate::runner::host_error::{self, HostError};
+use crate::runner::shutdown::{Signals, Stop};
+use crate::telemetry::machine;
+
+/// Why the client is not calibrated.
+#[derive(Debug, Error)]
+pub(crate) enum CalibrationError {
+    #[error(
+        "the cache folder cannot be written: {0}\n  = help: name another one with `--cache` or XDG_CACHE_HOME"
+    )]
+    Cache(StoreError),
+    #[error("cannot keep logs")]
+    Logs(#[source] StoreError),
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(transparent)]
+    Threads(#[from] NoThread),
+    #[error("cannot listen to signals")]
+    Signals(#[source] std::io::Error),
+    #[error(
+        "the client cannot be calibrated: {0}\n  = help: measure again when nothing else keeps this host busy; an earlier calibration stays as it is"
+    )]
+    Failed(String),
+    #[error("the result cannot be kept")]
+    Save(#[source] StoreError),
+}
+
+/// A calibration and its file.
+pub(crate) struct SavedCalibration {
+    pub(crate) calibration: Calibration,
+    pub(crate) path: PathBuf,
+}
+
+/// Calibrates the client, and saves the result in the cache; `None` if a signal interrupted it.
+///
+/// # Errors
+/// The simulated engine does not start, or the result cannot be saved.
+pub(crate) fn run(
+    environment: &Environment,
+    cache: &Path,
+    wanted: &Wanted,
+) -> Result<Option<SavedCalibration>, CalibrationError> {
+    machine::raise_open_files();
+    calibration::sweep(cache);
+    let logs = Folder::make(cache).map_err(CalibrationError::Cache)?;
+    let run = RunId::new("calibration");
+    let store = Store::create(logs.path(), &run, Redactor::default()).map_err(CalibrationError::Logs)?;
+    let host = host(run, environment, cache, logs.path())?;
+    let runtime = threads::runtime()?;
+    let stop = Stop::default();
+    let measured = runtime.block_on(async {
+        let mut signals = Signals::catch().map_err(CalibrationError::Signals)?;
+        let events = Events::default();
+        tokio::select! {
+            measured = calibrate(&host, &store, wanted, &stop) => Ok::<_, CalibrationError>(measured),
+            never = stop.listen(&mut signals, &events) => match never {},
+        }
+    });
+    let measured = measured?;
+    if stop.is_asked() {
+        return Ok(None);
+    }
+    let Some(calibration) = measured.map_err(CalibrationError::Failed)? else {
+        return Ok(None);
+    };
+    let path = calibration::keep(cache, &calibration).map_err(CalibrationError::Save)?;
+    Ok(Some(SavedCalibration { calibration, path }))
+}
+
+fn host(run: RunId, environment: &Environment, cache: &Path, logs: &Path) -> Result<Host, HostError> {
+    Ok(Host {
+        run,
+        matrix: host_error::own_program()?,
+        folder: logs.to_owned(),
+        path: environment.variable("PATH"),
+        environment: environment.names.clone(),
+        hf_home: None,
+        cache: cache.to_owned(),
+        prompts: None,
+        whereabouts: Whereabouts::default(),
+        images: Arc::default(),
+        orphans: Arc::default(),
+        secrets: BTreeMap::new(),
+        redactor: Redactor::default(),
+        http: engine::http_client(),
+        machine: machine::read(&environment.tool),
+        devices: Vec::new(),
+        gpus: None,
+    })
+}
