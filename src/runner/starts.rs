@@ -9,7 +9,7 @@ use crate::plan::Launch;
 use crate::results::record::event::Event;
 use crate::results::store::StoreError;
 use crate::runner::context::{Events, Host, Job, Tally};
-use crate::runner::launch::{self, Order};
+use crate::runner::launch::{self, LaunchContext};
 use crate::runner::lease::Pool;
 use crate::runner::prefetch::Ahead;
 use crate::runner::prompt_store::Library;
@@ -56,7 +56,7 @@ pub(crate) async fn run(job: &Job<'_>, stop: &Stop) -> (Tally, Result<(), StoreE
             let lease = pool.acquire(launch.devices).await;
             let (library, roster, ahead) = (&library, &roster, &ahead);
             at_work.push(async move {
-                let order = Order {
+                let context = LaunchContext {
                     job,
                     launch,
                     start: &start,
@@ -67,7 +67,7 @@ pub(crate) async fn run(job: &Job<'_>, stop: &Stop) -> (Tally, Result<(), StoreE
                     stop,
                 };
                 let mut tally = Tally::default();
-                let told = launch::launch(order, &mut tally).await;
+                let told = launch::launch(context, &mut tally).await;
                 (&launch.id, tally, told)
             });
             continue;

@@ -1,0 +1,274 @@
+//! Decides whether a launch tries again: a state machine without any effect.
+//!
+//! What fails by the host's fault is retried after a pause, what is invalid is repeated as `--retry-invalid` asks, and an engine that dies
+//! under load is restarted for the remaining measurements.
+
+use std::time::Duration;
+
+use crate::results::record::cell::{FailureClass, Phase};
+use crate::results::record::post_mortem::Retry;
+
+/// How often an engine that died under load is started again for the cells that remain.
+pub(super) const RESTARTS: u32 = 16;
+
+/// The pauses before each retry of what failed by the host's fault.
+const PAUSES: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(4),
+    Duration::from_secs(16),
+];
+
+/// The attempts of a launch so far.
+#[derive(Debug)]
+pub(super) struct Attempts {
+    /// The failed attempts of the measurement that is next.
+    retries: Vec<Retry>,
+    /// How often the engine ended although measurements remained.
+    restarts: u32,
+    /// How often an invalid measurement may be repeated.
+    retry_invalid: u32,
+}
+
+/// A retry of what failed by the host's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HostRetry {
+    /// The attempt that failed, from 1.
+    pub(super) attempt: usize,
+    /// How many attempts there are at most.
+    pub(super) attempts: usize,
+    pub(super) pause: Duration,
+}
+
+/// What follows the end of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Restart {
+    /// It may be started again without a remark.
+    Expected,
+    /// It is restarted after a failure of its own; so many restarts are left.
+    AfterFailure { left: u32 },
+    /// It died too often.
+    Exhausted,
+}
+
+/// What follows a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextStep {
+    /// The next measurement, on the same engine.
+    Continue,
+    /// Another start, because the recipe restarts the engine for each cell.
+    StopAsPlanned,
+    /// No further measurement on this engine.
+    Stop,
+}
+
+/// The state after a measurement that decides what follows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AfterMeasurement {
+    /// Whether the engine can measure another cell.
+    pub(super) engine_is_well: bool,
+    /// Whether the recipe restarts the engine for each cell.
+    pub(super) restarts_for_cells: bool,
+    /// Whether the measurement failed by the host's fault.
+    pub(super) host_failed: bool,
+    /// Whether nothing else may begin.
+    pub(super) is_stopping: bool,
+}
+
+impl AfterMeasurement {
+    /// What follows.
+    pub(super) const fn next_step(self) -> NextStep {
+        match self {
+            Self {
+                engine_is_well: true,
+                restarts_for_cells: true,
+                ..
+            } => NextStep::StopAsPlanned,
+            Self {
+                engine_is_well: true,
+                host_failed: false,
+                is_stopping: false,
+                ..
+            } => NextStep::Continue,
+            _ => NextStep::Stop,
+        }
+    }
+}
+
+impl Attempts {
+    /// No attempt yet.
+    pub(super) const fn new(retry_invalid: u32) -> Self {
+        Self {
+            retries: Vec::new(),
+            restarts: 0,
+            retry_invalid,
+        }
+    }
+
+    /// The failed attempts of the measurement that is next.
+    pub(super) fn retries(&self) -> &[Retry] {
+        &self.retries
+    }
+
+    /// Notes that a measurement ended which is not repeated.
+    pub(super) fn clear(&mut self) {
+        self.retries.clear();
+    }
+
+    /// The retry after a failure; `None` if it was not the host's fault, or the attempts are spent.
+    pub(super) fn retry_after_host_fault(
+        &mut self,
+        phase: Phase,
+        class: FailureClass,
+        reason: &str,
+    ) -> Option<HostRetry> {
+        let failed = self
+            .retries
+            .iter()
+            .filter(|retry| retry.class.is_retried())
+            .count();
+        let pause = *PAUSES.get(failed).filter(|_| class.is_retried())?;
+        self.retries.push(Retry {
+            phase,
+            class,
+            reason: reason.to_owned(),
+            pause_s: pause.as_secs_f64(),
+        });
+        Some(HostRetry {
+            attempt: failed + 1,
+            attempts: PAUSES.len() + 1,
+            pause,
+        })
+    }
+
+    /// The number of the repetition of an invalid measurement, from 1; `None` if it is not repeated.
+    pub(super) fn repeat_invalid(&mut self, reason: &str) -> Option<usize> {
+        let is_validity = |retry: &&Retry| retry.class == FailureClass::Validity;
+        let repeated = self.retries.iter().filter(is_validity).count();
+        if repeated >= self.retry_invalid as usize {
+            return None;
+        }
+        self.retries.push(Retry {
+            phase: Phase::Measure,
+            class: FailureClass::Validity,
+            reason: reason.to_owned(),
+            pause_s: 0.0,
+        });
+        Some(repeated + 1)
+    }
+
+    /// Notes the end of an engine. It counts as a restart unless it was planned or a retry follows; `retries_before` is how many retries there
+    /// were when the engine was ready.
+    pub(super) fn engine_ended(&mut self, is_planned: bool, retries_before: usize) {
+        self.restarts += u32::from(!is_planned && self.retries.len() <= retries_before);
+    }
+
+    /// What follows, if measurements remain.
+    pub(super) fn restart(&self) -> Restart {
+        match self.restarts {
+            restarts if restarts > RESTARTS => Restart::Exhausted,
+            0 => Restart::Expected,
+            _ if !self.retries.is_empty() => Restart::Expected,
+            restarts => Restart::AfterFailure {
+                left: RESTARTS + 1 - restarts,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host_fault(attempts: &mut Attempts) -> Option<HostRetry> {
+        attempts.retry_after_host_fault(Phase::Launch, FailureClass::Infrastructure, "no space")
+    }
+
+    #[test]
+    fn a_fault_of_the_host_is_retried_three_times_with_longer_pauses() {
+        let mut attempts = Attempts::new(0);
+        let retries: Vec<(usize, u64)> = std::iter::from_fn(|| host_fault(&mut attempts))
+            .map(|retry| (retry.attempt, retry.pause.as_secs()))
+            .collect();
+        assert_eq!(retries, [(1, 1), (2, 4), (3, 16)]);
+        assert_eq!(attempts.retries().len(), 3);
+        attempts.clear();
+        assert_eq!(host_fault(&mut attempts).map(|retry| retry.attempts), Some(4));
+    }
+
+    #[test]
+    fn a_fault_of_the_engine_is_not_retried() {
+        let mut attempts = Attempts::new(0);
+        let retry = attempts.retry_after_host_fault(Phase::Launch, FailureClass::Engine, "it crashed");
+        assert_eq!(retry, None);
+        assert!(attempts.retries().is_empty());
+    }
+
+    #[test]
+    fn invalid_measurements_are_repeated_as_often_as_asked_and_apart_from_faults_of_the_host() {
+        let mut attempts = Attempts::new(2);
+        host_fault(&mut attempts);
+        assert_eq!(attempts.repeat_invalid("late"), Some(1));
+        assert_eq!(attempts.repeat_invalid("late"), Some(2));
+        assert_eq!(attempts.repeat_invalid("late"), None);
+        let retry = host_fault(&mut attempts);
+        assert_eq!(retry.map(|retry| retry.attempt), Some(2));
+    }
+
+    #[test]
+    fn an_engine_that_dies_is_restarted_sixteen_times() {
+        let mut attempts = Attempts::new(0);
+        for left in (1..=RESTARTS).rev() {
+            attempts.engine_ended(false, 0);
+            assert_eq!(attempts.restart(), Restart::AfterFailure { left });
+        }
+        attempts.engine_ended(false, 0);
+        assert_eq!(attempts.restart(), Restart::Exhausted);
+    }
+
+    #[test]
+    fn neither_a_planned_end_nor_a_retry_counts_as_a_restart() {
+        let mut attempts = Attempts::new(0);
+        attempts.engine_ended(true, 0);
+        assert_eq!(attempts.restart(), Restart::Expected);
+        host_fault(&mut attempts);
+        attempts.engine_ended(false, 0);
+        assert_eq!(attempts.restart(), Restart::Expected);
+        // A later death counts, and is not announced while a retry is under way.
+        attempts.engine_ended(false, 1);
+        assert_eq!(attempts.restart(), Restart::Expected);
+        attempts.clear();
+        assert_eq!(attempts.restart(), Restart::AfterFailure { left: RESTARTS });
+    }
+
+    #[test]
+    fn an_engine_goes_on_only_if_it_is_well_and_nothing_else_ends_it() {
+        let after = AfterMeasurement {
+            engine_is_well: true,
+            restarts_for_cells: false,
+            host_failed: false,
+            is_stopping: false,
+        };
+        assert_eq!(after.next_step(), NextStep::Continue);
+        let planned = AfterMeasurement {
+            restarts_for_cells: true,
+            ..after
+        };
+        assert_eq!(planned.next_step(), NextStep::StopAsPlanned);
+        for stopped in [
+            AfterMeasurement {
+                engine_is_well: false,
+                ..planned
+            },
+            AfterMeasurement {
+                host_failed: true,
+                ..after
+            },
+            AfterMeasurement {
+                is_stopping: true,
+                ..after
+            },
+        ] {
+            assert_eq!(stopped.next_step(), NextStep::Stop);
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! One start: lease, start, ready, cells, stop; always stop.
+
+mod attempts;
+mod cells;
+mod context;
+mod engine;
+mod failure;
+mod remarks;
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use crate::base::clock;
+use crate::engine::still_answers;
+use crate::plan::Measurement;
+use crate::results::record::cell::{Ending, EngineFacts, FailureClass, Phase, Summary};
+use crate::results::record::event::Event;
+use crate::results::store::{self, StoreError};
+use crate::runner::cell::{self, Measured, Ready};
+use crate::runner::context::Tally;
+use crate::runner::launch::attempts::{AfterMeasurement, NextStep, RESTARTS, Restart};
+use crate::runner::launch::cells::LaunchRun;
+pub(crate) use crate::runner::launch::context::LaunchContext;
+use crate::runner::launch::engine::{no_other_engine, start_engine, stop_engine};
+use crate::runner::launch::failure::LaunchFailure;
+use crate::runner::launch::remarks::{invalid, last};
+use crate::runner::post_mortem::{self, Remains};
+
+/// Makes one start with all its measurements. An engine that dies or hangs under load is restarted for the rest, so that one bad cell never
+/// takes the others with it; what fails by the host's fault is retried after a pause.
+pub(crate) async fn launch(context: LaunchContext<'_>, tally: &mut Tally) -> Result<(), StoreError> {
+    let _turn = context.roster.enter(&context.launch.id);
+    let mut run = LaunchRun::new(context, tally);
+    let mut preparing = prepare(&context);
+    while !run.rest.is_empty() && !context.stop.is_asked() {
+        match start_engine(&context).await {
+            Ok(Some(ready)) => {
+                context.ahead.begin(context.job, context.start, &ready.running);
+                let retries = run.attempts.retries().len();
+                let is_planned = run.measure(ready).await?;
+                run.attempts.engine_ended(is_planned, retries);
+            }
+            Ok(None) => break,
+            // An engine that was stopped together with this run did not fail.
+            Err(failure) if failure.end.is_some() && context.stop.is_asked_soon().await => break,
+            Err(failure) => run.start_failed(&failure).await?,
+        }
+        run.follow_end()?;
+    }
+    preparing.abort_all();
+    Ok(())
+}
+
+/// A measurement that failed by the host's fault.
+struct HostFault<'a> {
+    measurement: &'a Measurement,
+    phase: Phase,
+    class: FailureClass,
+    reason: String,
+}
+
+impl<'a> HostFault<'a> {
+    fn of(measurement: &'a Measurement, summary: &Summary) -> Option<Self> {
+        match &summary.ending {
+            Ending::Failed {
+                phase, class, reason, ..
+            } if class.is_retried() => Some(Self {
+                measurement,
+                phase: *phase,
+                class: *class,
+                reason: reason.clone(),
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> LaunchRun<'a> {
+    /// Measures the remaining cells until one needs another start, then stops the engine. Returns whether it stopped only because the recipe
+    /// restarts the engine for each cell, and cells remain.
+    async fn measure(&mut self, mut ready: Ready) -> Result<bool, StoreError> {
+        let job = self.context.job;
+        // Models may be added to a running server: its list is compared from the first measurement on.
+        self.reference.get_or_insert_with(|| EngineFacts {
+            models: Vec::new(),
+            ..store::redacted(ready.facts.clone(), &job.host.redactor)
+        });
+        let mut log_from = 0;
+        let mut unverified = Vec::new();
+        let (mut host_fault, mut saved) = (None, Ok(()));
+        let mut step = NextStep::Stop;
+        while let Some(measurement) = self.rest.pop_front() {
+            let began = clock::now();
+            let mut measured = self.measure_cell(measurement, &mut ready).await;
+            let log = ready.running.log().slice_from(&mut log_from);
+            host_fault = HostFault::of(measurement, &measured.summary);
+            let remains = Remains {
+                end: measured.end,
+                log: ready.running.log().last(post_mortem::LINES),
+            };
+            let seconds = clock::now().since(began).as_secs_f64();
+            self.judge(measurement, &mut measured, seconds);
+            let mut after = AfterMeasurement {
+                engine_is_well: measured.engine_is_well,
+                restarts_for_cells: self.context.launch.contact.restart_for_cells,
+                host_failed: host_fault.is_some(),
+                is_stopping: false,
+            };
+            if after.engine_is_well && self.repeats(&measured.summary) {
+                self.rest.push_front(measurement);
+            } else {
+                if measured.summary.listener_unverified.is_some() && measured.summary.ending == Ending::Done {
+                    unverified.push(measured.summary.clone());
+                }
+                saved = self.persist(measurement, measured, &log, remains, seconds);
+                if host_fault.is_none() {
+                    self.attempts.clear();
+                }
+                after.is_stopping = self.context.stop.is_asked() || saved.is_err();
+            }
+            step = after.next_step();
+            if step != NextStep::Continue {
+                break;
+            }
+        }
+        let is_planned = step == NextStep::StopAsPlanned;
+        self.stop(ready, unverified, saved).await?;
+        if let Some(fault) = host_fault {
+            self.retry(fault).await;
+        }
+        Ok(is_planned && !self.rest.is_empty())
+    }
+
+    /// Makes one measurement, and checks that the engine is still the one that answers.
+    async fn measure_cell(&mut self, measurement: &Measurement, ready: &mut Ready) -> Measured {
+        let LaunchContext {
+            job,
+            launch,
+            library,
+            ahead,
+            stop,
+            ..
+        } = self.context;
+        let pulled = ahead.mark();
+        let tries = self.attempts.retries().len();
+        ready.running.look().await;
+        let mut measured = cell::measure(job, launch, measurement, tries, ready, library, stop).await;
+        ready.running.look().await;
+        self.check_listener(&ready.running, &mut measured).await;
+        self.check_engine(&mut measured.summary);
+        measured.summary.pulled_beside = ahead.mark() > pulled;
+        measured
+    }
+
+    /// Stops the engine, and fails measurements that another process may have answered. `saved` is whether the last measurement is saved.
+    async fn stop(
+        &mut self,
+        ready: Ready,
+        unverified: Vec<Summary>,
+        saved: Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        // Nothing asks an engine that is being stopped.
+        let rest = ready.sampling.end();
+        let endpoint = ready.running.endpoint().clone();
+        stop_engine(&self.context, ready.running, &rest).await;
+        saved?;
+        // An engine that could not be stopped answers itself.
+        if !unverified.is_empty()
+            && !self.context.stop.now.is_cancelled()
+            && still_answers(&endpoint).await
+            && no_other_engine(self.context.job).await.is_ok()
+        {
+            self.fail_unverified(unverified, endpoint.port)?;
+        }
+        Ok(())
+    }
+
+    /// Whether an invalid measurement is repeated, as `--retry-invalid` asks.
+    fn repeats(&mut self, summary: &Summary) -> bool {
+        let LaunchContext { job, stop, .. } = self.context;
+        // Another server stays another one.
+        let has_changed = summary.engine_changes.iter().any(|change| !change.is_of_models());
+        let Some(reason) = invalid(summary).filter(|_| !stop.is_asked() && !has_changed) else {
+            return false;
+        };
+        let Some(repetition) = self.attempts.repeat_invalid(&reason) else {
+            return false;
+        };
+        job.events.tell(Event::Warning {
+            message: format!(
+                "{} is measured again ({repetition} of {}): {reason}",
+                summary.cell, job.retry_invalid
+            ),
+        });
+        true
+    }
+
+    /// Puts a measurement that failed by the host's fault back, after a pause, if it is retried.
+    async fn retry(&mut self, fault: HostFault<'a>) {
+        match self.pause(fault.phase, fault.class, &fault.reason).await {
+            true => {
+                self.tally.failed -= 1;
+                self.rest.push_front(fault.measurement);
+            }
+            false => self.attempts.clear(),
+        }
+    }
+
+    /// Reports that the engine did not start, and fails the remaining measurements unless it is started again.
+    async fn start_failed(&mut self, failure: &LaunchFailure) -> Result<(), StoreError> {
+        let LaunchContext {
+            job, launch, start, ..
+        } = self.context;
+        job.events.tell(Event::LaunchFailed {
+            launch: launch.id.clone(),
+            start: start.start,
+            reason: failure.reason.clone(),
+            tail: last(&failure.tail),
+        });
+        match self.pause(failure.phase, failure.class, &failure.reason).await {
+            true => Ok(()),
+            false => self.fail_remaining(failure),
+        }
+    }
+
+    /// Whether what failed is retried: only after the host's fault, and a few times. It has paused then.
+    async fn pause(&mut self, phase: Phase, class: FailureClass, reason: &str) -> bool {
+        let LaunchContext {
+            job, launch, stop, ..
+        } = self.context;
+        if stop.is_asked() {
+            return false;
+        }
+        let Some(retry) = self.attempts.retry_after_host_fault(phase, class, reason) else {
+            return false;
+        };
+        job.events.tell(Event::Warning {
+            message: format!(
+                "engine `{}` failed by the fault of the host (try {} of {}); it is tried again in {} s",
+                launch.engine.name,
+                retry.attempt,
+                retry.attempts,
+                retry.pause.as_secs()
+            ),
+        });
+        tokio::select! {
+            () = tokio::time::sleep(retry.pause) => true,
+            () = stop.asked.cancelled() => false,
+        }
+    }
+
+    /// Reports a restart for the remaining measurements, or fails them if the engine died too often.
+    fn follow_end(&mut self) -> Result<(), StoreError> {
+        match self.attempts.restart() {
+            Restart::Expected => Ok(()),
+            Restart::Exhausted => {
+                let reason = format!("the engine died under load {RESTARTS} times");
+                self.fail_remaining(&LaunchFailure::new(FailureClass::Engine, reason))
+            }
+            Restart::AfterFailure { left } => {
+                if !self.rest.is_empty() && !self.context.stop.is_asked() {
+                    self.context.job.events.tell(Event::Warning {
+                        message: format!(
+                            "engine `{}` is started again for {} more cells ({left} restarts left)",
+                            self.context.launch.engine.name,
+                            self.rest.len()
+                        ),
+                    });
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Prepares prompts while the engine loads.
+fn prepare(context: &LaunchContext<'_>) -> JoinSet<()> {
+    let LaunchContext {
+        job,
+        launch,
+        start,
+        library,
+        ..
+    } = context;
+    let scenarios: Vec<_> = start
+        .cells
+        .iter()
+        .map(|measurement| job.plan.cell(&measurement.cell).scenario.clone())
+        .collect();
+    let (library, tokenizer) = (Arc::clone(library), launch.tokenizer.clone());
+    let mut preparing = JoinSet::new();
+    preparing.spawn(async move {
+        for scenario in scenarios {
+            // The cell that needs it reports what went wrong.
+            let _ = library.stock(&scenario, &tokenizer).await;
+        }
+    });
+    preparing
+}

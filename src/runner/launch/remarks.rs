@@ -1,0 +1,62 @@
+//! What is said about a measurement beside its metrics.
+
+use crate::results::record::cell::{Ending, Summary};
+use crate::results::record::validity::Verdict;
+
+/// How many of an engine's last lines are told with its failure.
+const TOLD_LINES: usize = 10;
+
+/// The last of an engine's last lines that say something.
+pub(super) fn last(tail: &[String]) -> Vec<String> {
+    let mut lines: Vec<String> = tail
+        .iter()
+        .rev()
+        .filter(|line| !line.trim().is_empty())
+        .take(TOLD_LINES)
+        .cloned()
+        .collect();
+    lines.reverse();
+    lines
+}
+
+/// Why the figures of a measurement are worth nothing; `None` if they are worth something.
+pub(super) fn invalid(summary: &Summary) -> Option<String> {
+    let validity = summary.validity.as_ref()?;
+    let reasons: Vec<String> = validity
+        .reasons
+        .iter()
+        .filter(|reason| reason.weight == Verdict::Invalid)
+        .map(|reason| format!("{}: {}", reason.code.name(), reason.measured))
+        .collect();
+    (!reasons.is_empty()).then(|| format!("invalid: {}", reasons.join("; ")))
+}
+
+/// Why a measurement is not simply done.
+pub(super) fn why(summary: &Summary) -> Option<String> {
+    match &summary.ending {
+        Ending::Done => invalid(summary).or_else(|| summary.warnings.first().cloned()),
+        Ending::Failed { phase, reason, .. } => Some(format!("{}: {reason}", phase.name())),
+        Ending::Skipped { reason } => Some(reason.clone()),
+        Ending::Interrupted => Some("the run was asked to stop".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_lines_that_say_something_are_told() {
+        let tail: Vec<String> = (0..30)
+            .map(|line| {
+                if line % 2 == 0 {
+                    String::new()
+                } else {
+                    line.to_string()
+                }
+            })
+            .collect();
+        let told = last(&tail);
+        assert_eq!((told.len(), told[0].as_str(), told[9].as_str()), (10, "11", "29"));
+    }
+}
