@@ -110,7 +110,8 @@ fn open_outputs(session: &Session<'_>, is_resumed: bool) -> anyhow::Result<()> {
     if is_resumed {
         let run = Run::read(store.folder()).context("cannot read the run")?;
         // What is repeated is appended when it ends.
-        report::results(&run, store, |measurement| !session.is_open(measurement))?;
+        let open = session.open_measurements();
+        report::results(&run, store, |measurement| !open.contains(measurement))?;
     }
     log::into(store.log().context("cannot open the log")?);
     Ok(())

@@ -56,7 +56,7 @@ pub(super) struct BatchRunner<'a> {
 
 impl BatchRunner<'_> {
     /// Runs a batch, then the batches that `next` gives. Returns how many engines could not be stopped.
-    pub(super) async fn run(
+    pub(super) async fn run_with_signals(
         &self,
         first: Batch,
         removed: Vec<String>,

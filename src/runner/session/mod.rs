@@ -13,7 +13,7 @@ mod preparation;
 pub(crate) mod request;
 mod resume;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -166,12 +166,10 @@ impl<'a> Session<'a> {
         &self.plans.selected
     }
 
-    /// Whether a measurement belongs to the first batch.
-    pub(crate) fn is_open(&self, measurement: &Measurement) -> bool {
+    /// The measurements of the first batch.
+    pub(crate) fn open_measurements(&self) -> BTreeSet<&Measurement> {
         let starts = self.first.iter().flat_map(|batch| &batch.starts);
-        starts
-            .flat_map(|start| &start.cells)
-            .any(|open| open == measurement)
+        starts.flat_map(|start| &start.cells).collect()
     }
 
     /// Adds a listener to the events of the run.
@@ -203,9 +201,13 @@ impl<'a> Session<'a> {
         let (store, sources, host) = (&self.store, &self.sources, &self.host);
         let mut add_starts = || add_starts(plans, extra_starts, store, sources, host);
         let removed = std::mem::take(&mut self.removed);
-        let ran = self
-            .runtime
-            .block_on(runner.run(first, removed, totals, self.calibrate, &mut add_starts));
+        let ran = self.runtime.block_on(runner.run_with_signals(
+            first,
+            removed,
+            totals,
+            self.calibrate,
+            &mut add_starts,
+        ));
         match ran {
             Ok(unstopped) => {
                 self.unstopped = unstopped;

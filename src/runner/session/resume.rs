@@ -121,3 +121,55 @@ pub(super) fn remaining(
         .filter(|start| !start.cells.is_empty())
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::record::cell::{FailureClass, Phase};
+    use crate::results::store::testing::{plan, summary};
+
+    /// Which of the two cells of a plan remain, if the first ended so and the second is done.
+    fn remain_after(ending: Ending, repeat_failed: bool) -> Vec<usize> {
+        let plan = plan();
+        let mut finished = BTreeMap::new();
+        for (at, cell) in plan.cells.iter().enumerate() {
+            let mut summary = summary(cell);
+            summary.ending = match at {
+                0 => ending.clone(),
+                _ => Ending::Done,
+            };
+            finished.insert(summary.measurement(), summary);
+        }
+        let remaining = remaining(&plan.starts, &finished, repeat_failed);
+        let cells = remaining.iter().flat_map(|start| &start.cells);
+        let index =
+            |measurement: &Measurement| plan.cells.iter().position(|cell| cell.key == measurement.cell);
+        cells.filter_map(index).collect()
+    }
+
+    #[test]
+    fn interrupted_cells_and_faults_of_the_host_remain_and_other_failures_if_asked() {
+        let failed = |class| Ending::Failed {
+            phase: Phase::Measure,
+            class,
+            reason: "it failed".to_owned(),
+            tail: Vec::new(),
+        };
+        for repeat_failed in [false, true] {
+            assert_eq!(remain_after(Ending::Interrupted, repeat_failed), [0]);
+            assert_eq!(
+                remain_after(failed(FailureClass::Infrastructure), repeat_failed),
+                [0]
+            );
+            assert!(remain_after(Ending::Done, repeat_failed).is_empty());
+        }
+        assert!(remain_after(failed(FailureClass::Engine), false).is_empty());
+        assert_eq!(remain_after(failed(FailureClass::Engine), true), [0]);
+    }
+
+    #[test]
+    fn a_plan_of_which_nothing_is_finished_remains_whole() {
+        let plan = plan();
+        assert_eq!(remaining(&plan.starts, &BTreeMap::new(), false), plan.starts);
+    }
+}
