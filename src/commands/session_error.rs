@@ -111,3 +111,71 @@ fn aborted_run(aborted: &Aborted) -> String {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::base::ids::RunId;
+    use crate::exit::Exit;
+    use crate::runner::session::error::ResumeError;
+
+    const COLORS: Colors = Colors {
+        stdout: false,
+        stderr: false,
+    };
+
+    #[test]
+    fn a_failed_preflight_names_every_finding_and_what_was_removed() {
+        let finding = |what: &str| Finding {
+            what: what.to_owned(),
+            help: "buy one".to_owned(),
+        };
+        let error = SessionError::Preflight {
+            findings: vec![finding("no GPU"), finding("no disk")],
+            removed: vec!["a container".to_owned()],
+        };
+        let error = session_error(error, COLORS);
+        assert_eq!(error.exit, Exit::Unfit);
+        assert_eq!(
+            error.message,
+            "note: removed a container\nerror: no GPU\n  = help: buy one\nerror: no disk\n  = help: buy one\n\
+             preflight failed (2 findings); nothing was started\n"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_resumed_is_an_error_of_usage_and_an_aborted_run_is_none() {
+        let run = RunId::new("small-1");
+        let other = ResumeError::OtherMatrix {
+            run: run.clone(),
+            theirs: "large".to_owned(),
+            matrix: "small".to_owned(),
+        };
+        let error = session_error(SessionError::Resume(other), COLORS);
+        assert_eq!(error.exit, Exit::Usage);
+        assert!(
+            error.message.contains("  = help: name a run of `small`"),
+            "{}",
+            error.message
+        );
+        let aborted = Aborted {
+            run,
+            reason: "the disk is full".to_owned(),
+            results: SavedResults::Saved(PathBuf::from("results/small-1")),
+        };
+        let error = session_error(SessionError::Aborted(aborted), COLORS);
+        assert_eq!(error.exit, Exit::Stuck);
+        assert!(
+            error.message.starts_with("error: the disk is full\n"),
+            "{}",
+            error.message
+        );
+        assert!(
+            error.message.contains("saved in results/small-1"),
+            "{}",
+            error.message
+        );
+    }
+}
