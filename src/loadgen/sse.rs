@@ -141,7 +141,7 @@ fn strip(mut line: &[u8]) -> &[u8] {
 
 /// What of a line bench_serving cannot read.
 ///
-/// Source: spec/bench-serving.md 2.1, reading a stream.
+/// Source: docs/bench-serving.md 2.1, reading a stream.
 fn odd(line: &[u8]) -> Option<Oddity> {
     if line.starts_with(b"data: ") {
         return None;

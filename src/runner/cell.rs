@@ -743,7 +743,7 @@ pub(super) async fn count_chunks(mut requests: Vec<Request>, stock: &Arc<Stock>)
 
 /// Tokens that the engine accepted per step of speculative decoding; asked of those that bench_serving asks.
 ///
-/// Source: spec/bench-serving.md 6, step 17.
+/// Source: docs/bench-serving.md 6, step 17.
 async fn accepted(job: &Job<'_>, launch: &Launch, ready: &Ready) -> Option<f64> {
     if !launch.engine.backend.contains("sglang") {
         return None;

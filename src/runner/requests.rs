@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Source: spec/bench-serving.md 5.1, whose third gap is the first that the second load waits for.
+    /// Source: docs/bench-serving.md 5.1, whose third gap is the first that the second load waits for.
     #[test]
     fn draws_run_on_from_one_load_to_the_next() {
         let plan = testing::plan();

@@ -252,7 +252,7 @@ fn words(error: &reqwest::Error) -> String {
 
 /// Tokens accepted per step of speculative decoding, as `/server_info` tells them.
 ///
-/// Source: spec/bench-serving.md 6, step 17.
+/// Source: docs/bench-serving.md 6, step 17.
 pub fn accept_length(info: &Value) -> Option<f64> {
     let about = match info.get("decode") {
         Some(decode) => decode.get(0)?,

@@ -135,7 +135,7 @@ pub(crate) struct Environment {
 }
 
 impl Backend {
-    /// Source: spec/bench-serving.md 1.1.
+    /// Source: docs/bench-serving.md 1.1.
     pub(crate) const fn protocol(self) -> Protocol {
         match self {
             Self::Sglang | Self::SglangNative => Protocol::SglangNative,
@@ -147,7 +147,7 @@ impl Backend {
         }
     }
 
-    /// Source: spec/bench-serving.md 1.1, trap T26 mended.
+    /// Source: docs/bench-serving.md 1.1, T26 fixed.
     const fn port(self) -> u16 {
         match self {
             Self::Sglang
@@ -283,7 +283,7 @@ impl Collect<'_> {
     }
 }
 
-/// Source: spec/bench-serving.md 7.5.
+/// Source: docs/bench-serving.md 7.5.
 fn slo(pairs: Option<&[String]>) -> Result<Option<Slo>, Vec<String>> {
     let Some(pairs) = pairs else {
         return Ok(None);
@@ -340,7 +340,7 @@ fn warmup(args: &BenchArgs, profile: Profile) -> Warmup {
     }
 }
 
-/// Source: spec/bench-serving.md 6, step 10.
+/// Source: docs/bench-serving.md 6, step 10.
 fn flush(args: &BenchArgs, environment: &Environment) -> Option<String> {
     let backend = args.server.backend;
     let in_ci = environment
@@ -361,7 +361,7 @@ fn flush(args: &BenchArgs, environment: &Environment) -> Option<String> {
     })
 }
 
-/// Source: spec/bench-serving.md 6.1.
+/// Source: docs/bench-serving.md 6.1.
 fn profiler(args: &BenchArgs, environment: &Environment, whom: Profiled) -> Option<Profiler> {
     let wish = &args.profiler;
     if !wish.profile {
@@ -425,7 +425,7 @@ fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival
     }
 }
 
-/// Source: spec/bench-serving.md 9 and 12.4, whose name for `random` ends in `jsonl` though it is CSV.
+/// Source: docs/bench-serving.md 9 and 12.4, whose name for `random` ends in `jsonl` though it is CSV.
 fn output(args: &BenchArgs) -> Output {
     let (wish, prompts) = (&args.dataset, args.dataset.num_prompts);
     let name = written(&wish.dataset_name);

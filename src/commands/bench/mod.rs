@@ -290,7 +290,7 @@ struct Prepared {
     is_simulated: bool,
 }
 
-/// Source: spec/bench-serving.md 6, steps 5 to 8.
+/// Source: docs/bench-serving.md 6, steps 5 to 8.
 async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, CommandError> {
     let base = wish.address.to_string();
     let server = Server::new(base.clone(), wish.auth.as_ref())
@@ -410,7 +410,7 @@ async fn ask_model(server: &Server) -> Result<String, CommandError> {
     }
 }
 
-/// Source: spec/bench-serving.md 1.2. Where there is no configuration, nothing is known and nothing said.
+/// Source: docs/bench-serving.md 1.2. Where there is no configuration, nothing is known and nothing said.
 fn warn_of_base_model(session: &Session) {
     let (_, Some(path)) = session.tokenizer() else {
         return;
@@ -472,7 +472,7 @@ async fn help(wish: &Wish, server: &Server, session: &Session, failure: &Failure
     })
 }
 
-/// Source: spec/bench-serving.md 6, step 9, and 12.2. Whether to go on.
+/// Source: docs/bench-serving.md 6, step 9, and 12.2. Whether to go on.
 async fn warm_up(
     wish: &Wish,
     server: &Server,
@@ -530,7 +530,7 @@ async fn warm_up(
     Ok(true)
 }
 
-/// Source: spec/bench-serving.md 6, steps 10 to 12, and 12.2. The profilers that run now.
+/// Source: docs/bench-serving.md 6, steps 10 to 12, and 12.2. The profilers that run now.
 async fn begin(wish: &Wish, server: &Server) -> Result<Vec<profile::Running>, CommandError> {
     if let Some(path) = &wish.flush {
         server.flush(path).await.map_err(|error| {

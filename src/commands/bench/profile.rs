@@ -16,7 +16,7 @@ struct Worker {
 
 /// Starts every profiler; those that run now.
 ///
-/// Source: spec/bench-serving.md 6.1.
+/// Source: docs/bench-serving.md 6.1.
 pub(super) async fn start(profiler: &Profiler, server: &Server) -> Vec<Running> {
     let told = start_body(profiler, clock::unix_seconds());
     let mut body = told.clone();

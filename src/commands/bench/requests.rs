@@ -17,7 +17,7 @@ use crate::runner::bench::Session;
 
 /// Prints the lines of requests, whose moments are told from `zero`, if they were asked for.
 ///
-/// Source: spec/bench-serving.md 2.4.
+/// Source: docs/bench-serving.md 2.4.
 pub(super) fn tell(wish: &Wish, session: &Session, items: &[Item], requests: &[Request], zero: Moment) {
     if wish.output.requests {
         let zero_s = clock::unix_seconds() - clock::now().since(zero).as_secs_f64();

@@ -91,7 +91,7 @@ impl Ended<'_> {
         let sets = [Set::Matrix, Set::Copied(profile), told];
         let [matrix, mut copied, mut block] = metrics::sets_of(requests, &basis, sets);
         if self.session.is_of_talks() {
-            // Trap T29: the Python tool sums no prompts of conversations.
+            // docs/bench-serving.md T29: the Python tool sums no prompts of conversations.
             let mut promptless = requests.clone();
             for request in &mut promptless {
                 (request.prompt_tokens, request.vision_tokens) = (0, 0);

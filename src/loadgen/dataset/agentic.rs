@@ -103,7 +103,7 @@ fn message(message: &Value) -> Result<Value, String> {
     }
 }
 
-/// Source: spec/bench-serving.md 4.11.
+/// Source: docs/bench-serving.md 4.11.
 fn said(turns: &[usize], offset: u32, output_tokens: u32) -> Vec<String> {
     let (Some(least), Some(most)) = (turns.iter().min(), turns.iter().max()) else {
         return Vec::new();

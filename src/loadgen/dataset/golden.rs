@@ -417,7 +417,7 @@ fn gaps_go_on_where_the_data_set_stopped_drawing() {
     }
 }
 
-/// Source: spec/bench-serving.md 11, T36: texts are tokenized many at a time, and the rows must not show it.
+/// Source: docs/bench-serving.md T36: texts are tokenized many at a time, and the rows must not show it.
 #[test]
 fn rows_taken_in_blocks_are_those_taken_one_by_one() {
     // A third of the prompts is empty: `sharegpt` drops them and `random` passes them over, so one block is not enough.

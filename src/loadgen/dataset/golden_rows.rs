@@ -1,6 +1,6 @@
 //! Rows of the other data sets that the Python tool was seen to make, with a tokenizer of one token per byte.
 //!
-//! Source: spec/bench-serving.md 14.1.
+//! Source: docs/bench-serving.md 14.1.
 
 use serde_json::{Value, json};
 

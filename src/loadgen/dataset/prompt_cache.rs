@@ -358,7 +358,7 @@ mod tests {
             )
         };
         assert_eq!(next(&taken), next(&made));
-        // Source: spec/bench-serving.md 14.1, random-ids.
+        // Source: docs/bench-serving.md 14.1, random-ids.
         assert_eq!(next(&taken).1, 0.66974603680348);
     }
 
@@ -417,7 +417,7 @@ mod tests {
             key(&templated, Profile::Current, 1, &bytes, Some(&file)),
             key(&random(), Profile::Current, 1, &bytes, None),
         ];
-        // Source: spec/bench-serving.md 11, T30: what the Python tool's own cache leaves out of its key.
+        // Source: docs/bench-serving.md T30: what the Python tool's own cache leaves out of its key.
         let grouped = |ordered, uncounted| {
             let prefix = SharedPrefix {
                 ordered,

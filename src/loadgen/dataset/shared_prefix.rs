@@ -178,7 +178,7 @@ fn mean(lengths: &[u32]) -> f64 {
     lengths.iter().copied().map(f64::from).sum::<f64>() / lengths.len() as f64
 }
 
-/// Source: spec/bench-serving.md 4.4.
+/// Source: docs/bench-serving.md 4.4.
 fn said(wish: &SharedPrefix, longest_output: u32, rows: &Rows, averages: Option<Averages>) -> Vec<String> {
     let (name, alpha) = match wish.popularity {
         Popularity::Uniform => ("uniform", None),
@@ -222,7 +222,7 @@ fn said(wish: &SharedPrefix, longest_output: u32, rows: &Rows, averages: Option<
 mod tests {
     use super::*;
 
-    /// Source: spec/bench-serving.md 3.5, the modern generator.
+    /// Source: docs/bench-serving.md 3.5, the modern generator.
     #[test]
     fn the_shares_of_groups_are_numpys() {
         assert_eq!(

@@ -78,7 +78,7 @@ mod tests {
     use crate::loadgen::target::{Address, Headers};
     use crate::plan::{Dialect, Protocol, Usage};
 
-    /// Source: spec/bench-serving.md 1.3: the Python tool offers compression, whose blocks would hide when an event was sent.
+    /// Source: docs/bench-serving.md 1.3: the Python tool offers compression, whose blocks would hide when an event was sent.
     #[test]
     fn no_compression_is_offered() {
         let target = Target {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Ask, Content, Decoded, EncodeError, Words, bare_prompt_value, error_words, lenient};
 
-/// Source: spec/bench-serving.md 2.7.
+/// Source: docs/bench-serving.md 2.7.
 pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
     let mut body: Map<String, Value> = [("input", bare_prompt_value(prompt)?), ("model", json!(ask.model))]
         .map(|(key, value)| (key.to_owned(), value))

@@ -764,7 +764,7 @@ fn truss_answers_like_completions() {
     assert_eq!(decoded.finish.as_deref(), Some("length"));
 }
 
-/// Source: spec/bench-serving.md 14.2; the compat readings of the same streams are in `analysis/metrics`.
+/// Source: docs/bench-serving.md 14.2; the compat readings of the same streams are in `analysis/metrics`.
 #[test]
 fn the_golden_streams_are_read_with_their_faults_mended() {
     let native = decode(

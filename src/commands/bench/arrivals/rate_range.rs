@@ -8,7 +8,7 @@ const RANGE: &str = "2,34,2";
 
 /// The rates that are measured one after another.
 ///
-/// Source: spec/bench-serving.md 12.2, step 4.
+/// Source: docs/bench-serving.md 12.2, step 4.
 pub(super) fn rates(args: &BenchArgs) -> Result<Vec<RequestRate>, Vec<String>> {
     let course = &args.course;
     if !course.multi {

@@ -132,7 +132,7 @@ fn flag(field: &str, dataset: Dataset) -> Option<&'static str> {
     })
 }
 
-/// Source: spec/bench-serving.md 10 and 12.4.
+/// Source: docs/bench-serving.md 10 and 12.4.
 pub(super) const fn usual_length(profile: Profile) -> Option<u32> {
     match profile {
         Profile::Classic => None,

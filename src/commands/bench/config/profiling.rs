@@ -7,7 +7,7 @@ use crate::runner::server::Server;
 
 /// Who profiles itself.
 ///
-/// Source: spec/bench-serving.md 6.1.
+/// Source: docs/bench-serving.md 6.1.
 pub(super) fn profiled(args: &BenchArgs) -> Result<Profiled, Vec<String>> {
     let wish = &args.profiler;
     let (role, flag, urls) = match (&wish.profile_prefill_url, &wish.profile_decode_url) {
@@ -44,7 +44,7 @@ pub(super) fn profiled(args: &BenchArgs) -> Result<Profiled, Vec<String>> {
 
 /// Flags whose figures, files or questions these rules do not have.
 ///
-/// Source: spec/bench-serving.md 6, step 10, 12.2 and 12.4.
+/// Source: docs/bench-serving.md 6, step 10, 12.2 and 12.4.
 pub(super) fn without_effect(args: &BenchArgs) -> Vec<String> {
     let mut found = Vec::new();
     let (course, output, ours) = (&args.course, &args.output, &args.ours);

@@ -9,7 +9,7 @@ use crate::config::workload::Profile;
 use crate::loadgen::{Address, Headers, Scheme};
 use crate::plan::{Dialect, Protocol, Usage};
 
-/// Source: spec/bench-serving.md 1.1.
+/// Source: docs/bench-serving.md 1.1.
 pub(super) fn address(args: &BenchArgs) -> Result<Address, Vec<String>> {
     if let Some(url) = &args.server.base_url {
         return url
@@ -32,7 +32,7 @@ pub(super) fn address(args: &BenchArgs) -> Result<Address, Vec<String>> {
 
 pub(super) type Key = Option<(String, String)>;
 
-/// Source: spec/bench-serving.md 1.3.
+/// Source: docs/bench-serving.md 1.3.
 pub(super) fn headers(args: &BenchArgs, environment: &Environment) -> Result<(Key, Headers), Vec<String>> {
     let bearer = environment.bearer.as_ref().map(|key| format!("Bearer {key}"));
     let key = bearer.or_else(|| environment.key.clone());
@@ -100,7 +100,7 @@ pub(crate) fn secrets(args: &BenchArgs, environment: &Environment) -> Vec<String
 
 /// What stands in bodies under the user's own fields.
 ///
-/// Source: spec/bench-serving.md 2.2, 2.3, 12.1.
+/// Source: docs/bench-serving.md 2.2, 2.3, 12.1.
 pub(super) fn dialect(args: &BenchArgs, profile: Profile) -> Dialect {
     let sampling = &args.sampling;
     let protocol = args.server.backend.protocol();
@@ -147,7 +147,7 @@ pub(super) fn dialect(args: &BenchArgs, profile: Profile) -> Dialect {
         protocol,
         Protocol::Completions | Protocol::Chat | Protocol::Trt | Protocol::Truss
     ) {
-        // Trap T25: bench_serving keeps these from OpenAI endpoints, so they go there only when they are asked for.
+        // docs/bench-serving.md T25: bench_serving keeps these from OpenAI endpoints, so they go there only when they are asked for.
         if let Some(temperature) = sampling.temperature {
             put("temperature", json!(temperature));
         }
@@ -155,7 +155,7 @@ pub(super) fn dialect(args: &BenchArgs, profile: Profile) -> Dialect {
             put("top_p", json!(top_p));
         }
     }
-    // Trap T12: bench_serving asks for no counts and takes the asked length for one. Its own body is sent where its figures are wanted;
+    // docs/bench-serving.md T12: bench_serving asks for no counts and takes the asked length for one. Its own body is sent where its figures are wanted;
     // but how many tokens a picture makes only the server knows.
     let is_theirs = args.ours.compat_figures || profile == Profile::Classic;
     let usage = match args.dataset.dataset_name {
@@ -180,7 +180,7 @@ fn names_stream_options(args: &BenchArgs) -> bool {
 
 /// The user's own fields, and those that win over them.
 ///
-/// Source: spec/bench-serving.md 2.2, 2.3 and step 4 of 6.
+/// Source: docs/bench-serving.md 2.2, 2.3 and 6, step 4.
 pub(super) fn body(args: &BenchArgs) -> Result<Map<String, Value>, Vec<String>> {
     let wrong = |why: String| vec![format!("`--extra-request-body` is no JSON object: {why}")];
     let backend = args.server.backend;

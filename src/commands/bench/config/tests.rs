@@ -429,7 +429,7 @@ fn each_profile_has_its_own_defaults() {
     );
 }
 
-/// Source: spec/bench-serving.md 9 and 12.4.
+/// Source: docs/bench-serving.md 9 and 12.4.
 #[test]
 fn the_file_is_named_after_the_load() {
     let image = ["--backend", "vllm-chat", "--dataset-name", "image"];
@@ -447,7 +447,7 @@ fn the_file_is_named_after_the_load() {
     }
 }
 
-/// Source: spec/bench-serving.md 7.5.
+/// Source: docs/bench-serving.md 7.5.
 #[test]
 fn of_a_target_that_is_given_twice_the_last_counts() {
     let slo = wish(&["--goodput", "ttft:500", "tpot:50", "ttft:250"])
