@@ -6,6 +6,7 @@ pub mod date;
 pub mod http1;
 pub mod ids;
 pub mod own;
+pub(crate) mod proc;
 pub mod secrets;
 pub mod text;
 pub mod threads;

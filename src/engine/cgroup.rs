@@ -62,7 +62,7 @@ impl Cgroup {
     }
 
     /// The processes that are in it.
-    pub(super) fn members(&self) -> Vec<i32> {
+    pub(super) fn members(&self) -> Vec<u32> {
         let text = fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
@@ -132,7 +132,7 @@ mod tests {
         };
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         fs::write(group.folder().join("cgroup.procs"), child.id().to_string()).unwrap();
-        assert_eq!(group.members(), [i32::try_from(child.id()).unwrap()]);
+        assert_eq!(group.members(), [child.id()]);
         assert_eq!(Cgroup::of(group.folder()), Some(group.clone()));
         fs::create_dir(group.folder().join("below")).unwrap();
         group.remove();

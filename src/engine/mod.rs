@@ -19,7 +19,6 @@ mod ownership;
 mod port;
 mod process;
 mod process_group;
-mod process_info;
 mod program;
 mod readiness;
 mod root_processes;
@@ -30,7 +29,7 @@ mod start;
 mod start_progress;
 mod start_record;
 mod sweep_result;
-mod tree;
+mod tagged_process;
 mod venv;
 
 pub use api::{check_model, facts, http_client, info, lacks, proxied_client, reset_caches};

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::base::proc::{self, ProcessInfo};
 use crate::engine::docker::{self, Whereabouts};
 use crate::engine::ownership::{Marks, Owner};
-use crate::engine::process_info::{self, Seen};
 use crate::engine::shim;
 use crate::engine::start_record;
 use crate::engine::sweep_result::Swept;
+use crate::engine::tagged_process::{self, TaggedProcess};
 
 /// How long the system may take to remove killed processes.
 const KILLED: Duration = Duration::from_secs(5);
@@ -24,9 +25,9 @@ const SETTLED: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct Leftover {
     /// Its process id.
-    pub pid: i32,
+    pub pid: u32,
     /// Its process group.
-    pub pgid: i32,
+    pub pgid: u32,
     /// The run it was started for.
     pub run: String,
     /// The launch and the start: `<launch>#<start>`.
@@ -35,19 +36,19 @@ pub struct Leftover {
     pub owner: Owner,
     /// What it was started as.
     pub command: String,
-    seen: Seen,
+    info: ProcessInfo,
 }
 
 impl Leftover {
-    fn new(seen: Seen, marks: Marks) -> Self {
+    fn new(process: &TaggedProcess, marks: Marks) -> Self {
         Self {
-            pid: seen.pid,
-            pgid: seen.pgid,
+            pid: process.info.pid,
+            pgid: process.info.group,
             run: marks.run,
             start: marks.start,
             owner: marks.owner,
-            command: seen.command.clone(),
-            seen,
+            command: process.command.clone(),
+            info: process.info,
         }
     }
 
@@ -72,35 +73,37 @@ impl Leftover {
 /// Processes that carry marks of `matrix`, and those without marks that share a group with one or descend from one: all of them, or
 /// only those whose owner lives no more. This process and its ancestors are never among them.
 pub fn find(owner_is_dead_only: bool) -> Vec<Leftover> {
-    let all = process_info::processes();
-    let spared = lineage(&all);
-    let marked: Vec<(&Seen, &Marks)> = all
+    let all = tagged_process::all();
+    let infos: Vec<ProcessInfo> = all.iter().map(|process| process.info).collect();
+    let spared = lineage(&infos);
+    let marked: Vec<(&ProcessInfo, &Marks)> = all
         .iter()
-        .filter(|seen| !spared.contains(&seen.pid))
-        .filter_map(|seen| Some((seen, seen.marks.as_ref()?)))
+        .filter(|process| !spared.contains(&process.info.pid))
+        .filter_map(|process| Some((&process.info, process.marks.as_ref()?)))
         .filter(|(_, marks)| !owner_is_dead_only || marks.owner.is_dead())
         .collect();
-    let descendants: Vec<(BTreeSet<i32>, &Marks)> = marked
+    let descendants: Vec<(BTreeSet<u32>, &Marks)> = marked
         .iter()
-        .map(|(seen, marks)| (process_info::descendants(&all, &[seen.pid]), *marks))
+        .map(|(info, marks)| (proc::descendants(&infos, info.pid), *marks))
         .collect();
-    let marks_of = |seen: &Seen| -> Option<Marks> {
-        if let Some(own) = &seen.marks {
-            let is_marked = marked.iter().any(|(kin, _)| kin.pid == seen.pid);
+    let marks_of = |process: &TaggedProcess| -> Option<Marks> {
+        let info = &process.info;
+        if let Some(own) = &process.marks {
+            let is_marked = marked.iter().any(|(kin, _)| kin.pid == info.pid);
             return is_marked.then(|| own.clone());
         }
         // A process may wipe its environment; its group and its ancestors still say whose it is.
-        let is_kin = |kin: &Seen| kin.pgid == seen.pgid && kin.session == seen.session;
+        let is_kin = |kin: &ProcessInfo| kin.group == info.group && kin.session == info.session;
         let group = marked
             .iter()
             .find(|(kin, _)| is_kin(kin))
             .map(|(_, marks)| *marks);
-        let ancestor = || descendants.iter().find(|(below, _)| below.contains(&seen.pid));
+        let ancestor = || descendants.iter().find(|(below, _)| below.contains(&info.pid));
         group.or_else(|| ancestor().map(|(_, marks)| *marks)).cloned()
     };
     all.iter()
-        .filter(|seen| !spared.contains(&seen.pid))
-        .filter_map(|seen| Some(Leftover::new(seen.clone(), marks_of(seen)?)))
+        .filter(|process| !spared.contains(&process.info.pid))
+        .filter_map(|process| Some(Leftover::new(process, marks_of(process)?)))
         .collect()
 }
 
@@ -110,27 +113,23 @@ pub fn kill_own() -> Vec<String> {
     let mut left = find(false);
     left.retain(|leftover| leftover.owner == own && !leftover.is_shim());
     for leftover in &left {
-        leftover.seen.member().signal(Signal::KILL);
+        leftover.info.id().signal(Signal::KILL);
     }
     left.iter().map(Leftover::words).collect()
 }
 
 /// This process, its ancestors, and everything in its own group.
-fn lineage(all: &[Seen]) -> BTreeSet<i32> {
+fn lineage(all: &[ProcessInfo]) -> BTreeSet<u32> {
+    let find = |pid: u32| all.iter().find(|process| process.pid == pid);
     let mut spared = BTreeSet::new();
-    let mut next = i32::try_from(std::process::id()).ok();
-    let own_group = all
-        .iter()
-        .find(|seen| Some(seen.pid) == next)
-        .map(|seen| seen.pgid);
+    let own = std::process::id();
+    let mut next = Some(own);
     while let Some(pid) = next.filter(|pid| spared.insert(*pid)) {
-        next = all.iter().find(|seen| seen.pid == pid).map(|seen| seen.parent);
+        next = find(pid).map(|process| process.parent);
     }
-    spared.extend(
-        all.iter()
-            .filter(|seen| Some(seen.pgid) == own_group)
-            .map(|seen| seen.pid),
-    );
+    let own_group = find(own).map(|process| process.group);
+    let grouped = all.iter().filter(|process| Some(process.group) == own_group);
+    spared.extend(grouped.map(|process| process.pid));
     spared
 }
 
@@ -154,9 +153,9 @@ pub async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Path) -> 
 /// What dead owners left: by marks, and by the records of their starts.
 fn orphans(cache: &Path) -> Vec<Leftover> {
     let mut all = find(true);
-    for start_record::Orphan { marks, seen } in start_record::orphans(cache) {
-        if !all.iter().any(|known| known.pid == seen.pid) {
-            all.push(Leftover::new(seen, marks));
+    for start_record::Orphan { marks, process } in start_record::orphans(cache) {
+        if !all.iter().any(|known| known.pid == process.info.pid) {
+            all.push(Leftover::new(&process, marks));
         }
     }
     all
@@ -180,11 +179,11 @@ async fn processes(grace: Duration, cache: &Path) -> Swept {
             // A shim keeps what it supervises together, so it is the last one.
             let are_shims = left.iter().all(Leftover::is_shim) && !spares_shims(tokio::time::Instant::now());
             for leftover in left {
-                let member = leftover.seen.member();
-                if (are_shims || !leftover.is_shim()) && signalled.insert(member) {
-                    member.signal(signal);
+                let id = leftover.info.id();
+                if (are_shims || !leftover.is_shim()) && signalled.insert(id) {
+                    id.signal(signal);
                 }
-                if !found.iter().any(|known| known.seen.member() == member) {
+                if !found.iter().any(|known| known.info.id() == id) {
                     found.push(leftover);
                 }
             }
@@ -194,7 +193,7 @@ async fn processes(grace: Duration, cache: &Path) -> Swept {
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
     }
-    let live: BTreeSet<i32> = orphans(cache).iter().map(|leftover| leftover.pid).collect();
+    let live: BTreeSet<u32> = orphans(cache).iter().map(|leftover| leftover.pid).collect();
     Swept {
         removed: words(&found, |leftover| !live.contains(&leftover.pid)),
         remaining: words(&found, |leftover| live.contains(&leftover.pid))

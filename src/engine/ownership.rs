@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::base::ids::{LaunchId, RunId};
-use crate::engine::tree;
+use crate::base::proc;
 
 /// The variable that names the run.
 pub(crate) const RUN: &str = "MATRIX_RUN";
@@ -102,9 +102,8 @@ impl Owner {
             return true;
         }
         // The id may have passed on to another process, which is seen where that is not hidden.
-        Process::new(self.pid)
-            .and_then(|process| process.stat())
-            .is_ok_and(|stat| stat.starttime != self.started || tree::has_ended(&stat))
+        proc::by_id(self.pid.unsigned_abs())
+            .is_some_and(|process| process.started != self.started || process.has_ended)
     }
 }
 
@@ -169,9 +168,8 @@ impl Marks {
 }
 
 /// The marks of a process; `None` where it has none, or may not be asked.
-pub(crate) fn of(pid: i32) -> Option<Marks> {
-    let environ = Process::new(pid).and_then(|process| process.environ());
-    Marks::read(&environ.ok()?)
+pub(crate) fn of(pid: u32) -> Option<Marks> {
+    Marks::read(&proc::open(pid)?.environ().ok()?)
 }
 
 #[cfg(test)]
@@ -211,12 +209,9 @@ mod tests {
     #[test]
     fn an_owner_is_dead_when_there_is_no_such_process() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let stat = Process::new(i32::try_from(child.id()).unwrap())
-            .and_then(|process| process.stat())
-            .unwrap();
         let owner = Owner {
-            pid: stat.pid,
-            started: stat.starttime,
+            pid: i32::try_from(child.id()).unwrap(),
+            started: proc::by_id(child.id()).unwrap().started,
             ..Owner::this().unwrap()
         };
         child.wait().unwrap();

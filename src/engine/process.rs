@@ -93,7 +93,7 @@ impl Executor for Engine {
     }
 
     fn root_pids(&self, _endpoint: &Endpoint) -> Vec<u32> {
-        vec![self.group.root().unsigned_abs()]
+        vec![self.group.root()]
     }
 
     fn port_holder(&self) -> PortHolder {

@@ -11,17 +11,16 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use procfs::process::Process;
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::base::proc::{self, ProcessInfo};
 use crate::engine::cgroup::Cgroup;
 use crate::engine::ownership::Marks;
-use crate::engine::process_info::{self, Seen};
 use crate::engine::shim::{self, Message};
 use crate::engine::start_record::{self, StartRecord};
-use crate::engine::tree::Member;
+use crate::engine::tagged_process::{self, TaggedProcess};
 
 /// How often a group is looked at while it ends.
 const LOOK: Duration = Duration::from_millis(30);
@@ -52,8 +51,8 @@ pub(crate) struct Group {
     child: Child,
     shim: Option<Shim>,
     /// The process that was asked for, which leads the group.
-    pid: i32,
-    session: i32,
+    pid: u32,
+    session: u32,
     marks: Marks,
     cgroup: Option<Cgroup>,
     record: StartRecord,
@@ -63,7 +62,7 @@ pub(crate) struct Group {
 /// The shim as seen from here.
 #[derive(Debug)]
 struct Shim {
-    pid: i32,
+    pid: u32,
     /// The socket to it; once it is closed the shim ends everything.
     socket: tokio::net::UnixStream,
     /// The same socket, for a look without waiting.
@@ -89,8 +88,7 @@ impl Group {
             }
             record.remove();
         })?;
-        let pid = child.id().and_then(|id| i32::try_from(id).ok());
-        let pid = pid.expect("a process that was just spawned has an id");
+        let pid = child.id().expect("a process that was just spawned has an id");
         let shim = sockets.map(|(socket, messages)| Shim {
             pid,
             socket,
@@ -100,9 +98,7 @@ impl Group {
         });
         // Not by `getsid`: where the session was begun outside our namespace of process ids (in a container, under a build's runner),
         // it is 0, which `rustix` takes for impossible.
-        let session = Process::myself()
-            .and_then(|process| process.stat())
-            .map_or(0, |stat| stat.session);
+        let session = proc::this().map_or(0, |this| this.session);
         let mut group = Self {
             child,
             shim,
@@ -113,8 +109,8 @@ impl Group {
             record,
             is_gone: false,
         };
-        let known: Vec<Member> = process_info::see_by_id(pid).iter().map(Seen::member).collect();
-        group.record.add(&known);
+        let known = tagged_process::by_id(pid).map(|process| process.info.id());
+        group.record.add(known.as_slice());
         group.begin().await;
         Ok(group)
     }
@@ -140,12 +136,12 @@ impl Group {
     }
 
     /// The id of the process that was asked for, which is also the group's.
-    pub(crate) const fn pid(&self) -> i32 {
+    pub(crate) const fn pid(&self) -> u32 {
         self.pid
     }
 
     /// The process from which all others descend, also those of other groups and sessions.
-    pub(crate) fn root(&self) -> i32 {
+    pub(crate) fn root(&self) -> u32 {
         self.shim.as_ref().map_or(self.pid, |shim| shim.pid)
     }
 
@@ -212,7 +208,7 @@ impl Group {
         if !left.is_empty() {
             let left: Vec<String> = left
                 .iter()
-                .map(|seen| format!("{} `{}`", seen.pid, seen.command))
+                .map(|process| format!("{} `{}`", process.info.pid, process.command))
                 .collect();
             how.push_str(&format!("; still there: {}", left.join(", ")));
         }
@@ -257,51 +253,56 @@ impl Group {
     }
 
     /// What lives of it: by its marks, its group, its cgroup, its record, or below its shim.
-    fn alive(&self) -> Vec<Seen> {
-        let mut all = process_info::processes();
+    fn alive(&self) -> Vec<TaggedProcess> {
+        let mut all = tagged_process::all();
+        let infos: Vec<ProcessInfo> = all.iter().map(|process| process.info).collect();
         let below = self
             .shim
             .as_ref()
-            .map(|shim| process_info::descendants(&all, &[shim.pid]))
+            .map(|shim| proc::descendants(&infos, shim.pid))
             .unwrap_or_default();
         let grouped = self.cgroup.as_ref().map(Cgroup::members).unwrap_or_default();
-        all.retain(|seen| {
-            seen.marks.as_ref() == Some(&self.marks)
-                || self.is_member(seen)
-                || self.record.contains(seen)
-                || below.contains(&seen.pid)
-                || grouped.contains(&seen.pid)
+        all.retain(|process| {
+            process.marks.as_ref() == Some(&self.marks)
+                || self.is_member(process)
+                || self.record.contains(process.info.id())
+                || below.contains(&process.info.pid)
+                || grouped.contains(&process.info.pid)
         });
         all
     }
 
     /// Whether a process is of our group. The number alone is not enough: once the group is gone it may come back.
-    fn is_member(&self, seen: &Seen) -> bool {
-        let is_same_owner = seen.marks.as_ref().is_none_or(|marks| *marks == self.marks);
-        seen.pgid == self.pid && is_same_owner && (seen.session == self.session || seen.session == self.pid)
+    fn is_member(&self, process: &TaggedProcess) -> bool {
+        let TaggedProcess { info, marks, .. } = process;
+        let is_same_owner = marks.as_ref().is_none_or(|marks| *marks == self.marks);
+        info.group == self.pid && is_same_owner && (info.session == self.session || info.session == self.pid)
     }
 
     /// Sends everything but the shim a signal: the shim ends once nothing lives below it.
     fn signal(&mut self, signal: Signal) {
         // As long as its first process is not reaped the group's number is surely ours.
         let is_ours = self.status().is_none() && self.child.id().is_some() && self.pid != self.shim_pid();
-        let group = Pid::from_raw(self.pid).filter(|_| is_ours);
+        let group = i32::try_from(self.pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .filter(|_| is_ours);
         if let Some(group) = group {
             let _ = rustix::process::kill_process_group(group, signal);
         }
         if let Some(cgroup) = self.cgroup.as_ref().filter(|_| signal == Signal::KILL) {
             cgroup.kill();
         }
-        for seen in self.alive() {
-            let is_done = group.is_some() && seen.pgid == self.pid;
-            if !is_done && seen.pid != self.shim_pid() {
-                seen.member().signal(signal);
+        for TaggedProcess { info, .. } in self.alive() {
+            let is_done = group.is_some() && info.group == self.pid;
+            if !is_done && info.pid != self.shim_pid() {
+                info.id().signal(signal);
             }
         }
     }
 
     /// The id of the shim; 0, which no process has, without one.
-    fn shim_pid(&self) -> i32 {
+    fn shim_pid(&self) -> u32 {
         self.shim.as_ref().map_or(0, |shim| shim.pid)
     }
 }

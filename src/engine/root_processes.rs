@@ -6,17 +6,17 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use procfs::net::TcpState;
-use procfs::process::{self, FDTarget};
+use procfs::process::{FDTarget, Process};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
+use crate::base::proc::{self, ProcessInfo};
 use crate::base::text::one_line;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::executor::PortHolder;
 use crate::engine::ownership::{self, Marks};
 use crate::engine::port;
 use crate::engine::running::Running;
-use crate::engine::tree;
 
 /// The names of this host by which an engine that someone else started may have been given.
 const HERE: [&str; 5] = ["127.0.0.1", "localhost", "[::1]", "::1", "0.0.0.0"];
@@ -84,8 +84,8 @@ impl Question {
         if holders.is_empty() {
             return Listener::Unverified("the process that listens on its port cannot be seen");
         }
-        let members = tree::of(&self.roots);
-        let is_ours = |pid: i32| {
+        let members = proc::live_tree(&self.roots);
+        let is_ours = |pid: u32| {
             members.iter().any(|member| member.pid == pid)
                 || self
                     .marks
@@ -118,8 +118,8 @@ pub async fn still_answers(endpoint: &Endpoint) -> bool {
 }
 
 /// A process in words.
-fn named(pid: i32) -> String {
-    let command = process::Process::new(pid).and_then(|process| process.cmdline());
+fn named(pid: u32) -> String {
+    let command = proc::open(pid).and_then(|process| process.cmdline().ok());
     let command: String = one_line(&command.unwrap_or_default().join(" "))
         .chars()
         .take(80)
@@ -150,18 +150,16 @@ fn answering(port: u16) -> BTreeSet<u64> {
 }
 
 /// The processes that hold one of these sockets, each with its parent.
-fn holders(sockets: &BTreeSet<u64>) -> Vec<(i32, i32)> {
-    let holds = |process: &process::Process| {
+fn holders(sockets: &BTreeSet<u64>) -> Vec<(u32, u32)> {
+    let holds = |process: &Process| {
         let files = process.fd().into_iter().flatten().flatten();
         let mut targets = files.map(|file| file.target);
         targets.any(|target| matches!(target, FDTarget::Socket(inode) if sockets.contains(&inode)))
     };
-    process::all_processes()
-        .into_iter()
-        .flatten()
-        .flatten()
+    proc::open_all()
         .filter(holds)
-        .filter_map(|process| Some((process.pid, process.stat().ok()?.ppid)))
+        .filter_map(|process| Some(ProcessInfo::from(&process.stat().ok()?)))
+        .map(|process| (process.pid, process.parent))
         .collect()
 }
 
@@ -183,15 +181,12 @@ pub fn listeners(port: u16) -> Vec<u32> {
     let roots = found
         .iter()
         .filter(|(_, parent)| !found.iter().any(|(pid, _)| pid == parent));
-    roots.filter_map(|(pid, _)| u32::try_from(*pid).ok()).collect()
+    roots.map(|(pid, _)| *pid).collect()
 }
 
 /// Who listens on a port of this host, in words; `None` where nobody does.
 pub fn holder(port: u16) -> Option<String> {
-    let pids = listeners(port)
-        .into_iter()
-        .filter_map(|pid| i32::try_from(pid).ok());
-    let holders: Vec<String> = pids.map(named).collect();
+    let holders: Vec<String> = listeners(port).into_iter().map(named).collect();
     match holders.is_empty() {
         false => Some(holders.join(", ")),
         true if port::is_free(port) => None,

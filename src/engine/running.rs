@@ -3,11 +3,11 @@
 use std::fmt;
 
 use crate::base::clock;
+use crate::base::proc;
 use crate::engine::endpoint::{Devices, Endpoint};
 use crate::engine::executor::Executor;
 use crate::engine::log::{Log, Omen};
 use crate::engine::shared_memory;
-use crate::engine::tree;
 use crate::results::record::cell::FailureClass;
 use crate::results::record::post_mortem::End;
 
@@ -167,7 +167,7 @@ impl Running {
         }
         let roots = self.tree();
         let looking = tokio::task::spawn_blocking(move || {
-            let members = tree::of(&roots);
+            let members = proc::live_tree(&roots);
             if let Some(shm) = &mut shm {
                 shm.look(&members);
             }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::{Instant, sleep_until};
 
-use crate::engine::tree::Member;
+use crate::base::proc::ProcessId;
 
 /// Where Linux keeps shared memory that has a name.
 const FOLDER: &str = "/dev/shm";
@@ -171,7 +171,7 @@ impl Watch {
     }
 
     /// Looks which of the new files the processes of the engine have open or mapped. Without new files it costs one look at the folder.
-    pub(super) fn look(&mut self, tree: &[Member]) {
+    pub(super) fn look(&mut self, tree: &[ProcessId]) {
         let mut open: BTreeMap<u64, File> = self
             .new_files()
             .filter(|(file, _)| !self.seen.contains(file))
@@ -180,7 +180,7 @@ impl Watch {
         let Some(device) = open.values().next().map(|file| file.device) else {
             return;
         };
-        for Member { pid, .. } in tree {
+        for ProcessId { pid, .. } in tree {
             let mut used = Used::default();
             used.by(Path::new(&format!("/proc/{pid}")), device, Access::Write);
             let with = used.inodes.iter().filter_map(|inode| open.remove(inode));
@@ -232,7 +232,7 @@ pub(super) fn free_left(seen: &BTreeSet<File>) -> Freed {
 
 /// The files that were made after `since`, in seconds after 1970, and that processes of an engine write. None where the system does not
 /// tell when a file was made.
-pub(super) fn written_since(since: f64, tree: &[Member]) -> BTreeSet<File> {
+pub(super) fn written_since(since: f64, tree: &[ProcessId]) -> BTreeSet<File> {
     let folder = Path::new(FOLDER);
     let is_new = |about: &fs::Metadata| {
         let made = about.created().ok();
@@ -394,12 +394,11 @@ mod tests {
         path
     }
 
-    fn process(id: u32) -> [Member; 1] {
-        let pid = i32::try_from(id).unwrap();
-        [Member { pid, started: 0 }]
+    fn process(pid: u32) -> [ProcessId; 1] {
+        [ProcessId { pid, started: 0 }]
     }
 
-    fn this() -> [Member; 1] {
+    fn this() -> [ProcessId; 1] {
         process(std::process::id())
     }
 

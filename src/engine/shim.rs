@@ -18,9 +18,9 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::base::proc::{self, ProcessId};
 use crate::engine::cgroup::Cgroup;
 use crate::engine::shared_memory;
-use crate::engine::tree::{self, Member};
 
 /// The subcommand that supervises.
 pub(super) const SUPERVISE: &str = "__shim";
@@ -40,7 +40,7 @@ const LOOK: Duration = Duration::from_millis(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// The process has this id.
-    Began(i32),
+    Began(u32),
     /// It ended with this status of `wait`.
     Ended(i32),
 }
@@ -49,10 +49,9 @@ impl Message {
     /// A line without its end.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let (what, number) = line.split_once(' ')?;
-        let number = number.parse().ok()?;
         match what {
-            "began" => Some(Self::Began(number)),
-            "ended" => Some(Self::Ended(number)),
+            "began" => number.parse().ok().map(Self::Began),
+            "ended" => number.parse().ok().map(Self::Ended),
             _ => None,
         }
     }
@@ -122,7 +121,7 @@ fn is_child_of(parent: i32) -> bool {
 struct Shim {
     parent: i32,
     /// The process that became the program.
-    first: i32,
+    first: u32,
     matrix: tokio::net::UnixStream,
     /// The same socket for writing.
     messages: UnixStream,
@@ -154,7 +153,7 @@ impl Shim {
         let child = exec.spawn()?;
         let mut shim = Self {
             parent,
-            first: i32::try_from(child.id()).unwrap_or_default(),
+            first: child.id(),
             matrix,
             messages,
             children,
@@ -196,7 +195,7 @@ impl Shim {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
-                    if pid.as_raw_pid() == self.first {
+                    if pid.as_raw_pid().unsigned_abs() == self.first {
                         self.say(Message::Ended(status.as_raw()));
                     }
                 }
@@ -250,10 +249,10 @@ async fn given_up(matrix: &tokio::net::UnixStream) {
 }
 
 /// Everything that descends from this process.
-fn below() -> Vec<Member> {
+fn below() -> Vec<ProcessId> {
     let own = std::process::id();
-    let mut members = tree::of(&[own]);
-    members.retain(|member| u32::try_from(member.pid) != Ok(own));
+    let mut members = proc::live_tree(&[own]);
+    members.retain(|member| member.pid != own);
     members
 }
 

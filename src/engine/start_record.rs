@@ -15,11 +15,11 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::base::own::{is_ours_alone, make_folder, open_file};
+use crate::base::proc::{self, ProcessId};
 use crate::engine::cgroup::Cgroup;
 use crate::engine::ownership::{Marks, Owner};
-use crate::engine::process_info::{self, Seen};
 use crate::engine::shared_memory;
-use crate::engine::tree::{self, Member};
+use crate::engine::tagged_process::{self, TaggedProcess};
 
 /// How the name of a record ends that is being written.
 const UNFINISHED: &str = "new";
@@ -45,7 +45,7 @@ struct Content {
     /// Whether it stands for a container that the daemon was asked for and has not answered for.
     #[serde(default)]
     is_request: bool,
-    processes: Vec<Member>,
+    processes: Vec<ProcessId>,
     /// The files in shared memory that it was seen to write.
     #[serde(default)]
     shared: BTreeSet<shared_memory::File>,
@@ -54,7 +54,7 @@ struct Content {
 /// A process of a start whose owner is dead.
 pub(super) struct Orphan {
     pub(super) marks: Marks,
-    pub(super) seen: Seen,
+    pub(super) process: TaggedProcess,
 }
 
 /// A name for a start of this process that no other process uses, now or later.
@@ -97,7 +97,7 @@ impl StartRecord {
     }
 
     /// Adds these processes. Where the disk refuses, they are found by their marks and their shim alone.
-    pub(super) fn add(&mut self, members: &[Member]) {
+    pub(super) fn add(&mut self, members: &[ProcessId]) {
         let known = &mut self.content.processes;
         let before = known.len();
         for member in members {
@@ -119,8 +119,8 @@ impl StartRecord {
     }
 
     /// Whether a process is one of them.
-    pub(super) fn contains(&self, seen: &Seen) -> bool {
-        self.content.processes.contains(&seen.member())
+    pub(super) fn contains(&self, process: ProcessId) -> bool {
+        self.content.processes.contains(&process)
     }
 
     /// Removes the record, once no process of the start lives, unless some of its shared memory or its cgroup is left.
@@ -178,20 +178,16 @@ fn abandoned(cache: &Path) -> Vec<Abandoned> {
 
 impl Abandoned {
     /// The live processes of the start, with their descendants.
-    fn live(&self) -> Vec<Member> {
-        let is_same = |member: &&Member| {
-            process_info::see_by_id(member.pid).is_some_and(|seen| seen.member() == **member)
+    fn live(&self) -> Vec<ProcessId> {
+        let is_same = |recorded: &&ProcessId| {
+            tagged_process::by_id(recorded.pid).is_some_and(|process| process.info.id() == **recorded)
         };
         let recorded = self.record.content.processes.iter().filter(is_same);
         let grouped = self.cgroup.iter().flat_map(Cgroup::members);
-        let live: Vec<u32> = recorded
-            .map(|member| member.pid)
-            .chain(grouped)
-            .filter_map(|pid| u32::try_from(pid).ok())
-            .collect();
+        let live: Vec<u32> = recorded.map(|process| process.pid).chain(grouped).collect();
         match live.is_empty() {
             true => Vec::new(),
-            false => tree::of(&live),
+            false => proc::live_tree(&live),
         }
     }
 }
@@ -206,12 +202,10 @@ pub(super) fn orphans(cache: &Path) -> Vec<Orphan> {
             start: abandoned.record.content.start,
             owner: abandoned.owner,
         };
-        let seen = live
-            .iter()
-            .filter_map(|member| process_info::see_by_id(member.pid));
-        all.extend(seen.map(|seen| Orphan {
+        let processes = live.iter().filter_map(|id| tagged_process::by_id(id.pid));
+        all.extend(processes.map(|process| Orphan {
             marks: marks.clone(),
-            seen,
+            process,
         }));
     }
     all
@@ -317,14 +311,13 @@ mod tests {
     use super::*;
 
     /// A process without marks, and a dead owner.
-    fn bare() -> (std::process::Child, Member, Owner) {
+    fn bare() -> (std::process::Child, ProcessId, Owner) {
         let child = std::process::Command::new("sleep")
             .arg("60")
             .env_clear()
             .spawn()
             .unwrap();
-        let pid = i32::try_from(child.id()).unwrap();
-        let member = process_info::see_by_id(pid).unwrap().member();
+        let member = proc::by_id(child.id()).unwrap().id();
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         let this = Owner::this().unwrap().to_string();
         let (_, rest) = this.split_once(':').unwrap();
@@ -342,8 +335,11 @@ mod tests {
         StartRecord::begin(cache, &unique_id(&marks), &marks, None)
     }
 
-    fn pids(cache: &Path) -> Vec<i32> {
-        orphans(cache).iter().map(|orphan| orphan.seen.pid).collect()
+    fn pids(cache: &Path) -> Vec<u32> {
+        orphans(cache)
+            .iter()
+            .map(|orphan| orphan.process.info.pid)
+            .collect()
     }
 
     #[test]
@@ -352,24 +348,24 @@ mod tests {
         let (mut child, member, dead) = bare();
         let mut live = record(cache.path(), Owner::this().unwrap());
         live.add(&[member]);
-        assert_eq!(pids(cache.path()), [] as [i32; 0], "its owner lives");
+        assert_eq!(pids(cache.path()), [] as [u32; 0], "its owner lives");
         live.remove();
         let mut orphaned = record(cache.path(), dead);
         let files = || fs::read_dir(folder(cache.path())).unwrap().count();
         assert_eq!(files(), 1, "the record is there before the first process");
         // The same id at another moment is another process.
-        orphaned.add(&[Member {
+        orphaned.add(&[ProcessId {
             started: member.started + 1,
             ..member
         }]);
-        assert_eq!(pids(cache.path()), [] as [i32; 0]);
+        assert_eq!(pids(cache.path()), [] as [u32; 0]);
         orphaned.add(&[member]);
         assert_eq!(pids(cache.path()), [member.pid]);
         assert_eq!(settle(cache.path()), Settled::default());
         assert_eq!(files(), 1, "a record stays while its processes live");
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(pids(cache.path()), [] as [i32; 0]);
+        assert_eq!(pids(cache.path()), [] as [u32; 0]);
         assert_eq!(settle(cache.path()), Settled::default());
         assert_eq!(files(), 0);
     }
@@ -431,19 +427,19 @@ mod tests {
         let mode = |mode: u32| fs::set_permissions(&orphaned.path, fs::Permissions::from_mode(mode)).unwrap();
         for open_to_others in [0o620, 0o602, 0o666] {
             mode(open_to_others);
-            assert_eq!(pids(cache.path()), [] as [i32; 0], "{open_to_others:o}");
+            assert_eq!(pids(cache.path()), [] as [u32; 0], "{open_to_others:o}");
         }
         mode(0o600);
         let elsewhere = cache.path().join("elsewhere");
         fs::rename(&orphaned.path, &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &orphaned.path).unwrap();
-        assert_eq!(pids(cache.path()), [] as [i32; 0], "a link is not followed");
+        assert_eq!(pids(cache.path()), [] as [u32; 0], "a link is not followed");
         fs::remove_file(&orphaned.path).unwrap();
         fs::rename(&elsewhere, &orphaned.path).unwrap();
         if geteuid().is_root() {
             let nobody = Some(rustix::fs::Uid::from_raw(65534));
             rustix::fs::chown(&orphaned.path, nobody, None).unwrap();
-            assert_eq!(pids(cache.path()), [] as [i32; 0], "it belongs to another user");
+            assert_eq!(pids(cache.path()), [] as [u32; 0], "it belongs to another user");
             rustix::fs::chown(&orphaned.path, Some(geteuid()), None).unwrap();
         }
         assert_eq!(pids(cache.path()), [member.pid]);

@@ -461,12 +461,7 @@ async fn only_what_a_dead_owner_left_is_swept() {
     let bare = bare.trim().to_owned();
     let mut live = marked(&living);
     let mut stranger = Command::new("sleep").arg("309").spawn().unwrap();
-    until(|| {
-        find(false)
-            .iter()
-            .any(|leftover| leftover.pid == live.id() as i32)
-    })
-    .await;
+    until(|| find(false).iter().any(|leftover| leftover.pid == live.id())).await;
     until(|| find(true).iter().any(|leftover| leftover.pid.to_string() == bare)).await;
     let swept = sweep(
         Duration::from_millis(300),

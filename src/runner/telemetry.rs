@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::analysis::aggregate::{self, About};
 use crate::base::clock::{self, Moment};
+use crate::base::proc;
 use crate::engine::{self, Devices, Running};
 use crate::loadgen::Address;
 use crate::plan::Launch;
@@ -13,11 +14,11 @@ use crate::results::record::post_mortem::KernelLog;
 use crate::results::record::telemetry::{Sample, Telemetry};
 use crate::runner::context::Host;
 use crate::runner::gpu_idle::{self, AtRest, Watch};
+use crate::telemetry::dmesg;
 use crate::telemetry::engine::{EngineProbe, Page};
 use crate::telemetry::gpu::{Gpus, Processes};
 use crate::telemetry::host::{Engine, HostProbe};
 use crate::telemetry::sampler::Sampler;
-use crate::telemetry::{dmesg, process_tree};
 
 /// How long probes may take to answer once more, directly before and after a load. An engine that is done with a load may be slow.
 const BRACKET: Duration = Duration::from_secs(5);
@@ -59,7 +60,7 @@ impl Sampling {
         let (engine, roots) = found(&address.host, address.port);
         let mut sampling = Self::default();
         if let Some(gpus) = gpus.filter(|_| !roots.is_empty()) {
-            let own = process_tree::belonging(&process_tree::all(), &roots);
+            let own = proc::belonging(&proc::all(), &roots);
             let all: Vec<u32> = gpus.facts().iter().map(|gpu| gpu.device).collect();
             let mut strangers = Vec::new();
             for (device, look) in gpu_idle::look(&gpus, &all).await {

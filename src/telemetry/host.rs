@@ -6,10 +6,10 @@ mod thread_cpu;
 use std::path::Path;
 use std::time::Duration;
 
-use procfs::process::Process;
 use procfs::{Current, CurrentSI, KernelStats, LoadAverage, Meminfo};
 
 use crate::base::clock;
+use crate::base::proc;
 use crate::results::record::telemetry::{Source, Values};
 use crate::telemetry::host::process_cpu::Kin;
 use crate::telemetry::host::thread_cpu::Threads;
@@ -186,11 +186,8 @@ type Cpus = Vec<(u32, u32)>;
 
 /// The processors that a process may run on; none where it cannot be told.
 fn allowed(pid: u32) -> Cpus {
-    let pid = i32::try_from(pid).unwrap_or(-1);
-    let status = Process::new(pid).and_then(|process| process.status());
-    status
-        .ok()
-        .and_then(|status| status.cpus_allowed_list)
+    proc::open(pid)
+        .and_then(|process| process.status().ok()?.cpus_allowed_list)
         .unwrap_or_default()
 }
 

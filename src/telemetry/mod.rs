@@ -9,6 +9,5 @@ pub mod gpu;
 pub mod host;
 pub mod machine;
 pub mod probe;
-pub mod process_tree;
 pub mod prometheus;
 pub mod sampler;

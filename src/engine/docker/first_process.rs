@@ -1,11 +1,10 @@
 //! The first process of a container on this host. It can be looked at and signalled while the daemon does not answer.
 
-use procfs::process::Process;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::base::proc;
 use crate::engine::root_processes;
-use crate::engine::tree;
 
 /// A container's first process by this host's numbers. When it ends, the kernel ends everything else in the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,10 +30,7 @@ impl FirstProcess {
 
     /// Whether it runs. A number that passed on to a process of no container, or of another one, is not it.
     pub(super) fn is_alive(&self) -> bool {
-        let stat = i32::try_from(self.pid)
-            .ok()
-            .and_then(|pid| Process::new(pid).and_then(|process| process.stat()).ok());
-        stat.is_some_and(|stat| !tree::has_ended(&stat))
+        proc::by_id(self.pid).is_some_and(|process| !process.has_ended)
             && root_processes::is_of_container(self.pid, &self.container)
     }
 

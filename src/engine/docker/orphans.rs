@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::date;
+use crate::base::proc;
 use crate::engine::docker::client::Daemon;
 use crate::engine::docker::create_body::{IMAGE, OWNER, OWNER_CONTAINER, RUN, START};
 use crate::engine::docker::host::Whereabouts;
@@ -23,7 +24,6 @@ use crate::engine::root_processes::is_of_container;
 use crate::engine::shared_memory;
 use crate::engine::start_record::{self, Request};
 use crate::engine::sweep_result::Swept;
-use crate::engine::tree;
 
 const SECONDS_OF_A_DAY: f64 = 86_400.0;
 
@@ -164,7 +164,7 @@ async fn written(docker: &Docker, id: &str) -> BTreeSet<shared_memory::File> {
         return BTreeSet::new();
     };
     let looking = tokio::task::spawn_blocking(move || {
-        shared_memory::written_since(since * SECONDS_OF_A_DAY, &tree::of(&[pid]))
+        shared_memory::written_since(since * SECONDS_OF_A_DAY, &proc::live_tree(&[pid]))
     });
     looking.await.unwrap_or_default()
 }

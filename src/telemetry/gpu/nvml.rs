@@ -21,9 +21,10 @@ use nvml_wrapper::sys_exports::field_id;
 use nvml_wrapper::{Device, Nvml};
 
 use crate::base::clock;
+use crate::base::proc;
 use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
 use crate::telemetry::gpu::Look;
-use crate::telemetry::gpu::processes::{self, Processes, Seen};
+use crate::telemetry::gpu::processes::{Occupancy, Processes};
 use crate::telemetry::probe::{Probe, Reading};
 
 /// How often what changes quickly is asked for.
@@ -249,7 +250,7 @@ impl Asked {
         let told = self.ask(Call::Processes, Device::running_compute_processes)?;
         let process = |told: nvml_wrapper::struct_wrappers::device::ProcessInfo| GpuProcess {
             pid: told.pid,
-            name: processes::name(told.pid),
+            name: proc::name(told.pid),
             memory_bytes: match told.used_gpu_memory {
                 UsedGpuMemory::Used(bytes) => Some(bytes),
                 UsedGpuMemory::Unavailable => None,
@@ -494,7 +495,7 @@ impl Probe for Slow {
         self.faults(&mut values)?;
         self.links(&mut values)?;
         if let Some(now) = self.asked.processes()? {
-            let Seen { foreign, own_bytes } = self.processes.see(self.asked.index, &now);
+            let Occupancy { foreign, own_bytes } = self.processes.see(self.asked.index, &now);
             values.insert("processes".to_owned(), now.len() as f64);
             values.insert("foreign_processes".to_owned(), foreign as f64);
             values.extend(own_bytes.map(|bytes| ("own_memory_bytes".to_owned(), bytes as f64)));

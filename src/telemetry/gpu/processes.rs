@@ -1,12 +1,10 @@
 //! Who is on a device: the list that the probes keep, and that a run asks.
 
 use std::collections::{BTreeMap, BTreeSet};
-#[cfg(any(feature = "nvml", test))]
-use std::fs;
 use std::sync::{Arc, Mutex};
 
+use crate::base::proc;
 use crate::results::record::telemetry::GpuProcess;
-use crate::telemetry::process_tree;
 
 /// The processes that were seen on each device of a launch, shared by the probes that look and the run that asks.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +28,7 @@ struct State {
 
 /// Who is on a device now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct Occupancy {
     /// How many processes are not the launch's.
     pub foreign: usize,
     /// Memory that the launch's own processes hold, in bytes; `None` where the driver does not tell of all of them, or there are none.
@@ -65,7 +63,7 @@ impl Processes {
     }
 
     /// Notes who is on a device now, and says what that comes to.
-    pub(super) fn see(&self, device: u32, now: &[GpuProcess]) -> Seen {
+    pub(super) fn see(&self, device: u32, now: &[GpuProcess]) -> Occupancy {
         let mut state = self.lock();
         if !state.is_measured {
             let unknown = now.iter().filter(|process| process.name.is_none());
@@ -100,7 +98,7 @@ impl Processes {
             };
             seen.insert(process.pid, (process, is_own));
         }
-        Seen { foreign, own_bytes }
+        Occupancy { foreign, own_bytes }
     }
 
     fn list(&self, device: u32, wanted: impl Fn(bool) -> bool) -> Vec<GpuProcess> {
@@ -121,29 +119,10 @@ impl State {
     /// another namespace of process ids, or it has just ended. It is taken for the launch's unless it was there before.
     fn is_own(&self, process: &GpuProcess) -> bool {
         match process.name {
-            Some(_) => descends(process.pid, &self.roots),
+            Some(_) => proc::descends(process.pid, &self.roots),
             None => !self.before.contains(&process.pid),
         }
     }
-}
-
-/// Whether a process is one of `roots`, descends from one, or is in a group that one of them leads.
-fn descends(pid: u32, roots: &[u32]) -> bool {
-    let mut at = Some(pid);
-    while let Some(seen) = at.and_then(process_tree::see) {
-        if roots.contains(&seen.pid) || roots.contains(&seen.group) {
-            return true;
-        }
-        at = (seen.parent > 0).then_some(seen.parent);
-    }
-    false
-}
-
-/// What this host calls a process; `None` where it knows none of that number.
-#[cfg(any(feature = "nvml", test))]
-pub(super) fn name(pid: u32) -> Option<String> {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]
@@ -153,7 +132,7 @@ mod tests {
     fn process(pid: u32, memory: u64) -> GpuProcess {
         GpuProcess {
             pid,
-            name: name(pid),
+            name: proc::name(pid),
             memory_bytes: Some(memory),
         }
     }
@@ -161,7 +140,7 @@ mod tests {
     #[test]
     fn the_launchs_own_are_told_from_strangers_and_the_most_memory_is_kept() {
         let own = std::process::id();
-        let parent = process_tree::see(own).unwrap().parent;
+        let parent = proc::by_id(own).unwrap().parent;
         let processes = Processes::of(vec![own], Vec::new());
         let seen = processes.see(0, &[process(own, 10), process(parent, 7)]);
         assert_eq!((seen.foreign, seen.own_bytes), (1, Some(10)));

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::base::clock::Moment;
+use crate::base::proc::{self, ProcessInfo};
 use crate::telemetry::host::{Cpus, allowed};
-use crate::telemetry::process_tree::{self, Seen};
 
 /// How often all processes of the host are looked through for new ones. A host may have thousands.
 const SEARCH: Duration = Duration::from_secs(5);
@@ -18,7 +18,7 @@ const CONTAINER: usize = 64;
 /// Processes that descend from roots.
 pub(super) struct Kin {
     roots: Vec<u32>,
-    members: BTreeMap<u32, Seen>,
+    members: BTreeMap<u32, ProcessInfo>,
     searched: Option<Moment>,
     /// Clock ticks of those that have ended and that no other member counts.
     ended: u64,
@@ -68,13 +68,13 @@ impl Kin {
 
     fn look(&mut self, now: Moment) {
         let is_due = self.searched.is_none_or(|searched| now.since(searched) >= SEARCH);
-        let is_known = |seen: &Seen| {
+        let is_known = |seen: &ProcessInfo| {
             self.members
                 .get(&seen.pid)
                 .is_some_and(|old| old.started == seen.started)
         };
-        let seen: BTreeMap<u32, Seen> = if is_due {
-            let all = process_tree::all();
+        let seen: BTreeMap<u32, ProcessInfo> = if is_due {
+            let all = proc::all();
             // After the first time by those who are known: an orphan's parent is gone, and a number may pass on to a stranger.
             let roots = match self.searched {
                 None => self.roots.clone(),
@@ -84,14 +84,14 @@ impl Kin {
                     .map(|seen| seen.pid)
                     .collect(),
             };
-            let own = process_tree::belonging(&all, &roots);
+            let own = proc::belonging(&all, &roots);
             let own = all.into_iter().filter(|seen| own.contains(&seen.pid));
             own.map(|seen| (seen.pid, seen)).collect()
         } else {
             let own = self
                 .members
                 .keys()
-                .filter_map(|pid| process_tree::see(*pid))
+                .filter_map(|pid| proc::by_id(*pid))
                 .filter(is_known);
             own.map(|seen| (seen.pid, seen)).collect()
         };
@@ -105,10 +105,10 @@ impl Kin {
 
     /// Takes what was seen for what there is now, and keeps the time of those that have ended: a parent counts its children from their
     /// end on if it waits for them; who was orphaned or is not waited for is counted by nobody.
-    fn take(&mut self, seen: BTreeMap<u32, Seen>) {
+    fn take(&mut self, seen: BTreeMap<u32, ProcessInfo>) {
         let old = std::mem::replace(&mut self.members, seen);
         let now = &self.members;
-        let lives = |old: &Seen| now.get(&old.pid).is_some_and(|new| new.started == old.started);
+        let lives = |old: &ProcessInfo| now.get(&old.pid).is_some_and(|new| new.started == old.started);
         let mut lost: BTreeMap<Option<u32>, u64> = BTreeMap::new();
         for ended in old.values().filter(|old| !lives(old)) {
             *lost.entry(heir(ended, &old, lives)).or_default() += ended.ticks + ended.ended_ticks;
@@ -123,7 +123,11 @@ impl Kin {
 }
 
 /// The nearest ancestor of one that ended that lives.
-fn heir(ended: &Seen, old: &BTreeMap<u32, Seen>, lives: impl Fn(&Seen) -> bool) -> Option<u32> {
+fn heir(
+    ended: &ProcessInfo,
+    old: &BTreeMap<u32, ProcessInfo>,
+    lives: impl Fn(&ProcessInfo) -> bool,
+) -> Option<u32> {
     let mut parent = old.get(&ended.parent)?;
     // Bounded, as numbers may have been told while they changed.
     for _ in 0..old.len() {
@@ -175,18 +179,20 @@ fn account(groups: &str) -> Option<Account> {
 mod tests {
     use super::*;
 
-    fn seen(pid: u32, parent: u32, ticks: u64, ended_ticks: u64) -> Seen {
-        Seen {
+    fn seen(pid: u32, parent: u32, ticks: u64, ended_ticks: u64) -> ProcessInfo {
+        ProcessInfo {
             pid,
             parent,
             group: 1,
             started: u64::from(pid),
             ticks,
             ended_ticks,
+            session: 0,
+            has_ended: false,
         }
     }
 
-    fn total(kin: &mut Kin, all: &[Seen]) -> u64 {
+    fn total(kin: &mut Kin, all: &[ProcessInfo]) -> u64 {
         kin.take(all.iter().map(|seen| (seen.pid, *seen)).collect());
         kin.ended
             + kin

@@ -1,0 +1,265 @@
+//! The processes of this host, from `/proc`. What a user may not see, or what ends while it is read, is left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use procfs::process::{self, Process, Stat};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use serde::{Deserialize, Serialize};
+
+/// A process by its id and its start in clock ticks after the machine's, which name it for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct ProcessId {
+    pub(crate) pid: u32,
+    pub(crate) started: u64,
+}
+
+impl ProcessId {
+    /// Sends it a signal, if it is still the same process.
+    pub(crate) fn signal(self, signal: Signal) {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
+            return;
+        };
+        // The descriptor pins the process: its id cannot pass to a stranger between the look and the signal.
+        let pinned = rustix::process::pidfd_open(pid, PidfdFlags::empty());
+        if by_id(self.pid).is_none_or(|process| process.started != self.started) {
+            return;
+        }
+        // It may have ended in the meantime, which is as good.
+        let _ = match pinned {
+            Ok(pinned) => rustix::process::pidfd_send_signal(&pinned, signal),
+            Err(_) => rustix::process::kill_process(pid, signal),
+        };
+    }
+}
+
+/// What `/proc/PID/stat` says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessInfo {
+    pub(crate) pid: u32,
+    /// Who started it, or who has it now.
+    pub(crate) parent: u32,
+    /// Its process group.
+    pub(crate) group: u32,
+    pub(crate) session: u32,
+    /// When it was started, in clock ticks after the machine was.
+    pub(crate) started: u64,
+    /// Processor time of its own so far, in clock ticks.
+    pub(crate) ticks: u64,
+    /// Processor time of those that it started and that have ended, in clock ticks.
+    pub(crate) ended_ticks: u64,
+    /// Whether it has ended, though its parent may not know yet.
+    pub(crate) has_ended: bool,
+}
+
+impl From<&Stat> for ProcessInfo {
+    fn from(stat: &Stat) -> Self {
+        let number = |number: i32| u32::try_from(number).unwrap_or(0);
+        Self {
+            pid: number(stat.pid),
+            parent: number(stat.ppid),
+            group: number(stat.pgrp),
+            session: number(stat.session),
+            started: stat.starttime,
+            ticks: stat.utime + stat.stime,
+            ended_ticks: (stat.cutime + stat.cstime).unsigned_abs(),
+            // A process whose first thread has ended lives while another thread does.
+            has_ended: matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1,
+        }
+    }
+}
+
+impl ProcessInfo {
+    /// What names it for ever.
+    pub(crate) const fn id(&self) -> ProcessId {
+        ProcessId {
+            pid: self.pid,
+            started: self.started,
+        }
+    }
+}
+
+/// The folder of a process in `/proc`.
+pub(crate) fn open(pid: u32) -> Option<Process> {
+    Process::new(i32::try_from(pid).ok()?).ok()
+}
+
+/// The folders of all processes in `/proc`.
+pub(crate) fn open_all() -> impl Iterator<Item = Process> {
+    process::all_processes().into_iter().flatten().flatten()
+}
+
+/// This process, also where `/proc` counts in another namespace of process ids.
+pub(crate) fn this() -> Option<ProcessInfo> {
+    Some(ProcessInfo::from(&Process::myself().ok()?.stat().ok()?))
+}
+
+/// A process by its id; `None` where there is none.
+pub(crate) fn by_id(pid: u32) -> Option<ProcessInfo> {
+    Some(ProcessInfo::from(&open(pid)?.stat().ok()?))
+}
+
+/// Every process.
+pub(crate) fn all() -> Vec<ProcessInfo> {
+    let stats = open_all().filter_map(|process| process.stat().ok());
+    stats.map(|stat| ProcessInfo::from(&stat)).collect()
+}
+
+/// Those of `all` that are roots, descend from one, or are in the process group of a root that leads one.
+pub(crate) fn belonging(all: &[ProcessInfo], roots: &[u32]) -> BTreeSet<u32> {
+    let leads = |root: &u32| {
+        all.iter()
+            .any(|process| process.pid == *root && process.group == *root)
+    };
+    let groups: Vec<u32> = roots.iter().copied().filter(leads).collect();
+    family(all, roots, &groups)
+}
+
+/// The live ones of `roots`, what descends from them, and what is in the process group that one of them leads or led.
+pub(crate) fn live_tree(roots: &[u32]) -> Vec<ProcessId> {
+    let all = all();
+    let members = family(&all, roots, roots);
+    let mut live: Vec<ProcessId> = all
+        .iter()
+        .filter(|process| !process.has_ended && members.contains(&process.pid))
+        .map(ProcessInfo::id)
+        .collect();
+    live.sort();
+    live
+}
+
+/// Those of `all` that descend from `root`, without it.
+pub(crate) fn descendants(all: &[ProcessInfo], root: u32) -> BTreeSet<u32> {
+    let mut members = family(all, &[root], &[]);
+    members.remove(&root);
+    members
+}
+
+/// Those of `all` that are roots, are in one of `groups`, or descend from any of these.
+fn family(all: &[ProcessInfo], roots: &[u32], groups: &[u32]) -> BTreeSet<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for process in all {
+        children.entry(process.parent).or_default().push(process.pid);
+    }
+    let grouped = all.iter().filter(|process| groups.contains(&process.group));
+    let mut open: Vec<u32> = roots
+        .iter()
+        .copied()
+        .chain(grouped.map(|process| process.pid))
+        .collect();
+    let mut found = BTreeSet::new();
+    while let Some(pid) = open.pop() {
+        if found.insert(pid) {
+            open.extend(children.get(&pid).into_iter().flatten());
+        }
+    }
+    found.retain(|pid| all.iter().any(|process| process.pid == *pid));
+    found
+}
+
+/// Whether a process is one of `roots`, descends from one, or is in a group that one of them leads.
+pub(crate) fn descends(pid: u32, roots: &[u32]) -> bool {
+    let mut at = Some(pid);
+    while let Some(process) = at.and_then(by_id) {
+        if roots.contains(&process.pid) || roots.contains(&process.group) {
+            return true;
+        }
+        at = (process.parent > 0).then_some(process.parent);
+    }
+    false
+}
+
+/// What this host calls a process; `None` where it knows none of that number.
+#[cfg(any(feature = "nvml", test))]
+pub(crate) fn name(pid: u32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: u32, parent: u32, group: u32) -> ProcessInfo {
+        ProcessInfo {
+            pid,
+            parent,
+            group,
+            session: 0,
+            started: 0,
+            ticks: 0,
+            ended_ticks: 0,
+            has_ended: false,
+        }
+    }
+
+    #[test]
+    fn descendants_and_the_orphans_of_the_group_belong() {
+        let all = [
+            process(1, 0, 1),
+            process(10, 1, 10),
+            process(11, 10, 10),
+            process(12, 11, 12),
+            // Its parent has ended.
+            process(13, 1, 10),
+            process(14, 13, 14),
+            process(20, 1, 20),
+        ];
+        assert_eq!(belonging(&all, &[10]), BTreeSet::from([10, 11, 12, 13, 14]));
+        assert_eq!(belonging(&all, &[12]), BTreeSet::from([12]));
+        assert_eq!(belonging(&all, &[99]), BTreeSet::new());
+        assert_eq!(belonging(&all, &[]), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_group_is_followed_without_its_leader_only_where_it_is_named() {
+        let all = [process(1, 0, 1), process(13, 1, 10), process(14, 13, 14)];
+        assert_eq!(belonging(&all, &[10]), BTreeSet::new());
+        assert_eq!(family(&all, &[10], &[10]), BTreeSet::from([13, 14]));
+        assert_eq!(descendants(&all, 13), BTreeSet::from([14]));
+    }
+
+    #[test]
+    fn this_process_is_seen_with_its_parent() {
+        let own = by_id(std::process::id()).unwrap();
+        assert!(all().iter().any(|process| process.id() == own.id()));
+        assert!(belonging(&all(), &[own.parent]).contains(&own.pid));
+        assert_eq!(by_id(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_tree_holds_children_and_their_children() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sleep 60 & echo; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        let members = live_tree(&[child.id()]);
+        assert_eq!(members.len(), 2, "{members:?}");
+        assert!(members.iter().any(|member| member.pid == child.id()));
+        assert!(members.iter().all(|member| member.pid != std::process::id()));
+        for member in members {
+            let pid = Pid::from_raw(i32::try_from(member.pid).unwrap()).unwrap();
+            rustix::process::kill_process(pid, Signal::KILL).unwrap();
+        }
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_lives_while_another_thread_does() {
+        let mut stat = Process::myself().unwrap().stat().unwrap();
+        stat.num_threads = 1;
+        assert!(!ProcessInfo::from(&stat).has_ended);
+        stat.state = 'Z';
+        assert!(ProcessInfo::from(&stat).has_ended);
+        stat.num_threads = 2;
+        assert!(!ProcessInfo::from(&stat).has_ended);
+    }
+
+    #[test]
+    fn of_nothing_there_is_nothing() {
+        assert_eq!(live_tree(&[]), []);
+        assert_eq!(live_tree(&[u32::MAX]), []);
+    }
+}
