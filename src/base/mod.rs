@@ -2,6 +2,7 @@
 
 pub mod body;
 pub mod clock;
+pub(crate) mod control_client;
 pub mod date;
 pub mod http1;
 pub mod ids;

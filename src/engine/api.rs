@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::redirect::Policy;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 
-use crate::base::body;
+use crate::base::control_client::{self, Answer, ControlError, causes, innermost};
 use crate::config::template::Text;
 use crate::config::yaml::{listed, nearest};
 use crate::engine::context::Context;
@@ -29,40 +28,6 @@ const RESET: Duration = Duration::from_secs(60);
 
 /// How much of an answer is kept, in characters.
 const QUOTED: usize = 300;
-
-/// The client for every untimed call. It uses no proxy, as the load does not, and keeps no connection open.
-pub fn http_client() -> Client {
-    // It fails only where a provider is installed already, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = || {
-        Client::builder()
-            .no_proxy()
-            .pool_max_idle_per_host(0)
-            .connect_timeout(Duration::from_secs(5))
-    };
-    // A host without any trusted certificate can still speak http.
-    builder()
-        .build()
-        .or_else(|_| builder().tls_certs_only([]).build())
-        .expect("a client without trusted certificates needs nothing from the host")
-}
-
-/// The client for what lies beyond this host, such as a webhook: it uses the proxies that the environment names. A redirect is
-/// not followed: who answers it would get an address that is a secret, and no body.
-///
-/// # Errors
-/// A proxy that cannot be understood.
-pub fn proxied_client() -> Result<Client, reqwest::Error> {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = || {
-        Client::builder()
-            .redirect(Policy::none())
-            .connect_timeout(Duration::from_secs(5))
-    };
-    builder()
-        .build()
-        .or_else(|_| builder().tls_certs_only([]).build())
-}
 
 /// The headers that go with every request of a launch, secrets revealed and kept out of `Debug`.
 pub(super) fn headers(launch: &Launch, context: &Context) -> Result<HeaderMap, StartError> {
@@ -101,20 +66,10 @@ pub(super) async fn status(
     path: &str,
     limit: Duration,
 ) -> Result<u16, String> {
-    let asked = http
-        .get(endpoint.url(path))
-        .headers(endpoint.headers.clone())
-        .timeout(limit);
-    match asked.send().await {
-        Ok(answer) => Ok(answer.status().as_u16()),
-        Err(error) if error.is_timeout() => Err(format!("no answer within {} s", limit.as_secs_f64())),
-        Err(error) => {
-            let mut cause: &dyn std::error::Error = &error;
-            while let Some(deeper) = cause.source() {
-                cause = deeper;
-            }
-            Err(cause.to_string())
-        }
+    match get(http, endpoint, path, limit).await {
+        Ok(answer) => Ok(answer.status.as_u16()),
+        Err(ControlError::Silent { error, .. }) if !error.is_timeout() => Err(innermost(&error)),
+        Err(_) => Err(format!("no answer within {} s", limit.as_secs_f64())),
     }
 }
 
@@ -158,9 +113,8 @@ pub async fn info(contact: &Contact, endpoint: &Endpoint, http: &Client) -> Opti
 
 /// Whether an engine says that it has no such page, as SGLang does of metrics that were not turned on.
 pub async fn lacks(path: &str, endpoint: &Endpoint, http: &Client) -> bool {
-    let asked = http.get(endpoint.url(path)).headers(endpoint.headers.clone());
-    let answer = asked.timeout(ANSWER).send().await;
-    answer.is_ok_and(|answer| answer.status() == StatusCode::NOT_FOUND)
+    let answer = get(http, endpoint, path, ANSWER).await;
+    answer.is_ok_and(|answer| answer.status == StatusCode::NOT_FOUND)
 }
 
 /// Refuses an engine that says what it serves and does not name the model asked for.
@@ -222,11 +176,7 @@ pub async fn reset_caches(contact: &Contact, endpoint: &Endpoint, http: &Client)
         "GET" => Method::GET,
         _ => Method::POST,
     };
-    let asked = http
-        .request(method, endpoint.url(&reset.path))
-        .headers(endpoint.headers.clone())
-        .timeout(RESET);
-    let answer = match asked.send().await {
+    let answer = match request(method, http, endpoint, &reset.path, RESET).await {
         Ok(answer) => answer,
         Err(error) => {
             proof.success = Some(false);
@@ -234,9 +184,9 @@ pub async fn reset_caches(contact: &Contact, endpoint: &Endpoint, http: &Client)
             return proof;
         }
     };
-    let status = answer.status().as_u16();
+    let status = answer.status.as_u16();
     proof.status = Some(status);
-    let body = body::text(answer).await.unwrap_or_default();
+    let body = answer.text().await.unwrap_or_default();
     proof.success = match &reset.success {
         _ if status != 200 => Some(false),
         None => Some(true),
@@ -249,12 +199,28 @@ pub async fn reset_caches(contact: &Contact, endpoint: &Endpoint, http: &Client)
 }
 
 async fn read(http: &Client, endpoint: &Endpoint, path: &str, limit: Duration) -> Option<Value> {
-    let asked = http
-        .get(endpoint.url(path))
-        .headers(endpoint.headers.clone())
-        .timeout(limit);
-    let answer = asked.send().await.ok()?.error_for_status().ok()?;
-    serde_json::from_str(&body::text(answer).await.ok()?).ok()
+    get(http, endpoint, path, limit).await.ok()?.json().await.ok()
+}
+
+async fn get(
+    http: &Client,
+    endpoint: &Endpoint,
+    path: &str,
+    limit: Duration,
+) -> Result<Answer, ControlError> {
+    request(Method::GET, http, endpoint, path, limit).await
+}
+
+async fn request(
+    method: Method,
+    http: &Client,
+    endpoint: &Endpoint,
+    path: &str,
+    limit: Duration,
+) -> Result<Answer, ControlError> {
+    let url = endpoint.url(path);
+    let request = http.request(method, &url).headers(endpoint.headers.clone());
+    control_client::ask(url, request.timeout(limit)).await
 }
 
 fn ids(answer: &Value) -> Vec<String> {
@@ -294,18 +260,17 @@ fn plain(value: &Value) -> Option<String> {
 }
 
 /// An error with its causes, without the URL, which may hold a secret.
-fn words(error: &reqwest::Error) -> String {
-    let mut words = if error.is_timeout() {
-        "no answer in time".to_owned()
-    } else {
-        "no answer".to_owned()
-    };
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        words.push_str(&format!(": {error}"));
-        cause = error.source();
+fn words(error: &ControlError) -> String {
+    match error {
+        ControlError::Silent { error, .. } => {
+            let what = match error.is_timeout() {
+                true => "no answer in time",
+                false => "no answer",
+            };
+            [vec![what.to_owned()], causes(error)].concat().join(": ")
+        }
+        error => error.to_string(),
     }
-    words
 }
 
 fn shortened(text: &str) -> String {

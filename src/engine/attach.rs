@@ -239,6 +239,7 @@ fn endpoint(url: &str, headers: reqwest::header::HeaderMap) -> Result<Endpoint, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::control_client;
 
     #[test]
     fn a_url_gives_host_port_and_prefix() {
@@ -295,7 +296,7 @@ mod tests {
     }
 
     async fn lack(url: &str) -> Option<Lack> {
-        let http = api::http_client();
+        let http = control_client::client();
         unreachable(&crate::engine::testing::attached(url), &|_| None, &http).await
     }
 
@@ -366,8 +367,15 @@ mod tests {
         let hear =
             |progress: crate::engine::start_progress::Progress| told.lock().unwrap().push(progress.last_line);
         let probe = || async { Ok(()) };
-        let late =
-            crate::engine::ready(&mut running, &launch, &api::http_client(), probe, || None, hear).await;
+        let late = crate::engine::ready(
+            &mut running,
+            &launch,
+            &control_client::client(),
+            probe,
+            || None,
+            hear,
+        )
+        .await;
         assert!(late.is_err());
         let last = told.into_inner().unwrap().pop().unwrap();
         assert_eq!(last, format!("{url}/health answers 503; waits 1s at most"));

@@ -32,7 +32,7 @@ mod sweep_result;
 mod tagged_process;
 mod venv;
 
-pub use api::{check_model, facts, http_client, info, lacks, proxied_client, reset_caches};
+pub use api::{check_model, facts, info, lacks, reset_caches};
 pub use attach::unreachable;
 pub use context::{Asking, Context, Logs, Secrets};
 pub use docker::{
@@ -55,6 +55,8 @@ pub use start::{host_lacks, image, is_local, start, takes_port};
 pub use start_progress::{Progress, Tell};
 pub use sweep_result::Swept;
 pub use venv::VenvError;
+
+pub(crate) use crate::base::control_client::{client as http_client, proxied_client};
 
 #[cfg(test)]
 pub(crate) mod testing;

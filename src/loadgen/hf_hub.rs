@@ -13,6 +13,7 @@ use reqwest::{Client, Response, StatusCode};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
+use crate::base::control_client::causes;
 use crate::base::ids::hex;
 
 /// How often a transfer that broke is taken up again.
@@ -514,13 +515,7 @@ fn broken(wanted: &Wanted, reason: &dyn std::fmt::Display) -> HubError {
     }
 }
 
-/// An error of the client with its causes; its own words leave the cause out.
+/// An error of the client with its causes.
 fn words(error: &reqwest::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        words.push_str(&format!(": {inner}"));
-        cause = inner.source();
-    }
-    words
+    [vec![error.to_string()], causes(error)].concat().join(": ")
 }

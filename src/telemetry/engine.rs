@@ -6,7 +6,8 @@ use std::time::Duration;
 use reqwest::Client;
 use reqwest::header::HeaderMap;
 
-use crate::base::body::{self, BodyError};
+use crate::base::body::BodyError;
+use crate::base::control_client::{self, ControlError, innermost};
 use crate::config::metrics::{Kind, kind};
 use crate::results::record::telemetry::{Source, Values};
 use crate::telemetry::probe::{Probe, Reading};
@@ -82,20 +83,14 @@ impl Probe for EngineProbe {
 
 /// One look at the page.
 async fn ask(page: &Page) -> Result<Scrape, String> {
-    let asked = page.http.get(&page.url).headers(page.headers.clone());
-    let answer = asked
-        .timeout(ANSWER)
-        .send()
-        .await
-        .map_err(|error| words(&error))?;
-    let status = answer.status();
+    let request = page.http.get(&page.url).headers(page.headers.clone());
+    let asked = control_client::ask(page.url.clone(), request.timeout(ANSWER)).await;
+    let answer = asked.map_err(|error| words(&error))?;
+    let status = answer.status;
     if !status.is_success() {
         return Err(format!("the page of metrics answers with status {status}"));
     }
-    let text = body::text(answer).await.map_err(|error| match error {
-        BodyError::Http(error) => words(&error),
-        error @ BodyError::Long => error.to_string(),
-    })?;
+    let text = answer.text().await.map_err(|error| words(&error))?;
     Ok(Scrape::parse(&text))
 }
 
@@ -126,15 +121,14 @@ pub fn values(scrape: &Scrape, names: &BTreeMap<String, Vec<String>>) -> Values 
 }
 
 /// What the system said, without the address, which may hold a secret.
-fn words(error: &reqwest::Error) -> String {
-    if error.is_timeout() {
-        return format!("no answer within {} s", ANSWER.as_secs());
+fn words(error: &ControlError) -> String {
+    match error {
+        ControlError::Silent { error, .. } if error.is_timeout() => {
+            format!("no answer within {} s", ANSWER.as_secs())
+        }
+        ControlError::Silent { error, .. } => format!("no answer: {}", innermost(error)),
+        _ => BodyError::Long.to_string(),
     }
-    let mut reason: &dyn std::error::Error = error;
-    while let Some(source) = reason.source() {
-        reason = source;
-    }
-    format!("no answer: {reason}")
 }
 
 #[cfg(test)]
