@@ -1,7 +1,8 @@
-//! What a daemon says, in our words: what is wrong, where that is written, how to mend it. Pure. The daemon's own text is always
-//! kept beside it, for these texts change from version to version.
+//! What a daemon says, in our words: what is wrong, where that is written, how to fix it. One table, which `docs/docker-errors.md`
+//! prints. Pure. The daemon's own text is always kept beside it, for these texts change from version to version.
 
 use crate::results::record::cell::FailureClass;
+use crate::results::record::cell::FailureClass::{Client, Image, Infrastructure, Spec};
 
 /// What a daemon's message means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,443 +11,289 @@ pub(super) struct Meaning {
     pub(super) what: String,
     /// The key of the recipe or the matrix that says so, where it is one.
     pub(super) place: Option<&'static str>,
-    /// How to mend it.
+    /// How to fix it.
     pub(super) help: String,
     /// Whose fault it is.
     pub(super) class: FailureClass,
 }
 
 impl Meaning {
-    /// Whether nobody knows what the message means.
+    /// Whether the message is in no row of the table.
     pub(super) fn is_unknown(&self) -> bool {
-        self.what == UNKNOWN
+        self.what == UNKNOWN.what
     }
 }
 
-/// What is said of a message that nobody knows.
-const UNKNOWN: &str = "the container daemon refuses";
-
-fn means(
-    what: impl Into<String>,
-    place: impl Into<Option<&'static str>>,
-    help: impl Into<String>,
+/// A row of the table: messages and what they mean.
+struct Row {
+    /// Alternatives, each of them texts that a message holds together.
+    texts: &'static [&'static [&'static str]],
+    /// What fills the `{}` of `what`.
+    value: Option<Value>,
+    what: &'static str,
+    place: Option<&'static str>,
+    help: &'static str,
     class: FailureClass,
-) -> Meaning {
-    Meaning {
-        what: what.into(),
-        place: place.into(),
-        help: help.into(),
+}
+
+/// A part of a message.
+enum Value {
+    LastWord,
+    /// What follows the first text up to the second. Where that is nothing: the third, or the row does not match.
+    Between(&'static str, &'static str, Option<&'static str>),
+}
+
+const fn row(
+    texts: &'static [&'static [&'static str]],
+    place: Option<&'static str>,
+    class: FailureClass,
+    what: &'static str,
+    help: &'static str,
+) -> Row {
+    Row {
+        texts,
+        value: None,
+        what,
+        place,
+        help,
         class,
+    }
+}
+
+impl Row {
+    const fn with(self, value: Value) -> Self {
+        Self {
+            value: Some(value),
+            ..self
+        }
+    }
+
+    fn read(&self, raw: &str) -> Option<Meaning> {
+        let holds = |together: &&[&str]| together.iter().all(|text| raw.contains(text));
+        if !self.texts.iter().any(holds) {
+            return None;
+        }
+        match &self.value {
+            None => Some(self.meaning()),
+            Some(value) => Some(Meaning {
+                what: self.what.replace("{}", value.read(raw)?),
+                ..self.meaning()
+            }),
+        }
+    }
+
+    fn meaning(&self) -> Meaning {
+        Meaning {
+            what: self.what.to_owned(),
+            place: self.place,
+            help: self.help.to_owned(),
+            class: self.class,
+        }
+    }
+}
+
+impl Value {
+    fn read<'r>(&self, raw: &'r str) -> Option<&'r str> {
+        match self {
+            Self::LastWord => raw
+                .rsplit([' ', '\n'])
+                .find(|word| !word.is_empty())
+                .or(Some("?")),
+            Self::Between(start, end, otherwise) => {
+                let rest = raw.split_once(start).map_or("", |(_, rest)| rest);
+                let text = rest.split(end).next().unwrap_or_default().trim();
+                Some(text).filter(|text| !text.is_empty()).or(*otherwise)
+            }
+        }
     }
 }
 
 /// What stands for the message of a daemon that sent a status and no word.
 pub(super) const NO_MESSAGE: &str = "without a message";
 
+/// How a connection that ended before anything was said on it is reported.
+const HUNG_UP: &str = "connection was not ready";
+
+/// What is said of a message that is in no row.
+const UNKNOWN: Row = row(
+    &[],
+    None,
+    Infrastructure,
+    "the container daemon refuses",
+    "read what it says; paste the line that `matrix plan` prints to try it by hand",
+);
+
+/// What a daemon's refusal to create a container means that is in no row: it has read what the recipe asks for, and will say the same again.
+const NOT_ACCEPTED: Row = row(
+    &[],
+    Some("container"),
+    Spec,
+    "the container daemon does not accept what the recipe asks for",
+    "mend what it names; `docker` says the same to the line that `matrix plan` prints",
+);
+
+/// Every known message. The first row that matches counts.
+#[rustfmt::skip]
+const TABLE: &[Row] = &[
+    // The way to a daemon: contexts, keys, TLS on one side only.
+    row(&[&["no Docker context"]], None, Infrastructure,
+        "the Docker context does not exist",
+        "`docker context ls` shows those that do; mend DOCKER_CONTEXT, or choose one with `docker context use`"),
+    row(&[&["Docker's configuration"]], None, Infrastructure,
+        "the configuration of Docker's client cannot be read",
+        "mend the file, or say by DOCKER_HOST where the daemon is"),
+    row(&[&["TLS without a look at who answers"]], None, Infrastructure,
+        "the daemon is to be spoken to by TLS without a look at who answers, which matrix does not do",
+        "give the authority that signed its certificate: `ca.pem` in DOCKER_CERT_PATH with DOCKER_TLS_VERIFY=1, or in the context (`docker context update --docker host=…,ca=ca.pem`)"),
+    row(&[&["certificate file "]], None, Infrastructure,
+        "a file for TLS to the container daemon cannot be used",
+        "mend it; `ca.pem`, `cert.pem` and `key.pem` lie in DOCKER_CERT_PATH, or with the context"),
+    row(&[&["HTTP request to an HTTPS server"]], None, Infrastructure,
+        "the container daemon wants TLS",
+        "set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to the folder of ca.pem, cert.pem and key.pem, or use a Docker context that has them"),
+    row(&[&["received corrupt message"]], None, Infrastructure,
+        "the container daemon does not speak TLS",
+        "take DOCKER_TLS_VERIFY out, or mend the port: 2376 is usual with TLS, 2375 without"),
+    row(&[&["invalid peer certificate: "]], None, Infrastructure,
+        "the container daemon's certificate is not trusted ({})",
+        "check that `ca.pem` signed it, that it is of the host in the address, and that it is still valid")
+        .with(Value::Between("invalid peer certificate: ", "\n", None)),
+    row(&[&[HUNG_UP]], None, Infrastructure,
+        "the container daemon hangs up at the first word",
+        "look at its log; over TLS it may not trust our certificate: `cert.pem` and `key.pem` in DOCKER_CERT_PATH or the context"),
+    row(&[&["received fatal alert"]], None, Infrastructure,
+        "the container daemon does not accept our certificate",
+        "put `cert.pem` and `key.pem`, signed by an authority that the daemon trusts, into DOCKER_CERT_PATH or the context"),
+    // The daemon itself: not there, not allowed, too old.
+    row(&[&["ermission denied", "onnect"], &["ermission denied", "socket"]], None, Infrastructure,
+        "this user may not talk to the container daemon",
+        "join its group (`sudo usermod -aG docker $USER`, then log in anew), or use a rootless daemon by DOCKER_HOST"),
+    row(&[&["Socket not found"]], None, Infrastructure,
+        "no container daemon is there",
+        "start it (`sudo systemctl start docker`), install Docker, or say by DOCKER_HOST where it is"),
+    row(&[&["URI scheme is not supported"]], None, Infrastructure,
+        "DOCKER_HOST is of a kind that matrix does not speak",
+        "use unix:///path or tcp://host:port; tunnel others, as in `ssh -L /tmp/docker.sock:/var/run/docker.sock host`"),
+    row(&[&["Maximum supported API version"], &["Minimum supported API version"]], None, Infrastructure,
+        "the container daemon speaks another version of the API",
+        "update the daemon"),
+    row(&[&["Connection refused"], &["tcp connect error"], &["(Connect)"], &["Timeout error"]], None, Infrastructure,
+        "the container daemon does not answer",
+        "start it (`sudo systemctl start docker`), or mend DOCKER_HOST"),
+    row(&[&[NO_MESSAGE]], None, Infrastructure,
+        "what answers is no container daemon, or a proxy stands in between",
+        "mend DOCKER_HOST, and leave the daemon's host out of the proxy (NO_PROXY)"),
+    row(&[&["no space left on device"]], None, Infrastructure,
+        "the container daemon's disk is full",
+        "make room: `docker system df` shows what is there"),
+    // Runtimes, GPUs, device nodes.
+    row(&[&["Unknown runtime specified"], &["unknown or invalid runtime name"]], Some("container: runtime"), Infrastructure,
+        "the daemon knows no container runtime `{}`",
+        "for NVIDIA install nvidia-container-toolkit, run `sudo nvidia-ctk runtime configure`, and restart the daemon; or take `runtime:` out")
+        .with(Value::LastWord),
+    row(&[&["fork/exec", "OCI runtime"]], Some("container: runtime"), Infrastructure,
+        "the program of the container runtime is not where the daemon's configuration says",
+        "mend `runtimes` in /etc/docker/daemon.json and restart the daemon"),
+    row(&[&["could not select device driver \"cdi\""]], Some("container: gpus"), Infrastructure,
+        "the daemon does not know CDI, by which the GPUs are asked for",
+        "update Docker to 28.2 or later (25 to 28.1 know it with `features: {cdi: true}` in /etc/docker/daemon.json) and run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; or say `gpus: leased`"),
+    row(&[&["could not select device driver"]], Some("container: gpus"), Infrastructure,
+        "the daemon cannot give GPUs to a container",
+        "for NVIDIA install nvidia-container-toolkit, run `sudo nvidia-ctk runtime configure`, and restart the daemon; or `gpus: none` for an engine that runs without"),
+    row(&[&["cannot set both Count and DeviceIDs"]], Some("container: gpus"), Client,
+        "GPUs were asked for by number and by id at once",
+        "this is a mistake of matrix: please report it"),
+    row(&[&["CDI device"]], Some("container: gpus"), Infrastructure,
+        "the daemon does not know that GPU by its CDI name",
+        "run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, and restart the daemon"),
+    row(&[&["error running hook"], &["nvidia-container-cli"]], Some("container: gpus"), Infrastructure,
+        "NVIDIA's hook refuses: {}",
+        "check the driver with `nvidia-smi` on the host")
+        .with(Value::Between("stderr: ", ": unknown", Some("it says nothing"))),
+    row(&[&["adding custom device \""]], Some("container: device_nodes"), Spec,
+        "the device node {} is not on this host",
+        "load its driver, or take it out of `device_nodes`")
+        .with(Value::Between("adding custom device \"", "\"", None)),
+    // Images that cannot be had.
+    row(&[&["context deadline exceeded"], &["Client.Timeout"], &["request canceled while waiting"]], Some("container: image"), Image,
+        "the image is not here, and its registry does not answer",
+        "load it by hand (`docker pull`, or `docker load` on a host without network), or check the registry and the proxy"),
+    row(&[&["no such host"], &["dial tcp"], &["network is unreachable"], &["i/o timeout"]], Some("container: image"), Image,
+        "the image is not here, and its registry cannot be reached",
+        "load it by hand (`docker pull`, or `docker load` on a host without network), or check the network and the proxy"),
+    row(&[&["and pulling is forbidden"]], Some("container: image"), Image,
+        "the image is not here, and `--pull never` forbids to get it",
+        "`docker pull` it by hand, or leave `--pull never` out"),
+    row(&[&["meant when the run began is gone"]], Some("container: image"), Image,
+        "the image that the run began with is gone, and it came from no registry",
+        "begin a new run: it takes what the name means now"),
+    row(&[&["unauthorized"], &["no basic auth credentials"], &["denied: requested access"], &["pull access denied"], &["authentication required"]], Some("container: image"), Image,
+        "the registry does not give out the image",
+        "check its name; for a private one `docker login` to its registry, whose password is then taken from Docker's configuration"),
+    row(&[&["manifest unknown"], &["manifest for", "not found"]], Some("container: image"), Image,
+        "the registry has no such image",
+        "check the version and the tag"),
+    row(&[&["No such image"]], Some("container: image"), Image,
+        "the image is not here",
+        "`docker pull` it, or check its name"),
+    row(&[&["invalid reference format"]], Some("container: image"), Spec,
+        "the image's name is not written as one",
+        "write it like `registry/name:tag`, in lower case"),
+    row(&[&["no matching manifest"]], Some("container: image"), Image,
+        "the registry has that image only for other processors",
+        "take a tag for this host's processor"),
+    // What the recipe asks for and cannot be.
+    row(&[&["bind source path does not exist: "]], Some("container: mounts"), Spec,
+        "the folder {} is not on the daemon's host",
+        "make it, or mend `source`; it is never made silently, for an empty model cache costs a download")
+        .with(Value::Between("bind source path does not exist: ", "\n", Some(""))),
+    row(&[&["is already in use by container"]], None, Infrastructure,
+        "the container's name is taken",
+        "`docker rm` the other one, or wait until the other run is over"),
+    row(&[&["port is already allocated"], &["address already in use"]], Some("port"), Spec,
+        "the port is taken ({})",
+        "stop what listens there, or take `port:` out: then a free one is chosen")
+        .with(Value::Between("Bind for ", " failed", Some("it"))),
+    row(&[&["unable to apply caps"]], Some("container: privileged"), Spec,
+        "the daemon may not give a container all privileges",
+        "take `privileged` out, and name what is needed in `device_nodes`; inside of a virtual machine or a container it may be forbidden"),
+    row(&[&["error setting rlimit"]], Some("container: ulimits"), Spec,
+        "the daemon may not set so high a limit",
+        "lower it, or raise the daemon's own"),
+    row(&[&["exec: \""], &["executable file not found"]], Some("container: entrypoint"), Spec,
+        "the image has no program `{}`",
+        "mend `entrypoint:`, or the first word of `command:` where the image has no entrypoint")
+        .with(Value::Between("exec: \"", "\"", Some("?"))),
+    row(&[&["Requested CPUs are not available"]], Some("container: cpuset"), Spec,
+        "the host has not the CPUs that are asked for",
+        "name CPUs that it has"),
+    row(&[&["Minimum memory limit"]], Some("container: memory"), Spec,
+        "the memory limit is too low for a container",
+        "raise it"),
+    row(&[&["Memoryswap limit"], &["emory swap limit"]], Some("container: memory_swap"), Spec,
+        "the limit of memory and swap does not fit the limit of memory",
+        "it is of both together: at least as much as `memory`, which must be given too"),
+    row(&[&["No command specified"], &["no command specified"]], Some("container: command"), Spec,
+        "the image has no entrypoint and the recipe no command",
+        "write the program and its arguments in `command:`"),
+];
+
 /// Reads a daemon's message.
 pub(super) fn read(raw: &str) -> Meaning {
-    way(raw)
-        .or_else(|| machine(raw))
-        .or_else(|| devices(raw))
-        .or_else(|| image(raw))
-        .or_else(|| written(raw))
-        .unwrap_or_else(|| {
-            means(
-                UNKNOWN,
-                None,
-                "read what it says; paste the line that `matrix plan` prints to try it by hand",
-                FailureClass::Infrastructure,
-            )
-        })
+    TABLE
+        .iter()
+        .find_map(|row| row.read(raw))
+        .unwrap_or_else(|| UNKNOWN.meaning())
 }
 
-/// What a daemon's refusal to create a container means that nobody knows: it has read what the recipe asks for, and will say the same again.
+/// What a daemon's refusal to create a container means that is in no row.
 pub(super) fn refused_to_create() -> Meaning {
-    means(
-        "the container daemon does not accept what the recipe asks for",
-        "container",
-        "mend what it names; `docker` says the same to the line that `matrix plan` prints",
-        FailureClass::Spec,
-    )
-}
-
-/// The daemon itself: not there, not allowed, too old.
-fn machine(raw: &str) -> Option<Meaning> {
-    use FailureClass::Infrastructure;
-    let has = |part: &str| raw.contains(part);
-    Some(if has("ermission denied") && (has("onnect") || has("socket")) {
-        means(
-            "this user may not talk to the container daemon",
-            None,
-            "join its group (`sudo usermod -aG docker $USER`, then log in anew), or use a rootless daemon by DOCKER_HOST",
-            Infrastructure,
-        )
-    } else if has("Socket not found") {
-        means(
-            "no container daemon is there",
-            None,
-            "start it (`sudo systemctl start docker`), install Docker, or say by DOCKER_HOST where it is",
-            Infrastructure,
-        )
-    } else if has("URI scheme is not supported") {
-        means(
-            "DOCKER_HOST is of a kind that matrix does not speak",
-            None,
-            "use unix:///path or tcp://host:port; tunnel others, as in `ssh -L /tmp/docker.sock:/var/run/docker.sock host`",
-            Infrastructure,
-        )
-    } else if has("Maximum supported API version") || has("Minimum supported API version") {
-        means(
-            "the container daemon speaks another version of the API",
-            None,
-            "update the daemon",
-            Infrastructure,
-        )
-    } else if has("Connection refused")
-        || has("tcp connect error")
-        || has("(Connect)")
-        || has("Timeout error")
-    {
-        means(
-            "the container daemon does not answer",
-            None,
-            "start it (`sudo systemctl start docker`), or mend DOCKER_HOST",
-            Infrastructure,
-        )
-    } else if has(NO_MESSAGE) {
-        means(
-            "what answers is no container daemon, or a proxy stands in between",
-            None,
-            "mend DOCKER_HOST, and leave the daemon's host out of the proxy (NO_PROXY)",
-            Infrastructure,
-        )
-    } else if has("no space left on device") {
-        means(
-            "the container daemon's disk is full",
-            None,
-            "make room: `docker system df` shows what is there",
-            Infrastructure,
-        )
-    } else {
-        return None;
-    })
+    NOT_ACCEPTED.meaning()
 }
 
 /// Whether a connection ended before anything was said on it.
 pub(super) fn is_hung_up(raw: &str) -> bool {
-    raw.contains("connection was not ready")
-}
-
-/// The way to a daemon: contexts, keys, TLS on one side only.
-fn way(raw: &str) -> Option<Meaning> {
-    use FailureClass::Infrastructure;
-    let has = |part: &str| raw.contains(part);
-    Some(if has("no Docker context") {
-        means(
-            "the Docker context does not exist",
-            None,
-            "`docker context ls` shows those that do; mend DOCKER_CONTEXT, or choose one with `docker context use`",
-            Infrastructure,
-        )
-    } else if has("Docker's configuration") {
-        means(
-            "the configuration of Docker's client cannot be read",
-            None,
-            "mend the file, or say by DOCKER_HOST where the daemon is",
-            Infrastructure,
-        )
-    } else if has("TLS without a look at who answers") {
-        means(
-            "the daemon is to be spoken to by TLS without a look at who answers, which matrix does not do",
-            None,
-            "give the authority that signed its certificate: `ca.pem` in DOCKER_CERT_PATH with DOCKER_TLS_VERIFY=1, or in the context (`docker context update --docker host=…,ca=ca.pem`)",
-            Infrastructure,
-        )
-    } else if has("certificate file ") {
-        means(
-            "a file for TLS to the container daemon cannot be used",
-            None,
-            "mend it; `ca.pem`, `cert.pem` and `key.pem` lie in DOCKER_CERT_PATH, or with the context",
-            Infrastructure,
-        )
-    } else if has("HTTP request to an HTTPS server") {
-        means(
-            "the container daemon wants TLS",
-            None,
-            "set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to the folder of ca.pem, cert.pem and key.pem, or use a Docker context that has them",
-            Infrastructure,
-        )
-    } else if has("received corrupt message") {
-        means(
-            "the container daemon does not speak TLS",
-            None,
-            "take DOCKER_TLS_VERIFY out, or mend the port: 2376 is usual with TLS, 2375 without",
-            Infrastructure,
-        )
-    } else if let Some(why) = between(raw, "invalid peer certificate: ", "\n") {
-        means(
-            format!("the container daemon's certificate is not trusted ({why})"),
-            None,
-            "check that `ca.pem` signed it, that it is of the host in the address, and that it is still valid",
-            Infrastructure,
-        )
-    } else if is_hung_up(raw) {
-        means(
-            "the container daemon hangs up at the first word",
-            None,
-            "look at its log; over TLS it may not trust our certificate: `cert.pem` and `key.pem` in DOCKER_CERT_PATH or the context",
-            Infrastructure,
-        )
-    } else if has("received fatal alert") {
-        means(
-            "the container daemon does not accept our certificate",
-            None,
-            "put `cert.pem` and `key.pem`, signed by an authority that the daemon trusts, into DOCKER_CERT_PATH or the context",
-            Infrastructure,
-        )
-    } else {
-        return None;
-    })
-}
-
-/// Runtimes, GPUs, device nodes.
-fn devices(raw: &str) -> Option<Meaning> {
-    use FailureClass::{Infrastructure, Spec};
-    const TOOLKIT: &str =
-        "install nvidia-container-toolkit, run `sudo nvidia-ctk runtime configure`, and restart the daemon";
-    let has = |part: &str| raw.contains(part);
-    let is_unknown_runtime = has("Unknown runtime specified") || has("unknown or invalid runtime name");
-    Some(if is_unknown_runtime {
-        let name = raw
-            .rsplit([' ', '\n'])
-            .find(|word| !word.is_empty())
-            .unwrap_or("?");
-        means(
-            format!("the daemon knows no container runtime `{name}`"),
-            "container: runtime",
-            format!("for NVIDIA {TOOLKIT}; or take `runtime:` out"),
-            Infrastructure,
-        )
-    } else if has("fork/exec") && has("OCI runtime") {
-        means(
-            "the program of the container runtime is not where the daemon's configuration says",
-            "container: runtime",
-            "mend `runtimes` in /etc/docker/daemon.json and restart the daemon",
-            Infrastructure,
-        )
-    } else if has("could not select device driver \"cdi\"") {
-        means(
-            "the daemon does not know CDI, by which the GPUs are asked for",
-            "container: gpus",
-            "update Docker to 28.2 or later (25 to 28.1 know it with `features: {cdi: true}` in /etc/docker/daemon.json) and run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; or say `gpus: leased`",
-            Infrastructure,
-        )
-    } else if has("could not select device driver") {
-        means(
-            "the daemon cannot give GPUs to a container",
-            "container: gpus",
-            format!("for NVIDIA {TOOLKIT}; or `gpus: none` for an engine that runs without"),
-            Infrastructure,
-        )
-    } else if has("cannot set both Count and DeviceIDs") {
-        means(
-            "GPUs were asked for by number and by id at once",
-            "container: gpus",
-            "this is a mistake of matrix: please report it",
-            FailureClass::Client,
-        )
-    } else if has("CDI device") {
-        means(
-            "the daemon does not know that GPU by its CDI name",
-            "container: gpus",
-            "run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, and restart the daemon",
-            Infrastructure,
-        )
-    } else if has("error running hook") || has("nvidia-container-cli") {
-        let cause = between(raw, "stderr: ", ": unknown").unwrap_or_else(|| "it says nothing".to_owned());
-        means(
-            format!("NVIDIA's hook refuses: {cause}"),
-            "container: gpus",
-            "check the driver with `nvidia-smi` on the host",
-            Infrastructure,
-        )
-    } else if let Some(device) = between(raw, "adding custom device \"", "\"") {
-        means(
-            format!("the device node {device} is not on this host"),
-            "container: device_nodes",
-            "load its driver, or take it out of `device_nodes`",
-            Spec,
-        )
-    } else {
-        return None;
-    })
-}
-
-/// Images that cannot be had.
-fn image(raw: &str) -> Option<Meaning> {
-    use FailureClass::Image;
-    let has = |part: &str| raw.contains(part);
-    Some(
-        if has("context deadline exceeded") || has("Client.Timeout") || has("request canceled while waiting")
-        {
-            means(
-                "the image is not here, and its registry does not answer",
-                "container: image",
-                "load it by hand (`docker pull`, or `docker load` on a host without network), or check the registry and the proxy",
-                Image,
-            )
-        } else if has("no such host")
-            || has("dial tcp")
-            || has("network is unreachable")
-            || has("i/o timeout")
-        {
-            means(
-                "the image is not here, and its registry cannot be reached",
-                "container: image",
-                "load it by hand (`docker pull`, or `docker load` on a host without network), or check the network and the proxy",
-                Image,
-            )
-        } else if has("and pulling is forbidden") {
-            means(
-                "the image is not here, and `--pull never` forbids to get it",
-                "container: image",
-                "`docker pull` it by hand, or leave `--pull never` out",
-                Image,
-            )
-        } else if has("meant when the run began is gone") {
-            means(
-                "the image that the run began with is gone, and it came from no registry",
-                "container: image",
-                "begin a new run: it takes what the name means now",
-                Image,
-            )
-        } else if has("unauthorized")
-            || has("no basic auth credentials")
-            || has("denied: requested access")
-            || has("pull access denied")
-            || has("authentication required")
-        {
-            means(
-                "the registry does not give out the image",
-                "container: image",
-                "check its name; for a private one `docker login` to its registry, whose password is then taken from Docker's configuration",
-                Image,
-            )
-        } else if has("manifest unknown") || (has("manifest for") && has("not found")) {
-            means(
-                "the registry has no such image",
-                "container: image",
-                "check the version and the tag",
-                Image,
-            )
-        } else if has("No such image") {
-            means(
-                "the image is not here",
-                "container: image",
-                "`docker pull` it, or check its name",
-                Image,
-            )
-        } else if has("invalid reference format") {
-            means(
-                "the image's name is not written as one",
-                "container: image",
-                "write it like `registry/name:tag`, in lower case",
-                FailureClass::Spec,
-            )
-        } else if has("no matching manifest") {
-            means(
-                "the registry has that image only for other processors",
-                "container: image",
-                "take a tag for this host's processor",
-                Image,
-            )
-        } else {
-            return None;
-        },
-    )
-}
-
-/// What the recipe asks for and cannot be.
-fn written(raw: &str) -> Option<Meaning> {
-    use FailureClass::Spec;
-    let has = |part: &str| raw.contains(part);
-    Some(
-        if let Some(folder) = after(raw, "bind source path does not exist: ") {
-            means(
-                format!("the folder {folder} is not on the daemon's host"),
-                "container: mounts",
-                "make it, or mend `source`; it is never made silently, for an empty model cache costs a download",
-                Spec,
-            )
-        } else if has("is already in use by container") {
-            means(
-                "the container's name is taken",
-                None,
-                "`docker rm` the other one, or wait until the other run is over",
-                FailureClass::Infrastructure,
-            )
-        } else if has("port is already allocated") || has("address already in use") {
-            let port = between(raw, "Bind for ", " failed").unwrap_or_else(|| "it".to_owned());
-            means(
-                format!("the port is taken ({port})"),
-                "port",
-                "stop what listens there, or take `port:` out: then a free one is chosen",
-                Spec,
-            )
-        } else if has("unable to apply caps") {
-            means(
-                "the daemon may not give a container all privileges",
-                "container: privileged",
-                "take `privileged` out, and name what is needed in `device_nodes`; inside of a virtual machine or a container it may be forbidden",
-                Spec,
-            )
-        } else if has("error setting rlimit") {
-            means(
-                "the daemon may not set so high a limit",
-                "container: ulimits",
-                "lower it, or raise the daemon's own",
-                Spec,
-            )
-        } else if has("exec: \"") || has("executable file not found") {
-            let program = between(raw, "exec: \"", "\"").unwrap_or_else(|| "?".to_owned());
-            means(
-                format!("the image has no program `{program}`"),
-                "container: entrypoint",
-                "mend `entrypoint:`, or the first word of `command:` where the image has no entrypoint",
-                Spec,
-            )
-        } else if has("Requested CPUs are not available") {
-            means(
-                "the host has not the CPUs that are asked for",
-                "container: cpuset",
-                "name CPUs that it has",
-                Spec,
-            )
-        } else if has("Minimum memory limit") {
-            means(
-                "the memory limit is too low for a container",
-                "container: memory",
-                "raise it",
-                Spec,
-            )
-        } else if has("Memoryswap limit") || has("emory swap limit") {
-            means(
-                "the limit of memory and swap does not fit the limit of memory",
-                "container: memory_swap",
-                "it is of both together: at least as much as `memory`, which must be given too",
-                Spec,
-            )
-        } else if has("No command specified") || has("no command specified") {
-            means(
-                "the image has no entrypoint and the recipe no command",
-                "container: command",
-                "write the program and its arguments in `command:`",
-                Spec,
-            )
-        } else {
-            return None;
-        },
-    )
+    raw.contains(HUNG_UP)
 }
 
 /// Whether a registry, or the way to it, may do better in a moment. What it refuses (no such image, no permission) it will refuse again.
@@ -478,20 +325,60 @@ pub(super) fn is_transient(raw: &str) -> bool {
     SIGNS.iter().any(|sign| raw.contains(sign))
 }
 
-fn after(raw: &str, mark: &str) -> Option<String> {
-    let (_, rest) = raw.split_once(mark)?;
-    Some(rest.lines().next().unwrap_or_default().trim().to_owned())
-}
-
-fn between(raw: &str, mark: &str, end: &str) -> Option<String> {
-    let (_, rest) = raw.split_once(mark)?;
-    let text = rest.split(end).next().unwrap_or_default().trim();
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The table as a document; `…` stands for a part of the message.
+    fn described() -> String {
+        let mut document = "# Errors of a container daemon\n\n\
+            What `matrix` says of a message of the daemon. The first row that matches counts; `…` stands for a part of the message.\n\
+            This page is printed from the table in `src/engine/docker/errors.rs`.\n\n\
+            | the daemon says | what is wrong | place | what to do | fault |\n| --- | --- | --- | --- | --- |\n"
+            .to_owned();
+        for row in TABLE.iter().chain([&UNKNOWN]) {
+            let together = |texts: &&[&str]| {
+                texts
+                    .iter()
+                    .map(|text| format!("`{text}`"))
+                    .collect::<Vec<_>>()
+                    .join(" and ")
+            };
+            let texts: Vec<String> = row.texts.iter().map(together).collect();
+            document.push_str(&format!(
+                "| {} | {} | {} | {} | {} |\n",
+                if texts.is_empty() {
+                    "anything else".to_owned()
+                } else {
+                    texts.join(", ")
+                },
+                row.what.replace("{}", "…"),
+                row.place.map_or_else(String::new, |place| format!("`{place}`")),
+                row.help,
+                row.class.name()
+            ));
+        }
+        document
+    }
+
+    #[test]
+    fn the_document_is_the_table() {
+        let document = described();
+        assert!(
+            document == include_str!("../../../docs/docker-errors.md"),
+            "docs/docker-errors.md is not this table; write it anew:\n{document}"
+        );
+    }
+
+    #[test]
+    fn every_row_can_be_reached() {
+        for row in TABLE {
+            for texts in row.texts {
+                let meaning = read(&format!("{} x", texts.join(" ")));
+                assert_eq!(meaning.help, row.help, "{texts:?}");
+            }
+        }
+    }
 
     /// The very texts of Docker 20.10.24 and 28.5.2.
     const SAID: &[(&str, &str, Option<&str>)] = &[
@@ -675,16 +562,16 @@ mod tests {
     fn a_registry_or_a_daemon_without_an_answer_is_named_as_such() {
         let late = read(r#"Get "http://127.0.0.1:5999/v2/": context deadline exceeded"#);
         assert!(late.what.contains("registry does not answer"), "{late:?}");
-        assert_eq!(late.class, FailureClass::Image);
+        assert_eq!(late.class, Image);
         let silent = read("HTTP 404 without a message");
         assert!(silent.what.contains("no container daemon"), "{silent:?}");
-        assert_eq!(silent.class, FailureClass::Infrastructure);
+        assert_eq!(silent.class, Infrastructure);
     }
 
     #[test]
     fn what_nobody_knows_is_not_explained_away() {
         let meaning = read("something new");
         assert_eq!(meaning.place, None);
-        assert_eq!(meaning.class, FailureClass::Infrastructure);
+        assert_eq!(meaning.class, Infrastructure);
     }
 }
