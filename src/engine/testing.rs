@@ -11,8 +11,8 @@ use crate::base::units::Span;
 use crate::config::template::Text;
 use crate::engine::{Context, Logs, Running, StartError, free_port, start};
 use crate::plan::{
-    Attach, Blame, Contact, Container, DeadSign, Dialect, Engine, Launch, Parallel, Patience, PhaseSign,
-    Place, Port, Process, Protocol, Reading, Reset, Signs, Usage,
+    Attach, Blame, Contact, Container, DeadSign, Engine, Launch, Patience, PhaseSign, Place, Process,
+    Protocol, Reading, Reset, Signs,
 };
 use crate::results::store::Store;
 
@@ -131,55 +131,28 @@ pub(crate) fn command(words: &[&str]) -> Launch {
         command: words.iter().map(|word| Text::new(*word)).collect(),
         ..Process::default()
     };
+    let engine = Engine {
+        title: "Test".into(),
+        backend: "vllm".into(),
+        simulated: true,
+        ..Engine::new("test")
+    };
+    let contact = Contact {
+        models: Some("/v1/models".into()),
+        version: Some(Reading {
+            path: "/version".into(),
+            pointer: "/version".into(),
+        }),
+        info: Some("/info".into()),
+        reset: Some(Reset {
+            method: "POST".into(),
+            path: "/reset".into(),
+            success: Some("/success".into()),
+        }),
+        ..Contact::new(Protocol::Completions)
+    };
     Launch {
         id: LaunchId::new(format!("launch-{}", NEXT.fetch_add(1, Ordering::Relaxed))),
-        engine: Engine {
-            name: "test".into(),
-            recipe: "test".into(),
-            title: "Test".into(),
-            version: None,
-            variant: None,
-            backend: "vllm".into(),
-            simulated: true,
-        },
-        model: "m".into(),
-        checkpoint: "m".into(),
-        served: "m".into(),
-        precision: None,
-        tokenizer: "m".into(),
-        parallel: Parallel::default(),
-        devices: 0,
-        place: Place::Process(process),
-        help: Vec::new(),
-        contact: Contact {
-            port: Port {
-                default: 8000,
-                fixed: None,
-                flag: Vec::new(),
-            },
-            health: "/health".into(),
-            models: Some("/v1/models".into()),
-            version: Some(Reading {
-                path: "/version".into(),
-                pointer: "/version".into(),
-            }),
-            info: Some("/info".into()),
-            metrics: None,
-            reset: Some(Reset {
-                method: "POST".into(),
-                path: "/reset".into(),
-                success: Some("/success".into()),
-            }),
-            unique_prefixes: false,
-            restart_for_cells: false,
-            dialect: Dialect {
-                protocol: Protocol::Completions,
-                path: None,
-                usage: Usage::Unasked,
-                body: serde_json::Map::new(),
-            },
-            headers: Vec::new(),
-        },
         signs: Signs {
             phases: vec![PhaseSign {
                 phase: "weights".into(),
@@ -208,6 +181,7 @@ pub(crate) fn command(words: &[&str]) -> Launch {
             stop: Span::seconds(10),
             probe: Span(Duration::from_millis(400)),
         },
+        ..Launch::new(engine, "m", Place::Process(process), contact)
     }
 }
 

@@ -7,7 +7,7 @@ use super::{About, Declared, Found, Reading, Title, Warning, names, twins};
 use crate::analysis::metrics::{Count, Flow, Metric, Sample, Statistic};
 use crate::analysis::validity::entry;
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
-use crate::base::units::{RequestRate, Span};
+use crate::base::units::RequestRate;
 use crate::config::arrival::{Arrival, Burstiness, Spacing};
 use crate::config::builtin_scenarios;
 use crate::config::scenario::{Limits, Scenario};
@@ -15,11 +15,10 @@ use crate::config::select::{AXES, AxisValues};
 use crate::config::validity::Bounds;
 use crate::config::workload::{Dataset, Profile, Workload};
 use crate::plan::{
-    Cell, Contact, Dialect, Engine, Imported as Told, Launch, Measurement, Parallel, Patience, Place, Plan,
-    Port, Protocol, Signs, Start, Usage,
+    Cell, Contact, Engine, Imported as Told, Launch, Measurement, Parallel, Place, Plan, Port, Protocol,
+    Start,
 };
-use crate::results::record::FORMAT;
-use crate::results::record::cell::{self, Definitions, Ending, EngineFacts, Origin, Summary};
+use crate::results::record::cell::{self, Definitions, EngineFacts, Origin, Summary};
 use crate::results::record::provenance::{Imported, Unknown};
 use crate::results::record::validity::{Code, Reason, Validity, Verdict};
 
@@ -123,37 +122,17 @@ impl Imports {
             }
         }
         self.summaries.push(Summary {
-            format: FORMAT,
-            cell: key.clone(),
-            content: content.clone(),
-            launch: launch.id.clone(),
             start: measurement.start,
             repeat: measurement.repeat,
-            ending: Ending::Done,
-            origin: Origin::Imported,
-            began: String::new(),
-            ended: String::new(),
-            phases: Vec::new(),
             engine: EngineFacts {
                 command: command(&launch),
                 ..EngineFacts::default()
             },
-            prompts_hash: None,
-            intervals: BTreeMap::new(),
-            answers: None,
-            prompts_repeated: None,
-            schedule_hash: None,
             prompts: found
                 .asked
                 .prompts
                 .and_then(|prompts| u32::try_from(prompts).ok()),
-            stamps: None,
-            client: None,
-            reset: None,
-            failures: BTreeMap::new(),
             figures: figures(found, &launch, &unknown),
-            search: None,
-            retries: Vec::new(),
             imported: Some(Imported {
                 tool: found.tool,
                 file: file.to_owned(),
@@ -162,11 +141,6 @@ impl Imports {
                 vision_line: found.vision_line,
                 client,
             }),
-            beside: Vec::new(),
-            pulled_beside: false,
-            listener_unverified: None,
-            engine_changes: Vec::new(),
-            telemetry: None,
             validity: Some(validity(found, file, warnings)),
             // The others are reasons of its validity.
             warnings: warnings
@@ -174,6 +148,7 @@ impl Imports {
                 .filter(|warning| warning.about == About::Rest)
                 .map(|warning| warning.at(file))
                 .collect(),
+            ..Summary::new(key.clone(), content.clone(), launch.id.clone(), Origin::Imported)
         });
         let is_new = self.plan.cells.iter().all(|cell| cell.key != key);
         if is_new {
@@ -294,42 +269,36 @@ fn launch(found: &Found, keep: Keep, declared: &Declared, unknown: &mut Vec<Unkn
         .version
         .as_deref()
         .map(|version| version_of(version, started.package.as_deref()));
-    let mut launch = Launch {
-        id: LaunchId::new(""),
-        engine: Engine {
-            recipe: name.clone(),
-            name,
-            title: title.name,
-            version,
-            variant: found.variant.as_deref().map(names::slug),
-            simulated: found.is_simulated,
-            backend: backend.clone(),
+    let engine = Engine {
+        title: title.name,
+        version,
+        variant: found.variant.as_deref().map(names::slug),
+        backend: backend.clone(),
+        simulated: found.is_simulated,
+        ..Engine::new(&name)
+    };
+    let place = Told {
+        image: started.image.clone(),
+        package: started.package.clone(),
+        gpu: declared.gpu.clone(),
+        command: match keep {
+            Keep::Commands => started.command.iter().map(|line| joint(line)).collect(),
+            Keep::FiguresAlone => Vec::new(),
         },
+    };
+    let mut launch = Launch {
         served: served.unwrap_or_else(|| checkpoint.clone()),
         tokenizer: asked.tokenizer.clone().unwrap_or_else(|| checkpoint.clone()),
-        model,
         checkpoint,
         precision: started.precision.clone().or(stored),
         parallel,
         devices,
-        place: Place::Imported(Told {
-            image: started.image.clone(),
-            package: started.package.clone(),
-            gpu: declared.gpu.clone(),
-            command: match keep {
-                Keep::Commands => started.command.iter().map(|line| joint(line)).collect(),
-                Keep::FiguresAlone => Vec::new(),
-            },
-        }),
-        help: Vec::new(),
-        contact: contact(&backend, asked.port),
-        signs: Signs::default(),
-        patience: Patience {
-            start: Span::seconds(0),
-            stall: Span::seconds(0),
-            stop: Span::seconds(0),
-            probe: Span::seconds(0),
-        },
+        ..Launch::new(
+            engine,
+            &model,
+            Place::Imported(place),
+            contact(&backend, asked.port),
+        )
     };
     launch.id = id(&launch);
     launch
@@ -394,20 +363,7 @@ fn contact(backend: &str, port: Option<u16>) -> Contact {
             flag: Vec::new(),
         },
         health: String::new(),
-        models: None,
-        version: None,
-        info: None,
-        metrics: None,
-        reset: None,
-        unique_prefixes: false,
-        restart_for_cells: false,
-        dialect: Dialect {
-            protocol,
-            path: None,
-            usage: Usage::Unasked,
-            body: serde_json::Map::new(),
-        },
-        headers: Vec::new(),
+        ..Contact::new(protocol)
     }
 }
 

@@ -52,6 +52,26 @@ pub struct Launch {
 }
 
 impl Launch {
+    /// A launch of which only this is said: without a name, devices and waiting.
+    pub(crate) fn new(engine: Engine, model: &str, place: Place, contact: Contact) -> Self {
+        Self {
+            id: LaunchId::new(""),
+            engine,
+            model: model.to_owned(),
+            checkpoint: model.to_owned(),
+            served: model.to_owned(),
+            precision: None,
+            tokenizer: model.to_owned(),
+            parallel: Parallel::default(),
+            devices: 0,
+            place,
+            help: Vec::new(),
+            contact,
+            signs: Signs::default(),
+            patience: Patience::default(),
+        }
+    }
+
     /// The port it listens on unless a start chooses another one.
     pub fn usual_port(&self) -> u16 {
         self.contact.port.fixed.unwrap_or(self.contact.port.default)
@@ -114,6 +134,21 @@ pub struct Engine {
     pub simulated: bool,
 }
 
+impl Engine {
+    /// An engine that is called so everywhere.
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            recipe: name.to_owned(),
+            title: name.to_owned(),
+            version: None,
+            variant: None,
+            backend: name.to_owned(),
+            simulated: false,
+        }
+    }
+}
+
 /// How a model is spread over devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parallel {
@@ -165,6 +200,34 @@ pub struct Contact {
     pub dialect: Dialect,
     /// Headers sent with every request, such as `Authorization: Bearer ${API_KEY}`.
     pub headers: Vec<(String, Text)>,
+}
+
+impl Contact {
+    /// How to talk to a server of which only the protocol is known, at the default port.
+    pub(crate) fn new(protocol: Protocol) -> Self {
+        Self {
+            port: Port {
+                default: 8000,
+                fixed: None,
+                flag: Vec::new(),
+            },
+            health: "/health".to_owned(),
+            models: None,
+            version: None,
+            info: None,
+            metrics: None,
+            reset: None,
+            unique_prefixes: false,
+            restart_for_cells: false,
+            dialect: Dialect {
+                protocol,
+                path: None,
+                usage: Usage::Unasked,
+                body: serde_json::Map::new(),
+            },
+            headers: Vec::new(),
+        }
+    }
 }
 
 /// Which port an engine listens on.
@@ -319,7 +382,7 @@ pub enum Blame {
 }
 
 /// How long to wait for an engine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Patience {
     /// The longest start.
     pub start: Span,

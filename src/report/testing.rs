@@ -9,14 +9,9 @@ use crate::config::arrival::{Arrival, Spacing};
 use crate::config::scenario::{Limits, Scenario};
 use crate::config::template::Text;
 use crate::config::workload::{Dataset, Profile, Workload};
-use crate::plan::{
-    Cell, Contact, Container, Dialect, Engine, Launch, Parallel, Patience, Place, Port, Protocol, Signs,
-    Usage,
-};
+use crate::plan::{Cell, Contact, Container, Engine, Launch, Parallel, Patience, Place, Protocol};
 use crate::results::record::FORMAT;
-use crate::results::record::cell::{
-    Definitions, Ending, EngineFacts, FailureClass, Figures, Origin, Phase, Summary,
-};
+use crate::results::record::cell::{Definitions, Ending, FailureClass, Figures, Origin, Phase, Summary};
 use crate::results::record::night::{Finding, FindingKind, Night, NightCell};
 use crate::results::record::request::{Chunk, ChunkKind, Class, Request};
 
@@ -106,62 +101,38 @@ fn launch(engine: &str, precision: &str, devices: u32) -> Launch {
         other => format!("Qwen/Qwen3-8B-{}", other.to_uppercase()),
     };
     let command = ["serve", &checkpoint, "--tp", &devices.to_string()].map(Text::from);
+    let engine = Engine {
+        title: name.to_uppercase(),
+        version: Some(version.to_owned()),
+        backend: "vllm".to_owned(),
+        ..Engine::new(name)
+    };
+    let container = Container {
+        image: format!("example/{name}:{version}"),
+        command: command.to_vec(),
+        ..Container::default()
+    };
     Launch {
         id: LaunchId::new(format!("{name}-{version}-{precision}-tp{devices}")),
-        engine: Engine {
-            name: name.to_owned(),
-            recipe: name.to_owned(),
-            title: name.to_uppercase(),
-            version: Some(version.to_owned()),
-            variant: None,
-            backend: "vllm".to_owned(),
-            simulated: false,
-        },
         model: "Qwen/Qwen3-8B".to_owned(),
-        checkpoint: checkpoint.clone(),
-        served: checkpoint.clone(),
         precision: Some(precision.to_owned()),
-        tokenizer: checkpoint,
         parallel: Parallel {
             tp: devices,
             ..Parallel::default()
         },
         devices,
-        place: Place::Container(Box::new(Container {
-            image: format!("example/{name}:{version}"),
-            command: command.to_vec(),
-            ..Container::default()
-        })),
-        help: Vec::new(),
-        contact: Contact {
-            port: Port {
-                default: 8000,
-                fixed: None,
-                flag: Vec::new(),
-            },
-            health: "/health".to_owned(),
-            models: None,
-            version: None,
-            info: None,
-            metrics: None,
-            reset: None,
-            unique_prefixes: false,
-            restart_for_cells: false,
-            dialect: Dialect {
-                protocol: Protocol::Completions,
-                path: None,
-                usage: Usage::Unasked,
-                body: serde_json::Map::new(),
-            },
-            headers: Vec::new(),
-        },
-        signs: Signs::default(),
         patience: Patience {
             start: Span::seconds(60),
             stall: Span::seconds(30),
             stop: Span::seconds(5),
             probe: Span::seconds(10),
         },
+        ..Launch::new(
+            engine,
+            &checkpoint,
+            Place::Container(Box::new(container)),
+            Contact::new(Protocol::Completions),
+        )
     }
 }
 
@@ -197,41 +168,20 @@ fn cell(launch: &Launch) -> Cell {
 
 fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
     Summary {
-        format: FORMAT,
-        cell: cell.key.clone(),
-        content: cell.content.clone(),
-        launch: launch.id.clone(),
-        start: 1,
-        repeat: 1,
-        ending: Ending::Done,
-        origin: Origin::Measured,
         began: "2026-11-21T06:53:11.250Z".to_owned(),
         ended: "2026-11-21T06:55:11.250Z".to_owned(),
-        phases: Vec::new(),
-        engine: EngineFacts::default(),
         prompts_hash: Some(ContentHash::of_bytes(b"prompts")),
-        intervals: BTreeMap::new(),
-        answers: None,
-        prompts_repeated: None,
-        schedule_hash: None,
         prompts: Some(1000),
-        stamps: None,
-        client: None,
-        reset: None,
         failures: BTreeMap::from([(Class::Reset, 2)]),
         figures: [Definitions::Classic, Definitions::Current, Definitions::Matrix]
             .map(|definitions| (definitions, figures(tok_s, launch.devices)))
             .into(),
-        search: None,
-        retries: Vec::new(),
-        imported: None,
-        beside: Vec::new(),
-        pulled_beside: false,
-        listener_unverified: None,
-        engine_changes: Vec::new(),
-        telemetry: None,
-        validity: None,
-        warnings: Vec::new(),
+        ..Summary::new(
+            cell.key.clone(),
+            cell.content.clone(),
+            launch.id.clone(),
+            Origin::Measured,
+        )
     }
 }
 

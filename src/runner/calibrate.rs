@@ -14,10 +14,7 @@ use crate::config::scenario::Limits;
 use crate::config::template::Text;
 use crate::engine::{self, Context, Logs, Running};
 use crate::loadgen::{self, Address, Content, Driven, Headers, Item, Load, Target};
-use crate::plan::{
-    Contact, Dialect, Engine, Launch, Measurement, Parallel, Patience, Place, Plan, Port, Process, Protocol,
-    Signs, Start, Usage,
-};
+use crate::plan::{Contact, Engine, Launch, Measurement, Patience, Place, Plan, Process, Protocol, Start};
 use crate::results::record::client::{Calibration, ClientFacts, Flood, Late, Point, SendLag};
 use crate::results::record::machine::Machine;
 use crate::results::store::{self, Store};
@@ -448,57 +445,28 @@ fn launch(flags: &[String]) -> Launch {
     .map(Text::new)
     .to_vec();
     words.extend(flags.iter().map(Text::new));
+    let engine = Engine {
+        title: "Simulated engine".to_owned(),
+        simulated: true,
+        ..Engine::new(NAME)
+    };
+    let process = Process {
+        command: words,
+        ..Process::default()
+    };
     Launch {
         id: crate::base::ids::LaunchId::new(NAME),
-        engine: Engine {
-            name: NAME.to_owned(),
-            recipe: NAME.to_owned(),
-            title: "Simulated engine".to_owned(),
-            version: None,
-            variant: None,
-            backend: NAME.to_owned(),
-            simulated: true,
-        },
-        model: NAME.to_owned(),
-        checkpoint: NAME.to_owned(),
-        served: NAME.to_owned(),
-        precision: None,
-        tokenizer: NAME.to_owned(),
-        parallel: Parallel::default(),
-        devices: 0,
-        place: Place::Process(Process {
-            command: words,
-            ..Process::default()
-        }),
-        help: Vec::new(),
-        contact: Contact {
-            port: Port {
-                default: 8000,
-                fixed: None,
-                flag: Vec::new(),
-            },
-            health: "/health".to_owned(),
-            models: None,
-            version: None,
-            info: None,
-            metrics: None,
-            reset: None,
-            unique_prefixes: false,
-            restart_for_cells: false,
-            dialect: Dialect {
-                protocol: Protocol::Completions,
-                path: None,
-                usage: Usage::Unasked,
-                body: serde_json::Map::new(),
-            },
-            headers: Vec::new(),
-        },
-        signs: Signs::default(),
         patience: Patience {
             start: Span::seconds(30),
             stall: Span::seconds(30),
             stop: Span::seconds(5),
             probe: Span::seconds(10),
         },
+        ..Launch::new(
+            engine,
+            NAME,
+            Place::Process(process),
+            Contact::new(Protocol::Completions),
+        )
     }
 }

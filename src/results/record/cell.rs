@@ -9,6 +9,7 @@ use crate::base::ids::{CellKey, ContentHash, LaunchId};
 use crate::config::arrival::Arrival;
 use crate::config::scenario::Scenario;
 use crate::plan::Measurement;
+use crate::results::record::FORMAT;
 use crate::results::record::client::ClientFacts;
 use crate::results::record::engine_change::EngineChange;
 use crate::results::record::post_mortem::Retry;
@@ -116,6 +117,47 @@ pub struct Summary {
     pub imported: Option<Imported>,
     /// Doubts that belong beside the figures.
     pub warnings: Vec<String>,
+}
+
+impl Summary {
+    /// The first measurement of a cell, done, of which nothing else is known.
+    pub(crate) fn new(cell: CellKey, content: ContentHash, launch: LaunchId, origin: Origin) -> Self {
+        Self {
+            format: FORMAT,
+            cell,
+            content,
+            launch,
+            start: 1,
+            repeat: 1,
+            ending: Ending::Done,
+            origin,
+            began: String::new(),
+            ended: String::new(),
+            phases: Vec::new(),
+            engine: EngineFacts::default(),
+            prompts_hash: None,
+            prompts_repeated: None,
+            schedule_hash: None,
+            prompts: None,
+            stamps: None,
+            client: None,
+            reset: None,
+            failures: BTreeMap::new(),
+            figures: BTreeMap::new(),
+            intervals: BTreeMap::new(),
+            answers: None,
+            search: None,
+            retries: Vec::new(),
+            beside: Vec::new(),
+            pulled_beside: false,
+            listener_unverified: None,
+            engine_changes: Vec::new(),
+            telemetry: None,
+            validity: None,
+            imported: None,
+            warnings: Vec::new(),
+        }
+    }
 }
 
 /// Figures whose sign and size are known: what they end in.

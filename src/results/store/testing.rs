@@ -13,10 +13,8 @@ use crate::config::scenario::{Limits, Scenario};
 use crate::config::template::Text;
 use crate::config::workload::{Dataset, Profile, Workload};
 use crate::plan::{
-    Attach, Cell, Contact, Dialect, Engine, Launch, Measurement, Parallel, Patience, Place, Plan, Port,
-    Protocol, Signs, Start, Usage,
+    Attach, Cell, Contact, Engine, Launch, Measurement, Patience, Place, Plan, Protocol, Start,
 };
-use crate::results::record::FORMAT;
 use crate::results::record::cell::{
     Definitions, Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, ResetProof, Summary,
 };
@@ -102,58 +100,30 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
 }
 
 fn launch_of(id: &LaunchId) -> Launch {
+    let engine = Engine {
+        title: "Simulated engine".to_owned(),
+        backend: "sglang".to_owned(),
+        simulated: true,
+        ..Engine::new("sim")
+    };
+    let attach = Attach {
+        url: Text::new("http://127.0.0.1:8000"),
+        ..Attach::default()
+    };
+    let contact = Contact {
+        headers: vec![("Authorization".to_owned(), Text::new("Bearer ${API_KEY}"))],
+        ..Contact::new(Protocol::SglangNative)
+    };
     Launch {
         id: id.clone(),
-        engine: Engine {
-            name: "sim".to_owned(),
-            recipe: "sim".to_owned(),
-            title: "Simulated engine".to_owned(),
-            version: None,
-            variant: None,
-            backend: "sglang".to_owned(),
-            simulated: true,
-        },
-        model: "Tiny-1B".to_owned(),
-        checkpoint: "Tiny-1B".to_owned(),
-        served: "Tiny-1B".to_owned(),
         precision: Some("bf16".to_owned()),
-        tokenizer: "Tiny-1B".to_owned(),
-        parallel: Parallel::default(),
-        devices: 0,
-        place: Place::Attach(Attach {
-            url: Text::new("http://127.0.0.1:8000"),
-            ..Attach::default()
-        }),
-        help: Vec::new(),
-        contact: Contact {
-            port: Port {
-                default: 8000,
-                fixed: None,
-                flag: Vec::new(),
-            },
-            health: "/health".to_owned(),
-            models: None,
-            version: None,
-            info: None,
-            metrics: None,
-            reset: None,
-            unique_prefixes: false,
-            restart_for_cells: false,
-            dialect: Dialect {
-                protocol: Protocol::SglangNative,
-                path: None,
-                usage: Usage::Unasked,
-                body: serde_json::Map::new(),
-            },
-            headers: vec![("Authorization".to_owned(), Text::new("Bearer ${API_KEY}"))],
-        },
-        signs: Signs::default(),
         patience: Patience {
             start: Span::seconds(60),
             stall: Span::seconds(30),
             stop: Span::seconds(5),
             probe: Span::seconds(10),
         },
+        ..Launch::new(engine, "Tiny-1B", Place::Attach(attach), contact)
     }
 }
 
@@ -161,12 +131,6 @@ fn launch_of(id: &LaunchId) -> Launch {
 pub fn summary(cell: &Cell) -> Summary {
     let failed = cell.scenario.name != "sharegpt";
     Summary {
-        format: FORMAT,
-        cell: cell.key.clone(),
-        content: cell.content.clone(),
-        launch: cell.launch.clone(),
-        start: 1,
-        repeat: 1,
         ending: if failed {
             Ending::Failed {
                 phase: Phase::Measure,
@@ -177,7 +141,6 @@ pub fn summary(cell: &Cell) -> Summary {
         } else {
             Ending::Done
         },
-        origin: Origin::Simulated,
         began: "2026-11-21T06:00:00.000Z".to_owned(),
         ended: "2026-11-21T06:00:02.500Z".to_owned(),
         phases: vec![PhaseTime {
@@ -191,13 +154,9 @@ pub fn summary(cell: &Cell) -> Summary {
             ..EngineFacts::default()
         },
         prompts_hash: Some(ContentHash::of_bytes(b"prompts")),
-        intervals: BTreeMap::new(),
-        answers: None,
-        prompts_repeated: None,
         schedule_hash: Some(ContentHash::of_bytes(b"schedule")),
         prompts: Some(3),
         stamps: Some("user".to_owned()),
-        client: None,
         reset: Some(ResetProof {
             is_fresh_start: false,
             possible: true,
@@ -220,16 +179,12 @@ pub fn summary(cell: &Cell) -> Summary {
                 ("mean_tpot_ms".to_owned(), None),
             ]),
         )]),
-        search: None,
-        retries: Vec::new(),
-        imported: None,
-        beside: Vec::new(),
-        pulled_beside: false,
-        listener_unverified: None,
-        engine_changes: Vec::new(),
-        telemetry: None,
-        validity: None,
-        warnings: Vec::new(),
+        ..Summary::new(
+            cell.key.clone(),
+            cell.content.clone(),
+            cell.launch.clone(),
+            Origin::Simulated,
+        )
     }
 }
 
