@@ -6,10 +6,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::{Bytes, Span};
+use crate::config::api::{Protocol, Reading, Reset, Usage};
+use crate::config::container::{Gpus, Network};
 use crate::config::forms::{OrderedMap, Raw};
+use crate::config::log_patterns::{DeadSign, PhaseSign};
 use crate::config::template::Text;
 use crate::config::yaml::Spanned;
-use crate::plan::{DeadSign, Gpus, Network, PhaseSign, Protocol, Reading, Reset, Usage};
 
 /// Where an engine can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]

@@ -1,12 +1,15 @@
 //! YAML text to checked values that remember where they were written.
 
+pub mod api;
 pub mod arrival;
 pub mod builtin_scenarios;
+pub mod container;
 pub mod dataset_options;
 pub mod engine;
 pub mod forms;
 pub mod gpus;
 pub mod images;
+pub mod log_patterns;
 pub mod lora;
 pub mod matrix;
 pub mod metrics;

@@ -5,9 +5,10 @@
 use std::path::Path;
 
 use crate::base::text::is_control;
+use crate::config::container::{Gpus, Network};
 use crate::config::template::{Piece, Text};
 use crate::plan::launch::Launch;
-use crate::plan::place::{Container, Gpus, Mount, Network, Place, Process};
+use crate::plan::place::{Container, Mount, Place, Process};
 
 /// A command line in the groups by which it may be broken into lines.
 #[derive(Clone, Debug, PartialEq, Eq)]

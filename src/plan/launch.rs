@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::LaunchId;
 use crate::base::units::Span;
+use crate::config::api::{Protocol, Reading, Reset, Usage};
+use crate::config::log_patterns::{DeadSign, PhaseSign};
 use crate::config::template::Text;
 use crate::plan::place::Place;
 
@@ -241,16 +242,6 @@ pub struct Port {
     pub flag: Vec<Text>,
 }
 
-/// A value to be read from a JSON answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Reading {
-    /// The path to ask.
-    pub path: String,
-    /// Where the value stands, as a JSON pointer such as `/version`.
-    pub pointer: String,
-}
-
 /// An engine's Prometheus metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
@@ -258,19 +249,6 @@ pub struct Metrics {
     pub path: String,
     /// Our name for a figure, such as `running`, and the engine's names for it, the first one found counts.
     pub names: BTreeMap<String, Vec<String>>,
-}
-
-/// How a prefix cache is emptied.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Reset {
-    /// `GET` or `POST`.
-    pub method: String,
-    /// The path to call.
-    pub path: String,
-    /// Where a JSON answer says `true` for success, as a JSON pointer; without it status 200 counts.
-    #[serde(default)]
-    pub success: Option<String>,
 }
 
 /// How requests are written and answers read.
@@ -286,49 +264,6 @@ pub struct Dialect {
     pub body: serde_json::Map<String, serde_json::Value>,
 }
 
-/// A protocol that `matrix` speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// SGLang's own: `POST /generate`, cumulative text.
-    SglangNative,
-    /// OpenAI completions: `POST /v1/completions`.
-    Completions,
-    /// OpenAI chat: `POST /v1/chat/completions`.
-    Chat,
-    /// TensorRT-LLM behind Triton: `POST /v2/models/ensemble/generate_stream`.
-    Trt,
-    /// Truss: `POST /v1/models/model:predict`, answered like completions.
-    Truss,
-    /// OpenAI embeddings: `POST /v1/embeddings`.
-    Embeddings,
-}
-
-impl Protocol {
-    /// Its name, as recipes write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SglangNative => "sglang-native",
-            Self::Completions => "completions",
-            Self::Chat => "chat",
-            Self::Trt => "trt",
-            Self::Truss => "truss",
-            Self::Embeddings => "embeddings",
-        }
-    }
-}
-
-/// How an engine is asked for its token counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Usage {
-    /// It always tells, or it cannot be asked.
-    #[default]
-    Unasked,
-    /// `stream_options: {"include_usage": true}` brings one event at the end.
-    StreamOptions,
-}
-
 /// What an engine's log says about its state. All patterns are plain parts of a line.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Signs {
@@ -337,48 +272,6 @@ pub struct Signs {
     /// Lines that mean it is dead, though its process may live on.
     #[serde(rename = "fatal", alias = "dead")]
     pub dead: Vec<DeadSign>,
-}
-
-/// A line that begins a phase of starting.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PhaseSign {
-    /// The phase, such as `weights`, `compile` or `graphs`.
-    pub phase: String,
-    /// A part of the line.
-    pub pattern: String,
-}
-
-/// A line that means an engine is dead.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DeadSign {
-    /// A part of the line.
-    pub pattern: String,
-    /// What it means, in a few words.
-    pub means: String,
-    /// What to try.
-    pub help: String,
-    /// Whether the line alone ends the launch; otherwise it only explains a death.
-    #[serde(default)]
-    pub fatal: bool,
-    /// Whose fault it is.
-    #[serde(default)]
-    #[serde(rename = "fault", alias = "blame")]
-    pub blame: Blame,
-}
-
-/// Whose fault the death of an engine is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Blame {
-    /// The engine's own.
-    #[default]
-    Engine,
-    /// Too little memory or too few devices.
-    Capacity,
-    /// What the matrix asks for cannot be.
-    Spec,
 }
 
 /// How long to wait for an engine.

@@ -18,15 +18,15 @@ use std::collections::{BTreeMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 pub use expand::expand;
-pub use launch::{
-    Blame, Contact, DeadSign, Dialect, Engine, Launch, Metrics, Parallel, Patience, PhaseSign, Port,
-    Protocol, Reading, Reset, Signs, Usage,
-};
+pub use launch::{Contact, Dialect, Engine, Launch, Metrics, Parallel, Patience, Port, Signs};
 pub use order::Loads;
-pub use place::{Attach, Container, Gpus, Imported, Mount, Network, Place, Process, Venv};
+pub use place::{Attach, Container, Imported, Mount, Place, Process, Venv};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
+pub use crate::config::api::{Protocol, Reading, Reset, Usage};
+pub use crate::config::container::{Gpus, Network};
 use crate::config::gpus::GpuList;
+pub use crate::config::log_patterns::{Blame, DeadSign, PhaseSign};
 use crate::config::repeats::Until;
 use crate::config::scenario::Scenario;
 use crate::config::select::AxisValues;

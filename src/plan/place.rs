@@ -3,10 +3,10 @@
 
 use std::num::NonZeroU32;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::Bytes;
+use crate::config::container::{Gpus, Network};
 use crate::config::engine::Environment;
 use crate::config::template::Text;
 
@@ -247,48 +247,6 @@ pub struct Mount {
     pub target: String,
     /// Whether the container may not write there.
     pub read_only: bool,
-}
-
-/// Which GPUs a container gets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Gpus {
-    /// None.
-    #[default]
-    None,
-    /// All of the host's.
-    All,
-    /// Those that the launch leased, by id.
-    Leased,
-    /// Those that the launch leased, by their CDI names, such as `nvidia.com/gpu=0`.
-    Cdi,
-    /// All of the host's, by the CDI name `nvidia.com/gpu=all`.
-    CdiAll,
-}
-
-impl Gpus {
-    /// The CDI names by which a launch with these devices asks for GPUs; none where it asks otherwise, or for none.
-    pub fn cdi(self, devices: &[String]) -> Vec<String> {
-        match self {
-            Self::Cdi => devices
-                .iter()
-                .map(|device| format!("nvidia.com/gpu={device}"))
-                .collect(),
-            Self::CdiAll => vec!["nvidia.com/gpu=all".to_owned()],
-            Self::None | Self::All | Self::Leased => Vec::new(),
-        }
-    }
-}
-
-/// How a container is reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Network {
-    /// It shares the host's network; no port mapping.
-    #[default]
-    Host,
-    /// Docker's bridge with the port mapped.
-    Bridge,
 }
 
 /// A process to start.

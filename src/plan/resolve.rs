@@ -7,6 +7,7 @@ use crate::base::ids::LaunchId;
 use crate::base::units::Span;
 use crate::config::arrival::{Arrival, Pace, Ramp};
 use crate::config::builtin_scenarios;
+use crate::config::container::Gpus;
 use crate::config::engine::{
     ContainerChange, Devices, Executor, Patch, PatienceRecipe, ProcessRecipe, Recipe,
 };
@@ -21,7 +22,7 @@ use crate::config::workload::{Dataset, Workload};
 use crate::plan::canonical;
 use crate::plan::grid::Point;
 use crate::plan::launch::{Contact, Dialect, Engine, Launch, Metrics, Patience, Port, Signs};
-use crate::plan::place::{Attach, Container, Gpus, Mount, Place, Process, Venv};
+use crate::plan::place::{Attach, Container, Mount, Place, Process, Venv};
 
 /// The most prompts that a search has where nothing says how many.
 const SEARCHED_PROMPTS: u32 = 20_000;

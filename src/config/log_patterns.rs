@@ -1,0 +1,46 @@
+//! What a line of an engine's log means. All patterns are plain parts of a line.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A line that begins a phase of starting.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PhaseSign {
+    /// The phase, such as `weights`, `compile` or `graphs`.
+    pub phase: String,
+    /// A part of the line.
+    pub pattern: String,
+}
+
+/// A line that means an engine is dead.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeadSign {
+    /// A part of the line.
+    pub pattern: String,
+    /// What it means, in a few words.
+    pub means: String,
+    /// What to try.
+    pub help: String,
+    /// Whether the line alone ends the launch; otherwise it only explains a death.
+    #[serde(default)]
+    pub fatal: bool,
+    /// Whose fault it is.
+    #[serde(default)]
+    #[serde(rename = "fault", alias = "blame")]
+    pub blame: Blame,
+}
+
+/// Whose fault the death of an engine is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Blame {
+    /// The engine's own.
+    #[default]
+    Engine,
+    /// Too little memory or too few devices.
+    Capacity,
+    /// What the matrix asks for cannot be.
+    Spec,
+}
