@@ -1,6 +1,7 @@
 //! The command line: every flag, default and environment variable is declared here and nowhere else.
 
 pub mod bench;
+mod named;
 pub mod regression;
 pub mod sim;
 

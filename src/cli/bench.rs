@@ -14,10 +14,11 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 
 pub(crate) use self::arrivals::{ArrivalArgs, Gaps, SearchArgs, SteadyArgs};
-pub(crate) use self::dataset_options::{GroupDistribution, MooncakeWorkload, SharedPrefixArgs, TraceArgs};
-pub(crate) use self::images::{Category, PictureArgs, SpeedBenchArgs};
+pub(crate) use self::dataset_options::{GroupDistribution, SharedPrefixArgs, TraceArgs};
+pub(crate) use self::images::{PictureArgs, SpeedBenchArgs};
 pub(crate) use self::limits::LimitArgs;
 use crate::base::units::RequestRate;
+use crate::cli::named::named;
 use crate::config::workload::Profile;
 
 /// Send a load to a server that is running, and print the figures, as `sglang.bench_serving` does.
@@ -81,8 +82,8 @@ impl BenchArgs {
 #[command(next_help_heading = "Ours")]
 pub(crate) struct OwnArgs {
     /// Whose rules: `current` is sglang 0.5.23, `classic` the fork in lmdeploy that the reports of August 2025 were made with.
-    #[arg(long, value_enum, default_value = "current")]
-    pub(crate) rules: Rules,
+    #[arg(long, value_parser = named::<Profile>(), default_value = "current")]
+    pub(crate) rules: Profile,
     /// Compute every figure as the Python tool does, known faults included.
     #[arg(long)]
     pub(crate) compat_figures: bool,
@@ -101,22 +102,6 @@ pub(crate) struct OwnArgs {
     /// Prepare prompts anew, and keep none.
     #[arg(long)]
     pub(crate) fresh_prompts: bool,
-}
-
-/// Whose rules decide prompts, flow and definitions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Rules {
-    Classic,
-    Current,
-}
-
-impl Rules {
-    pub(crate) const fn profile(self) -> Profile {
-        match self {
-            Self::Classic => Profile::Classic,
-            Self::Current => Profile::Current,
-        }
-    }
 }
 
 /// The backends of the Python tool.

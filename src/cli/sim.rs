@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::base::units::{Bytes, Span};
+use crate::cli::named::named;
 use crate::sim::{
     ApiKey, Dialect, DieAfter, Faults, HugeLine, Loading, LyingHealth, Options, PRESETS, Preset, Schedule,
     Timing,
@@ -22,8 +23,8 @@ use crate::sim::{
 )]
 pub struct SimArgs {
     /// The engine whose endpoints, answers and metric names are imitated.
-    #[arg(long, value_enum, default_value = "vllm")]
-    dialect: DialectName,
+    #[arg(long, value_parser = named::<Dialect>(), default_value = "vllm")]
+    dialect: Dialect,
     /// The address to listen on.
     #[arg(long, default_value = "127.0.0.1")]
     host: IpAddr,
@@ -74,14 +75,6 @@ pub struct SimArgs {
     timing: TimingArgs,
     #[command(flatten)]
     faults: FaultArgs,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum DialectName {
-    Sglang,
-    Vllm,
-    Lmdeploy,
-    Openai,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -189,8 +182,8 @@ struct FaultArgs {
     #[arg(long, value_name = "N")]
     http_error_every: Option<u64>,
     /// Tells good health while generation requests are never answered, or answered without a token.
-    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "hang")]
-    lying_health: Option<LyingHealthName>,
+    #[arg(long, value_parser = named::<LyingHealth>(), value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "hang")]
+    lying_health: Option<LyingHealth>,
     /// Answers a cache reset with success and resets nothing.
     #[arg(long)]
     fake_reset: bool,
@@ -238,12 +231,6 @@ struct FaultArgs {
     leave_shm: Option<Bytes>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LyingHealthName {
-    Hang,
-    Empty,
-}
-
 fn preset(name: &str) -> Result<&'static Preset, String> {
     Preset::named(name).ok_or_else(|| {
         let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
@@ -282,12 +269,7 @@ impl SimArgs {
         let options = Options {
             host: self.host,
             port: self.port,
-            dialect: match self.dialect {
-                DialectName::Sglang => Dialect::Sglang,
-                DialectName::Vllm => Dialect::Vllm,
-                DialectName::Lmdeploy => Dialect::Lmdeploy,
-                DialectName::Openai => Dialect::Openai,
-            },
+            dialect: self.dialect,
             models: if self.model.is_empty() {
                 vec![preset.model.to_owned()]
             } else {
@@ -367,10 +349,7 @@ impl FaultArgs {
             huge_line: self.huge_line_every.map(|every| HugeLine { every, bytes }),
             endless_stream_every: self.endless_stream_every,
             http_error_every: self.http_error_every,
-            lying_health: self.lying_health.map(|how| match how {
-                LyingHealthName::Hang => LyingHealth::Hang,
-                LyingHealthName::Empty => LyingHealth::Empty,
-            }),
+            lying_health: self.lying_health,
             fake_reset: self.fake_reset,
             early_end: self.early_end,
             extra_output: self.extra_output,

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+
 /// When the engine dies by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DieAfter {
@@ -55,7 +57,8 @@ pub enum Loading {
 }
 
 /// What a healthy answer hides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LyingHealth {
     /// Generation requests are accepted and never answered.
     Hang,

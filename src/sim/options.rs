@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use serde::Deserialize;
 use thiserror::Error;
 
 use crate::sim::batching::CostModel;
@@ -11,7 +12,8 @@ use crate::sim::faults::Faults;
 use crate::sim::presets::Preset;
 
 /// The engine whose endpoints, answers and metric names are imitated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Dialect {
     /// SGLang: `/generate`, the OpenAI endpoints, `/flush_cache`; metrics only when enabled.
     Sglang,

@@ -2,6 +2,9 @@
 
 use clap::{Args, ValueEnum};
 
+use crate::cli::named::named;
+use crate::config::dataset_options::MooncakeTrace;
+
 /// Flags of `generated-shared-prefix`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Data set generated-shared-prefix")]
@@ -72,15 +75,6 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_name = "COUNT")]
     pub(crate) mooncake_num_rounds: Option<u32>,
     /// Which trace of `mooncake`, where no file is named; `conversation` by default.
-    #[arg(long, value_enum, value_name = "TRACE")]
-    pub(crate) mooncake_workload: Option<MooncakeWorkload>,
-}
-
-/// The published traces of Mooncake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MooncakeWorkload {
-    Mooncake,
-    Conversation,
-    Synthetic,
-    Toolagent,
+    #[arg(long, value_parser = named::<MooncakeTrace>(), value_name = "TRACE")]
+    pub(crate) mooncake_workload: Option<MooncakeTrace>,
 }

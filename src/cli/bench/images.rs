@@ -1,8 +1,9 @@
 //! Flags of `matrix bench` that belong to pictures and to SPEED-Bench. What is not given is the data set's own default.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use crate::config::images::{PictureContent, PictureFormat, Resolution};
+use crate::cli::named::named;
+use crate::config::images::{Entropy, PictureContent, PictureFormat, Resolution};
 
 /// Flags of `image`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -18,41 +19,11 @@ pub(crate) struct PictureArgs {
     #[arg(long)]
     pub(crate) random_image_count: bool,
     /// How they are encoded; `jpeg` by default.
-    #[arg(long, value_enum)]
-    pub(crate) image_format: Option<ImageFormat>,
+    #[arg(long, value_parser = named::<PictureFormat>())]
+    pub(crate) image_format: Option<PictureFormat>,
     /// What they show: noise, or nothing; `random` by default.
-    #[arg(long, value_enum)]
-    pub(crate) image_content: Option<ImageContent>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ImageFormat {
-    Jpeg,
-    Png,
-}
-
-impl From<ImageFormat> for PictureFormat {
-    fn from(format: ImageFormat) -> Self {
-        match format {
-            ImageFormat::Jpeg => Self::Jpeg,
-            ImageFormat::Png => Self::Png,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ImageContent {
-    Random,
-    Blank,
-}
-
-impl From<ImageContent> for PictureContent {
-    fn from(content: ImageContent) -> Self {
-        match content {
-            ImageContent::Random => Self::Random,
-            ImageContent::Blank => Self::Blank,
-        }
-    }
+    #[arg(long, value_parser = named::<PictureContent>())]
+    pub(crate) image_content: Option<PictureContent>,
 }
 
 /// Flags of `speed-bench`.
@@ -60,17 +31,9 @@ impl From<ImageContent> for PictureContent {
 #[command(next_help_heading = "Data set speed-bench")]
 pub(crate) struct SpeedBenchArgs {
     /// Only rows of this category.
-    #[arg(long, value_enum)]
-    pub(crate) speed_bench_category: Option<Category>,
+    #[arg(long, value_parser = named::<Entropy>())]
+    pub(crate) speed_bench_category: Option<Entropy>,
     /// Tokens to ask for; 512 by default.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) speed_bench_output_len: Option<u32>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub(crate) enum Category {
-    LowEntropy,
-    Mixed,
-    HighEntropy,
 }

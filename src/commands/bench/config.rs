@@ -16,7 +16,7 @@ pub(super) use request::secrets;
 
 use super::arrivals::{self, Steady};
 use crate::base::units::Span;
-use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, Rules, written};
+use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, written};
 use crate::config::arrival::Arrival;
 use crate::config::scenario::{Limits, Scenario, Slo};
 use crate::config::workload::Profile;
@@ -193,7 +193,7 @@ impl Wish {
         let mut mistakes = args.missing.refusals();
         mistakes.extend(conflicts::contradictions(args));
         let mut or_say = Collect(&mut mistakes);
-        let profile = args.ours.rules.profile();
+        let profile = args.ours.rules;
         let backend = args.server.backend;
         let address = or_say.take(request::address(args));
         let headers = or_say.take(request::headers(args, environment));
@@ -441,7 +441,7 @@ fn output(args: &BenchArgs) -> Output {
             let size = String::from(pictures.resolution);
             format!("{lengths}_{}imgs_{size}.jsonl", pictures.count)
         }
-        _ if args.ours.rules == Rules::Classic => format!("{prompts}_{name}.csv"),
+        _ if args.ours.rules == Profile::Classic => format!("{prompts}_{name}.csv"),
         _ => format!("{prompts}_{name}.jsonl"),
     };
     Output {

@@ -1,7 +1,8 @@
 //! The rates of `--multi`.
 
 use crate::base::units::RequestRate;
-use crate::cli::bench::{BenchArgs, Rules};
+use crate::cli::bench::BenchArgs;
+use crate::config::workload::Profile;
 
 /// What `--request-rate-range` is in the fork.
 const RANGE: &str = "2,34,2";
@@ -27,7 +28,7 @@ pub(super) fn rates(args: &BenchArgs) -> Result<Vec<RequestRate>, Vec<String>> {
         }
     };
     no(
-        args.ours.rules != Rules::Classic,
+        args.ours.rules != Profile::Classic,
         "only the rules `classic` have `--multi`; add `--rules classic`, or give several rates to `--request-rate`",
     );
     no(

@@ -1,7 +1,8 @@
 //! Flags that cannot stand together, and flags that would have no effect.
 
 use super::profiling;
-use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, Rules};
+use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName};
+use crate::config::workload::Profile;
 use crate::plan::Protocol;
 
 /// A flag that is wrong if the first is so, and why.
@@ -161,7 +162,7 @@ fn limits(args: &BenchArgs) -> Vec<Doubt> {
 
 /// What the rules `classic` do not know.
 fn classic(args: &BenchArgs) -> Vec<Doubt> {
-    if args.ours.rules != Rules::Classic {
+    if args.ours.rules != Profile::Classic {
         return Vec::new();
     }
     let (backend, dataset) = (args.server.backend, &args.dataset);

@@ -1,11 +1,11 @@
 //! What is sent: the data set, its rows, and the adapters they ask for.
 
 use crate::cli::bench::{
-    BenchArgs, Category, DatasetName, GroupDistribution, LoraDistribution, MooncakeWorkload, PictureArgs,
-    SharedPrefixArgs, SpeedBenchArgs, TraceArgs,
+    BenchArgs, DatasetName, GroupDistribution, LoraDistribution, PictureArgs, SharedPrefixArgs,
+    SpeedBenchArgs, TraceArgs,
 };
-use crate::config::dataset_options::{AgenticTrace, Mooncake, MooncakeTrace, Popularity, SharedPrefix};
-use crate::config::images::{Entropy, Pictures, SpeedBench};
+use crate::config::dataset_options::{AgenticTrace, Mooncake, Popularity, SharedPrefix};
+use crate::config::images::{Pictures, SpeedBench};
 use crate::config::lora::{Dealt, Lora};
 use crate::config::workload::{Dataset, Profile, Workload};
 use crate::plan::Protocol;
@@ -84,7 +84,7 @@ pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, V
         Dataset::Image => workload.pictures = Some(pictures(&args.pictures)),
         Dataset::SpeedBench => {
             workload.speed_bench = Some(SpeedBench {
-                category: args.speed_bench.speed_bench_category.map(entropy),
+                category: args.speed_bench.speed_bench_category,
             });
         }
         _ => {}
@@ -248,16 +248,8 @@ pub(super) fn pictures(args: &PictureArgs) -> Pictures {
         count: args.image_count.unwrap_or(usual.count),
         is_count_drawn: args.random_image_count,
         resolution: args.image_resolution.unwrap_or(usual.resolution),
-        format: args.image_format.map_or(usual.format, Into::into),
-        content: args.image_content.map_or(usual.content, Into::into),
-    }
-}
-
-const fn entropy(category: Category) -> Entropy {
-    match category {
-        Category::LowEntropy => Entropy::LowEntropy,
-        Category::Mixed => Entropy::Mixed,
-        Category::HighEntropy => Entropy::HighEntropy,
+        format: args.image_format.unwrap_or(usual.format),
+        content: args.image_content.unwrap_or(usual.content),
     }
 }
 
@@ -295,12 +287,7 @@ fn shared_prefix(args: &SharedPrefixArgs) -> Result<SharedPrefix, String> {
 fn mooncake(args: &TraceArgs) -> Mooncake {
     let usual = Mooncake::default();
     Mooncake {
-        trace: match args.mooncake_workload {
-            Some(MooncakeWorkload::Mooncake) => MooncakeTrace::Mooncake,
-            Some(MooncakeWorkload::Synthetic) => MooncakeTrace::Synthetic,
-            Some(MooncakeWorkload::Toolagent) => MooncakeTrace::Toolagent,
-            Some(MooncakeWorkload::Conversation) | None => MooncakeTrace::Conversation,
-        },
+        trace: args.mooncake_workload.unwrap_or(usual.trace),
         slowdown: args.mooncake_slowdown_factor.unwrap_or(usual.slowdown),
         rounds: args.mooncake_num_rounds.unwrap_or(usual.rounds),
     }

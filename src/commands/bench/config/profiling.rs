@@ -1,7 +1,8 @@
 //! Whose profilers run meanwhile, and what would have no effect on the course of a bench.
 
 use super::Profiled;
-use crate::cli::bench::{BenchArgs, Rules};
+use crate::cli::bench::BenchArgs;
+use crate::config::workload::Profile;
 use crate::loadgen::Address;
 use crate::runner::server::Server;
 
@@ -48,7 +49,7 @@ pub(super) fn profiled(args: &BenchArgs) -> Result<Profiled, Vec<String>> {
 pub(super) fn without_effect(args: &BenchArgs) -> Vec<String> {
     let mut found = Vec::new();
     let (course, output, ours) = (&args.course, &args.output, &args.ours);
-    if args.ours.rules == Rules::Classic {
+    if args.ours.rules == Profile::Classic {
         for (is_given, flag, why) in [
             (output.goodput.is_some(), "goodput", "they print no goodput"),
             (output.cache_report, "cache-report", "they print no cache report"),

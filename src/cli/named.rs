@@ -1,0 +1,64 @@
+//! Flags whose values an enum names: by its serde names, so that the command line does not repeat enums of `config` and `sim`.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde::Deserializer;
+use serde::de::value::Error;
+use serde::de::{DeserializeOwned, Error as _, IntoDeserializer, Visitor};
+use serde::forward_to_deserialize_any;
+
+/// Parses a variant of `T`, none of which holds a value.
+pub(super) fn named<T>() -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names::<T>()).try_map(|name| variant(&name))
+}
+
+fn variant<T: DeserializeOwned>(name: &str) -> Result<T, Error> {
+    T::deserialize(IntoDeserializer::<Error>::into_deserializer(name))
+}
+
+/// The names of an enum's variants, in order.
+fn names<T: DeserializeOwned>() -> &'static [&'static str] {
+    let mut names: &[&str] = &[];
+    let _ = T::deserialize(Names(&mut names));
+    names
+}
+
+/// Notes the names that an enum asks for, and gives no value.
+struct Names<'n>(&'n mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Names<'_> {
+    type Error = Error;
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        *self.0 = variants;
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Error> {
+        Err(Error::custom("there is no value"))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::images::{Entropy, PictureFormat};
+
+    #[test]
+    fn names_are_those_that_files_use() {
+        assert_eq!(names::<PictureFormat>(), ["jpeg", "png"]);
+        assert_eq!(names::<Entropy>(), ["low_entropy", "mixed", "high_entropy"]);
+    }
+}
