@@ -11,9 +11,11 @@ use std::sync::OnceLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rustix::process::geteuid;
+use serde::Deserialize;
 
 use crate::base::ids::RunId;
 use crate::base::own;
+use crate::cli::named::described;
 use crate::config::gpus::GpuList;
 use crate::config::select::Selector;
 
@@ -304,8 +306,8 @@ pub struct ReportArgs {
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,
     /// The format. Without it a terminal gets its tables, and a folder gets every other format.
-    #[arg(long, value_enum)]
-    pub format: Option<ReportFormat>,
+    #[arg(long, value_parser = described::<Format>(&REPORT_FORMATS))]
+    pub format: Option<Format>,
     /// Write files into this folder instead of printing.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -342,20 +344,36 @@ pub struct ExplainArgs {
     pub json: bool,
 }
 
-/// Formats of reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormat {
-    /// Tables for a terminal.
+/// The form of a report, a comparison or a history; each command takes some of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// For people at a terminal.
     Terminal,
-    /// Markdown: the comparison, and with `--out` one report per engine.
+    /// As GitHub reads it.
     Markdown,
-    /// One file for a browser, with charts; it needs no network.
+    /// One file for a browser.
     Html,
-    /// A row for every figure of every cell.
+    /// Rows for a spreadsheet.
     Csv,
-    /// Everything that a report shows, as `matrix schema report` describes it.
+    /// Everything, for machines.
     Json,
 }
+
+/// What each format of a report holds.
+const REPORT_FORMATS: [(&str, &str); 5] = [
+    ("terminal", "Tables for a terminal"),
+    (
+        "markdown",
+        "Markdown: the comparison, and with `--out` one report per engine",
+    ),
+    ("html", "One file for a browser, with charts; it needs no network"),
+    ("csv", "A row for every figure of every cell"),
+    (
+        "json",
+        "Everything that a report shows, as `matrix schema report` describes it",
+    ),
+];
 
 /// `matrix import`.
 ///

@@ -1,6 +1,6 @@
 //! Flags whose values an enum names: by its serde names, so that the command line does not repeat enums of `config` and `sim`.
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde::Deserializer;
 use serde::de::value::Error;
 use serde::de::{DeserializeOwned, Error as _, IntoDeserializer, Visitor};
@@ -12,6 +12,17 @@ where
     T: DeserializeOwned + Clone + Send + Sync + 'static,
 {
     PossibleValuesParser::new(names::<T>()).try_map(|name| variant(&name))
+}
+
+/// Parses one of these variants of `T`, each with its line of help.
+pub(super) fn described<T>(variants: &[(&'static str, &'static str)]) -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    let values = variants
+        .iter()
+        .map(|(name, help)| PossibleValue::new(*name).help(*help));
+    PossibleValuesParser::new(values).try_map(|name| variant(&name))
 }
 
 fn variant<T: DeserializeOwned>(name: &str) -> Result<T, Error> {

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use super::sim::share;
-use super::{Places, RunArgs};
+use super::{Format, Places, RunArgs};
 use crate::base::units::Span;
+use crate::cli::named::described;
 use crate::config::select::{self, Selector};
 
 /// `matrix compare`.
@@ -41,8 +42,8 @@ pub struct CompareArgs {
     #[arg(long)]
     pub across_environments: bool,
     /// The format.
-    #[arg(long, value_enum, default_value_t = CompareFormat::Terminal)]
-    pub format: CompareFormat,
+    #[arg(long, value_parser = described::<Format>(&COMPARE_FORMATS), default_value = "terminal")]
+    pub format: Format,
     /// Where caches are; the noise of this machine lies there.
     #[command(flatten)]
     pub places: Places,
@@ -92,16 +93,12 @@ pub struct Judging {
     pub gate: Vec<String>,
 }
 
-/// Formats of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CompareFormat {
-    /// Tables for a terminal.
-    Terminal,
-    /// Tables as GitHub reads them.
-    Markdown,
-    /// Everything, for machines.
-    Json,
-}
+/// What each format of a comparison holds.
+const COMPARE_FORMATS: [(&str, &str); 3] = [
+    ("terminal", "Tables for a terminal"),
+    ("markdown", "Tables as GitHub reads them"),
+    ("json", "Everything, for machines"),
+];
 
 /// `matrix noise`.
 ///
@@ -223,20 +220,17 @@ pub struct NightlyArgs {
     pub keep: Option<Span>,
 }
 
-/// Formats of a history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum HistoryFormat {
-    /// A table for a terminal.
-    Terminal,
-    /// A table as GitHub reads it.
-    Markdown,
-    /// One file for a browser, with a chart of every figure; it needs no network.
-    Html,
-    /// A row for every night of every figure.
-    Csv,
-    /// Everything, for machines.
-    Json,
-}
+/// What each format of a history holds.
+const HISTORY_FORMATS: [(&str, &str); 5] = [
+    ("terminal", "A table for a terminal"),
+    ("markdown", "A table as GitHub reads it"),
+    (
+        "html",
+        "One file for a browser, with a chart of every figure; it needs no network",
+    ),
+    ("csv", "A row for every night of every figure"),
+    ("json", "Everything, for machines"),
+];
 
 /// `matrix history`.
 ///
@@ -255,8 +249,8 @@ pub struct HistoryArgs {
     #[arg(long, default_value = "2%", value_parser = share, value_name = "SHARE")]
     pub floor: f64,
     /// The format.
-    #[arg(long, value_enum, default_value_t = HistoryFormat::Terminal)]
-    pub format: HistoryFormat,
+    #[arg(long, value_parser = described::<Format>(&HISTORY_FORMATS), default_value = "terminal")]
+    pub format: Format,
     /// Write it into this file.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,

@@ -9,7 +9,8 @@ use crate::analysis::compare::pairwise::{self, Comparison, Terms};
 use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::compare::{from_run, machines, stored};
 use crate::analysis::metrics::Metric;
-use crate::cli::regression::{Arms, CompareArgs, CompareFormat};
+use crate::cli;
+use crate::cli::regression::{Arms, CompareArgs};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{Colors, complain, print};
 use crate::exit::Exit;
@@ -122,7 +123,7 @@ fn show(
     names: [&str; 2],
     colors: Colors,
 ) -> Result<(), CommandError> {
-    if args.format == CompareFormat::Json {
+    if args.format == cli::Format::Json {
         let text =
             serde_json::to_string_pretty(&comparison::json(comparison)).map_err(anyhow::Error::from)?;
         print(&format!("{text}\n"));
@@ -147,13 +148,13 @@ fn ending(comparison: &Comparison, refused: bool) -> Exit {
 }
 
 /// Prints tables, an empty line between them.
-pub(super) fn draw(tables: &[Table], format: CompareFormat, colors: Colors) {
+pub(super) fn draw(tables: &[Table], format: cli::Format, colors: Colors) {
     let format = match format {
-        CompareFormat::Terminal | CompareFormat::Json => Format::Terminal {
+        cli::Format::Markdown => Format::Markdown,
+        _ => Format::Terminal {
             width: super::terminal::width(),
             colors: colors.stdout,
         },
-        CompareFormat::Markdown => Format::Markdown,
     };
     let texts: Vec<String> = tables.iter().map(|table| report::draw(table, format)).collect();
     print(&texts.join("\n"));

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::cli::regression::{HistoryArgs, HistoryFormat};
+use crate::cli;
+use crate::cli::regression::HistoryArgs;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::load;
 use crate::commands::output::{Colors, complain, print};
@@ -48,11 +49,11 @@ pub fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
         },
     };
     let text = match args.format {
-        HistoryFormat::Terminal => report::draw(&history::table(&history), screen),
-        HistoryFormat::Markdown => report::draw(&history::table(&history), Format::Markdown),
-        HistoryFormat::Html => html::nights(&history),
-        HistoryFormat::Csv => history::csv(&history),
-        HistoryFormat::Json => {
+        cli::Format::Terminal => report::draw(&history::table(&history), screen),
+        cli::Format::Markdown => report::draw(&history::table(&history), Format::Markdown),
+        cli::Format::Html => html::nights(&history),
+        cli::Format::Csv => history::csv(&history),
+        cli::Format::Json => {
             let told = serde_json::to_string_pretty(&history::json(&history)).map_err(anyhow::Error::from)?;
             format!("{told}\n")
         }

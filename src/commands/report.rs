@@ -12,7 +12,7 @@ use crate::analysis::compare::machines;
 use crate::analysis::compare::precision::Certainty;
 use crate::analysis::metrics;
 use crate::base::ids::CellKey;
-use crate::cli::{self, ReportArgs, ReportFormat};
+use crate::cli::{self, Format, ReportArgs};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::history;
 use crate::commands::output::{Colors, complain, print};
@@ -29,12 +29,7 @@ use crate::results::record::cell_stats::Noise;
 use crate::results::store::{self, Run, Store, atomic};
 
 /// Every format that is written into a folder unless one is asked for.
-const WRITTEN: [ReportFormat; 4] = [
-    ReportFormat::Markdown,
-    ReportFormat::Html,
-    ReportFormat::Csv,
-    ReportFormat::Json,
-];
+const WRITTEN: [Format; 4] = [Format::Markdown, Format::Html, Format::Csv, Format::Json];
 
 /// Draws the report of runs.
 ///
@@ -53,13 +48,13 @@ pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     let read: Vec<Read> = runs.iter().map(|run| Read::of(run, &cache)).collect();
     let document = document(&read, args.reference.as_deref(), args.floor);
     // Rows alone have no place for it.
-    if args.format == Some(ReportFormat::Csv) {
+    if args.format == Some(Format::Csv) {
         for doubt in read.iter().flat_map(|read| &read.doubts) {
             complain(&format!("warning: {}\n", report::plain(doubt)));
         }
     }
     let Some(out) = &args.out else {
-        let format = args.format.unwrap_or(ReportFormat::Terminal);
+        let format = args.format.unwrap_or(Format::Terminal);
         print(&text(&document, format, Screen::here(colors)));
         return Ok(Exit::Done);
     };
@@ -69,7 +64,7 @@ pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     let formats = args.format.map_or(WRITTEN.to_vec(), |format| vec![format]);
     for format in formats {
         let mut files = vec![(file(format).to_owned(), text(&document, format, Screen::PAGE))];
-        if format == ReportFormat::Markdown {
+        if format == Format::Markdown {
             files.extend(engine_reports(&read));
         }
         for (name, text) in files {
@@ -124,7 +119,7 @@ pub(crate) fn write(
     for (name, text) in engine_reports(&read) {
         store.write_report(&name, &text)?;
     }
-    let tables = |document: &Document| text(document, ReportFormat::Terminal, Screen::here(colors));
+    let tables = |document: &Document| text(document, Format::Terminal, Screen::here(colors));
     let Some(only) = only else {
         let tables = tables(&document);
         return Ok((run, tables));
@@ -196,23 +191,23 @@ impl Screen {
 }
 
 /// The file of a format.
-const fn file(format: ReportFormat) -> &'static str {
+const fn file(format: Format) -> &'static str {
     match format {
-        ReportFormat::Terminal => "report.txt",
-        ReportFormat::Markdown => "report.md",
-        ReportFormat::Html => "report.html",
-        ReportFormat::Csv => "report.csv",
-        ReportFormat::Json => "report.json",
+        Format::Terminal => "report.txt",
+        Format::Markdown => "report.md",
+        Format::Html => "report.html",
+        Format::Csv => "report.csv",
+        Format::Json => "report.json",
     }
 }
 
-fn text(document: &Document, format: ReportFormat, screen: Screen) -> String {
+fn text(document: &Document, format: Format, screen: Screen) -> String {
     match format {
-        ReportFormat::Terminal => text::terminal(document, screen.width, screen.colors),
-        ReportFormat::Markdown => text::markdown(document),
-        ReportFormat::Html => report::html::draw(document),
-        ReportFormat::Csv => csv::draw(document),
-        ReportFormat::Json => document.json(),
+        Format::Terminal => text::terminal(document, screen.width, screen.colors),
+        Format::Markdown => text::markdown(document),
+        Format::Html => report::html::draw(document),
+        Format::Csv => csv::draw(document),
+        Format::Json => document.json(),
     }
 }
 
