@@ -110,7 +110,7 @@ impl Socket {
             return reading.receive(&self.stream);
         };
         reading.content.clear();
-        session.take_early_content(&mut reading.content)?;
+        session.take_pending(&mut reading.content)?;
         let mut arrival = Arrival {
             at: clock::now(),
             stamp: Stamp::User,
@@ -130,7 +130,7 @@ impl Socket {
         // The answer to a key update; whatever hinders it shows in the next read.
         let _ = session.flush(&mut &self.stream);
         arrival.length = reading.content.len();
-        arrival.has_more |= session.is_closed();
+        arrival.has_more |= session.is_over();
         Ok(arrival)
     }
 }

@@ -59,6 +59,7 @@ impl Tls {
                 connection: Box::new(connection),
                 is_closed: false,
                 has_early_content: false,
+                failure: None,
             })
             .map_err(broken)
     }
@@ -78,6 +79,8 @@ pub(super) struct Session {
     is_closed: bool,
     /// Whether content came together with the end of the handshake.
     has_early_content: bool,
+    /// What was wrong with the bytes after the content that was decrypted last.
+    failure: Option<io::Error>,
 }
 
 impl Session {
@@ -155,11 +158,18 @@ impl Session {
     /// Decrypts bytes of the socket, none at its end, and appends what they hold to `content`.
     ///
     /// # Errors
-    /// The bytes are no TLS, or the other side gave an alert.
+    /// The bytes are no TLS, or the other side gave an alert. Where content came before that, the next call says so.
     pub(super) fn decrypt(&mut self, mut bytes: &[u8], content: &mut Vec<u8>) -> io::Result<()> {
         loop {
             let taken = self.connection.read_tls(&mut bytes)?;
-            self.take_content(content)?;
+            match self.take_content(content) {
+                Ok(()) => {}
+                Err(error) if content.is_empty() => return Err(error),
+                Err(error) => {
+                    self.failure = Some(error);
+                    return Ok(());
+                }
+            }
             // After close_notify nothing is taken any more.
             if bytes.is_empty() || taken == 0 {
                 return Ok(());
@@ -173,7 +183,13 @@ impl Session {
     }
 
     /// Appends what came together with the end of the handshake to `content`.
-    pub(super) fn take_early_content(&mut self, content: &mut Vec<u8>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// What was wrong with the bytes after the content that was decrypted last.
+    pub(super) fn take_pending(&mut self, content: &mut Vec<u8>) -> io::Result<()> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         match std::mem::take(&mut self.has_early_content) {
             true => self.take_content(content),
             false => Ok(()),
@@ -181,18 +197,23 @@ impl Session {
     }
 
     fn take_content(&mut self, content: &mut Vec<u8>) -> io::Result<()> {
-        let state = self.connection.process_new_packets().map_err(broken)?;
-        self.is_closed |= state.peer_has_closed();
-        let mut left = state.plaintext_bytes_to_read();
+        let processed = self.connection.process_new_packets();
         let mut reader = self.connection.reader();
-        while left > 0 {
-            let chunk = reader.fill_buf()?;
+        // Without content this is an error of its own, and an empty chunk after close_notify.
+        while let Ok(chunk) = reader.fill_buf()
+            && !chunk.is_empty()
+        {
             let length = chunk.len();
             content.extend_from_slice(chunk);
             reader.consume(length);
-            left -= length;
         }
+        self.is_closed |= processed.map_err(broken)?.peer_has_closed();
         Ok(())
+    }
+
+    /// Whether nothing more will be read, so that no event of the socket tells of the end.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_closed || self.failure.is_some()
     }
 
     /// Whether the other side sent close_notify.

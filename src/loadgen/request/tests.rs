@@ -172,6 +172,21 @@ fn encrypted(server: &mut rustls::ServerConnection, answer: &[u8], record: usize
     wire
 }
 
+#[test]
+fn what_comes_before_bytes_that_are_no_tls_counts() {
+    let (mut server, mut client) = session(&rustls::version::TLS13);
+    server.writer().write_all(b"data: 1").unwrap();
+    let mut wire = Vec::new();
+    server.write_tls(&mut wire).unwrap();
+    wire.extend_from_slice(b"HTTP/1.1 400 Bad Request");
+    let mut content = Vec::new();
+    client.decrypt(&wire, &mut content).unwrap();
+    assert_eq!(content, b"data: 1");
+    assert!(client.is_over() && !client.is_closed());
+    let failure = client.take_pending(&mut content).unwrap_err();
+    assert_eq!(failure.kind(), io::ErrorKind::InvalidData);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
