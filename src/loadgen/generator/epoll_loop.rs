@@ -17,12 +17,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rustix::event::epoll;
-use rustix::time::Timespec;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use self::connect::Begun;
 use self::handshakes::Handshakes;
 use self::pause::{Gap, Gaps};
+use self::wait::{sleep, wait_for};
 use self::waker::Bell;
 use super::bodies::Bodies;
 use super::concurrency_limit::Slot;
@@ -40,6 +40,7 @@ use crate::loadgen::wakeups::Wakes;
 mod connect;
 mod handshakes;
 mod pause;
+mod wait;
 mod waker;
 
 /// A look that brought so much is followed by the next at once, or senders would wait for us.
@@ -634,40 +635,5 @@ fn pop_if(
     match queue.front() {
         Some((at, place)) if is_like(*at, *place) => queue.pop_front(),
         _ => None,
-    }
-}
-
-fn wait_for(epoll: &rustix::fd::OwnedFd, events: &mut Vec<epoll::Event>, wait: Duration) {
-    let buffer = rustix::buffer::spare_capacity(events);
-    let Err(error) = epoll::wait(epoll, buffer, Some(&timespec(wait))) else {
-        return;
-    };
-    // Kernels before 5.11 wait for whole milliseconds only; what is late by that shows in the lag.
-    if error == rustix::io::Errno::INTR {
-        return;
-    }
-    let millis = Duration::from_millis(
-        u64::try_from(wait.as_millis())
-            .unwrap_or(u64::MAX)
-            .saturating_add(1),
-    );
-    let _ = epoll::wait(
-        epoll,
-        rustix::buffer::spare_capacity(events),
-        Some(&timespec(millis)),
-    );
-}
-
-fn sleep(span: Duration) {
-    // Being woken early only means another look.
-    let _ = rustix::thread::nanosleep(&timespec(span));
-}
-
-fn timespec(span: Duration) -> Timespec {
-    // Further away than anybody waits, and within what every kernel takes.
-    let span = span.min(Duration::from_secs(86_400));
-    Timespec {
-        tv_sec: span.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: span.subsec_nanos().into(),
     }
 }

@@ -7,18 +7,18 @@ use crate::results::record::request::{Class, Failure};
 
 /// What came of one request.
 #[derive(Debug)]
-pub(in crate::loadgen) struct Answer {
-    pub(in crate::loadgen) sent: Moment,
-    pub(in crate::loadgen) connected: Option<Moment>,
-    pub(in crate::loadgen) written: Option<Moment>,
-    pub(in crate::loadgen) first_byte: Option<Moment>,
-    pub(in crate::loadgen) last_line: Option<Moment>,
-    pub(in crate::loadgen) end: Moment,
+pub(crate) struct Answer {
+    pub(crate) sent: Moment,
+    pub(crate) connected: Option<Moment>,
+    pub(crate) written: Option<Moment>,
+    pub(crate) first_byte: Option<Moment>,
+    pub(crate) last_line: Option<Moment>,
+    pub(crate) end: Moment,
     /// Whose clock took its moments of arrival; `None` if nothing arrived.
-    pub(in crate::loadgen) stamp: Option<Stamp>,
-    pub(in crate::loadgen) status: Option<u16>,
+    pub(crate) stamp: Option<Stamp>,
+    pub(crate) status: Option<u16>,
     /// Content and failure, whether of content or of transport.
-    pub(in crate::loadgen) decoded: Decoded,
+    pub(crate) decoded: Decoded,
 }
 
 /// How the waiting ended.
@@ -37,6 +37,6 @@ pub(super) fn failed(class: Class, message: impl ToString) -> Ending {
 }
 
 /// Nanoseconds from the zero of a measurement to a moment.
-pub(in crate::loadgen) fn nanos(at: Moment, zero: Moment) -> u64 {
+pub(crate) fn nanos(at: Moment, zero: Moment) -> u64 {
     at.as_nanos().saturating_sub(zero.as_nanos())
 }

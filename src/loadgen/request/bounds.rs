@@ -9,22 +9,22 @@ const OTHER_EVENTS: u64 = 16;
 
 /// How far one request may go.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::loadgen) struct Bounds {
+pub(crate) struct Bounds {
     /// The longest wait for the first byte of the body: some servers send the head before they have anything to say.
-    pub(in crate::loadgen) first_byte: Duration,
+    pub(crate) first_byte: Duration,
     /// The longest it may take.
-    pub(in crate::loadgen) request: Duration,
+    pub(crate) request: Duration,
     /// The longest line.
-    pub(in crate::loadgen) line_bytes: usize,
+    pub(crate) line_bytes: usize,
     /// The most events before it is cut as endless.
-    pub(in crate::loadgen) events: u64,
+    pub(crate) events: u64,
     /// The tokens that are asked for.
-    pub(in crate::loadgen) tokens: u32,
+    pub(crate) tokens: u32,
 }
 
 impl Bounds {
     /// The bounds of a request that may bring so many tokens.
-    pub(in crate::loadgen) fn of(asked_tokens: u32, limits: &Limits) -> Self {
+    pub(crate) fn of(asked_tokens: u32, limits: &Limits) -> Self {
         Self {
             first_byte: limits.first_byte.duration(),
             request: limits.request.duration(),

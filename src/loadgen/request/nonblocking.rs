@@ -17,7 +17,7 @@ use crate::results::record::request::Class;
 const TURNS: usize = 4;
 
 /// A request under way.
-pub(in crate::loadgen) struct Live {
+pub(crate) struct Live {
     trace: Trace,
     socket: Option<Socket>,
     request: Vec<u8>,
@@ -28,7 +28,7 @@ pub(in crate::loadgen) struct Live {
 }
 
 /// Where an exchange stands after it was moved on.
-pub(in crate::loadgen) enum Course {
+pub(crate) enum Course {
     /// It waits for its socket.
     Waits,
     /// More may be there to be read at once.
@@ -39,19 +39,14 @@ pub(in crate::loadgen) enum Course {
 
 /// What one turn of an exchange brought.
 #[derive(Default)]
-pub(in crate::loadgen) struct Haul {
-    pub(in crate::loadgen) bytes: usize,
-    pub(in crate::loadgen) events: u64,
+pub(crate) struct Haul {
+    pub(crate) bytes: usize,
+    pub(crate) events: u64,
 }
 
 impl Live {
     /// Begins now.
-    pub(in crate::loadgen) fn begin(
-        request: Vec<u8>,
-        decoder: Decoder,
-        bounds: Bounds,
-        zero: Moment,
-    ) -> Self {
+    pub(crate) fn begin(request: Vec<u8>, decoder: Decoder, bounds: Bounds, zero: Moment) -> Self {
         Self {
             trace: Trace::new(decoder, bounds, zero),
             socket: None,
@@ -63,52 +58,48 @@ impl Live {
     }
 
     /// When it began.
-    pub(in crate::loadgen) fn sent(&self) -> Moment {
+    pub(crate) fn sent(&self) -> Moment {
         self.trace.sent
     }
 
     /// Whether the body of the answer has begun.
-    pub(in crate::loadgen) fn has_body(&self) -> bool {
+    pub(crate) fn has_body(&self) -> bool {
         self.trace.has_body
     }
 
     /// The socket of an answer that was over before its connection was.
-    pub(in crate::loadgen) fn left_open(&mut self) -> Option<Socket> {
+    pub(crate) fn left_open(&mut self) -> Option<Socket> {
         self.socket.take().filter(|_| self.is_left_open)
     }
 
     /// When the last bytes arrived.
-    pub(in crate::loadgen) fn last_read(&self) -> Moment {
+    pub(crate) fn last_read(&self) -> Moment {
         self.trace.last_read()
     }
 
     /// Whose clock takes its moments of arrival.
-    pub(in crate::loadgen) fn stamp(&self) -> Option<Stamp> {
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
         self.trace.stamp()
     }
 
     /// Whether the connection stands.
-    pub(in crate::loadgen) fn is_connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         self.trace.connected.is_some()
     }
 
     /// Whether the socket's room for writing is waited for.
-    pub(in crate::loadgen) fn is_writing(&self) -> bool {
+    pub(crate) fn is_writing(&self) -> bool {
         let has_unsent = self.socket.as_ref().is_some_and(Socket::has_unsent);
         (self.written < self.request.len() || has_unsent) && self.write_error.is_none()
     }
 
     /// The socket, once there is one.
-    pub(in crate::loadgen) fn socket(&self) -> Option<&Socket> {
+    pub(crate) fn socket(&self) -> Option<&Socket> {
         self.socket.as_ref()
     }
 
     /// Begins to connect, and writes at once where the connection is expected to stand at once.
-    pub(in crate::loadgen) fn connect(
-        &mut self,
-        to: SocketAddr,
-        stands_at_once: bool,
-    ) -> Result<(), Box<Answer>> {
+    pub(crate) fn connect(&mut self, to: SocketAddr, stands_at_once: bool) -> Result<(), Box<Answer>> {
         let ending = match Socket::connect(to) {
             Ok(socket) => {
                 self.socket = Some(socket);
@@ -120,11 +111,7 @@ impl Live {
     }
 
     /// Takes over a connection that stands since `at`, its handshake included, and writes; or learns why there is none.
-    pub(in crate::loadgen) fn stand(
-        &mut self,
-        socket: io::Result<Socket>,
-        at: Moment,
-    ) -> Result<(), Box<Answer>> {
+    pub(crate) fn stand(&mut self, socket: io::Result<Socket>, at: Moment) -> Result<(), Box<Answer>> {
         let ending = match socket {
             Ok(socket) => {
                 self.socket = Some(socket);
@@ -137,7 +124,7 @@ impl Live {
     }
 
     /// Goes on with writing: the socket has room, or failed.
-    pub(in crate::loadgen) fn write_on(&mut self) -> Result<(), Box<Answer>> {
+    pub(crate) fn write_on(&mut self) -> Result<(), Box<Answer>> {
         let fault = match (&self.socket, self.is_connected()) {
             (Some(socket), false) => socket.fault().unwrap_or_else(Some),
             _ => None,
@@ -175,12 +162,7 @@ impl Live {
     }
 
     /// Takes what has arrived. `is_ending` says that the other side has ended the connection, after whatever is still to be read.
-    pub(in crate::loadgen) fn read(
-        &mut self,
-        is_ending: bool,
-        reading: &mut Reading,
-        haul: &mut Haul,
-    ) -> Course {
+    pub(crate) fn read(&mut self, is_ending: bool, reading: &mut Reading, haul: &mut Haul) -> Course {
         for _ in 0..TURNS {
             let Some(socket) = &mut self.socket else {
                 return Course::Waits;
@@ -232,18 +214,18 @@ impl Live {
     }
 
     /// Ends it because its time is over.
-    pub(in crate::loadgen) fn time_out(&mut self) -> Box<Answer> {
+    pub(crate) fn time_out(&mut self) -> Box<Answer> {
         self.conclude(Ending::TimedOut)
     }
 
     /// Ends it because its socket cannot be watched.
-    pub(in crate::loadgen) fn unwatched(&mut self, error: io::Error) -> Box<Answer> {
+    pub(crate) fn unwatched(&mut self, error: io::Error) -> Box<Answer> {
         let message = format!("its connection cannot be watched: {error}");
         self.conclude(failed(Class::Connect, message))
     }
 
     /// Ends it from our side.
-    pub(in crate::loadgen) fn cancel(&mut self) -> Box<Answer> {
+    pub(crate) fn cancel(&mut self) -> Box<Answer> {
         self.conclude(Ending::Cancelled)
     }
 

@@ -21,7 +21,7 @@ const ERROR_LIMIT: usize = 64 << 10;
 const TRUNCATED: &str =
     "the TLS connection ended without close_notify, and the answer told no length: its end may be missing";
 /// How the message of a compressed answer begins.
-pub(in crate::loadgen) const COMPRESSED: &str = "the answer is compressed";
+pub(crate) const COMPRESSED: &str = "the answer is compressed";
 
 /// The lines of an answer: what control needs to know of all, and the bytes of those that were not yet parsed.
 #[derive(Default)]

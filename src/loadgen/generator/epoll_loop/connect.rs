@@ -13,7 +13,8 @@ use rustix::fd::OwnedFd;
 
 use super::handshakes::{Handshakes, Shaken};
 use super::pause::Gap;
-use super::{FEW_CONNECTS, MOST_EXPECTED, PREPARE, Round, SHAKEN, Stream, wait_for};
+use super::wait::wait_for;
+use super::{FEW_CONNECTS, MOST_EXPECTED, PREPARE, Round, SHAKEN, Stream};
 use crate::base::clock::Moment;
 use crate::loadgen::generator::concurrency_limit::Slot;
 use crate::loadgen::generator::pending::Job;

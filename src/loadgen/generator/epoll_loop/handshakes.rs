@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 
-use super::wait_for;
+use super::wait::wait_for;
 use super::waker::Bell;
 use crate::base::clock::{self, Moment};
 use crate::loadgen::socket::Socket;
