@@ -9,6 +9,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::base::body::{self, BodyError};
+use crate::base::tls;
 
 /// How much of a refusal is kept, in characters.
 const QUOTED: usize = 500;
@@ -117,7 +118,7 @@ pub(crate) fn causes(error: &reqwest::Error) -> Vec<String> {
     let mut causes = Vec::new();
     let mut cause = error.source();
     while let Some(inner) = cause {
-        causes.push(inner.to_string());
+        causes.push(tls::describe_cause(inner));
         cause = inner.source();
     }
     causes

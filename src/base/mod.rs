@@ -11,5 +11,6 @@ pub(crate) mod proc;
 pub mod secrets;
 pub mod text;
 pub mod threads;
+pub(crate) mod tls;
 pub mod unfinished;
 pub mod units;

@@ -9,13 +9,12 @@ use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, InvalidMessage, RootCertStore};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+use crate::base::tls;
 
 /// The only protocol that is spoken, offered by ALPN so that no server chooses HTTP/2.
 const HTTP_1_1: &[u8] = b"http/1.1";
-
-/// What the bytes of a server mean that begin no record of TLS.
-const NO_TLS: &str = "the server does not speak TLS; use `http://`";
 
 /// What sessions with one host have in common.
 #[derive(Clone)]
@@ -112,12 +111,7 @@ impl Session {
                 Err(error) => {
                     // The other side learns why, if it still listens.
                     let _ = self.flush(&mut socket);
-                    return Err(match error {
-                        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-                            io::Error::new(ErrorKind::InvalidData, NO_TLS)
-                        }
-                        error => broken(error),
-                    });
+                    return Err(broken(error));
                 }
             }
         }
@@ -223,7 +217,7 @@ impl Session {
 }
 
 fn broken(error: rustls::Error) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, error)
+    io::Error::new(ErrorKind::InvalidData, tls::describe(&error))
 }
 
 #[cfg(test)]

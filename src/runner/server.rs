@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::base::body::{self, BodyError};
 use crate::base::clock;
+use crate::base::control_client;
 use crate::engine;
 
 /// How long a small question may take.
@@ -215,7 +216,7 @@ impl Server {
     async fn answer(&self, path: &str, asked: reqwest::RequestBuilder) -> Result<String, ServerError> {
         let silent = |error: reqwest::Error| ServerError::Silent {
             url: self.url(path),
-            reason: words(&error),
+            reason: control_client::innermost(&error),
         };
         let answer = asked.send().await.map_err(silent)?;
         let status = answer.status();
@@ -239,15 +240,6 @@ impl Server {
     fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
-}
-
-/// The innermost reason of an error: what the system said.
-fn words(error: &reqwest::Error) -> String {
-    let mut reason: &dyn std::error::Error = error;
-    while let Some(source) = reason.source() {
-        reason = source;
-    }
-    reason.to_string()
 }
 
 /// Tokens accepted per step of speculative decoding, as `/server_info` tells them.

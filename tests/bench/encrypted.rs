@@ -69,6 +69,8 @@ fn bench(desk: &Desk, url: &str, certificates: &str) -> Ran {
         "1.0",
         "--output-file",
         "out.jsonl",
+        "--ready-check-timeout-sec",
+        "1",
     ];
     let output = desk.command(&args).env("SSL_CERT_FILE", certificates).output();
     Ran::from(output.expect("the binary runs"))

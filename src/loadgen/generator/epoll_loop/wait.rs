@@ -1,0 +1,42 @@
+//! Waits of a thread: for sockets, or for a while.
+
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::time::Timespec;
+
+/// Waits until sockets have something to say, at most so long, and puts what they say into `events`.
+pub(super) fn wait_for(epoll: &rustix::fd::OwnedFd, events: &mut Vec<epoll::Event>, wait: Duration) {
+    let buffer = rustix::buffer::spare_capacity(events);
+    let Err(error) = epoll::wait(epoll, buffer, Some(&timespec(wait))) else {
+        return;
+    };
+    // Kernels before 5.11 wait for whole milliseconds only; what is late by that shows in the lag.
+    if error == rustix::io::Errno::INTR {
+        return;
+    }
+    let millis = Duration::from_millis(
+        u64::try_from(wait.as_millis())
+            .unwrap_or(u64::MAX)
+            .saturating_add(1),
+    );
+    let _ = epoll::wait(
+        epoll,
+        rustix::buffer::spare_capacity(events),
+        Some(&timespec(millis)),
+    );
+}
+
+/// Sleeps; a signal may end it early.
+pub(super) fn sleep(span: Duration) {
+    let _ = rustix::thread::nanosleep(&timespec(span));
+}
+
+fn timespec(span: Duration) -> Timespec {
+    // Further away than anybody waits, and within what every kernel takes.
+    let span = span.min(Duration::from_secs(86_400));
+    Timespec {
+        tv_sec: span.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: span.subsec_nanos().into(),
+    }
+}
