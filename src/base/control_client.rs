@@ -3,8 +3,9 @@
 use std::error::Error as _;
 use std::time::Duration;
 
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Client, ClientBuilder, RequestBuilder, Response, StatusCode};
+use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -39,6 +40,143 @@ pub(crate) enum ControlError {
     Garbled { url: String, reason: String },
 }
 
+impl ControlError {
+    /// Whether the server is up, and wants a key or does not know the path.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.wants_key()
+            || matches!(
+                self,
+                Self::Status {
+                    status: StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED,
+                    ..
+                }
+            )
+    }
+
+    /// Whether the server wants a key, or another one.
+    pub(crate) const fn wants_key(&self) -> bool {
+        matches!(
+            self,
+            Self::Status {
+                status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN,
+                ..
+            }
+        )
+    }
+}
+
+/// What HTTP does not allow in a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeaderFault {
+    Name,
+    Value,
+}
+
+/// A header whose value `Debug` does not show.
+///
+/// # Errors
+/// The part that HTTP does not allow.
+pub(crate) fn secret_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), HeaderFault> {
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| HeaderFault::Name)?;
+    let mut value = HeaderValue::from_str(value).map_err(|_| HeaderFault::Value)?;
+    value.set_sensitive(true);
+    Ok((name, value))
+}
+
+/// The client of one server: its base URL, and the headers of every request.
+#[derive(Clone, Debug)]
+pub(crate) struct ControlClient {
+    http: Client,
+    base_url: String,
+    headers: HeaderMap,
+}
+
+impl ControlClient {
+    /// A client of the server at a base URL without a slash at its end.
+    pub(crate) const fn new(http: Client, base_url: String, headers: HeaderMap) -> Self {
+        Self {
+            http,
+            base_url,
+            headers,
+        }
+    }
+
+    /// The same server, asked without headers.
+    pub(crate) fn without_headers(&self) -> Self {
+        Self {
+            headers: HeaderMap::new(),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    /// The URL of a path, or of a path with its query; the base URL for an empty path.
+    pub(crate) fn url(&self, path: &str) -> String {
+        match path {
+            "" => self.base_url.clone(),
+            path => format!("{}/{}", self.base_url, path.trim_start_matches('/')),
+        }
+    }
+
+    /// Sends a request without a body.
+    ///
+    /// # Errors
+    /// The server cannot be reached in time.
+    pub(crate) async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        limit: Duration,
+    ) -> Result<Answer, ControlError> {
+        self.send(method, path, limit, |request| request).await
+    }
+
+    /// Asks for a path.
+    ///
+    /// # Errors
+    /// As [`Self::request`].
+    pub(crate) async fn get(&self, path: &str, limit: Duration) -> Result<Answer, ControlError> {
+        self.request(Method::GET, path, limit).await
+    }
+
+    /// Asks for a path that answers with JSON.
+    ///
+    /// # Errors
+    /// The server cannot be reached in time, refuses, or answers with something else.
+    pub(crate) async fn json(&self, path: &str, limit: Duration) -> Result<Value, ControlError> {
+        self.get(path, limit).await?.json().await
+    }
+
+    /// Sends JSON to a path; the body of the answer is not used.
+    ///
+    /// # Errors
+    /// The server cannot be reached in time, or refuses.
+    pub(crate) async fn post_json(
+        &self,
+        path: &str,
+        body: &Value,
+        limit: Duration,
+    ) -> Result<(), ControlError> {
+        let answer = self.send(Method::POST, path, limit, |request| request.json(body));
+        answer.await?.accepted_text().await.map(drop)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        limit: Duration,
+        with_body: impl FnOnce(RequestBuilder) -> RequestBuilder,
+    ) -> Result<Answer, ControlError> {
+        let url = self.url(path);
+        let request = self.http.request(method, &url).headers(self.headers.clone());
+        ask(url, with_body(request).timeout(limit)).await
+    }
+}
+
 /// An answer whose body is not read yet.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -68,14 +206,21 @@ impl Answer {
         })
     }
 
-    /// The body as JSON, where the server does not refuse.
-    pub(crate) async fn json(self) -> Result<Value, ControlError> {
+    /// The body, where the server does not refuse.
+    pub(crate) async fn accepted_text(self) -> Result<String, ControlError> {
         let (url, status) = (self.url.clone(), self.status);
         let text = self.text().await?;
         if !status.is_success() {
             let message = text.trim().chars().take(QUOTED).collect();
             return Err(ControlError::Status { url, status, message });
         }
+        Ok(text)
+    }
+
+    /// The body as JSON, where the server does not refuse.
+    pub(crate) async fn json(self) -> Result<Value, ControlError> {
+        let url = self.url.clone();
+        let text = self.accepted_text().await?;
         serde_json::from_str(&text).map_err(|error| ControlError::Garbled {
             url,
             reason: error.to_string(),
@@ -145,7 +290,18 @@ mod tests {
     }
 
     async fn json(url: &str) -> Result<Value, ControlError> {
-        ask(url.to_owned(), client().get(url)).await?.json().await
+        let base = url.strip_suffix("/models").unwrap().to_owned();
+        let client = ControlClient::new(client(), base, HeaderMap::new());
+        client.json("models", Duration::from_secs(5)).await
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_sent_is_refused_without_its_value() {
+        let fault = secret_header("authorization", "hush\r\nx: y").unwrap_err();
+        assert_eq!(fault, HeaderFault::Value);
+        assert_eq!(secret_header("a b", "c").unwrap_err(), HeaderFault::Name);
+        let (_, value) = secret_header("authorization", "hush").unwrap();
+        assert!(!format!("{value:?}").contains("hush"));
     }
 
     #[tokio::test]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 
-use crate::base::control_client::{self, Answer, ControlError, causes, innermost};
+use crate::base::control_client::{ControlError, HeaderFault, causes, innermost, secret_header};
 use crate::config::template::Text;
 use crate::config::yaml::{listed, nearest};
 use crate::engine::context::Context;
@@ -42,15 +42,15 @@ pub(super) fn revealed(
     let mut headers = HeaderMap::new();
     for (name, text) in &launch.contact.headers {
         let value = reveal(text, &format!("`headers: {name}`"))?;
-        let wrong = |reason: &str| StartError::Header {
+        let header = secret_header(name, &value).map_err(|fault| StartError::Header {
             name: name.clone(),
-            reason: reason.to_owned(),
-        };
-        let key =
-            HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("its name is not allowed in HTTP"))?;
-        let mut value =
-            HeaderValue::from_str(&value).map_err(|_| wrong("its value is not allowed in HTTP"))?;
-        value.set_sensitive(true);
+            reason: match fault {
+                HeaderFault::Name => "its name is not allowed in HTTP",
+                HeaderFault::Value => "its value is not allowed in HTTP",
+            }
+            .to_owned(),
+        });
+        let (key, value) = header?;
         headers.append(key, value);
     }
     Ok(headers)
@@ -66,7 +66,7 @@ pub(super) async fn status(
     path: &str,
     limit: Duration,
 ) -> Result<u16, String> {
-    match get(http, endpoint, path, limit).await {
+    match endpoint.control_client(http).get(path, limit).await {
         Ok(answer) => Ok(answer.status.as_u16()),
         Err(ControlError::Silent { error, .. }) if !error.is_timeout() => Err(innermost(&error)),
         Err(_) => Err(format!("no answer within {} s", limit.as_secs_f64())),
@@ -113,7 +113,7 @@ pub async fn info(contact: &Contact, endpoint: &Endpoint, http: &Client) -> Opti
 
 /// Whether an engine says that it has no such page, as SGLang does of metrics that were not turned on.
 pub async fn lacks(path: &str, endpoint: &Endpoint, http: &Client) -> bool {
-    let answer = get(http, endpoint, path, ANSWER).await;
+    let answer = endpoint.control_client(http).get(path, ANSWER).await;
     answer.is_ok_and(|answer| answer.status == StatusCode::NOT_FOUND)
 }
 
@@ -176,7 +176,8 @@ pub async fn reset_caches(contact: &Contact, endpoint: &Endpoint, http: &Client)
         "GET" => Method::GET,
         _ => Method::POST,
     };
-    let answer = match request(method, http, endpoint, &reset.path, RESET).await {
+    let client = endpoint.control_client(http);
+    let answer = match client.request(method, &reset.path, RESET).await {
         Ok(answer) => answer,
         Err(error) => {
             proof.success = Some(false);
@@ -199,28 +200,7 @@ pub async fn reset_caches(contact: &Contact, endpoint: &Endpoint, http: &Client)
 }
 
 async fn read(http: &Client, endpoint: &Endpoint, path: &str, limit: Duration) -> Option<Value> {
-    get(http, endpoint, path, limit).await.ok()?.json().await.ok()
-}
-
-async fn get(
-    http: &Client,
-    endpoint: &Endpoint,
-    path: &str,
-    limit: Duration,
-) -> Result<Answer, ControlError> {
-    request(Method::GET, http, endpoint, path, limit).await
-}
-
-async fn request(
-    method: Method,
-    http: &Client,
-    endpoint: &Endpoint,
-    path: &str,
-    limit: Duration,
-) -> Result<Answer, ControlError> {
-    let url = endpoint.url(path);
-    let request = http.request(method, &url).headers(endpoint.headers.clone());
-    control_client::ask(url, request.timeout(limit)).await
+    endpoint.control_client(http).json(path, limit).await.ok()
 }
 
 fn ids(answer: &Value) -> Vec<String> {
@@ -275,4 +255,33 @@ fn words(error: &ControlError) -> String {
 
 fn shortened(text: &str) -> String {
     text.chars().take(QUOTED).collect()
+}
+
+/// Tokens accepted per step of speculative decoding, as `/server_info` of SGLang reports them.
+///
+/// Source: spec/bench-serving.md 6, step 17.
+pub fn accept_length(info: &Value) -> Option<f64> {
+    let about = match info.get("decode") {
+        Some(decode) => decode.get(0)?,
+        None => info,
+    };
+    about
+        .pointer("/internal_states/0/avg_spec_accept_length")?
+        .as_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_accept_length_is_that_of_the_first_decoder() {
+        let state = json!({"internal_states": [{"avg_spec_accept_length": 2.5}]});
+        assert_eq!(accept_length(&state), Some(2.5));
+        assert_eq!(accept_length(&json!({"decode": [state]})), Some(2.5));
+        assert_eq!(accept_length(&json!({"decode": [], "internal_states": []})), None);
+        assert_eq!(accept_length(&json!({"internal_states": [{}]})), None);
+    }
 }

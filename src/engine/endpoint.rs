@@ -1,6 +1,9 @@
 //! Where an engine answers, and where its devices are.
 
+use reqwest::Client;
 use reqwest::header::HeaderMap;
+
+use crate::base::control_client::ControlClient;
 
 /// Where an engine answers.
 #[derive(Clone, Debug)]
@@ -19,6 +22,11 @@ impl Endpoint {
     /// The headers that go with every request; they may hold a secret.
     pub const fn headers(&self) -> &HeaderMap {
         &self.headers
+    }
+
+    /// The client for every untimed request to it.
+    pub(crate) fn control_client(&self, http: &Client) -> ControlClient {
+        ControlClient::new(http.clone(), self.base_url.clone(), self.headers.clone())
     }
 
     /// The URL of a path, or of a path with its query.

@@ -32,7 +32,7 @@ mod sweep_result;
 mod tagged_process;
 mod venv;
 
-pub use api::{check_model, facts, info, lacks, reset_caches};
+pub use api::{accept_length, check_model, facts, info, lacks, reset_caches};
 pub use attach::unreachable;
 pub use context::{Asking, Context, Logs, Secrets};
 pub use docker::{

@@ -29,7 +29,6 @@ use crate::runner::calibrate;
 use crate::runner::context::Job;
 use crate::runner::prompt_store::{Library, Stock};
 use crate::runner::requests::{Sending, items, placed, ran_out, see, warm_up};
-use crate::runner::server::accept_length;
 use crate::runner::shutdown::Stop;
 use crate::runner::supervise::{self, Cut};
 use crate::runner::telemetry::{Sampling, Span};
@@ -721,7 +720,7 @@ async fn accepted(job: &Job<'_>, launch: &Launch, ready: &Ready) -> Option<f64> 
         return None;
     }
     let info = engine::info(&launch.contact, ready.running.endpoint(), &job.host.http).await?;
-    accept_length(&info)
+    engine::accept_length(&info)
 }
 
 /// The window of a load: to the end of its last request.

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 pub(super) use request::secrets;
 
 use super::arrivals::{self, Steady};
+use crate::base::control_client::ControlClient;
 use crate::base::units::Span;
 use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, written};
 use crate::config::arrival::Arrival;
@@ -24,7 +25,6 @@ use crate::loadgen::{Address, Headers};
 use crate::plan::{Dialect, Protocol, Usage};
 use crate::report::bench_serving::bench_line::Asked;
 use crate::report::bench_serving::traffic::Traffic;
-use crate::runner::server::Server;
 
 /// A bench that can be begun.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ pub(crate) enum Profiled {
     /// Workers that run apart, whose role is `Prefill` or `Decode`.
     Workers {
         role: &'static str,
-        servers: Vec<Server>,
+        servers: Vec<ControlClient>,
     },
     /// Nobody was named.
     Nobody,

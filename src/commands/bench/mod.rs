@@ -19,12 +19,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use reqwest::Method;
+use reqwest::header::HeaderMap;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use self::config::{Environment, Warmup, Wish};
 use self::result::Ended;
 use crate::analysis::metrics;
+use crate::base::control_client::{self, ControlClient};
 use crate::base::{clock, threads};
 use crate::cli::bench::{Backend, BenchArgs};
 use crate::cli::{self, Places};
@@ -47,7 +50,7 @@ use crate::results::record::request::{Class, Failure};
 use crate::runner::bench::{Measured, Session, Tokenizers};
 use crate::runner::calibrate;
 use crate::runner::context::Events;
-use crate::runner::server::{Server, accept_length};
+use crate::runner::discovery;
 use crate::runner::session::gpus;
 use crate::runner::shutdown::{Signals, Stop};
 use crate::telemetry::gpu::Gpus;
@@ -55,6 +58,8 @@ use crate::telemetry::machine;
 
 /// A warm-up answer has at most so many tokens.
 const WARMUP_TOKENS: u32 = 32;
+/// How long the server may take to empty its caches.
+const FLUSH: Duration = Duration::from_secs(600);
 /// How often the bar is drawn.
 const BEAT: Duration = Duration::from_millis(100);
 
@@ -180,7 +185,7 @@ struct Driving {
 /// Warms up, empties the cache and sends one load; `None` if it was stopped before anything was measured.
 async fn once(
     wish: &Wish,
-    server: &Server,
+    server: &ControlClient,
     session: &Session,
     stop: &Stop,
 ) -> Result<Option<Driving>, CommandError> {
@@ -202,13 +207,13 @@ async fn once(
     }
     // Both questions of the Python tool in one, and outside of what is timed; the classic one asks nothing.
     let info = match wish.profile {
-        Profile::Current => server.info().await,
+        Profile::Current => discovery::info(server).await,
         Profile::Classic => None,
     };
     let accept_length = info
         .as_ref()
         .filter(|_| wish.backend.is_sglang())
-        .and_then(accept_length);
+        .and_then(engine::accept_length);
     if wish.profile == Profile::Current && metrics::divides_gaps(&wish.asked.backend, accept_length) {
         measured = session.count_chunks(measured).await;
     }
@@ -283,7 +288,7 @@ fn tell(ended: &Ended<'_>) -> Outcome {
 
 /// A load that can begin.
 struct Prepared {
-    server: Server,
+    server: ControlClient,
     session: Session,
     /// The model in the words of the command line or of the server.
     model: String,
@@ -292,9 +297,7 @@ struct Prepared {
 
 /// Source: docs/bench-serving.md 6, steps 5 to 8.
 async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, CommandError> {
-    let base = wish.address.to_string();
-    let server = Server::new(base.clone(), wish.auth.as_ref())
-        .map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
+    let server = control_client(wish)?;
     let is_simulated = wish.ready_s > 0 && wait(wish, &server).await?;
     let model = match &wish.model {
         Some(model) => model.clone(),
@@ -303,7 +306,7 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, CommandError> 
     let tokenizers = match &wish.tokenizer {
         Some(name) => vec![name.clone()],
         None => {
-            let told = server.tokenizer().await;
+            let told = discovery::tokenizer(&server).await;
             told.into_iter().chain([model.clone()]).collect()
         }
     };
@@ -351,22 +354,37 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, CommandError> 
     })
 }
 
+/// The client for everything that is asked of the server beside the load.
+fn control_client(wish: &Wish) -> Result<ControlClient, CommandError> {
+    let mut headers = HeaderMap::new();
+    if let Some((name, value)) = &wish.auth {
+        let header = control_client::secret_header(name, value).map_err(|_| {
+            CommandError::usage(format!(
+                "error: the header `{name}` cannot be sent: its value holds a control character\n"
+            ))
+        });
+        headers.extend([header?]);
+    }
+    let base_url = wish.address.to_string();
+    Ok(ControlClient::new(control_client::client(), base_url, headers))
+}
+
 /// Waits until the server is ready; whether it says that it is the simulated engine.
-async fn wait(wish: &Wish, server: &Server) -> Result<bool, CommandError> {
+async fn wait(wish: &Wish, server: &ControlClient) -> Result<bool, CommandError> {
     let path = match wish.backend {
         Backend::Trt | Backend::Gserver => "",
         _ => "/v1/models",
     };
-    let (url, limit) = (format!("{}{path}", server.base()), wish.ready_s);
+    let (url, limit) = (server.url(path), wish.ready_s);
     say(&format!("Waiting up to {limit}s for {url} to become ready..."));
-    match server.wait(path, Duration::from_secs(limit)).await {
+    match discovery::wait_until_ready(server, path, Duration::from_secs(limit)).await {
         Ok(ready) => {
             say(&format!("Server ready in {:.1}s.", ready.seconds));
             Ok(ready.is_simulated)
         }
         Err(error) if error.is_refusal() => {
             say(&format!("Server at {url} is not ready. Exiting."));
-            let help = match server.base().strip_suffix("/v1") {
+            let help = match server.base_url().strip_suffix("/v1") {
                 _ if error.wants_key() => {
                     "the server wants a key: set `OPENAI_API_KEY`, or give `--header Authorization=\"Bearer KEY\"`"
                         .to_owned()
@@ -390,8 +408,11 @@ async fn wait(wish: &Wish, server: &Server) -> Result<bool, CommandError> {
     }
 }
 
-async fn ask_model(server: &Server) -> Result<String, CommandError> {
-    match server.models().await.map(|models| models.into_iter().next()) {
+async fn ask_model(server: &ControlClient) -> Result<String, CommandError> {
+    match discovery::models(server)
+        .await
+        .map(|models| models.into_iter().next())
+    {
         Ok(Some(model)) => Ok(model),
         Ok(None) => {
             say("No model specified or found. Please provide a model using `--model`.");
@@ -400,7 +421,7 @@ async fn ask_model(server: &Server) -> Result<String, CommandError> {
         Err(error) => {
             say(&format!(
                 "Failed to fetch model from {}/v1/models. Error: {error}",
-                server.base()
+                server.base_url()
             ));
             say("Please specify the correct host and port using `--host` and `--port`.");
             Err(unfit(format!(
@@ -430,7 +451,7 @@ fn warn_of_base_model(session: &Session) {
 }
 
 /// What may help where every request of the warmup failed like this.
-async fn help(wish: &Wish, server: &Server, session: &Session, failure: &Failure) -> Option<String> {
+async fn help(wish: &Wish, server: &ControlClient, session: &Session, failure: &Failure) -> Option<String> {
     if wish.asks_for_usage() && failure.message.contains("stream_options") {
         return Some(
             "have the token counts left out with `--extra-request-body '{\"stream_options\": null}'`"
@@ -442,7 +463,7 @@ async fn help(wish: &Wish, server: &Server, session: &Session, failure: &Failure
     }
     let named = wish.served.as_ref().map(|name| ("--served-model-name", name));
     let named = named.or_else(|| wish.model.as_ref().map(|name| ("--model", name)));
-    if let (Some((flag, name)), Ok(models)) = (named, server.models().await)
+    if let (Some((flag, name)), Ok(models)) = (named, discovery::models(server).await)
         && !models.is_empty()
         && !models.contains(name)
     {
@@ -475,7 +496,7 @@ async fn help(wish: &Wish, server: &Server, session: &Session, failure: &Failure
 /// Source: docs/bench-serving.md 6, step 9, and 12.2. Whether to go on.
 async fn warm_up(
     wish: &Wish,
-    server: &Server,
+    server: &ControlClient,
     session: &Session,
     stop: &CancellationToken,
 ) -> Result<bool, CommandError> {
@@ -530,10 +551,17 @@ async fn warm_up(
     Ok(true)
 }
 
-/// Source: docs/bench-serving.md 6, steps 10 to 12, and 12.2. The profilers that run now.
-async fn begin(wish: &Wish, server: &Server) -> Result<Vec<profile::Running>, CommandError> {
+/// Source: spec/bench-serving.md 6, steps 10 to 12, and 12.2. The profilers that run now.
+async fn begin(wish: &Wish, server: &ControlClient) -> Result<Vec<profile::Running>, CommandError> {
     if let Some(path) = &wish.flush {
-        server.flush(path).await.map_err(|error| {
+        let answer = async {
+            server
+                .request(Method::POST, path, FLUSH)
+                .await?
+                .accepted_text()
+                .await
+        };
+        answer.await.map_err(|error| {
             unfit(format!(
                 "the caches were not emptied: {error}\n  = help: leave `--flush-cache` out, or have the server allow it"
             ))

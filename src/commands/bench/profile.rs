@@ -1,23 +1,28 @@
 //! The server's profiler, or those of its prefill or decode workers: started before the measurement, stopped after it.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::config::{Profiled, Profiler};
 use super::{complain, say};
 use crate::base::clock;
+use crate::base::control_client::ControlClient;
 use crate::report::bench_serving::python::literal;
-use crate::runner::server::Server;
+
+/// How long a profiler may take to start or stop.
+const WORK: Duration = Duration::from_secs(600);
 
 /// One profiler: where it is, and what a worker is called.
 struct Worker {
-    server: Server,
+    server: ControlClient,
     name: Option<String>,
 }
 
 /// Starts every profiler; those that run now.
 ///
-/// Source: docs/bench-serving.md 6.1.
-pub(super) async fn start(profiler: &Profiler, server: &Server) -> Vec<Running> {
+/// Source: spec/bench-serving.md 6.1.
+pub(super) async fn start(profiler: &Profiler, server: &ControlClient) -> Vec<Running> {
     let told = start_body(profiler, clock::unix_seconds());
     let mut body = told.clone();
     body.extend(profiler.both.clone());
@@ -26,19 +31,19 @@ pub(super) async fn start(profiler: &Profiler, server: &Server) -> Vec<Running> 
         say("Starting profiler...");
         say(&format!(
             "async_request_profile api_url={} body={}",
-            literal(&json!(format!("{}/start_profile", worker.server.base()))),
+            literal(&json!(format!("{}/start_profile", worker.server.base_url()))),
             literal(&Value::Object(told.clone()))
         ));
         match worker
             .server
-            .profile("/start_profile", &Value::Object(body.clone()))
+            .post_json("/start_profile", &Value::Object(body.clone()), WORK)
             .await
         {
             Ok(()) => {
                 match &worker.name {
                     Some(name) => say(&format!(
                         "Profiler started for {name} worker at {}",
-                        worker.server.base()
+                        worker.server.base_url()
                     )),
                     None => say("Profiler started"),
                 }
@@ -47,7 +52,7 @@ pub(super) async fn start(profiler: &Profiler, server: &Server) -> Vec<Running> 
             Err(error) => match &worker.name {
                 Some(name) => say(&format!(
                     "Failed to start profiler for {name} worker at {}: {error}",
-                    worker.server.base()
+                    worker.server.base_url()
                 )),
                 None => complain(&format!("note: the profiler was not started: {error}\n")),
             },
@@ -67,8 +72,11 @@ pub(super) async fn stop(profiler: &Profiler, running: &[Running]) {
     let body = Value::Object(profiler.both.clone());
     for Running(worker) in running {
         say("Stopping profiler...");
-        let at = worker.server.base();
-        match (worker.server.profile("/stop_profile", &body).await, &worker.name) {
+        let at = worker.server.base_url();
+        match (
+            worker.server.post_json("/stop_profile", &body, WORK).await,
+            &worker.name,
+        ) {
             (Ok(()), Some(name)) => say(&format!("Profiler stopped for {name} worker at {at}")),
             (Ok(()), None) => say("Profiler stopped"),
             (Err(error), Some(name)) => {
@@ -81,10 +89,11 @@ pub(super) async fn stop(profiler: &Profiler, running: &[Running]) {
     }
 }
 
-fn workers(profiler: &Profiler, server: &Server) -> Vec<Worker> {
+fn workers(profiler: &Profiler, server: &ControlClient) -> Vec<Worker> {
     match &profiler.whom {
         Profiled::Server => vec![Worker {
-            server: server.clone(),
+            // As in the Python tool no key goes along.
+            server: server.without_headers(),
             name: None,
         }],
         Profiled::Nobody => {

@@ -8,6 +8,7 @@ use super::config::Wish;
 use super::result::Ended;
 use super::{Driving, Known, complain, once, say, tell, unfit};
 use crate::analysis::slo_search::{Hunt, Next};
+use crate::base::control_client::ControlClient;
 use crate::commands::error::Outcome;
 use crate::commands::output::print;
 use crate::config::search::Search;
@@ -15,7 +16,6 @@ use crate::exit::Exit;
 use crate::results::record::search::{Point, SearchEnding, SearchRecord};
 use crate::runner::bench::Session;
 use crate::runner::search::judged;
-use crate::runner::server::Server;
 use crate::runner::shutdown::Stop;
 
 /// So much of a point's prompts may begin like those of earlier points without a word.
@@ -24,7 +24,7 @@ const KNOWN: f64 = 0.05;
 /// Measures everything that was asked for; a block and a line for each load.
 pub(super) async fn measure(
     wish: &Wish,
-    server: &Server,
+    server: &ControlClient,
     session: &Session,
     known: &Known,
     stop: &Stop,
@@ -120,7 +120,7 @@ fn ended<'a>(
 async fn hunt(
     wish: &Wish,
     search: &Search,
-    server: &Server,
+    server: &ControlClient,
     session: &Session,
     known: &Known,
     stop: &Stop,

@@ -1,10 +1,11 @@
 //! Whose profilers run meanwhile, and what would have no effect on the course of a bench.
 
+use reqwest::header::HeaderMap;
+
 use super::Profiled;
-use crate::cli::bench::BenchArgs;
-use crate::config::workload::Profile;
+use crate::base::control_client::{self, ControlClient};
+use crate::cli::bench::{BenchArgs, Rules};
 use crate::loadgen::Address;
-use crate::runner::server::Server;
 
 /// Who profiles itself.
 ///
@@ -31,10 +32,13 @@ pub(super) fn profiled(args: &BenchArgs) -> Result<Profiled, Vec<String>> {
     let mut mistakes = Vec::new();
     let mut servers = Vec::new();
     for url in urls {
-        let address = url.parse::<Address>().map_err(|error| error.to_string());
-        match address.and_then(|address| Server::new(address.to_string(), None)) {
-            Ok(server) => servers.push(server),
-            Err(why) => mistakes.push(format!("`--{flag}`: {why}")),
+        match url.parse::<Address>() {
+            Ok(address) => servers.push(ControlClient::new(
+                control_client::client(),
+                address.to_string(),
+                HeaderMap::new(),
+            )),
+            Err(error) => mistakes.push(format!("`--{flag}`: {error}")),
         }
     }
     match mistakes.is_empty() {

@@ -1,0 +1,89 @@
+//! What is asked of a running server before a plan can be made for it: whether it is ready, its model and its tokenizer.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::base::clock;
+use crate::base::control_client::{ControlClient, ControlError};
+
+/// How long a server may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+/// The pause between two polls.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The path that lists models.
+const MODELS: &str = "/v1/models";
+
+/// A server that is ready.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadyServer {
+    /// How long it took to become ready.
+    pub(crate) seconds: f64,
+    /// Whether it says that it is the simulated engine.
+    pub(crate) is_simulated: bool,
+}
+
+/// Polls a path until the server accepts the request or the time is over.
+///
+/// # Errors
+/// The last error; at once where the server is up and refuses, which no waiting changes.
+pub(crate) async fn wait_until_ready(
+    server: &ControlClient,
+    path: &str,
+    limit: Duration,
+) -> Result<ReadyServer, ControlError> {
+    let began = clock::now();
+    loop {
+        let error = match text(server, path).await {
+            Ok(text) => {
+                let listed: Value = serde_json::from_str(&text).unwrap_or_default();
+                return Ok(ReadyServer {
+                    seconds: clock::now().since(began).as_secs_f64(),
+                    is_simulated: listed.pointer("/data/0/simulated") == Some(&Value::Bool(true)),
+                });
+            }
+            Err(error) => error,
+        };
+        if error.is_refusal() || clock::now().since(began) + PAUSE >= limit {
+            return Err(error);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn text(server: &ControlClient, path: &str) -> Result<String, ControlError> {
+    server.get(path, ANSWER).await?.accepted_text().await
+}
+
+/// The names of the models that a server lists.
+///
+/// # Errors
+/// It cannot be reached, or does not answer with a list of models.
+pub(crate) async fn models(server: &ControlClient) -> Result<Vec<String>, ControlError> {
+    let answer = server.json(MODELS, ANSWER).await?;
+    let garbled = |reason: &str| ControlError::Garbled {
+        url: server.url(MODELS),
+        reason: reason.to_owned(),
+    };
+    let models = answer.pointer("/data").and_then(Value::as_array);
+    let models = models.ok_or_else(|| garbled("it has no list `data`"))?;
+    let id = |model: &Value| model.get("id").and_then(Value::as_str).map(str::to_owned);
+    match models.first() {
+        Some(first) if id(first).is_none() => Err(garbled("the first model has no `id`")),
+        _ => Ok(models.iter().filter_map(id).collect()),
+    }
+}
+
+/// The tokenizer that a server uses, or else the path of its model, where it reports them.
+pub(crate) async fn tokenizer(server: &ControlClient) -> Option<String> {
+    let info = server.json("/model_info", ANSWER).await.ok()?;
+    ["tokenizer_path", "model_path"]
+        .iter()
+        .find_map(|key| info.get(key)?.as_str().filter(|path| !path.is_empty()))
+        .map(str::to_owned)
+}
+
+/// The configuration and state of a server, where it reports them.
+pub(crate) async fn info(server: &ControlClient) -> Option<Value> {
+    server.json("/server_info", ANSWER).await.ok()
+}
