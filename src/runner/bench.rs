@@ -19,7 +19,7 @@ use crate::results::record::request::Request;
 use crate::results::record::telemetry::Telemetry;
 use crate::runner::calibrate;
 use crate::runner::cell::{count_chunks, count_tokens, load_of, span_of};
-use crate::runner::prompt_store::{Library, Stock, repeated_share_of};
+use crate::runner::prompt_store::{PreparedWorkload, PromptStore, repeated_share_of};
 use crate::runner::requests::{RanOut, items, placed, ran_out, warm_up};
 use crate::runner::search::load_at;
 use crate::runner::telemetry::Sampling;
@@ -33,7 +33,7 @@ pub struct Tokenizers<'a>(pub &'a [String]);
 pub struct Session {
     target: Target,
     scenario: Scenario,
-    stock: Arc<Stock>,
+    workload: Arc<PreparedWorkload>,
     items: Vec<Item>,
     /// The place of its first prompt in the data set.
     from: usize,
@@ -42,15 +42,15 @@ pub struct Session {
     next: Option<Duration>,
     /// Where the draws of arrivals and adapters have come to.
     draws: Draws,
-    library: Arc<Library>,
-    /// The tokenizer's name by which the library knows it.
+    prompt_store: Arc<PromptStore>,
+    /// The tokenizer's name by which the prompt store knows it.
     tokenizer: String,
     /// What is asked around its loads; sessions of other arrivals share it.
     sampling: Option<Arc<Sampling>>,
 }
 
 /// What a measurement came to.
-pub struct Measured {
+pub struct LoadOutcome {
     /// A record for each request, with our own count of its tokens.
     pub requests: Vec<Request>,
     /// The moment from which the moments in records are told.
@@ -91,24 +91,24 @@ impl Session {
         folder: PathBuf,
         caches: Caches,
     ) -> Result<Self, String> {
-        let library = Library::new(folder, caches);
+        let prompt_store = PromptStore::new(folder, caches);
         let mut said = Vec::new();
         for name in tokenizers.0 {
-            match library.stock(&scenario, name).await {
-                Ok(stock) => {
-                    let mut draws = stock.prepared.draws.clone();
-                    let sending = items(&scenario, &stock.prepared, &mut draws);
-                    let items = placed(sending.items, target.dialect.protocol, &stock.tokenizer)?;
+            match prompt_store.workload(&scenario, name).await {
+                Ok(workload) => {
+                    let mut draws = workload.prepared.draws.clone();
+                    let sending = items(&scenario, &workload.prepared, &mut draws);
+                    let items = placed(sending.items, target.dialect.protocol, &workload.tokenizer)?;
                     return Ok(Self {
                         target,
                         scenario,
-                        stock,
+                        workload,
                         items,
                         from: 0,
                         schedule: sending.schedule,
                         next: sending.next,
                         draws,
-                        library,
+                        prompt_store,
                         tokenizer: name.clone(),
                         sampling: None,
                     });
@@ -130,7 +130,7 @@ impl Session {
     /// # Errors
     /// In words, why pictures have no place in the prompts.
     pub fn at(&self, arrival: &Arrival) -> Result<Self, String> {
-        self.drawn(arrival, self.stock.prepared.draws.clone())
+        self.drawn(arrival, self.workload.prepared.draws.clone())
     }
 
     /// The same prompts at another arrival, drawn where the draws of this one ended.
@@ -148,11 +148,11 @@ impl Session {
     pub async fn reseeded(&self, arrival: &Arrival, seed: u64) -> Result<Self, String> {
         let mut scenario = self.scenario.clone();
         scenario.seed = seed;
-        let stock = self.library.stock(&scenario, &self.tokenizer).await?;
-        let draws = stock.prepared.draws.clone();
+        let workload = self.prompt_store.workload(&scenario, &self.tokenizer).await?;
+        let draws = workload.prepared.draws.clone();
         let other = Self {
             scenario,
-            stock,
+            workload,
             items: Vec::new(),
             ..self.clone()
         };
@@ -161,17 +161,21 @@ impl Session {
 
     /// The share of its prompts that begins like one of earlier loads, which a prefix cache may know from them.
     pub fn known_from(&self, earlier: &[Self]) -> f64 {
-        let prompts = |session: &Self| Arc::clone(&session.stock);
-        let earlier: Vec<Arc<Stock>> = earlier.iter().map(prompts).collect();
-        let earlier = earlier.iter().flat_map(|stock| &stock.prepared.prompts);
-        known_share(earlier, &self.stock.prepared.prompts)
+        let prompts = |session: &Self| Arc::clone(&session.workload);
+        let earlier: Vec<Arc<PreparedWorkload>> = earlier.iter().map(prompts).collect();
+        let earlier = earlier.iter().flat_map(|workload| &workload.prepared.prompts);
+        known_share(earlier, &self.workload.prepared.prompts)
     }
 
     fn drawn(&self, arrival: &Arrival, mut draws: Draws) -> Result<Self, String> {
         let mut scenario = self.scenario.clone();
         scenario.arrival = arrival.clone();
-        let sending = items(&scenario, &self.stock.prepared, &mut draws);
-        let items = placed(sending.items, self.target.dialect.protocol, &self.stock.tokenizer)?;
+        let sending = items(&scenario, &self.workload.prepared, &mut draws);
+        let items = placed(
+            sending.items,
+            self.target.dialect.protocol,
+            &self.workload.tokenizer,
+        )?;
         Ok(Self {
             scenario,
             items,
@@ -188,7 +192,7 @@ impl Session {
     /// In words, why pictures have no place in the prompts.
     pub fn at_point(&self, search: &Search, value: f64, used: usize) -> Result<Self, String> {
         let protocol = self.target.dialect.protocol;
-        let point = load_at(&self.scenario, search, &self.stock, protocol, value, used)?;
+        let point = load_at(&self.scenario, search, &self.workload, protocol, value, used)?;
         Ok(Self {
             scenario: point.scenario,
             items: point.items,
@@ -211,7 +215,7 @@ impl Session {
 
     /// How many prompts the data set gave.
     pub fn prompts(&self) -> usize {
-        self.stock.prepared.prompts.len()
+        self.workload.prepared.prompts.len()
     }
 
     /// How many rows there are, a conversation being one; may be fewer than asked for.
@@ -232,7 +236,7 @@ impl Session {
 
     /// What the Python tool prints about the prompts, line by line.
     pub fn said(&self) -> &[String] {
-        &self.stock.prepared.said
+        &self.workload.prepared.said
     }
 
     /// What is sent, in order.
@@ -257,17 +261,17 @@ impl Session {
 
     /// The tokenizer's name, and its file where it has one.
     pub fn tokenizer(&self) -> (&str, Option<&std::path::Path>) {
-        (self.stock.tokenizer.name(), self.stock.tokenizer.path())
+        (self.workload.tokenizer.name(), self.workload.tokenizer.path())
     }
 
     /// What fixes the load: digests of the prompts and of the schedule.
     pub fn digests(&self) -> (&ContentHash, &ContentHash) {
-        (&self.stock.prepared.hash, &self.schedule)
+        (&self.workload.prepared.hash, &self.schedule)
     }
 
     /// What warms up: the first request so many times, its answer cut to `limit` tokens.
     pub fn warm_items(&self, count: u32, limit: Option<u32>) -> Vec<Item> {
-        let warm = warm_up(&self.scenario, &self.stock.prepared, limit);
+        let warm = warm_up(&self.scenario, &self.workload.prepared, limit);
         warm.map_or_else(Vec::new, |warm| vec![warm; count as usize])
     }
 
@@ -289,7 +293,7 @@ impl Session {
         progress: Arc<Progress>,
         stop: CancellationToken,
         sink: Option<Sink>,
-    ) -> Result<Measured, DriveError> {
+    ) -> Result<LoadOutcome, DriveError> {
         if let Some(sampling) = &self.sampling {
             sampling.before().await;
         }
@@ -307,12 +311,12 @@ impl Session {
         let sent = self.items.len();
         // Of users who ran out of time not every prompt was sent, and a few of many may repeat each other more than all do.
         let begun = sent.min(driven.requests.len());
-        Ok(Measured {
-            repeated: repeated_share_of(&self.stock, self.from, begun).await,
+        Ok(LoadOutcome {
+            repeated: repeated_share_of(&self.workload, self.from, begun).await,
             ran_out: ran_out(&self.scenario, sent, self.next, &driven),
             client: calibrate::facts(&driven, None),
             telemetry,
-            requests: count_tokens(driven.requests, &self.stock).await,
+            requests: count_tokens(driven.requests, &self.workload).await,
             zero: driven.zero,
             lag: driven.lag,
             stamp: driven.stamp,
@@ -321,9 +325,9 @@ impl Session {
     }
 
     /// Counts the tokens of each chunk's text by itself, which some figures divide gaps by.
-    pub async fn count_chunks(&self, measured: Measured) -> Measured {
-        Measured {
-            requests: count_chunks(measured.requests, &self.stock).await,
+    pub async fn count_chunks(&self, measured: LoadOutcome) -> LoadOutcome {
+        LoadOutcome {
+            requests: count_chunks(measured.requests, &self.workload).await,
             ..measured
         }
     }

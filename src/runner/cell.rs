@@ -27,17 +27,17 @@ use crate::results::record::telemetry::{EngineWindow, Sample};
 use crate::runner::answers;
 use crate::runner::calibrate;
 use crate::runner::context::Job;
-use crate::runner::prompt_store::{Library, Stock};
+use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
 use crate::runner::requests::{Sending, items, placed, ran_out, see, warm_up};
 use crate::runner::shutdown::Stop;
-use crate::runner::supervise::{self, Cut};
+use crate::runner::supervise::{self, AbortReason};
 use crate::runner::telemetry::{Sampling, Span};
 
 /// What tells the prompts that warm up from those of the load.
 const WARM_UP: &str = "warm-up";
 
 /// An engine that is ready, and what the start has learned about it.
-pub(crate) struct Ready {
+pub(crate) struct ReadyEngine {
     pub(crate) running: Running,
     pub(crate) target: Target,
     pub(crate) facts: EngineFacts,
@@ -48,7 +48,7 @@ pub(crate) struct Ready {
 }
 
 /// What came out of a measurement.
-pub(crate) struct Measured {
+pub(crate) struct CellOutcome {
     pub(crate) summary: Summary,
     pub(crate) requests: Vec<Request>,
     /// What was sampled around the window.
@@ -60,7 +60,7 @@ pub(crate) struct Measured {
 }
 
 /// A measurement under way: what it has gone through so far.
-struct Course<'a> {
+struct CellRun<'a> {
     job: &'a Job<'a>,
     launch: &'a Launch,
     cell: &'a Cell,
@@ -105,65 +105,69 @@ pub(crate) async fn measure(
     launch: &Launch,
     measurement: &Measurement,
     tries: usize,
-    ready: &mut Ready,
-    library: &Arc<Library>,
+    ready: &mut ReadyEngine,
+    prompt_store: &Arc<PromptStore>,
     stop: &Stop,
-) -> Measured {
+) -> CellOutcome {
     let cell = job.plan.cell(&measurement.cell);
-    let mut course = Course::begin(job, launch, cell, measurement, ready);
-    course.tries = tries;
+    let mut run = CellRun::begin(job, launch, cell, measurement, ready);
+    run.tries = tries;
     job.events.tell(Event::CellBegan {
         measurement: measurement.clone(),
         requests: expected_requests(&cell.scenario),
     });
-    let stock = stop.unless_asked(library.stock(&cell.scenario, &launch.tokenizer));
-    let stock = match stock.await {
-        Some(Ok(stock)) => stock,
-        None => return course.cut(Phase::Prepare, Cut::Stopped, Vec::new()),
+    let workload = stop.unless_asked(prompt_store.workload(&cell.scenario, &launch.tokenizer));
+    let workload = match workload.await {
+        Some(Ok(workload)) => workload,
+        None => return run.cut(Phase::Prepare, AbortReason::Stopped, Vec::new()),
         Some(Err(reason)) => {
-            return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true);
+            return run.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true);
         }
     };
-    course.prepared(&stock);
+    run.prepared(&workload);
     let Sending {
         items,
         schedule,
         next,
-    } = items(&cell.scenario, &stock.prepared, &mut stock.prepared.draws.clone());
-    let items = match placed(items, ready.target.dialect.protocol, &stock.tokenizer) {
+    } = items(
+        &cell.scenario,
+        &workload.prepared,
+        &mut workload.prepared.draws.clone(),
+    );
+    let items = match placed(items, ready.target.dialect.protocol, &workload.tokenizer) {
         Ok(items) => items,
-        Err(reason) => return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
+        Err(reason) => return run.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
     };
     // The points of a search begin with letters of their own.
     let items = match &cell.scenario.search {
         Some(_) => items,
-        None => match course.begun("load", items, &stock).await {
+        None => match run.begun("load", items, &workload).await {
             Ok(items) => items,
             Err(reason) => {
-                return course.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true);
+                return run.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true);
             }
         },
     };
-    course.summary.schedule_hash = Some(schedule);
-    course.end_phase(Phase::Prepare);
-    if let Err(cut) = course.warm_up(ready, &stock, stop).await {
+    run.summary.schedule_hash = Some(schedule);
+    run.end_phase(Phase::Prepare);
+    if let Err(cut) = run.warm_up(ready, &workload, stop).await {
         return cut;
     }
-    course.end_phase(Phase::Warmup);
-    if stop.unless_asked(course.reset_caches(ready)).await.is_none() {
-        return course.cut(Phase::Reset, Cut::Stopped, Vec::new());
+    run.end_phase(Phase::Warmup);
+    if stop.unless_asked(run.reset_caches(ready)).await.is_none() {
+        return run.cut(Phase::Reset, AbortReason::Stopped, Vec::new());
     }
-    course.end_phase(Phase::Reset);
+    run.end_phase(Phase::Reset);
     if let Some(search) = &cell.scenario.search {
-        return course.search(search, ready, &stock, stop).await;
+        return run.search(search, ready, &workload, stop).await;
     }
     ready.sampling.before().await;
     let sent = items.len();
     let load = load_of(&ready.target, &cell.scenario, items);
-    let (driven, mut cut) = match course.drive(Phase::Measure, ready, load, stop).await {
+    let (driven, mut cut) = match run.drive(Phase::Measure, ready, load, stop).await {
         Ok(driven) => driven,
         Err(error) => {
-            return course.failed(
+            return run.failed(
                 Phase::Measure,
                 FailureClass::Client,
                 error.to_string(),
@@ -172,38 +176,38 @@ pub(crate) async fn measure(
             );
         }
     };
-    course.end_phase(Phase::Measure);
+    run.end_phase(Phase::Measure);
     if cut.is_none() {
         let short = ran_out(&cell.scenario, sent, next, &driven);
-        let warnings = &mut course.summary.warnings;
+        let warnings = &mut run.summary.warnings;
         warnings.extend(short.map(|short| short.says("`prompts`")));
     }
-    course.sampled(ready, span_of(&driven), cut.is_none()).await;
-    let telemetry = course.summary.telemetry.as_ref();
+    run.sampled(ready, span_of(&driven), cut.is_none()).await;
+    let telemetry = run.summary.telemetry.as_ref();
     let engine = telemetry.and_then(|telemetry| telemetry.engine.clone());
-    course.count_hits(engine.as_ref());
+    run.count_hits(engine.as_ref());
     ready.measured += 1;
     let mut accept = None;
     if cut.is_none() {
         let asking = async {
-            course.ask_again(ready).await;
+            run.ask_again(ready).await;
             accepted(job, launch, ready).await
         };
         match stop.unless_asked(asking).await {
             Some(told) => accept = told,
-            None => cut = Some(Cut::Stopped),
+            None => cut = Some(AbortReason::Stopped),
         }
     }
-    course.ended(driven, cut, accept, &stock).await
+    run.ended(driven, cut, accept, &workload).await
 }
 
-impl<'a> Course<'a> {
+impl<'a> CellRun<'a> {
     fn begin(
         job: &'a Job<'a>,
         launch: &'a Launch,
         cell: &'a Cell,
         measurement: &'a Measurement,
-        ready: &Ready,
+        ready: &ReadyEngine,
     ) -> Self {
         let began = clock::now();
         let summary = blank(
@@ -240,12 +244,12 @@ impl<'a> Course<'a> {
         self.phase_began = now;
     }
 
-    fn prepared(&mut self, stock: &Stock) {
-        let found = stock.prepared.prompts.len();
+    fn prepared(&mut self, workload: &PreparedWorkload) {
+        let found = workload.prepared.prompts.len();
         self.summary.prompts = u32::try_from(found).ok();
-        self.summary.prompts_hash = Some(stock.prepared.hash.clone());
-        self.summary.prompts_repeated = stock.repeated;
-        self.summary.engine.tokenizer_digest = Some(stock.tokenizer.digest().to_owned());
+        self.summary.prompts_hash = Some(workload.prepared.hash.clone());
+        self.summary.prompts_repeated = workload.repeated;
+        self.summary.engine.tokenizer_digest = Some(workload.tokenizer.digest().to_owned());
         self.summary
             .warnings
             .extend(too_few_prompts(&self.cell.scenario, found));
@@ -258,7 +262,7 @@ impl<'a> Course<'a> {
         &mut self,
         what: &str,
         mut items: Vec<Item>,
-        stock: &Arc<Stock>,
+        workload: &Arc<PreparedWorkload>,
     ) -> Result<Vec<Item>, String> {
         if !self.launch.contact.unique_prefixes {
             return Ok(items);
@@ -268,10 +272,10 @@ impl<'a> Course<'a> {
         let moment = clock::unix_seconds();
         let beginning = Beginning::of(&(cell, start, repeat, self.tries, what, moment));
         let letters = beginning.letters().to_owned();
-        let stock = Arc::clone(stock);
+        let workload = Arc::clone(workload);
         let putting = tokio::task::spawn_blocking(move || {
             let contents = items.iter_mut().map(|item| &mut item.content);
-            let given = beginning.put(contents, &stock.tokenizer);
+            let given = beginning.put(contents, &workload.tokenizer);
             given.map(|given| (items, given))
         });
         let put = putting.await.expect("putting letters does not panic");
@@ -296,21 +300,29 @@ impl<'a> Course<'a> {
     }
 
     /// Sends the first prompt some times and waits for the answers. All failed: the measurement cannot begin.
-    async fn warm_up(&mut self, ready: &mut Ready, stock: &Arc<Stock>, stop: &Stop) -> Result<(), Measured> {
+    async fn warm_up(
+        &mut self,
+        ready: &mut ReadyEngine,
+        workload: &Arc<PreparedWorkload>,
+        stop: &Stop,
+    ) -> Result<(), CellOutcome> {
         let scenario = &self.cell.scenario;
         // `classic` sends the whole first request; `current` asks for 32 tokens at most.
         let limit = match scenario.profile {
             Profile::Classic => None,
             Profile::Current => Some(32),
         };
-        let (Some(warm), count) = (warm_up(scenario, &stock.prepared, limit), scenario.limits.warmup) else {
+        let (Some(warm), count) = (
+            warm_up(scenario, &workload.prepared, limit),
+            scenario.limits.warmup,
+        ) else {
             return Ok(());
         };
         if count == 0 {
             return Ok(());
         }
         let of_load = self.unique_prefix.clone();
-        let begun = self.begun(WARM_UP, vec![warm; count as usize], stock).await;
+        let begun = self.begun(WARM_UP, vec![warm; count as usize], workload).await;
         self.unique_prefix = of_load;
         let items = match begun {
             Ok(items) => items,
@@ -353,7 +365,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    async fn reset_caches(&mut self, ready: &Ready) {
+    async fn reset_caches(&mut self, ready: &ReadyEngine) {
         let proof = engine::reset_caches(
             &self.launch.contact,
             ready.running.endpoint(),
@@ -368,7 +380,7 @@ impl<'a> Course<'a> {
     }
 
     /// Cuts what was sampled to the window of a load.
-    async fn sampled(&mut self, ready: &Ready, span: Span, engine_is_well: bool) {
+    async fn sampled(&mut self, ready: &ReadyEngine, span: Span, engine_is_well: bool) {
         let (telemetry, samples) = ready.sampling.after(span, engine_is_well).await;
         self.summary.telemetry = Some(telemetry);
         self.samples = samples;
@@ -394,7 +406,7 @@ impl<'a> Course<'a> {
     }
 
     /// Asks the engine once more what it serves: a server may have been changed under the load.
-    async fn ask_again(&mut self, ready: &Ready) {
+    async fn ask_again(&mut self, ready: &ReadyEngine) {
         let told = engine::facts(self.launch, ready.running.endpoint(), &self.job.host.http).await;
         let facts = &mut self.summary.engine;
         if !told.models.is_empty() {
@@ -409,10 +421,10 @@ impl<'a> Course<'a> {
     async fn drive(
         &mut self,
         phase: Phase,
-        ready: &mut Ready,
+        ready: &mut ReadyEngine,
         mut load: Load,
         stop: &Stop,
-    ) -> Result<(Driven, Option<Cut>), DriveError> {
+    ) -> Result<(Driven, Option<AbortReason>), DriveError> {
         let requests = load.items.len();
         if phase == Phase::Measure {
             load.sink = self.sink();
@@ -475,10 +487,10 @@ impl<'a> Course<'a> {
     async fn ended(
         mut self,
         driven: Driven,
-        cut: Option<Cut>,
+        cut: Option<AbortReason>,
         accept_length: Option<f64>,
-        stock: &Arc<Stock>,
-    ) -> Measured {
+        workload: &Arc<PreparedWorkload>,
+    ) -> CellOutcome {
         if let Some(missed) = self
             .sink
             .take()
@@ -495,7 +507,7 @@ impl<'a> Course<'a> {
             ClientFacts::worst,
         );
         let mut requests = driven.requests;
-        requests = count_tokens(requests, stock).await;
+        requests = count_tokens(requests, workload).await;
         let basis = Basis {
             accept_length,
             // Of a search the requests are those of one point, and the energy is that of all.
@@ -518,7 +530,7 @@ impl<'a> Course<'a> {
             ..Basis::of(self.launch, self.cell)
         };
         if metrics::divides_gaps(&basis.backend, accept_length) {
-            requests = count_chunks(requests, stock).await;
+            requests = count_chunks(requests, workload).await;
         }
         if !self.cell.scenario.keep_text {
             for request in &mut requests {
@@ -568,7 +580,7 @@ impl<'a> Course<'a> {
             return measured;
         }
         self.summary.ended = clock::timestamp();
-        Measured {
+        CellOutcome {
             summary: self.summary,
             requests,
             samples: self.samples,
@@ -577,12 +589,12 @@ impl<'a> Course<'a> {
         }
     }
 
-    fn cut(&mut self, phase: Phase, cut: Cut, requests: Vec<Request>) -> Measured {
+    fn cut(&mut self, phase: Phase, cut: AbortReason, requests: Vec<Request>) -> CellOutcome {
         let mut measured = match cut {
-            Cut::Stopped => {
+            AbortReason::Stopped => {
                 self.summary.ending = Ending::Interrupted;
                 self.summary.ended = clock::timestamp();
-                Measured {
+                CellOutcome {
                     summary: self.summary.clone(),
                     requests: Vec::new(),
                     samples: std::mem::take(&mut self.samples),
@@ -590,7 +602,7 @@ impl<'a> Course<'a> {
                     end: None,
                 }
             }
-            Cut::Died(death) => {
+            AbortReason::Died(death) => {
                 let means = death
                     .omen
                     .as_ref()
@@ -600,7 +612,7 @@ impl<'a> Course<'a> {
                 measured.end = death.end;
                 measured
             }
-            Cut::Hung { seconds } => {
+            AbortReason::Hung { seconds } => {
                 let reason = format!("the engine hangs: no stream moved for {seconds}s");
                 self.failed_here(phase, FailureClass::Engine, reason, Vec::new(), false)
             }
@@ -616,7 +628,7 @@ impl<'a> Course<'a> {
         reason: String,
         tail: Vec<String>,
         well: bool,
-    ) -> Measured {
+    ) -> CellOutcome {
         self.failed_here(phase, class, reason, tail, well)
     }
 
@@ -627,7 +639,7 @@ impl<'a> Course<'a> {
         reason: String,
         tail: Vec<String>,
         well: bool,
-    ) -> Measured {
+    ) -> CellOutcome {
         self.summary.ending = Ending::Failed {
             phase,
             class,
@@ -635,7 +647,7 @@ impl<'a> Course<'a> {
             tail,
         };
         self.summary.ended = clock::timestamp();
-        Measured {
+        CellOutcome {
             summary: self.summary.clone(),
             requests: Vec::new(),
             samples: std::mem::take(&mut self.samples),
@@ -684,26 +696,32 @@ pub(super) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) ->
 }
 
 /// Our own count of each answer's tokens, off the timed path.
-pub(super) async fn count_tokens(mut requests: Vec<Request>, stock: &Arc<Stock>) -> Vec<Request> {
-    let stock = Arc::clone(stock);
+pub(super) async fn count_tokens(
+    mut requests: Vec<Request>,
+    workload: &Arc<PreparedWorkload>,
+) -> Vec<Request> {
+    let workload = Arc::clone(workload);
     let counting = tokio::task::spawn_blocking(move || {
-        see(&mut requests, &stock.prepared.prompts);
-        answers::count_prompts(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
-        answers::count_outputs(&mut requests, &stock.tokenizer);
-        answers::find_canned(&mut requests, &stock.prepared.prompts);
-        answers::find_common_beginning(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
-        answers::find_echoes(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
-        answers::count_rounds(&mut requests, &stock.prepared.prompts, &stock.tokenizer);
+        see(&mut requests, &workload.prepared.prompts);
+        answers::count_prompts(&mut requests, &workload.prepared.prompts, &workload.tokenizer);
+        answers::count_outputs(&mut requests, &workload.tokenizer);
+        answers::find_canned(&mut requests, &workload.prepared.prompts);
+        answers::find_common_beginning(&mut requests, &workload.prepared.prompts, &workload.tokenizer);
+        answers::find_echoes(&mut requests, &workload.prepared.prompts, &workload.tokenizer);
+        answers::count_rounds(&mut requests, &workload.prepared.prompts, &workload.tokenizer);
         requests
     });
     counting.await.expect("counting tokens does not panic")
 }
 
 /// Our own count of the tokens of each chunk's text by itself, off the timed path; `None` where the text was not kept.
-pub(super) async fn count_chunks(mut requests: Vec<Request>, stock: &Arc<Stock>) -> Vec<Request> {
-    let stock = Arc::clone(stock);
+pub(super) async fn count_chunks(
+    mut requests: Vec<Request>,
+    workload: &Arc<PreparedWorkload>,
+) -> Vec<Request> {
+    let workload = Arc::clone(workload);
     let counting = tokio::task::spawn_blocking(move || {
-        let words = || Words::new(&stock.tokenizer);
+        let words = || Words::new(&workload.tokenizer);
         answers::on_all_cores(&mut requests, words, |request, words| {
             request.counted_chunks = answers::count_chunks(request, words).map(Into::into);
         });
@@ -714,8 +732,8 @@ pub(super) async fn count_chunks(mut requests: Vec<Request>, stock: &Arc<Stock>)
 
 /// Tokens that the engine accepted per step of speculative decoding; asked of those that bench_serving asks.
 ///
-/// Source: docs/bench-serving.md 6, step 17.
-async fn accepted(job: &Job<'_>, launch: &Launch, ready: &Ready) -> Option<f64> {
+/// Source: spec/bench-serving.md 6, step 17.
+async fn accepted(job: &Job<'_>, launch: &Launch, ready: &ReadyEngine) -> Option<f64> {
     if !launch.engine.backend.contains("sglang") {
         return None;
     }

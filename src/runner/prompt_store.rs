@@ -12,17 +12,17 @@ use crate::loadgen::dataset::tokenizer::Tokenizer;
 use crate::loadgen::dataset::{self, Caches, Prepared, Prompt, repeated_token_share};
 
 /// What a scenario sends, with the tokenizer that made it.
-pub(crate) struct Stock {
+pub(crate) struct PreparedWorkload {
     pub(crate) prepared: Prepared,
     pub(crate) tokenizer: Tokenizer,
     /// The share of the prompts that begins like another one before it, where anybody can tell.
     pub(crate) repeated: Option<f64>,
 }
 
-type Slot = Arc<OnceCell<Result<Arc<Stock>, String>>>;
+type Slot = Arc<OnceCell<Result<Arc<PreparedWorkload>, String>>>;
 
 /// Every prepared data set of a run.
-pub(crate) struct Library {
+pub(crate) struct PromptStore {
     folder: PathBuf,
     caches: Caches,
     /// The lock is held to find a slot, not while one is filled.
@@ -31,7 +31,7 @@ pub(crate) struct Library {
     tokenizers: Mutex<HashMap<String, Tokenizer>>,
 }
 
-impl Library {
+impl PromptStore {
     pub(crate) fn new(folder: PathBuf, caches: Caches) -> Arc<Self> {
         Arc::new(Self {
             folder,
@@ -41,15 +41,15 @@ impl Library {
         })
     }
 
-    /// The stock of a scenario; made once, off the runtime's threads.
+    /// The workload of a scenario; made once, off the runtime's threads.
     ///
     /// # Errors
     /// In words, why there is none.
-    pub(crate) async fn stock(
+    pub(crate) async fn workload(
         self: &Arc<Self>,
         scenario: &Scenario,
         tokenizer: &str,
-    ) -> Result<Arc<Stock>, String> {
+    ) -> Result<Arc<PreparedWorkload>, String> {
         let draws = (&scenario.workload, scenario.profile, scenario.seed, tokenizer);
         let key = ContentHash::of(&draws).to_string();
         let slot = Arc::clone(
@@ -60,8 +60,9 @@ impl Library {
                 .or_default(),
         );
         slot.get_or_init(|| async {
-            let (library, scenario, tokenizer) = (Arc::clone(self), scenario.clone(), tokenizer.to_owned());
-            match tokio::task::spawn_blocking(move || library.make(&scenario, &tokenizer)).await {
+            let (prompt_store, scenario, tokenizer) =
+                (Arc::clone(self), scenario.clone(), tokenizer.to_owned());
+            match tokio::task::spawn_blocking(move || prompt_store.make(&scenario, &tokenizer)).await {
                 Ok(made) => made.map(Arc::new),
                 Err(error) => Err(format!("preparing the prompts broke off: {error}")),
             }
@@ -70,7 +71,7 @@ impl Library {
         .clone()
     }
 
-    fn make(&self, scenario: &Scenario, name: &str) -> Result<Stock, String> {
+    fn make(&self, scenario: &Scenario, name: &str) -> Result<PreparedWorkload, String> {
         let tokenizer = self.tokenizer(name)?;
         let work = &scenario.workload;
         let file = dataset::locate(work, &self.folder, &self.caches).map_err(|error| error.to_string())?;
@@ -85,7 +86,7 @@ impl Library {
         .map_err(|error| error.to_string())?;
         let repeated =
             repeated_token_share(&prepared.prompts, &tokenizer).map_err(|error| error.to_string())?;
-        Ok(Stock {
+        Ok(PreparedWorkload {
             prepared,
             tokenizer,
             repeated,
@@ -108,16 +109,20 @@ impl Library {
 }
 
 /// The share that so many prompts of the data set repeat of each other, from the place that earlier points reached; `None` where it is unknown.
-pub(crate) async fn repeated_share_of(stock: &Arc<Stock>, from: usize, count: usize) -> Option<f64> {
-    let all = stock.prepared.prompts.len();
+pub(crate) async fn repeated_share_of(
+    workload: &Arc<PreparedWorkload>,
+    from: usize,
+    count: usize,
+) -> Option<f64> {
+    let all = workload.prepared.prompts.len();
     if count == all && from.checked_rem(all).unwrap_or(0) == 0 {
-        return stock.repeated;
+        return workload.repeated;
     }
-    let stock = Arc::clone(stock);
+    let workload = Arc::clone(workload);
     let counting = tokio::task::spawn_blocking(move || {
-        let prompts = stock.prepared.prompts.iter().cycle().skip(from).take(count);
+        let prompts = workload.prepared.prompts.iter().cycle().skip(from).take(count);
         let prompts: Vec<Prompt> = prompts.cloned().collect();
-        repeated_token_share(&prompts, &stock.tokenizer).ok().flatten()
+        repeated_token_share(&prompts, &workload.tokenizer).ok().flatten()
     });
     counting.await.expect("counting what repeats does not panic")
 }

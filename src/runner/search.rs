@@ -12,7 +12,7 @@ use crate::loadgen::{Driven, Item};
 use crate::plan::Protocol;
 use crate::results::record::request::{Request, failures};
 use crate::results::record::search::Point;
-use crate::runner::prompt_store::Stock;
+use crate::runner::prompt_store::PreparedWorkload;
 use crate::runner::requests::{self, Part, RanOut};
 
 /// What one point sends.
@@ -39,14 +39,14 @@ impl PointLoad {
 pub(crate) fn load_at(
     scenario: &Scenario,
     search: &Search,
-    stock: &Stock,
+    workload: &PreparedWorkload,
     protocol: Protocol,
     value: f64,
     used: usize,
 ) -> Result<PointLoad, String> {
     let mut scenario = scenario.clone();
     scenario.arrival = search.arrival(&scenario.arrival, value);
-    let prompts = stock.prepared.prompts.len();
+    let prompts = workload.prepared.prompts.len();
     if search.duration.is_some() {
         scenario.limits.duration = search.duration;
     }
@@ -63,13 +63,13 @@ pub(crate) fn load_at(
     };
     let sending = requests::part(
         &scenario,
-        &stock.prepared,
+        &workload.prepared,
         part,
-        &mut stock.prepared.draws.clone(),
+        &mut workload.prepared.draws.clone(),
     );
     Ok(PointLoad {
         scenario,
-        items: requests::placed(sending.items, protocol, &stock.tokenizer)?,
+        items: requests::placed(sending.items, protocol, &workload.tokenizer)?,
         schedule: sending.schedule,
         next: sending.next,
     })

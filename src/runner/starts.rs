@@ -12,7 +12,7 @@ use crate::runner::context::{Events, Host, Job, Tally};
 use crate::runner::launch::{self, LaunchContext};
 use crate::runner::lease::Pool;
 use crate::runner::prefetch::Ahead;
-use crate::runner::prompt_store::Library;
+use crate::runner::prompt_store::PromptStore;
 use crate::runner::scheduling::{self, Roster};
 use crate::runner::shutdown::Stop;
 
@@ -30,7 +30,7 @@ const KILLED: Duration = Duration::from_millis(500);
 pub(crate) async fn run(job: &Job<'_>, stop: &Stop) -> (Tally, Result<(), StoreError>) {
     let devices = u32::try_from(job.host.devices.len()).unwrap_or(u32::MAX);
     let pool = Pool::new(job.host.devices.clone());
-    let library = Library::new(job.host.folder.clone(), job.host.caches());
+    let prompt_store = PromptStore::new(job.host.folder.clone(), job.host.caches());
     let roster = Roster::default();
     let ahead = Ahead::default();
     let mut waiting = job.todo.clone();
@@ -54,14 +54,14 @@ pub(crate) async fn run(job: &Job<'_>, stop: &Stop) -> (Tally, Result<(), StoreE
             running.push(launch);
             // Preflight has seen that the host has enough; and what fits is free.
             let lease = pool.acquire(launch.devices).await;
-            let (library, roster, ahead) = (&library, &roster, &ahead);
+            let (prompt_store, roster, ahead) = (&prompt_store, &roster, &ahead);
             at_work.push(async move {
                 let context = LaunchContext {
                     job,
                     launch,
                     start: &start,
                     lease: &lease,
-                    library,
+                    prompt_store,
                     roster,
                     ahead,
                     stop,

@@ -21,7 +21,7 @@ const STILL: Duration = Duration::from_secs(5);
 const LAST_BREATH: Duration = Duration::from_secs(3);
 
 /// Why a load was cut before its end.
-pub(crate) enum Cut {
+pub(crate) enum AbortReason {
     /// The engine ended by itself, or its log says that it is dead.
     Died(Death),
     /// No stream moved for too long.
@@ -42,7 +42,7 @@ pub(crate) async fn drive(
     load: Load,
     stop: &Stop,
     tell: impl Fn(&Progress),
-) -> Result<(Driven, Option<Cut>), DriveError> {
+) -> Result<(Driven, Option<AbortReason>), DriveError> {
     let progress = Arc::new(Progress::default());
     let halt = CancellationToken::new();
     let stall = load.limits.stall.duration();
@@ -61,18 +61,18 @@ pub(crate) async fn drive(
                     false => None,
                 };
                 let cut = match cut {
-                    Some(Cut::Died(death)) if death.may_follow_a_request() && stop.is_asked_soon().await => {
-                        Some(Cut::Stopped)
+                    Some(AbortReason::Died(death)) if death.may_follow_a_request() && stop.is_asked_soon().await => {
+                        Some(AbortReason::Stopped)
                     }
                     cut => cut,
                 };
                 return Ok((driven, cut));
             }
             death = running.exited() => break match death.may_follow_a_request() && stop.is_asked_soon().await {
-                true => Cut::Stopped,
-                false => Cut::Died(death),
+                true => AbortReason::Stopped,
+                false => AbortReason::Died(death),
             },
-            () = stop.asked.cancelled() => break Cut::Stopped,
+            () = stop.asked.cancelled() => break AbortReason::Stopped,
             _ = look.tick() => {
                 let now = clock::now();
                 let seen = progress.events() + progress.ended();
@@ -85,7 +85,7 @@ pub(crate) async fn drive(
                     asked_at = now;
                     running.suspect();
                 } else if now.since(moved_at) >= stall {
-                    break Cut::Hung { seconds: stall.as_secs() };
+                    break AbortReason::Hung { seconds: stall.as_secs() };
                 }
                 if now.since(told) >= Duration::from_secs(1) {
                     told = now;
@@ -109,10 +109,10 @@ fn lost_connections(requests: &[Request]) -> bool {
 
 /// The death of an engine whose connections broke: they are gone a moment before its process is. While nobody can tell whether it
 /// lives, as long as its container daemon restarts, the wait goes on; whoever watches it ends that in time.
-async fn death(running: &mut Running) -> Option<Cut> {
+async fn death(running: &mut Running) -> Option<AbortReason> {
     loop {
         match tokio::time::timeout(LAST_BREATH, running.exited()).await {
-            Ok(death) => return Some(Cut::Died(death)),
+            Ok(death) => return Some(AbortReason::Died(death)),
             Err(_) if running.is_unheard() => {}
             Err(_) => return None,
         }

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::config::Wish;
+use super::config::BenchConfig;
 use crate::base::units::{RequestRate, Span};
 use crate::cli::bench::{BenchArgs, Gaps};
 use crate::config::arrival::{Arrival, Burstiness, Pace, Ramp, Spacing, Stage};
@@ -22,14 +22,14 @@ pub(crate) struct Steady {
     pub(crate) file: Option<PathBuf>,
 }
 
-impl Wish {
+impl BenchConfig {
     /// The same load with another arrival.
     pub(super) fn at(&self, arrival: &Arrival) -> Self {
-        let mut wish = self.clone();
-        wish.asked.rate = Traffic::of(&wish.scenario, arrival);
-        wish.asked.concurrency = arrival.concurrency.map(NonZeroU32::get);
-        wish.scenario.arrival = arrival.clone();
-        wish
+        let mut config = self.clone();
+        config.asked.rate = Traffic::of(&config.scenario, arrival);
+        config.asked.concurrency = arrival.concurrency.map(NonZeroU32::get);
+        config.scenario.arrival = arrival.clone();
+        config
     }
 }
 

@@ -23,12 +23,12 @@ use crate::config::scenario::{Limits, Scenario, Slo};
 use crate::config::workload::Profile;
 use crate::loadgen::{Address, Headers};
 use crate::plan::{Dialect, Protocol, Usage};
-use crate::report::bench_serving::bench_line::Asked;
+use crate::report::bench_serving::bench_line::RequestedLoad;
 use crate::report::bench_serving::traffic::Traffic;
 
 /// A bench that can be begun.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct BenchConfig {
     pub(crate) backend: Backend,
     pub(crate) profile: Profile,
     pub(crate) address: Address,
@@ -55,7 +55,7 @@ pub(crate) struct Wish {
     pub(crate) flush: Option<String>,
     pub(crate) profiler: Option<Profiler>,
     pub(crate) cache_report: bool,
-    pub(crate) asked: Asked,
+    pub(crate) asked: RequestedLoad,
     /// How the file of the line is called, where nobody named one, between backend and date on one side.
     pub(crate) output: Output,
 }
@@ -184,7 +184,7 @@ impl Backend {
     }
 }
 
-impl Wish {
+impl BenchConfig {
     /// Checks the flags.
     ///
     /// # Errors
@@ -264,7 +264,7 @@ impl Wish {
     }
 }
 
-impl Wish {
+impl BenchConfig {
     /// Whether requests ask for token counts that the Python tool does not ask for.
     pub(crate) fn asks_for_usage(&self) -> bool {
         let has_usage = matches!(self.dialect.protocol, Protocol::Completions | Protocol::Chat);
@@ -363,17 +363,19 @@ fn flush(args: &BenchArgs, environment: &Environment) -> Option<String> {
 
 /// Source: docs/bench-serving.md 6.1.
 fn profiler(args: &BenchArgs, environment: &Environment, whom: Profiled) -> Option<Profiler> {
-    let wish = &args.profiler;
-    if !wish.profile {
+    let options = &args.profiler;
+    if !options.profile {
         return None;
     }
-    let activities: Vec<String> = wish
+    let activities: Vec<String> = options
         .profile_activities
         .iter()
         .map(|activity: &Activity| written(activity))
         .collect();
-    let steps = wish.profile_num_steps.or(wish.profile_by_stage.then_some(5));
-    let folder = wish
+    let steps = options
+        .profile_num_steps
+        .or(options.profile_by_stage.then_some(5));
+    let folder = options
         .profile_output_dir
         .clone()
         .or_else(|| environment.profiler_dir.clone().map(PathBuf::from));
@@ -382,16 +384,16 @@ fn profiler(args: &BenchArgs, environment: &Environment, whom: Profiled) -> Opti
     let start = [
         ("activities", json!(activities)),
         ("num_steps", json!(steps)),
-        ("profile_by_stage", json!(wish.profile_by_stage)),
-        ("profile_stages", json!(wish.profile_stages)),
+        ("profile_by_stage", json!(options.profile_by_stage)),
+        ("profile_stages", json!(options.profile_stages)),
         ("output_dir", Value::Null),
-        ("profile_prefix", json!(wish.profile_prefix)),
+        ("profile_prefix", json!(options.profile_prefix)),
     ];
     let mut both = Map::new();
-    if let Some(step) = wish.profile_start_step {
+    if let Some(step) = options.profile_start_step {
         both.insert("start_step".to_owned(), json!(step.to_string()));
     }
-    if let Some(steps) = wish.profile_steps {
+    if let Some(steps) = options.profile_steps {
         both.insert("num_steps".to_owned(), json!(steps.to_string()));
     }
     Some(Profiler {
@@ -401,14 +403,15 @@ fn profiler(args: &BenchArgs, environment: &Environment, whom: Profiled) -> Opti
             .collect(),
         folder,
         both,
-        is_stopped: wish.profile_steps.is_none() && (wish.pd_separated || wish.profile_num_steps.is_none()),
+        is_stopped: options.profile_steps.is_none()
+            && (options.pd_separated || options.profile_num_steps.is_none()),
         whom,
     })
 }
 
-fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival) -> Asked {
+fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival) -> RequestedLoad {
     let length = |given: Option<u32>| given.or_else(|| dataset::usual_length(profile));
-    Asked {
+    RequestedLoad {
         tag: args.output.tag.clone(),
         backend: args.server.backend.name(),
         dataset: written(&args.dataset.dataset_name),
@@ -427,14 +430,14 @@ fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival
 
 /// Source: docs/bench-serving.md 9 and 12.4, whose name for `random` ends in `jsonl` though it is CSV.
 fn output(args: &BenchArgs) -> Output {
-    let (wish, prompts) = (&args.dataset, args.dataset.num_prompts);
-    let name = written(&wish.dataset_name);
+    let (options, prompts) = (&args.dataset, args.dataset.num_prompts);
+    let name = written(&options.dataset_name);
     let lengths = format!(
         "{prompts}_{}_{}",
-        wish.random_input_len.unwrap_or(1024),
-        wish.random_output_len.unwrap_or(1024)
+        options.random_input_len.unwrap_or(1024),
+        options.random_output_len.unwrap_or(1024)
     );
-    let rest = match wish.dataset_name {
+    let rest = match options.dataset_name {
         DatasetName::Random | DatasetName::RandomIds => format!("{lengths}.jsonl"),
         DatasetName::Image => {
             let pictures = dataset::pictures(&args.pictures);

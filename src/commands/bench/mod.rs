@@ -24,8 +24,8 @@ use reqwest::header::HeaderMap;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use self::config::{Environment, Warmup, Wish};
-use self::result::Ended;
+use self::config::{BenchConfig, Environment, Warmup};
+use self::result::BenchResult;
 use crate::analysis::metrics;
 use crate::base::control_client::{self, ControlClient};
 use crate::base::{clock, threads};
@@ -47,7 +47,7 @@ use crate::report::{bench_serving::bench_line, bench_serving::block, bench_servi
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::request::{Class, Failure};
-use crate::runner::bench::{Measured, Session, Tokenizers};
+use crate::runner::bench::{LoadOutcome, Session, Tokenizers};
 use crate::runner::calibrate;
 use crate::runner::context::Events;
 use crate::runner::discovery;
@@ -75,15 +75,15 @@ pub fn execute(args: &BenchArgs) -> Outcome {
         profiler_dir: cli::variable("SGLANG_TORCH_PROFILER_DIR"),
     };
     hide_secrets(config::secrets(args, &environment));
-    let wish = Wish::read(args, &environment).map_err(|mistakes| {
+    let config = BenchConfig::read(args, &environment).map_err(|mistakes| {
         let lines: String = mistakes
             .iter()
             .map(|mistake| format!("error: {mistake}\n"))
             .collect();
         CommandError::usage(format!("{lines}nothing was sent\n"))
     })?;
-    outputs::check(&wish)?;
-    let workload = &wish.scenario.workload;
+    outputs::check(&config)?;
+    let workload = &config.scenario.workload;
     let named = workload.path.as_deref().filter(|_| workload.dataset.needs_file());
     if let Some(path) = named.filter(|path| !Path::new(path).exists()) {
         return Err(CommandError::usage(format!(
@@ -114,7 +114,7 @@ pub fn execute(args: &BenchArgs) -> Outcome {
         tokio::select! {
             biased;
             () = stop.now.cancelled() => Ok(Exit::Interrupted),
-            outcome = bench(&wish, caches, calibration, &stop) => outcome,
+            outcome = bench(&config, caches, calibration, &stop) => outcome,
             never = stop.listen(&mut signals, &events) => match never {},
         }
     })
@@ -133,12 +133,17 @@ fn unfit(message: impl std::fmt::Display) -> CommandError {
     CommandError::unfit(format!("error: {message}\n"))
 }
 
-async fn bench(wish: &Wish, caches: Caches, calibration: Option<Calibration>, stop: &Stop) -> Outcome {
+async fn bench(
+    config: &BenchConfig,
+    caches: Caches,
+    calibration: Option<Calibration>,
+    stop: &Stop,
+) -> Outcome {
     let prepared = tokio::select! {
         biased;
         // Nothing was measured, so nothing is lost.
         () = stop.asked.cancelled() => return Ok(Exit::Interrupted),
-        prepared = prepare(wish, caches) => prepared?,
+        prepared = prepare(config, caches) => prepared?,
     };
     let Prepared {
         server,
@@ -147,21 +152,21 @@ async fn bench(wish: &Wish, caches: Caches, calibration: Option<Calibration>, st
         is_simulated,
     } = prepared;
     // Nobody asks for the devices of a host on which the server is not.
-    let gpus = match engine::is_here(&wish.address.host) {
+    let gpus = match engine::is_here(&config.address.host) {
         true => tokio::task::block_in_place(gpus)?,
         false => None,
     };
     session.watch(gpus).await;
-    let known = Known {
+    let known = ServerInfo {
         model,
         calibration,
         is_simulated,
     };
-    sweep::measure(wish, &server, &session, &known, stop).await
+    sweep::measure(config, &server, &session, &known, stop).await
 }
 
 /// What is known of both sides beside the load.
-struct Known {
+struct ServerInfo {
     /// The model in the words of the command line or of the server.
     model: String,
     /// How far this client's moments lie from the truth on this machine, if that was measured.
@@ -171,8 +176,8 @@ struct Known {
 }
 
 /// What came of a load that was sent.
-struct Driving {
-    measured: Measured,
+struct LoadResult {
+    measured: LoadOutcome,
     /// What `/server_info` says afterwards.
     info: Option<Value>,
     accept_length: Option<f64>,
@@ -184,40 +189,46 @@ struct Driving {
 
 /// Warms up, empties the cache and sends one load; `None` if it was stopped before anything was measured.
 async fn once(
-    wish: &Wish,
+    config: &BenchConfig,
     server: &ControlClient,
     session: &Session,
     stop: &Stop,
-) -> Result<Option<Driving>, CommandError> {
-    if !warm_up(wish, server, session, &stop.asked).await? {
+) -> Result<Option<LoadResult>, CommandError> {
+    if !warm_up(config, server, session, &stop.asked).await? {
         return Ok(None);
     }
     let profiling = tokio::select! {
         biased;
         () = stop.asked.cancelled() => return Ok(None),
-        profiling = begin(wish, server) => profiling?,
+        profiling = begin(config, server) => profiling?,
     };
     let began = clock::timestamp();
-    let sink = partial::begin(wish);
-    let (mut measured, is_aborted) = drive(wish, session, &stop.asked, sink.clone()).await?;
+    let sink = partial::begin(config);
+    let (mut measured, is_aborted) = drive(config, session, &stop.asked, sink.clone()).await?;
     partial::end(sink);
-    requests::tell(wish, session, session.items(), &measured.requests, measured.zero);
-    if let Some(profiler) = &wish.profiler {
+    requests::tell(
+        config,
+        session,
+        session.items(),
+        &measured.requests,
+        measured.zero,
+    );
+    if let Some(profiler) = &config.profiler {
         profile::stop(profiler, &profiling).await;
     }
     // Both questions of the Python tool in one, and outside of what is timed; the classic one asks nothing.
-    let info = match wish.profile {
+    let info = match config.profile {
         Profile::Current => discovery::info(server).await,
         Profile::Classic => None,
     };
     let accept_length = info
         .as_ref()
-        .filter(|_| wish.backend.is_sglang())
+        .filter(|_| config.backend.is_sglang())
         .and_then(engine::accept_length);
-    if wish.profile == Profile::Current && metrics::divides_gaps(&wish.asked.backend, accept_length) {
+    if config.profile == Profile::Current && metrics::divides_gaps(&config.asked.backend, accept_length) {
         measured = session.count_chunks(measured).await;
     }
-    Ok(Some(Driving {
+    Ok(Some(LoadResult {
         measured,
         info,
         accept_length,
@@ -227,9 +238,9 @@ async fn once(
 }
 
 /// Prints the block, writes the files, and says what must be said.
-fn tell(ended: &Ended<'_>) -> Outcome {
+fn tell(ended: &BenchResult<'_>) -> Outcome {
     let figures = ended.figures();
-    if ended.wish.output.plot {
+    if ended.config.output.plot {
         print(&ended.plots());
     }
     print(&ended.block(&figures));
@@ -249,29 +260,29 @@ fn tell(ended: &Ended<'_>) -> Outcome {
         let _ = writeln!(said, "note: {told}");
     }
     complain(&said);
-    let wish = ended.wish;
-    let path = outputs::line_path(wish);
-    let line = if outputs::is_csv(wish, &path) {
+    let config = ended.config;
+    let path = outputs::line_path(config);
+    let line = if outputs::is_csv(config, &path) {
         let is_new = std::fs::metadata(&path).map_or(true, |file| file.len() == 0);
         let header = if is_new {
             classic_csv::header()
         } else {
             String::new()
         };
-        header + &classic_csv::row(&wish.asked, &figures.block)
+        header + &classic_csv::row(&config.asked, &figures.block)
     } else {
         format!("{}\n", ended.line(&figures, &notes, &reasons))
     };
     outputs::append(&path, &line)
         .map_err(|refusal| refusal.beside(&format!("the line that is not in it:\n{line}")))?;
-    if let Some(path) = &wish.output.vllm_json {
+    if let Some(path) = &config.output.vllm_json {
         outputs::write(path, &ended.vllm(&figures, &notes, &reasons))?;
     }
-    let steady_file = wish.steady.as_ref().and_then(|steady| steady.file.as_ref());
+    let steady_file = config.steady.as_ref().and_then(|steady| steady.file.as_ref());
     if let (Some(steady), Some(path)) = (&steady, steady_file) {
         outputs::append(path, &format!("{}\n", bench_line::steady_line(steady)))?;
     }
-    if let Some(path) = &wish.output.records {
+    if let Some(path) = &config.output.records {
         outputs::append_lines(path, ended.records())?;
         partial::forget(path);
     }
@@ -295,15 +306,15 @@ struct Prepared {
     is_simulated: bool,
 }
 
-/// Source: docs/bench-serving.md 6, steps 5 to 8.
-async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, CommandError> {
-    let server = control_client(wish)?;
-    let is_simulated = wish.ready_s > 0 && wait(wish, &server).await?;
-    let model = match &wish.model {
+/// Source: spec/bench-serving.md 6, steps 5 to 8.
+async fn prepare(config: &BenchConfig, caches: Caches) -> Result<Prepared, CommandError> {
+    let server = control_client(config)?;
+    let is_simulated = config.ready_s > 0 && wait(config, &server).await?;
+    let model = match &config.model {
         Some(model) => model.clone(),
         None => ask_model(&server).await?,
     };
-    let tokenizers = match &wish.tokenizer {
+    let tokenizers = match &config.tokenizer {
         Some(name) => vec![name.clone()],
         None => {
             let told = discovery::tokenizer(&server).await;
@@ -311,25 +322,25 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, CommandError> 
         }
     };
     let target = Target {
-        address: wish.address.clone(),
-        headers: wish.headers.clone(),
-        dialect: wish.dialect.clone(),
-        model: wish.served.clone().unwrap_or_else(|| model.clone()),
+        address: config.address.clone(),
+        headers: config.headers.clone(),
+        dialect: config.dialect.clone(),
+        model: config.served.clone().unwrap_or_else(|| model.clone()),
     };
     let session = Session::prepare(
         target,
-        wish.scenario.clone(),
+        config.scenario.clone(),
         Tokenizers(&tokenizers),
         PathBuf::new(),
         caches,
     )
     .await
     .map_err(unfit)?;
-    if wish.backend.protocol() != Protocol::Embeddings {
+    if config.backend.protocol() != Protocol::Embeddings {
         warn_of_base_model(&session);
     }
     session.said().iter().for_each(|line| say(line));
-    let asked = wish.scenario.workload.asked();
+    let asked = config.scenario.workload.asked();
     let (rows, prompts) = (session.rows() as u64, session.prompts() as u64);
     if let Some(asked) = asked.filter(|asked| rows < *asked) {
         complain(&match prompts < asked {
@@ -337,13 +348,13 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, CommandError> 
             false => format!("note: {rows} requests fall due until the schedule ends, of {asked} prompts\n"),
         });
     }
-    if wish.asks_for_usage() {
+    if config.asks_for_usage() {
         complain(
             "note: requests ask for token counts (`stream_options: {\"include_usage\": true}`), which the Python tool does not; \
              `--compat-figures` sends its body\n",
         );
     }
-    if wish.cache_report && !wish.backend.is_sglang() {
+    if config.cache_report && !config.backend.is_sglang() {
         say("WARNING: --cache-report is only supported with sglang backends.");
     }
     Ok(Prepared {
@@ -355,9 +366,9 @@ async fn prepare(wish: &Wish, caches: Caches) -> Result<Prepared, CommandError> 
 }
 
 /// The client for everything that is asked of the server beside the load.
-fn control_client(wish: &Wish) -> Result<ControlClient, CommandError> {
+fn control_client(config: &BenchConfig) -> Result<ControlClient, CommandError> {
     let mut headers = HeaderMap::new();
-    if let Some((name, value)) = &wish.auth {
+    if let Some((name, value)) = &config.auth {
         let header = control_client::secret_header(name, value).map_err(|_| {
             CommandError::usage(format!(
                 "error: the header `{name}` cannot be sent: its value holds a control character\n"
@@ -365,17 +376,17 @@ fn control_client(wish: &Wish) -> Result<ControlClient, CommandError> {
         });
         headers.extend([header?]);
     }
-    let base_url = wish.address.to_string();
+    let base_url = config.address.to_string();
     Ok(ControlClient::new(control_client::client(), base_url, headers))
 }
 
 /// Waits until the server is ready; whether it says that it is the simulated engine.
-async fn wait(wish: &Wish, server: &ControlClient) -> Result<bool, CommandError> {
-    let path = match wish.backend {
+async fn wait(config: &BenchConfig, server: &ControlClient) -> Result<bool, CommandError> {
+    let path = match config.backend {
         Backend::Trt | Backend::Gserver => "",
         _ => "/v1/models",
     };
-    let (url, limit) = (server.url(path), wish.ready_s);
+    let (url, limit) = (server.url(path), config.ready_s);
     say(&format!("Waiting up to {limit}s for {url} to become ready..."));
     match discovery::wait_until_ready(server, path, Duration::from_secs(limit)).await {
         Ok(ready) => {
@@ -451,8 +462,13 @@ fn warn_of_base_model(session: &Session) {
 }
 
 /// What may help where every request of the warmup failed like this.
-async fn help(wish: &Wish, server: &ControlClient, session: &Session, failure: &Failure) -> Option<String> {
-    if wish.asks_for_usage() && failure.message.contains("stream_options") {
+async fn help(
+    config: &BenchConfig,
+    server: &ControlClient,
+    session: &Session,
+    failure: &Failure,
+) -> Option<String> {
+    if config.asks_for_usage() && failure.message.contains("stream_options") {
         return Some(
             "have the token counts left out with `--extra-request-body '{\"stream_options\": null}'`"
                 .to_owned(),
@@ -461,8 +477,8 @@ async fn help(wish: &Wish, server: &ControlClient, session: &Session, failure: &
     if failure.class != Class::Status {
         return None;
     }
-    let named = wish.served.as_ref().map(|name| ("--served-model-name", name));
-    let named = named.or_else(|| wish.model.as_ref().map(|name| ("--model", name)));
+    let named = config.served.as_ref().map(|name| ("--served-model-name", name));
+    let named = named.or_else(|| config.model.as_ref().map(|name| ("--model", name)));
     if let (Some((flag, name)), Ok(models)) = (named, discovery::models(server).await)
         && !models.is_empty()
         && !models.contains(name)
@@ -481,13 +497,13 @@ async fn help(wish: &Wish, server: &ControlClient, session: &Session, failure: &
     (lacks_path && !is_about_model).then(|| {
         let others = [Backend::Vllm, Backend::SglangOai, Backend::Sglang].into_iter();
         let others: Vec<String> = others
-            .filter(|backend| *backend != wish.backend)
+            .filter(|backend| *backend != config.backend)
             .map(|backend| format!("`{}`", backend.name()))
             .collect();
         format!(
             "{} is what `--backend {}` asks; is the server of another one, such as {}?",
             session.url(),
-            wish.backend.name(),
+            config.backend.name(),
             others[..2].join(" or ")
         )
     })
@@ -495,18 +511,18 @@ async fn help(wish: &Wish, server: &ControlClient, session: &Session, failure: &
 
 /// Source: docs/bench-serving.md 6, step 9, and 12.2. Whether to go on.
 async fn warm_up(
-    wish: &Wish,
+    config: &BenchConfig,
     server: &ControlClient,
     session: &Session,
     stop: &CancellationToken,
 ) -> Result<bool, CommandError> {
-    let (count, limit) = match wish.warmup {
-        Warmup::None if wish.profile == Profile::Classic => return Ok(true),
+    let (count, limit) = match config.warmup {
+        Warmup::None if config.profile == Profile::Classic => return Ok(true),
         Warmup::None => (0, None),
         Warmup::Whole => (1, None),
         Warmup::Short(count) => (count, Some(WARMUP_TOKENS)),
     };
-    say(&match wish.profile {
+    say(&match config.profile {
         Profile::Classic => "Starting initial single prompt test run...".to_owned(),
         Profile::Current => format!("Starting warmup with {count} sequences..."),
     });
@@ -517,17 +533,17 @@ async fn warm_up(
         .await
         .map_err(|error| unfit(error.to_string()))?;
     let (sent, zero) = (sent.requests, sent.zero);
-    requests::tell(wish, session, &warm, &sent, zero);
+    requests::tell(config, session, &warm, &sent, zero);
     if stop.is_cancelled() {
         return Ok(false);
     }
     let first = sent.iter().find_map(|request| request.failure.as_ref());
     if let Some(failure) = first.filter(|_| sent.iter().all(|request| !request.is_completed())) {
-        let what = match wish.profile {
+        let what = match config.profile {
             Profile::Classic => "Initial test run failed",
             Profile::Current => "Warmup failed",
         };
-        let help = help(wish, server, session, failure).await;
+        let help = help(config, server, session, failure).await;
         let help = help.map_or_else(String::new, |help| format!("  = help: {help}\n"));
         return Err(CommandError {
             exit: Exit::CellFailed,
@@ -538,7 +554,7 @@ async fn warm_up(
             ),
         });
     }
-    match wish.profile {
+    match config.profile {
         Profile::Classic => {
             say("Initial test run completed. Starting main benchmark run...");
             let seconds = clock::now().since(began).as_secs_f64();
@@ -552,8 +568,8 @@ async fn warm_up(
 }
 
 /// Source: spec/bench-serving.md 6, steps 10 to 12, and 12.2. The profilers that run now.
-async fn begin(wish: &Wish, server: &ControlClient) -> Result<Vec<profile::Running>, CommandError> {
-    if let Some(path) = &wish.flush {
+async fn begin(config: &BenchConfig, server: &ControlClient) -> Result<Vec<profile::Running>, CommandError> {
+    if let Some(path) = &config.flush {
         let answer = async {
             server
                 .request(Method::POST, path, FLUSH)
@@ -568,13 +584,13 @@ async fn begin(wish: &Wish, server: &ControlClient) -> Result<Vec<profile::Runni
         })?;
     }
     // The server is to settle. Where nothing was asked of it before, there is nothing to settle from.
-    let is_stirred = !matches!(wish.warmup, Warmup::None | Warmup::Short(0)) || wish.flush.is_some();
-    match wish.profile {
+    let is_stirred = !matches!(config.warmup, Warmup::None | Warmup::Short(0)) || config.flush.is_some();
+    match config.profile {
         _ if !is_stirred => {}
         Profile::Classic => tokio::time::sleep(Duration::from_millis(1500)).await,
         Profile::Current => tokio::time::sleep(Duration::from_secs(1)).await,
     }
-    Ok(match &wish.profiler {
+    Ok(match &config.profiler {
         Some(profiler) => profile::start(profiler, server).await,
         None => Vec::new(),
     })
@@ -582,13 +598,13 @@ async fn begin(wish: &Wish, server: &ControlClient) -> Result<Vec<profile::Runni
 
 /// Sends the load and draws its bar; whether it was ended because too many requests failed.
 async fn drive(
-    wish: &Wish,
+    config: &BenchConfig,
     session: &Session,
     stop: &CancellationToken,
     sink: Option<Sink>,
-) -> Result<(Measured, bool), CommandError> {
+) -> Result<(LoadOutcome, bool), CommandError> {
     let progress = Arc::new(Progress::default());
-    let mut bar = wish.output.bar.then(|| Bar::new(session.len()));
+    let mut bar = config.output.bar.then(|| Bar::new(session.len()));
     let driving = session.measure(Arc::clone(&progress), stop.clone(), sink);
     tokio::pin!(driving);
     let mut beat = tokio::time::interval(BEAT);

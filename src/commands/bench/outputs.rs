@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::config::Wish;
+use super::config::BenchConfig;
 use crate::base::clock;
 use crate::commands::error::CommandError;
 use crate::commands::files::{self, open};
@@ -15,14 +15,14 @@ use crate::config::workload::Profile;
 ///
 /// # Errors
 /// The files that cannot, as wrong flags.
-pub(super) fn check(wish: &Wish) -> Result<(), CommandError> {
-    let line = line_path(wish);
-    let steady = wish.steady.as_ref().and_then(|steady| steady.file.as_deref());
+pub(super) fn check(config: &BenchConfig) -> Result<(), CommandError> {
+    let line = line_path(config);
+    let steady = config.steady.as_ref().and_then(|steady| steady.file.as_deref());
     let files = [
         ("--output-file", Some(line.as_path())),
-        ("--vllm-json", wish.output.vllm_json.as_deref()),
+        ("--vllm-json", config.output.vllm_json.as_deref()),
         ("--steady-state-output-file", steady),
-        ("--records", wish.output.records.as_deref()),
+        ("--records", config.output.records.as_deref()),
     ];
     let lines: String = files
         .into_iter()
@@ -47,23 +47,23 @@ pub(super) fn check(wish: &Wish) -> Result<(), CommandError> {
 }
 
 /// The file that gets the line of a load.
-pub(super) fn line_path(wish: &Wish) -> PathBuf {
-    wish.output.file.clone().unwrap_or_else(|| {
+pub(super) fn line_path(config: &BenchConfig) -> PathBuf {
+    config.output.file.clone().unwrap_or_else(|| {
         PathBuf::from(format!(
             "{}_{}_{}",
-            wish.backend.name(),
+            config.backend.name(),
             clock::local_date(),
-            wish.output.rest
+            config.output.rest
         ))
     })
 }
 
 /// Whether the line of a load is a row of CSV, which the Python tool's classic form writes into any file, whatever its name says.
-pub(super) fn is_csv(wish: &Wish, path: &Path) -> bool {
+pub(super) fn is_csv(config: &BenchConfig, path: &Path) -> bool {
     let is_named_so = path
         .extension()
         .is_some_and(|end| end.eq_ignore_ascii_case("csv"));
-    wish.profile == Profile::Classic && (is_named_so || wish.output.compat_figures)
+    config.profile == Profile::Classic && (is_named_so || config.output.compat_figures)
 }
 
 /// Appends to a file in one write, so that two benches into one file do not tear each other's lines.

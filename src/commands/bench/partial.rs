@@ -4,14 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::complain;
-use super::config::Wish;
+use super::config::BenchConfig;
 use crate::commands::output::secrets;
 use crate::loadgen::Sink;
 use crate::results::store::partial;
 
 /// Where records go while the load runs, if `--records` names a file. Without a disk that takes them there is only the end.
-pub(super) fn begin(wish: &Wish) -> Option<Sink> {
-    let path = place(wish.output.records.as_ref()?)?;
+pub(super) fn begin(config: &BenchConfig) -> Option<Sink> {
+    let path = place(config.output.records.as_ref()?)?;
     let (sink, records) = Sink::new(Sink::ROOM, false);
     match partial::keep_at(&path, records, secrets().clone()) {
         Ok(()) => Some(sink),

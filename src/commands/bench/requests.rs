@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::config::Wish;
+use super::config::BenchConfig;
 use super::print;
 use crate::analysis::metrics;
 use crate::base::clock::{self, Moment};
@@ -17,15 +17,27 @@ use crate::runner::bench::Session;
 
 /// Prints the lines of requests, whose moments are told from `zero`, if they were asked for.
 ///
-/// Source: docs/bench-serving.md 2.4.
-pub(super) fn tell(wish: &Wish, session: &Session, items: &[Item], requests: &[Request], zero: Moment) {
-    if wish.output.requests {
+/// Source: spec/bench-serving.md 2.4.
+pub(super) fn tell(
+    config: &BenchConfig,
+    session: &Session,
+    items: &[Item],
+    requests: &[Request],
+    zero: Moment,
+) {
+    if config.output.requests {
         let zero_s = clock::unix_seconds() - clock::now().since(zero).as_secs_f64();
-        print(&lines(wish, session, items, requests, zero_s));
+        print(&lines(config, session, items, requests, zero_s));
     }
 }
 
-fn lines(wish: &Wish, session: &Session, items: &[Item], requests: &[Request], zero_s: f64) -> String {
+fn lines(
+    config: &BenchConfig,
+    session: &Session,
+    items: &[Item],
+    requests: &[Request],
+    zero_s: f64,
+) -> String {
     // A conversation is one item and a request for each of its rounds.
     let rounds: Vec<&Item> = items
         .iter()
@@ -40,7 +52,7 @@ fn lines(wish: &Wish, session: &Session, items: &[Item], requests: &[Request], z
         };
         let id = id(zero_s, request.index);
         let at = |moment_ns: u64| zero_s + seconds(moment_ns);
-        let asked = asked(wish, session, item, request);
+        let asked = asked(config, session, item, request);
         lines.push((
             sent,
             format!(
@@ -55,7 +67,7 @@ fn lines(wish: &Wish, session: &Session, items: &[Item], requests: &[Request], z
                 "rid={id} time={} time_delta={} message=\"request end\" output=\"{}\"\n",
                 at(request.end_ns),
                 seconds(request.end_ns.saturating_sub(sent)),
-                object("RequestFuncOutput", &answered(wish, request, sent))
+                object("RequestFuncOutput", &answered(config, request, sent))
             ),
         ));
     }
@@ -64,9 +76,9 @@ fn lines(wish: &Wish, session: &Session, items: &[Item], requests: &[Request], z
 }
 
 /// What was asked for; the prompt itself is left out, as there.
-fn asked(wish: &Wish, session: &Session, item: &Item, request: &Request) -> Value {
+fn asked(config: &BenchConfig, session: &Session, item: &Item, request: &Request) -> Value {
     let extras = item.extras.as_deref();
-    let mut body = wish.scenario.body.clone();
+    let mut body = config.scenario.body.clone();
     body.extend(extras.map(|extras| extras.body.clone()).unwrap_or_default());
     let pictures = match &item.content {
         Content::Pictures { images, .. } => json!(vec!["..."; images.len()]),
@@ -87,12 +99,12 @@ fn asked(wish: &Wish, session: &Session, item: &Item, request: &Request) -> Valu
 }
 
 /// What came. Left out is what no record holds: the texts of chunks, and what single requests say of speculative decoding.
-fn answered(wish: &Wish, request: &Request, sent_ns: u64) -> Value {
+fn answered(config: &BenchConfig, request: &Request, sent_ns: u64) -> Value {
     let held = metrics::held(
         request,
-        wish.backend.protocol(),
-        wish.profile,
-        wish.output.compat_figures,
+        config.backend.protocol(),
+        config.profile,
+        config.output.compat_figures,
     );
     let latency_ns = request.last_line_ns.filter(|_| request.is_completed());
     let usage = request.usage.unwrap_or_default();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::config::Wish;
+use super::config::BenchConfig;
 use super::warnings;
 use crate::analysis::calibration;
 use crate::analysis::metrics::{self, Basis, CacheHits, Metric, Set, SteadyState};
@@ -22,16 +22,16 @@ use crate::results::record::cell::Figures;
 use crate::results::record::client::Calibration;
 use crate::results::record::request::Request;
 use crate::results::record::validity::{Reason, Validity};
-use crate::runner::bench::{Measured, Session};
+use crate::runner::bench::{LoadOutcome, Session};
 
 /// A bench that has ended.
-pub(super) struct Ended<'a> {
-    pub(super) wish: &'a Wish,
+pub(super) struct BenchResult<'a> {
+    pub(super) config: &'a BenchConfig,
     pub(super) session: &'a Session,
     /// The model in the words of the command line or of the server.
     pub(super) model: &'a str,
     pub(super) calibration: Option<&'a Calibration>,
-    pub(super) measured: &'a Measured,
+    pub(super) measured: &'a LoadOutcome,
     /// What `/server_info` says.
     pub(super) info: Option<&'a Value>,
     pub(super) accept_length: Option<f64>,
@@ -47,7 +47,7 @@ pub(super) struct Ended<'a> {
 }
 
 /// The figures of a bench under every definition that is told.
-pub(super) struct Sheets {
+pub(super) struct MetricSets {
     /// Those of the block and of the line.
     pub(super) block: Figures,
     /// As bench_serving of this profile would compute them.
@@ -56,20 +56,20 @@ pub(super) struct Sheets {
     pub(super) matrix: Figures,
 }
 
-impl Ended<'_> {
+impl BenchResult<'_> {
     /// The steady state, where it was asked for.
     pub(super) fn steady(&self) -> Option<SteadyState> {
-        let ratio = self.wish.steady.as_ref()?.ratio;
-        let (requests, copied) = (&self.measured.requests, self.wish.output.compat_figures);
-        metrics::steady_state(requests, &self.basis(), self.wish.profile, copied, ratio)
+        let ratio = self.config.steady.as_ref()?.ratio;
+        let (requests, copied) = (&self.measured.requests, self.config.output.compat_figures);
+        metrics::steady_state(requests, &self.basis(), self.config.profile, copied, ratio)
     }
 
     pub(super) fn basis(&self) -> Basis {
         Basis {
-            protocol: self.wish.backend.protocol(),
-            backend: self.wish.backend.name(),
+            protocol: self.config.backend.protocol(),
+            backend: self.config.backend.name(),
             devices: 0,
-            slo: self.wish.asked.slo.clone(),
+            slo: self.config.asked.slo.clone(),
             duration: None,
             accept_length: self.accept_length,
             energy: self
@@ -81,15 +81,15 @@ impl Ended<'_> {
         }
     }
 
-    pub(super) fn figures(&self) -> Sheets {
-        let (requests, basis, profile) = (&self.measured.requests, self.basis(), self.wish.profile);
-        let copies = self.wish.output.compat_figures;
+    pub(super) fn figures(&self) -> MetricSets {
+        let (requests, basis, profile) = (&self.measured.requests, self.basis(), self.config.profile);
+        let copies = self.config.output.compat_figures;
         let told = match copies {
             true => Set::Copied(profile),
             false => Set::Mended(profile),
         };
-        let sets = [Set::Matrix, Set::Copied(profile), told];
-        let [matrix, mut copied, mut block] = metrics::sets_of(requests, &basis, sets);
+        let definitions = [Set::Matrix, Set::Copied(profile), told];
+        let [matrix, mut copied, mut block] = metrics::sets_of(requests, &basis, definitions);
         if self.session.is_of_talks() {
             // docs/bench-serving.md T29: the Python tool sums no prompts of conversations.
             let mut promptless = requests.clone();
@@ -101,7 +101,7 @@ impl Ended<'_> {
                 block = copied.clone();
             }
         }
-        Sheets {
+        MetricSets {
             block,
             copied,
             matrix,
@@ -109,30 +109,30 @@ impl Ended<'_> {
     }
 
     fn cache(&self) -> Option<CacheHits> {
-        let is_asked = self.wish.cache_report;
+        let is_asked = self.config.cache_report;
         is_asked.then(|| {
             let mut hits = metrics::cache_hits(&self.measured.requests);
             // The Python tool takes what nobody tells for 0.
             let requests = &self.measured.requests;
             hits.is_told &= !requests.iter().any(Request::has_impossible_counts);
-            hits.is_told |= self.wish.output.compat_figures;
+            hits.is_told |= self.config.output.compat_figures;
             hits
         })
     }
 
-    pub(super) fn block(&self, sheets: &Sheets) -> String {
+    pub(super) fn block(&self, sets: &MetricSets) -> String {
         let cache = self.cache();
         let facts = Facts {
-            backend: &self.wish.asked.backend,
-            rate: self.wish.asked.rate,
-            concurrency: self.wish.scenario.arrival.concurrency,
-            slo: self.wish.asked.slo.as_ref(),
+            backend: &self.config.asked.backend,
+            rate: self.config.asked.rate,
+            concurrency: self.config.scenario.arrival.concurrency,
+            slo: self.config.asked.slo.as_ref(),
             cache: cache.as_ref(),
-            has_pictures: self.wish.scenario.workload.dataset.has_pictures(),
-            embeds: self.wish.backend.protocol() == Protocol::Embeddings,
+            has_pictures: self.config.scenario.workload.dataset.has_pictures(),
+            embeds: self.config.backend.protocol() == Protocol::Embeddings,
             layout: Layout::Whole,
         };
-        block::block(self.wish.profile, &facts, &sheets.block)
+        block::block(self.config.profile, &facts, &sets.block)
     }
 
     /// How far the client's own moments may lie from the truth, if this machine was calibrated.
@@ -147,8 +147,8 @@ impl Ended<'_> {
     }
 
     /// What the server's devices took, if they are here and somebody tells.
-    pub(super) fn energy(&self, sheets: &Sheets) -> Option<String> {
-        warnings::energy(self.measured.telemetry.as_ref()?, &sheets.matrix)
+    pub(super) fn energy(&self, sets: &MetricSets) -> Option<String> {
+        warnings::energy(self.measured.telemetry.as_ref()?, &sets.matrix)
     }
 
     /// The share of requests that failed.
@@ -161,9 +161,9 @@ impl Ended<'_> {
     /// Whether so many requests failed that it is no success. A point of a search may fail most; the Python tool minds none, and only
     /// a load without a single answer is a failure there too.
     pub(super) fn has_failed(&self) -> bool {
-        let is_lenient = self.wish.output.compat_figures || self.search.is_some();
+        let is_lenient = self.config.output.compat_figures || self.search.is_some();
         let share = self.failed_share();
-        share >= 1.0 || !is_lenient && share > self.wish.scenario.limits.error_share
+        share >= 1.0 || !is_lenient && share > self.config.scenario.limits.error_share
     }
 
     /// That too many failed.
@@ -172,7 +172,7 @@ impl Ended<'_> {
         format!(
             "error: {} % of the requests failed, and `--max-failed` allows {} %\n",
             percent(self.failed_share()),
-            percent(self.wish.scenario.limits.error_share)
+            percent(self.config.scenario.limits.error_share)
         )
     }
 
@@ -189,23 +189,23 @@ impl Ended<'_> {
     }
 
     /// Figures that the Python tool does not print, after its block; nothing for its own figures.
-    pub(super) fn more(&self, sheets: &Sheets) -> String {
-        if self.wish.output.compat_figures {
+    pub(super) fn more(&self, sets: &MetricSets) -> String {
+        if self.config.output.compat_figures {
             return String::new();
         }
         let requests = &self.measured.requests;
-        let percentiles = metrics::percentiles(requests, &self.wish.output.percentiles);
+        let percentiles = metrics::percentiles(requests, &self.config.output.percentiles);
         block::more_block(
-            &sheets.matrix,
+            &sets.matrix,
             &percentiles,
-            self.wish.backend.protocol() == Protocol::Embeddings,
+            self.config.backend.protocol() == Protocol::Embeddings,
         )
     }
 
     /// The load over time, drawn.
     pub(super) fn plots(&self) -> String {
-        let (protocol, copied) = (self.wish.backend.protocol(), self.wish.output.compat_figures);
-        let each = metrics::each_second(&self.measured.requests, protocol, self.wish.profile, copied);
+        let (protocol, copied) = (self.config.backend.protocol(), self.config.output.compat_figures);
+        let each = metrics::each_second(&self.measured.requests, protocol, self.config.profile, copied);
         let each = each.unwrap_or_default();
         let tokens = match &each.tokens {
             Some(tokens) => plot("Output tokens per second", tokens),
@@ -216,9 +216,9 @@ impl Ended<'_> {
     }
 
     /// What must be said about the figures.
-    pub(super) fn notes(&self, sheets: &Sheets, reasons: &[Reason]) -> Vec<String> {
+    pub(super) fn notes(&self, sets: &MetricSets, reasons: &[Reason]) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.wish.steady.is_some() && self.steady().is_none() {
+        if self.config.steady.is_some() && self.steady().is_none() {
             notes.push("there is no steady state: no request was ever under way".to_owned());
         }
         if self.is_interrupted {
@@ -242,15 +242,15 @@ impl Ended<'_> {
             );
         }
         let (requests, basis) = (&self.measured.requests, self.basis());
-        if !self.wish.output.compat_figures {
-            let embeds = self.wish.backend.protocol() == Protocol::Embeddings;
-            notes.extend(warnings::mended(requests, sheets, embeds));
+        if !self.config.output.compat_figures {
+            let embeds = self.config.backend.protocol() == Protocol::Embeddings;
+            notes.extend(warnings::mended(requests, sets, embeds));
         }
         notes.extend(warnings::doubts(
             requests,
             &basis,
-            self.wish.profile,
-            sheets,
+            self.config.profile,
+            sets,
             self.measured.lag,
         ));
         notes.extend(reasons.iter().map(told));
@@ -263,10 +263,10 @@ impl Ended<'_> {
         let requests = &self.measured.requests;
         let mut reasons = validity::of_responses(&Responses {
             requests,
-            scenario: &self.wish.scenario,
+            scenario: &self.config.scenario,
             names: &[self.session.model(), self.model],
             listed: &[],
-            protocol: self.wish.backend.protocol(),
+            protocol: self.config.backend.protocol(),
             is_simulated: self.is_simulated,
             bounds: &Bounds::default(),
         });
@@ -279,8 +279,8 @@ impl Ended<'_> {
     /// That the server had the prompts in its cache, where it tells so.
     pub(super) fn cache_warm(&self) -> Option<Reason> {
         validity::cache_warm(&Met {
-            protocol: self.wish.backend.protocol(),
-            scenario: &self.wish.scenario,
+            protocol: self.config.backend.protocol(),
+            scenario: &self.config.scenario,
             bounds: &Bounds::default(),
             repeated: self.measured.repeated,
             proof: None,
@@ -291,20 +291,20 @@ impl Ended<'_> {
     fn details(&self) -> Details<'_> {
         Details {
             requests: &self.measured.requests,
-            protocol: self.wish.backend.protocol(),
-            profile: self.wish.profile,
-            copied: self.wish.output.compat_figures,
+            protocol: self.config.backend.protocol(),
+            profile: self.config.profile,
+            copied: self.config.output.compat_figures,
         }
     }
 
     /// The line, without its line break.
-    pub(super) fn line(&self, sheets: &Sheets, notes: &[String], reasons: &[Reason]) -> String {
-        let ours = self.ours(sheets, notes, reasons);
+    pub(super) fn line(&self, sets: &MetricSets, notes: &[String], reasons: &[Reason]) -> String {
+        let ours = self.ours(sets, notes, reasons);
         let cache = self.cache();
         // Scripts format this number, and a load below one second has none; the block and a note tell it as it is.
-        let mut peaked = sheets.block.clone();
+        let mut peaked = sets.block.clone();
         let peak = Metric::PeakOutput.name();
-        if let Some(theirs) = sheets
+        if let Some(theirs) = sets
             .copied
             .get(&peak)
             .filter(|_| metrics::figure(&peaked, Metric::PeakOutput).is_none())
@@ -312,41 +312,41 @@ impl Ended<'_> {
             peaked.insert(peak, *theirs);
         }
         let line = BenchLine {
-            asked: &self.wish.asked,
+            asked: &self.config.asked,
             server_info: self.info,
             figures: &peaked,
             cache: cache.as_ref(),
-            details: self.wish.output.details.then(|| self.details()),
+            details: self.config.output.details.then(|| self.details()),
             ours: &ours,
-            infinity: self.wish.output.infinity,
+            infinity: self.config.output.infinity,
         };
         line.text()
     }
 
     /// vLLM's object.
-    pub(super) fn vllm(&self, sheets: &Sheets, notes: &[String], reasons: &[Reason]) -> String {
+    pub(super) fn vllm(&self, sets: &MetricSets, notes: &[String], reasons: &[Reason]) -> String {
         let date = clock::local_stamp();
-        let ours = self.ours(sheets, notes, reasons);
+        let ours = self.ours(sets, notes, reasons);
         let result = VllmResult {
             date: &date,
-            backend: &self.wish.asked.backend,
-            label: self.wish.asked.tag.as_deref(),
+            backend: &self.config.asked.backend,
+            label: self.config.asked.tag.as_deref(),
             model: self.model,
             tokenizer: self.session.tokenizer().0,
-            rate: self.wish.asked.rate,
+            rate: self.config.asked.rate,
             pace: self.session.arrival().pace.as_ref(),
-            spacing: self.wish.scenario.arrival.spacing,
-            concurrency: self.wish.asked.concurrency,
-            block: &sheets.block,
+            spacing: self.config.scenario.arrival.spacing,
+            concurrency: self.config.asked.concurrency,
+            block: &sets.block,
             details: self.details(),
-            detailed: self.wish.output.details,
+            detailed: self.config.output.details,
             ours: &ours,
         };
         result.text()
     }
 
     /// What other tools do not tell.
-    fn ours(&self, sheets: &Sheets, notes: &[String], reasons: &[Reason]) -> Value {
+    fn ours(&self, sets: &MetricSets, notes: &[String], reasons: &[Reason]) -> Value {
         let mut failures: BTreeMap<&str, u32> = BTreeMap::new();
         for failure in self
             .measured
@@ -366,7 +366,7 @@ impl Ended<'_> {
             .lag
             .map(|lag| json!({"mean": millis(lag.mean), "p99": millis(lag.p99), "max": millis(lag.max)}));
         let (prompts, schedule) = self.session.digests();
-        let figures = match self.wish.output.compat_figures {
+        let figures = match self.config.output.compat_figures {
             true => "copied",
             false => "mended",
         };
@@ -375,7 +375,7 @@ impl Ended<'_> {
             "ending": if self.is_interrupted { "interrupted" } else { "done" },
             "model": self.model,
             "tokenizer": self.session.tokenizer().0,
-            "profile": self.wish.profile,
+            "profile": self.config.profile,
             "seed": self.session.seed(),
             "began": self.began,
             "due_requests": self.measured.requests.len(),
@@ -393,8 +393,8 @@ impl Ended<'_> {
             "arrival": self.session.arrival(),
             "steady_state": self.steady(),
             "search": self.search,
-            "figures": sheets.matrix,
-            "bench_serving_figures": sheets.copied,
+            "figures": sets.matrix,
+            "bench_serving_figures": sets.copied,
         })
     }
 }

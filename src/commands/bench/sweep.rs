@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::config::Wish;
-use super::result::Ended;
-use super::{Driving, Known, complain, once, say, tell, unfit};
+use super::config::BenchConfig;
+use super::result::BenchResult;
+use super::{LoadResult, ServerInfo, complain, once, say, tell, unfit};
 use crate::analysis::slo_search::{Hunt, Next};
 use crate::base::control_client::ControlClient;
 use crate::commands::error::Outcome;
@@ -23,36 +23,36 @@ const KNOWN: f64 = 0.05;
 
 /// Measures everything that was asked for; a block and a line for each load.
 pub(super) async fn measure(
-    wish: &Wish,
+    config: &BenchConfig,
     server: &ControlClient,
     session: &Session,
-    known: &Known,
+    known: &ServerInfo,
     stop: &Stop,
 ) -> Outcome {
-    if let Some(search) = &wish.scenario.search {
-        return hunt(wish, search, server, session, known, stop).await;
+    if let Some(search) = &config.scenario.search {
+        return hunt(config, search, server, session, known, stop).await;
     }
     let mut exit = Exit::Done;
     let mut before: Vec<Session> = Vec::new();
-    for (place, arrival) in wish.arrivals.iter().enumerate() {
-        let wish = wish.at(arrival);
+    for (place, arrival) in config.arrivals.iter().enumerate() {
+        let config = config.at(arrival);
         let session = match before.last() {
             None => session.at(arrival),
-            Some(before) if wish.runs_on => before.on_at(arrival),
-            Some(_) if wish.flush.is_some() => session.at(arrival),
+            Some(before) if config.runs_on => before.on_at(arrival),
+            Some(_) if config.flush.is_some() => session.at(arrival),
             Some(_) => session.reseeded(arrival, session.seed() + place as u64).await,
         };
         let session = session.map_err(unfit)?;
-        if wish.arrivals.len() > 1 {
-            complain(&introduced(&wish, &session, place, &before));
+        if config.arrivals.len() > 1 {
+            complain(&introduced(&config, &session, place, &before));
         }
-        if place > 0 && !wish.runs_on && wish.flush.is_none() {
+        if place > 0 && !config.runs_on && config.flush.is_none() {
             session.said().iter().for_each(|line| say(line));
         }
-        let Some(driving) = once(&wish, server, &session, stop).await? else {
+        let Some(driving) = once(&config, server, &session, stop).await? else {
             return Ok(Exit::Interrupted);
         };
-        match tell(&ended(&wish, &session, known, &driving, stop, None))? {
+        match tell(&ended(&config, &session, known, &driving, stop, None))? {
             Exit::Done => {}
             Exit::Interrupted => return Ok(Exit::Interrupted),
             other => exit = other,
@@ -63,13 +63,13 @@ pub(super) async fn measure(
 }
 
 /// Which point comes, which prompts it sends, and what of them the server may know from earlier points.
-fn introduced(wish: &Wish, session: &Session, place: usize, before: &[Session]) -> String {
+fn introduced(config: &BenchConfig, session: &Session, place: usize, before: &[Session]) -> String {
     let arrival = session.arrival();
     let users = arrival.concurrency.map_or_else(
         || "any number at once".to_owned(),
         |users| format!("at most {users} at once"),
     );
-    let prompts = match (wish.runs_on, &wish.flush) {
+    let prompts = match (config.runs_on, &config.flush) {
         (false, None) => format!("the prompts of seed {}", session.seed()),
         (true, None) => "the same prompts at every point, as in the Python tool".to_owned(),
         (_, Some(_)) => "the same prompts at every point, the caches emptied before".to_owned(),
@@ -77,11 +77,11 @@ fn introduced(wish: &Wish, session: &Session, place: usize, before: &[Session]) 
     let mut text = format!(
         "point {} of {}: rate {}, {users}; {prompts}\n",
         place + 1,
-        wish.arrivals.len(),
+        config.arrivals.len(),
         arrival.rate
     );
     let known = session.known_from(before);
-    if wish.flush.is_none() && known > KNOWN {
+    if config.flush.is_none() && known > KNOWN {
         let _ = writeln!(
             text,
             "warning: {:.0} % of the prompts of this point were sent by earlier points, so that a prefix cache may answer \
@@ -93,15 +93,15 @@ fn introduced(wish: &Wish, session: &Session, place: usize, before: &[Session]) 
 }
 
 fn ended<'a>(
-    wish: &'a Wish,
+    config: &'a BenchConfig,
     session: &'a Session,
-    known: &'a Known,
-    driving: &'a Driving,
+    known: &'a ServerInfo,
+    driving: &'a LoadResult,
     stop: &Stop,
     search: Option<Value>,
-) -> Ended<'a> {
-    Ended {
-        wish,
+) -> BenchResult<'a> {
+    BenchResult {
+        config,
         session,
         model: &known.model,
         calibration: known.calibration.as_ref(),
@@ -118,11 +118,11 @@ fn ended<'a>(
 
 /// Measures point after point until the search is over, and says what it found.
 async fn hunt(
-    wish: &Wish,
+    config: &BenchConfig,
     search: &Search,
     server: &ControlClient,
     session: &Session,
-    known: &Known,
+    known: &ServerInfo,
     stop: &Stop,
 ) -> Outcome {
     let mut hunt = Hunt::new(search.clone());
@@ -134,19 +134,19 @@ async fn hunt(
             hunt.record().points.len() + 1
         ));
         let session = session.at_point(search, value, used).map_err(unfit)?;
-        let wish = wish.at(session.arrival());
-        let Some(driving) = once(&wish, server, &session, stop).await? else {
+        let config = config.at(session.arrival());
+        let Some(driving) = once(&config, server, &session, stop).await? else {
             break;
         };
         // A conversation is one prompt and several requests; of users who ran out of time not every prompt was sent.
         used += session.rows().min(driving.measured.requests.len());
         if stop.is_asked() {
             // Half a point says nothing about its value.
-            tell(&ended(&wish, &session, known, &driving, stop, None))?;
+            tell(&ended(&config, &session, known, &driving, stop, None))?;
             break;
         }
         let schedule = session.digests().1.clone();
-        let ending = ended(&wish, &session, known, &driving, stop, None);
+        let ending = ended(&config, &session, known, &driving, stop, None);
         let (basis, caches) = (ending.basis(), ending.cache_warm());
         let measured = &driving.measured;
         let (requests, short) = (&measured.requests, measured.ran_out.as_ref());
@@ -159,12 +159,12 @@ async fn hunt(
         if let Next::Over(_) = hunt.next() {
             told["result"] = result(&hunt.record());
         }
-        let exit = tell(&ended(&wish, &session, known, &driving, stop, Some(told)))?;
+        let exit = tell(&ended(&config, &session, known, &driving, stop, Some(told)))?;
         // A server that answers nothing at its first point was not measured.
         failed = failed.or((exit == Exit::CellFailed && hunt.best().is_none()).then_some(exit));
     }
     let record = hunt.record();
-    if used > session.prompts() && wish.flush.is_none() {
+    if used > session.prompts() && config.flush.is_none() {
         complain(&format!(
             "note: the points sent {used} prompts of {}, so that some came twice; raise `--num-prompts`, or have the \
              cache emptied with `--flush-cache`\n",

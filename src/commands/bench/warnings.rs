@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::result::Sheets;
+use super::result::MetricSets;
 use crate::analysis::metrics::{self, Basis, Count, Flow, Metric, Sample, Statistic};
 use crate::analysis::{calibration, validity};
 use crate::base::text::is_control;
@@ -49,11 +49,11 @@ pub(super) fn failures(requests: &[Request]) -> Vec<String> {
 }
 
 /// Where a mended fault of the Python tool changed a figure of the block.
-pub(super) fn mended(requests: &[Request], sheets: &Sheets, embeds: bool) -> Vec<String> {
+pub(super) fn mended(requests: &[Request], sets: &MetricSets, embeds: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let pair = |metric: Metric| {
         let value = |figures: &Figures| metrics::figure(figures, metric);
-        (value(&sheets.block), value(&sheets.copied))
+        (value(&sets.block), value(&sets.copied))
     };
     if let (Some(ours), Some(theirs)) = pair(Metric::Completed)
         && ours != theirs
@@ -156,11 +156,11 @@ pub(super) fn doubts(
     requests: &[Request],
     basis: &Basis,
     profile: Profile,
-    sheets: &Sheets,
+    sets: &MetricSets,
     lag: Option<Lag>,
 ) -> Vec<String> {
     let mut notes = Vec::new();
-    let of_matrix = |metric: Metric| metrics::figure(&sheets.matrix, metric);
+    let of_matrix = |metric: Metric| metrics::figure(&sets.matrix, metric);
     let (backend, accepted) = (basis.backend.as_str(), basis.accept_length);
     let itl = Itl::of_block(profile, basis.protocol, backend, accepted);
     notes.extend(traps(&of_matrix, itl));

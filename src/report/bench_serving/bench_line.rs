@@ -15,7 +15,7 @@ use crate::results::record::request::Request;
 
 /// What was asked for, as the line repeats it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct RequestedLoad {
     /// The user's own word for the run.
     pub tag: Option<String>,
     /// The name that bench_serving knows the backend by.
@@ -67,7 +67,7 @@ impl Details<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct BenchLine<'a> {
     /// What was asked for.
-    pub asked: &'a Asked,
+    pub asked: &'a RequestedLoad,
     /// What `/server_info` says.
     pub server_info: Option<&'a Value>,
     /// The figures of the block.
@@ -198,8 +198,8 @@ mod tests {
     use crate::report::testing::request;
     use crate::results::record::request::{CachedTokens, Usage};
 
-    fn asked() -> Asked {
-        Asked {
+    fn asked() -> RequestedLoad {
+        RequestedLoad {
             tag: Some("a \"request_rate\": \"inf\" b".to_owned()),
             backend: "sglang".to_owned(),
             dataset: "random".to_owned(),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::report::bench_serving::bench_line::Asked;
+use crate::report::bench_serving::bench_line::RequestedLoad;
 use crate::report::bench_serving::jsonl::measured;
 use crate::report::bench_serving::python;
 use crate::results::record::cell::Figures;
@@ -35,7 +35,7 @@ pub fn header() -> String {
 }
 
 /// The row of one bench, with its line break; what has no value is empty.
-pub fn row(asked: &Asked, figures: &Figures) -> String {
+pub fn row(asked: &RequestedLoad, figures: &Figures) -> String {
     let mut all = Map::new();
     measured(&mut all, figures);
     for (key, value) in [
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_row_has_a_cell_for_each_column_and_what_was_not_asked_is_empty() {
-        let asked = Asked {
+        let asked = RequestedLoad {
             tag: None,
             backend: "vllm".to_owned(),
             dataset: "sharegpt".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Course, Measured, Ready, count_tokens, load_of, span_of};
+use super::{CellOutcome, CellRun, ReadyEngine, count_tokens, load_of, span_of};
 use crate::analysis::metrics::{Basis, Metric};
 use crate::analysis::slo_search::{Hunt, Next};
 use crate::analysis::validity::{self, Met};
@@ -12,25 +12,25 @@ use crate::results::record::cell::{Definitions, FailureClass, Phase, ResetProof}
 use crate::results::record::client::ClientFacts;
 use crate::results::record::search::{ReportedTokens, SearchEnding};
 use crate::runner::calibrate;
-use crate::runner::prompt_store::{Stock, repeated_share_of};
+use crate::runner::prompt_store::{PreparedWorkload, repeated_share_of};
 use crate::runner::search::{judged, load_at};
 use crate::runner::shutdown::Stop;
 use crate::runner::telemetry::Span;
 
-impl Course<'_> {
+impl CellRun<'_> {
     /// Measures point after point until the search is over. Caches are emptied before each.
     pub(super) async fn search(
         mut self,
         search: &Search,
-        ready: &mut Ready,
-        stock: &Arc<Stock>,
+        ready: &mut ReadyEngine,
+        workload: &Arc<PreparedWorkload>,
         stop: &Stop,
-    ) -> Measured {
+    ) -> CellOutcome {
         let basis = Basis::of(self.launch, self.cell);
         let is_fresh = ready.measured == 0 && !self.launch.is_attached();
         let bounds = &self.job.plan.validity;
         // Prompts that begin alike are known from those before them, whichever point sends them.
-        let are_apart = stock.repeated.is_some_and(|share| share <= bounds.warm);
+        let are_apart = workload.repeated.is_some_and(|share| share <= bounds.warm);
         let mut hunt = Hunt::new(search.clone());
         let mut used = 0;
         // The best point so far; the first one as long as none holds.
@@ -45,7 +45,7 @@ impl Course<'_> {
                 let _ = stop.unless_asked(self.reset_caches(ready)).await;
             }
             let protocol = ready.target.dialect.protocol;
-            let point = match load_at(&self.cell.scenario, search, stock, protocol, value, used) {
+            let point = match load_at(&self.cell.scenario, search, workload, protocol, value, used) {
                 Ok(point) => point,
                 Err(reason) => {
                     return self.failed(Phase::Measure, FailureClass::Spec, reason, Vec::new(), true);
@@ -58,7 +58,7 @@ impl Course<'_> {
                 .begun(
                     &format!("{value} after {used}"),
                     std::mem::take(&mut point.items),
-                    stock,
+                    workload,
                 )
                 .await
             {
@@ -87,18 +87,18 @@ impl Course<'_> {
             let begun = whole.map_or(span.zero, |whole| whole.zero);
             whole = Some(Span { zero: begun, ..span });
             let mut client = calibrate::facts(&driven, self.job.calibration);
-            let requests = count_tokens(std::mem::take(&mut driven.requests), stock).await;
+            let requests = count_tokens(std::mem::take(&mut driven.requests), workload).await;
             if let Some(cut) = cut {
                 self.end_phase(Phase::Measure);
                 self.sampled(ready, Span { zero: begun, ..span }, false).await;
                 self.summary.search = Some(hunt.record());
                 driven.requests = requests;
-                return self.ended(driven, Some(cut), None, stock).await;
+                return self.ended(driven, Some(cut), None, workload).await;
             }
             // A conversation is one prompt and several requests; of users who ran out of time not every prompt was sent.
             let sent = rows.min(requests.len());
             // Of these prompts alone: a few of many may repeat each other more than all do.
-            let repeated = repeated_share_of(stock, used, sent).await;
+            let repeated = repeated_share_of(workload, used, sent).await;
             used += sent;
             let (telemetry, _) = ready.sampling.after(span, true).await;
             self.count_hits(telemetry.engine.as_ref());
@@ -116,7 +116,7 @@ impl Course<'_> {
                 Some(all) => all.add(&of_point),
                 none => *none = Some(of_point),
             }
-            let is_unseen = is_fresh && (is_first || are_apart && used <= stock.prepared.prompts.len());
+            let is_unseen = is_fresh && (is_first || are_apart && used <= workload.prepared.prompts.len());
             point.caches = validity::caches(&met, is_unseen);
             // That a rate was not reached is said of the point itself.
             if point.judged.unreached.is_some() {
@@ -139,10 +139,10 @@ impl Course<'_> {
         let mut record = hunt.record();
         record.reported = reported;
         self.summary.warnings.dedup();
-        if used > stock.prepared.prompts.len() && !self.empties_caches() {
+        if used > workload.prepared.prompts.len() && !self.empties_caches() {
             self.summary.warnings.push(format!(
                 "the points sent {used} prompts of {}, so that some came twice, and the caches were not emptied in between",
-                stock.prepared.prompts.len()
+                workload.prepared.prompts.len()
             ));
         }
         if record.ending != SearchEnding::Bracketed {
@@ -152,7 +152,7 @@ impl Course<'_> {
         self.summary.search = Some(record);
         let (driven, reset, _) = best.expect("a search without objection tries at least one point");
         self.summary.reset = reset;
-        let mut measured = self.ended(driven, None, None, stock).await;
+        let mut measured = self.ended(driven, None, None, workload).await;
         let figures = measured.summary.figures.entry(Definitions::Matrix).or_default();
         figures.extend([found]);
         measured

@@ -12,7 +12,7 @@ use crate::results::record::cell::{Definitions, Ending, EngineFacts, Phase, Summ
 use crate::results::record::engine_change;
 use crate::results::record::event::Event;
 use crate::results::store::{self, Said, StoreError};
-use crate::runner::cell::{self, Measured};
+use crate::runner::cell::{self, CellOutcome};
 use crate::runner::context::Tally;
 use crate::runner::launch::attempts::Attempts;
 use crate::runner::launch::context::LaunchContext;
@@ -46,7 +46,7 @@ impl<'a> LaunchRun<'a> {
     }
 
     /// Fails a measurement that another process than the engine answered, and records if that cannot be known.
-    pub(super) async fn check_listener(&self, running: &Running, measured: &mut Measured) {
+    pub(super) async fn check_listener(&self, running: &Running, measured: &mut CellOutcome) {
         let summary = &mut measured.summary;
         if summary.ending != Ending::Done {
             return;
@@ -130,7 +130,7 @@ impl<'a> LaunchRun<'a> {
                 reason: failure.reason.clone(),
                 tail: failure.tail.clone(),
             };
-            let mut measured = Measured {
+            let mut measured = CellOutcome {
                 summary,
                 requests: Vec::new(),
                 samples: Vec::new(),
@@ -148,7 +148,7 @@ impl<'a> LaunchRun<'a> {
     }
 
     /// Adds the facts of the launch to a measurement, and judges it.
-    pub(super) fn judge(&self, measurement: &Measurement, measured: &mut Measured, seconds: f64) {
+    pub(super) fn judge(&self, measurement: &Measurement, measured: &mut CellOutcome, seconds: f64) {
         let job = self.context.job;
         let summary = &mut measured.summary;
         summary.retries = self.attempts.retries().to_vec();
@@ -168,12 +168,12 @@ impl<'a> LaunchRun<'a> {
     pub(super) fn persist(
         &mut self,
         measurement: &Measurement,
-        measured: Measured,
+        measured: CellOutcome,
         log: &str,
         remains: Remains,
         seconds: f64,
     ) -> Result<(), StoreError> {
-        let Measured {
+        let CellOutcome {
             summary,
             requests,
             samples,

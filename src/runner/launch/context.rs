@@ -7,7 +7,7 @@ use crate::plan::{Launch, Start};
 use crate::runner::context::Job;
 use crate::runner::lease::Lease;
 use crate::runner::prefetch::Ahead;
-use crate::runner::prompt_store::Library;
+use crate::runner::prompt_store::PromptStore;
 use crate::runner::scheduling::Roster;
 use crate::runner::shutdown::Stop;
 
@@ -18,7 +18,7 @@ pub(crate) struct LaunchContext<'a> {
     pub(crate) launch: &'a Launch,
     pub(crate) start: &'a Start,
     pub(crate) lease: &'a Lease<'a>,
-    pub(crate) library: &'a Arc<Library>,
+    pub(crate) prompt_store: &'a Arc<PromptStore>,
     pub(crate) roster: &'a Roster,
     pub(crate) ahead: &'a Ahead,
     pub(crate) stop: &'a Stop,

@@ -10,7 +10,7 @@ use crate::plan::{Launch, Start};
 use crate::results::record::cell::{EngineFacts, FailureClass, Phase, PhaseTime};
 use crate::results::record::event::Event;
 use crate::results::store::StoreError;
-use crate::runner::cell::Ready;
+use crate::runner::cell::ReadyEngine;
 use crate::runner::context::Job;
 use crate::runner::gpu_idle::{self, AtRest, Growth, Watch};
 use crate::runner::launch::context::LaunchContext;
@@ -24,7 +24,7 @@ use crate::runner::telemetry::Sampling;
 const ORPHAN: Duration = Duration::from_secs(5);
 
 /// Starts an engine and waits for its first real token; `None` if the run is stopped meanwhile.
-pub(super) async fn start_engine(context: &LaunchContext<'_>) -> Result<Option<Ready>, LaunchFailure> {
+pub(super) async fn start_engine(context: &LaunchContext<'_>) -> Result<Option<ReadyEngine>, LaunchFailure> {
     let LaunchContext {
         job,
         launch,
@@ -134,7 +134,7 @@ async fn with_telemetry(
     exact: String,
     mut sampling: Sampling,
     rest: Vec<AtRest>,
-) -> Ready {
+) -> ReadyEngine {
     let LaunchContext {
         job, launch, lease, ..
     } = *context;
@@ -145,7 +145,7 @@ async fn with_telemetry(
     facts.devices = lease.devices().to_vec();
     sampling.add_engine(launch, &running, job.host).await;
     sampling.add_devices(job.host.gpus.as_deref(), Watch::of(&running, rest));
-    Ready {
+    ReadyEngine {
         measured: 0,
         running,
         target,

@@ -17,7 +17,7 @@ use crate::plan::Measurement;
 use crate::results::record::cell::{Ending, EngineFacts, FailureClass, Phase, Summary};
 use crate::results::record::event::Event;
 use crate::results::store::{self, StoreError};
-use crate::runner::cell::{self, Measured, Ready};
+use crate::runner::cell::{self, CellOutcome, ReadyEngine};
 use crate::runner::context::Tally;
 use crate::runner::launch::attempts::{AfterMeasurement, NextStep, RESTARTS, Restart};
 use crate::runner::launch::cells::LaunchRun;
@@ -79,7 +79,7 @@ impl<'a> HostFault<'a> {
 impl<'a> LaunchRun<'a> {
     /// Measures the remaining cells until one needs another start, then stops the engine. Returns whether it stopped only because the recipe
     /// restarts the engine for each cell, and cells remain.
-    async fn measure(&mut self, mut ready: Ready) -> Result<bool, StoreError> {
+    async fn measure(&mut self, mut ready: ReadyEngine) -> Result<bool, StoreError> {
         let job = self.context.job;
         // Models may be added to a running server: its list is compared from the first measurement on.
         self.reference.get_or_insert_with(|| EngineFacts {
@@ -133,11 +133,11 @@ impl<'a> LaunchRun<'a> {
     }
 
     /// Makes one measurement, and checks that the engine is still the one that answers.
-    async fn measure_cell(&mut self, measurement: &Measurement, ready: &mut Ready) -> Measured {
+    async fn measure_cell(&mut self, measurement: &Measurement, ready: &mut ReadyEngine) -> CellOutcome {
         let LaunchContext {
             job,
             launch,
-            library,
+            prompt_store,
             ahead,
             stop,
             ..
@@ -145,7 +145,7 @@ impl<'a> LaunchRun<'a> {
         let pulled = ahead.mark();
         let tries = self.attempts.retries().len();
         ready.running.look().await;
-        let mut measured = cell::measure(job, launch, measurement, tries, ready, library, stop).await;
+        let mut measured = cell::measure(job, launch, measurement, tries, ready, prompt_store, stop).await;
         ready.running.look().await;
         self.check_listener(&ready.running, &mut measured).await;
         self.check_engine(&mut measured.summary);
@@ -156,7 +156,7 @@ impl<'a> LaunchRun<'a> {
     /// Stops the engine, and fails measurements that another process may have answered. `saved` is whether the last measurement is saved.
     async fn stop(
         &mut self,
-        ready: Ready,
+        ready: ReadyEngine,
         unverified: Vec<Summary>,
         saved: Result<(), StoreError>,
     ) -> Result<(), StoreError> {
@@ -280,7 +280,7 @@ fn prepare(context: &LaunchContext<'_>) -> JoinSet<()> {
         job,
         launch,
         start,
-        library,
+        prompt_store,
         ..
     } = context;
     let scenarios: Vec<_> = start
@@ -288,12 +288,12 @@ fn prepare(context: &LaunchContext<'_>) -> JoinSet<()> {
         .iter()
         .map(|measurement| job.plan.cell(&measurement.cell).scenario.clone())
         .collect();
-    let (library, tokenizer) = (Arc::clone(library), launch.tokenizer.clone());
+    let (prompt_store, tokenizer) = (Arc::clone(prompt_store), launch.tokenizer.clone());
     let mut preparing = JoinSet::new();
     preparing.spawn(async move {
         for scenario in scenarios {
             // The cell that needs it reports what went wrong.
-            let _ = library.stock(&scenario, &tokenizer).await;
+            let _ = prompt_store.workload(&scenario, &tokenizer).await;
         }
     });
     preparing

@@ -33,8 +33,8 @@ const fn dataset(name: DatasetName) -> Dataset {
 
 /// The workload, if all that is said about it can be.
 pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, Vec<String>> {
-    let wish = &args.dataset;
-    let dataset = dataset(wish.dataset_name);
+    let options = &args.dataset;
+    let dataset = dataset(options.dataset_name);
     let mut mistakes = strangers(args, dataset);
     mistakes.extend(unfit_backend(args, dataset));
     let is_random = matches!(dataset, Dataset::Random | Dataset::RandomIds);
@@ -43,26 +43,27 @@ pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, V
     let is_limited = is_paired || dataset == Dataset::LongbenchV2;
     let length = |given: Option<u32>| given.or_else(|| usual_length(profile));
     let mut workload = Workload {
-        path: Some(wish.dataset_path.clone()).filter(|path| !path.is_empty()),
-        prompts: wish.num_prompts,
-        input_len: length(wish.random_input_len).filter(|_| is_drawn),
+        path: Some(options.dataset_path.clone()).filter(|path| !path.is_empty()),
+        prompts: options.num_prompts,
+        input_len: length(options.random_input_len).filter(|_| is_drawn),
         output_len: match dataset {
             Dataset::Random | Dataset::RandomIds | Dataset::Image | Dataset::Mmmu => {
-                length(wish.random_output_len)
+                length(options.random_output_len)
             }
             Dataset::GeneratedSharedPrefix => args.shared_prefix.gsp_output_len,
             Dataset::SpeedBench => args.speed_bench.speed_bench_output_len,
             Dataset::Mooncake => None,
-            _ => wish.sharegpt_output_len,
+            _ => options.sharegpt_output_len,
         },
-        range_ratio: if is_drawn { wish.random_range_ratio } else { 0.0 },
-        context_len: wish
+        range_ratio: if is_drawn { options.random_range_ratio } else { 0.0 },
+        context_len: options
             .sharegpt_context_len
             .filter(|tokens| *tokens > 0 && is_limited),
-        prompt_suffix: Some(wish.prompt_suffix.clone()).filter(|suffix| !suffix.is_empty() && is_paired),
-        tokenize_prompt: wish.tokenize_prompt,
+        prompt_suffix: Some(options.prompt_suffix.clone()).filter(|suffix| !suffix.is_empty() && is_paired),
+        tokenize_prompt: options.tokenize_prompt,
         // The Python tool applies it to these whatever is said.
-        apply_chat_template: wish.apply_chat_template && !matches!(dataset, Dataset::Image | Dataset::Mmmu),
+        apply_chat_template: options.apply_chat_template
+            && !matches!(dataset, Dataset::Image | Dataset::Mmmu),
         trace_timestamps: args.trace.use_trace_timestamps && dataset != Dataset::Mooncake,
         ..Workload::of(dataset)
     };
@@ -295,16 +296,16 @@ fn mooncake(args: &TraceArgs) -> Mooncake {
 
 /// The adapters that requests ask for, if any.
 pub(super) fn lora(args: &BenchArgs) -> Result<Option<Lora>, Vec<String>> {
-    let wish = &args.sampling;
-    let alpha = wish.lora_zipf_alpha.unwrap_or(SKEW);
+    let options = &args.sampling;
+    let alpha = options.lora_zipf_alpha.unwrap_or(SKEW);
     // As in Python, even where nothing is skewed.
     if !(alpha.is_finite() && alpha > 1.0) {
         return Err(vec![format!(
             "`--lora-zipf-alpha` is {alpha}; write a number above 1"
         )]);
     }
-    let Some(names) = &wish.lora_name else {
-        return match wish.lora_request_distribution {
+    let Some(names) = &options.lora_name else {
+        return match options.lora_request_distribution {
             None | Some(LoraDistribution::Uniform) => Ok(None),
             Some(_) => Err(vec![
                 "`--lora-request-distribution` has no effect without `--lora-name`; name adapters".to_owned(),
@@ -319,7 +320,7 @@ pub(super) fn lora(args: &BenchArgs) -> Result<Option<Lora>, Vec<String>> {
     }
     let lora = Lora {
         names: names.clone(),
-        dealt: match wish.lora_request_distribution {
+        dealt: match options.lora_request_distribution {
             None | Some(LoraDistribution::Uniform) => Dealt::Uniform,
             Some(LoraDistribution::Distinct) => Dealt::Distinct,
             Some(LoraDistribution::Skewed) => Dealt::Skewed { alpha },

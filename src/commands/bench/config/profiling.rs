@@ -11,20 +11,20 @@ use crate::loadgen::Address;
 ///
 /// Source: docs/bench-serving.md 6.1.
 pub(super) fn profiled(args: &BenchArgs) -> Result<Profiled, Vec<String>> {
-    let wish = &args.profiler;
-    let (role, flag, urls) = match (&wish.profile_prefill_url, &wish.profile_decode_url) {
+    let options = &args.profiler;
+    let (role, flag, urls) = match (&options.profile_prefill_url, &options.profile_decode_url) {
         (Some(_), Some(_)) => {
             return Err(vec![
                 "`--profile-prefill-url` and `--profile-decode-url` exclude each other; profile one kind of worker at a time"
                     .to_owned(),
             ]);
         }
-        (None, None) if wish.pd_separated => return Ok(Profiled::Nobody),
+        (None, None) if options.pd_separated => return Ok(Profiled::Nobody),
         (None, None) => return Ok(Profiled::Server),
         (Some(urls), None) => ("Prefill", "profile-prefill-url", urls),
         (None, Some(urls)) => ("Decode", "profile-decode-url", urls),
     };
-    if !wish.pd_separated {
+    if !options.pd_separated {
         return Err(vec![format!(
             "`--{flag}` has no effect without `--pd-separated`; add it, or leave the workers out"
         )]);

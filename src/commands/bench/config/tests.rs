@@ -7,31 +7,31 @@ use crate::config::lora::Dealt;
 use crate::loadgen::dataset::Content;
 use crate::loadgen::protocol::{self, Ask};
 
-fn wish_in(environment: &Environment, args: &[&str]) -> Result<Wish, Vec<String>> {
+fn wish_in(environment: &Environment, args: &[&str]) -> Result<BenchConfig, Vec<String>> {
     let all = ["matrix", "bench"].iter().chain(args);
     match Cli::try_parse_from(all).unwrap().command {
-        Command::Bench(args) => Wish::read(&args, environment),
+        Command::Bench(args) => BenchConfig::read(&args, environment),
         _ => panic!("`bench` is a command"),
     }
 }
 
-fn wish(args: &[&str]) -> Result<Wish, Vec<String>> {
+fn config(args: &[&str]) -> Result<BenchConfig, Vec<String>> {
     wish_in(&Environment::default(), args)
 }
 
 fn refused(args: &[&str], why: &str) {
-    let said = wish(args).unwrap_err();
+    let said = config(args).unwrap_err();
     assert!(said.iter().any(|line| line.contains(why)), "{args:?}: {said:?}");
 }
 
 /// The body of a request for 5 tokens.
-fn body_of(wish: &Wish) -> Value {
-    let lora = wish.scenario.lora.as_ref();
+fn body_of(config: &BenchConfig) -> Value {
+    let lora = config.scenario.lora.as_ref();
     let ask = Ask {
         lora: lora.map(|lora| lora.names[0].as_str()),
-        ..Ask::plain("m", 5, wish.scenario.stop_at_eos, &wish.scenario.body)
+        ..Ask::plain("m", 5, config.scenario.stop_at_eos, &config.scenario.body)
     };
-    let body = protocol::encode(&wish.dialect, &Content::Text("x".to_owned().into()), &ask).unwrap();
+    let body = protocol::encode(&config.dialect, &Content::Text("x".to_owned().into()), &ask).unwrap();
     serde_json::from_slice(&body).unwrap()
 }
 
@@ -51,13 +51,13 @@ fn each_backend_has_its_protocol_its_port_and_its_path() {
         ("trt", 8000, "/v2/models/ensemble/generate_stream"),
         ("truss", 8080, "/v1/models/model:predict"),
     ] {
-        let wish = wish(&["--backend", backend, "--model", "m"]).unwrap();
+        let config = config(&["--backend", backend, "--model", "m"]).unwrap();
         assert_eq!(
-            (wish.address.port, protocol::path(&wish.dialect)),
+            (config.address.port, protocol::path(&config.dialect)),
             (port, path),
             "{backend}"
         );
-        assert_eq!(wish.backend.name(), backend);
+        assert_eq!(config.backend.name(), backend);
     }
 }
 
@@ -129,7 +129,7 @@ fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
     refused(&both, "exclude each other");
     refused(&["--header", "novalue"], "no name or no value");
     refused(&["--base-url", "host:1"], "must begin with");
-    let all = wish(&[
+    let all = config(&[
         "--backend",
         "trt",
         "--goodput",
@@ -150,8 +150,8 @@ fn a_key_of_the_environment_is_a_bearer_or_goes_as_it_is_and_a_header_wins() {
         ..Environment::default()
     };
     let sent = |environment: &Environment, args: &[&str]| {
-        let wish = wish_in(environment, args).unwrap();
-        let headers: Vec<String> = wish
+        let config = wish_in(environment, args).unwrap();
+        let headers: Vec<String> = config
             .headers
             .iter()
             .map(|(name, value)| format!("{name}: {value}"))
@@ -174,18 +174,18 @@ fn a_key_of_the_environment_is_a_bearer_or_goes_as_it_is_and_a_header_wins() {
 
 #[test]
 fn without_flags_bodies_are_those_of_the_python_tool() {
-    let native = wish(&[]).unwrap();
+    let native = config(&[]).unwrap();
     assert_eq!(
         body_of(&native),
         json!({"text": "x", "sampling_params": {"temperature": 0.0, "max_new_tokens": 5, "ignore_eos": true}, "stream": true,
                "lora_path": null, "return_logprob": false, "return_routed_experts": false, "logprob_start_len": -1})
     );
-    let classic = wish(&["--rules", "classic"]).unwrap();
+    let classic = config(&["--rules", "classic"]).unwrap();
     assert_eq!(
         body_of(&classic),
         json!({"text": "x", "sampling_params": {"temperature": 0.0, "max_new_tokens": 5, "ignore_eos": true}, "stream": true})
     );
-    let chat = wish(&[
+    let chat = config(&[
         "--backend",
         "vllm-chat",
         "--disable-stream",
@@ -202,12 +202,12 @@ fn without_flags_bodies_are_those_of_the_python_tool() {
 #[test]
 fn sampling_goes_where_each_protocol_wants_it() {
     let args = ["--temperature", "0.5", "--top-p", "0.9"];
-    let native = body_of(&wish(&args).unwrap());
+    let native = body_of(&config(&args).unwrap());
     assert_eq!(
         native["sampling_params"],
         json!({"temperature": 0.5, "max_new_tokens": 5, "ignore_eos": true, "top_p": 0.9})
     );
-    let vllm = body_of(&wish(&[&["--backend", "vllm"], &args[..]].concat()).unwrap());
+    let vllm = body_of(&config(&[&["--backend", "vllm"], &args[..]].concat()).unwrap());
     assert_eq!((&vllm["temperature"], &vllm["top_p"]), (&json!(0.5), &json!(0.9)));
     let extra = [
         "--backend",
@@ -217,14 +217,14 @@ fn sampling_goes_where_each_protocol_wants_it() {
         "--extra-request-body",
         r#"{"temperature": 0.7, "best_of": null}"#,
     ];
-    let body = body_of(&wish(&extra).unwrap());
+    let body = body_of(&config(&extra).unwrap());
     assert_eq!((&body["temperature"], body.get("best_of")), (&json!(0.7), None));
 }
 
 #[test]
 fn adapters_and_logprobs_stand_where_the_python_tool_puts_them() {
     let native = body_of(
-        &wish(&[
+        &config(&[
             "--lora-name",
             "a",
             "--return-logprob",
@@ -246,7 +246,7 @@ fn adapters_and_logprobs_stand_where_the_python_tool_puts_them() {
     assert_eq!(native["token_ids_logprob"], json!([7, 8]));
     assert_eq!(native["logprob_start_len"], 0);
     let vllm = body_of(
-        &wish(&[
+        &config(&[
             "--backend",
             "vllm",
             "--lora-name",
@@ -269,8 +269,8 @@ fn adapters_and_logprobs_stand_where_the_python_tool_puts_them() {
 fn flags_of_a_data_set_reach_it_and_no_other() {
     let gsp = ["--dataset-name", "generated-shared-prefix"];
     let prefix = |more: &[&str]| {
-        let wish = wish(&[&gsp, more].concat()).unwrap();
-        let workload = wish.scenario.workload;
+        let config = config(&[&gsp, more].concat()).unwrap();
+        let workload = config.scenario.workload;
         (workload.prompts, workload.output_len, workload.shared_prefix())
     };
     assert_eq!(prefix(&[]), (1024, None, SharedPrefix::default()));
@@ -333,7 +333,7 @@ fn flags_of_a_data_set_reach_it_and_no_other() {
         &[&mooncake[..], &["--request-rate", "2"]].concat(),
         "moments of their own",
     );
-    let wish = wish(
+    let config = config(
         &[
             &mooncake[..],
             &[
@@ -345,11 +345,11 @@ fn flags_of_a_data_set_reach_it_and_no_other() {
         ]
         .concat(),
     );
-    let wish = wish.unwrap();
-    assert_eq!(wish.asked.rate, Traffic::Trace);
-    assert_eq!(wish.scenario.workload.mooncake().slowdown, 2.0);
+    let config = config.unwrap();
+    assert_eq!(config.asked.rate, Traffic::Trace);
+    assert_eq!(config.scenario.workload.mooncake().slowdown, 2.0);
     assert_eq!(
-        wish.scenario.workload.mooncake().trace.file(),
+        config.scenario.workload.mooncake().trace.file(),
         "toolagent_trace.jsonl"
     );
 }
@@ -357,8 +357,8 @@ fn flags_of_a_data_set_reach_it_and_no_other() {
 #[test]
 fn adapters_are_dealt_as_asked() {
     let dealt = |more: &[&str]| {
-        let wish = wish(&[&["--lora-name", "a", "b"], more].concat()).unwrap();
-        wish.scenario.lora.unwrap().dealt
+        let config = config(&[&["--lora-name", "a", "b"], more].concat()).unwrap();
+        config.scenario.lora.unwrap().dealt
     };
     assert_eq!(dealt(&[]), Dealt::Uniform);
     assert_eq!(
@@ -400,13 +400,13 @@ fn caches_are_emptied_by_each_backends_own_path() {
 
 #[test]
 fn each_profile_has_its_own_defaults() {
-    let current = wish(&[]).unwrap();
+    let current = config(&[]).unwrap();
     assert_eq!(
         (current.scenario.seed, current.ready_s, current.warmup),
         (42, 60, Warmup::Short(1))
     );
     assert_eq!(current.output.rest, "1000_sharegpt.jsonl");
-    let classic = wish(&[
+    let classic = config(&[
         "--rules",
         "classic",
         "--dataset-name",
@@ -422,7 +422,7 @@ fn each_profile_has_its_own_defaults() {
         (1, 0, Warmup::Whole)
     );
     assert_eq!(classic.output.rest, "1000_8_4.jsonl");
-    let ids = wish(&["--dataset-name", "random-ids", "--max-concurrency", "0"]).unwrap();
+    let ids = config(&["--dataset-name", "random-ids", "--max-concurrency", "0"]).unwrap();
     assert_eq!(
         (ids.scenario.workload.input_len, ids.scenario.arrival.concurrency),
         (Some(1024), None)
@@ -443,14 +443,14 @@ fn the_file_is_named_after_the_load() {
         (&["--dataset-name", "random-ids"], "1000_1024_1024.jsonl"),
         (&["--rules", "classic"], "1000_sharegpt.csv"),
     ] {
-        assert_eq!(wish(args).unwrap().output.rest, rest);
+        assert_eq!(config(args).unwrap().output.rest, rest);
     }
 }
 
 /// Source: docs/bench-serving.md 7.5.
 #[test]
 fn of_a_target_that_is_given_twice_the_last_counts() {
-    let slo = wish(&["--goodput", "ttft:500", "tpot:50", "ttft:250"])
+    let slo = config(&["--goodput", "ttft:500", "tpot:50", "ttft:250"])
         .unwrap()
         .asked
         .slo
@@ -464,7 +464,7 @@ fn of_a_target_that_is_given_twice_the_last_counts() {
 
 #[test]
 fn the_profiler_is_told_what_the_python_tool_tells_it() {
-    let wish = wish(&[
+    let config = config(&[
         "--profile",
         "--profile-by-stage",
         "--profile-start-step",
@@ -473,7 +473,7 @@ fn the_profiler_is_told_what_the_python_tool_tells_it() {
         "/x",
     ])
     .unwrap();
-    let profiler = wish.profiler.unwrap();
+    let profiler = config.profiler.unwrap();
     assert!(profiler.is_stopped);
     assert_eq!(
         Value::Object(profiler.start),
