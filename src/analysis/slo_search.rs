@@ -77,7 +77,7 @@ fn wilson(good: f64, all: f64) -> [f64; 2] {
 ///
 /// Each point either ends the search or narrows one of the two bounds, so it ends whatever the points say.
 #[derive(Clone, Debug)]
-pub struct Hunt {
+pub struct SloSearch {
     search: Search,
     points: Vec<Point>,
     /// The place of the highest point that held.
@@ -97,7 +97,7 @@ pub enum Next {
     Over(SearchEnding),
 }
 
-impl Hunt {
+impl SloSearch {
     /// A search that has measured nothing yet. The search must have no [objection](Search::objection).
     pub const fn new(search: Search) -> Self {
         Self {
@@ -143,7 +143,7 @@ impl Hunt {
         (held < value && value < fails).then_some(value)
     }
 
-    /// Takes in what was measured at the value of [`Hunt::next`].
+    /// Takes in what was measured at the value of [`SloSearch::next`].
     pub fn take(&mut self, point: Point) {
         // Answers that miss the SLO although fewer requests were under way would miss it all the more.
         let holds_with_fewer = point.judged.attainment >= self.search.target;
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn a_concurrency_that_was_not_reached_ends_the_search_without_a_bracket() {
         let search = by(By::Concurrency, 1.0);
-        let mut hunt = Hunt::new(search);
+        let mut hunt = SloSearch::new(search);
         hunt.take(point(1.0, true));
         let mut short = point(2.0, true);
         short.judged = judge_concurrency(short.judged, 2.0, 1.0);
@@ -343,7 +343,7 @@ mod tests {
 
     /// Lets an oracle answer until the search is over; panics if that takes too long.
     fn hunted(search: Search, mut holds: impl FnMut(f64) -> bool) -> SearchRecord {
-        let mut hunt = Hunt::new(search);
+        let mut hunt = SloSearch::new(search);
         for _ in 0..10_000 {
             match hunt.next() {
                 Next::Try(value) => hunt.take(point(value, holds(value))),
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_search_that_is_not_over_was_stopped() {
-        let mut hunt = Hunt::new(Search::by(By::Rate));
+        let mut hunt = SloSearch::new(Search::by(By::Rate));
         assert_eq!(hunt.record().says(), "no rate was measured");
         hunt.take(point(1.0, true));
         assert_eq!(hunt.record().ending, SearchEnding::Stopped);
@@ -415,7 +415,7 @@ mod tests {
             }
         };
         let next = |above: Point| {
-            let mut hunt = Hunt::new(Search::by(By::Concurrency));
+            let mut hunt = SloSearch::new(Search::by(By::Concurrency));
             hunt.take(point(1.0, true));
             hunt.take(above);
             hunt.record()

@@ -41,6 +41,12 @@ pub(crate) enum ControlError {
 }
 
 impl ControlError {
+    /// A refusal with this body.
+    pub(crate) fn refusal(url: String, status: StatusCode, body: &str) -> Self {
+        let message = body.trim().chars().take(QUOTED).collect();
+        Self::Status { url, status, message }
+    }
+
     /// Whether the server is up, and wants a key or does not know the path.
     pub(crate) fn is_refusal(&self) -> bool {
         self.wants_key()
@@ -111,6 +117,11 @@ impl ControlClient {
 
     pub(crate) fn base_url(&self) -> &str {
         &self.base_url
+    }
+
+    /// The headers of every request; they may hold a secret.
+    pub(crate) const fn headers(&self) -> &HeaderMap {
+        &self.headers
     }
 
     /// The URL of a path, or of a path with its query; the base URL for an empty path.
@@ -211,8 +222,7 @@ impl Answer {
         let (url, status) = (self.url.clone(), self.status);
         let text = self.text().await?;
         if !status.is_success() {
-            let message = text.trim().chars().take(QUOTED).collect();
-            return Err(ControlError::Status { url, status, message });
+            return Err(ControlError::refusal(url, status, &text));
         }
         Ok(text)
     }

@@ -7,14 +7,16 @@ use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 
-use crate::base::control_client::{ControlError, HeaderFault, causes, innermost, secret_header};
+use crate::base::control_client::{
+    ControlClient, ControlError, HeaderFault, causes, innermost, secret_header,
+};
 use crate::config::template::Text;
 use crate::config::yaml::{listed, nearest};
 use crate::engine::context::Context;
 use crate::engine::docker::lack::Lack;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::error::StartError;
-use crate::plan::{Contact, Launch};
+use crate::plan::{Contact, Launch, Reset};
 use crate::results::record::cell::{EngineFacts, ResetProof};
 
 /// How long an engine may take to answer a question about itself.
@@ -22,9 +24,6 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 /// How long it may take before a run.
 const PREFLIGHT_ANSWER: Duration = Duration::from_secs(5);
-
-/// How long emptying caches may take.
-const RESET: Duration = Duration::from_secs(60);
 
 /// How much of an answer is kept, in characters.
 const QUOTED: usize = 300;
@@ -159,11 +158,23 @@ fn mismatch(launch: &Launch, served: &[String]) -> Option<Lack> {
     })
 }
 
-/// Empties the prefix cache of an engine, and keeps what it says about that. Only the hits of the window prove it.
-pub async fn reset_caches(contact: &Contact, endpoint: &Endpoint, http: &Client) -> ResetProof {
+/// What emptying the caches came to.
+pub(crate) struct CacheReset {
+    /// What the engine said. Only the hits of the window prove that its caches were empty.
+    pub(crate) proof: ResetProof,
+    /// Why the caches were not emptied, if the engine could not be reached or refused.
+    pub(crate) error: Option<ControlError>,
+}
+
+/// Empties the prefix cache of an engine, which takes no longer than `limit`; without `reset` nothing is asked.
+pub(crate) async fn reset_caches(
+    reset: Option<&Reset>,
+    client: &ControlClient,
+    limit: Duration,
+) -> CacheReset {
     let mut proof = ResetProof {
         is_fresh_start: false,
-        possible: contact.reset.is_some(),
+        possible: reset.is_some(),
         status: None,
         success: None,
         answer: None,
@@ -171,32 +182,40 @@ pub async fn reset_caches(contact: &Contact, endpoint: &Endpoint, http: &Client)
         hits_in_window: None,
         queries_in_window: None,
     };
-    let Some(reset) = &contact.reset else { return proof };
+    let Some(reset) = reset else {
+        return CacheReset { proof, error: None };
+    };
     let method = match reset.method.to_ascii_uppercase().as_str() {
         "GET" => Method::GET,
         _ => Method::POST,
     };
-    let client = endpoint.control_client(http);
-    let answer = match client.request(method, &reset.path, RESET).await {
+    let answer = match client.request(method, &reset.path, limit).await {
         Ok(answer) => answer,
         Err(error) => {
             proof.success = Some(false);
             proof.answer = Some(shortened(&words(&error)));
-            return proof;
+            let error = Some(error);
+            return CacheReset { proof, error };
         }
     };
-    let status = answer.status.as_u16();
-    proof.status = Some(status);
-    let body = answer.text().await.unwrap_or_default();
+    let status = answer.status;
+    proof.status = Some(status.as_u16());
+    let (body, mut error) = match answer.text().await {
+        Ok(body) => (body, None),
+        Err(error) => (String::new(), Some(error)),
+    };
+    if !status.is_success() {
+        error = error.or_else(|| Some(ControlError::refusal(client.url(&reset.path), status, &body)));
+    }
     proof.success = match &reset.success {
-        _ if status != 200 => Some(false),
+        _ if status != StatusCode::OK => Some(false),
         None => Some(true),
         Some(pointer) => serde_json::from_str::<Value>(&body)
             .ok()
             .and_then(|answer| answer.pointer(pointer).and_then(Value::as_bool)),
     };
     proof.answer = (!body.trim().is_empty()).then(|| shortened(body.trim()));
-    proof
+    CacheReset { proof, error }
 }
 
 async fn read(http: &Client, endpoint: &Endpoint, path: &str, limit: Duration) -> Option<Value> {

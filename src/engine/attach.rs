@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::base::clock;
+use crate::base::secrets::Redactor;
 use crate::config::template::Text;
 use crate::engine::api;
 use crate::engine::context::Context;
@@ -38,19 +39,24 @@ pub(super) fn start(launch: &Launch, attach: &Attach, context: &Context) -> Resu
         url: attach.url.as_str().to_owned(),
         reason: reason.to_owned(),
     })?;
-    Ok(Running {
+    Ok(attached(endpoint, &context.redactor))
+}
+
+/// A server that someone else started. Nothing is asked of it.
+pub(crate) fn attached(endpoint: Endpoint, redactor: &Redactor) -> Running {
+    Running {
         executor: Box::new(Engine {
-            shown: context.redactor.redact(&endpoint.base_url).into_owned(),
+            shown: redactor.redact(&endpoint.base_url).into_owned(),
             at: (endpoint.host.trim_matches(['[', ']']).to_owned(), endpoint.port),
         }),
         endpoint,
-        log: Log::silent(&context.redactor),
+        log: Log::silent(redactor),
         devices: Devices::Remote,
         began: clock::now(),
         install_seconds: None,
         shm: None,
         alarm: None,
-    })
+    }
 }
 
 impl Executor for Engine {
@@ -59,6 +65,10 @@ impl Executor for Engine {
     }
 
     fn has_log(&self) -> bool {
+        false
+    }
+
+    fn sees_exit(&self) -> bool {
         false
     }
 

@@ -19,6 +19,16 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// The endpoint of a server that needs no launch to be reached.
+    pub(crate) const fn new(host: String, port: u16, base_url: String, headers: HeaderMap) -> Self {
+        Self {
+            host,
+            port,
+            base_url,
+            headers,
+        }
+    }
+
     /// The headers that go with every request; they may hold a secret.
     pub const fn headers(&self) -> &HeaderMap {
         &self.headers

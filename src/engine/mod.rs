@@ -32,7 +32,9 @@ mod sweep_result;
 mod tagged_process;
 mod venv;
 
-pub use api::{accept_length, check_model, facts, info, lacks, reset_caches};
+pub(crate) use api::{CacheReset, reset_caches};
+pub use api::{accept_length, check_model, facts, info, lacks};
+pub(crate) use attach::attached;
 pub use attach::unreachable;
 pub use context::{Asking, Context, Logs, Secrets};
 pub use docker::{

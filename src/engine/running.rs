@@ -106,6 +106,11 @@ impl Running {
         self.executor.has_log()
     }
 
+    /// Whether its end is noticed; of an engine that someone else started it is not.
+    pub(crate) fn sees_exit(&self) -> bool {
+        self.executor.sees_exit()
+    }
+
     /// Waits until it is dead: its process ended, or its log has a line that means so. An engine that someone else started is
     /// never seen dead. Nothing is lost when this is dropped; later calls give the same answer.
     pub async fn exited(&mut self) -> Death {

@@ -296,7 +296,10 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
             .unwrap_err()
             .contains("serves `m` and `lora`, and `x` was asked for")
     );
-    let proof = reset_caches(&launch.contact, running.endpoint(), &http).await;
+    let (client, limit) = (running.endpoint().control_client(&http), Duration::from_secs(60));
+    let reset = reset_caches(launch.contact.reset.as_ref(), &client, limit).await;
+    assert!(reset.error.is_none());
+    let proof = reset.proof;
     assert_eq!(
         (proof.possible, proof.status, proof.success),
         (true, Some(200), Some(false))

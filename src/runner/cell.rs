@@ -1,51 +1,36 @@
 //! One measurement: prompts, warm-up, caches emptied, load, record.
 
+pub(crate) mod outcome;
 mod search;
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::analysis::metrics::{self, Basis};
-use crate::analysis::validity;
 use crate::base::clock::{self, Moment};
 use crate::config::scenario::Scenario;
-use crate::config::workload::Profile;
-use crate::engine::{self, Running};
+use crate::engine;
 use crate::loadgen::dataset::unique_prefix::Beginning;
-use crate::loadgen::dataset::words::Words;
-use crate::loadgen::{DriveError, Driven, Item, Load, Progress, Sink, Spill, Target};
+use crate::loadgen::{DriveError, Item, Progress, Sink, Spill};
 use crate::plan::{Cell, Launch, Measurement};
-use crate::results::record::cell::{
-    Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, ResetProof, Summary, UniquePrefix,
-};
+use crate::results::record::cell::{FailureClass, Phase, PhaseTime, ResetProof, Summary, UniquePrefix};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::event::Event;
 use crate::results::record::post_mortem::End;
-use crate::results::record::request::{Request, failures};
+use crate::results::record::request::Request;
 use crate::results::record::telemetry::{EngineWindow, Sample};
-use crate::runner::answers;
-use crate::runner::calibrate;
 use crate::runner::context::Job;
+use crate::runner::load::{self, LoadContext, LoadOutcome, PreparedLoad};
 use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
-use crate::runner::requests::{Sending, items, placed, ran_out, see, warm_up};
+use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::shutdown::Stop;
-use crate::runner::supervise::{self, AbortReason};
-use crate::runner::telemetry::{Sampling, Span};
+use crate::runner::supervise::{AbortReason, DriveControl};
+use crate::runner::warm_up;
+
+/// How long an engine may take to empty its caches.
+const RESET: Duration = Duration::from_secs(60);
 
 /// What tells the prompts that warm up from those of the load.
 const WARM_UP: &str = "warm-up";
-
-/// An engine that is ready, and what the start has learned about it.
-pub(crate) struct ReadyEngine {
-    pub(crate) running: Running,
-    pub(crate) target: Target,
-    pub(crate) facts: EngineFacts,
-    pub(crate) phases: Vec<PhaseTime>,
-    /// Measurements so far on this start.
-    pub(crate) measured: u32,
-    pub(crate) sampling: Sampling,
-}
 
 /// What came out of a measurement.
 pub(crate) struct CellOutcome {
@@ -90,7 +75,7 @@ fn expected_requests(scenario: &Scenario) -> usize {
     expected.map_or(asked, |expected| asked.min((expected.round() as usize).max(1)))
 }
 
-/// That the data set gave fewer prompts than asked for. Where a duration ends the load, [`ran_out`] tells whether they were too few.
+/// That the data set gave fewer prompts than asked for. Where a duration ends the load, `ran_out` tells whether they were too few.
 fn too_few_prompts(scenario: &Scenario, found: usize) -> Option<String> {
     if scenario.arrival.window(scenario.limits.duration).is_some() {
         return None;
@@ -116,89 +101,9 @@ pub(crate) async fn measure(
         measurement: measurement.clone(),
         requests: expected_requests(&cell.scenario),
     });
-    let workload = stop.unless_asked(prompt_store.workload(&cell.scenario, &launch.tokenizer));
-    let workload = match workload.await {
-        Some(Ok(workload)) => workload,
-        None => return run.cut(Phase::Prepare, AbortReason::Stopped, Vec::new()),
-        Some(Err(reason)) => {
-            return run.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true);
-        }
-    };
-    run.prepared(&workload);
-    let Sending {
-        items,
-        schedule,
-        next,
-    } = items(
-        &cell.scenario,
-        &workload.prepared,
-        &mut workload.prepared.draws.clone(),
-    );
-    let items = match placed(items, ready.target.dialect.protocol, &workload.tokenizer) {
-        Ok(items) => items,
-        Err(reason) => return run.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true),
-    };
-    // The points of a search begin with letters of their own.
-    let items = match &cell.scenario.search {
-        Some(_) => items,
-        None => match run.begun("load", items, &workload).await {
-            Ok(items) => items,
-            Err(reason) => {
-                return run.failed(Phase::Prepare, FailureClass::Spec, reason, Vec::new(), true);
-            }
-        },
-    };
-    run.summary.schedule_hash = Some(schedule);
-    run.end_phase(Phase::Prepare);
-    if let Err(cut) = run.warm_up(ready, &workload, stop).await {
-        return cut;
+    match run.measure(ready, prompt_store, stop).await {
+        Ok(outcome) | Err(outcome) => outcome,
     }
-    run.end_phase(Phase::Warmup);
-    if stop.unless_asked(run.reset_caches(ready)).await.is_none() {
-        return run.cut(Phase::Reset, AbortReason::Stopped, Vec::new());
-    }
-    run.end_phase(Phase::Reset);
-    if let Some(search) = &cell.scenario.search {
-        return run.search(search, ready, &workload, stop).await;
-    }
-    ready.sampling.before().await;
-    let sent = items.len();
-    let load = load_of(&ready.target, &cell.scenario, items);
-    let (driven, mut cut) = match run.drive(Phase::Measure, ready, load, stop).await {
-        Ok(driven) => driven,
-        Err(error) => {
-            return run.failed(
-                Phase::Measure,
-                FailureClass::Client,
-                error.to_string(),
-                Vec::new(),
-                true,
-            );
-        }
-    };
-    run.end_phase(Phase::Measure);
-    if cut.is_none() {
-        let short = ran_out(&cell.scenario, sent, next, &driven);
-        let warnings = &mut run.summary.warnings;
-        warnings.extend(short.map(|short| short.says("`prompts`")));
-    }
-    run.sampled(ready, span_of(&driven), cut.is_none()).await;
-    let telemetry = run.summary.telemetry.as_ref();
-    let engine = telemetry.and_then(|telemetry| telemetry.engine.clone());
-    run.count_hits(engine.as_ref());
-    ready.measured += 1;
-    let mut accept = None;
-    if cut.is_none() {
-        let asking = async {
-            run.ask_again(ready).await;
-            accepted(job, launch, ready).await
-        };
-        match stop.unless_asked(asking).await {
-            Some(told) => accept = told,
-            None => cut = Some(AbortReason::Stopped),
-        }
-    }
-    run.ended(driven, cut, accept, &workload).await
 }
 
 impl<'a> CellRun<'a> {
@@ -210,7 +115,7 @@ impl<'a> CellRun<'a> {
         ready: &ReadyEngine,
     ) -> Self {
         let began = clock::now();
-        let summary = blank(
+        let summary = outcome::blank(
             launch,
             cell,
             measurement,
@@ -234,8 +139,91 @@ impl<'a> CellRun<'a> {
         }
     }
 
+    /// Measures the cell; `Err` is the outcome of a measurement that ended before its load, or could not send it.
+    async fn measure(
+        &mut self,
+        ready: &mut ReadyEngine,
+        prompt_store: &Arc<PromptStore>,
+        stop: &Stop,
+    ) -> Result<CellOutcome, CellOutcome> {
+        let workload = self.workload(prompt_store, stop).await?;
+        let load = self.prepared_load(ready, &workload).await?;
+        self.end_phase(Phase::Prepare);
+        self.warm_up(ready, &workload, stop).await?;
+        self.end_phase(Phase::Warmup);
+        if stop.unless_asked(self.reset_caches(ready)).await.is_none() {
+            return Err(self.cut(Phase::Reset, AbortReason::Stopped, Vec::new()));
+        }
+        self.end_phase(Phase::Reset);
+        if let Some(search) = &self.cell.scenario.search {
+            return Ok(self.search(search, ready, &workload, stop).await);
+        }
+        let mut outcome = match self.load(ready, load, &workload, false, stop).await {
+            Ok(outcome) => outcome,
+            Err(error) => return Err(self.not_sent(&error)),
+        };
+        self.end_phase_at(Phase::Measure, outcome.driven);
+        if let (None, Some(short)) = (&outcome.abort, &outcome.ran_out) {
+            self.summary.warnings.push(short.says("`prompts`"));
+        }
+        self.count_hits(outcome.telemetry.engine.as_ref());
+        self.summary.telemetry = Some(outcome.telemetry.clone());
+        self.samples = std::mem::take(&mut outcome.samples);
+        let mut accept_length = None;
+        if outcome.abort.is_none() {
+            let asking = async {
+                self.ask_again(ready).await;
+                accepted(self.job, self.launch, ready).await
+            };
+            match stop.unless_asked(asking).await {
+                Some(accepted) => accept_length = accepted,
+                None => outcome.abort = Some(AbortReason::Stopped),
+            }
+        }
+        Ok(self.ended(outcome, accept_length, &workload).await)
+    }
+
+    /// The prompts of the cell.
+    async fn workload(
+        &mut self,
+        prompt_store: &Arc<PromptStore>,
+        stop: &Stop,
+    ) -> Result<Arc<PreparedWorkload>, CellOutcome> {
+        let workload = prompt_store.workload(&self.cell.scenario, &self.launch.tokenizer);
+        match stop.unless_asked(workload).await {
+            Some(Ok(workload)) => {
+                self.prepared(&workload);
+                Ok(workload)
+            }
+            None => Err(self.cut(Phase::Prepare, AbortReason::Stopped, Vec::new())),
+            Some(Err(reason)) => Err(self.wrong(Phase::Prepare, reason)),
+        }
+    }
+
+    /// The load of the cell.
+    async fn prepared_load(
+        &mut self,
+        ready: &ReadyEngine,
+        workload: &Arc<PreparedWorkload>,
+    ) -> Result<PreparedLoad, CellOutcome> {
+        let (scenario, protocol) = (self.cell.scenario.clone(), ready.target.dialect.protocol);
+        let mut draws = workload.prepared.draws.clone();
+        let load = PreparedLoad::whole(scenario, workload, protocol, &mut draws);
+        let mut load = load.map_err(|reason| self.wrong(Phase::Prepare, reason))?;
+        self.summary.schedule_hash = Some(load.schedule.clone());
+        // The points of a search have prefixes of their own.
+        if self.cell.scenario.search.is_none() {
+            let begun = self.begun("load", load.items, workload).await;
+            load.items = begun.map_err(|reason| self.wrong(Phase::Prepare, reason))?;
+        }
+        Ok(load)
+    }
+
     fn end_phase(&mut self, phase: Phase) {
-        let now = clock::now();
+        self.end_phase_at(phase, clock::now());
+    }
+
+    fn end_phase_at(&mut self, phase: Phase, now: Moment) {
         let seconds = now.since(self.phase_began).as_secs_f64();
         self.summary.phases.push(PhaseTime {
             phase: phase.name().to_owned(),
@@ -306,84 +294,57 @@ impl<'a> CellRun<'a> {
         workload: &Arc<PreparedWorkload>,
         stop: &Stop,
     ) -> Result<(), CellOutcome> {
+        const PHASE: Phase = Phase::Warmup;
         let scenario = &self.cell.scenario;
-        // `classic` sends the whole first request; `current` asks for 32 tokens at most.
-        let limit = match scenario.profile {
-            Profile::Classic => None,
-            Profile::Current => Some(32),
-        };
-        let (Some(warm), count) = (
-            warm_up(scenario, &workload.prepared, limit),
-            scenario.limits.warmup,
-        ) else {
-            return Ok(());
-        };
-        if count == 0 {
+        let items = warm_up::items(scenario, &workload.prepared);
+        if items.is_empty() {
             return Ok(());
         }
         let of_load = self.unique_prefix.clone();
-        let begun = self.begun(WARM_UP, vec![warm; count as usize], workload).await;
+        let begun = self.begun(WARM_UP, items, workload).await;
         self.unique_prefix = of_load;
-        let items = match begun {
-            Ok(items) => items,
-            Err(reason) => {
-                return Err(self.failed_here(Phase::Warmup, FailureClass::Spec, reason, Vec::new(), true));
-            }
+        let items = begun.map_err(|reason| self.wrong(PHASE, reason))?;
+        let count = items.len();
+        let report = |progress: &Progress| self.tell_progress(PHASE, progress, count);
+        let control = DriveControl {
+            stop,
+            progress: Arc::default(),
+            report: &report,
         };
-        let load = load_of(&ready.target, scenario, items);
-        let (driven, cut) = match self.drive(Phase::Warmup, ready, load, stop).await {
-            Ok(driven) => driven,
+        let warmed = warm_up::warm_up(ready, scenario, items, &control).await;
+        self.warn_of_silent_daemon(ready);
+        let mut warmed = match warmed {
+            Ok(warmed) => warmed,
             Err(error) => {
-                return Err(self.failed_here(
-                    Phase::Warmup,
-                    FailureClass::Client,
-                    error.to_string(),
-                    Vec::new(),
-                    true,
-                ));
+                let reason = error.to_string();
+                return Err(self.failed_here(PHASE, FailureClass::Client, reason, Vec::new(), true));
             }
         };
-        if let Some(cut) = cut {
-            self.end_phase(Phase::Warmup);
-            return Err(self.cut(Phase::Warmup, cut, Vec::new()));
+        if let Some(abort) = warmed.abort.take() {
+            self.end_phase(PHASE);
+            return Err(self.cut(PHASE, abort, Vec::new()));
         }
-        match driven
-            .requests
-            .iter()
-            .find_map(|request| request.failure.as_ref())
-        {
-            Some(failure) if driven.requests.iter().all(|request| !request.is_completed()) => {
-                let reason = format!(
-                    "every warm-up request failed: {}: {}",
-                    failure.class.name(),
-                    failure.message
-                );
-                let tail = ready.running.log().tail();
-                Err(self.failed_here(Phase::Warmup, FailureClass::Engine, reason, tail, false))
-            }
-            _ => Ok(()),
-        }
+        let Some(failure) = warmed.failure() else {
+            return Ok(());
+        };
+        let reason = format!(
+            "every warm-up request failed: {}: {}",
+            failure.class.name(),
+            failure.message
+        );
+        let tail = ready.running.log().tail();
+        Err(self.failed_here(PHASE, FailureClass::Engine, reason, tail, false))
     }
 
     async fn reset_caches(&mut self, ready: &ReadyEngine) {
-        let proof = engine::reset_caches(
-            &self.launch.contact,
-            ready.running.endpoint(),
-            &self.job.host.http,
-        )
-        .await;
+        let reset = ready
+            .reset_caches(self.launch.contact.reset.as_ref(), RESET)
+            .await;
         self.summary.reset = Some(ResetProof {
             is_fresh_start: ready.measured == 0 && !self.launch.is_attached(),
             unique_prefix: self.unique_prefix.clone(),
-            ..proof
+            ..reset.proof
         });
-    }
-
-    /// Cuts what was sampled to the window of a load.
-    async fn sampled(&mut self, ready: &ReadyEngine, span: Span, engine_is_well: bool) {
-        let (telemetry, samples) = ready.sampling.after(span, engine_is_well).await;
-        self.summary.telemetry = Some(telemetry);
-        self.samples = samples;
     }
 
     /// Prefix-cache hits over the window; a reset that answers success and resets nothing shows here.
@@ -417,30 +378,43 @@ impl<'a> CellRun<'a> {
         facts.info = told.info.or_else(|| facts.info.take());
     }
 
-    /// Drives a load while the engine is watched.
-    async fn drive(
+    /// Sends a load while the engine is watched.
+    async fn load(
         &mut self,
-        phase: Phase,
         ready: &mut ReadyEngine,
-        mut load: Load,
+        load: PreparedLoad,
+        workload: &Arc<PreparedWorkload>,
+        continues_samples: bool,
         stop: &Stop,
-    ) -> Result<(Driven, Option<AbortReason>), DriveError> {
+    ) -> Result<LoadOutcome, DriveError> {
         let requests = load.items.len();
-        if phase == Phase::Measure {
-            load.sink = self.sink();
-            load.spill = self.spill();
-        }
-        let driven = supervise::drive(&mut ready.running, load, stop, |progress| {
-            self.tell_progress(phase, progress, requests);
-        })
-        .await;
-        for unheard in ready.running.take_unheard() {
+        let (sink, spill) = (self.sink(), self.spill());
+        let report = |progress: &Progress| self.tell_progress(Phase::Measure, progress, requests);
+        let context = LoadContext {
+            sink,
+            spill,
+            calibration: self.job.calibration,
+            continues_samples,
+            samples_after_stop: false,
+            control: DriveControl {
+                stop,
+                progress: Arc::default(),
+                report: &report,
+            },
+        };
+        let outcome = load::measure(ready, load, workload, context).await;
+        self.warn_of_silent_daemon(ready);
+        outcome
+    }
+
+    /// Warns of times in which the container daemon did not answer while a load was driven.
+    fn warn_of_silent_daemon(&mut self, ready: &ReadyEngine) {
+        for silence in ready.running.take_unheard() {
             self.summary.warnings.push(format!(
                 "the container daemon did not answer for {:.0} s; the engine went on meanwhile",
-                unheard.as_secs_f64()
+                silence.as_secs_f64()
             ));
         }
-        driven
     }
 
     /// Where records go while the load runs, so that a crash loses seconds. Without a disk that takes them there is only the end.
@@ -483,251 +457,6 @@ impl<'a> CellRun<'a> {
             elapsed_s: clock::now().since(self.began).as_secs_f64(),
         });
     }
-
-    async fn ended(
-        mut self,
-        driven: Driven,
-        cut: Option<AbortReason>,
-        accept_length: Option<f64>,
-        workload: &Arc<PreparedWorkload>,
-    ) -> CellOutcome {
-        if let Some(missed) = self
-            .sink
-            .take()
-            .map(|sink| sink.missed())
-            .filter(|missed| *missed > 0)
-        {
-            self.summary.warnings.push(format!(
-                "{missed} records were kept in memory alone while the load ran: the disk was too slow"
-            ));
-        }
-        // Every point decided where a search went.
-        let client = std::mem::take(&mut self.other_points).into_iter().fold(
-            calibrate::facts(&driven, self.job.calibration),
-            ClientFacts::worst,
-        );
-        let mut requests = driven.requests;
-        requests = count_tokens(requests, workload).await;
-        let basis = Basis {
-            accept_length,
-            // Of a search the requests are those of one point, and the energy is that of all.
-            energy: match &self.cell.scenario.search {
-                None => self
-                    .summary
-                    .telemetry
-                    .as_ref()
-                    .and_then(|told| told.energy.clone()),
-                Some(_) => None,
-            },
-            engine: match &self.cell.scenario.search {
-                None => self
-                    .summary
-                    .telemetry
-                    .as_ref()
-                    .and_then(|told| told.engine.clone()),
-                Some(_) => None,
-            },
-            ..Basis::of(self.launch, self.cell)
-        };
-        if metrics::divides_gaps(&basis.backend, accept_length) {
-            requests = count_chunks(requests, workload).await;
-        }
-        if !self.cell.scenario.keep_text {
-            for request in &mut requests {
-                (request.text, request.tool_text) = (None, None);
-            }
-        }
-        self.summary.failures = failures(&requests);
-        self.summary.stamps = Some(driven.stamp.name().to_owned());
-        self.summary
-            .warnings
-            .extend(crate::analysis::calibration::left_open(&client));
-        self.summary.client = Some(client);
-        self.summary.figures = metrics::summarize(&requests, &basis);
-        self.summary.intervals = metrics::intervals(&requests);
-        self.summary.answers = Some(validity::answers(&requests));
-        let spill = self.spill.take();
-        self.summary
-            .warnings
-            .extend(spill.as_ref().and_then(|spill| spill.missed()));
-        if let Some(lost) = spill.and_then(|spill| spill.lost()) {
-            (self.summary.figures, self.summary.intervals, self.summary.answers) = Default::default();
-            return self.failed_here(
-                Phase::Measure,
-                FailureClass::Infrastructure,
-                lost,
-                Vec::new(),
-                true,
-            );
-        }
-        if let Some(cut) = cut {
-            return self.cut(Phase::Measure, cut, requests);
-        }
-        let failed = requests.iter().filter(|request| !request.is_completed()).count();
-        if failed == requests.len() && failed > 0 {
-            let first = requests.iter().find_map(|request| request.failure.as_ref());
-            let said = first.map_or_else(String::new, |failure| {
-                format!(": {}: {}", failure.class.name(), failure.message)
-            });
-            let mut measured = self.failed_here(
-                Phase::Measure,
-                FailureClass::Engine,
-                format!("all {failed} requests failed{said}"),
-                Vec::new(),
-                true,
-            );
-            measured.requests = requests;
-            return measured;
-        }
-        self.summary.ended = clock::timestamp();
-        CellOutcome {
-            summary: self.summary,
-            requests,
-            samples: self.samples,
-            engine_is_well: true,
-            end: None,
-        }
-    }
-
-    fn cut(&mut self, phase: Phase, cut: AbortReason, requests: Vec<Request>) -> CellOutcome {
-        let mut measured = match cut {
-            AbortReason::Stopped => {
-                self.summary.ending = Ending::Interrupted;
-                self.summary.ended = clock::timestamp();
-                CellOutcome {
-                    summary: self.summary.clone(),
-                    requests: Vec::new(),
-                    samples: std::mem::take(&mut self.samples),
-                    engine_is_well: true,
-                    end: None,
-                }
-            }
-            AbortReason::Died(death) => {
-                let means = death
-                    .omen
-                    .as_ref()
-                    .map_or_else(String::new, |omen| format!(": {}", omen.explains()));
-                let reason = format!("the engine {} under load{means}", death.status);
-                let mut measured = self.failed_here(phase, death.class, reason, death.tail, false);
-                measured.end = death.end;
-                measured
-            }
-            AbortReason::Hung { seconds } => {
-                let reason = format!("the engine hangs: no stream moved for {seconds}s");
-                self.failed_here(phase, FailureClass::Engine, reason, Vec::new(), false)
-            }
-        };
-        measured.requests = requests;
-        measured
-    }
-
-    fn failed(
-        mut self,
-        phase: Phase,
-        class: FailureClass,
-        reason: String,
-        tail: Vec<String>,
-        well: bool,
-    ) -> CellOutcome {
-        self.failed_here(phase, class, reason, tail, well)
-    }
-
-    fn failed_here(
-        &mut self,
-        phase: Phase,
-        class: FailureClass,
-        reason: String,
-        tail: Vec<String>,
-        well: bool,
-    ) -> CellOutcome {
-        self.summary.ending = Ending::Failed {
-            phase,
-            class,
-            reason,
-            tail,
-        };
-        self.summary.ended = clock::timestamp();
-        CellOutcome {
-            summary: self.summary.clone(),
-            requests: Vec::new(),
-            samples: std::mem::take(&mut self.samples),
-            engine_is_well: well,
-            end: None,
-        }
-    }
-}
-
-/// A summary before anything is known.
-pub(crate) fn blank(
-    launch: &Launch,
-    cell: &Cell,
-    measurement: &Measurement,
-    engine: EngineFacts,
-    phases: Vec<PhaseTime>,
-) -> Summary {
-    let now = clock::timestamp();
-    let origin = match launch.engine.simulated || engine.simulated {
-        true => Origin::Simulated,
-        false => Origin::Measured,
-    };
-    Summary {
-        start: measurement.start,
-        repeat: measurement.repeat,
-        began: now.clone(),
-        ended: now,
-        phases,
-        engine,
-        ..Summary::new(cell.key.clone(), cell.content.clone(), launch.id.clone(), origin)
-    }
-}
-
-pub(super) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) -> Load {
-    Load {
-        target: target.clone(),
-        items,
-        concurrency: scenario.arrival.concurrency,
-        limits: scenario.limits.clone(),
-        body: scenario.body.clone(),
-        stop_at_eos: scenario.stop_at_eos,
-        sink: None,
-        spill: None,
-        threads: NonZeroUsize::MIN,
-    }
-}
-
-/// Our own count of each answer's tokens, off the timed path.
-pub(super) async fn count_tokens(
-    mut requests: Vec<Request>,
-    workload: &Arc<PreparedWorkload>,
-) -> Vec<Request> {
-    let workload = Arc::clone(workload);
-    let counting = tokio::task::spawn_blocking(move || {
-        see(&mut requests, &workload.prepared.prompts);
-        answers::count_prompts(&mut requests, &workload.prepared.prompts, &workload.tokenizer);
-        answers::count_outputs(&mut requests, &workload.tokenizer);
-        answers::find_canned(&mut requests, &workload.prepared.prompts);
-        answers::find_common_beginning(&mut requests, &workload.prepared.prompts, &workload.tokenizer);
-        answers::find_echoes(&mut requests, &workload.prepared.prompts, &workload.tokenizer);
-        answers::count_rounds(&mut requests, &workload.prepared.prompts, &workload.tokenizer);
-        requests
-    });
-    counting.await.expect("counting tokens does not panic")
-}
-
-/// Our own count of the tokens of each chunk's text by itself, off the timed path; `None` where the text was not kept.
-pub(super) async fn count_chunks(
-    mut requests: Vec<Request>,
-    workload: &Arc<PreparedWorkload>,
-) -> Vec<Request> {
-    let workload = Arc::clone(workload);
-    let counting = tokio::task::spawn_blocking(move || {
-        let words = || Words::new(&workload.tokenizer);
-        answers::on_all_cores(&mut requests, words, |request, words| {
-            request.counted_chunks = answers::count_chunks(request, words).map(Into::into);
-        });
-        requests
-    });
-    counting.await.expect("counting tokens does not panic")
 }
 
 /// Tokens that the engine accepted per step of speculative decoding; asked of those that bench_serving asks.
@@ -739,14 +468,4 @@ async fn accepted(job: &Job<'_>, launch: &Launch, ready: &ReadyEngine) -> Option
     }
     let info = engine::info(&launch.contact, ready.running.endpoint(), &job.host.http).await?;
     engine::accept_length(&info)
-}
-
-/// The window of a load: to the end of its last request.
-pub(super) fn span_of(driven: &Driven) -> Span {
-    let last = driven.requests.iter().map(|request| request.end_ns).max();
-    let length = last.map_or(driven.wall, Duration::from_nanos);
-    Span {
-        zero: driven.zero,
-        end: driven.zero.plus(length),
-    }
 }

@@ -25,28 +25,29 @@ pub(super) struct Sending {
     pub(super) next: Option<Duration>,
 }
 
-/// What is sent and when: arrivals and adapters are drawn from `draws`, where the data set's draws ended.
-pub(super) fn items(scenario: &Scenario, prepared: &Prepared, draws: &mut Draws) -> Sending {
-    let all = Part {
-        from: 0,
-        count: prepared.prompts.len(),
-        before: None,
-    };
-    part(scenario, prepared, all, draws)
-}
-
 /// Some of the prompts, as if the data set began with them and had no more.
 #[derive(Clone, Copy)]
-pub(super) struct Part {
+pub(crate) struct Part {
     /// The place of the first one; beyond the end it begins again.
-    pub(super) from: usize,
+    pub(crate) from: usize,
     /// How many; no more than there are.
-    pub(super) count: usize,
+    pub(crate) count: usize,
     /// Only what falls due before this moment.
-    pub(super) before: Option<Duration>,
+    pub(crate) before: Option<Duration>,
 }
 
-/// What is sent of a part, and when.
+impl Part {
+    /// All prompts.
+    pub(super) fn whole(prepared: &Prepared) -> Self {
+        Self {
+            from: 0,
+            count: prepared.prompts.len(),
+            before: None,
+        }
+    }
+}
+
+/// What is sent of a part, and when: arrivals and adapters are drawn from `draws`, where the data set's draws ended.
 pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part, draws: &mut Draws) -> Sending {
     let prompts = &prepared.prompts;
     let moments = moments(prompts);
@@ -182,7 +183,7 @@ pub(super) fn see(requests: &mut [Request], prompts: &[Prompt]) {
 ///
 /// As by the Python tool it is the first request or the whole first conversation, or what the data set has in their place, without
 /// the row's own fields and with the first adapter.
-pub(super) fn warm_up(scenario: &Scenario, prepared: &Prepared, limit: Option<u32>) -> Option<Item> {
+pub(super) fn warm_up_item(scenario: &Scenario, prepared: &Prepared, limit: Option<u32>) -> Option<Item> {
     let prompt = prepared.warmup.as_ref().or(prepared.prompts.first())?;
     let mut item = item(prompt, Duration::ZERO, names(scenario).into_iter().next());
     let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.clone());
@@ -254,7 +255,12 @@ mod tests {
         scenario.arrival.rate = RequestRate::new(4.0).unwrap();
         let prepared = prepared(2);
         let mut draws = prepared.draws.clone();
-        let mut second = || items(&scenario, &prepared, &mut draws).items[1].due.as_secs_f64();
+        let all = Part::whole(&prepared);
+        let mut second = || {
+            part(&scenario, &prepared, all, &mut draws).items[1]
+                .due
+                .as_secs_f64()
+        };
         assert!((second() - 0.134_901_459_314_796_36).abs() < 1e-9);
         assert!((second() - 2.859_533_966_077_148e-5).abs() < 1e-9);
     }

@@ -1,49 +1,116 @@
-//! A search on a running server: what each point sends, and what becomes of its requests.
-
-use std::time::Duration;
+//! The loop of a search: what each point sends, and how it is judged. The caller measures the points.
 
 use crate::analysis::metrics::{self, Basis, Metric, Set};
-use crate::analysis::slo_search::{judge, judge_concurrency};
+use crate::analysis::slo_search::{Next, SloSearch, judge, judge_concurrency};
 use crate::base::ids::ContentHash;
 use crate::base::units::Span;
 use crate::config::scenario::{Scenario, Slo};
 use crate::config::search::{By, Search};
-use crate::loadgen::{Driven, Item};
 use crate::plan::Protocol;
-use crate::results::record::request::{Request, failures};
-use crate::results::record::search::Point;
+use crate::results::record::request::failures;
+use crate::results::record::search::{Point, SearchRecord};
+use crate::results::record::validity::Reason;
+use crate::runner::load::{LoadOutcome, PreparedLoad};
 use crate::runner::prompt_store::PreparedWorkload;
-use crate::runner::requests::{self, Part, RanOut};
+use crate::runner::requests::Part;
 
-/// What one point sends.
-pub(crate) struct PointLoad {
-    pub(crate) scenario: Scenario,
-    pub(crate) items: Vec<Item>,
-    pub(crate) schedule: ContentHash,
-    /// When one more request would fall due.
-    pub(crate) next: Option<Duration>,
+/// Measures the points of a search and receives what they are judged to be.
+pub(crate) trait PointMeasurement {
+    /// What is known of a measured point beside its load.
+    type Facts;
+    /// What ends a search without a result.
+    type Failure;
+
+    /// The failure of a point whose requests cannot be made, for this reason.
+    fn not_prepared(&mut self, reason: String) -> Self::Failure;
+
+    /// Sends the load of a point.
+    async fn measure(
+        &mut self,
+        value: f64,
+        load: PreparedLoad,
+        search: &SloSearch,
+    ) -> Result<PointResult<Self::Facts>, Self::Failure>;
+
+    /// Receives a point after it was judged; `search` includes it.
+    async fn judged(
+        &mut self,
+        point: Point,
+        measured: MeasuredPoint<Self::Facts>,
+        search: &SloSearch,
+    ) -> Result<(), Self::Failure>;
 }
 
-impl PointLoad {
-    /// That it ran out of prompts before its time was over, where it did.
-    pub(crate) fn ran_out(&self, sent: usize, driven: &Driven) -> Option<RanOut> {
-        requests::ran_out(&self.scenario, sent, self.next, driven)
+/// What came of sending the load of a point.
+pub(crate) enum PointResult<F> {
+    Measured(Box<MeasuredPoint<F>>),
+    /// The search was stopped after so many prompts of the point were sent. Half a point says nothing about its value.
+    Stopped {
+        prompts: usize,
+    },
+}
+
+/// A point that was measured to its end.
+pub(crate) struct MeasuredPoint<F> {
+    pub(crate) outcome: LoadOutcome,
+    pub(crate) basis: Basis,
+    /// What the engine had in its caches, where that is known.
+    pub(crate) caches: Vec<Reason>,
+    pub(crate) facts: F,
+}
+
+/// What a search came to.
+pub(crate) struct SearchOutcome {
+    pub(crate) record: SearchRecord,
+    /// How many prompts its points sent.
+    pub(crate) used: usize,
+}
+
+/// Measures point after point until the search is over or stopped.
+pub(crate) async fn run<M: PointMeasurement>(
+    search: &Search,
+    scenario: &Scenario,
+    workload: &PreparedWorkload,
+    protocol: Protocol,
+    points: &mut M,
+) -> Result<SearchOutcome, M::Failure> {
+    let mut state = SloSearch::new(search.clone());
+    let mut used = 0;
+    while let Next::Try(value) = state.next() {
+        let load = load_at(scenario, search, workload, protocol, value, used);
+        let load = load.map_err(|reason| points.not_prepared(reason))?;
+        let schedule = load.schedule.clone();
+        let measured = match points.measure(value, load, &state).await? {
+            PointResult::Measured(measured) => measured,
+            PointResult::Stopped { prompts } => {
+                used += prompts;
+                break;
+            }
+        };
+        used += measured.outcome.prompts;
+        let point = judged(search, value, schedule, &measured);
+        state.take(point.clone());
+        points.judged(point, *measured, &state).await?;
     }
+    Ok(SearchOutcome {
+        record: state.record(),
+        used,
+    })
 }
 
 /// The load of a point at a value. Prompts go on after the `used` that earlier points have sent, and begin again at the end of
 /// the data set: as long as there are enough, no point finds the prompts of another in a cache.
 ///
 /// # Errors
-/// In words, why pictures have no place in the prompts.
-pub(crate) fn load_at(
+/// In words, why images have no place in the prompts.
+fn load_at(
     scenario: &Scenario,
     search: &Search,
     workload: &PreparedWorkload,
     protocol: Protocol,
     value: f64,
     used: usize,
-) -> Result<PointLoad, String> {
+) -> Result<PreparedLoad, String> {
     let mut scenario = scenario.clone();
     scenario.arrival = search.arrival(&scenario.arrival, value);
     let prompts = workload.prepared.prompts.len();
@@ -61,30 +128,15 @@ pub(crate) fn load_at(
             .filter(|_| search.by == By::Rate)
             .map(Span::duration),
     };
-    let sending = requests::part(
-        &scenario,
-        &workload.prepared,
-        part,
-        &mut workload.prepared.draws.clone(),
-    );
-    Ok(PointLoad {
-        scenario,
-        items: requests::placed(sending.items, protocol, &workload.tokenizer)?,
-        schedule: sending.schedule,
-        next: sending.next,
-    })
+    let mut draws = workload.prepared.draws.clone();
+    PreparedLoad::of_part(scenario, workload, protocol, part, &mut draws)
 }
 
 /// A point as a record, judged by its requests under the SLO of the basis; without one every answer is good. A rate whose prompts ran out
 /// was not sent for the time of the point; a concurrency was, however short.
-pub fn judged(
-    search: &Search,
-    value: f64,
-    schedule: ContentHash,
-    requests: &[Request],
-    basis: &Basis,
-    ran_out: Option<&RanOut>,
-) -> Point {
+fn judged<F>(search: &Search, value: f64, schedule: ContentHash, measured: &MeasuredPoint<F>) -> Point {
+    let (basis, requests) = (&measured.basis, &measured.outcome.requests);
+    let ran_out = measured.outcome.ran_out.as_ref();
     let every = Slo {
         ttft: None,
         tpot: None,
@@ -106,6 +158,6 @@ pub fn judged(
         schedule_hash: schedule,
         figures,
         failures: failures(requests),
-        caches: Vec::new(),
+        caches: measured.caches.clone(),
     }
 }

@@ -33,20 +33,32 @@ pub(crate) enum AbortReason {
     Stopped,
 }
 
-/// Drives a load. Whatever cuts it, every request has its record. `tell` hears of the progress once a second.
+/// What stops a load, and who follows it.
+pub(crate) struct DriveControl<'a> {
+    pub(crate) stop: &'a Stop,
+    /// What the load generator counts; it can be read at any time.
+    pub(crate) progress: Arc<Progress>,
+    /// Called once a second.
+    pub(crate) report: &'a (dyn Fn(&Progress) + Sync),
+}
+
+/// Drives a load. Whatever cuts it, every request has its record.
 ///
 /// # Errors
 /// The load cannot be driven at all.
 pub(crate) async fn drive(
     running: &mut Running,
     load: Load,
-    stop: &Stop,
-    tell: impl Fn(&Progress),
+    control: &DriveControl<'_>,
 ) -> Result<(Driven, Option<AbortReason>), DriveError> {
-    let progress = Arc::new(Progress::default());
+    let DriveControl {
+        stop,
+        progress,
+        report,
+    } = control;
     let halt = CancellationToken::new();
     let stall = load.limits.stall.duration();
-    let driving = loadgen::drive(load, Arc::clone(&progress), halt.clone());
+    let driving = loadgen::drive(load, Arc::clone(progress), halt.clone());
     tokio::pin!(driving);
     let mut look = tokio::time::interval(LOOK);
     let (mut moved_at, mut moved, mut told) = (clock::now(), 0, clock::now());
@@ -56,7 +68,7 @@ pub(crate) async fn drive(
             biased;
             driven = &mut driving => {
                 let driven = driven?;
-                let cut = match lost_connections(&driven.requests) {
+                let cut = match running.sees_exit() && lost_connections(&driven.requests) {
                     true => death(running).await,
                     false => None,
                 };
@@ -89,7 +101,7 @@ pub(crate) async fn drive(
                 }
                 if now.since(told) >= Duration::from_secs(1) {
                     told = now;
-                    tell(&progress);
+                    report(progress);
                 }
             }
         }

@@ -22,7 +22,7 @@ use crate::config::arrival::Arrival;
 use crate::config::scenario::{Limits, Scenario, Slo};
 use crate::config::workload::Profile;
 use crate::loadgen::{Address, Headers};
-use crate::plan::{Dialect, Protocol, Usage};
+use crate::plan::{Dialect, Protocol, Reset, Usage};
 use crate::report::bench_serving::bench_line::RequestedLoad;
 use crate::report::bench_serving::traffic::Traffic;
 
@@ -50,25 +50,13 @@ pub(crate) struct BenchConfig {
     pub(crate) tokenizer: Option<String>,
     /// Seconds to wait for the server; 0 does not ask.
     pub(crate) ready_s: u64,
-    pub(crate) warmup: Warmup,
-    /// The path that empties the cache, where that is wanted.
-    pub(crate) flush: Option<String>,
+    /// How the cache is emptied, where that is wanted.
+    pub(crate) flush: Option<Reset>,
     pub(crate) profiler: Option<Profiler>,
     pub(crate) cache_report: bool,
     pub(crate) asked: RequestedLoad,
     /// How the file of the line is called, where nobody named one, between backend and date on one side.
     pub(crate) output: Output,
-}
-
-/// What is sent before the measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Warmup {
-    /// The first request, whole; once.
-    Whole,
-    /// The first request cut to 32 tokens; so many at once.
-    Short(u32),
-    /// Nothing.
-    None,
 }
 
 /// How the server is told to profile itself.
@@ -228,7 +216,7 @@ impl BenchConfig {
             seed,
             workload,
             arrival: arrivals[0].clone(),
-            limits: limits(args),
+            limits: limits(args, profile),
             slo: slo.clone(),
             search,
             body,
@@ -251,7 +239,6 @@ impl BenchConfig {
                 Profile::Classic => 0,
                 Profile::Current => 60,
             }),
-            warmup: warmup(args, profile),
             flush: flush(args, environment),
             profiler: profiler(args, environment, profiled),
             cache_report: args.output.cache_report,
@@ -316,7 +303,7 @@ fn slo(pairs: Option<&[String]>) -> Result<Option<Slo>, Vec<String>> {
     }
 }
 
-fn limits(args: &BenchArgs) -> Limits {
+fn limits(args: &BenchArgs, profile: Profile) -> Limits {
     let (given, usual) = (&args.limits, Limits::default());
     let request = given.request_timeout.unwrap_or(usual.request);
     Limits {
@@ -326,22 +313,20 @@ fn limits(args: &BenchArgs) -> Limits {
         drain: given.drain.unwrap_or(usual.drain),
         excess_tokens: given.excess_tokens.unwrap_or(usual.excess_tokens),
         error_share: given.max_failed,
-        warmup: u32::from(!args.course.disable_warmup && args.course.warmup_requests != Some(0)),
+        warmup: match (profile, args.course.warmup_requests) {
+            _ if args.course.disable_warmup => 0,
+            (Profile::Classic, _) => 1,
+            (Profile::Current, count) => count.unwrap_or(1),
+        },
+        // Only the limits of requests end a load on a server that someone else started.
+        stall: Span(Duration::MAX),
         abort_error_share: given.abort_error_share,
         ..usual
     }
 }
 
-fn warmup(args: &BenchArgs, profile: Profile) -> Warmup {
-    match (profile, args.course.warmup_requests) {
-        _ if args.course.disable_warmup => Warmup::None,
-        (Profile::Classic, _) => Warmup::Whole,
-        (Profile::Current, count) => Warmup::Short(count.unwrap_or(1)),
-    }
-}
-
-/// Source: docs/bench-serving.md 6, step 10.
-fn flush(args: &BenchArgs, environment: &Environment) -> Option<String> {
+/// Source: spec/bench-serving.md 6, step 10.
+fn flush(args: &BenchArgs, environment: &Environment) -> Option<Reset> {
     let backend = args.server.backend;
     let in_ci = environment
         .in_ci
@@ -352,12 +337,17 @@ fn flush(args: &BenchArgs, environment: &Environment) -> Option<String> {
         return None;
     }
     let name = backend.name();
-    Some(if name.starts_with("vllm") {
+    let path = if name.starts_with("vllm") {
         "/reset_prefix_cache".to_owned()
     } else if name.starts_with("sglang") {
         format!("/flush_cache?timeout={:?}", args.course.flush_cache_timeout)
     } else {
         "/flush_cache".to_owned()
+    };
+    Some(Reset {
+        method: "POST".to_owned(),
+        path,
+        success: None,
     })
 }
 

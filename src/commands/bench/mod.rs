@@ -19,12 +19,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use reqwest::Method;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
-use self::config::{BenchConfig, Environment, Warmup};
+use self::config::{BenchConfig, Environment};
 use self::result::BenchResult;
 use crate::analysis::metrics;
 use crate::base::control_client::{self, ControlClient};
@@ -40,24 +38,26 @@ use crate::config::workload::Profile;
 use crate::engine;
 use crate::exit::Exit;
 use crate::loadgen::dataset::Caches;
-use crate::loadgen::{Progress, Sink, Target};
+use crate::loadgen::{Progress, Sink, Spill, Target};
 use crate::plan::Protocol;
 use crate::progress::bar::Bar;
 use crate::report::{bench_serving::bench_line, bench_serving::block, bench_serving::classic_csv};
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::request::{Class, Failure};
-use crate::runner::bench::{LoadOutcome, Session, Tokenizers};
+use crate::runner::bench::{Session, Tokenizers, spill};
 use crate::runner::calibrate;
 use crate::runner::context::Events;
 use crate::runner::discovery;
+use crate::runner::load::{self, LoadContext, LoadOutcome, count_chunks};
+use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::session::gpus;
 use crate::runner::shutdown::{Signals, Stop};
+use crate::runner::supervise::DriveControl;
+use crate::runner::warm_up;
 use crate::telemetry::gpu::Gpus;
 use crate::telemetry::machine;
 
-/// A warm-up answer has at most so many tokens.
-const WARMUP_TOKENS: u32 = 32;
 /// How long the server may take to empty its caches.
 const FLUSH: Duration = Duration::from_secs(600);
 /// How often the bar is drawn.
@@ -146,8 +146,9 @@ async fn bench(
         prepared = prepare(config, caches) => prepared?,
     };
     let Prepared {
-        server,
-        mut session,
+        client,
+        target,
+        session,
         model,
         is_simulated,
     } = prepared;
@@ -156,13 +157,21 @@ async fn bench(
         true => tokio::task::block_in_place(gpus)?,
         false => None,
     };
-    session.watch(gpus).await;
-    let known = ServerInfo {
-        model,
-        calibration,
-        is_simulated,
+    let mut server = AttachedServer {
+        engine: ReadyEngine::attached(target, client, gpus).await,
+        info: ServerInfo {
+            model,
+            calibration,
+            is_simulated,
+        },
     };
-    sweep::measure(config, &server, &session, &known, stop).await
+    sweep::measure(config, &mut server, &session, stop).await
+}
+
+/// The server that is measured.
+struct AttachedServer {
+    engine: ReadyEngine,
+    info: ServerInfo,
 }
 
 /// What is known of both sides beside the load.
@@ -175,26 +184,27 @@ struct ServerInfo {
     is_simulated: bool,
 }
 
-/// What came of a load that was sent.
-struct LoadResult {
-    measured: LoadOutcome,
+/// What is known of a load beside its outcome.
+struct LoadFacts {
     /// What `/server_info` says afterwards.
     info: Option<Value>,
     accept_length: Option<f64>,
     /// When the measurement began.
     began: String,
-    /// Whether it was ended because too many requests failed.
-    is_aborted: bool,
+    /// The share of prompt tokens that the prompts repeat of each other; `None` where it is unknown.
+    repeated: Option<f64>,
+    /// Where responses went that exceed the memory budget.
+    spill: Option<Arc<Spill>>,
 }
 
 /// Warms up, empties the cache and sends one load; `None` if it was stopped before anything was measured.
 async fn once(
     config: &BenchConfig,
-    server: &ControlClient,
+    server: &mut AttachedServer,
     session: &Session,
     stop: &Stop,
-) -> Result<Option<LoadResult>, CommandError> {
-    if !warm_up(config, server, session, &stop.asked).await? {
+) -> Result<Option<(LoadOutcome, LoadFacts)>, CommandError> {
+    if !warm_up(config, server, session, stop).await? {
         return Ok(None);
     }
     let profiling = tokio::select! {
@@ -203,22 +213,17 @@ async fn once(
         profiling = begin(config, server) => profiling?,
     };
     let began = clock::timestamp();
-    let sink = partial::begin(config);
-    let (mut measured, is_aborted) = drive(config, session, &stop.asked, sink.clone()).await?;
+    let (sink, spill) = (partial::begin(config), spill());
+    let mut outcome = drive(config, server, session, stop, (sink.clone(), spill.clone())).await?;
     partial::end(sink);
-    requests::tell(
-        config,
-        session,
-        session.items(),
-        &measured.requests,
-        measured.zero,
-    );
+    let zero = outcome.window.zero;
+    requests::tell(config, session, session.items(), &outcome.requests, zero);
     if let Some(profiler) = &config.profiler {
         profile::stop(profiler, &profiling).await;
     }
     // Both questions of the Python tool in one, and outside of what is timed; the classic one asks nothing.
     let info = match config.profile {
-        Profile::Current => discovery::info(server).await,
+        Profile::Current => discovery::info(&server.engine.control).await,
         Profile::Classic => None,
     };
     let accept_length = info
@@ -226,15 +231,16 @@ async fn once(
         .filter(|_| config.backend.is_sglang())
         .and_then(engine::accept_length);
     if config.profile == Profile::Current && metrics::divides_gaps(&config.asked.backend, accept_length) {
-        measured = session.count_chunks(measured).await;
+        outcome.requests = count_chunks(outcome.requests, session.workload()).await;
     }
-    Ok(Some(LoadResult {
-        measured,
+    let facts = LoadFacts {
         info,
         accept_length,
         began,
-        is_aborted,
-    }))
+        repeated: outcome.repeated_share(session.workload()).await,
+        spill,
+    };
+    Ok(Some((outcome, facts)))
 }
 
 /// Prints the block, writes the files, and says what must be said.
@@ -299,7 +305,8 @@ fn tell(ended: &BenchResult<'_>) -> Outcome {
 
 /// A load that can begin.
 struct Prepared {
-    server: ControlClient,
+    client: ControlClient,
+    target: Target,
     session: Session,
     /// The model in the words of the command line or of the server.
     model: String,
@@ -308,16 +315,16 @@ struct Prepared {
 
 /// Source: spec/bench-serving.md 6, steps 5 to 8.
 async fn prepare(config: &BenchConfig, caches: Caches) -> Result<Prepared, CommandError> {
-    let server = control_client(config)?;
-    let is_simulated = config.ready_s > 0 && wait(config, &server).await?;
+    let client = control_client(config)?;
+    let is_simulated = config.ready_s > 0 && wait(config, &client).await?;
     let model = match &config.model {
         Some(model) => model.clone(),
-        None => ask_model(&server).await?,
+        None => ask_model(&client).await?,
     };
     let tokenizers = match &config.tokenizer {
         Some(name) => vec![name.clone()],
         None => {
-            let told = discovery::tokenizer(&server).await;
+            let told = discovery::tokenizer(&client).await;
             told.into_iter().chain([model.clone()]).collect()
         }
     };
@@ -328,7 +335,7 @@ async fn prepare(config: &BenchConfig, caches: Caches) -> Result<Prepared, Comma
         model: config.served.clone().unwrap_or_else(|| model.clone()),
     };
     let session = Session::prepare(
-        target,
+        target.clone(),
         config.scenario.clone(),
         Tokenizers(&tokenizers),
         PathBuf::new(),
@@ -358,7 +365,8 @@ async fn prepare(config: &BenchConfig, caches: Caches) -> Result<Prepared, Comma
         say("WARNING: --cache-report is only supported with sglang backends.");
     }
     Ok(Prepared {
-        server,
+        client,
+        target,
         session,
         model,
         is_simulated,
@@ -512,38 +520,38 @@ async fn help(
 /// Source: docs/bench-serving.md 6, step 9, and 12.2. Whether to go on.
 async fn warm_up(
     config: &BenchConfig,
-    server: &ControlClient,
+    server: &mut AttachedServer,
     session: &Session,
-    stop: &CancellationToken,
+    stop: &Stop,
 ) -> Result<bool, CommandError> {
-    let (count, limit) = match config.warmup {
-        Warmup::None if config.profile == Profile::Classic => return Ok(true),
-        Warmup::None => (0, None),
-        Warmup::Whole => (1, None),
-        Warmup::Short(count) => (count, Some(WARMUP_TOKENS)),
-    };
+    let scenario = &session.load().scenario;
+    let count = scenario.limits.warmup;
+    if count == 0 && config.profile == Profile::Classic {
+        return Ok(true);
+    }
     say(&match config.profile {
         Profile::Classic => "Starting initial single prompt test run...".to_owned(),
         Profile::Current => format!("Starting warmup with {count} sequences..."),
     });
     let began = clock::now();
-    let warm = session.warm_items(count, limit);
-    let sent = session
-        .warm_up(warm.clone(), stop.clone())
-        .await
-        .map_err(|error| unfit(error.to_string()))?;
-    let (sent, zero) = (sent.requests, sent.zero);
-    requests::tell(config, session, &warm, &sent, zero);
-    if stop.is_cancelled() {
+    let items = warm_up::items(scenario, &session.workload().prepared);
+    let control = DriveControl {
+        stop,
+        progress: Arc::default(),
+        report: &|_| {},
+    };
+    let warmed = warm_up::warm_up(&mut server.engine, scenario, items.clone(), &control).await;
+    let warmed = warmed.map_err(|error| unfit(error.to_string()))?;
+    requests::tell(config, session, &items, &warmed.requests, warmed.zero);
+    if stop.is_asked() {
         return Ok(false);
     }
-    let first = sent.iter().find_map(|request| request.failure.as_ref());
-    if let Some(failure) = first.filter(|_| sent.iter().all(|request| !request.is_completed())) {
+    if let Some(failure) = warmed.failure() {
         let what = match config.profile {
             Profile::Classic => "Initial test run failed",
             Profile::Current => "Warmup failed",
         };
-        let help = help(config, server, session, failure).await;
+        let help = help(config, &server.engine.control, session, failure).await;
         let help = help.map_or_else(String::new, |help| format!("  = help: {help}\n"));
         return Err(CommandError {
             exit: Exit::CellFailed,
@@ -568,50 +576,58 @@ async fn warm_up(
 }
 
 /// Source: spec/bench-serving.md 6, steps 10 to 12, and 12.2. The profilers that run now.
-async fn begin(config: &BenchConfig, server: &ControlClient) -> Result<Vec<profile::Running>, CommandError> {
-    if let Some(path) = &config.flush {
-        let answer = async {
-            server
-                .request(Method::POST, path, FLUSH)
-                .await?
-                .accepted_text()
-                .await
-        };
-        answer.await.map_err(|error| {
-            unfit(format!(
+async fn begin(config: &BenchConfig, server: &AttachedServer) -> Result<Vec<profile::Running>, CommandError> {
+    if let Some(reset) = &config.flush {
+        let reset = server.engine.reset_caches(Some(reset), FLUSH).await;
+        if let Some(error) = reset.error {
+            return Err(unfit(format!(
                 "the caches were not emptied: {error}\n  = help: leave `--flush-cache` out, or have the server allow it"
-            ))
-        })?;
+            )));
+        }
     }
     // The server is to settle. Where nothing was asked of it before, there is nothing to settle from.
-    let is_stirred = !matches!(config.warmup, Warmup::None | Warmup::Short(0)) || config.flush.is_some();
+    let is_stirred = config.scenario.limits.warmup > 0 || config.flush.is_some();
     match config.profile {
         _ if !is_stirred => {}
         Profile::Classic => tokio::time::sleep(Duration::from_millis(1500)).await,
         Profile::Current => tokio::time::sleep(Duration::from_secs(1)).await,
     }
     Ok(match &config.profiler {
-        Some(profiler) => profile::start(profiler, server).await,
+        Some(profiler) => profile::start(profiler, &server.engine.control).await,
         None => Vec::new(),
     })
 }
 
-/// Sends the load and draws its bar; whether it was ended because too many requests failed.
+/// Sends the load and draws its bar.
 async fn drive(
     config: &BenchConfig,
+    server: &mut AttachedServer,
     session: &Session,
-    stop: &CancellationToken,
-    sink: Option<Sink>,
-) -> Result<(LoadOutcome, bool), CommandError> {
+    stop: &Stop,
+    (sink, spill): (Option<Sink>, Option<Arc<Spill>>),
+) -> Result<LoadOutcome, CommandError> {
     let progress = Arc::new(Progress::default());
     let mut bar = config.output.bar.then(|| Bar::new(session.len()));
-    let driving = session.measure(Arc::clone(&progress), stop.clone(), sink);
-    tokio::pin!(driving);
+    let context = LoadContext {
+        sink,
+        spill,
+        calibration: None,
+        continues_samples: false,
+        samples_after_stop: true,
+        control: DriveControl {
+            stop,
+            progress: Arc::clone(&progress),
+            report: &|_| {},
+        },
+    };
+    let load = session.load().clone();
+    let measuring = load::measure(&mut server.engine, load, session.workload(), context);
+    tokio::pin!(measuring);
     let mut beat = tokio::time::interval(BEAT);
-    let measured = loop {
+    let outcome = loop {
         tokio::select! {
             biased;
-            measured = &mut driving => break measured,
+            outcome = &mut measuring => break outcome,
             _ = beat.tick() => {
                 if let Some(bar) = &mut bar {
                     bar.show(progress.ended() as usize);
@@ -622,6 +638,5 @@ async fn drive(
     if let Some(bar) = bar {
         bar.finish(progress.ended() as usize);
     }
-    let measured = measured.map_err(|error| unfit(error.to_string()))?;
-    Ok((measured, progress.is_aborted()))
+    outcome.map_err(|error| unfit(error.to_string()))
 }

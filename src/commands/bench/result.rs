@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::LoadFacts;
 use super::config::BenchConfig;
 use super::warnings;
 use crate::analysis::calibration;
@@ -22,7 +23,8 @@ use crate::results::record::cell::Figures;
 use crate::results::record::client::Calibration;
 use crate::results::record::request::Request;
 use crate::results::record::validity::{Reason, Validity};
-use crate::runner::bench::{LoadOutcome, Session};
+use crate::runner::bench::Session;
+use crate::runner::load::LoadOutcome;
 
 /// A bench that has ended.
 pub(super) struct BenchResult<'a> {
@@ -32,18 +34,12 @@ pub(super) struct BenchResult<'a> {
     pub(super) model: &'a str,
     pub(super) calibration: Option<&'a Calibration>,
     pub(super) measured: &'a LoadOutcome,
-    /// What `/server_info` says.
-    pub(super) info: Option<&'a Value>,
-    pub(super) accept_length: Option<f64>,
+    pub(super) facts: &'a LoadFacts,
     pub(super) is_interrupted: bool,
-    /// Whether it was ended because too many requests failed.
-    pub(super) is_aborted: bool,
     /// Whether the server is the simulated engine.
     pub(super) is_simulated: bool,
     /// What a search makes of it, where it is one of its points.
     pub(super) search: Option<Value>,
-    /// When the measurement began.
-    pub(super) began: String,
 }
 
 /// The figures of a bench under every definition that is told.
@@ -71,12 +67,8 @@ impl BenchResult<'_> {
             devices: 0,
             slo: self.config.asked.slo.clone(),
             duration: None,
-            accept_length: self.accept_length,
-            energy: self
-                .measured
-                .telemetry
-                .as_ref()
-                .and_then(|told| told.energy.clone()),
+            accept_length: self.facts.accept_length,
+            energy: self.measured.telemetry.energy.clone(),
             engine: None,
         }
     }
@@ -148,7 +140,7 @@ impl BenchResult<'_> {
 
     /// What the server's devices took, if they are here and somebody tells.
     pub(super) fn energy(&self, sets: &MetricSets) -> Option<String> {
-        warnings::energy(self.measured.telemetry.as_ref()?, &sets.matrix)
+        warnings::energy(&self.measured.telemetry, &sets.matrix)
     }
 
     /// The share of requests that failed.
@@ -226,14 +218,14 @@ impl BenchResult<'_> {
                 "the measurement was stopped early; the figures are those of what had ended".to_owned(),
             );
         }
-        if self.is_aborted {
+        if self.measured.is_aborted {
             notes.push(
                 "the load was ended early: more requests failed than `--abort-error-share` allows".to_owned(),
             );
         }
         let ran_out = self.measured.ran_out.as_ref();
         notes.extend(ran_out.map(|short| short.says("`--num-prompts`")));
-        if let Some(spill) = &self.measured.spill {
+        if let Some(spill) = &self.facts.spill {
             notes.extend(spill.missed());
             notes.extend(
                 spill
@@ -271,7 +263,7 @@ impl BenchResult<'_> {
             bounds: &Bounds::default(),
         });
         reasons.extend(self.cache_warm());
-        let telemetry = self.measured.telemetry.as_ref();
+        let telemetry = Some(&self.measured.telemetry);
         reasons.extend(warnings::surroundings(&self.measured.client, requests, telemetry));
         reasons
     }
@@ -282,7 +274,7 @@ impl BenchResult<'_> {
             protocol: self.config.backend.protocol(),
             scenario: &self.config.scenario,
             bounds: &Bounds::default(),
-            repeated: self.measured.repeated,
+            repeated: self.facts.repeated,
             proof: None,
             requests: &self.measured.requests,
         })
@@ -313,7 +305,7 @@ impl BenchResult<'_> {
         }
         let line = BenchLine {
             asked: &self.config.asked,
-            server_info: self.info,
+            server_info: self.facts.info.as_ref(),
             figures: &peaked,
             cache: cache.as_ref(),
             details: self.config.output.details.then(|| self.details()),
@@ -377,7 +369,7 @@ impl BenchResult<'_> {
             "tokenizer": self.session.tokenizer().0,
             "profile": self.config.profile,
             "seed": self.session.seed(),
-            "began": self.began,
+            "began": self.facts.began,
             "due_requests": self.measured.requests.len(),
             "failures": failures,
             "prompts_hash": prompts,

@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 
 use super::config::BenchConfig;
 use super::result::BenchResult;
-use super::{LoadResult, ServerInfo, complain, once, say, tell, unfit};
-use crate::analysis::slo_search::{Hunt, Next};
-use crate::base::control_client::ControlClient;
-use crate::commands::error::Outcome;
+use super::{AttachedServer, LoadFacts, ServerInfo, complain, once, say, tell, unfit};
+use crate::analysis::slo_search::{Next, SloSearch};
+use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::print;
 use crate::config::search::Search;
 use crate::exit::Exit;
 use crate::results::record::search::{Point, SearchEnding, SearchRecord};
 use crate::runner::bench::Session;
-use crate::runner::search::judged;
+use crate::runner::load::{LoadOutcome, PreparedLoad};
+use crate::runner::search::{self, MeasuredPoint, PointMeasurement, PointResult, SearchOutcome};
 use crate::runner::shutdown::Stop;
 
 /// So much of a point's prompts may begin like those of earlier points without a word.
@@ -24,13 +24,12 @@ const KNOWN: f64 = 0.05;
 /// Measures everything that was asked for; a block and a line for each load.
 pub(super) async fn measure(
     config: &BenchConfig,
-    server: &ControlClient,
+    server: &mut AttachedServer,
     session: &Session,
-    known: &ServerInfo,
     stop: &Stop,
 ) -> Outcome {
     if let Some(search) = &config.scenario.search {
-        return hunt(config, search, server, session, known, stop).await;
+        return find(config, search, server, session, stop).await;
     }
     let mut exit = Exit::Done;
     let mut before: Vec<Session> = Vec::new();
@@ -49,10 +48,11 @@ pub(super) async fn measure(
         if place > 0 && !config.runs_on && config.flush.is_none() {
             session.said().iter().for_each(|line| say(line));
         }
-        let Some(driving) = once(&config, server, &session, stop).await? else {
+        let Some((outcome, facts)) = once(&config, server, &session, stop).await? else {
             return Ok(Exit::Interrupted);
         };
-        match tell(&ended(&config, &session, known, &driving, stop, None))? {
+        let measured = (&outcome, &facts);
+        match tell(&result(&config, &session, &server.info, measured, stop, None))? {
             Exit::Done => {}
             Exit::Interrupted => return Ok(Exit::Interrupted),
             other => exit = other,
@@ -92,78 +92,137 @@ fn introduced(config: &BenchConfig, session: &Session, place: usize, before: &[S
     text
 }
 
-fn ended<'a>(
+fn result<'a>(
     config: &'a BenchConfig,
     session: &'a Session,
-    known: &'a ServerInfo,
-    driving: &'a LoadResult,
+    server: &'a ServerInfo,
+    (measured, facts): (&'a LoadOutcome, &'a LoadFacts),
     stop: &Stop,
     search: Option<Value>,
 ) -> BenchResult<'a> {
     BenchResult {
         config,
         session,
-        model: &known.model,
-        calibration: known.calibration.as_ref(),
-        measured: &driving.measured,
-        info: driving.info.as_ref(),
-        accept_length: driving.accept_length,
+        model: &server.model,
+        calibration: server.calibration.as_ref(),
+        measured,
+        facts,
         is_interrupted: stop.is_asked(),
-        is_aborted: driving.is_aborted,
-        is_simulated: known.is_simulated,
+        is_simulated: server.is_simulated,
         search,
-        began: driving.began.clone(),
+    }
+}
+
+/// The points of a search as the command measures and prints them.
+struct BenchPoints<'a> {
+    config: &'a BenchConfig,
+    search: &'a Search,
+    server: &'a mut AttachedServer,
+    session: &'a Session,
+    stop: &'a Stop,
+    /// The exit code of a server that was not measured, because it answered nothing before a point held.
+    failed: Option<Exit>,
+}
+
+/// What is known of a point beside its load.
+struct PointFacts {
+    config: BenchConfig,
+    session: Session,
+    load: LoadFacts,
+}
+
+impl PointMeasurement for BenchPoints<'_> {
+    type Facts = PointFacts;
+    type Failure = CommandError;
+
+    fn not_prepared(&mut self, reason: String) -> CommandError {
+        unfit(reason)
+    }
+
+    async fn measure(
+        &mut self,
+        value: f64,
+        load: PreparedLoad,
+        search: &SloSearch,
+    ) -> Result<PointResult<PointFacts>, CommandError> {
+        let (name, unit) = (self.search.by.name(), self.search.by.unit());
+        let number = search.record().points.len() + 1;
+        complain(&format!("point {number}: {name} {value} {unit}\n"));
+        let session = self.session.with(load);
+        let config = self.config.at(session.arrival());
+        let Some((outcome, load)) = once(&config, self.server, &session, self.stop).await? else {
+            return Ok(PointResult::Stopped { prompts: 0 });
+        };
+        let measured = (&outcome, &load);
+        let result = result(&config, &session, &self.server.info, measured, self.stop, None);
+        if self.stop.is_asked() {
+            tell(&result)?;
+            return Ok(PointResult::Stopped {
+                prompts: outcome.prompts,
+            });
+        }
+        let (basis, caches) = (result.basis(), result.cache_warm().into_iter().collect());
+        Ok(PointResult::Measured(Box::new(MeasuredPoint {
+            outcome,
+            basis,
+            caches,
+            facts: PointFacts {
+                config,
+                session,
+                load,
+            },
+        })))
+    }
+
+    async fn judged(
+        &mut self,
+        point: Point,
+        measured: MeasuredPoint<PointFacts>,
+        search: &SloSearch,
+    ) -> Result<(), CommandError> {
+        let (by, target) = (self.search.by, self.search.target);
+        let mut told = json!({"by": by, "value": point.value, "target": target, "judged": point.judged});
+        complain(&verdict(&point, self.search));
+        if let Next::Over(_) = search.next() {
+            told["result"] = found(&search.record());
+        }
+        let MeasuredPoint { outcome, facts, .. } = measured;
+        let (config, session) = (&facts.config, &facts.session);
+        let measured = (&outcome, &facts.load);
+        let result = result(
+            config,
+            session,
+            &self.server.info,
+            measured,
+            self.stop,
+            Some(told),
+        );
+        let is_failed = tell(&result)? == Exit::CellFailed && search.best().is_none();
+        self.failed = self.failed.or(is_failed.then_some(Exit::CellFailed));
+        Ok(())
     }
 }
 
 /// Measures point after point until the search is over, and says what it found.
-async fn hunt(
+async fn find(
     config: &BenchConfig,
     search: &Search,
-    server: &ControlClient,
+    server: &mut AttachedServer,
     session: &Session,
-    known: &ServerInfo,
     stop: &Stop,
 ) -> Outcome {
-    let mut hunt = Hunt::new(search.clone());
-    let (mut used, mut failed) = (0, None);
-    while let Next::Try(value) = hunt.next() {
-        let (name, unit) = (search.by.name(), search.by.unit());
-        complain(&format!(
-            "point {}: {name} {value} {unit}\n",
-            hunt.record().points.len() + 1
-        ));
-        let session = session.at_point(search, value, used).map_err(unfit)?;
-        let config = config.at(session.arrival());
-        let Some(driving) = once(&config, server, &session, stop).await? else {
-            break;
-        };
-        // A conversation is one prompt and several requests; of users who ran out of time not every prompt was sent.
-        used += session.rows().min(driving.measured.requests.len());
-        if stop.is_asked() {
-            // Half a point says nothing about its value.
-            tell(&ended(&config, &session, known, &driving, stop, None))?;
-            break;
-        }
-        let schedule = session.digests().1.clone();
-        let ending = ended(&config, &session, known, &driving, stop, None);
-        let (basis, caches) = (ending.basis(), ending.cache_warm());
-        let measured = &driving.measured;
-        let (requests, short) = (&measured.requests, measured.ran_out.as_ref());
-        let mut point = judged(search, value, schedule, requests, &basis, short);
-        point.caches.extend(caches);
-        let mut told =
-            json!({"by": search.by, "value": value, "target": search.target, "judged": point.judged});
-        complain(&verdict(&point, search));
-        hunt.take(point);
-        if let Next::Over(_) = hunt.next() {
-            told["result"] = result(&hunt.record());
-        }
-        let exit = tell(&ended(&config, &session, known, &driving, stop, Some(told)))?;
-        // A server that answers nothing at its first point was not measured.
-        failed = failed.or((exit == Exit::CellFailed && hunt.best().is_none()).then_some(exit));
-    }
-    let record = hunt.record();
+    let protocol = server.engine.target.dialect.protocol;
+    let (scenario, workload) = (&session.load().scenario, session.workload());
+    let mut points = BenchPoints {
+        config,
+        search,
+        server,
+        session,
+        stop,
+        failed: None,
+    };
+    let SearchOutcome { record, used } =
+        search::run(search, scenario, workload, protocol, &mut points).await?;
     if used > session.prompts() && config.flush.is_none() {
         complain(&format!(
             "note: the points sent {used} prompts of {}, so that some came twice; raise `--num-prompts`, or have the \
@@ -176,7 +235,7 @@ async fn hunt(
     complain(&rests_on(&record));
     Ok(match record.ending {
         SearchEnding::Stopped => Exit::Interrupted,
-        _ => failed.unwrap_or(Exit::Done),
+        _ => points.failed.unwrap_or(Exit::Done),
     })
 }
 
@@ -233,7 +292,7 @@ fn verdict(point: &Point, search: &Search) -> String {
 }
 
 /// What was found, without the points, which have lines of their own.
-fn result(record: &SearchRecord) -> Value {
+fn found(record: &SearchRecord) -> Value {
     json!({
         "found": record.found,
         "attainment": record.attainment,

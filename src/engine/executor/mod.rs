@@ -46,6 +46,11 @@ pub(super) trait Executor: Send + Sync {
         true
     }
 
+    /// Whether [`Executor::exited`] can return.
+    fn sees_exit(&self) -> bool {
+        true
+    }
+
     /// Waits until it ended. Nothing is lost when the future is dropped; later calls give the same answer.
     fn exited<'a>(&'a mut self, log: &'a Log) -> BoxFuture<'a, Ended>;
 

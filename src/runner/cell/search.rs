@@ -2,147 +2,192 @@
 
 use std::sync::Arc;
 
-use super::{CellOutcome, CellRun, ReadyEngine, count_tokens, load_of, span_of};
 use crate::analysis::metrics::{Basis, Metric};
-use crate::analysis::slo_search::{Hunt, Next};
+use crate::analysis::slo_search::SloSearch;
 use crate::analysis::validity::{self, Met};
 use crate::config::search::Search;
-use crate::loadgen::Driven;
-use crate::results::record::cell::{Definitions, FailureClass, Phase, ResetProof};
+use crate::results::record::cell::{Definitions, Phase, ResetProof};
 use crate::results::record::client::ClientFacts;
-use crate::results::record::search::{ReportedTokens, SearchEnding};
-use crate::runner::calibrate;
-use crate::runner::prompt_store::{PreparedWorkload, repeated_share_of};
-use crate::runner::search::{judged, load_at};
+use crate::results::record::search::{Point, ReportedTokens, SearchEnding};
+use crate::results::record::validity::Reason;
+use crate::runner::cell::{CellOutcome, CellRun};
+use crate::runner::load::{LoadOutcome, PreparedLoad};
+use crate::runner::prompt_store::PreparedWorkload;
+use crate::runner::ready_engine::ReadyEngine;
+use crate::runner::search::{self, MeasuredPoint, PointMeasurement, PointResult, SearchOutcome};
 use crate::runner::shutdown::Stop;
 use crate::runner::telemetry::Span;
+
+/// The points of a search as a cell measures them.
+struct CellPoints<'r, 'a> {
+    run: &'r mut CellRun<'a>,
+    ready: &'r mut ReadyEngine,
+    workload: &'r Arc<PreparedWorkload>,
+    search: &'r Search,
+    stop: &'r Stop,
+    basis: Basis,
+    /// Whether the first point is the first load of an engine that was started for it.
+    is_fresh: bool,
+    /// The best point so far; the first one as long as none holds.
+    best: Option<(LoadOutcome, Option<ResetProof>, ClientFacts)>,
+    /// From the start of the first point to the end of the last.
+    whole: Option<Span>,
+    reported: Option<ReportedTokens>,
+}
+
+impl PointMeasurement for CellPoints<'_, '_> {
+    type Facts = ();
+    type Failure = CellOutcome;
+
+    fn not_prepared(&mut self, reason: String) -> CellOutcome {
+        self.run.wrong(Phase::Measure, reason)
+    }
+
+    async fn measure(
+        &mut self,
+        value: f64,
+        mut load: PreparedLoad,
+        search: &SloSearch,
+    ) -> Result<PointResult<()>, CellOutcome> {
+        let is_first = self.whole.is_none();
+        if !is_first {
+            // What comes next ends at once where the run is asked to stop.
+            let _ = self.stop.unless_asked(self.run.reset_caches(self.ready)).await;
+        }
+        // The same value may be tried twice, so that the prompts used so far tell points apart.
+        let what = format!("{value} after {}", load.from);
+        let begun = self.run.begun(&what, load.items, self.workload).await;
+        load.items = begun.map_err(|reason| self.run.wrong(Phase::Measure, reason))?;
+        let sent = self
+            .run
+            .load(self.ready, load, self.workload, !is_first, self.stop);
+        let outcome = match sent.await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                self.run.summary.search = Some(search.record());
+                return Err(self.run.not_sent(&error));
+            }
+        };
+        let zero = self.whole.map_or(outcome.window.zero, |whole| whole.zero);
+        let whole = Span {
+            zero,
+            ..outcome.window
+        };
+        self.whole = Some(whole);
+        if outcome.abort.is_some() {
+            self.run.end_phase(Phase::Measure);
+            self.run.sampled(self.ready, whole, false).await;
+            self.run.summary.search = Some(search.record());
+            return Err(self.run.ended(outcome, None, self.workload).await);
+        }
+        if let Some(short) = &outcome.ran_out {
+            let (unit, says) = (self.search.by.unit(), short.says("`prompts`"));
+            self.run
+                .summary
+                .warnings
+                .push(format!("at {value} {unit} {says}"));
+        }
+        self.run.count_hits(outcome.telemetry.engine.as_ref());
+        Ok(PointResult::Measured(Box::new(MeasuredPoint {
+            caches: self.caches(&outcome, is_first).await,
+            basis: self.basis.clone(),
+            outcome,
+            facts: (),
+        })))
+    }
+
+    async fn judged(
+        &mut self,
+        point: Point,
+        measured: MeasuredPoint<()>,
+        _search: &SloSearch,
+    ) -> Result<(), CellOutcome> {
+        let outcome = measured.outcome;
+        let mut client = outcome.client;
+        // That a rate was not reached is said of the point itself.
+        if point.judged.unreached.is_some() {
+            client.send_lag = None;
+        }
+        if self.best.is_none() || point.judged.holds && !point.is_warm() {
+            let reset = self.run.summary.reset.clone();
+            self.run.summary.schedule_hash = Some(point.schedule_hash);
+            let before = self.best.replace((outcome, reset, client));
+            self.run.other_points.extend(before.map(|(.., client)| client));
+        } else {
+            self.run.other_points.push(client);
+        }
+        Ok(())
+    }
+}
+
+impl CellPoints<'_, '_> {
+    /// What the engine had in its caches when it answered a point.
+    async fn caches(&mut self, outcome: &LoadOutcome, is_first: bool) -> Vec<Reason> {
+        let bounds = &self.run.job.plan.validity;
+        let prepared = self.workload.prepared.prompts.len();
+        // Prompts that begin alike are known from those before them, whichever point sends them.
+        let are_apart = self.workload.repeated.is_some_and(|share| share <= bounds.warm);
+        let are_new = are_apart && outcome.from + outcome.prompts <= prepared;
+        let met = Met {
+            protocol: self.ready.target.dialect.protocol,
+            scenario: &self.run.cell.scenario,
+            bounds,
+            repeated: outcome.repeated_share(self.workload).await,
+            proof: self.run.summary.reset.as_ref(),
+            requests: &outcome.requests,
+        };
+        let of_point = validity::reported(&met);
+        match &mut self.reported {
+            Some(all) => all.add(&of_point),
+            none => *none = Some(of_point),
+        }
+        validity::caches(&met, self.is_fresh && (is_first || are_new))
+    }
+}
 
 impl CellRun<'_> {
     /// Measures point after point until the search is over. Caches are emptied before each.
     pub(super) async fn search(
-        mut self,
+        &mut self,
         search: &Search,
         ready: &mut ReadyEngine,
         workload: &Arc<PreparedWorkload>,
         stop: &Stop,
     ) -> CellOutcome {
-        let basis = Basis::of(self.launch, self.cell);
-        let is_fresh = ready.measured == 0 && !self.launch.is_attached();
-        let bounds = &self.job.plan.validity;
-        // Prompts that begin alike are known from those before them, whichever point sends them.
-        let are_apart = workload.repeated.is_some_and(|share| share <= bounds.warm);
-        let mut hunt = Hunt::new(search.clone());
-        let mut used = 0;
-        // The best point so far; the first one as long as none holds.
-        let mut best: Option<(Driven, Option<ResetProof>, ClientFacts)> = None;
-        // From the start of the first point to the end of the last.
-        let mut whole: Option<Span> = None;
-        let mut reported: Option<ReportedTokens> = None;
-        ready.sampling.before().await;
-        while let Next::Try(value) = hunt.next() {
-            if best.is_some() {
-                // What comes next ends at once where the run is asked to stop.
-                let _ = stop.unless_asked(self.reset_caches(ready)).await;
-            }
-            let protocol = ready.target.dialect.protocol;
-            let point = match load_at(&self.cell.scenario, search, workload, protocol, value, used) {
-                Ok(point) => point,
-                Err(reason) => {
-                    return self.failed(Phase::Measure, FailureClass::Spec, reason, Vec::new(), true);
-                }
-            };
-            let mut point = point;
-            let rows = point.items.len();
-            // The same value may be tried twice, so that the prompts used so far tell points apart.
-            let items = match self
-                .begun(
-                    &format!("{value} after {used}"),
-                    std::mem::take(&mut point.items),
-                    workload,
-                )
-                .await
-            {
-                Ok(items) => items,
-                Err(reason) => {
-                    return self.failed(Phase::Measure, FailureClass::Spec, reason, Vec::new(), true);
-                }
-            };
-            let load = load_of(&ready.target, &point.scenario, items);
-            let is_first = ready.measured == 0;
-            ready.measured += 1;
-            let (mut driven, cut) = match self.drive(Phase::Measure, ready, load, stop).await {
-                Ok(driven) => driven,
-                Err(error) => {
-                    self.summary.search = Some(hunt.record());
-                    let said = error.to_string();
-                    return self.failed(Phase::Measure, FailureClass::Client, said, Vec::new(), true);
-                }
-            };
-            let short = point.ran_out(rows, &driven).filter(|_| cut.is_none());
-            if let Some(short) = short {
-                let (unit, says) = (search.by.unit(), short.says("`prompts`"));
-                self.summary.warnings.push(format!("at {value} {unit} {says}"));
-            }
-            let span = span_of(&driven);
-            let begun = whole.map_or(span.zero, |whole| whole.zero);
-            whole = Some(Span { zero: begun, ..span });
-            let mut client = calibrate::facts(&driven, self.job.calibration);
-            let requests = count_tokens(std::mem::take(&mut driven.requests), workload).await;
-            if let Some(cut) = cut {
-                self.end_phase(Phase::Measure);
-                self.sampled(ready, Span { zero: begun, ..span }, false).await;
-                self.summary.search = Some(hunt.record());
-                driven.requests = requests;
-                return self.ended(driven, Some(cut), None, workload).await;
-            }
-            // A conversation is one prompt and several requests; of users who ran out of time not every prompt was sent.
-            let sent = rows.min(requests.len());
-            // Of these prompts alone: a few of many may repeat each other more than all do.
-            let repeated = repeated_share_of(workload, used, sent).await;
-            used += sent;
-            let (telemetry, _) = ready.sampling.after(span, true).await;
-            self.count_hits(telemetry.engine.as_ref());
-            let mut point = judged(search, value, point.schedule, &requests, &basis, short.as_ref());
-            let met = Met {
-                protocol,
-                scenario: &self.cell.scenario,
-                bounds,
-                repeated,
-                proof: self.summary.reset.as_ref(),
-                requests: &requests,
-            };
-            let of_point = validity::reported(&met);
-            match &mut reported {
-                Some(all) => all.add(&of_point),
-                none => *none = Some(of_point),
-            }
-            let is_unseen = is_fresh && (is_first || are_apart && used <= workload.prepared.prompts.len());
-            point.caches = validity::caches(&met, is_unseen);
-            // That a rate was not reached is said of the point itself.
-            if point.judged.unreached.is_some() {
-                client.send_lag = None;
-            }
-            if best.is_none() || point.judged.holds && !point.is_warm() {
-                driven.requests = requests;
-                let before = best.replace((driven, self.summary.reset.clone(), client));
-                self.other_points.extend(before.map(|(.., client)| client));
-                self.summary.schedule_hash = Some(point.schedule_hash.clone());
-            } else {
-                self.other_points.push(client);
-            }
-            hunt.take(point);
-        }
+        let (scenario, protocol) = (&self.cell.scenario, ready.target.dialect.protocol);
+        let mut points = CellPoints {
+            basis: Basis::of(self.launch, self.cell),
+            is_fresh: ready.measured == 0 && !self.launch.is_attached(),
+            run: self,
+            ready,
+            workload,
+            search,
+            stop,
+            best: None,
+            whole: None,
+            reported: None,
+        };
+        let outcome = search::run(search, scenario, workload, protocol, &mut points).await;
+        let CellPoints {
+            best,
+            whole,
+            reported,
+            ..
+        } = points;
+        let SearchOutcome { mut record, used } = match outcome {
+            Ok(outcome) => outcome,
+            Err(failed) => return failed,
+        };
         self.end_phase(Phase::Measure);
         if let Some(whole) = whole {
             self.sampled(ready, whole, true).await;
         }
-        let mut record = hunt.record();
         record.reported = reported;
         self.summary.warnings.dedup();
-        if used > workload.prepared.prompts.len() && !self.empties_caches() {
+        let prompts = workload.prepared.prompts.len();
+        if used > prompts && !self.empties_caches() {
             self.summary.warnings.push(format!(
-                "the points sent {used} prompts of {}, so that some came twice, and the caches were not emptied in between",
-                workload.prepared.prompts.len()
+                "the points sent {used} prompts of {prompts}, so that some came twice, and the caches were not emptied in between"
             ));
         }
         if record.ending != SearchEnding::Bracketed {
@@ -150,12 +195,19 @@ impl CellRun<'_> {
         }
         let found = (Metric::Found(search.by).name(), record.found);
         self.summary.search = Some(record);
-        let (driven, reset, _) = best.expect("a search without objection tries at least one point");
+        let (outcome, reset, _) = best.expect("a search without objection tries at least one point");
         self.summary.reset = reset;
-        let mut measured = self.ended(driven, None, None, workload).await;
+        let mut measured = self.ended(outcome, None, workload).await;
         let figures = measured.summary.figures.entry(Definitions::Matrix).or_default();
         figures.extend([found]);
         measured
+    }
+
+    /// Cuts what was sampled to the window of a load.
+    async fn sampled(&mut self, ready: &ReadyEngine, span: Span, engine_is_well: bool) {
+        let (telemetry, samples) = ready.sampling.after(span, engine_is_well).await;
+        self.summary.telemetry = Some(telemetry);
+        self.samples = samples;
     }
 
     /// Whether each point finds the caches as if they were empty.

@@ -12,7 +12,8 @@ use crate::results::record::cell::{Definitions, Ending, EngineFacts, Phase, Summ
 use crate::results::record::engine_change;
 use crate::results::record::event::Event;
 use crate::results::store::{self, Said, StoreError};
-use crate::runner::cell::{self, CellOutcome};
+use crate::runner::cell::CellOutcome;
+use crate::runner::cell::outcome::blank;
 use crate::runner::context::Tally;
 use crate::runner::launch::attempts::Attempts;
 use crate::runner::launch::context::LaunchContext;
@@ -123,7 +124,7 @@ impl<'a> LaunchRun<'a> {
                 devices: lease.devices().to_vec(),
                 ..EngineFacts::default()
             };
-            let mut summary = cell::blank(launch, cell, measurement, facts, Vec::new());
+            let mut summary = blank(launch, cell, measurement, facts, Vec::new());
             summary.ending = Ending::Failed {
                 phase: failure.phase,
                 class: failure.class,

@@ -10,13 +10,13 @@ use crate::plan::{Launch, Start};
 use crate::results::record::cell::{EngineFacts, FailureClass, Phase, PhaseTime};
 use crate::results::record::event::Event;
 use crate::results::store::StoreError;
-use crate::runner::cell::ReadyEngine;
 use crate::runner::context::Job;
 use crate::runner::gpu_idle::{self, AtRest, Growth, Watch};
 use crate::runner::launch::context::LaunchContext;
 use crate::runner::launch::failure::{self, LaunchFailure};
 use crate::runner::lease::Lease;
 use crate::runner::post_mortem;
+use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::target;
 use crate::runner::telemetry::Sampling;
 
@@ -147,6 +147,7 @@ async fn with_telemetry(
     sampling.add_devices(job.host.gpus.as_deref(), Watch::of(&running, rest));
     ReadyEngine {
         measured: 0,
+        control: running.endpoint().control_client(&job.host.http),
         running,
         target,
         facts,

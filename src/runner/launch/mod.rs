@@ -17,7 +17,7 @@ use crate::plan::Measurement;
 use crate::results::record::cell::{Ending, EngineFacts, FailureClass, Phase, Summary};
 use crate::results::record::event::Event;
 use crate::results::store::{self, StoreError};
-use crate::runner::cell::{self, CellOutcome, ReadyEngine};
+use crate::runner::cell::{self, CellOutcome};
 use crate::runner::context::Tally;
 use crate::runner::launch::attempts::{AfterMeasurement, NextStep, RESTARTS, Restart};
 use crate::runner::launch::cells::LaunchRun;
@@ -26,6 +26,7 @@ use crate::runner::launch::engine::{no_other_engine, start_engine, stop_engine};
 use crate::runner::launch::failure::LaunchFailure;
 use crate::runner::launch::remarks::{invalid, last};
 use crate::runner::post_mortem::{self, Remains};
+use crate::runner::ready_engine::ReadyEngine;
 
 /// Makes one start with all its measurements. An engine that dies or hangs under load is restarted for the rest, so that one bad cell never
 /// takes the others with it; what fails by the host's fault is retried after a pause.

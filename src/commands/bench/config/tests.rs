@@ -375,7 +375,9 @@ fn adapters_are_dealt_as_asked() {
 
 #[test]
 fn caches_are_emptied_by_each_backends_own_path() {
-    let flush = |environment: &Environment, args: &[&str]| wish_in(environment, args).unwrap().flush;
+    let flush = |environment: &Environment, args: &[&str]| {
+        wish_in(environment, args).unwrap().flush.map(|reset| reset.path)
+    };
     let nothing = Environment::default();
     assert_eq!(flush(&nothing, &[]), None);
     assert_eq!(
@@ -402,8 +404,12 @@ fn caches_are_emptied_by_each_backends_own_path() {
 fn each_profile_has_its_own_defaults() {
     let current = config(&[]).unwrap();
     assert_eq!(
-        (current.scenario.seed, current.ready_s, current.warmup),
-        (42, 60, Warmup::Short(1))
+        (
+            current.scenario.seed,
+            current.ready_s,
+            current.scenario.limits.warmup
+        ),
+        (42, 60, 1)
     );
     assert_eq!(current.output.rest, "1000_sharegpt.jsonl");
     let classic = config(&[
@@ -418,8 +424,12 @@ fn each_profile_has_its_own_defaults() {
     ])
     .unwrap();
     assert_eq!(
-        (classic.scenario.seed, classic.ready_s, classic.warmup),
-        (1, 0, Warmup::Whole)
+        (
+            classic.scenario.seed,
+            classic.ready_s,
+            classic.scenario.limits.warmup
+        ),
+        (1, 0, 1)
     );
     assert_eq!(classic.output.rest, "1000_8_4.jsonl");
     let ids = config(&["--dataset-name", "random-ids", "--max-concurrency", "0"]).unwrap();

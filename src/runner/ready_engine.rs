@@ -1,0 +1,57 @@
+//! An engine that is ready, and what its start has learned about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::control_client::ControlClient;
+use crate::base::secrets::Redactor;
+use crate::engine::{self, CacheReset, Endpoint, Running};
+use crate::loadgen::Target;
+use crate::plan::Reset;
+use crate::results::record::cell::{EngineFacts, PhaseTime};
+use crate::runner::telemetry::Sampling;
+use crate::telemetry::gpu::Gpus;
+
+/// An engine that is ready to be measured.
+pub(crate) struct ReadyEngine {
+    pub(crate) running: Running,
+    /// Asks it everything beside the load.
+    pub(crate) control: ControlClient,
+    pub(crate) target: Target,
+    pub(crate) facts: EngineFacts,
+    pub(crate) phases: Vec<PhaseTime>,
+    /// Measurements so far on this start.
+    pub(crate) measured: u32,
+    pub(crate) sampling: Sampling,
+}
+
+impl ReadyEngine {
+    /// A server that someone else started, of which nothing is asked. Its host is sampled, and its GPUs where both are on this host.
+    pub(crate) async fn attached(target: Target, control: ControlClient, gpus: Option<Arc<Gpus>>) -> Self {
+        let address = &target.address;
+        let host = match address.host.contains(':') {
+            true => format!("[{}]", address.host),
+            false => address.host.clone(),
+        };
+        let endpoint = Endpoint::new(
+            host,
+            address.port,
+            control.base_url().to_owned(),
+            control.headers().clone(),
+        );
+        Self {
+            running: engine::attached(endpoint, &Redactor::default()),
+            sampling: Sampling::around(address, gpus).await,
+            control,
+            target,
+            facts: EngineFacts::default(),
+            phases: Vec::new(),
+            measured: 0,
+        }
+    }
+
+    /// Empties its prefix cache within a limit; without `reset` nothing is asked.
+    pub(crate) async fn reset_caches(&self, reset: Option<&Reset>, limit: Duration) -> CacheReset {
+        engine::reset_caches(reset, &self.control, limit).await
+    }
+}
