@@ -51,28 +51,6 @@ const TABLE: &[(&str, &[&str])] = &[
             "cli", "exit", "commands",
         ],
     ),
-    // `bench` measures by itself until it is a plan with one cell (the redesign's step h).
-    (
-        "commands/bench",
-        &[
-            "base",
-            "config",
-            "plan",
-            "results",
-            "engine",
-            "loadgen",
-            "telemetry",
-            "analysis",
-            "report",
-            "import",
-            "runner",
-            "sim",
-            "progress",
-            "cli",
-            "exit",
-            "commands",
-        ],
-    ),
     ("main", &["cli", "commands", "exit"]),
     ("lib", &[]),
 ];

@@ -161,6 +161,12 @@ pub(crate) async fn measure(
     })
 }
 
+impl AsRef<Self> for LoadOutcome {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 impl LoadOutcome {
     /// The share of prompt tokens that its prompts repeat of each other; `None` where it is unknown. A few of many prompts may repeat each
     /// other more than all do.

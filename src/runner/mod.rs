@@ -1,7 +1,7 @@
 //! Runs a plan: it hands to each module what another made, and stops whatever it started.
 
 mod answers;
-pub mod bench;
+pub(crate) mod bench;
 pub mod calibrate;
 mod cell;
 pub(crate) mod check_flags;

@@ -16,8 +16,8 @@ use crate::runner::requests::Part;
 
 /// Measures the points of a search and receives what they are judged to be.
 pub(crate) trait PointMeasurement {
-    /// What is known of a measured point beside its load.
-    type Facts;
+    /// A measured point.
+    type Measured: AsRef<LoadOutcome>;
     /// What ends a search without a result.
     type Failure;
 
@@ -30,20 +30,20 @@ pub(crate) trait PointMeasurement {
         value: f64,
         load: PreparedLoad,
         search: &SloSearch,
-    ) -> Result<PointResult<Self::Facts>, Self::Failure>;
+    ) -> Result<PointResult<Self::Measured>, Self::Failure>;
 
     /// Receives a point after it was judged; `search` includes it.
     async fn judged(
         &mut self,
         point: Point,
-        measured: MeasuredPoint<Self::Facts>,
+        measured: Self::Measured,
         search: &SloSearch,
     ) -> Result<(), Self::Failure>;
 }
 
 /// What came of sending the load of a point.
-pub(crate) enum PointResult<F> {
-    Measured(Box<MeasuredPoint<F>>),
+pub(crate) enum PointResult<M> {
+    Measured(Box<MeasuredPoint<M>>),
     /// The search was stopped after so many prompts of the point were sent. Half a point says nothing about its value.
     Stopped {
         prompts: usize,
@@ -51,12 +51,11 @@ pub(crate) enum PointResult<F> {
 }
 
 /// A point that was measured to its end.
-pub(crate) struct MeasuredPoint<F> {
-    pub(crate) outcome: LoadOutcome,
+pub(crate) struct MeasuredPoint<M> {
+    pub(crate) measured: M,
     pub(crate) basis: Basis,
     /// What the engine had in its caches, where that is known.
     pub(crate) caches: Vec<Reason>,
-    pub(crate) facts: F,
 }
 
 /// What a search came to.
@@ -87,10 +86,10 @@ pub(crate) async fn run<M: PointMeasurement>(
                 break;
             }
         };
-        used += measured.outcome.prompts;
+        used += measured.measured.as_ref().prompts;
         let point = judged(search, value, schedule, &measured);
         state.take(point.clone());
-        points.judged(point, *measured, &state).await?;
+        points.judged(point, measured.measured, &state).await?;
     }
     Ok(SearchOutcome {
         record: state.record(),
@@ -134,9 +133,14 @@ fn load_at(
 
 /// A point as a record, judged by its requests under the SLO of the basis; without one every answer is good. A rate whose prompts ran out
 /// was not sent for the time of the point; a concurrency was, however short.
-fn judged<F>(search: &Search, value: f64, schedule: ContentHash, measured: &MeasuredPoint<F>) -> Point {
-    let (basis, requests) = (&measured.basis, &measured.outcome.requests);
-    let ran_out = measured.outcome.ran_out.as_ref();
+fn judged<M: AsRef<LoadOutcome>>(
+    search: &Search,
+    value: f64,
+    schedule: ContentHash,
+    measured: &MeasuredPoint<M>,
+) -> Point {
+    let (basis, outcome) = (&measured.basis, measured.measured.as_ref());
+    let (requests, ran_out) = (&outcome.requests, outcome.ran_out.as_ref());
     let every = Slo {
         ttft: None,
         tpot: None,

@@ -15,16 +15,15 @@ use serde_json::{Map, Value, json};
 pub(super) use request::secrets;
 
 use super::arrivals::{self, Steady};
-use crate::base::control_client::ControlClient;
 use crate::base::units::Span;
 use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, written};
 use crate::config::arrival::Arrival;
 use crate::config::scenario::{Limits, Scenario, Slo};
 use crate::config::workload::Profile;
-use crate::loadgen::{Address, Headers};
 use crate::plan::{Dialect, Protocol, Reset, Usage};
 use crate::report::bench_serving::bench_line::RequestedLoad;
 use crate::report::bench_serving::traffic::Traffic;
+use crate::runner::bench::{Address, Headers, ProfiledServers, Profiler};
 
 /// A bench that can be begun.
 #[derive(Clone, Debug)]
@@ -57,34 +56,6 @@ pub(crate) struct BenchConfig {
     pub(crate) asked: RequestedLoad,
     /// How the file of the line is called, where nobody named one, between backend and date on one side.
     pub(crate) output: Output,
-}
-
-/// How the server is told to profile itself.
-#[derive(Clone, Debug)]
-pub(crate) struct Profiler {
-    /// The body of the start, but for the folder's time.
-    pub(crate) start: Map<String, Value>,
-    /// Below which folder it writes.
-    pub(crate) folder: PathBuf,
-    /// Fields of both bodies.
-    pub(crate) both: Map<String, Value>,
-    /// Whether it is stopped from here.
-    pub(crate) is_stopped: bool,
-    pub(crate) whom: Profiled,
-}
-
-/// Who profiles itself.
-#[derive(Clone, Debug)]
-pub(crate) enum Profiled {
-    /// The server that gets the load.
-    Server,
-    /// Workers that run apart, whose role is `Prefill` or `Decode`.
-    Workers {
-        role: &'static str,
-        servers: Vec<ControlClient>,
-    },
-    /// Nobody was named.
-    Nobody,
 }
 
 /// Where results go.
@@ -351,8 +322,8 @@ fn flush(args: &BenchArgs, environment: &Environment) -> Option<Reset> {
     })
 }
 
-/// Source: docs/bench-serving.md 6.1.
-fn profiler(args: &BenchArgs, environment: &Environment, whom: Profiled) -> Option<Profiler> {
+/// Source: spec/bench-serving.md 6.1.
+fn profiler(args: &BenchArgs, environment: &Environment, servers: ProfiledServers) -> Option<Profiler> {
     let options = &args.profiler;
     if !options.profile {
         return None;
@@ -395,7 +366,7 @@ fn profiler(args: &BenchArgs, environment: &Environment, whom: Profiled) -> Opti
         both,
         is_stopped: options.profile_steps.is_none()
             && (options.pd_separated || options.profile_num_steps.is_none()),
-        whom,
+        servers,
     })
 }
 

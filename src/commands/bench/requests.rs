@@ -6,53 +6,34 @@
 use serde_json::{Map, Value, json};
 
 use super::config::BenchConfig;
-use super::print;
 use crate::analysis::metrics;
 use crate::base::clock::{self, Moment};
 use crate::base::ids::ContentHash;
-use crate::loadgen::{Content, Item};
 use crate::report::bench_serving::python::literal;
 use crate::results::record::request::Request;
-use crate::runner::bench::Session;
+use crate::runner::bench::{RequestDetails, Session};
 
-/// Prints the lines of requests, whose moments are told from `zero`, if they were asked for.
+/// The lines of requests, whose moments count from `zero`.
 ///
 /// Source: spec/bench-serving.md 2.4.
-pub(super) fn tell(
+pub(super) fn lines(
     config: &BenchConfig,
     session: &Session,
-    items: &[Item],
+    details: &[RequestDetails],
     requests: &[Request],
     zero: Moment,
-) {
-    if config.output.requests {
-        let zero_s = clock::unix_seconds() - clock::now().since(zero).as_secs_f64();
-        print(&lines(config, session, items, requests, zero_s));
-    }
-}
-
-fn lines(
-    config: &BenchConfig,
-    session: &Session,
-    items: &[Item],
-    requests: &[Request],
-    zero_s: f64,
 ) -> String {
-    // A conversation is one item and a request for each of its rounds.
-    let rounds: Vec<&Item> = items
-        .iter()
-        .flat_map(|item| std::iter::repeat_n(item, item.rounds()))
-        .collect();
+    let zero_s = clock::unix_seconds() - clock::now().since(zero).as_secs_f64();
     let mut lines: Vec<(u64, String)> = Vec::new();
     for request in requests {
-        let item = rounds.get(request.index as usize);
+        let details = details.get(request.index as usize);
         // One that never began says nothing.
-        let (Some(sent), Some(item)) = (request.sent_ns, item) else {
+        let (Some(sent), Some(details)) = (request.sent_ns, details) else {
             continue;
         };
         let id = id(zero_s, request.index);
         let at = |moment_ns: u64| zero_s + seconds(moment_ns);
-        let asked = asked(config, session, item, request);
+        let asked = asked(config, session, details, request);
         lines.push((
             sent,
             format!(
@@ -76,21 +57,20 @@ fn lines(
 }
 
 /// What was asked for; the prompt itself is left out, as there.
-fn asked(config: &BenchConfig, session: &Session, item: &Item, request: &Request) -> Value {
-    let extras = item.extras.as_deref();
+fn asked(config: &BenchConfig, session: &Session, details: &RequestDetails, request: &Request) -> Value {
+    let extras = details.extras.as_deref();
     let mut body = config.scenario.body.clone();
     body.extend(extras.map(|extras| extras.body.clone()).unwrap_or_default());
-    let pictures = match &item.content {
-        Content::Pictures { images, .. } => json!(vec!["..."; images.len()]),
-        _ => Value::Null,
-    };
+    let pictures = details
+        .images
+        .map_or(Value::Null, |images| json!(vec!["..."; images]));
     json!({
         "prompt": "...",
         "api_url": session.url(),
         "prompt_len": request.prompt_tokens,
         "output_len": request.asked_tokens,
         "model": session.model(),
-        "lora_name": item.lora.as_deref(),
+        "lora_name": details.lora.as_deref(),
         "image_data": pictures,
         "extra_request_body": body,
         "timestamp": extras.and_then(|extras| extras.at).map(|at| at.as_secs_f64() * 1000.0),

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::LoadFacts;
 use super::config::BenchConfig;
 use super::warnings;
 use crate::analysis::calibration;
-use crate::analysis::metrics::{self, Basis, CacheHits, Metric, Set, SteadyState};
-use crate::analysis::validity::{self, Met, Responses};
+use crate::analysis::metrics::{self, CacheHits, Metric, Set, SteadyState};
+use crate::analysis::validity::{self, Responses};
 use crate::base::clock;
 use crate::cli;
 use crate::config::validity::Bounds;
@@ -23,21 +22,15 @@ use crate::results::record::cell::Figures;
 use crate::results::record::client::Calibration;
 use crate::results::record::request::Request;
 use crate::results::record::validity::{Reason, Validity};
-use crate::runner::bench::Session;
-use crate::runner::load::LoadOutcome;
+use crate::runner::bench::{BenchMeasurement, ServerInfo};
 
-/// A bench that has ended.
+/// A load that was measured, with what is known beside it.
 pub(super) struct BenchResult<'a> {
+    /// What was asked for, at the arrival of the load.
     pub(super) config: &'a BenchConfig,
-    pub(super) session: &'a Session,
-    /// The model in the words of the command line or of the server.
-    pub(super) model: &'a str,
+    pub(super) load: &'a BenchMeasurement,
+    pub(super) server: &'a ServerInfo,
     pub(super) calibration: Option<&'a Calibration>,
-    pub(super) measured: &'a LoadOutcome,
-    pub(super) facts: &'a LoadFacts,
-    pub(super) is_interrupted: bool,
-    /// Whether the server is the simulated engine.
-    pub(super) is_simulated: bool,
     /// What a search makes of it, where it is one of its points.
     pub(super) search: Option<Value>,
 }
@@ -56,25 +49,17 @@ impl BenchResult<'_> {
     /// The steady state, where it was asked for.
     pub(super) fn steady(&self) -> Option<SteadyState> {
         let ratio = self.config.steady.as_ref()?.ratio;
-        let (requests, copied) = (&self.measured.requests, self.config.output.compat_figures);
-        metrics::steady_state(requests, &self.basis(), self.config.profile, copied, ratio)
+        let (requests, copied) = (self.requests(), self.config.output.compat_figures);
+        metrics::steady_state(requests, &self.load.basis(), self.config.profile, copied, ratio)
     }
 
-    pub(super) fn basis(&self) -> Basis {
-        Basis {
-            protocol: self.config.backend.protocol(),
-            backend: self.config.backend.name(),
-            devices: 0,
-            slo: self.config.asked.slo.clone(),
-            duration: None,
-            accept_length: self.facts.accept_length,
-            energy: self.measured.telemetry.energy.clone(),
-            engine: None,
-        }
+    /// A record of each request.
+    fn requests(&self) -> &[Request] {
+        &self.load.outcome.requests
     }
 
     pub(super) fn figures(&self) -> MetricSets {
-        let (requests, basis, profile) = (&self.measured.requests, self.basis(), self.config.profile);
+        let (requests, basis, profile) = (self.requests(), self.load.basis(), self.config.profile);
         let copies = self.config.output.compat_figures;
         let told = match copies {
             true => Set::Copied(profile),
@@ -82,9 +67,9 @@ impl BenchResult<'_> {
         };
         let definitions = [Set::Matrix, Set::Copied(profile), told];
         let [matrix, mut copied, mut block] = metrics::sets_of(requests, &basis, definitions);
-        if self.session.is_of_talks() {
-            // docs/bench-serving.md T29: the Python tool sums no prompts of conversations.
-            let mut promptless = requests.clone();
+        if self.load.session.is_of_talks() {
+            // Trap T29: the Python tool sums no prompts of conversations.
+            let mut promptless = requests.to_vec();
             for request in &mut promptless {
                 (request.prompt_tokens, request.vision_tokens) = (0, 0);
             }
@@ -103,9 +88,9 @@ impl BenchResult<'_> {
     fn cache(&self) -> Option<CacheHits> {
         let is_asked = self.config.cache_report;
         is_asked.then(|| {
-            let mut hits = metrics::cache_hits(&self.measured.requests);
+            let mut hits = metrics::cache_hits(self.requests());
             // The Python tool takes what nobody tells for 0.
-            let requests = &self.measured.requests;
+            let requests = self.requests();
             hits.is_told &= !requests.iter().any(Request::has_impossible_counts);
             hits.is_told |= self.config.output.compat_figures;
             hits
@@ -129,23 +114,17 @@ impl BenchResult<'_> {
 
     /// How far the client's own moments may lie from the truth, if this machine was calibrated.
     pub(super) fn client_error(&self) -> Option<String> {
-        let measured = &self.measured;
-        warnings::client_error(
-            &measured.requests,
-            &measured.client,
-            measured.stamp,
-            self.calibration?,
-        )
+        warnings::client_error(&self.load.outcome, self.calibration?)
     }
 
     /// What the server's devices took, if they are here and somebody tells.
     pub(super) fn energy(&self, sets: &MetricSets) -> Option<String> {
-        warnings::energy(&self.measured.telemetry, &sets.matrix)
+        warnings::energy(&self.load.outcome.telemetry, &sets.matrix)
     }
 
     /// The share of requests that failed.
     fn failed_share(&self) -> f64 {
-        let requests = &self.measured.requests;
+        let requests = self.requests();
         let failed = requests.iter().filter(|request| !request.is_completed()).count();
         failed as f64 / requests.len().max(1) as f64
     }
@@ -170,7 +149,7 @@ impl BenchResult<'_> {
 
     /// A record of each request, one in a line, without the texts.
     pub(super) fn records(&self) -> impl Iterator<Item = String> {
-        self.measured.requests.iter().map(|request| {
+        self.requests().iter().map(|request| {
             let request = Request {
                 text: None,
                 tool_text: None,
@@ -185,7 +164,7 @@ impl BenchResult<'_> {
         if self.config.output.compat_figures {
             return String::new();
         }
-        let requests = &self.measured.requests;
+        let requests = self.requests();
         let percentiles = metrics::percentiles(requests, &self.config.output.percentiles);
         block::more_block(
             &sets.matrix,
@@ -197,7 +176,7 @@ impl BenchResult<'_> {
     /// The load over time, drawn.
     pub(super) fn plots(&self) -> String {
         let (protocol, copied) = (self.config.backend.protocol(), self.config.output.compat_figures);
-        let each = metrics::each_second(&self.measured.requests, protocol, self.config.profile, copied);
+        let each = metrics::each_second(self.requests(), protocol, self.config.profile, copied);
         let each = each.unwrap_or_default();
         let tokens = match &each.tokens {
             Some(tokens) => plot("Output tokens per second", tokens),
@@ -213,19 +192,19 @@ impl BenchResult<'_> {
         if self.config.steady.is_some() && self.steady().is_none() {
             notes.push("there is no steady state: no request was ever under way".to_owned());
         }
-        if self.is_interrupted {
+        if self.load.is_interrupted {
             notes.push(
                 "the measurement was stopped early; the figures are those of what had ended".to_owned(),
             );
         }
-        if self.measured.is_aborted {
+        if self.load.outcome.is_aborted {
             notes.push(
                 "the load was ended early: more requests failed than `--abort-error-share` allows".to_owned(),
             );
         }
-        let ran_out = self.measured.ran_out.as_ref();
+        let ran_out = self.load.outcome.ran_out.as_ref();
         notes.extend(ran_out.map(|short| short.says("`--num-prompts`")));
-        if let Some(spill) = &self.facts.spill {
+        if let Some(spill) = &self.load.spill {
             notes.extend(spill.missed());
             notes.extend(
                 spill
@@ -233,56 +212,42 @@ impl BenchResult<'_> {
                     .map(|lost| format!("figures are wrong: {lost}, and they lack it")),
             );
         }
-        let (requests, basis) = (&self.measured.requests, self.basis());
+        let (requests, basis) = (self.requests(), self.load.basis());
         if !self.config.output.compat_figures {
             let embeds = self.config.backend.protocol() == Protocol::Embeddings;
             notes.extend(warnings::mended(requests, sets, embeds));
         }
         notes.extend(warnings::doubts(
-            requests,
+            &self.load.outcome,
             &basis,
             self.config.profile,
             sets,
-            self.measured.lag,
         ));
         notes.extend(reasons.iter().map(told));
-        notes.extend(calibration::left_open(&self.measured.client));
+        notes.extend(calibration::left_open(&self.load.outcome.client));
         notes
     }
 
     /// What speaks against the figures, by the codes that a run has for it.
     pub(super) fn reasons(&self) -> Vec<Reason> {
-        let requests = &self.measured.requests;
+        let requests = self.requests();
         let mut reasons = validity::of_responses(&Responses {
             requests,
             scenario: &self.config.scenario,
-            names: &[self.session.model(), self.model],
+            names: &[self.load.session.model(), &self.server.model],
             listed: &[],
             protocol: self.config.backend.protocol(),
-            is_simulated: self.is_simulated,
+            is_simulated: self.server.is_simulated,
             bounds: &Bounds::default(),
         });
-        reasons.extend(self.cache_warm());
-        let telemetry = Some(&self.measured.telemetry);
-        reasons.extend(warnings::surroundings(&self.measured.client, requests, telemetry));
+        reasons.extend(self.load.cache_warm());
+        reasons.extend(warnings::surroundings(&self.load.outcome));
         reasons
-    }
-
-    /// That the server had the prompts in its cache, where it tells so.
-    pub(super) fn cache_warm(&self) -> Option<Reason> {
-        validity::cache_warm(&Met {
-            protocol: self.config.backend.protocol(),
-            scenario: &self.config.scenario,
-            bounds: &Bounds::default(),
-            repeated: self.facts.repeated,
-            proof: None,
-            requests: &self.measured.requests,
-        })
     }
 
     fn details(&self) -> Details<'_> {
         Details {
-            requests: &self.measured.requests,
+            requests: self.requests(),
             protocol: self.config.backend.protocol(),
             profile: self.config.profile,
             copied: self.config.output.compat_figures,
@@ -305,7 +270,7 @@ impl BenchResult<'_> {
         }
         let line = BenchLine {
             asked: &self.config.asked,
-            server_info: self.facts.info.as_ref(),
+            server_info: self.load.info.as_ref(),
             figures: &peaked,
             cache: cache.as_ref(),
             details: self.config.output.details.then(|| self.details()),
@@ -323,10 +288,10 @@ impl BenchResult<'_> {
             date: &date,
             backend: &self.config.asked.backend,
             label: self.config.asked.tag.as_deref(),
-            model: self.model,
-            tokenizer: self.session.tokenizer().0,
+            model: &self.server.model,
+            tokenizer: self.load.session.tokenizer().0,
             rate: self.config.asked.rate,
-            pace: self.session.arrival().pace.as_ref(),
+            pace: self.load.session.arrival().pace.as_ref(),
             spacing: self.config.scenario.arrival.spacing,
             concurrency: self.config.asked.concurrency,
             block: &sets.block,
@@ -341,8 +306,7 @@ impl BenchResult<'_> {
     fn ours(&self, sets: &MetricSets, notes: &[String], reasons: &[Reason]) -> Value {
         let mut failures: BTreeMap<&str, u32> = BTreeMap::new();
         for failure in self
-            .measured
-            .requests
+            .requests()
             .iter()
             .filter_map(|request| request.failure.as_ref())
         {
@@ -354,35 +318,36 @@ impl BenchResult<'_> {
             .collect();
         let millis = |span: std::time::Duration| span.as_secs_f64() * 1000.0;
         let lag = self
-            .measured
+            .load
+            .outcome
             .lag
             .map(|lag| json!({"mean": millis(lag.mean), "p99": millis(lag.p99), "max": millis(lag.max)}));
-        let (prompts, schedule) = self.session.digests();
+        let (prompts, schedule) = self.load.session.digests();
         let figures = match self.config.output.compat_figures {
             true => "copied",
             false => "mended",
         };
         json!({
             "version": cli::VERSION,
-            "ending": if self.is_interrupted { "interrupted" } else { "done" },
-            "model": self.model,
-            "tokenizer": self.session.tokenizer().0,
+            "ending": if self.load.is_interrupted { "interrupted" } else { "done" },
+            "model": self.server.model,
+            "tokenizer": self.load.session.tokenizer().0,
             "profile": self.config.profile,
-            "seed": self.session.seed(),
-            "began": self.facts.began,
-            "due_requests": self.measured.requests.len(),
+            "seed": self.load.session.seed(),
+            "began": self.load.began,
+            "due_requests": self.requests().len(),
             "failures": failures,
             "prompts_hash": prompts,
             "schedule_hash": schedule,
-            "stamps": self.measured.stamp.name(),
+            "stamps": self.load.outcome.stamp.name(),
             "send_lag_ms": lag,
-            "client": self.measured.client,
-            "telemetry": self.measured.telemetry,
+            "client": self.load.outcome.client,
+            "telemetry": self.load.outcome.telemetry,
             "faults": figures,
             "notes": notes,
             "validity": Validity::of(reasons.to_vec()),
-            "simulated": self.is_simulated,
-            "arrival": self.session.arrival(),
+            "simulated": self.server.is_simulated,
+            "arrival": self.load.session.arrival(),
             "steady_state": self.steady(),
             "search": self.search,
             "figures": sets.matrix,

@@ -9,7 +9,6 @@ use crate::analysis::{calibration, validity};
 use crate::base::text::is_control;
 use crate::config::validity::Bounds;
 use crate::config::workload::Profile;
-use crate::loadgen::{Lag, Stamp};
 use crate::plan::Protocol;
 use crate::report::caveats::{Itl, counted_prompts, prompt_count_note, traps};
 use crate::results::record::cell::Figures;
@@ -17,6 +16,7 @@ use crate::results::record::client::{Calibration, ClientFacts};
 use crate::results::record::request::{Class, Request};
 use crate::results::record::telemetry::Telemetry;
 use crate::results::record::validity::Reason;
+use crate::runner::load::LoadOutcome;
 
 /// A client that sends later than this measures itself.
 const LATE: Duration = Duration::from_millis(10);
@@ -126,12 +126,8 @@ fn is_counted(request: &Request) -> bool {
 
 /// How far 99 of 100 of the client's moments lie from the truth at most, by a calibration with the same clock and by what the load itself
 /// showed.
-pub(super) fn client_error(
-    requests: &[Request],
-    facts: &ClientFacts,
-    stamp: Stamp,
-    calibration: &Calibration,
-) -> Option<String> {
+pub(super) fn client_error(outcome: &LoadOutcome, calibration: &Calibration) -> Option<String> {
+    let (requests, stamp) = (&outcome.requests, outcome.stamp);
     let most = calibration::most_at_once(requests);
     let gap = calibration::mean_gap_ms(requests);
     let point = calibration::point(calibration, most, gap).filter(|_| stamp.name() == calibration.stamps)?;
@@ -141,7 +137,7 @@ pub(super) fn client_error(
     };
     let facts = ClientFacts {
         error: Some(point),
-        ..*facts
+        ..outcome.client
     };
     let [ttft, itl] = facts.error_ms()?;
     Some(format!(
@@ -153,13 +149,12 @@ pub(super) fn client_error(
 
 /// What qualifies the figures, whoever computes them.
 pub(super) fn doubts(
-    requests: &[Request],
+    outcome: &LoadOutcome,
     basis: &Basis,
     profile: Profile,
     sets: &MetricSets,
-    lag: Option<Lag>,
 ) -> Vec<String> {
-    let mut notes = Vec::new();
+    let (requests, mut notes) = (&outcome.requests, Vec::new());
     let of_matrix = |metric: Metric| metrics::figure(&sets.matrix, metric);
     let (backend, accepted) = (basis.backend.as_str(), basis.accept_length);
     let itl = Itl::of_block(profile, basis.protocol, backend, accepted);
@@ -185,7 +180,7 @@ pub(super) fn doubts(
             .filter(|(reported, input)| reported != input)
             .map(prompt_count_note),
     );
-    if let Some(lag) = lag.filter(|lag| lag.p99 > LATE) {
+    if let Some(lag) = outcome.lag.filter(|lag| lag.p99 > LATE) {
         notes.push(format!(
             "this client sent late: {:.1} ms on average, {:.1} ms at the 99th percentile",
             lag.mean.as_secs_f64() * 1e3,
@@ -223,13 +218,10 @@ pub(super) fn doubts(
 }
 
 /// What the client and the machine went through that speaks against the figures.
-pub(super) fn surroundings(
-    facts: &ClientFacts,
-    requests: &[Request],
-    telemetry: Option<&Telemetry>,
-) -> Vec<Reason> {
-    let gap_ms = calibration::mean_gap_ms(requests);
-    validity::of_surroundings(facts, gap_ms, telemetry, &Bounds::default())
+pub(super) fn surroundings(outcome: &LoadOutcome) -> Vec<Reason> {
+    let gap_ms = calibration::mean_gap_ms(&outcome.requests);
+    let telemetry = Some(&outcome.telemetry);
+    validity::of_surroundings(&outcome.client, gap_ms, telemetry, &Bounds::default())
 }
 
 /// What the server's devices took, and what came out for it.

@@ -36,7 +36,7 @@ struct CellPoints<'r, 'a> {
 }
 
 impl PointMeasurement for CellPoints<'_, '_> {
-    type Facts = ();
+    type Measured = LoadOutcome;
     type Failure = CellOutcome;
 
     fn not_prepared(&mut self, reason: String) -> CellOutcome {
@@ -48,7 +48,7 @@ impl PointMeasurement for CellPoints<'_, '_> {
         value: f64,
         mut load: PreparedLoad,
         search: &SloSearch,
-    ) -> Result<PointResult<()>, CellOutcome> {
+    ) -> Result<PointResult<LoadOutcome>, CellOutcome> {
         let is_first = self.whole.is_none();
         if !is_first {
             // What comes next ends at once where the run is asked to stop.
@@ -91,18 +91,16 @@ impl PointMeasurement for CellPoints<'_, '_> {
         Ok(PointResult::Measured(Box::new(MeasuredPoint {
             caches: self.caches(&outcome, is_first).await,
             basis: self.basis.clone(),
-            outcome,
-            facts: (),
+            measured: outcome,
         })))
     }
 
     async fn judged(
         &mut self,
         point: Point,
-        measured: MeasuredPoint<()>,
+        outcome: LoadOutcome,
         _search: &SloSearch,
     ) -> Result<(), CellOutcome> {
-        let outcome = measured.outcome;
         let mut client = outcome.client;
         // That a rate was not reached is said of the point itself.
         if point.judged.unreached.is_some() {

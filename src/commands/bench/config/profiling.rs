@@ -2,15 +2,14 @@
 
 use reqwest::header::HeaderMap;
 
-use super::Profiled;
 use crate::base::control_client::{self, ControlClient};
 use crate::cli::bench::{BenchArgs, Rules};
-use crate::loadgen::Address;
+use crate::runner::bench::{Address, ProfiledServers};
 
 /// Who profiles itself.
 ///
-/// Source: docs/bench-serving.md 6.1.
-pub(super) fn profiled(args: &BenchArgs) -> Result<Profiled, Vec<String>> {
+/// Source: spec/bench-serving.md 6.1.
+pub(super) fn profiled(args: &BenchArgs) -> Result<ProfiledServers, Vec<String>> {
     let options = &args.profiler;
     let (role, flag, urls) = match (&options.profile_prefill_url, &options.profile_decode_url) {
         (Some(_), Some(_)) => {
@@ -19,8 +18,8 @@ pub(super) fn profiled(args: &BenchArgs) -> Result<Profiled, Vec<String>> {
                     .to_owned(),
             ]);
         }
-        (None, None) if options.pd_separated => return Ok(Profiled::Nobody),
-        (None, None) => return Ok(Profiled::Server),
+        (None, None) if options.pd_separated => return Ok(ProfiledServers::Unnamed),
+        (None, None) => return Ok(ProfiledServers::Measured),
         (Some(urls), None) => ("Prefill", "profile-prefill-url", urls),
         (None, Some(urls)) => ("Decode", "profile-decode-url", urls),
     };
@@ -42,7 +41,7 @@ pub(super) fn profiled(args: &BenchArgs) -> Result<Profiled, Vec<String>> {
         }
     }
     match mistakes.is_empty() {
-        true => Ok(Profiled::Workers { role, servers }),
+        true => Ok(ProfiledServers::Workers { role, servers }),
         false => Err(mistakes),
     }
 }

@@ -6,15 +6,13 @@ use super::Environment;
 use crate::base::secrets::is_secret_name;
 use crate::cli::bench::{Backend, BenchArgs, DatasetName};
 use crate::config::workload::Profile;
-use crate::loadgen::{Address, Headers, Scheme};
 use crate::plan::{Dialect, Protocol, Usage};
+use crate::runner::bench::{Address, Headers, Scheme};
 
 /// Source: docs/bench-serving.md 1.1.
 pub(super) fn address(args: &BenchArgs) -> Result<Address, Vec<String>> {
     if let Some(url) = &args.server.base_url {
-        return url
-            .parse()
-            .map_err(|error: crate::loadgen::TargetError| vec![error.to_string()]);
+        return url.parse::<Address>().map_err(|error| vec![error.to_string()]);
     }
     let host = args
         .server

@@ -1,4 +1,4 @@
-//! One load on a server that someone else runs: prompts, warm-up, measurement. It starts nothing and stops nothing.
+//! The prompts of a bench at one arrival.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use crate::config::arrival::Arrival;
 use crate::config::scenario::Scenario;
 use crate::loadgen::dataset::{Caches, Draws, known_share};
 use crate::loadgen::protocol::path;
-use crate::loadgen::{Item, Spill, Target};
+use crate::loadgen::{Item, Target};
 use crate::runner::load::PreparedLoad;
 use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
 
 /// The first of these tokenizers that can be opened is taken, as prompts are cut and counted by it.
-pub struct Tokenizers<'a>(pub &'a [String]);
+pub(crate) struct Tokenizers<'a>(pub(crate) &'a [String]);
 
 /// A load that is ready to be sent.
 #[derive(Clone)]
-pub struct Session {
+pub(crate) struct Session {
     target: Target,
     workload: Arc<PreparedWorkload>,
     load: PreparedLoad,
@@ -28,20 +28,12 @@ pub struct Session {
     tokenizer: String,
 }
 
-/// Where answers go that are more than memory is to hold: into a file of the current folder, else of the one for temporary files.
-pub(crate) fn spill() -> Option<Arc<Spill>> {
-    let folders = [PathBuf::from("."), std::env::temp_dir()];
-    folders
-        .iter()
-        .find_map(|folder| Spill::new(folder, Spill::BUDGET).ok())
-}
-
 impl Session {
     /// Prepares the prompts of a scenario; `folder` is where its paths begin.
     ///
     /// # Errors
     /// In words, why there are no prompts.
-    pub async fn prepare(
+    pub(crate) async fn prepare(
         target: Target,
         scenario: Scenario,
         tokenizers: Tokenizers<'_>,
@@ -76,7 +68,7 @@ impl Session {
     ///
     /// # Errors
     /// In words, why pictures have no place in the prompts.
-    pub fn at(&self, arrival: &Arrival) -> Result<Self, String> {
+    pub(crate) fn at(&self, arrival: &Arrival) -> Result<Self, String> {
         self.drawn(arrival, self.workload.prepared.draws.clone())
     }
 
@@ -84,7 +76,7 @@ impl Session {
     ///
     /// # Errors
     /// In words, why pictures have no place in the prompts.
-    pub fn on_at(&self, arrival: &Arrival) -> Result<Self, String> {
+    pub(crate) fn on_at(&self, arrival: &Arrival) -> Result<Self, String> {
         self.drawn(arrival, self.draws.clone())
     }
 
@@ -92,7 +84,7 @@ impl Session {
     ///
     /// # Errors
     /// In words, why there are none.
-    pub async fn reseeded(&self, arrival: &Arrival, seed: u64) -> Result<Self, String> {
+    pub(crate) async fn reseeded(&self, arrival: &Arrival, seed: u64) -> Result<Self, String> {
         let mut scenario = self.load.scenario.clone();
         scenario.seed = seed;
         let workload = self.prompt_store.workload(&scenario, &self.tokenizer).await?;
@@ -106,7 +98,7 @@ impl Session {
     }
 
     /// The share of its prompts that begins like one of earlier loads, which a prefix cache may know from them.
-    pub fn known_from(&self, earlier: &[Self]) -> f64 {
+    pub(crate) fn known_from(&self, earlier: &[Self]) -> f64 {
         let prompts = |session: &Self| Arc::clone(&session.workload);
         let earlier: Vec<Arc<PreparedWorkload>> = earlier.iter().map(prompts).collect();
         let earlier = earlier.iter().flat_map(|workload| &workload.prepared.prompts);
@@ -140,68 +132,63 @@ impl Session {
     }
 
     /// The arrival at which it sends.
-    pub fn arrival(&self) -> &Arrival {
+    pub(crate) fn arrival(&self) -> &Arrival {
         &self.load.scenario.arrival
     }
 
     /// What its prompts are drawn from.
-    pub const fn seed(&self) -> u64 {
+    pub(crate) const fn seed(&self) -> u64 {
         self.load.scenario.seed
     }
 
     /// How many prompts the data set gave.
-    pub fn prompts(&self) -> usize {
+    pub(crate) fn prompts(&self) -> usize {
         self.workload.prepared.prompts.len()
     }
 
     /// How many rows there are, a conversation being one; may be fewer than asked for.
-    pub fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.load.items.len()
     }
 
     /// How many requests there are: one for each row, or for each round of a conversation.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.load.items.iter().map(Item::rounds).sum()
     }
 
     /// Whether rows are conversations.
-    pub fn is_of_talks(&self) -> bool {
+    pub(crate) fn is_of_talks(&self) -> bool {
         let first = self.load.items.first().and_then(|item| item.extras.as_ref());
         first.is_some_and(|extras| extras.turns.is_some())
     }
 
     /// What the Python tool prints about the prompts, line by line.
-    pub fn said(&self) -> &[String] {
+    pub(crate) fn said(&self) -> &[String] {
         &self.workload.prepared.said
     }
 
     /// What is sent, in order.
-    pub fn items(&self) -> &[Item] {
+    pub(crate) fn items(&self) -> &[Item] {
         &self.load.items
     }
 
     /// Where requests go.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("{}{}", self.target.address, path(&self.target.dialect))
     }
 
     /// The model as requests name it.
-    pub fn model(&self) -> &str {
+    pub(crate) fn model(&self) -> &str {
         &self.target.model
     }
 
-    /// Whether there is nothing to send.
-    pub fn is_empty(&self) -> bool {
-        self.load.items.is_empty()
-    }
-
     /// The tokenizer's name, and its file where it has one.
-    pub fn tokenizer(&self) -> (&str, Option<&std::path::Path>) {
+    pub(crate) fn tokenizer(&self) -> (&str, Option<&std::path::Path>) {
         (self.workload.tokenizer.name(), self.workload.tokenizer.path())
     }
 
     /// What fixes the load: digests of the prompts and of the schedule.
-    pub fn digests(&self) -> (&ContentHash, &ContentHash) {
+    pub(crate) fn digests(&self) -> (&ContentHash, &ContentHash) {
         (&self.workload.prepared.hash, &self.load.schedule)
     }
 }

@@ -1,0 +1,305 @@
+//! What the Python tool prints, from the events of a bench.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::config::BenchConfig;
+use super::result::BenchResult;
+use super::show::show;
+use super::{complain, line, print, requests, say, sweep};
+use crate::commands::error::{CommandError, Outcome};
+use crate::config::workload::Profile;
+use crate::exit::Exit;
+use crate::plan::Protocol;
+use crate::progress::bar::Bar;
+use crate::report::bench_serving::python::literal;
+use crate::results::record::client::Calibration;
+use crate::results::record::search::SearchEnding;
+use crate::runner::bench::{
+    BenchEvent, BenchMeasurement, BenchObserver, BenchOutcome, JudgedPoint, ProfilerEvent, RequestDetails,
+    ServerInfo, Session,
+};
+use crate::runner::search::SearchOutcome;
+
+/// Prints a bench while it runs.
+pub(super) struct Console<'a> {
+    config: &'a BenchConfig,
+    calibration: Option<Calibration>,
+    server: ServerInfo,
+    bar: Option<Bar>,
+    /// The exit code so far.
+    exit: Exit,
+    /// Why a result could not be written.
+    error: Option<CommandError>,
+}
+
+impl BenchObserver for Console<'_> {
+    fn event(&mut self, event: BenchEvent<'_>) {
+        match event {
+            BenchEvent::Waiting { url, limit } => {
+                say(&format!(
+                    "Waiting up to {}s for {url} to become ready...",
+                    limit.as_secs()
+                ));
+            }
+            BenchEvent::Ready { seconds } => say(&format!("Server ready in {seconds:.1}s.")),
+            BenchEvent::Prepared { session, server } => {
+                self.server = server;
+                self.prepared(session);
+            }
+            BenchEvent::Notice(notice) => complain(&line(notice)),
+            BenchEvent::Arrival {
+                place,
+                session,
+                before,
+            } => self.arrival(place, session, before),
+            BenchEvent::Point { number, value } => {
+                let by = self.config.scenario.search.as_ref().map(|search| search.by);
+                let (name, unit) = by.map_or(("", ""), |by| (by.name(), by.unit()));
+                complain(&format!("point {number}: {name} {value} {unit}\n"));
+            }
+            BenchEvent::WarmUpBegan => self.warm_up_began(),
+            BenchEvent::WarmUpCompleted { duration } => self.warm_up_completed(duration),
+            BenchEvent::Sent {
+                session,
+                items,
+                requests,
+                zero,
+            } => {
+                if self.config.output.requests {
+                    let details = RequestDetails::of(items);
+                    print(&requests::lines(self.config, session, &details, requests, zero));
+                }
+            }
+            BenchEvent::Profiler(event) => profiler(event),
+            BenchEvent::RecordsNotKept(error) => {
+                complain(&format!("note: no record is kept during the load: {error}\n"));
+            }
+            BenchEvent::RecordsMissed(missed) => complain(&format!(
+                "note: {missed} records were kept in memory alone while the load ran: the disk was too slow\n"
+            )),
+            BenchEvent::LoadBegan { requests } => {
+                self.bar = self.config.output.bar.then(|| Bar::new(requests));
+            }
+            BenchEvent::LoadProgress { ended } => {
+                if let Some(bar) = &mut self.bar {
+                    bar.show(ended);
+                }
+            }
+            BenchEvent::LoadEnded { ended } => {
+                if let Some(bar) = self.bar.take() {
+                    bar.finish(ended);
+                }
+            }
+        }
+    }
+
+    fn measured(&mut self, load: &BenchMeasurement, point: Option<JudgedPoint<'_>>) -> bool {
+        let search = point.as_ref().map(|judged| {
+            complain(&sweep::verdict(judged.point, judged.search));
+            searched(judged)
+        });
+        let config = self.config.at(load.session.arrival());
+        let result = BenchResult {
+            config: &config,
+            load,
+            server: &self.server,
+            calibration: self.calibration.as_ref(),
+            search,
+        };
+        match show(&result) {
+            // A point may fail; a server that answers nothing before a point holds was not measured.
+            Ok(Exit::CellFailed) if !point.is_some_and(|judged| judged.has_best) => {
+                self.exit = Exit::CellFailed;
+            }
+            Ok(_) => {}
+            Err(error) => self.error = Some(error),
+        }
+        self.error.is_none()
+    }
+}
+
+impl<'a> Console<'a> {
+    pub(super) fn new(config: &'a BenchConfig, calibration: Option<Calibration>) -> Self {
+        Self {
+            config,
+            calibration,
+            server: ServerInfo::default(),
+            bar: None,
+            exit: Exit::Done,
+            error: None,
+        }
+    }
+
+    /// Prints what a search found, and chooses the exit code.
+    pub(super) fn finish(self, outcome: BenchOutcome) -> Outcome {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let (SearchOutcome { record, used }, prompts) = match outcome {
+            BenchOutcome::Done => return Ok(self.exit),
+            BenchOutcome::Stopped => return Ok(Exit::Interrupted),
+            BenchOutcome::Search { outcome, prompts } => (outcome, prompts),
+        };
+        if used > prompts && self.config.flush.is_none() {
+            complain(&format!(
+                "note: the points sent {used} prompts of {prompts}, so that some came twice; raise `--num-prompts`, or have the \
+                 cache emptied with `--flush-cache`\n"
+            ));
+        }
+        print(&sweep::found_lines(&record));
+        complain(&sweep::rests_on(&record));
+        Ok(match record.ending {
+            SearchEnding::Stopped => Exit::Interrupted,
+            _ => self.exit,
+        })
+    }
+
+    fn prepared(&self, session: &Session) {
+        let config = self.config;
+        if config.backend.protocol() != Protocol::Embeddings {
+            warn_of_base_model(session);
+        }
+        session.said().iter().for_each(|line| say(line));
+        let asked = config.scenario.workload.asked();
+        let (rows, prompts) = (session.rows() as u64, session.prompts() as u64);
+        if let Some(asked) = asked.filter(|asked| rows < *asked) {
+            complain(&match prompts < asked {
+                true => format!("note: the data set gives {rows} requests, and {asked} were asked for\n"),
+                false => {
+                    format!("note: {rows} requests fall due until the schedule ends, of {asked} prompts\n")
+                }
+            });
+        }
+        if config.asks_for_usage() {
+            complain(
+                "note: requests ask for token counts (`stream_options: {\"include_usage\": true}`), which the Python tool does not; \
+                 `--compat-figures` sends its body\n",
+            );
+        }
+        if config.cache_report && !config.backend.is_sglang() {
+            say("WARNING: --cache-report is only supported with sglang backends.");
+        }
+    }
+
+    fn arrival(&self, place: usize, session: &Session, before: &[Session]) {
+        if self.config.arrivals.len() > 1 {
+            complain(&sweep::introduced(self.config, session, place, before));
+        }
+        if place > 0 && !self.config.runs_on && self.config.flush.is_none() {
+            session.said().iter().for_each(|line| say(line));
+        }
+    }
+
+    fn warm_up_began(&self) {
+        let count = self.config.scenario.limits.warmup;
+        say(&match self.config.profile {
+            Profile::Classic => "Starting initial single prompt test run...".to_owned(),
+            Profile::Current => format!("Starting warmup with {count} sequences..."),
+        });
+    }
+
+    fn warm_up_completed(&self, duration: Duration) {
+        let count = self.config.scenario.limits.warmup;
+        match self.config.profile {
+            Profile::Classic => {
+                say("Initial test run completed. Starting main benchmark run...");
+                say(&format!("warmup time: {:.2}s", duration.as_secs_f64()));
+            }
+            Profile::Current => say(&format!(
+                "Warmup completed with {count} sequences. Starting main benchmark run..."
+            )),
+        }
+    }
+}
+
+/// What the line of a load holds of the point that it was.
+fn searched(judged: &JudgedPoint<'_>) -> Value {
+    let (search, point) = (judged.search, judged.point);
+    let mut searched =
+        json!({"by": search.by, "value": point.value, "target": search.target, "judged": point.judged});
+    if judged.is_last {
+        searched["result"] = sweep::found(judged.record);
+    }
+    searched
+}
+
+fn profiler(event: ProfilerEvent<'_>) {
+    match event {
+        ProfilerEvent::NoWorkers => {
+            say("Warning: PD separated mode requires --profile-prefill-url or --profile-decode-url");
+            say("Skipping profiler start. Please specify worker URLs for profiling.");
+        }
+        ProfilerEvent::Starting { url, body } => {
+            say("Starting profiler...");
+            say(&format!(
+                "async_request_profile api_url={} body={}",
+                literal(&json!(url)),
+                literal(&Value::Object(body.clone()))
+            ));
+        }
+        ProfilerEvent::Started { worker: None, .. } => say("Profiler started"),
+        ProfilerEvent::Started {
+            worker: Some(name),
+            url,
+        } => {
+            say(&format!("Profiler started for {name} worker at {url}"));
+        }
+        ProfilerEvent::NotStarted {
+            worker: None, error, ..
+        } => {
+            complain(&format!("note: the profiler was not started: {error}\n"));
+        }
+        ProfilerEvent::NotStarted {
+            worker: Some(name),
+            url,
+            error,
+        } => {
+            say(&format!(
+                "Failed to start profiler for {name} worker at {url}: {error}"
+            ));
+        }
+        ProfilerEvent::Stopping => say("Stopping profiler..."),
+        ProfilerEvent::Stopped { worker: None, .. } => say("Profiler stopped"),
+        ProfilerEvent::Stopped {
+            worker: Some(name),
+            url,
+        } => {
+            say(&format!("Profiler stopped for {name} worker at {url}"));
+        }
+        ProfilerEvent::NotStopped {
+            worker: None, error, ..
+        } => {
+            complain(&format!("note: the profiler was not stopped: {error}\n"));
+        }
+        ProfilerEvent::NotStopped {
+            worker: Some(name),
+            url,
+            error,
+        } => {
+            say(&format!(
+                "Failed to stop profiler for {name} worker at {url}: {error}"
+            ));
+        }
+    }
+}
+
+/// Source: spec/bench-serving.md 1.2. Where there is no configuration, nothing is known and nothing said.
+fn warn_of_base_model(session: &Session) {
+    let (_, Some(path)) = session.tokenizer() else {
+        return;
+    };
+    let Ok(text) = std::fs::read_to_string(path.with_file_name("tokenizer_config.json")) else {
+        return;
+    };
+    let settings: Value = serde_json::from_str(&text).unwrap_or_default();
+    let beside = ["chat_template.jinja", "chat_template.json"];
+    let has_file = beside.iter().any(|name| path.with_file_name(name).exists());
+    if settings.get("chat_template").is_none_or(Value::is_null) && !has_file {
+        say(
+            "\nWARNING It is recommended to use the `Chat` or `Instruct` model for benchmarking.\n\
+             Because when the tokenizer counts the output tokens, if there is gibberish, it might count incorrectly.\n",
+        );
+    }
+}

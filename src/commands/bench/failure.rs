@@ -1,0 +1,133 @@
+//! The messages of a bench that could not be measured, in the words of the Python tool on stdout, and with help on stderr.
+
+use super::config::BenchConfig;
+use crate::base::control_client::{ControlClient, ControlError};
+use crate::cli::bench::Backend;
+use crate::commands::bench::say;
+use crate::commands::error::CommandError;
+use crate::commands::session_error::gpu_error;
+use crate::config::workload::Profile;
+use crate::exit::Exit;
+use crate::results::record::request::{Class, Failure};
+use crate::runner::bench::BenchError;
+use crate::runner::discovery;
+
+fn unfit(message: impl std::fmt::Display) -> CommandError {
+    CommandError::unfit(format!("error: {message}\n"))
+}
+
+/// Prints what the Python tool prints of an error, and returns its message.
+pub(super) async fn report(config: &BenchConfig, error: BenchError) -> CommandError {
+    match error {
+        BenchError::Header { .. } => CommandError::usage(format!("error: {error}\n")),
+        BenchError::NotReady { url, base_url, error } => not_ready(config, &url, &base_url, &error),
+        BenchError::NoModel => {
+            say("No model specified or found. Please provide a model using `--model`.");
+            unfit("the server names no model; give `--model`")
+        }
+        BenchError::Models { base_url, error } => {
+            say(&format!(
+                "Failed to fetch model from {base_url}/v1/models. Error: {error}"
+            ));
+            say("Please specify the correct host and port using `--host` and `--port`.");
+            unfit(format!(
+                "{error}\n  = help: give `--model`, or say where the server is with `--host` and `--port`"
+            ))
+        }
+        BenchError::Gpus(error) => gpu_error(&error),
+        BenchError::WarmUp(failed) => warm_up(config, &failed.control, &failed.url, &failed.failure).await,
+        BenchError::Reset(_) => unfit(format!(
+            "{error}\n  = help: leave `--flush-cache` out, or have the server allow it"
+        )),
+        BenchError::Prompts(_) | BenchError::NotSent(_) => unfit(error),
+    }
+}
+
+fn not_ready(config: &BenchConfig, url: &str, base_url: &str, error: &ControlError) -> CommandError {
+    if !error.is_refusal() {
+        say(&format!(
+            "Server did not become ready within {}s timeout.",
+            config.ready_s
+        ));
+        say(&format!("Server at {url} is not ready. Exiting."));
+        return unfit(format!(
+            "{error}\n  = help: start the server, or say where it is with `--host` and `--port` or `--base-url`"
+        ));
+    }
+    say(&format!("Server at {url} is not ready. Exiting."));
+    let help = match base_url.strip_suffix("/v1") {
+        _ if error.wants_key() => {
+            "the server wants a key: set `OPENAI_API_KEY`, or give `--header Authorization=\"Bearer KEY\"`"
+                .to_owned()
+        }
+        Some(base) => {
+            format!("did you mean `--base-url {base}`? paths such as `/v1/models` are put behind it")
+        }
+        None => {
+            "the server is up and does not know that path: see `--base-url` and `--backend`, or leave the \
+                 question out with `--ready-check-timeout-sec 0`"
+                .to_owned()
+        }
+    };
+    unfit(format!("{error}\n  = help: {help}"))
+}
+
+/// The error of a warm-up of which every request failed like this.
+async fn warm_up(config: &BenchConfig, server: &ControlClient, url: &str, failure: &Failure) -> CommandError {
+    let what = match config.profile {
+        Profile::Classic => "Initial test run failed",
+        Profile::Current => "Warmup failed",
+    };
+    let help = help(config, server, url, failure).await;
+    let help = help.map_or_else(String::new, |help| format!("  = help: {help}\n"));
+    CommandError {
+        exit: Exit::CellFailed,
+        message: format!(
+            "error: {what} - Please make sure benchmark arguments are correctly specified. Error: {}: {}\n{help}",
+            failure.class.name(),
+            failure.message
+        ),
+    }
+}
+
+/// What may help where every request of the warmup failed like this.
+async fn help(config: &BenchConfig, server: &ControlClient, url: &str, failure: &Failure) -> Option<String> {
+    if config.asks_for_usage() && failure.message.contains("stream_options") {
+        return Some(
+            "have the token counts left out with `--extra-request-body '{\"stream_options\": null}'`"
+                .to_owned(),
+        );
+    }
+    if failure.class != Class::Status {
+        return None;
+    }
+    let named = config.served.as_ref().map(|name| ("--served-model-name", name));
+    let named = named.or_else(|| config.model.as_ref().map(|name| ("--model", name)));
+    if let (Some((flag, name)), Ok(models)) = (named, discovery::models(server).await)
+        && !models.is_empty()
+        && !models.contains(name)
+    {
+        let models: Vec<String> = models.iter().map(|model| format!("`{model}`")).collect();
+        return Some(format!(
+            "the server serves {}; `{flag} {name}` is not among its models",
+            models.join(", ")
+        ));
+    }
+    let lacks_path = ["Not Found", "Method Not Allowed"]
+        .iter()
+        .any(|said| failure.message.starts_with(said));
+    // A path that is served, and not for this model, is that of this backend.
+    let is_about_model = failure.message.to_lowercase().contains("model");
+    (lacks_path && !is_about_model).then(|| {
+        let others = [Backend::Vllm, Backend::SglangOai, Backend::Sglang].into_iter();
+        let others: Vec<String> = others
+            .filter(|backend| *backend != config.backend)
+            .map(|backend| format!("`{}`", backend.name()))
+            .collect();
+        format!(
+            "{url} is what `--backend {}` asks; is the server of another one, such as {}?",
+            config.backend.name(),
+            others[..2].join(" or ")
+        )
+    })
+}

@@ -1,0 +1,69 @@
+//! What is printed and written of a load that was measured.
+
+use std::fmt::Write as _;
+
+use super::result::BenchResult;
+use super::{complain, outputs, partial, print, warnings};
+use crate::commands::error::Outcome;
+use crate::exit::Exit;
+use crate::report::bench_serving::{bench_line, block, classic_csv};
+
+/// Prints the block, writes the files, and says what must be said.
+pub(super) fn show(result: &BenchResult<'_>) -> Outcome {
+    let figures = result.figures();
+    if result.config.output.plot {
+        print(&result.plots());
+    }
+    print(&result.block(&figures));
+    let steady = result.steady();
+    if let Some(steady) = &steady {
+        print(&block::steady_block(steady));
+    }
+    print(&result.more(&figures));
+    let reasons = result.reasons();
+    let notes = result.notes(&figures, &reasons);
+    let failures = warnings::failures(&result.load.outcome.requests);
+    let mut said = failures.join("");
+    for note in &notes {
+        let _ = writeln!(said, "note: {note}");
+    }
+    for told in result.client_error().into_iter().chain(result.energy(&figures)) {
+        let _ = writeln!(said, "note: {told}");
+    }
+    complain(&said);
+    let config = result.config;
+    let path = outputs::line_path(config);
+    let line = if outputs::is_csv(config, &path) {
+        let is_new = std::fs::metadata(&path).map_or(true, |file| file.len() == 0);
+        let header = if is_new {
+            classic_csv::header()
+        } else {
+            String::new()
+        };
+        header + &classic_csv::row(&config.asked, &figures.block)
+    } else {
+        format!("{}\n", result.line(&figures, &notes, &reasons))
+    };
+    outputs::append(&path, &line)
+        .map_err(|refusal| refusal.beside(&format!("the line that is not in it:\n{line}")))?;
+    if let Some(path) = &config.output.vllm_json {
+        outputs::write(path, &result.vllm(&figures, &notes, &reasons))?;
+    }
+    let steady_file = config.steady.as_ref().and_then(|steady| steady.file.as_ref());
+    if let (Some(steady), Some(path)) = (&steady, steady_file) {
+        outputs::append(path, &format!("{}\n", bench_line::steady_line(steady)))?;
+    }
+    if let Some(path) = &config.output.records {
+        outputs::append_lines(path, result.records())?;
+        partial::forget(path);
+    }
+    let has_failed = result.has_failed();
+    if has_failed && !result.load.is_interrupted {
+        complain(&result.too_many_failed());
+    }
+    Ok(match (result.load.is_interrupted, has_failed) {
+        (true, _) => Exit::Interrupted,
+        (false, true) => Exit::CellFailed,
+        (false, false) => Exit::Done,
+    })
+}

@@ -1,0 +1,106 @@
+//! The server's profiler, or those of its prefill or decode workers: started before the measurement, stopped after it.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::base::clock;
+use crate::base::control_client::ControlClient;
+use crate::runner::bench::observer::{BenchEvent, BenchObserver, ProfilerEvent};
+use crate::runner::bench::request::{ProfiledServers, Profiler};
+
+/// How long a profiler may take to start or stop.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// A server that profiles itself; one of several workers has a name.
+pub(super) struct Worker {
+    server: ControlClient,
+    name: Option<String>,
+}
+
+/// Starts every profiler; those that run now.
+///
+/// Source: spec/bench-serving.md 6.1.
+pub(super) async fn start(
+    profiler: &Profiler,
+    server: &ControlClient,
+    observer: &mut impl BenchObserver,
+) -> Vec<Worker> {
+    let shown = start_body(profiler, clock::unix_seconds());
+    let mut body = shown.clone();
+    body.extend(profiler.both.clone());
+    let body = Value::Object(body);
+    let mut running = Vec::new();
+    for worker in workers(profiler, server, observer) {
+        observer.event(BenchEvent::Profiler(ProfilerEvent::Starting {
+            url: worker.server.url("/start_profile"),
+            body: &shown,
+        }));
+        let started = worker.server.post_json("/start_profile", &body, LIMIT).await;
+        let (name, url) = (worker.name.as_deref(), worker.server.base_url());
+        let event = match started {
+            Ok(()) => ProfilerEvent::Started { worker: name, url },
+            Err(error) => ProfilerEvent::NotStarted {
+                worker: name,
+                url,
+                error,
+            },
+        };
+        let is_started = matches!(event, ProfilerEvent::Started { .. });
+        observer.event(BenchEvent::Profiler(event));
+        if is_started {
+            running.push(worker);
+        }
+    }
+    running
+}
+
+/// Stops every profiler that runs, unless it stops by itself.
+pub(super) async fn stop(profiler: &Profiler, running: &[Worker], observer: &mut impl BenchObserver) {
+    if !profiler.is_stopped {
+        return;
+    }
+    let body = Value::Object(profiler.both.clone());
+    for worker in running {
+        observer.event(BenchEvent::Profiler(ProfilerEvent::Stopping));
+        let (name, url) = (worker.name.as_deref(), worker.server.base_url());
+        let stopped = worker.server.post_json("/stop_profile", &body, LIMIT).await;
+        observer.event(BenchEvent::Profiler(match stopped {
+            Ok(()) => ProfilerEvent::Stopped { worker: name, url },
+            Err(error) => ProfilerEvent::NotStopped {
+                worker: name,
+                url,
+                error,
+            },
+        }));
+    }
+}
+
+fn workers(profiler: &Profiler, server: &ControlClient, observer: &mut impl BenchObserver) -> Vec<Worker> {
+    match &profiler.servers {
+        ProfiledServers::Measured => vec![Worker {
+            // As in the Python tool no key goes along.
+            server: server.without_headers(),
+            name: None,
+        }],
+        ProfiledServers::Unnamed => {
+            observer.event(BenchEvent::Profiler(ProfilerEvent::NoWorkers));
+            Vec::new()
+        }
+        ProfiledServers::Workers { role, servers } => {
+            let workers = servers.iter().enumerate().map(|(place, server)| Worker {
+                server: server.clone(),
+                name: Some(format!("{role}-{place}")),
+            });
+            workers.collect()
+        }
+    }
+}
+
+/// The body of a start without the fields that stand in both bodies.
+fn start_body(profiler: &Profiler, unix_s: f64) -> Map<String, Value> {
+    let mut body = profiler.start.clone();
+    let folder = profiler.folder.join(format!("{unix_s}"));
+    body.insert("output_dir".to_owned(), json!(folder.display().to_string()));
+    body
+}
