@@ -278,7 +278,7 @@ fn shortened(text: &str) -> String {
 
 /// Tokens accepted per step of speculative decoding, as `/server_info` of SGLang reports them.
 ///
-/// Source: spec/bench-serving.md 6, step 17.
+/// Source: docs/bench-serving.md 6, step 17.
 pub fn accept_length(info: &Value) -> Option<f64> {
     let about = match info.get("decode") {
         Some(decode) => decode.get(0)?,

@@ -461,7 +461,7 @@ impl<'a> CellRun<'a> {
 
 /// Tokens that the engine accepted per step of speculative decoding; asked of those that bench_serving asks.
 ///
-/// Source: spec/bench-serving.md 6, step 17.
+/// Source: docs/bench-serving.md 6, step 17.
 async fn accepted(job: &Job<'_>, launch: &Launch, ready: &ReadyEngine) -> Option<f64> {
     if !launch.engine.backend.contains("sglang") {
         return None;

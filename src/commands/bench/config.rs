@@ -296,7 +296,7 @@ fn limits(args: &BenchArgs, profile: Profile) -> Limits {
     }
 }
 
-/// Source: spec/bench-serving.md 6, step 10.
+/// Source: docs/bench-serving.md 6, step 10.
 fn flush(args: &BenchArgs, environment: &Environment) -> Option<Reset> {
     let backend = args.server.backend;
     let in_ci = environment
@@ -322,7 +322,7 @@ fn flush(args: &BenchArgs, environment: &Environment) -> Option<Reset> {
     })
 }
 
-/// Source: spec/bench-serving.md 6.1.
+/// Source: docs/bench-serving.md 6.1.
 fn profiler(args: &BenchArgs, environment: &Environment, servers: ProfiledServers) -> Option<Profiler> {
     let options = &args.profiler;
     if !options.profile {

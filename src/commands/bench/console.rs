@@ -285,7 +285,7 @@ fn profiler(event: ProfilerEvent<'_>) {
     }
 }
 
-/// Source: spec/bench-serving.md 1.2. Where there is no configuration, nothing is known and nothing said.
+/// Source: docs/bench-serving.md 1.2. Where there is no configuration, nothing is known and nothing said.
 fn warn_of_base_model(session: &Session) {
     let (_, Some(path)) = session.tokenizer() else {
         return;

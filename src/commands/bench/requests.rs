@@ -15,7 +15,7 @@ use crate::runner::bench::{RequestDetails, Session};
 
 /// The lines of requests, whose moments count from `zero`.
 ///
-/// Source: spec/bench-serving.md 2.4.
+/// Source: docs/bench-serving.md 2.4.
 pub(super) fn lines(
     config: &BenchConfig,
     session: &Session,

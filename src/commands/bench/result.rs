@@ -68,7 +68,7 @@ impl BenchResult<'_> {
         let definitions = [Set::Matrix, Set::Copied(profile), told];
         let [matrix, mut copied, mut block] = metrics::sets_of(requests, &basis, definitions);
         if self.load.session.is_of_talks() {
-            // Trap T29: the Python tool sums no prompts of conversations.
+            // docs/bench-serving.md T29: the Python tool sums no prompts of conversations.
             let mut promptless = requests.to_vec();
             for request in &mut promptless {
                 (request.prompt_tokens, request.vision_tokens) = (0, 0);

@@ -102,7 +102,7 @@ impl Server<'_> {
         }))
     }
 
-    /// Source: spec/bench-serving.md 6, step 9, and 12.2. Whether to go on.
+    /// Source: docs/bench-serving.md 6, step 9, and 12.2. Whether to go on.
     async fn warm_up(
         &mut self,
         session: &Session,
@@ -142,7 +142,7 @@ impl Server<'_> {
         Ok(true)
     }
 
-    /// Source: spec/bench-serving.md 6, steps 10 to 12, and 12.2. The profilers that run now.
+    /// Source: docs/bench-serving.md 6, steps 10 to 12, and 12.2. The profilers that run now.
     async fn begin(&self, observer: &mut impl BenchObserver) -> Result<Vec<Worker>, BenchError> {
         let request = self.request;
         if request.reset.is_some() {

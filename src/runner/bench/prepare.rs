@@ -20,7 +20,7 @@ pub(super) struct Prepared {
     pub(super) session: Session,
 }
 
-/// Source: spec/bench-serving.md 6, steps 5 to 8.
+/// Source: docs/bench-serving.md 6, steps 5 to 8.
 pub(super) async fn prepare(
     request: &BenchRequest,
     observer: &mut impl BenchObserver,

@@ -20,7 +20,7 @@ pub(super) struct Worker {
 
 /// Starts every profiler; those that run now.
 ///
-/// Source: spec/bench-serving.md 6.1.
+/// Source: docs/bench-serving.md 6.1.
 pub(super) async fn start(
     profiler: &Profiler,
     server: &ControlClient,

@@ -3,12 +3,13 @@
 use reqwest::header::HeaderMap;
 
 use crate::base::control_client::{self, ControlClient};
-use crate::cli::bench::{BenchArgs, Rules};
+use crate::cli::bench::BenchArgs;
+use crate::config::workload::Profile;
 use crate::runner::bench::{Address, ProfiledServers};
 
 /// Who profiles itself.
 ///
-/// Source: spec/bench-serving.md 6.1.
+/// Source: docs/bench-serving.md 6.1.
 pub(super) fn profiled(args: &BenchArgs) -> Result<ProfiledServers, Vec<String>> {
     let options = &args.profiler;
     let (role, flag, urls) = match (&options.profile_prefill_url, &options.profile_decode_url) {
