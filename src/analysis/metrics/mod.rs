@@ -6,6 +6,7 @@
 
 mod bench_serving;
 mod bench_serving_fixed;
+mod bench_sets;
 mod cache;
 mod confidence;
 mod dimensions;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 pub use bench_serving::divides_gaps;
 pub use bench_serving_fixed::{Held, generated_tokens, held};
+pub(crate) use bench_sets::MetricSets;
 pub use cache::{CacheHits, CacheTiers, cache_hits};
 pub use confidence::{intervals, order_interval};
 pub use dimensions::{Count, Flow, Sample, Statistic, Target};

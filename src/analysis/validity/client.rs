@@ -30,16 +30,8 @@ const LATE_READS: f64 = 1.0 / 40.0;
 const UNSEEN: f64 = 0.05;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    let (summary, bounds) = (evidence.summary, evidence.bounds);
-    if let Some(client) = &summary.client {
+    if let Some(client) = &evidence.summary.client {
         late(evidence, client, reasons);
-        let gap_ms = evidence.figure(Metric::Time(Statistic::Mean, Sample::ChunkGap));
-        read_late(client, gap_ms, bounds, reasons);
-        effort(client, bounds, reasons);
-    }
-    if let Some(telemetry) = &summary.telemetry {
-        let threads = summary.client.map_or(1, |client| client.threads.max(1));
-        shared(telemetry, threads, bounds, reasons);
     }
     rate(evidence, reasons);
 }

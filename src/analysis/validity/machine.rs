@@ -1,6 +1,6 @@
 //! What the machine and the engine's process went through meanwhile.
 
-use super::{Evidence, found, host, percent};
+use super::{Evidence, found, percent};
 use crate::base::units::Bytes;
 use crate::config::validity::Bounds;
 use crate::results::record::engine_change::EngineChange;
@@ -45,8 +45,6 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         return;
     };
     engine(evidence, telemetry, reasons);
-    devices(telemetry, Some(evidence.machine), evidence.bounds, reasons);
-    host::judge(telemetry, evidence.bounds, reasons);
     gaps(evidence, telemetry, reasons);
 }
 

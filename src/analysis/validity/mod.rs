@@ -23,7 +23,8 @@ pub use counters::reported;
 pub(crate) use outputs::family_of_precision;
 pub use responses::{Responses, answers};
 
-use crate::analysis::metrics::{self, Metric};
+use crate::analysis::calibration;
+use crate::analysis::metrics::{self, Metric, Sample, Statistic};
 use crate::config::validity::Bounds;
 use crate::plan::{Cell, Launch, Protocol};
 use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
@@ -67,6 +68,13 @@ pub fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
     }
     let mut reasons = Vec::new();
     client::judge(evidence, &mut reasons);
+    reasons.extend(surroundings(
+        evidence.summary.client.as_ref(),
+        evidence.figure(Metric::Time(Statistic::Mean, Sample::ChunkGap)),
+        evidence.summary.telemetry.as_ref(),
+        Some(evidence.machine),
+        evidence.bounds,
+    ));
     outputs::judge(evidence, &mut reasons);
     reasons.extend(responses::of_responses(&Responses {
         requests: evidence.requests,
@@ -88,55 +96,70 @@ pub fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
     Some(Validity::of(reasons))
 }
 
-/// What speaks against a load on a server of which nobody has a recipe: what the client and the machine went through, the worst first.
-/// `gap_ms` is the mean time between two events of an answer. Notes are left out.
-pub fn of_surroundings(
-    client: &ClientFacts,
-    gap_ms: Option<f64>,
-    telemetry: Option<&Telemetry>,
-    bounds: &Bounds,
-) -> Vec<Reason> {
-    let mut reasons = Vec::new();
-    client::read_late(client, gap_ms, bounds, &mut reasons);
-    client::effort(client, bounds, &mut reasons);
-    if let Some(telemetry) = telemetry {
-        client::shared(telemetry, client.threads.max(1), bounds, &mut reasons);
-        machine::devices(telemetry, None, bounds, &mut reasons);
-        host::judge(telemetry, bounds, &mut reasons);
-    }
-    reasons.retain(|reason| reason.weight > Verdict::Valid);
-    reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
+/// Everything that a judgement of a load is made of on a server of which there is no recipe.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoadEvidence<'a> {
+    pub(crate) responses: Responses<'a>,
+    pub(crate) caches: Met<'a>,
+    pub(crate) client: &'a ClientFacts,
+    pub(crate) telemetry: &'a Telemetry,
+}
+
+/// Judges a load on a server of which there is no recipe: responses, rate and steady state, the worst first; caches; then client and machine, the
+/// worst first. Notes are left out.
+pub(crate) fn judge_load(evidence: &LoadEvidence<'_>) -> Vec<Reason> {
+    let bounds = evidence.responses.bounds;
+    let gap_ms = calibration::mean_gap_ms(evidence.responses.requests);
+    let (client, telemetry) = (Some(evidence.client), Some(evidence.telemetry));
+    let mut reasons = doubts(of_responses(&evidence.responses));
+    reasons.extend(cache_warm(&evidence.caches));
+    reasons.extend(doubts(surroundings(client, gap_ms, telemetry, None, bounds)));
     reasons
 }
 
-/// What speaks against the answers of a server of which nobody has a recipe, and against the rate and the steady state of a load on it, the worst
-/// first. Notes are left out.
-pub fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
+/// What the client and the machine went through. `gap_ms` is the mean time between two events of a response.
+fn surroundings(
+    client: Option<&ClientFacts>,
+    gap_ms: Option<f64>,
+    telemetry: Option<&Telemetry>,
+    machine: Option<&Machine>,
+    bounds: &Bounds,
+) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    if let Some(client) = client {
+        client::read_late(client, gap_ms, bounds, &mut reasons);
+        client::effort(client, bounds, &mut reasons);
+    }
+    if let Some(telemetry) = telemetry {
+        let threads = client.map_or(1, |client| client.threads.max(1));
+        client::shared(telemetry, threads, bounds, &mut reasons);
+        machine::devices(telemetry, machine, bounds, &mut reasons);
+        host::judge(telemetry, bounds, &mut reasons);
+    }
+    reasons
+}
+
+/// What speaks against the responses of a server of which there is no recipe, and against the rate and the steady state of a load on it.
+fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
+    let Responses {
+        requests,
+        scenario,
+        bounds,
+        ..
+    } = *responses;
     let mut reasons = responses::of_responses(responses);
     if responses.protocol != Protocol::Embeddings {
-        reasons.extend(outputs::of_text(
-            responses.requests,
-            responses.scenario,
-            responses.bounds,
-        ));
-        reasons.extend(untimed::of(responses.requests, None, responses.scenario));
+        reasons.extend(outputs::of_text(requests, scenario, bounds));
+        reasons.extend(untimed::of(requests, None, scenario));
     }
-    reasons.extend(client::rate_of(
-        responses.requests,
-        responses.scenario,
-        responses.bounds,
-    ));
-    reasons.extend(steadiness::of_load(
-        responses.requests,
-        responses.scenario,
-        &responses.scenario.arrival,
-        responses.bounds,
-    ));
-    reasons.extend(outputs::named(
-        responses.requests,
-        responses.names,
-        responses.listed,
-    ));
+    reasons.extend(client::rate_of(requests, scenario, bounds));
+    reasons.extend(steadiness::of_load(requests, scenario, &scenario.arrival, bounds));
+    reasons.extend(outputs::named(requests, responses.names, responses.listed));
+    reasons
+}
+
+/// Reasons without notes, the worst first.
+fn doubts(mut reasons: Vec<Reason>) -> Vec<Reason> {
     reasons.retain(|reason| reason.weight > Verdict::Valid);
     reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
     reasons

@@ -13,7 +13,6 @@ mod requests;
 mod result;
 mod show;
 mod sweep;
-mod warnings;
 
 use std::path::Path;
 use std::time::Duration;

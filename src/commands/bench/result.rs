@@ -5,20 +5,17 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::config::BenchConfig;
-use super::warnings;
 use crate::analysis::calibration;
-use crate::analysis::metrics::{self, CacheHits, Metric, Set, SteadyState};
-use crate::analysis::validity::{self, Responses};
+use crate::analysis::metrics::{self, CacheHits, Metric, MetricSets, SteadyState};
 use crate::base::clock;
 use crate::cli;
-use crate::config::validity::Bounds;
 use crate::plan::Protocol;
 use crate::report::ascii_plot::plot;
 use crate::report::bench_serving::bench_line::{BenchLine, Details};
 use crate::report::bench_serving::block::{self, Facts, Layout};
+use crate::report::bench_serving::notes::{self, SentLate};
 use crate::report::tables::told;
 use crate::report::vllm_json::VllmResult;
-use crate::results::record::cell::Figures;
 use crate::results::record::client::Calibration;
 use crate::results::record::request::Request;
 use crate::results::record::validity::{Reason, Validity};
@@ -35,16 +32,6 @@ pub(super) struct BenchResult<'a> {
     pub(super) search: Option<Value>,
 }
 
-/// The figures of a bench under every definition that is told.
-pub(super) struct MetricSets {
-    /// Those of the block and of the line.
-    pub(super) block: Figures,
-    /// As bench_serving of this profile would compute them.
-    pub(super) copied: Figures,
-    /// Ours.
-    pub(super) matrix: Figures,
-}
-
 impl BenchResult<'_> {
     /// The steady state, where it was asked for.
     pub(super) fn steady(&self) -> Option<SteadyState> {
@@ -59,30 +46,10 @@ impl BenchResult<'_> {
     }
 
     pub(super) fn figures(&self) -> MetricSets {
-        let (requests, basis, profile) = (self.requests(), self.load.basis(), self.config.profile);
-        let copies = self.config.output.compat_figures;
-        let told = match copies {
-            true => Set::Copied(profile),
-            false => Set::Mended(profile),
-        };
-        let definitions = [Set::Matrix, Set::Copied(profile), told];
-        let [matrix, mut copied, mut block] = metrics::sets_of(requests, &basis, definitions);
-        if self.load.session.is_of_talks() {
-            // docs/bench-serving.md T29: the Python tool sums no prompts of conversations.
-            let mut promptless = requests.to_vec();
-            for request in &mut promptless {
-                (request.prompt_tokens, request.vision_tokens) = (0, 0);
-            }
-            [copied] = metrics::sets_of(&promptless, &basis, [Set::Copied(profile)]);
-            if copies {
-                block = copied.clone();
-            }
-        }
-        MetricSets {
-            block,
-            copied,
-            matrix,
-        }
+        let (basis, profile) = (self.load.basis(), self.config.profile);
+        let is_copied = self.config.output.compat_figures;
+        let is_of_talks = self.load.session.is_of_talks();
+        MetricSets::of(self.requests(), &basis, profile, is_copied, is_of_talks)
     }
 
     fn cache(&self) -> Option<CacheHits> {
@@ -114,12 +81,14 @@ impl BenchResult<'_> {
 
     /// How far the client's own moments may lie from the truth, if this machine was calibrated.
     pub(super) fn client_error(&self) -> Option<String> {
-        warnings::client_error(&self.load.outcome, self.calibration?)
+        let outcome = &self.load.outcome;
+        let stamps = outcome.stamp.name();
+        notes::client_error(&outcome.requests, &outcome.client, stamps, self.calibration?)
     }
 
     /// What the server's devices took, if they are here and somebody tells.
     pub(super) fn energy(&self, sets: &MetricSets) -> Option<String> {
-        warnings::energy(&self.load.outcome.telemetry, &sets.matrix)
+        notes::energy(&self.load.outcome.telemetry, &sets.matrix)
     }
 
     /// The share of requests that failed.
@@ -215,14 +184,13 @@ impl BenchResult<'_> {
         let (requests, basis) = (self.requests(), self.load.basis());
         if !self.config.output.compat_figures {
             let embeds = self.config.backend.protocol() == Protocol::Embeddings;
-            notes.extend(warnings::mended(requests, sets, embeds));
+            notes.extend(notes::mended(requests, sets, embeds));
         }
-        notes.extend(warnings::doubts(
-            &self.load.outcome,
-            &basis,
-            self.config.profile,
-            sets,
-        ));
+        let lag = self.load.outcome.lag.map(|lag| SentLate {
+            mean: lag.mean,
+            p99: lag.p99,
+        });
+        notes.extend(notes::doubts(requests, &basis, self.config.profile, sets, lag));
         notes.extend(reasons.iter().map(told));
         notes.extend(calibration::left_open(&self.load.outcome.client));
         notes
@@ -230,19 +198,7 @@ impl BenchResult<'_> {
 
     /// What speaks against the figures, by the codes that a run has for it.
     pub(super) fn reasons(&self) -> Vec<Reason> {
-        let requests = self.requests();
-        let mut reasons = validity::of_responses(&Responses {
-            requests,
-            scenario: &self.config.scenario,
-            names: &[self.load.session.model(), &self.server.model],
-            listed: &[],
-            protocol: self.config.backend.protocol(),
-            is_simulated: self.server.is_simulated,
-            bounds: &Bounds::default(),
-        });
-        reasons.extend(self.load.cache_warm());
-        reasons.extend(warnings::surroundings(&self.load.outcome));
-        reasons
+        self.load.reasons(&self.server.model, self.server.is_simulated)
     }
 
     fn details(&self) -> Details<'_> {

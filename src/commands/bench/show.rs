@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use super::result::BenchResult;
-use super::{complain, outputs, partial, print, warnings};
+use super::{complain, outputs, partial, print};
 use crate::commands::error::Outcome;
 use crate::exit::Exit;
-use crate::report::bench_serving::{bench_line, block, classic_csv};
+use crate::report::bench_serving::{bench_line, block, classic_csv, notes};
 
 /// Prints the block, writes the files, and says what must be said.
 pub(super) fn show(result: &BenchResult<'_>) -> Outcome {
@@ -22,7 +22,7 @@ pub(super) fn show(result: &BenchResult<'_>) -> Outcome {
     print(&result.more(&figures));
     let reasons = result.reasons();
     let notes = result.notes(&figures, &reasons);
-    let failures = warnings::failures(&result.load.outcome.requests);
+    let failures = notes::failures(&result.load.outcome.requests);
     let mut said = failures.join("");
     for note in &notes {
         let _ = writeln!(said, "note: {note}");

@@ -4,5 +4,6 @@ pub mod bench_line;
 pub mod block;
 pub mod classic_csv;
 pub mod jsonl;
+pub(crate) mod notes;
 pub(crate) mod python;
 pub mod traffic;

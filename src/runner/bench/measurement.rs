@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::analysis::metrics::Basis;
-use crate::analysis::validity::{self, Met};
+use crate::analysis::validity::{self, LoadEvidence, Met, Responses};
 use crate::config::scenario::Scenario;
 use crate::config::validity::Bounds;
 use crate::loadgen::Spill;
@@ -57,13 +57,36 @@ impl BenchMeasurement {
 
     /// That the server had the prompts in its cache, where it reports that.
     pub(crate) fn cache_warm(&self) -> Option<Reason> {
-        validity::cache_warm(&Met {
+        validity::cache_warm(&self.caches(&Bounds::default()))
+    }
+
+    /// What speaks against its metrics. `model` is the name that was given or that the server gives its model.
+    pub(crate) fn reasons(&self, model: &str, is_simulated: bool) -> Vec<Reason> {
+        let bounds = Bounds::default();
+        validity::judge_load(&LoadEvidence {
+            responses: Responses {
+                requests: &self.outcome.requests,
+                scenario: &self.scenario,
+                names: &[self.session.model(), model],
+                listed: &[],
+                protocol: self.protocol,
+                is_simulated,
+                bounds: &bounds,
+            },
+            caches: self.caches(&bounds),
+            client: &self.outcome.client,
+            telemetry: &self.outcome.telemetry,
+        })
+    }
+
+    fn caches<'a>(&'a self, bounds: &'a Bounds) -> Met<'a> {
+        Met {
             protocol: self.protocol,
             scenario: &self.scenario,
-            bounds: &Bounds::default(),
+            bounds,
             repeated: self.repeated,
             proof: None,
             requests: &self.outcome.requests,
-        })
+        }
     }
 }

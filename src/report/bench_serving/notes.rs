@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::result::MetricSets;
-use crate::analysis::metrics::{self, Basis, Count, Flow, Metric, Sample, Statistic};
-use crate::analysis::{calibration, validity};
+use crate::analysis::calibration;
+use crate::analysis::metrics::{self, Basis, Count, Flow, Metric, MetricSets, Sample, Statistic};
 use crate::base::text::is_control;
-use crate::config::validity::Bounds;
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
 use crate::report::caveats::{Itl, counted_prompts, prompt_count_note, traps};
@@ -15,8 +13,6 @@ use crate::results::record::cell::Figures;
 use crate::results::record::client::{Calibration, ClientFacts};
 use crate::results::record::request::{Class, Request};
 use crate::results::record::telemetry::Telemetry;
-use crate::results::record::validity::Reason;
-use crate::runner::load::LoadOutcome;
 
 /// A client that sends later than this measures itself.
 const LATE: Duration = Duration::from_millis(10);
@@ -27,7 +23,7 @@ const HELD: f64 = 1.05;
 const WORDS: usize = 300;
 
 /// Lines about the requests that failed: how many, and of each class the first one's words.
-pub(super) fn failures(requests: &[Request]) -> Vec<String> {
+pub(crate) fn failures(requests: &[Request]) -> Vec<String> {
     let mut classes: BTreeMap<Class, (usize, &str)> = BTreeMap::new();
     for failure in requests.iter().filter_map(|request| request.failure.as_ref()) {
         classes.entry(failure.class).or_insert((0, &failure.message)).0 += 1;
@@ -49,7 +45,7 @@ pub(super) fn failures(requests: &[Request]) -> Vec<String> {
 }
 
 /// Where a mended fault of the Python tool changed a figure of the block.
-pub(super) fn mended(requests: &[Request], sets: &MetricSets, embeds: bool) -> Vec<String> {
+pub(crate) fn mended(requests: &[Request], sets: &MetricSets, embeds: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let pair = |metric: Metric| {
         let value = |figures: &Figures| metrics::figure(figures, metric);
@@ -126,18 +122,22 @@ fn is_counted(request: &Request) -> bool {
 
 /// How far 99 of 100 of the client's moments lie from the truth at most, by a calibration with the same clock and by what the load itself
 /// showed.
-pub(super) fn client_error(outcome: &LoadOutcome, calibration: &Calibration) -> Option<String> {
-    let (requests, stamp) = (&outcome.requests, outcome.stamp);
+pub(crate) fn client_error(
+    requests: &[Request],
+    client: &ClientFacts,
+    stamps: &str,
+    calibration: &Calibration,
+) -> Option<String> {
     let most = calibration::most_at_once(requests);
     let gap = calibration::mean_gap_ms(requests);
-    let point = calibration::point(calibration, most, gap).filter(|_| stamp.name() == calibration.stamps)?;
+    let point = calibration::point(calibration, most, gap).filter(|_| stamps == calibration.stamps)?;
     let beyond = match most > point.streams {
         true => format!(", though {most} were under way at once; `matrix calibrate --streams` measures more"),
         false => String::new(),
     };
     let facts = ClientFacts {
         error: Some(point),
-        ..outcome.client
+        ..*client
     };
     let [ttft, itl] = facts.error_ms()?;
     Some(format!(
@@ -147,14 +147,22 @@ pub(super) fn client_error(outcome: &LoadOutcome, calibration: &Calibration) -> 
     ))
 }
 
+/// How late requests were sent by our own fault.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentLate {
+    pub(crate) mean: Duration,
+    pub(crate) p99: Duration,
+}
+
 /// What qualifies the figures, whoever computes them.
-pub(super) fn doubts(
-    outcome: &LoadOutcome,
+pub(crate) fn doubts(
+    requests: &[Request],
     basis: &Basis,
     profile: Profile,
     sets: &MetricSets,
+    lag: Option<SentLate>,
 ) -> Vec<String> {
-    let (requests, mut notes) = (&outcome.requests, Vec::new());
+    let mut notes = Vec::new();
     let of_matrix = |metric: Metric| metrics::figure(&sets.matrix, metric);
     let (backend, accepted) = (basis.backend.as_str(), basis.accept_length);
     let itl = Itl::of_block(profile, basis.protocol, backend, accepted);
@@ -180,7 +188,7 @@ pub(super) fn doubts(
             .filter(|(reported, input)| reported != input)
             .map(prompt_count_note),
     );
-    if let Some(lag) = outcome.lag.filter(|lag| lag.p99 > LATE) {
+    if let Some(lag) = lag.filter(|lag| lag.p99 > LATE) {
         notes.push(format!(
             "this client sent late: {:.1} ms on average, {:.1} ms at the 99th percentile",
             lag.mean.as_secs_f64() * 1e3,
@@ -217,15 +225,8 @@ pub(super) fn doubts(
     notes
 }
 
-/// What the client and the machine went through that speaks against the figures.
-pub(super) fn surroundings(outcome: &LoadOutcome) -> Vec<Reason> {
-    let gap_ms = calibration::mean_gap_ms(&outcome.requests);
-    let telemetry = Some(&outcome.telemetry);
-    validity::of_surroundings(&outcome.client, gap_ms, telemetry, &Bounds::default())
-}
-
 /// What the server's devices took, and what came out for it.
-pub(super) fn energy(telemetry: &Telemetry, figures: &Figures) -> Option<String> {
+pub(crate) fn energy(telemetry: &Telemetry, figures: &Figures) -> Option<String> {
     let energy = telemetry.energy.as_ref()?;
     let devices: Vec<String> = telemetry.gpus.iter().map(|gpu| gpu.device.to_string()).collect();
     let most = energy
