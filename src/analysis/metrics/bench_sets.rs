@@ -31,7 +31,7 @@ impl MetricSets {
         let definitions = [Set::Matrix, Set::Copied(profile), of_block];
         let [matrix, mut copied, mut block] = sets_of(requests, basis, definitions);
         if are_conversations {
-            // Trap T29: the Python tool sums no prompts of conversations.
+            // docs/bench-serving.md T29: the Python tool sums no prompts of conversations.
             let mut promptless = requests.to_vec();
             for request in &mut promptless {
                 (request.prompt_tokens, request.vision_tokens) = (0, 0);
