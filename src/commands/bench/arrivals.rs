@@ -6,12 +6,10 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::config::BenchConfig;
 use crate::base::units::{RequestRate, Span};
 use crate::cli::bench::{BenchArgs, Gaps};
 use crate::config::arrival::{Arrival, Burstiness, Pace, Ramp, Spacing, Stage};
 use crate::config::search::{By, Search};
-use crate::report::bench_serving::traffic::Traffic;
 
 /// What is told of the steady state.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,17 +18,6 @@ pub(crate) struct Steady {
     pub(crate) ratio: f64,
     /// The file that gets a line.
     pub(crate) file: Option<PathBuf>,
-}
-
-impl BenchConfig {
-    /// The same load with another arrival.
-    pub(super) fn at(&self, arrival: &Arrival) -> Self {
-        let mut config = self.clone();
-        config.asked.rate = Traffic::of(&config.scenario, arrival);
-        config.asked.concurrency = arrival.concurrency.map(NonZeroU32::get);
-        config.scenario.arrival = arrival.clone();
-        config
-    }
 }
 
 /// Every arrival that is to be measured, concurrencies within rates; at least one.

@@ -2,6 +2,7 @@
 
 mod conflicts;
 mod dataset;
+mod environment;
 mod profiling;
 mod request;
 
@@ -10,20 +11,21 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
+pub(super) use environment::Environment;
 pub(super) use request::secrets;
 
 use super::arrivals::{self, Steady};
 use crate::base::units::Span;
-use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName, written};
+use crate::cli::bench::{Backend, BenchArgs, DatasetName, Rules, written};
 use crate::config::arrival::Arrival;
 use crate::config::scenario::{Limits, Scenario, Slo};
 use crate::config::workload::Profile;
 use crate::plan::{Dialect, Protocol, Reset, Usage};
 use crate::report::bench_serving::bench_line::RequestedLoad;
 use crate::report::bench_serving::traffic::Traffic;
-use crate::runner::bench::{Address, Headers, ProfiledServers, Profiler};
+use crate::runner::bench::{Address, Headers, Profiler};
 
 /// A bench that can be begun.
 #[derive(Clone, Debug)]
@@ -78,19 +80,6 @@ pub(crate) struct Output {
     pub(crate) records: Option<PathBuf>,
     /// Percentiles that are printed beside the usual ones.
     pub(crate) percentiles: Vec<f64>,
-}
-
-/// What the environment says.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Environment {
-    /// `OPENAI_API_KEY`.
-    pub(crate) bearer: Option<String>,
-    /// `API_KEY`.
-    pub(crate) key: Option<String>,
-    /// `SGLANG_IS_IN_CI`.
-    pub(crate) in_ci: Option<String>,
-    /// `SGLANG_TORCH_PROFILER_DIR`.
-    pub(crate) profiler_dir: Option<String>,
 }
 
 impl Backend {
@@ -211,7 +200,7 @@ impl BenchConfig {
                 Profile::Current => 60,
             }),
             flush: flush(args, environment),
-            profiler: profiler(args, environment, profiled),
+            profiler: profiling::profiler(args, environment, profiled),
             cache_report: args.output.cache_report,
             asked: asked(args, profile, slo, &arrivals[0]),
             arrivals,
@@ -223,6 +212,15 @@ impl BenchConfig {
 }
 
 impl BenchConfig {
+    /// The same load with another arrival.
+    pub(crate) fn at(&self, arrival: &Arrival) -> Self {
+        let mut config = self.clone();
+        config.asked.rate = Traffic::of(&config.scenario, arrival);
+        config.asked.concurrency = arrival.concurrency.map(NonZeroU32::get);
+        config.scenario.arrival = arrival.clone();
+        config
+    }
+
     /// Whether requests ask for token counts that the Python tool does not ask for.
     pub(crate) fn asks_for_usage(&self) -> bool {
         let has_usage = matches!(self.dialect.protocol, Protocol::Completions | Protocol::Chat);
@@ -319,54 +317,6 @@ fn flush(args: &BenchArgs, environment: &Environment) -> Option<Reset> {
         method: "POST".to_owned(),
         path,
         success: None,
-    })
-}
-
-/// Source: docs/bench-serving.md 6.1.
-fn profiler(args: &BenchArgs, environment: &Environment, servers: ProfiledServers) -> Option<Profiler> {
-    let options = &args.profiler;
-    if !options.profile {
-        return None;
-    }
-    let activities: Vec<String> = options
-        .profile_activities
-        .iter()
-        .map(|activity: &Activity| written(activity))
-        .collect();
-    let steps = options
-        .profile_num_steps
-        .or(options.profile_by_stage.then_some(5));
-    let folder = options
-        .profile_output_dir
-        .clone()
-        .or_else(|| environment.profiler_dir.clone().map(PathBuf::from));
-    let folder = folder.unwrap_or_else(|| PathBuf::from("/tmp"));
-    let folder = std::path::absolute(&folder).unwrap_or(folder);
-    let start = [
-        ("activities", json!(activities)),
-        ("num_steps", json!(steps)),
-        ("profile_by_stage", json!(options.profile_by_stage)),
-        ("profile_stages", json!(options.profile_stages)),
-        ("output_dir", Value::Null),
-        ("profile_prefix", json!(options.profile_prefix)),
-    ];
-    let mut both = Map::new();
-    if let Some(step) = options.profile_start_step {
-        both.insert("start_step".to_owned(), json!(step.to_string()));
-    }
-    if let Some(steps) = options.profile_steps {
-        both.insert("num_steps".to_owned(), json!(steps.to_string()));
-    }
-    Some(Profiler {
-        start: start
-            .map(|(key, value)| (key.to_owned(), value))
-            .into_iter()
-            .collect(),
-        folder,
-        both,
-        is_stopped: options.profile_steps.is_none()
-            && (options.pd_separated || options.profile_num_steps.is_none()),
-        servers,
     })
 }
 

@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::config::BenchConfig;
-use super::result::BenchResult;
-use super::show::show;
-use super::{complain, line, print, requests, say, sweep};
+use crate::commands::bench::config::BenchConfig;
+use crate::commands::bench::requests;
+use crate::commands::bench::result::BenchResult;
+use crate::commands::bench::say::say;
+use crate::commands::bench::show::show;
+use crate::commands::bench::sweep;
 use crate::commands::error::{CommandError, Outcome};
+use crate::commands::measure::line;
+use crate::commands::output::{complain, print};
 use crate::config::workload::Profile;
 use crate::exit::Exit;
 use crate::plan::Protocol;

@@ -1,9 +1,9 @@
 //! The messages of a bench that could not be measured, in the words of the Python tool on stdout, and with help on stderr.
 
-use super::config::BenchConfig;
 use crate::base::control_client::{ControlClient, ControlError};
 use crate::cli::bench::Backend;
-use crate::commands::bench::say;
+use crate::commands::bench::config::BenchConfig;
+use crate::commands::bench::say::say;
 use crate::commands::error::CommandError;
 use crate::commands::session_error::gpu_error;
 use crate::config::workload::Profile;

@@ -11,6 +11,7 @@ mod outputs;
 mod partial;
 mod requests;
 mod result;
+mod say;
 mod show;
 mod sweep;
 
@@ -26,8 +27,7 @@ use crate::cli::bench::{Backend, BenchArgs};
 use crate::cli::{self, Places};
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::measure::line;
-use crate::commands::output::{complain, hide_secrets, print};
+use crate::commands::output::{complain, hide_secrets};
 use crate::config::workload::Profile;
 use crate::exit::Exit;
 use crate::results::record::event::Event;
@@ -136,8 +136,4 @@ fn request(config: &BenchConfig, places: &Places, uses_prompts: bool) -> BenchRe
         hf_home: places.hf_home(),
         prompts: uses_prompts.then(|| places.prompts()),
     }
-}
-
-fn say(line: &str) {
-    print(&format!("{line}\n"));
 }

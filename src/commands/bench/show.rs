@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::result::BenchResult;
-use super::{complain, outputs, partial, print};
+use crate::commands::bench::outputs;
+use crate::commands::bench::partial;
+use crate::commands::bench::result::BenchResult;
 use crate::commands::error::Outcome;
+use crate::commands::output::{complain, print};
 use crate::exit::Exit;
 use crate::report::bench_serving::{bench_line, block, classic_csv, notes};
 

@@ -56,7 +56,10 @@ impl PointMeasurement for CellPoints<'_, '_> {
         }
         // The same value may be tried twice, so that the prompts used so far tell points apart.
         let what = format!("{value} after {}", load.from);
-        let begun = self.run.begun(&what, load.items, self.workload).await;
+        let begun = self
+            .run
+            .with_unique_prefix(&what, load.items, self.workload)
+            .await;
         load.items = begun.map_err(|reason| self.run.wrong(Phase::Measure, reason))?;
         let sent = self
             .run

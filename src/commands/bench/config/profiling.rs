@@ -1,11 +1,14 @@
 //! Whose profilers run meanwhile, and what would have no effect on the course of a bench.
 
+use std::path::PathBuf;
+
 use reqwest::header::HeaderMap;
+use serde_json::{Map, Value, json};
 
 use crate::base::control_client::{self, ControlClient};
-use crate::cli::bench::BenchArgs;
-use crate::config::workload::Profile;
-use crate::runner::bench::{Address, ProfiledServers};
+use crate::cli::bench::{Activity, BenchArgs, Rules, written};
+use crate::commands::bench::config::environment::Environment;
+use crate::runner::bench::{Address, ProfiledServers, Profiler};
 
 /// Who profiles itself.
 ///
@@ -45,6 +48,58 @@ pub(super) fn profiled(args: &BenchArgs) -> Result<ProfiledServers, Vec<String>>
         true => Ok(ProfiledServers::Workers { role, servers }),
         false => Err(mistakes),
     }
+}
+
+/// Source: spec/bench-serving.md 6.1.
+pub(super) fn profiler(
+    args: &BenchArgs,
+    environment: &Environment,
+    servers: ProfiledServers,
+) -> Option<Profiler> {
+    let options = &args.profiler;
+    if !options.profile {
+        return None;
+    }
+    let activities: Vec<String> = options
+        .profile_activities
+        .iter()
+        .map(|activity: &Activity| written(activity))
+        .collect();
+    let steps = options
+        .profile_num_steps
+        .or(options.profile_by_stage.then_some(5));
+    let folder = options
+        .profile_output_dir
+        .clone()
+        .or_else(|| environment.profiler_dir.clone().map(PathBuf::from));
+    let folder = folder.unwrap_or_else(|| PathBuf::from("/tmp"));
+    let folder = std::path::absolute(&folder).unwrap_or(folder);
+    let start = [
+        ("activities", json!(activities)),
+        ("num_steps", json!(steps)),
+        ("profile_by_stage", json!(options.profile_by_stage)),
+        ("profile_stages", json!(options.profile_stages)),
+        ("output_dir", Value::Null),
+        ("profile_prefix", json!(options.profile_prefix)),
+    ];
+    let mut both = Map::new();
+    if let Some(step) = options.profile_start_step {
+        both.insert("start_step".to_owned(), json!(step.to_string()));
+    }
+    if let Some(steps) = options.profile_steps {
+        both.insert("num_steps".to_owned(), json!(steps.to_string()));
+    }
+    Some(Profiler {
+        start: start
+            .map(|(key, value)| (key.to_owned(), value))
+            .into_iter()
+            .collect(),
+        folder,
+        both,
+        is_stopped: options.profile_steps.is_none()
+            && (options.pd_separated || options.profile_num_steps.is_none()),
+        servers,
+    })
 }
 
 /// Flags whose figures, files or questions these rules do not have.

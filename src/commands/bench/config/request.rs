@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Environment;
 use crate::base::secrets::is_secret_name;
 use crate::cli::bench::{Backend, BenchArgs, DatasetName};
+use crate::commands::bench::config::environment::Environment;
 use crate::config::workload::Profile;
 use crate::plan::{Dialect, Protocol, Usage};
 use crate::runner::bench::{Address, Headers, Scheme};

@@ -1,4 +1,5 @@
 use clap::Parser;
+use serde_json::Value;
 
 use super::*;
 use crate::cli::{Cli, Command};
