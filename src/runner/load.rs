@@ -20,7 +20,7 @@ use crate::runner::prompt_store::{PreparedWorkload, repeated_share_of};
 use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::requests::{self, Part, RanOut, placed, ran_out, see};
 use crate::runner::supervise::{self, AbortReason, DriveControl};
-use crate::runner::telemetry::Span;
+use crate::runner::telemetry::MeasuredWindow;
 
 /// Requests that are ready to be sent.
 #[derive(Clone)]
@@ -91,7 +91,7 @@ pub(crate) struct LoadContext<'a> {
 pub(crate) struct LoadOutcome {
     /// A record for each request, with our own count of its tokens.
     pub(crate) requests: Vec<Request>,
-    pub(crate) window: Span,
+    pub(crate) window: MeasuredWindow,
     /// When the load generator was done; sampling and counting came later.
     pub(crate) driven: Moment,
     /// How late requests were sent by our own fault.
@@ -224,10 +224,10 @@ pub(crate) async fn count_chunks(
 }
 
 /// The window of a load: to the end of its last request.
-fn window_of(driven: &Driven) -> Span {
+fn window_of(driven: &Driven) -> MeasuredWindow {
     let last = driven.requests.iter().map(|request| request.end_ns).max();
     let length = last.map_or(driven.wall, Duration::from_nanos);
-    Span {
+    MeasuredWindow {
         zero: driven.zero,
         end: driven.zero.plus(length),
     }

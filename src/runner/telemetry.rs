@@ -38,7 +38,7 @@ pub(crate) struct Sampling {
 
 /// A measured window.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
+pub(crate) struct MeasuredWindow {
     /// The start of the measurement.
     pub(crate) zero: Moment,
     /// The end of its last request.
@@ -152,13 +152,17 @@ impl Sampling {
     }
 
     /// Directly after a load: everybody is asked once more, unless the engine is known to be gone, and the window is cut.
-    pub(crate) async fn after(&self, span: Span, engine_is_well: bool) -> (Telemetry, Vec<Sample>) {
+    pub(crate) async fn after(
+        &self,
+        window: MeasuredWindow,
+        engine_is_well: bool,
+    ) -> (Telemetry, Vec<Sample>) {
         if engine_is_well {
             self.sampler.bracket(BRACKET).await;
         }
-        let (samples, facts) = self.sampler.cut(span.zero, span.zero, span.end);
+        let (samples, facts) = self.sampler.cut(window.zero, window.zero, window.end);
         let about = About {
-            seconds: span.end.since(span.zero).as_secs_f64(),
+            seconds: window.end.since(window.zero).as_secs_f64(),
             devices: self.devices.clone(),
             idle_w: self.watch.idle_w(),
             foreign: self

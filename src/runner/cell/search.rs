@@ -16,7 +16,7 @@ use crate::runner::prompt_store::PreparedWorkload;
 use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::search::{self, MeasuredPoint, PointMeasurement, PointResult, SearchOutcome};
 use crate::runner::shutdown::Stop;
-use crate::runner::telemetry::Span;
+use crate::runner::telemetry::MeasuredWindow;
 
 /// The points of a search as a cell measures them.
 struct CellPoints<'r, 'a> {
@@ -31,7 +31,7 @@ struct CellPoints<'r, 'a> {
     /// The best point so far; the first one as long as none holds.
     best: Option<(LoadOutcome, Option<ResetProof>, ClientFacts)>,
     /// From the start of the first point to the end of the last.
-    whole: Option<Span>,
+    whole: Option<MeasuredWindow>,
     reported: Option<ReportedTokens>,
 }
 
@@ -72,7 +72,7 @@ impl PointMeasurement for CellPoints<'_, '_> {
             }
         };
         let zero = self.whole.map_or(outcome.window.zero, |whole| whole.zero);
-        let whole = Span {
+        let whole = MeasuredWindow {
             zero,
             ..outcome.window
         };
@@ -205,7 +205,7 @@ impl CellRun<'_> {
     }
 
     /// Cuts what was sampled to the window of a load.
-    async fn sampled(&mut self, ready: &ReadyEngine, span: Span, engine_is_well: bool) {
+    async fn sampled(&mut self, ready: &ReadyEngine, span: MeasuredWindow, engine_is_well: bool) {
         let (telemetry, samples) = ready.sampling.after(span, engine_is_well).await;
         self.summary.telemetry = Some(telemetry);
         self.samples = samples;
