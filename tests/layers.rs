@@ -105,7 +105,7 @@ const PURE: &[(&str, &[&str])] = &[
 ];
 
 /// Modules without an import cycle between their files. A module joins the list once it has none.
-const WITHOUT_CYCLES: &[&str] = &["engine", "runner"];
+const WITHOUT_CYCLES: &[&str] = &["commands", "engine", "runner"];
 
 #[test]
 fn imports_point_down_the_table() {

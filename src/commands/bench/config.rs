@@ -18,7 +18,7 @@ pub(super) use request::secrets;
 
 use super::arrivals::{self, Steady};
 use crate::base::units::Span;
-use crate::cli::bench::{Backend, BenchArgs, DatasetName, Rules, written};
+use crate::cli::bench::{Backend, BenchArgs, DatasetName, written};
 use crate::config::arrival::Arrival;
 use crate::config::scenario::{Limits, Scenario, Slo};
 use crate::config::workload::Profile;

@@ -6,8 +6,9 @@ use reqwest::header::HeaderMap;
 use serde_json::{Map, Value, json};
 
 use crate::base::control_client::{self, ControlClient};
-use crate::cli::bench::{Activity, BenchArgs, Rules, written};
+use crate::cli::bench::{Activity, BenchArgs, written};
 use crate::commands::bench::config::environment::Environment;
+use crate::config::workload::Profile;
 use crate::runner::bench::{Address, ProfiledServers, Profiler};
 
 /// Who profiles itself.
@@ -50,7 +51,7 @@ pub(super) fn profiled(args: &BenchArgs) -> Result<ProfiledServers, Vec<String>>
     }
 }
 
-/// Source: spec/bench-serving.md 6.1.
+/// Source: docs/bench-serving.md 6.1.
 pub(super) fn profiler(
     args: &BenchArgs,
     environment: &Environment,
