@@ -1,5 +1,6 @@
 //! One measurement: prompts, warm-up, caches emptied, load, record.
 
+mod cell_run;
 pub(crate) mod outcome;
 mod preparation;
 mod search;
@@ -11,12 +12,11 @@ use crate::base::clock::{self, Moment};
 use crate::engine;
 use crate::loadgen::{DriveError, Progress, Sink, Spill};
 use crate::plan::{Cell, Launch, Measurement};
-use crate::results::record::cell::{FailureClass, Phase, PhaseTime, ResetProof, Summary, UniquePrefix};
-use crate::results::record::client::ClientFacts;
+use crate::results::record::cell::{FailureClass, Phase, PhaseTime, ResetProof};
 use crate::results::record::event::Event;
-use crate::results::record::post_mortem::End;
-use crate::results::record::request::Request;
-use crate::results::record::telemetry::{EngineWindow, Sample};
+use crate::results::record::telemetry::EngineWindow;
+pub(crate) use crate::runner::cell::cell_run::CellOutcome;
+use crate::runner::cell::cell_run::{CellRun, WARM_UP};
 use crate::runner::context::Job;
 use crate::runner::load::{self, LoadContext, LoadOutcome, PreparedLoad};
 use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
@@ -27,43 +27,6 @@ use crate::runner::warm_up;
 
 /// How long an engine may take to empty its caches.
 const RESET: Duration = Duration::from_secs(60);
-
-/// What tells the prompts that warm up from those of the load.
-const WARM_UP: &str = "warm-up";
-
-/// What came out of a measurement.
-pub(crate) struct CellOutcome {
-    pub(crate) summary: Summary,
-    pub(crate) requests: Vec<Request>,
-    /// What was sampled around the window.
-    pub(crate) samples: Vec<Sample>,
-    /// Whether the engine can measure another cell.
-    pub(crate) engine_is_well: bool,
-    /// How the engine ended, where it did.
-    pub(crate) end: Option<End>,
-}
-
-/// A measurement under way: what it has gone through so far.
-struct CellRun<'a> {
-    job: &'a Job<'a>,
-    launch: &'a Launch,
-    cell: &'a Cell,
-    measurement: &'a Measurement,
-    began: Moment,
-    phase_began: Moment,
-    summary: Summary,
-    samples: Vec<Sample>,
-    /// Earlier tries of this measurement on this start.
-    tries: usize,
-    /// What the prompts of the load begin with, where the recipe asks for unique prefixes.
-    unique_prefix: Option<UniquePrefix>,
-    /// Where records go while a load runs.
-    sink: Option<Sink>,
-    /// Where answers go that are more than memory is to hold.
-    spill: Option<Arc<Spill>>,
-    /// What the client did during the points of a search whose requests are not those of the cell.
-    other_points: Vec<ClientFacts>,
-}
 
 /// Measures one cell on a ready engine, after so many tries that came to nothing.
 pub(crate) async fn measure(

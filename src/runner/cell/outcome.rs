@@ -13,7 +13,7 @@ use crate::results::record::FORMAT;
 use crate::results::record::cell::{Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, Summary};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::request::{Request, failures};
-use crate::runner::cell::{CellOutcome, CellRun};
+use crate::runner::cell::cell_run::{CellOutcome, CellRun};
 use crate::runner::load::{LoadOutcome, count_chunks};
 use crate::runner::prompt_store::PreparedWorkload;
 use crate::runner::supervise::AbortReason;

@@ -8,7 +8,7 @@ use crate::loadgen::Item;
 use crate::loadgen::dataset::unique_prefix::Beginning;
 use crate::plan::Measurement;
 use crate::results::record::cell::{Phase, UniquePrefix};
-use crate::runner::cell::{CellOutcome, CellRun, WARM_UP};
+use crate::runner::cell::cell_run::{CellOutcome, CellRun, WARM_UP};
 use crate::runner::load::PreparedLoad;
 use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
 use crate::runner::ready_engine::ReadyEngine;

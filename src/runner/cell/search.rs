@@ -10,7 +10,7 @@ use crate::results::record::cell::{Definitions, Phase, ResetProof};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::search::{Point, ReportedTokens, SearchEnding};
 use crate::results::record::validity::Reason;
-use crate::runner::cell::{CellOutcome, CellRun};
+use crate::runner::cell::cell_run::{CellOutcome, CellRun};
 use crate::runner::load::{LoadOutcome, PreparedLoad};
 use crate::runner::prompt_store::PreparedWorkload;
 use crate::runner::ready_engine::ReadyEngine;
