@@ -334,4 +334,22 @@ mod tests {
         let url = server("200 OK", "[1]");
         assert_eq!(json(&url).await.unwrap(), serde_json::json!([1]));
     }
+
+    #[tokio::test]
+    async fn a_server_that_refuses_is_told_from_one_that_fails() {
+        for (head, is_refusal, wants_key) in [
+            ("401 Unauthorized", true, true),
+            ("404 Not Found", true, false),
+            ("503 Service Unavailable", false, false),
+        ] {
+            let error = json(&server(head, "")).await.unwrap_err();
+            assert_eq!(
+                (error.is_refusal(), error.wants_key()),
+                (is_refusal, wants_key),
+                "{head}"
+            );
+        }
+        let silent = json("http://127.0.0.1:1/models").await.unwrap_err();
+        assert!(!silent.is_refusal());
+    }
 }

@@ -15,7 +15,7 @@ use crate::telemetry::gpu::Gpus;
 /// An engine that is ready to be measured.
 pub(crate) struct ReadyEngine {
     pub(crate) running: Running,
-    /// Asks it everything beside the load.
+    /// The client for every request that is no load.
     pub(crate) control: ControlClient,
     pub(crate) target: Target,
     pub(crate) facts: EngineFacts,

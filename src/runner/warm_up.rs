@@ -62,3 +62,40 @@ pub(crate) async fn warm_up(
         abort,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock;
+    use crate::results::record::request::Class;
+
+    fn warmed(failures: &[Option<&str>]) -> WarmUp {
+        let request = |message: &Option<&str>| {
+            let mut request: Request = serde_json::from_value(serde_json::json!({
+                "index": 0, "prompt_tokens": 1, "asked_tokens": 1, "due_ns": 0, "chunks": [], "end_ns": 0,
+            }))
+            .unwrap();
+            request.failure = message.map(|message| Failure {
+                class: Class::Status,
+                message: message.to_owned(),
+            });
+            request
+        };
+        WarmUp {
+            requests: failures.iter().map(request).collect(),
+            zero: clock::now(),
+            abort: None,
+        }
+    }
+
+    #[test]
+    fn a_warm_up_fails_only_if_no_request_completed() {
+        assert!(warmed(&[]).failure().is_none());
+        assert!(warmed(&[Some("first"), None]).failure().is_none());
+        let failed = warmed(&[Some("first"), Some("second")]);
+        assert_eq!(
+            failed.failure().map(|failure| failure.message.as_str()),
+            Some("first")
+        );
+    }
+}
