@@ -18,13 +18,27 @@ pub(crate) fn describe(error: &rustls::Error) -> String {
 
 /// The words of an error that a TLS error may have caused.
 pub(crate) fn describe_cause(error: &(dyn Error + 'static)) -> String {
-    // An I/O error hides the error that it holds from `source`.
-    let held = error
-        .downcast_ref::<io::Error>()
-        .and_then(io::Error::get_ref)
-        .and_then(|held| held.downcast_ref::<rustls::Error>());
-    match held.or_else(|| error.downcast_ref::<rustls::Error>()) {
-        Some(error) => describe(error),
-        None => error.to_string(),
+    cause(error).map_or_else(|| error.to_string(), describe)
+}
+
+/// The TLS error within an error. I/O errors hide the errors that they hold from `source`.
+fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+    match error.downcast_ref::<io::Error>() {
+        Some(error) => cause(error.get_ref()?),
+        None => error.downcast_ref(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_tls_is_named_however_deep_the_error_lies() {
+        let error = || rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
+        assert_eq!(describe_cause(&error()), NO_TLS);
+        let nested = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, error()));
+        assert_eq!(describe_cause(&nested), NO_TLS);
+        assert_eq!(describe_cause(&io::Error::other("gone")), "gone");
     }
 }

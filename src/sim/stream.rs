@@ -62,8 +62,9 @@ pub(crate) async fn events(
     if engine.options.faults.is_endless(number) {
         return telling.endless(wire, engine, &mut exchange).await;
     }
-    telling.close(finish, wire).await?;
+    // Counted before the last bytes go out, as engines do: who has the answer finds it in the metrics.
     exchange.finish(finish);
+    telling.close(finish, wire).await?;
     Ok(telling.after)
 }
 
@@ -120,8 +121,8 @@ pub(crate) async fn whole(
         wire.write(&out).await?;
         return Ok(After::Close);
     }
-    wire.reply(request, &Reply::json(200, body), after).await?;
     exchange.finish(finish);
+    wire.reply(request, &Reply::json(200, body), after).await?;
     Ok(after)
 }
 
