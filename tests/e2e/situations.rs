@@ -240,7 +240,7 @@ fn situations() -> Vec<Situation> {
                 if asked.number % 3 == 0 {
                     for (place, event) in answer.events.iter_mut().enumerate() {
                         event.text = WORDS[place * place % 31 % WORDS.len()].to_owned();
-                        event.after /= 2;
+                        event.after /= 4;
                     }
                 }
             },
