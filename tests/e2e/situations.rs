@@ -231,13 +231,13 @@ fn situations() -> Vec<Situation> {
                 event.text = WORDS[word % WORDS.len()].to_owned();
             }
         }),
-        // A third of the prompts are near enough to one that was answered before.
+        // Seven of sixteen prompts are near enough to one that was answered before, whatever order they come in.
         lies(
             "answers-from-a-cache",
             "answers-degenerate",
             MARKED,
             |asked, answer| {
-                if asked.number % 3 == 0 {
+                if asked.number % 2 == 0 && asked.number % 16 < 14 {
                     for (place, event) in answer.events.iter_mut().enumerate() {
                         event.text = WORDS[place * place % 31 % WORDS.len()].to_owned();
                         event.after /= 4;
