@@ -1,6 +1,8 @@
 //! Servers behind TLS: the simulated engine behind a proxy that ends it.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
@@ -10,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::harness::{Desk, Ran, Sim, data, repository};
+use crate::harness::{Desk, Ran, Sim, repository};
 
 /// A proxy that speaks TLS on the port it returns and passes bytes on to another one; it ends with the test process.
 fn proxy(to: u16) -> u16 {
@@ -46,51 +48,29 @@ fn proxy(to: u16) -> u16 {
     port
 }
 
-fn bench(desk: &Desk, url: &str, certificates: &str) -> Ran {
-    let (tokenizer, conversations) = (data("tokenizer.json"), data("conversations.json"));
-    let args = [
-        "--backend",
-        "vllm",
-        "--base-url",
-        url,
-        "--tokenizer",
-        &tokenizer,
-        "--dataset-name",
-        "random",
-        "--dataset-path",
-        &conversations,
-        "--num-prompts",
-        "20",
-        "--random-input-len",
-        "32",
-        "--random-output-len",
-        "8",
-        "--random-range-ratio",
-        "1.0",
-        "--output-file",
-        "out.jsonl",
-        "--ready-check-timeout-sec",
-        "1",
-    ];
-    let output = desk.command(&args).env("SSL_CERT_FILE", certificates).output();
+/// Ten requests to the port of this host, at an https address.
+fn bench(desk: &Desk, port: u16, certificates: impl AsRef<OsStr>) -> Ran {
+    let url = format!("https://localhost:{port}");
+    let more = ["--base-url", &url, "--ready-check-timeout-sec", "1"];
+    let mut command = desk.random_command("vllm", port, &more);
+    let output = command.env("SSL_CERT_FILE", certificates).output();
     Ran::from(output.expect("the binary runs"))
+}
+
+/// The certificate of the proxy.
+fn trusted() -> PathBuf {
+    repository().join("src/loadgen/tls/localhost.crt")
 }
 
 #[test]
 fn a_server_behind_tls_is_measured_with_the_kernels_moments() {
     let sim = Sim::start("vllm", &["--ttft", "50ms", "--itl", "5ms"]);
-    let port = proxy(sim.port);
-    let trusted = repository().join("src/loadgen/tls/localhost.crt");
     let desk = Desk::new();
-    bench(
-        &desk,
-        &format!("https://localhost:{port}"),
-        &trusted.to_string_lossy(),
-    )
-    .exits(0)
-    .shows("Successful requests:");
+    bench(&desk, proxy(sim.port), trusted())
+        .exits(0)
+        .shows("Successful requests:");
     let line = desk.lines().remove(0);
-    assert_eq!(line["completed"], 20);
+    assert_eq!(line["completed"], 10);
     assert_eq!(line["matrix"]["stamps"], "kernel");
     let ttft = line["mean_ttft_ms"].as_f64().expect("it is a number");
     assert!(ttft >= 50.0, "{ttft}");
@@ -99,17 +79,10 @@ fn a_server_behind_tls_is_measured_with_the_kernels_moments() {
 #[test]
 fn a_certificate_that_nobody_signed_and_a_server_without_tls_are_named() {
     let sim = Sim::start("vllm", &[]);
-    let port = proxy(sim.port);
     let desk = Desk::new();
     let bundle = "/etc/ssl/certs/ca-certificates.crt";
     if std::path::Path::new(bundle).exists() {
-        bench(&desk, &format!("https://localhost:{port}"), bundle).says("certificate");
+        bench(&desk, proxy(sim.port), bundle).says("certificate");
     }
-    let trusted = repository().join("src/loadgen/tls/localhost.crt");
-    bench(
-        &desk,
-        &format!("https://localhost:{}", sim.port),
-        &trusted.to_string_lossy(),
-    )
-    .says("TLS");
+    bench(&desk, sim.port, trusted()).says("TLS");
 }

@@ -112,6 +112,12 @@ impl Desk {
 
     /// Ten requests of the data set `random` to that port.
     pub fn random(&self, backend: &str, port: u16, more: &[&str]) -> Ran {
+        let output = self.random_command(backend, port, more).output();
+        Ran::from(output.expect("the binary runs"))
+    }
+
+    /// The command that [`Desk::random`] runs.
+    pub fn random_command(&self, backend: &str, port: u16, more: &[&str]) -> Command {
         let port = port.to_string();
         let (tokenizer, conversations) = (data("tokenizer.json"), data("conversations.json"));
         let args = [
@@ -138,7 +144,7 @@ impl Desk {
             "--output-file",
             "out.jsonl",
         ];
-        self.call(&[&args[..], more].concat())
+        self.command(&[&args[..], more].concat())
     }
 
     /// The lines that were appended.

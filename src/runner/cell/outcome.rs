@@ -1,6 +1,5 @@
 //! What a measurement came to: its metrics, or why it has none.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::analysis::calibration;
@@ -9,7 +8,6 @@ use crate::analysis::validity;
 use crate::base::clock;
 use crate::loadgen::DriveError;
 use crate::plan::{Cell, Launch, Measurement};
-use crate::results::record::FORMAT;
 use crate::results::record::cell::{Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, Summary};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::request::{Request, failures};
@@ -183,43 +181,17 @@ pub(crate) fn blank(
     phases: Vec<PhaseTime>,
 ) -> Summary {
     let now = clock::timestamp();
+    let origin = match launch.engine.simulated || engine.simulated {
+        true => Origin::Simulated,
+        false => Origin::Measured,
+    };
     Summary {
-        format: FORMAT,
-        cell: cell.key.clone(),
-        content: cell.content.clone(),
-        launch: launch.id.clone(),
         start: measurement.start,
         repeat: measurement.repeat,
-        ending: Ending::Done,
-        origin: if launch.engine.simulated || engine.simulated {
-            Origin::Simulated
-        } else {
-            Origin::Measured
-        },
         began: now.clone(),
         ended: now,
         phases,
         engine,
-        prompts_hash: None,
-        prompts_repeated: None,
-        schedule_hash: None,
-        prompts: None,
-        stamps: None,
-        client: None,
-        reset: None,
-        failures: BTreeMap::new(),
-        figures: BTreeMap::new(),
-        intervals: BTreeMap::new(),
-        answers: None,
-        search: None,
-        retries: Vec::new(),
-        imported: None,
-        beside: Vec::new(),
-        pulled_beside: false,
-        listener_unverified: None,
-        engine_changes: Vec::new(),
-        telemetry: None,
-        validity: None,
-        warnings: Vec::new(),
+        ..Summary::new(cell.key.clone(), cell.content.clone(), launch.id.clone(), origin)
     }
 }
