@@ -54,10 +54,7 @@ fn nothing_cites_a_document_outside_of_the_repository() {
 #[test]
 fn links_between_documents_lead_somewhere() {
     let mut wrong = Vec::new();
-    for file in files(&root().join("docs"))
-        .into_iter()
-        .chain([root().join("README.md")])
-    {
+    for file in documents() {
         let text = fs::read_to_string(&file).expect("documents are text");
         let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
         let local = targets.filter(|target| !target.contains(':') && !target.starts_with('#'));
@@ -70,6 +67,47 @@ fn links_between_documents_lead_somewhere() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Paths in backticks, without patterns and those of things that are yet to be written (`NEW`, `NAME`).
+#[test]
+fn files_that_documents_name_exist() {
+    const FOLDERS: [&str; 8] = [
+        "src/",
+        "tests/",
+        "docs/",
+        "engines/",
+        "matrices/",
+        "schemas/",
+        "examples/",
+        ".ci/",
+    ];
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for file in documents() {
+        let text = fs::read_to_string(&file).expect("documents are text");
+        let spans = text.split('`').skip(1).step_by(2);
+        let words = spans.filter_map(|span| span.split_whitespace().next());
+        let paths = words.filter(|word| FOLDERS.iter().any(|folder| word.starts_with(folder)));
+        for path in paths.filter(|path| {
+            !path.contains(['*', '<', '{']) && !["NEW", "NAME"].iter().any(|name| path.contains(name))
+        }) {
+            count += 1;
+            // Readmes of folders name what lies beside them.
+            let folder = file.parent().expect("a document lies in a folder");
+            if !root().join(path).exists() && !folder.join(path).exists() {
+                wrong.push(format!("{} names {path}", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(count > 100, "only {count} paths were found");
+}
+
+#[test]
+fn the_readme_is_short() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("the file is readable");
+    assert!(readme.lines().count() <= 120, "{} lines", readme.lines().count());
 }
 
 #[test]
@@ -139,6 +177,20 @@ fn headings(text: &str) -> BTreeSet<String> {
     let faults = text.lines().filter_map(|line| first(line.strip_prefix("| T")?));
     let faults = faults.map(|number| format!("T{number}"));
     numbers.chain(faults).filter(|word| is_section(word)).collect()
+}
+
+/// Every document that people read first.
+fn documents() -> Vec<PathBuf> {
+    let others = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "src/ARCHITECTURE.md",
+        "examples/README.md",
+        "results/README.md",
+    ];
+    let mut all = files(&root().join("docs"));
+    all.extend(others.map(|name| root().join(name)));
+    all
 }
 
 fn root() -> PathBuf {

@@ -258,7 +258,7 @@ fn what_is_shipped_is_an_ordinary_run_of_figures_alone() {
 }
 
 #[test]
-fn the_readme_opens_with_the_table_that_is_drawn_of_what_is_shipped() {
+fn the_published_figures_are_the_table_that_is_drawn_of_what_is_shipped() {
     let ran = matrix(
         &["report", "results/published", "--format", "markdown"],
         &repository(),
@@ -271,13 +271,13 @@ fn the_readme_opens_with_the_table_that_is_drawn_of_what_is_shipped() {
         .find("\n#")
         .map_or(rest.len(), |at| title.len() + at);
     let table = rest[..end].trim_end();
-    let readme = read(&repository().join("README.md"));
-    let at = readme.find(table).unwrap_or_else(|| {
+    let page = read(&repository().join("docs/published.md"));
+    let at = page.find(table).unwrap_or_else(|| {
         panic!(
-            "README.md does not hold what `matrix report results/published --format markdown` draws:\n{table}"
+            "docs/published.md does not hold what `matrix report results/published --format markdown` draws:\n{table}"
         )
     });
-    let before = readme[..at].lines().filter(|line| line.starts_with('#')).count();
+    let before = page[..at].lines().filter(|line| line.starts_with('#')).count();
     assert_eq!(before, 1, "only the title stands before the table");
 }
 

@@ -126,9 +126,10 @@ fn a_misspelt_run_gets_the_nearest_name() {
 }
 
 #[test]
-fn every_matrix_of_the_readme_passes_check() {
-    let readme = std::fs::read_to_string(root().join("README.md")).expect("the file is readable");
-    let blocks = readme.split("```yaml\n").skip(1);
+fn every_matrix_of_documents_and_examples_passes_check() {
+    let pages = ["README.md", "docs/matrix-files.md"]
+        .map(|name| std::fs::read_to_string(root().join(name)).expect("the file is readable"));
+    let blocks = pages.iter().flat_map(|page| page.split("```yaml\n").skip(1));
     let blocks = blocks.filter_map(|rest| rest.split_once("```").map(|(block, _)| block));
     let matrices: Vec<&str> = blocks.filter(|block| block.starts_with("name:")).collect();
     assert!(
@@ -137,11 +138,20 @@ fn every_matrix_of_the_readme_passes_check() {
     );
     let folder = tempfile::tempdir().expect("a folder can be made");
     for block in matrices {
-        let path = folder.path().join("readme.yaml");
+        let path = folder.path().join("document.yaml");
         std::fs::write(&path, block).expect("a file can be written");
-        let (code, _, err) = shell(&["check", &path.display().to_string()]);
-        assert_eq!(code, 0, "{block}\n{err}");
+        passes_check(&path);
     }
+    let examples = ["examples", "examples/own-engine"].map(yaml_files).concat();
+    assert!(examples.len() > 4, "{examples:?}");
+    for path in examples {
+        passes_check(&path);
+    }
+}
+
+fn passes_check(matrix: &Path) {
+    let (code, _, err) = shell(&["check", &matrix.display().to_string()]);
+    assert_eq!(code, 0, "{}\n{err}", matrix.display());
 }
 
 #[test]

@@ -239,7 +239,7 @@ fn a_point_on_a_warm_cache_ends_the_search_and_counts_for_nothing() {
     }
 }
 
-/// What the README says of its example: enough prompts for the highest rate.
+/// What docs/matrix-files.md says of its example: enough prompts for the highest rate.
 #[test]
 fn a_search_with_a_duration_has_prompts_for_its_highest_rate() {
     let bench = Bench::of(&sims(
