@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::units::{Bytes, Span};
 use crate::config::api::{Protocol, Reading, Reset, Usage};
 use crate::config::container::{Gpus, Network};
-use crate::config::forms::{OrderedMap, Raw};
+use crate::config::forms::OrderedMap;
 use crate::config::log_patterns::{DeadSign, PhaseSign};
 use crate::config::template::Text;
 use crate::config::yaml::Spanned;
@@ -78,11 +78,11 @@ pub struct Recipe {
     pub devices: Devices,
     /// The command that starts it, where process and container share it.
     #[serde(default)]
-    pub command: Option<Vec<Raw>>,
+    pub command: Option<Vec<Text>>,
     /// The command that makes it print every flag that it knows, such as `[vllm, serve, --help=all]`: flags of a launch that are not
     /// among them are refused before anything starts.
     #[serde(default)]
-    pub help: Option<Vec<Raw>>,
+    pub help: Option<Vec<Text>>,
     /// How it runs in a container.
     #[serde(default)]
     pub container: Option<ContainerRecipe>,
@@ -91,7 +91,7 @@ pub struct Recipe {
     pub process: Option<ProcessRecipe>,
     /// Arguments appended for each kind of parallelism above 1, where the command does not hold them: `tp`, `pp`, `dp`, `ep`.
     #[serde(default)]
-    pub parallel: OrderedMap<Vec<Raw>>,
+    pub parallel: OrderedMap<Vec<Text>>,
     /// The name of the model in requests; `{model}` unless said otherwise.
     #[serde(default)]
     #[serde(rename = "served_model_name")]
@@ -132,13 +132,13 @@ pub struct ContainerRecipe {
     /// Versions whose image is called otherwise.
     pub images: OrderedMap<String>,
     /// The entrypoint, where the image's own is replaced.
-    pub entrypoint: Option<Vec<Raw>>,
+    pub entrypoint: Option<Vec<Text>>,
     /// The command, where it differs from the recipe's: what follows the image's entrypoint.
-    pub command: Option<Vec<Raw>>,
+    pub command: Option<Vec<Text>>,
     /// What makes it print every flag that it knows, where it differs from the recipe's: what follows the image's entrypoint.
-    pub help: Option<Vec<Raw>>,
+    pub help: Option<Vec<Text>>,
     /// Environment variables.
-    pub env: OrderedMap<Raw>,
+    pub env: OrderedMap<Text>,
     /// Directories of the host that it sees.
     pub mounts: Vec<MountRecipe>,
     /// The container runtime, such as `nvidia`.
@@ -237,11 +237,11 @@ pub enum Environment {
 #[serde(deny_unknown_fields, default)]
 pub struct ProcessRecipe {
     /// The command, where it differs from the recipe's.
-    pub command: Option<Vec<Raw>>,
+    pub command: Option<Vec<Text>>,
     /// The command that makes it print every flag that it knows, where it differs from the recipe's.
-    pub help: Option<Vec<Raw>>,
+    pub help: Option<Vec<Text>>,
     /// Environment variables set on top of our own.
-    pub env: OrderedMap<Raw>,
+    pub env: OrderedMap<Text>,
     /// Which variables of our own environment it gets.
     pub environment: Environment,
     /// Working directory.
@@ -276,7 +276,7 @@ pub struct PortRecipe {
     pub default: u16,
     /// The arguments that set another port, such as `[--port, "{port}"]`.
     #[serde(default)]
-    pub flag: Vec<Raw>,
+    pub flag: Vec<Text>,
 }
 
 /// How to talk to an engine.
@@ -378,11 +378,11 @@ pub struct Patch {
     /// The name that bench_serving knows the backend by.
     pub backend: Option<String>,
     /// Arguments appended to the command.
-    pub args: Vec<Raw>,
+    pub args: Vec<Text>,
     /// Environment variables added.
-    pub env: OrderedMap<Raw>,
+    pub env: OrderedMap<Text>,
     /// Another command.
-    pub command: Option<Vec<Raw>>,
+    pub command: Option<Vec<Text>>,
     /// Another image.
     pub image: Option<String>,
     /// Another way to run as a process.

@@ -9,7 +9,7 @@ use crate::base::units::{RequestRate, Span};
 use crate::config::arrival::{Pace, Ramp, Spacing, Stage};
 use crate::config::dataset_options::{AgenticTrace, Mooncake, SharedPrefix};
 use crate::config::engine::{Body, ContainerChange, Devices, Environment, Executor, PatienceRecipe};
-use crate::config::forms::{ByEngine, Named, OneOrMany, OrderedMap, Raw};
+use crate::config::forms::{ByEngine, Named, OneOrMany, OrderedMap};
 use crate::config::gpus::GpuList;
 use crate::config::images::{Pictures, SpeedBench};
 use crate::config::lora::Lora;
@@ -114,13 +114,13 @@ pub struct EngineEntry {
     /// The precision of the weights, or several that are crossed.
     pub precision: Option<Spanned<OneOrMany<String>>>,
     /// Arguments appended to the command.
-    pub args: Vec<Spanned<Raw>>,
+    pub args: Vec<Spanned<Text>>,
     /// Environment variables added; a secret is named, as in `HF_TOKEN: ${HF_TOKEN}`.
-    pub env: OrderedMap<Spanned<Raw>>,
+    pub env: OrderedMap<Spanned<Text>>,
     /// Another image.
     pub image: Option<String>,
     /// Another command.
-    pub command: Option<Vec<Raw>>,
+    pub command: Option<Vec<Text>>,
     /// What is changed of its container on this host, such as `{ cpuset: 0-15, memory: 64GiB }`.
     pub container: Option<Spanned<ContainerChange>>,
     /// Where it already runs, for `attach`.
@@ -146,7 +146,7 @@ pub struct EngineEntry {
     /// Fields added to every request body; `null` removes one.
     pub body: Body,
     /// Headers sent with every request, such as `Authorization: Bearer ${API_KEY}`.
-    pub headers: OrderedMap<Spanned<Raw>>,
+    pub headers: OrderedMap<Spanned<Text>>,
     /// How long to wait for it.
     #[serde(rename = "timeouts")]
     pub patience: PatienceRecipe,
@@ -174,9 +174,9 @@ pub struct ModelEntry {
     /// What is loaded, where neither the model's id nor the recipe's table gives it.
     pub checkpoint: Option<Spanned<ByEngine<String>>>,
     /// Arguments appended to the command.
-    pub args: Option<Spanned<ByEngine<Vec<Raw>>>>,
+    pub args: Option<Spanned<ByEngine<Vec<Text>>>>,
     /// Environment variables added.
-    pub env: OrderedMap<Spanned<Raw>>,
+    pub env: OrderedMap<Spanned<Text>>,
     /// Whose tokenizer makes and counts tokens: a path or a model id; the model's own unless said otherwise.
     pub tokenizer: Option<Spanned<String>>,
 }
@@ -289,9 +289,9 @@ pub struct Axes {
     /// Expert-parallel sizes.
     pub ep: Option<Spanned<OneOrMany<u32>>>,
     /// Named sets of arguments: `plain: []`, `chunked: { vllm: [--max-num-batched-tokens, 8192] }`.
-    pub args: OrderedMap<ByEngine<Vec<Raw>>>,
+    pub args: OrderedMap<ByEngine<Vec<Text>>>,
     /// Named sets of environment variables: `plain: {}`, `fast: { X: 1 }`.
-    pub env: OrderedMap<OrderedMap<Spanned<Raw>>>,
+    pub env: OrderedMap<OrderedMap<Spanned<Text>>>,
     /// Requests per second.
     pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
     /// The most requests under way at once.
@@ -306,10 +306,10 @@ pub struct Override {
     pub when: Spanned<Selector>,
     /// Arguments appended to the command.
     #[serde(default)]
-    pub args: Vec<Spanned<Raw>>,
+    pub args: Vec<Spanned<Text>>,
     /// Environment variables added.
     #[serde(default)]
-    pub env: OrderedMap<Spanned<Raw>>,
+    pub env: OrderedMap<Spanned<Text>>,
     /// The number of prompts.
     #[serde(default)]
     pub prompts: Option<u32>,

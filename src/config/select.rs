@@ -7,7 +7,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::forms::{OneOrMany, OrderedMap, Raw};
+use crate::config::forms::{OneOrMany, OrderedMap};
+use crate::config::template::Text;
 use crate::config::yaml::Spanned;
 
 /// The axes of a cell, in the order of its key.
@@ -142,10 +143,10 @@ impl std::str::FromStr for Selector {
 
 impl<'de> Deserialize<'de> for Selector {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let map = OrderedMap::<OneOrMany<Raw>>::deserialize(deserializer)?;
+        let map = OrderedMap::<OneOrMany<Text>>::deserialize(deserializer)?;
         Ok(Self(
             map.into_iter()
-                .map(|(axis, patterns)| (axis, patterns.0.into_iter().map(|raw| raw.0).collect()))
+                .map(|(axis, patterns)| (axis, patterns.iter().map(Text::to_string).collect()))
                 .collect(),
         ))
     }

@@ -5,7 +5,12 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde_json::Value;
+
+use crate::config::forms;
 
 /// A piece of a [`Text`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,10 +23,9 @@ pub enum Piece<'a> {
     Secret(&'a str),
 }
 
-/// Text that may hold `{hole}`s and `${SECRET}`s.
-#[derive(
-    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
+/// A scalar exactly as it is spelled, which may hold `{hole}`s and `${SECRET}`s: `1.10`, `no` and `017` reach the engine's command line
+/// unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Text(String);
 
@@ -153,6 +157,49 @@ impl fmt::Display for Text {
 impl From<&str> for Text {
     fn from(text: &str) -> Self {
         Self(text.to_owned())
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_newtype_struct(forms::TEXT, Spelled)
+    }
+}
+
+struct Spelled;
+
+impl<'de> Visitor<'de> for Spelled {
+    type Value = Text;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, a number, `true` or `false`")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
+        Ok(Text::new(text))
+    }
+
+    /// From JSON.
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Text, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::String(text) => Ok(Text(text)),
+            value @ (Value::Bool(_) | Value::Number(_)) => Ok(Text(value.to_string())),
+            _ => Err(D::Error::custom("expected a text, a number, `true` or `false`")),
+        }
+    }
+}
+
+impl JsonSchema for Text {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Text".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "number", "boolean"] })
     }
 }
 

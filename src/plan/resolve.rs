@@ -11,7 +11,7 @@ use crate::config::container::Gpus;
 use crate::config::engine::{
     ContainerChange, Devices, Executor, Patch, PatienceRecipe, ProcessRecipe, Recipe,
 };
-use crate::config::forms::{OrderedMap, Raw};
+use crate::config::forms::OrderedMap;
 use crate::config::matrix::{EngineEntry, Matrix, ModelEntry, Override, ScenarioEntry};
 use crate::config::metrics;
 use crate::config::scenario::{Limits, Scenario};
@@ -139,7 +139,7 @@ impl Site<'_> {
             _ => None,
         };
         let tail = self.arguments(point, &patches, &overrides);
-        let env = |base: &OrderedMap<Raw>| self.environment(point, base, &patches, &overrides);
+        let env = |base: &OrderedMap<Text>| self.environment(point, base, &patches, &overrides);
         let place = match point.executor {
             Executor::Container => Place::Container(Box::new(self.container(point, &patches, &tail, env))),
             Executor::Process => Place::Process(self.process(point, &patches, &tail, env)),
@@ -240,18 +240,18 @@ impl Site<'_> {
         ];
         for (axis, size) in sizes {
             if size > 1 {
-                all.extend(self.recipe.parallel.get(axis).into_iter().flatten().map(text));
+                all.extend(self.recipe.parallel.get(axis).into_iter().flatten().cloned());
             }
         }
-        all.extend(patches.iter().flat_map(|patch| &patch.args).map(text));
-        all.extend(self.entry.args.iter().map(|raw| text(&raw.value)));
+        all.extend(patches.iter().flat_map(|patch| &patch.args).cloned());
+        all.extend(self.entry.args.iter().map(|arg| arg.value.clone()));
         if let Some(args) = self
             .model_entry
             .args
             .as_ref()
             .and_then(|by_engine| by_engine.get(self.engine))
         {
-            all.extend(args.iter().map(text));
+            all.extend(args.iter().cloned());
         }
         let set = point
             .args
@@ -261,13 +261,13 @@ impl Site<'_> {
             set.and_then(|by_engine| by_engine.get(self.engine))
                 .into_iter()
                 .flatten()
-                .map(text),
+                .cloned(),
         );
         all.extend(
             overrides
                 .iter()
                 .flat_map(|over| &over.args)
-                .map(|raw| text(&raw.value)),
+                .map(|arg| arg.value.clone()),
         );
         all
     }
@@ -276,14 +276,14 @@ impl Site<'_> {
     fn environment(
         &self,
         point: &Point,
-        base: &OrderedMap<Raw>,
+        base: &OrderedMap<Text>,
         patches: &[&Patch],
         overrides: &[&Override],
     ) -> Vec<(String, Text)> {
         let mut all: Vec<(String, Text)> = Vec::new();
-        let mut set = |name: &str, value: &Raw| match all.iter_mut().find(|(known, _)| known == name) {
-            Some((_, known)) => *known = text(value),
-            None => all.push((name.to_owned(), text(value))),
+        let mut set = |name: &str, value: &Text| match all.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = value.clone(),
+            None => all.push((name.to_owned(), value.clone())),
         };
         base.iter().for_each(|(name, value)| set(name, value));
         for patch in patches {
@@ -301,7 +301,7 @@ impl Site<'_> {
         all
     }
 
-    fn command(&self, own: Option<&Vec<Raw>>, patches: &[&Patch], tail: &[Text]) -> Vec<Text> {
+    fn command(&self, own: Option<&Vec<Text>>, patches: &[&Patch], tail: &[Text]) -> Vec<Text> {
         let patched = patches.iter().rev().find_map(|patch| patch.command.as_ref());
         let command = self
             .entry
@@ -313,7 +313,7 @@ impl Site<'_> {
         command
             .into_iter()
             .flatten()
-            .map(text)
+            .cloned()
             .chain(tail.iter().cloned())
             .collect()
     }
@@ -330,7 +330,7 @@ impl Site<'_> {
             Executor::Attach => return Vec::new(),
         };
         let words = own.or(self.recipe.help.as_ref());
-        words.into_iter().flatten().map(text).collect()
+        words.into_iter().flatten().cloned().collect()
     }
 
     fn container(
@@ -338,7 +338,7 @@ impl Site<'_> {
         point: &Point,
         patches: &[&Patch],
         tail: &[Text],
-        env: impl Fn(&OrderedMap<Raw>) -> Vec<(String, Text)>,
+        env: impl Fn(&OrderedMap<Text>) -> Vec<(String, Text)>,
     ) -> Container {
         let Some(recipe) = &self.recipe.container else {
             return Container::default();
@@ -364,10 +364,7 @@ impl Site<'_> {
         }
         Container {
             image: image.replace("{version}", version),
-            entrypoint: recipe
-                .entrypoint
-                .as_ref()
-                .map(|parts| parts.iter().map(text).collect()),
+            entrypoint: recipe.entrypoint.clone(),
             command: self.command(recipe.command.as_ref(), patches, tail),
             env: env(&recipe.env),
             mounts: recipe
@@ -410,7 +407,7 @@ impl Site<'_> {
         point: &Point,
         patches: &[&Patch],
         tail: &[Text],
-        env: impl Fn(&OrderedMap<Raw>) -> Vec<(String, Text)>,
+        env: impl Fn(&OrderedMap<Text>) -> Vec<(String, Text)>,
     ) -> Process {
         let patched = patches.iter().rev().find_map(|patch| patch.process.as_ref());
         let none = ProcessRecipe::default();
@@ -464,7 +461,7 @@ impl Site<'_> {
             port: Port {
                 default: port.default,
                 fixed: self.entry.port.as_ref().map(|port| port.value),
-                flag: port.flag.iter().map(|raw| text(raw).fill(fill)).collect(),
+                flag: port.flag.iter().map(|text| text.fill(fill)).collect(),
             },
             health: contact.health.clone(),
             models: contact.models.clone(),
@@ -491,7 +488,7 @@ impl Site<'_> {
                 .entry
                 .headers
                 .iter()
-                .map(|(name, value)| (name.value.clone(), text(&value.value)))
+                .map(|(name, value)| (name.value.clone(), value.value.clone()))
                 .collect(),
         }
     }
@@ -610,10 +607,6 @@ fn timed(pace: Pace, duration: Option<Span>) -> Pace {
         }),
         stages @ Pace::Stages(_) => stages,
     }
-}
-
-fn text(raw: &Raw) -> Text {
-    Text::new(raw.0.clone())
 }
 
 /// A readable name, made unique by a digest of everything that decides what is started.

@@ -8,13 +8,11 @@ mod by_engine;
 mod list;
 mod map;
 mod named;
-mod raw;
 
 pub use by_engine::ByEngine;
 pub use list::OneOrMany;
 pub use map::OrderedMap;
 pub use named::Named;
-pub use raw::Raw;
 
 /// The name by which [`OneOrMany`] asks the reader for a sequence.
 pub(super) const LIST: &str = "$list";
@@ -22,8 +20,8 @@ pub(super) const LIST: &str = "$list";
 pub(super) const BY_ENGINE: &str = "$by-engine";
 /// The name by which [`Named`] asks the reader for a map of one entry.
 pub(super) const NAMED: &str = "$named";
-/// The name by which [`Raw`] asks the reader for the scalar as spelled.
-pub(super) const RAW: &str = "$raw";
+/// The name by which [`Text`](super::template::Text) asks the reader for the scalar as spelled.
+pub(super) const TEXT: &str = "$text";
 
 #[cfg(test)]
 mod tests;

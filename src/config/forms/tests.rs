@@ -3,6 +3,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::*;
+use crate::config::template::Text;
 use crate::config::yaml::{Source, Spanned, draw, read};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -63,16 +64,16 @@ fn by_engine_stays_as_written() {
 #[test]
 fn raw_keeps_the_spelling() {
     assert_eq!(
-        json::<Vec<Raw>>("[1.10, no, 017, '8', null-ish]"),
+        json::<Vec<Text>>("[1.10, no, 017, '8', null-ish]"),
         r#"["1.10","no","017","8","null-ish"]"#
     );
-    let values: Vec<Raw> = serde_json::from_str(r#"["a", 8, 1.5, true]"#).unwrap();
+    let values: Vec<Text> = serde_json::from_str(r#"["a", 8, 1.5, true]"#).unwrap();
     assert_eq!(
-        values.iter().map(AsRef::as_ref).collect::<Vec<&str>>(),
+        values.iter().map(Text::as_str).collect::<Vec<&str>>(),
         ["a", "8", "1.5", "true"]
     );
-    assert!(serde_json::from_str::<Raw>("null").is_err());
-    let (_, mistakes) = read::<Vec<Raw>>(&Source::new("m.yaml", "[null]"));
+    assert!(serde_json::from_str::<Text>("null").is_err());
+    let (_, mistakes) = read::<Vec<Text>>(&Source::new("m.yaml", "[null]"));
     assert_eq!(mistakes.len(), 1);
 }
 
@@ -101,7 +102,7 @@ fn the_schema_accepts_what_people_write() {
         many: OneOrMany<u32>,
         named: Vec<Named<Detail>>,
         by: ByEngine<u32>,
-        raw: OrderedMap<Raw>,
+        raw: OrderedMap<Text>,
     }
     let schema = serde_json::to_value(schema_for!(All)).unwrap();
     let check = |value: serde_json::Value| jsonschema::is_valid(&schema, &value);

@@ -348,7 +348,7 @@ impl<'de> Deserializer<'de> for At<'_, '_> {
                 Value::Scalar { .. } | Value::List(_) => visitor.visit_seq(Once(Some(self))),
             }),
             forms::NAMED => self.named(visitor),
-            forms::RAW => self.text(visitor),
+            forms::TEXT => self.text(visitor),
             _ => self.hurt(visitor.visit_newtype_struct(self)),
         }
     }

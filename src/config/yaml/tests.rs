@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 
 use super::*;
 use crate::base::units::{RequestRate, Span};
-use crate::config::forms::{ByEngine, Named, OneOrMany, OrderedMap, Raw};
+use crate::config::forms::{ByEngine, Named, OneOrMany, OrderedMap};
+use crate::config::template::Text;
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -35,7 +36,7 @@ struct Sweep {
     arrival: Option<Arrival>,
     tp: Option<ByEngine<OneOrMany<u32>>>,
     #[serde(default)]
-    args: OrderedMap<OneOrMany<Raw>>,
+    args: OrderedMap<OneOrMany<Text>>,
     #[serde(default)]
     warm: bool,
     #[serde(default)]
@@ -812,7 +813,7 @@ fn a_whole_file_arrives_typed_and_with_places() {
     let args: Vec<&str> = sweep
         .args
         .iter()
-        .flat_map(|(_, values)| values.iter().map(AsRef::as_ref))
+        .flat_map(|(_, values)| values.iter().map(Text::as_str))
         .collect();
     assert_eq!(args, ["1.10", "no", "017", "8"]);
 }

@@ -5,6 +5,7 @@ use crate::base::ids::CellKey;
 use crate::config::engine::Executor;
 use crate::config::matrix::{Exclusion, Inclusion, Matrix, engine_name};
 use crate::config::search::By;
+use crate::config::template::Text;
 use crate::config::workload::Dataset;
 use crate::config::yaml::{Mistake, Place, Spanned};
 use crate::plan::grid::Point;
@@ -35,7 +36,7 @@ pub(crate) fn point(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
         .into_iter()
         .flatten()
         .flatten()
-        .map(|raw| raw.0.as_str())
+        .map(Text::as_str)
         .collect()
     };
     let sizes = [

@@ -4,7 +4,7 @@
 use super::at;
 use super::recipe::variables;
 use crate::base::secrets::looks_secret;
-use crate::config::forms::{Named, OrderedMap, Raw};
+use crate::config::forms::{Named, OrderedMap};
 use crate::config::matrix::{EngineEntry, Matrix};
 use crate::config::template::Text;
 use crate::config::yaml::{Mistake, Place, Spanned, listed, nearest};
@@ -29,12 +29,11 @@ pub(crate) const HOLES: [&str; 14] = [
 
 /// The mistakes of all arguments, variables and headers.
 pub(super) fn all(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
-    let mut env = |map: &OrderedMap<Spanned<Raw>>| {
+    let mut env = |map: &OrderedMap<Spanned<Text>>| {
         variables(map, mistakes);
         for (name, value) in map.iter() {
             text(value, mistakes);
-            let names_one = Text::new(value.0.clone()).secrets().next().is_some();
-            if looks_secret(name) && !names_one && !value.0.is_empty() && !is_switch(&value.0) {
+            if looks_secret(name) && is_written_secret(value) {
                 let mistake = Mistake::new(format!(
                     "the value of `{name}` looks like a secret, and would be written down"
                 ));
@@ -57,7 +56,7 @@ pub(super) fn all(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
     matrix.overrides.iter().for_each(|over| env(&over.env));
     matrix.axes.env.iter().for_each(|(_, map)| env(map));
     for named in matrix.engines.iter() {
-        named.value.args.iter().for_each(|raw| text(raw, mistakes));
+        named.value.args.iter().for_each(|arg| text(arg, mistakes));
         secret_arguments(&named.value.args, mistakes);
         secret_in_words(named, mistakes);
         let body = &named.value.body.0;
@@ -69,15 +68,15 @@ pub(super) fn all(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
     }
     for args in matrix.models.iter().filter_map(|named| named.value.args.as_ref()) {
         for list in args.value.values() {
-            let at = |raw: &Raw| Spanned {
-                value: raw.clone(),
+            let at = |text: &Text| Spanned {
+                value: text.clone(),
                 place: args.place.clone(),
             };
             secret_arguments(&list.iter().map(at).collect::<Vec<_>>(), mistakes);
         }
     }
     for over in &matrix.overrides {
-        over.args.iter().for_each(|raw| text(raw, mistakes));
+        over.args.iter().for_each(|arg| text(arg, mistakes));
         secret_arguments(&over.args, mistakes);
     }
 }
@@ -110,9 +109,9 @@ fn secret_in_words(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
         .command
         .iter()
         .flatten()
-        .filter(|word| is_secret_word(&word.0))
+        .filter(|word| is_secret_word(word))
     {
-        let flag = word.0.split('=').next().unwrap_or_default();
+        let flag = word.as_str().split('=').next().unwrap_or_default();
         let what = format!(
             "the value of `{flag}` in the command of engine `{}`",
             named.name.value
@@ -127,9 +126,12 @@ fn secret_in_words(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
 }
 
 /// Whether an argument is a flag that looks secret with its value: `--api-key=sk-1234`.
-fn is_secret_word(word: &str) -> bool {
-    let flag = word.split_once('=').filter(|(flag, _)| flag.starts_with("--"));
-    flag.is_some_and(|(flag, value)| is_secret_flag(flag) && is_written_secret(value))
+fn is_secret_word(word: &Text) -> bool {
+    let flag = word
+        .as_str()
+        .split_once('=')
+        .filter(|(flag, _)| flag.starts_with("--"));
+    flag.is_some_and(|(flag, value)| is_secret_flag(flag) && is_written_secret(&Text::from(value)))
 }
 
 fn is_secret_flag(flag: &str) -> bool {
@@ -138,8 +140,8 @@ fn is_secret_flag(flag: &str) -> bool {
     flag.starts_with("--") && looks_secret(&name) && ends.iter().any(|end| name.ends_with(end))
 }
 
-fn is_written_secret(value: &str) -> bool {
-    !value.is_empty() && !is_switch(value) && Text::new(value.to_owned()).secrets().next().is_none()
+fn is_written_secret(value: &Text) -> bool {
+    !value.is_empty() && !is_switch(value.as_str()) && value.secrets().next().is_none()
 }
 
 fn variable(name: &str) -> String {
@@ -158,12 +160,12 @@ fn is_switch(value: &str) -> bool {
     matches!(value, "true" | "false") || value.parse::<f64>().is_ok()
 }
 
-fn secret_arguments(args: &[Spanned<Raw>], mistakes: &mut Vec<Mistake>) {
+fn secret_arguments(args: &[Spanned<Text>], mistakes: &mut Vec<Mistake>) {
     let mut follows: Option<&str> = None;
     for arg in args {
-        let name = match (follows.take(), arg.0.split_once('=')) {
-            (Some(flag), _) if is_written_secret(&arg.0) && !arg.0.starts_with("--") => Some(flag),
-            (_, Some((flag, _))) if is_secret_word(&arg.0) => Some(flag),
+        let name = match (follows.take(), arg.as_str().split_once('=')) {
+            (Some(flag), _) if is_written_secret(arg) && !arg.as_str().starts_with("--") => Some(flag),
+            (_, Some((flag, _))) if is_secret_word(arg) => Some(flag),
             _ => None,
         };
         if let Some(name) = name {
@@ -173,18 +175,18 @@ fn secret_arguments(args: &[Spanned<Raw>], mistakes: &mut Vec<Mistake>) {
                 &variable(name.trim_start_matches('-')),
             ));
         }
-        follows = is_secret_flag(&arg.0).then_some(arg.0.as_str());
+        follows = is_secret_flag(arg.as_str()).then_some(arg.as_str());
     }
 }
 
-fn text(raw: &Spanned<Raw>, mistakes: &mut Vec<Mistake>) {
-    for hole in Text::new(raw.0.clone())
+fn text(text: &Spanned<Text>, mistakes: &mut Vec<Mistake>) {
+    for hole in text
         .holes()
         .filter(|hole| !HOLES.contains(hole) && *hole != "variant" && *hole != "dir")
     {
         let mistake = at(
             Mistake::new(format!("nothing fills `{{{hole}}}`")),
-            raw.place.as_ref(),
+            text.place.as_ref(),
             "unknown hole",
         );
         mistakes.push(match nearest(hole, HOLES) {
