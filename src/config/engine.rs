@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::units::{Bytes, Span};
 use crate::config::api::{Protocol, Reading, Reset, Usage};
-use crate::config::container::{Gpus, Network};
+use crate::config::container::{Gpus, Mount, Network};
 use crate::config::forms::OrderedMap;
-use crate::config::log_patterns::{DeadSign, PhaseSign};
+use crate::config::log_patterns::Signs;
+use crate::config::metrics::Metrics;
 use crate::config::template::Text;
 use crate::config::yaml::Spanned;
 
@@ -110,7 +111,7 @@ pub struct Recipe {
     /// What its log says about its state.
     #[serde(default)]
     #[serde(rename = "log_patterns")]
-    pub signs: SignsRecipe,
+    pub signs: Signs,
     /// How long to wait for it.
     #[serde(default)]
     #[serde(rename = "timeouts")]
@@ -140,7 +141,7 @@ pub struct ContainerRecipe {
     /// Environment variables.
     pub env: OrderedMap<Text>,
     /// Directories of the host that it sees.
-    pub mounts: Vec<MountRecipe>,
+    pub mounts: Vec<Mount>,
     /// The container runtime, such as `nvidia`.
     pub runtime: Option<String>,
     /// Which GPUs it gets.
@@ -173,51 +174,6 @@ pub struct ContainerRecipe {
     pub security_opt: Vec<String>,
     /// Groups that its processes belong to as well, such as `video`.
     pub group_add: Vec<String>,
-}
-
-/// What a matrix changes of how an engine runs in a container: what belongs to the host at hand rather than to the engine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ContainerChange {
-    /// Another container runtime.
-    pub runtime: Option<String>,
-    /// Other GPUs.
-    pub gpus: Option<Gpus>,
-    /// Another IPC namespace.
-    pub ipc: Option<String>,
-    /// Another size of `/dev/shm`.
-    pub shm_size: Option<Bytes>,
-    /// Resource limits added; one of the same name replaces the recipe's.
-    pub ulimits: OrderedMap<i64>,
-    /// Whether an init process forwards signals and reaps.
-    pub init: Option<bool>,
-    /// The CPUs that it may use, such as `0-7,16`.
-    pub cpuset: Option<String>,
-    /// The most memory that it may have.
-    pub memory: Option<Bytes>,
-    /// The most memory and swap together; as much as `memory` means no swap.
-    pub memory_swap: Option<Bytes>,
-    /// Names of hosts added, such as `hub:10.0.0.1`.
-    pub extra_hosts: Vec<String>,
-    /// Capabilities added, such as `SYS_PTRACE`.
-    pub cap_add: Vec<String>,
-    /// Security options added, such as `seccomp=unconfined`.
-    pub security_opt: Vec<String>,
-    /// Groups added, such as `video`.
-    pub group_add: Vec<String>,
-}
-
-/// A directory of the host in a container.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MountRecipe {
-    /// The directory of the host; a relative one is below the folder of the matrix file.
-    pub source: Text,
-    /// Where the container sees it: an absolute path.
-    pub target: Spanned<String>,
-    /// Whether the container may not write there.
-    #[serde(default)]
-    pub read_only: bool,
 }
 
 /// Which variables of the environment of `matrix` a process gets.
@@ -307,7 +263,7 @@ pub struct ContactRecipe {
     pub info: Option<String>,
     /// Its Prometheus metrics.
     #[serde(default)]
-    pub metrics: Option<MetricsRecipe>,
+    pub metrics: Option<Metrics>,
     /// How its prefix cache is emptied; absent: it cannot be. Of this, `unique_prefixes` and `restart_for_cells` a recipe names one.
     #[serde(default)]
     pub reset: Option<Reset>,
@@ -318,31 +274,6 @@ pub struct ContactRecipe {
     /// Whether it is started anew for each cell, because it keeps what it has seen and nothing else empties its caches.
     #[serde(default)]
     pub restart_for_cells: Spanned<bool>,
-}
-
-/// An engine's Prometheus metrics.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MetricsRecipe {
-    /// The path that answers with Prometheus text.
-    pub path: String,
-    /// Our name for a figure, and the engine's names for it; the first one found counts. Known: `running`, `waiting`, `kv_cache_usage`,
-    /// `requests`, `aborts`, `preemptions`, `prompt_tokens`, `generation_tokens`, `cached_tokens`, `prefix_queries`, `prefix_hits`,
-    /// `prefix_misses`, `external_hits`, `spec_drafts`, `spec_draft_tokens`, `spec_accepted_tokens`, `accepted_length`, `ttft_s`, `itl_s`, `e2e_s`,
-    /// `queue_s`, `prefill_s`, `decode_s`, `power_w`, `energy_j`. Those that end in `_s` are histograms, named without `_sum`. One set
-    /// of labels is asked for as in `requests_total{reason="abort"}`; else all are added up.
-    pub names: OrderedMap<Vec<String>>,
-}
-
-/// What an engine's log says about its state.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct SignsRecipe {
-    /// Lines that begin a phase of starting.
-    pub phases: Vec<PhaseSign>,
-    /// Lines that mean it is dead.
-    #[serde(rename = "fatal")]
-    pub dead: Vec<DeadSign>,
 }
 
 /// How long to wait for an engine.

@@ -1,7 +1,18 @@
-//! What a line of an engine's log means. All patterns are plain parts of a line.
+//! What a line of an engine's log means.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// What an engine's log says about its state. All patterns are plain parts of a line.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Signs {
+    /// Lines that begin a phase of starting.
+    pub phases: Vec<PhaseSign>,
+    /// Lines that mean it is dead, though its process may live on.
+    #[serde(rename = "fatal", alias = "dead")]
+    pub dead: Vec<DeadSign>,
+}
 
 /// A line that begins a phase of starting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::units::{RequestRate, Span};
 use crate::config::arrival::{Pace, Ramp, Spacing, Stage};
+use crate::config::container::ContainerOverride;
 use crate::config::dataset_options::{AgenticTrace, Mooncake, SharedPrefix};
-use crate::config::engine::{Body, ContainerChange, Devices, Environment, Executor, PatienceRecipe};
+use crate::config::engine::{Body, Devices, Environment, Executor, PatienceRecipe};
 use crate::config::forms::{ByEngine, Named, OneOrMany, OrderedMap};
 use crate::config::gpus::GpuList;
 use crate::config::images::{Pictures, SpeedBench};
@@ -122,7 +123,7 @@ pub struct EngineEntry {
     /// Another command.
     pub command: Option<Vec<Text>>,
     /// What is changed of its container on this host, such as `{ cpuset: 0-15, memory: 64GiB }`.
-    pub container: Option<Spanned<ContainerChange>>,
+    pub container: Option<Spanned<ContainerOverride>>,
     /// Where it already runs, for `attach`.
     pub url: Option<Spanned<Text>>,
     /// How many GPUs it computes on, for `attach`, where nothing else tells.

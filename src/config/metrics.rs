@@ -1,5 +1,43 @@
 //! What an engine may tell of itself in its metrics, under our names.
 
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::forms::OrderedMap;
+
+/// An engine's Prometheus metrics.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Metrics {
+    /// The path that answers with Prometheus text.
+    pub path: String,
+    /// Our name for a figure, and the engine's names for it; the first one found counts. Known: `running`, `waiting`, `kv_cache_usage`,
+    /// `requests`, `aborts`, `preemptions`, `prompt_tokens`, `generation_tokens`, `cached_tokens`, `prefix_queries`, `prefix_hits`,
+    /// `prefix_misses`, `external_hits`, `spec_drafts`, `spec_draft_tokens`, `spec_accepted_tokens`, `accepted_length`, `ttft_s`, `itl_s`, `e2e_s`,
+    /// `queue_s`, `prefill_s`, `decode_s`, `power_w`, `energy_j`. Those that end in `_s` are histograms, named without `_sum`. One set
+    /// of labels is asked for as in `requests_total{reason="abort"}`; else all are added up.
+    pub names: OrderedMap<Vec<String>>,
+}
+
+impl Metrics {
+    /// The same with the names that metrics have today, in their order.
+    pub(crate) fn with_todays_names(self) -> Self {
+        let names = self.names.into_iter();
+        let names: BTreeMap<_, _> = names
+            .map(|(name, theirs)| (todays(&name).to_owned(), theirs))
+            .collect();
+        Self {
+            names: names
+                .into_iter()
+                .map(|(name, theirs)| (name.into(), theirs))
+                .collect(),
+            ..self
+        }
+    }
+}
+
 /// How a figure of an engine's metrics is read. An engine may tell it once for each of its parts (ranks, replicas, reasons).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -5,10 +5,10 @@
 use std::path::Path;
 
 use crate::base::text::is_control;
-use crate::config::container::{Gpus, Network};
+use crate::config::container::{Gpus, Mount, Network};
 use crate::config::template::{Piece, Text};
 use crate::plan::launch::Launch;
-use crate::plan::place::{Container, Mount, Place, Process};
+use crate::plan::place::{Container, Place, Process};
 
 /// A command line in the groups by which it may be broken into lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -354,7 +354,7 @@ mod tests {
         let launch = contained(Container {
             mounts: vec![Mount {
                 source: Text::new(source),
-                target: target.to_owned(),
+                target: target.to_owned().into(),
                 read_only: false,
             }],
             ..Container::default()

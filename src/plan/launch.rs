@@ -1,14 +1,13 @@
 //! One launch: a recipe with given arguments, as a plain value. The command line that `plan` prints, the process that is
 //! spawned and the container that is created are all derived from it.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::LaunchId;
 use crate::base::units::Span;
 use crate::config::api::{Protocol, Reading, Reset, Usage};
-use crate::config::log_patterns::{DeadSign, PhaseSign};
+use crate::config::log_patterns::Signs;
+use crate::config::metrics::Metrics;
 use crate::config::template::Text;
 use crate::plan::place::Place;
 
@@ -242,15 +241,6 @@ pub struct Port {
     pub flag: Vec<Text>,
 }
 
-/// An engine's Prometheus metrics.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Metrics {
-    /// The path that answers with Prometheus text.
-    pub path: String,
-    /// Our name for a figure, such as `running`, and the engine's names for it, the first one found counts.
-    pub names: BTreeMap<String, Vec<String>>,
-}
-
 /// How requests are written and answers read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dialect {
@@ -262,16 +252,6 @@ pub struct Dialect {
     pub usage: Usage,
     /// Fields added to every request body; `null` removes one.
     pub body: serde_json::Map<String, serde_json::Value>,
-}
-
-/// What an engine's log says about its state. All patterns are plain parts of a line.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Signs {
-    /// Lines that begin a phase of starting.
-    pub phases: Vec<PhaseSign>,
-    /// Lines that mean it is dead, though its process may live on.
-    #[serde(rename = "fatal", alias = "dead")]
-    pub dead: Vec<DeadSign>,
 }
 
 /// How long to wait for an engine.

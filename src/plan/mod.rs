@@ -18,15 +18,16 @@ use std::collections::{BTreeMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 pub use expand::expand;
-pub use launch::{Contact, Dialect, Engine, Launch, Metrics, Parallel, Patience, Port, Signs};
+pub use launch::{Contact, Dialect, Engine, Launch, Parallel, Patience, Port};
 pub use order::Loads;
-pub use place::{Attach, Container, Imported, Mount, Place, Process, Venv};
+pub use place::{Attach, Container, Imported, Place, Process, Venv};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
 pub use crate::config::api::{Protocol, Reading, Reset, Usage};
-pub use crate::config::container::{Gpus, Network};
+pub use crate::config::container::{Gpus, Mount, Network};
 use crate::config::gpus::GpuList;
-pub use crate::config::log_patterns::{Blame, DeadSign, PhaseSign};
+pub use crate::config::log_patterns::{Blame, DeadSign, PhaseSign, Signs};
+pub use crate::config::metrics::Metrics;
 use crate::config::repeats::Until;
 use crate::config::scenario::Scenario;
 use crate::config::select::AxisValues;

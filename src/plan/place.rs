@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::Bytes;
-use crate::config::container::{Gpus, Network};
+use crate::config::container::{Gpus, Mount, Network};
 use crate::config::engine::Environment;
 use crate::config::template::Text;
 
@@ -236,17 +236,6 @@ pub struct Container {
     /// Groups that its processes belong to as well, such as `video`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub group_add: Vec<String>,
-}
-
-/// A directory of the host in a container.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Mount {
-    /// The directory of the host.
-    pub source: Text,
-    /// Where the container sees it.
-    pub target: String,
-    /// Whether the container may not write there.
-    pub read_only: bool,
 }
 
 /// A process to start.

@@ -1,19 +1,15 @@
 //! Recipe + axis values -> launch; scenario + axis values -> load. Each is a function of its own cell's values alone, so that
 //! nothing of one cell can leak into another.
 
-use std::collections::BTreeMap;
-
 use crate::base::ids::LaunchId;
 use crate::base::units::Span;
 use crate::config::arrival::{Arrival, Pace, Ramp};
 use crate::config::builtin_scenarios;
-use crate::config::container::Gpus;
-use crate::config::engine::{
-    ContainerChange, Devices, Executor, Patch, PatienceRecipe, ProcessRecipe, Recipe,
-};
+use crate::config::container::{ContainerOverride, Gpus};
+use crate::config::engine::{Devices, Executor, Patch, PatienceRecipe, ProcessRecipe, Recipe};
 use crate::config::forms::OrderedMap;
 use crate::config::matrix::{EngineEntry, Matrix, ModelEntry, Override, ScenarioEntry};
-use crate::config::metrics;
+use crate::config::metrics::Metrics;
 use crate::config::scenario::{Limits, Scenario};
 use crate::config::search::{By, Search};
 use crate::config::select::{AxisValues, fits};
@@ -21,8 +17,8 @@ use crate::config::template::Text;
 use crate::config::workload::{Dataset, Workload};
 use crate::plan::canonical;
 use crate::plan::grid::Point;
-use crate::plan::launch::{Contact, Dialect, Engine, Launch, Metrics, Patience, Port, Signs};
-use crate::plan::place::{Attach, Container, Mount, Place, Process, Venv};
+use crate::plan::launch::{Contact, Dialect, Engine, Launch, Patience, Port};
+use crate::plan::place::{Attach, Container, Place, Process, Venv};
 
 /// The most prompts that a search has where nothing says how many.
 const SEARCHED_PROMPTS: u32 = 20_000;
@@ -186,10 +182,7 @@ impl Site<'_> {
                 .map(|text| text.fill(&fill))
                 .collect(),
             contact: self.contact(point, &patches, &fill),
-            signs: Signs {
-                phases: self.recipe.signs.phases.clone(),
-                dead: self.recipe.signs.dead.clone(),
-            },
+            signs: self.recipe.signs.clone(),
             patience: self.patience(&overrides),
             checkpoint: checkpoint.clone(),
         };
@@ -352,7 +345,7 @@ impl Site<'_> {
             .or(recipe.images.get(version))
             .or(patched)
             .unwrap_or(&recipe.image);
-        let unchanged = ContainerChange::default();
+        let unchanged = ContainerOverride::default();
         let change = self
             .entry
             .container
@@ -367,15 +360,7 @@ impl Site<'_> {
             entrypoint: recipe.entrypoint.clone(),
             command: self.command(recipe.command.as_ref(), patches, tail),
             env: env(&recipe.env),
-            mounts: recipe
-                .mounts
-                .iter()
-                .map(|mount| Mount {
-                    source: mount.source.clone(),
-                    target: mount.target.value.clone(),
-                    read_only: mount.read_only,
-                })
-                .collect(),
+            mounts: recipe.mounts.clone(),
             runtime: change.runtime.as_ref().or(recipe.runtime.as_ref()).cloned(),
             // Beside a neighbour nobody may have them all.
             gpus: match change.gpus.unwrap_or(recipe.gpus) {
@@ -467,14 +452,7 @@ impl Site<'_> {
             models: contact.models.clone(),
             version: contact.version.clone(),
             info: contact.info.clone(),
-            metrics: contact.metrics.as_ref().map(|metrics| Metrics {
-                path: metrics.path.clone(),
-                names: metrics
-                    .names
-                    .iter()
-                    .map(|(name, theirs)| (metrics::todays(&name.value).to_owned(), theirs.clone()))
-                    .collect::<BTreeMap<_, _>>(),
-            }),
+            metrics: contact.metrics.clone().map(Metrics::with_todays_names),
             reset: contact.reset.clone(),
             unique_prefixes: unique_prefixes.map_or(may_be_warm, |unique| unique.value),
             restart_for_cells: contact.restart_for_cells.value,

@@ -109,7 +109,9 @@ impl Sampling {
             http: http.clone(),
             url: running.endpoint().url(&metrics.path),
             headers: running.endpoint().headers().clone(),
-            names: metrics.names.clone(),
+            names: (metrics.names.iter())
+                .map(|(name, theirs)| (name.value.clone(), theirs.clone()))
+                .collect(),
         };
         let lacks = match launch.is_attached() {
             // Nobody promised that it has metrics, nor which.

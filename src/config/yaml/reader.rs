@@ -225,8 +225,12 @@ impl<'n, 'c> At<'n, 'c> {
     }
 }
 
-fn map_of(known: &[&str]) -> String {
-    match known {
+fn map_of(known: &[&'static str]) -> String {
+    let todays = known
+        .iter()
+        .copied()
+        .filter(|key| suggest::renamed(key, known).is_none());
+    match &todays.collect::<Vec<_>>()[..] {
         [] => "an empty map".to_owned(),
         [one] => format!("a map with the key `{one}`"),
         many if many.len() <= 8 => format!("a map with the keys {}", listed(many.iter().copied())),

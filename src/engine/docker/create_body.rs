@@ -85,7 +85,7 @@ fn host(container: &Container, context: &Context, port: String) -> Result<HostCo
         mounts.push(Mount {
             typ: Some(MountType::BIND),
             source: Some(absolute(&context.folder, &source)),
-            target: Some(mount.target.clone()),
+            target: Some(mount.target.value.clone()),
             read_only: mount.read_only.then_some(true),
             ..Mount::default()
         });
@@ -259,7 +259,7 @@ mod tests {
                 ],
                 mounts: vec![crate::plan::Mount {
                     source: Text::new("cache"),
-                    target: "/c".into(),
+                    target: "/c".to_owned().into(),
                     read_only: true,
                 }],
                 runtime: Some("nvidia".into()),
