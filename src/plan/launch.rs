@@ -162,6 +162,13 @@ pub struct Parallel {
     pub ep: u32,
 }
 
+impl Parallel {
+    /// The size of each kind, by the name of its axis.
+    pub(crate) const fn sizes(self) -> [(&'static str, u32); 4] {
+        [("tp", self.tp), ("pp", self.pp), ("dp", self.dp), ("ep", self.ep)]
+    }
+}
+
 impl Default for Parallel {
     fn default() -> Self {
         Self {

@@ -8,6 +8,7 @@ pub mod command;
 mod expand;
 mod grid;
 pub mod launch;
+mod merge;
 mod order;
 mod place;
 mod resolve;

@@ -131,42 +131,6 @@ impl Place {
         }
     }
 
-    /// The same with every placeholder filled in that `value` knows.
-    pub(crate) fn filled(self, value: &dyn Fn(&str) -> Option<String>) -> Self {
-        let all = |texts: Vec<Text>| texts.iter().map(|text| text.fill(value)).collect::<Vec<_>>();
-        let env = |pairs: Vec<(String, Text)>| {
-            let pairs = pairs.into_iter();
-            pairs.map(|(name, text)| (name, text.fill(value))).collect()
-        };
-        match self {
-            Self::Container(container) => Self::Container(Box::new(Container {
-                entrypoint: container.entrypoint.map(all),
-                command: all(container.command),
-                env: env(container.env),
-                mounts: container
-                    .mounts
-                    .into_iter()
-                    .map(|mount| Mount {
-                        source: mount.source.fill(value),
-                        ..mount
-                    })
-                    .collect(),
-                ..*container
-            })),
-            Self::Process(process) => Self::Process(Process {
-                command: all(process.command),
-                env: env(process.env),
-                dir: process.dir.map(|dir| dir.fill(value)),
-                ..process
-            }),
-            Self::Attach(attach) => Self::Attach(Attach {
-                url: attach.url.fill(value),
-                ..attach
-            }),
-            Self::Imported(imported) => Self::Imported(imported),
-        }
-    }
-
     /// The same build whatever its tag means by now: a container by the digest of its image.
     ///
     /// # Errors
