@@ -124,6 +124,14 @@ pub struct Recipe {
     pub variants: OrderedMap<Patch>,
 }
 
+impl Recipe {
+    /// Every patch of its variants and versions, whether it applies or not.
+    pub(crate) fn patches(&self) -> impl Iterator<Item = &Patch> {
+        let variants = self.variants.iter().map(|(_, patch)| patch);
+        variants.chain(self.versions.iter().map(|version| &version.change))
+    }
+}
+
 /// How an engine runs in a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -21,47 +21,22 @@ pub(crate) fn point(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
             point.executor.name()
         )));
     }
+    let container = site.recipe.container.as_ref();
+    let container = container.and_then(|container| container.command.as_ref());
+    let process = site.recipe.process.as_ref();
+    let process = process.and_then(|process| process.command.as_ref());
+    let commands = [site.recipe.command.as_ref(), container, process];
     let written = || -> String {
-        [
-            site.recipe.command.as_ref(),
-            site.recipe
-                .container
-                .as_ref()
-                .and_then(|container| container.command.as_ref()),
-            site.recipe
-                .process
-                .as_ref()
-                .and_then(|process| process.command.as_ref()),
-        ]
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(Text::as_str)
-        .collect()
+        commands
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(Text::as_str)
+            .collect()
     };
-    let sizes = [
-        (
-            "tp",
-            point.parallel.tp,
-            site.model_entry.tp.as_ref().and_then(|size| size.place.as_ref()),
-        ),
-        (
-            "pp",
-            point.parallel.pp,
-            site.model_entry.pp.as_ref().and_then(|size| size.place.as_ref()),
-        ),
-        (
-            "dp",
-            point.parallel.dp,
-            site.model_entry.dp.as_ref().and_then(|size| size.place.as_ref()),
-        ),
-        (
-            "ep",
-            point.parallel.ep,
-            site.model_entry.ep.as_ref().and_then(|size| size.place.as_ref()),
-        ),
-    ];
-    for (axis, size, place) in sizes {
+    let model = site.model_entry;
+    let places = [&model.tp, &model.pp, &model.dp, &model.ep].map(|size| size.as_ref()?.place.as_ref());
+    for ((axis, size), place) in point.parallel.sizes().into_iter().zip(places) {
         if size == 1 {
             continue;
         }

@@ -204,39 +204,17 @@ fn engines(matrix: &Matrix, recipes: &Recipes, mistakes: &mut Vec<Mistake>) {
                 ));
             }
         }
-        for (list, place) in [
-            (
-                entry.version.as_ref().map(|list| list.0.is_empty()),
-                entry.version.as_ref().and_then(|list| list.place.as_ref()),
-            ),
-            (
-                entry.executor.as_ref().map(|list| list.0.is_empty()),
-                entry.executor.as_ref().and_then(|list| list.place.as_ref()),
-            ),
-            (
-                entry.precision.as_ref().map(|list| list.0.is_empty()),
-                entry.precision.as_ref().and_then(|list| list.place.as_ref()),
-            ),
-        ] {
-            if list == Some(true) {
-                mistakes.push(empty_axis(place));
-            }
-        }
+        refuse_empty(&entry.version, mistakes);
+        refuse_empty(&entry.executor, mistakes);
+        refuse_empty(&entry.precision, mistakes);
         runs(matrix, named, recipe, mistakes);
     }
 }
 
 /// Every way in which a recipe talks to its engine.
 fn contacts(recipe: &Recipe) -> impl Iterator<Item = &ContactRecipe> {
-    let variants = recipe
-        .variants
-        .iter()
-        .filter_map(|(_, patch)| patch.contact.as_ref());
-    let versions = recipe
-        .versions
-        .iter()
-        .filter_map(|patch| patch.change.contact.as_ref());
-    std::iter::once(&recipe.contact).chain(variants).chain(versions)
+    let patched = recipe.patches().filter_map(|patch| patch.contact.as_ref());
+    std::iter::once(&recipe.contact).chain(patched)
 }
 
 /// Of several ways to cold caches nobody could tell which one made them so.
@@ -392,6 +370,15 @@ fn declared_gpus(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
     }
 }
 
+/// An axis that is written without a value.
+fn refuse_empty<T>(axis: &Option<Spanned<OneOrMany<T>>>, mistakes: &mut Vec<Mistake>) {
+    if let Some(list) = axis
+        && list.0.is_empty()
+    {
+        mistakes.push(empty_axis(list.place.as_ref()));
+    }
+}
+
 fn empty_axis(place: Option<&Place>) -> Mistake {
     at(
         Mistake::new("the axis is empty"),
@@ -470,29 +457,11 @@ fn axes(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
             size_list(axis, &list.value, list.place.as_ref(), mistakes);
         }
     }
-    let empty = [
-        axes.version
-            .as_ref()
-            .filter(|list| list.0.is_empty())
-            .map(|list| list.place.as_ref()),
-        axes.precision
-            .as_ref()
-            .filter(|list| list.0.is_empty())
-            .map(|list| list.place.as_ref()),
-        axes.executor
-            .as_ref()
-            .filter(|list| list.0.is_empty())
-            .map(|list| list.place.as_ref()),
-        axes.rate
-            .as_ref()
-            .filter(|list| list.0.is_empty())
-            .map(|list| list.place.as_ref()),
-        axes.concurrency
-            .as_ref()
-            .filter(|list| list.0.is_empty())
-            .map(|list| list.place.as_ref()),
-    ];
-    mistakes.extend(empty.into_iter().flatten().map(empty_axis));
+    refuse_empty(&axes.version, mistakes);
+    refuse_empty(&axes.precision, mistakes);
+    refuse_empty(&axes.executor, mistakes);
+    refuse_empty(&axes.rate, mistakes);
+    refuse_empty(&axes.concurrency, mistakes);
     let known: Vec<&str> = AXES
         .into_iter()
         .filter(|axis| !["engine", "model", "scenario", "variant"].contains(axis))

@@ -9,8 +9,6 @@ use crate::config::yaml::{Mistake, Place};
 
 /// The mistakes of a recipe's container and environments.
 pub(super) fn all(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
-    let patches = recipe.variants.iter().map(|(_, patch)| patch);
-    let patches = patches.chain(recipe.versions.iter().map(|patch| &patch.change));
     let mut found = Vec::new();
     if let Some(container) = &recipe.container {
         mounts(container, &mut found);
@@ -19,7 +17,7 @@ pub(super) fn all(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
     if let Some(process) = &recipe.process {
         variables(&process.env, &mut found);
     }
-    for patch in patches {
+    for patch in recipe.patches() {
         variables(&patch.env, &mut found);
         if let Some(process) = &patch.process {
             variables(&process.env, &mut found);
