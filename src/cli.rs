@@ -16,6 +16,7 @@ use serde::Deserialize;
 use crate::base::ids::RunId;
 use crate::base::own;
 use crate::cli::named::described;
+use crate::config::dataset::DatasetName;
 use crate::config::gpus::GpuList;
 use crate::config::select::Selector;
 
@@ -251,20 +252,6 @@ pub struct CalibrateArgs {
     pub places: Places,
 }
 
-/// The data sets that have a file to fetch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FetchedDataset {
-    /// For `sharegpt` and `random`.
-    Sharegpt,
-    /// MMMU's mathematics.
-    Mmmu,
-    /// LongBench v2.
-    #[value(name = "longbench_v2")]
-    LongbenchV2,
-    /// Mooncake's four traces.
-    Mooncake,
-}
-
 /// `matrix fetch`.
 ///
 /// A token for private and gated files is read from `HF_TOKEN`.
@@ -277,8 +264,8 @@ pub struct FetchArgs {
     #[arg(long, value_name = "OWNER/NAME")]
     pub tokenizer: Vec<String>,
     /// A data set whose file is fetched; may be given again.
-    #[arg(long, value_enum, value_name = "NAME")]
-    pub dataset: Vec<FetchedDataset>,
+    #[arg(long, value_parser = named::fetched_dataset(), value_name = "NAME")]
+    pub dataset: Vec<DatasetName>,
     /// Also get every file of the models.
     #[arg(long, requires = "matrix")]
     pub models: bool,

@@ -18,7 +18,8 @@ pub(crate) use self::dataset_options::{GroupDistribution, SharedPrefixArgs, Trac
 pub(crate) use self::images::{PictureArgs, SpeedBenchArgs};
 pub(crate) use self::limits::LimitArgs;
 use crate::base::units::RequestRate;
-use crate::cli::named::named;
+use crate::cli::named::{dataset, named};
+use crate::config::dataset::DatasetName;
 use crate::config::workload::Profile;
 
 /// Send a load to a server that is running, and print the figures, as `sglang.bench_serving` does.
@@ -154,29 +155,11 @@ pub(crate) struct ServerArgs {
     pub(crate) header: Vec<String>,
 }
 
-/// The data sets of the Python tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DatasetName {
-    AgenticTrace,
-    Sharegpt,
-    Custom,
-    Openai,
-    Random,
-    RandomIds,
-    GeneratedSharedPrefix,
-    Mmmu,
-    Image,
-    Mooncake,
-    #[value(name = "longbench_v2")]
-    LongbenchV2,
-    SpeedBench,
-}
-
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Data set")]
 pub(crate) struct DatasetArgs {
     /// Where prompts come from.
-    #[arg(long, value_enum, default_value = "sharegpt")]
+    #[arg(long, value_parser = dataset(), default_value = "sharegpt")]
     pub(crate) dataset_name: DatasetName,
     /// The data set's file; without it Hugging Face's cache is looked into.
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]

@@ -6,6 +6,8 @@ use serde::de::value::Error;
 use serde::de::{DeserializeOwned, Error as _, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
+use crate::config::dataset::DatasetName;
+
 /// Parses a variant of `T`, none of which holds a value.
 pub(super) fn named<T>() -> impl TypedValueParser<Value = T>
 where
@@ -23,6 +25,31 @@ where
         .iter()
         .map(|(name, help)| PossibleValue::new(*name).help(*help));
     PossibleValuesParser::new(values).try_map(|name| variant(&name))
+}
+
+/// Parses the Python tool's name of a data set.
+pub(super) fn dataset() -> impl TypedValueParser<Value = DatasetName> {
+    let names = DatasetName::ALL.iter().map(|name| name.bench_serving_name());
+    PossibleValuesParser::new(names).try_map(known_dataset)
+}
+
+/// Parses the name of a data set whose file `matrix fetch` gets.
+pub(super) fn fetched_dataset() -> impl TypedValueParser<Value = DatasetName> {
+    let fetched = DatasetName::ALL
+        .iter()
+        .filter(|name| name.fetched_as() == Some(**name));
+    let values = fetched.map(|name| {
+        let file = name.default_dataset().facts().file;
+        let about = file.map_or("", |file| file.about);
+        PossibleValue::new(name.bench_serving_name()).help(about)
+    });
+    PossibleValuesParser::new(values).try_map(known_dataset)
+}
+
+fn known_dataset(text: String) -> Result<DatasetName, Error> {
+    let mut all = DatasetName::ALL.iter().copied();
+    all.find(|name| name.bench_serving_name() == text)
+        .ok_or_else(|| Error::custom("no such data set"))
 }
 
 fn variant<T: DeserializeOwned>(name: &str) -> Result<T, Error> {
@@ -65,11 +92,12 @@ impl<'de> Deserializer<'de> for Names<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::images::{Entropy, PictureFormat};
+    use crate::config::dataset::image::PictureFormat;
+    use crate::config::dataset::speed_bench::Category;
 
     #[test]
     fn names_are_those_that_files_use() {
         assert_eq!(names::<PictureFormat>(), ["jpeg", "png"]);
-        assert_eq!(names::<Entropy>(), ["low_entropy", "mixed", "high_entropy"]);
+        assert_eq!(names::<Category>(), ["low_entropy", "mixed", "high_entropy"]);
     }
 }

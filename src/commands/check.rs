@@ -72,7 +72,7 @@ fn sent(plan: &Plan) -> String {
             "  {}: {} prompts, {}\n",
             line_start(&scenario.name),
             work.prompts,
-            work.lengths(scenario.profile)
+            work.rules().lengths(scenario.profile)
         );
         if !lines.contains(&line) {
             lines.push(line);

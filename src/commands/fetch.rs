@@ -5,11 +5,10 @@ use std::path::Path;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
 use crate::base::text::printable;
-use crate::cli::{self, FetchArgs, FetchedDataset};
+use crate::cli::{self, FetchArgs};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::load;
 use crate::commands::output::{Colors, print};
-use crate::config::workload::Dataset;
 use crate::exit::Exit;
 use crate::runner::fetch::{self, FetchError, FetchEvent, FetchRequest};
 
@@ -29,7 +28,7 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
         token: cli::variable("HF_TOKEN"),
         home,
         tokenizers: &args.tokenizer,
-        datasets: args.dataset.iter().map(dataset).collect(),
+        datasets: args.dataset.clone(),
         matrix,
         models: args.models,
     };
@@ -40,15 +39,6 @@ pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
     match screen.failed.is_empty() {
         true => Ok(Exit::Done),
         false => Err(CommandError::unfit(screen.failed)),
-    }
-}
-
-const fn dataset(named: &FetchedDataset) -> Dataset {
-    match named {
-        FetchedDataset::Sharegpt => Dataset::Sharegpt,
-        FetchedDataset::Mmmu => Dataset::Mmmu,
-        FetchedDataset::LongbenchV2 => Dataset::LongbenchV2,
-        FetchedDataset::Mooncake => Dataset::Mooncake,
     }
 }
 

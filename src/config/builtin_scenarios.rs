@@ -1,7 +1,8 @@
 //! The four standard workloads, by name.
 
+use crate::config::dataset::DatasetName;
+use crate::config::forms::Named;
 use crate::config::matrix::ScenarioEntry;
-use crate::config::workload::Dataset;
 
 /// The standard scenarios: those of the published reports.
 pub const NAMES: [&str; 4] = ["sharegpt", "random-1k-1k", "random-2k-6k", "random-6k-2k"];
@@ -10,7 +11,7 @@ pub const NAMES: [&str; 4] = ["sharegpt", "random-1k-1k", "random-2k-6k", "rando
 /// of random lengths with ratio 1. Rate, seed and the rest are the defaults of every scenario.
 pub fn named(name: &str) -> Option<ScenarioEntry> {
     let random = |prompts: u32, input_len: u32, output_len: u32| ScenarioEntry {
-        dataset: Some(Dataset::Random),
+        dataset: Some(DatasetName::Random),
         prompts: Some(prompts.into()),
         input_len: Some(input_len),
         output_len: Some(output_len),
@@ -19,7 +20,7 @@ pub fn named(name: &str) -> Option<ScenarioEntry> {
     };
     match name {
         "sharegpt" => Some(ScenarioEntry {
-            dataset: Some(Dataset::Sharegpt),
+            dataset: Some(DatasetName::Sharegpt),
             prompts: Some(10_000.into()),
             ..ScenarioEntry::default()
         }),
@@ -28,4 +29,17 @@ pub fn named(name: &str) -> Option<ScenarioEntry> {
         "random-6k-2k" => Some(random(500, 6_000, 2_000)),
         _ => None,
     }
+}
+
+/// The entry with what it leaves open taken from the standard scenario of its name; the number of prompts follows from the arrivals too,
+/// and is resolved with them.
+pub(crate) fn completed(named: &Named<ScenarioEntry>) -> ScenarioEntry {
+    let mut entry = named.value.clone();
+    if let Some(standard) = self::named(&named.name.value) {
+        entry.dataset = entry.dataset.or(standard.dataset);
+        entry.input_len = entry.input_len.or(standard.input_len);
+        entry.output_len = entry.output_len.or(standard.output_len);
+        entry.range_ratio = entry.range_ratio.or(standard.range_ratio);
+    }
+    entry
 }

@@ -4,15 +4,15 @@ use std::num::NonZeroU32;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::base::units::{RequestRate, Span};
 use crate::config::arrival::{Pace, Ramp, Spacing, Stage};
 use crate::config::container::ContainerOverride;
-use crate::config::dataset_options::{AgenticTrace, Mooncake, SharedPrefix};
+use crate::config::dataset::{DatasetName, with_dataset_options};
 use crate::config::engine::{Body, Devices, Environment, Executor, PatienceRecipe};
 use crate::config::forms::{ByEngine, Named, OneOrMany, OrderedMap};
 use crate::config::gpus::GpuList;
-use crate::config::images::{Pictures, SpeedBench};
 use crate::config::lora::Lora;
 use crate::config::repeats::Repeats;
 use crate::config::scenario::Slo;
@@ -20,7 +20,7 @@ use crate::config::search::Search;
 use crate::config::select::Selector;
 use crate::config::template::Text;
 use crate::config::validity::Bounds;
-use crate::config::workload::{Dataset, Profile};
+use crate::config::workload::{Profile, Workload};
 use crate::config::yaml::Spanned;
 
 /// A matrix: which engines, models and scenarios are crossed, and what else varies.
@@ -182,85 +182,77 @@ pub struct ModelEntry {
     pub tokenizer: Option<Spanned<String>>,
 }
 
-/// A scenario of the matrix: a standard one with changes, or one of your own.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ScenarioEntry {
-    /// Where prompts come from.
-    pub dataset: Option<Dataset>,
-    /// The data set's file, relative to this file.
-    pub path: Option<Spanned<String>>,
-    /// How many prompts; as many as a rate with an end needs, else 1000, unless said otherwise.
-    pub prompts: Option<Spanned<u32>>,
-    /// Input length of `random`, `random-ids` and `image`, in tokens: every prompt has exactly so many, unless `range_ratio` says otherwise.
-    pub input_len: Option<u32>,
-    /// Output length, in tokens.
-    pub output_len: Option<u32>,
-    /// Have lengths drawn between this share of the given ones and all of them, from 0 to 1; 1, unless said otherwise, draws none.
-    pub range_ratio: Option<Spanned<f64>>,
-    /// The most tokens that prompt and answer of `sharegpt`, `custom` and `longbench-v2` may have together.
-    pub context_len: Option<u32>,
-    /// Text put after each prompt of `sharegpt` and `custom`.
-    pub prompt_suffix: Option<String>,
-    /// Send token ids instead of text; for `random`, `random-ids` and `generated-shared-prefix`.
-    pub tokenize_prompt: bool,
-    /// Send the text that the tokenizer's chat template makes of each prompt; for `sharegpt` and `custom`.
-    pub apply_chat_template: bool,
-    /// What `generated-shared-prefix` draws: `{ groups: 8, prompts_per_group: 32, system_len: 1024 }`.
-    pub shared_prefix: Option<SharedPrefix>,
-    /// Which part of an `agentic-trace` is sent: `{ offset: 10, max_turns: 4 }`.
-    pub agentic_trace: Option<AgenticTrace>,
-    /// How a trace of `mooncake` is sent: `{ slowdown: 2, rounds: 1 }`.
-    pub mooncake: Option<Mooncake>,
-    /// The pictures of `image`: `{ count: 2, resolution: 720p, format: png }`.
-    pub pictures: Option<Pictures>,
-    /// Which part of `speed-bench` is sent: `{ category: low_entropy }`.
-    pub speed_bench: Option<SpeedBench>,
-    /// The LoRA adapters that requests ask for: `{ names: [a, b], distribution: distinct }`.
-    pub lora: Option<Lora>,
-    /// Requests per second, one or several that are crossed; `inf`: all at once.
-    pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
-    /// A rate that changes steadily, instead of `rate`: `{ from: 1, to: 16 }`.
-    pub ramp: Option<Spanned<Ramp>>,
-    /// Rates one after another, instead of `rate`: `[{ rate: 2, duration: 30s }, { rate: 8, duration: 30s }]`.
-    pub stages: Option<Spanned<Vec<Stage>>>,
-    /// Look for the highest rate or concurrency that holds the SLO, instead of measuring one.
-    pub search: Option<Spanned<Search>>,
-    /// How gaps between requests are drawn.
-    pub spacing: Option<Spacing>,
-    /// The most requests under way at once, one or several that are crossed.
-    pub concurrency: Option<Spanned<OneOrMany<NonZeroU32>>>,
-    /// What every draw of this scenario starts from.
-    pub seed: Option<u64>,
-    /// Requests sent before the measurement begins; 1 unless said otherwise.
-    pub warmup: Option<u32>,
-    /// The longest a request may take; 6h unless said otherwise.
-    pub timeout: Option<Span>,
-    /// The longest wait for the first byte of an answer; 6h unless said otherwise.
-    pub first_byte_timeout: Option<Span>,
-    /// After this long nothing more falls due; without `prompts` there are as many as a rate needs for it.
-    pub duration: Option<Span>,
-    /// How long what is under way may go on after `duration`; 6h unless said otherwise.
-    pub drain: Option<Span>,
-    /// An engine whose streams all stand still for this long is taken to hang; 10m unless said otherwise.
-    pub stall: Option<Span>,
-    /// The share of failed requests above which the cell is invalid; 0.01 unless said otherwise.
-    pub error_share: Option<Spanned<f64>>,
-    /// The share of failed requests above which the load is ended early, once 20 have ended; never, unless said otherwise.
-    pub abort_error_share: Option<Spanned<f64>>,
-    /// The most tokens an answer may have beyond those asked for before it is cut as endless; 1024 unless said otherwise.
-    pub excess_tokens: Option<u32>,
-    /// What makes a request good.
-    pub slo: Option<Slo>,
-    /// Fields added to every request body; `null` removes one.
-    pub body: Body,
-    /// Whether answers may end where the model ends them, instead of at the asked length.
-    pub stop_at_eos: bool,
-    /// Whether the texts of the answers are kept in the records.
-    pub keep_text: bool,
+with_dataset_options! {
+    /// A scenario of the matrix: a standard one with changes, or one of your own.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct ScenarioEntry {
+        /// Where prompts come from.
+        pub dataset: Option<DatasetName>,
+        /// The data set's file, relative to this file.
+        pub path: Option<Spanned<String>>,
+        /// How many prompts; as many as a rate with an end needs, else 1000, unless said otherwise.
+        pub prompts: Option<Spanned<u32>>,
+        /// The LoRA adapters that requests ask for: `{ names: [a, b], distribution: distinct }`.
+        pub lora: Option<Lora>,
+        /// Requests per second, one or several that are crossed; `inf`: all at once.
+        pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
+        /// A rate that changes steadily, instead of `rate`: `{ from: 1, to: 16 }`.
+        pub ramp: Option<Spanned<Ramp>>,
+        /// Rates one after another, instead of `rate`: `[{ rate: 2, duration: 30s }, { rate: 8, duration: 30s }]`.
+        pub stages: Option<Spanned<Vec<Stage>>>,
+        /// Look for the highest rate or concurrency that holds the SLO, instead of measuring one.
+        pub search: Option<Spanned<Search>>,
+        /// How gaps between requests are drawn.
+        pub spacing: Option<Spacing>,
+        /// The most requests under way at once, one or several that are crossed.
+        pub concurrency: Option<Spanned<OneOrMany<NonZeroU32>>>,
+        /// What every draw of this scenario starts from.
+        pub seed: Option<u64>,
+        /// Requests sent before the measurement begins; 1 unless said otherwise.
+        pub warmup: Option<u32>,
+        /// The longest a request may take; 6h unless said otherwise.
+        pub timeout: Option<Span>,
+        /// The longest wait for the first byte of an answer; 6h unless said otherwise.
+        pub first_byte_timeout: Option<Span>,
+        /// After this long nothing more falls due; without `prompts` there are as many as a rate needs for it.
+        pub duration: Option<Span>,
+        /// How long what is under way may go on after `duration`; 6h unless said otherwise.
+        pub drain: Option<Span>,
+        /// An engine whose streams all stand still for this long is taken to hang; 10m unless said otherwise.
+        pub stall: Option<Span>,
+        /// The share of failed requests above which the cell is invalid; 0.01 unless said otherwise.
+        pub error_share: Option<Spanned<f64>>,
+        /// The share of failed requests above which the load is ended early, once 20 have ended; never, unless said otherwise.
+        pub abort_error_share: Option<Spanned<f64>>,
+        /// The most tokens an answer may have beyond those asked for before it is cut as endless; 1024 unless said otherwise.
+        pub excess_tokens: Option<u32>,
+        /// What makes a request good.
+        pub slo: Option<Slo>,
+        /// Fields added to every request body; `null` removes one.
+        pub body: Body,
+        /// Whether answers may end where the model ends them, instead of at the asked length.
+        pub stop_at_eos: bool,
+        /// Whether the texts of the answers are kept in the records.
+        pub keep_text: bool,
+    }
 }
 
 impl ScenarioEntry {
+    /// So many prompts of its data set, where it has one.
+    ///
+    /// # Errors
+    /// A number among its options is infinite, which JSON does not have.
+    pub(crate) fn workload(&self, prompts: u32) -> Result<Option<Workload>, serde_json::Error> {
+        let Value::Object(mut given) = serde_json::to_value(self)? else {
+            unreachable!("a scenario is a map");
+        };
+        let has_ratio = self.range_ratio.is_some();
+        given.retain(|key, value| !value.is_null() || (has_ratio && key == "range_ratio"));
+        let workload = self.dataset.map(|name| Workload::given(name, given, prompts));
+        workload.transpose()
+    }
+
     /// How the rate changes, where it does.
     pub fn pace(&self) -> Option<Pace> {
         let ramp = self.ramp.as_ref().map(|ramp| Pace::Ramp(ramp.value));

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use serde_json::json;
+
 use super::{About, Declared, Found, Reading, Title, Warning, names, twins};
 use crate::analysis::metrics::{Count, Flow, Metric, Sample, Statistic};
 use crate::analysis::validity::entry;
@@ -10,10 +12,11 @@ use crate::base::ids::{CellKey, ContentHash, LaunchId};
 use crate::base::units::RequestRate;
 use crate::config::arrival::{Arrival, Burstiness, Spacing};
 use crate::config::builtin_scenarios;
+use crate::config::dataset::DatasetName;
 use crate::config::scenario::{Limits, Scenario};
 use crate::config::select::{AXES, AxisValues};
 use crate::config::validity::Bounds;
-use crate::config::workload::{Dataset, Profile, Workload};
+use crate::config::workload::{Profile, Workload};
 use crate::plan::{
     Cell, Contact, Engine, Imported as Told, Launch, Measurement, Parallel, Place, Plan, Port, Protocol,
     Start,
@@ -371,25 +374,35 @@ fn scenario(found: &Found, unknown: &mut Vec<Unknown>) -> Scenario {
     let asked = &found.asked;
     let named = asked.dataset.as_deref().and_then(dataset);
     unknown.extend(named.is_none().then_some(Unknown::Dataset));
-    let mut workload = Workload::of(named.unwrap_or(Dataset::Custom));
     let completed = found.figure(Metric::Completed).map(|completed| completed as u64);
     unknown.extend(asked.prompts.is_none().then_some(Unknown::Prompts));
     let prompts = asked.prompts.or(completed).unwrap_or(0);
-    workload.prompts = u32::try_from(prompts).unwrap_or(u32::MAX);
-    if asked.is_random() || matches!(named, Some(Dataset::Image)) {
-        workload.input_len = asked.input_len;
-        workload.output_len = asked.output_len;
-        workload.range_ratio = asked.range_ratio.unwrap_or(0.0);
+    let name = named.unwrap_or(DatasetName::Custom);
+    let is_trace = asked.traffic.as_deref() == Some("trace") && name != DatasetName::Mooncake;
+    let mut options = vec![
+        ("prompt_suffix", json!(asked.prompt_suffix)),
+        ("tokenize_prompt", json!(asked.tokenize_prompt)),
+        ("apply_chat_template", json!(asked.apply_chat_template)),
+        ("trace_timestamps", json!(is_trace)),
+    ];
+    if asked.is_random() || name == DatasetName::Image {
+        options.extend([
+            ("input_len", json!(asked.input_len)),
+            ("output_len", json!(asked.output_len)),
+            ("range_ratio", json!(asked.range_ratio.unwrap_or(0.0))),
+        ]);
         let is_told = asked.input_len.is_some() && asked.output_len.is_some() && asked.range_ratio.is_some();
         unknown.extend((!is_told).then_some(Unknown::Lengths));
     } else {
-        workload.output_len = asked.sharegpt_output_len;
-        workload.context_len = asked.context_len;
+        options.extend([
+            ("output_len", json!(asked.sharegpt_output_len)),
+            ("context_len", json!(asked.context_len)),
+        ]);
     }
-    workload.prompt_suffix = asked.prompt_suffix.clone();
-    workload.apply_chat_template = asked.apply_chat_template;
-    workload.tokenize_prompt = asked.tokenize_prompt;
-    workload.trace_timestamps = asked.traffic.as_deref() == Some("trace") && !workload.is_replayed();
+    let given = options.into_iter().filter(|(_, value)| !value.is_null());
+    let given = given.map(|(key, value)| (key.to_owned(), value)).collect();
+    let prompts = u32::try_from(prompts).unwrap_or(u32::MAX);
+    let workload = Workload::given(name, given, prompts).expect("these options have their types");
     unknown.extend((asked.rate.is_none() && asked.traffic.is_none()).then_some(Unknown::Rate));
     unknown.extend(asked.seed.is_none().then_some(Unknown::Seed));
     let spacing = match asked.burstiness.and_then(Burstiness::new) {
@@ -427,34 +440,36 @@ fn scenario(found: &Found, unknown: &mut Vec<Unknown>) -> Scenario {
 }
 
 /// The data set that bench_serving calls so.
-fn dataset(name: &str) -> Option<Dataset> {
+fn dataset(name: &str) -> Option<DatasetName> {
     let name = serde_json::Value::String(name.replace('_', "-"));
     serde_json::from_value(name).ok()
 }
 
 /// The name of the standard workload that it is, whatever the number of prompts, or one that says what it is.
-fn scenario_name(named: Option<Dataset>, workload: &Workload) -> String {
+fn scenario_name(named: Option<DatasetName>, workload: &Workload) -> String {
     let Some(dataset) = named else {
         return "unknown workload".to_owned();
     };
+    let facts = workload.facts();
+    let drawn = facts.drawn;
     let is_standard = |name: &&&str| {
         builtin_scenarios::named(name).is_some_and(|entry| {
             entry.dataset == Some(dataset)
-                && entry.input_len == workload.input_len
-                && entry.output_len == workload.output_len
-                && entry.range_ratio.map_or(0.0, |ratio| ratio.value) == workload.range_ratio
+                && entry.input_len == facts.input_len()
+                && entry.output_len == facts.output_len
+                && entry.range_ratio.map(|ratio| ratio.value) == drawn.map(|drawn| drawn.range_ratio)
         })
     };
     if let Some(name) = builtin_scenarios::NAMES.iter().find(is_standard) {
         return (*name).to_owned();
     }
     let mut name = dataset.bench_serving_name().to_owned();
-    let lengths = [workload.input_len, workload.output_len];
+    let lengths = [facts.input_len(), facts.output_len];
     for length in lengths.into_iter().flatten() {
         name.push_str(&format!("-{length}"));
     }
-    if workload.input_len.is_some() && workload.range_ratio != 1.0 {
-        name.push_str(&format!("-ratio-{}", workload.range_ratio));
+    if let Some(drawn) = drawn.filter(|drawn| drawn.input_len.is_some() && drawn.range_ratio != 1.0) {
+        name.push_str(&format!("-ratio-{}", drawn.range_ratio));
     }
     name
 }

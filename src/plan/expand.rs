@@ -28,7 +28,7 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
     let scenarios: Vec<(String, ScenarioEntry)> = matrix
         .scenarios
         .iter()
-        .map(|named| (named.name.value.clone(), with_standard(named)))
+        .map(|named| (named.name.value.clone(), builtin_scenarios::completed(named)))
         .collect();
     let mut gathered = Gathered::default();
     let mut crossed: u64 = 0;
@@ -166,19 +166,6 @@ fn assemble(matrix: &Matrix, gathered: Gathered, left_out: Vec<LeftOut>) -> Plan
             .unwrap_or_default(),
         until: matrix.repeats.until(),
     }
-}
-
-/// The entry with what it leaves open taken from the standard scenario of its name; the number of prompts follows from the arrivals too,
-/// and is resolved with them.
-fn with_standard(named: &Named<ScenarioEntry>) -> ScenarioEntry {
-    let mut entry = named.value.clone();
-    if let Some(standard) = builtin_scenarios::named(&named.name.value) {
-        entry.dataset = entry.dataset.or(standard.dataset);
-        entry.input_len = entry.input_len.or(standard.input_len);
-        entry.output_len = entry.output_len.or(standard.output_len);
-        entry.range_ratio = entry.range_ratio.or(standard.range_ratio);
-    }
-    entry
 }
 
 fn site<'a>(

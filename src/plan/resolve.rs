@@ -9,7 +9,6 @@ use crate::config::matrix::{EngineEntry, Matrix, ModelEntry, Override, ScenarioE
 use crate::config::scenario::{Limits, Scenario};
 use crate::config::search::{By, Search};
 use crate::config::select::AxisValues;
-use crate::config::workload::{Dataset, Workload};
 use crate::plan::grid::Point;
 
 /// The most prompts that a search has where nothing says how many.
@@ -113,9 +112,13 @@ impl Site<'_> {
             concurrency: point.concurrency,
         };
         let prompts = self.overrides(&values).filter_map(|over| over.prompts).last();
-        let path = entry.path.as_ref().map(|path| path.value.clone()).or_else(|| {
-            let key = entry.dataset.and_then(Dataset::file_key);
-            let own = key.and_then(|key| self.matrix.datasets.get(key));
+        let prompts = prompts
+            .or(entry.prompts.as_ref().map(|prompts| prompts.value))
+            .unwrap_or_else(|| self.needed_prompts(&arrival));
+        let sent = entry.workload(prompts).ok().flatten();
+        let mut workload = sent.expect("a scenario without a data set is refused before");
+        workload.path = entry.path.as_ref().map(|path| path.value.clone()).or_else(|| {
+            let own = self.matrix.datasets.get(workload.facts().file?.key);
             own.map(|path| path.value.clone())
         });
         let defaults = Limits::default();
@@ -124,31 +127,7 @@ impl Site<'_> {
             name: self.scenario.to_owned(),
             profile: self.matrix.profile,
             seed: entry.seed.unwrap_or(self.matrix.seed),
-            workload: Workload {
-                dataset: entry
-                    .dataset
-                    .expect("a scenario without a data set is refused before"),
-                path,
-                prompts: prompts
-                    .or(entry.prompts.as_ref().map(|prompts| prompts.value))
-                    .unwrap_or_else(|| self.needed_prompts(&arrival)),
-                input_len: entry.input_len,
-                output_len: entry.output_len,
-                range_ratio: entry.range_ratio.as_ref().map_or_else(
-                    || entry.dataset.map_or(0.0, Dataset::usual_range_ratio),
-                    |ratio| ratio.value,
-                ),
-                context_len: entry.context_len,
-                prompt_suffix: entry.prompt_suffix.clone(),
-                tokenize_prompt: entry.tokenize_prompt,
-                apply_chat_template: entry.apply_chat_template,
-                trace_timestamps: false,
-                shared_prefix: entry.shared_prefix.clone(),
-                agentic_trace: entry.agentic_trace.clone(),
-                mooncake: entry.mooncake.clone(),
-                pictures: entry.pictures.clone(),
-                speed_bench: entry.speed_bench.clone(),
-            },
+            workload,
             arrival,
             limits: Limits {
                 warmup: entry.warmup.unwrap_or(defaults.warmup),

@@ -234,7 +234,7 @@ fn described_load(cell: &Cell) -> String {
     let scenario = &cell.scenario;
     let work = &scenario.workload;
     let mut words = vec![format!("{:<14} {} prompts", scenario.name, work.prompts)];
-    words.push(work.lengths(scenario.profile));
+    words.push(work.rules().lengths(scenario.profile));
     words.push(match (&scenario.arrival.pace, &scenario.search) {
         (Some(pace), _) => pace.to_string(),
         (None, Some(search)) => search.to_string(),

@@ -6,9 +6,10 @@ use super::Shown;
 use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
 use crate::base::units::{RequestRate, Span};
 use crate::config::arrival::{Arrival, Spacing};
+use crate::config::dataset::DatasetName;
 use crate::config::scenario::{Limits, Scenario};
 use crate::config::template::Text;
-use crate::config::workload::{Dataset, Profile, Workload};
+use crate::config::workload::{Profile, Workload};
 use crate::plan::{Cell, Contact, Container, Engine, Launch, Parallel, Patience, Place, Protocol};
 use crate::results::record::FORMAT;
 use crate::results::record::cell::{Definitions, Ending, FailureClass, Figures, Origin, Phase, Summary};
@@ -147,7 +148,7 @@ fn cell(launch: &Launch) -> Cell {
             name: "sharegpt".to_owned(),
             profile: Profile::Classic,
             seed: 1,
-            workload: Workload::of(Dataset::Sharegpt),
+            workload: Workload::of(DatasetName::Sharegpt),
             arrival: Arrival {
                 rate: RequestRate::INFINITE,
                 pace: None,

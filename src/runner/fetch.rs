@@ -1,4 +1,4 @@
-//! Fetches what a matrix lacks: files of the model hub, and Mooncake's traces.
+//! Fetches what a matrix lacks: files of the model hub, and data sets of other hosts.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -9,8 +9,7 @@ use reqwest::redirect::Policy;
 use thiserror::Error;
 use tokio::runtime::Runtime;
 
-use crate::config::dataset_options::MooncakeTrace;
-use crate::config::workload::Dataset;
+use crate::config::dataset::{DatasetName, PublishedFile, WebFile};
 use crate::loadgen::dataset::tokenizer::Tokenizer;
 use crate::loadgen::dataset::{self, Caches};
 use crate::loadgen::hf_hub::{Fetched, Hub, HubError, Kind, Wanted};
@@ -38,7 +37,7 @@ pub(crate) struct FetchRequest<'a> {
     pub(crate) home: PathBuf,
     /// Names of tokenizers.
     pub(crate) tokenizers: &'a [String],
-    pub(crate) datasets: Vec<Dataset>,
+    pub(crate) datasets: Vec<DatasetName>,
     /// A matrix, of which everything that is missing is fetched.
     pub(crate) matrix: Option<LoadedMatrix>,
     /// Whether the weights of the matrix's models are fetched too.
@@ -102,13 +101,13 @@ pub(crate) fn fetch(
 ) -> Result<bool, FetchError> {
     let hub = hub(request)?;
     let runtime = host_error::small_runtime()?;
-    let (files, traces) = missing(request, &hub, &runtime)?;
-    if files.is_empty() && traces.is_empty() {
+    let (files, pages) = missing(request, &hub, &runtime)?;
+    if files.is_empty() && pages.is_empty() {
         return Ok(false);
     }
     fetch_files(&hub, &runtime, &files, report);
-    for trace in traces {
-        runtime.block_on(fetch_trace(&hub.http, trace, report));
+    for page in pages {
+        runtime.block_on(fetch_page(&hub.http, &page, report));
     }
     Ok(true)
 }
@@ -133,30 +132,38 @@ fn hub(request: &FetchRequest<'_>) -> Result<Hub, FetchError> {
     })
 }
 
-/// The files of the hub and the traces that are missing.
+/// The files of the hub and of other hosts that are missing.
 fn missing(
     request: &FetchRequest<'_>,
     hub: &Hub,
     runtime: &Runtime,
-) -> Result<(BTreeSet<Wanted>, BTreeSet<MooncakeTrace>), FetchError> {
+) -> Result<(BTreeSet<Wanted>, BTreeSet<WebFile>), FetchError> {
     let caches = Caches {
         hf_home: Some(hub.home.clone()),
         prompts: None,
     };
     let tokenizers = request.tokenizers.iter().flat_map(|name| tokenizer_files(name));
-    let datasets = request.datasets.iter();
-    let files = datasets.filter_map(|dataset| dataset::usual_file(*dataset));
-    let mut wanted: BTreeSet<Wanted> = tokenizers.chain(files.map(dataset_file)).collect();
-    let mut traces: BTreeSet<MooncakeTrace> = BTreeSet::new();
-    if request.datasets.contains(&Dataset::Mooncake) {
-        traces.extend(MooncakeTrace::ALL);
+    let mut wanted: BTreeSet<Wanted> = tokenizers.collect();
+    let datasets = request.datasets.iter().map(|name| name.default_dataset());
+    let files = datasets.filter_map(|dataset| dataset.facts().file);
+    let mut files: Vec<PublishedFile> = files.flat_map(|file| file.published).collect();
+    if let Some(LoadedMatrix { plan, folder, .. }) = &request.matrix {
+        files.extend(lacking_files(plan, folder, &caches));
+        wanted.extend(lacking_tokenizers(plan, folder, &caches));
     }
-    let Some(LoadedMatrix { plan, folder, .. }) = &request.matrix else {
-        return Ok((wanted, traces));
-    };
-    wanted.extend(lacking(plan, folder, &caches));
-    traces.extend(lacking_traces(plan, folder, &caches));
-    if request.models {
+    let mut pages: BTreeSet<WebFile> = BTreeSet::new();
+    for file in files {
+        match file {
+            PublishedFile::Hub { repository, file } => drop(wanted.insert(Wanted {
+                kind: Kind::Dataset,
+                repository: repository.to_owned(),
+                file: file.to_owned(),
+                is_optional: false,
+            })),
+            PublishedFile::Web(page) => drop(pages.insert(page)),
+        }
+    }
+    if let (Some(LoadedMatrix { plan, folder, .. }), true) = (&request.matrix, request.models) {
         let launches = plan.launches.iter();
         let ids: BTreeSet<&str> = launches.map(|launch| launch.checkpoint.as_str()).collect();
         for id in ids.into_iter().filter(|id| is_repository(id, folder)) {
@@ -164,7 +171,7 @@ fn missing(
             wanted.extend(files.map_err(FetchError::Hub)?);
         }
     }
-    Ok((wanted, traces))
+    Ok((wanted, pages))
 }
 
 /// Fetches files of the hub until it cannot be reached.
@@ -204,16 +211,7 @@ fn fetch_files(
     }
 }
 
-fn dataset_file((repository, file): (&str, &str)) -> Wanted {
-    Wanted {
-        kind: Kind::Dataset,
-        repository: repository.to_owned(),
-        file: file.to_owned(),
-        is_optional: false,
-    }
-}
-
-fn tokenizer_files(name: &str) -> impl Iterator<Item = Wanted> {
+fn tokenizer_files(name: &str) -> impl Iterator<Item = Wanted> + use<'_> {
     TOKENIZER.iter().map(move |(file, is_optional)| Wanted {
         kind: Kind::Model,
         repository: name.to_owned(),
@@ -222,35 +220,21 @@ fn tokenizer_files(name: &str) -> impl Iterator<Item = Wanted> {
     })
 }
 
-/// The traces of Mooncake that a plan sends and that are not here.
-fn lacking_traces(plan: &Plan, folder: &Path, caches: &Caches) -> BTreeSet<MooncakeTrace> {
-    let works = plan.cells.iter().map(|cell| &cell.scenario.workload);
-    let usual = works.filter(|work| work.dataset == Dataset::Mooncake && work.path.is_none());
-    usual
-        .filter(|work| dataset::locate(work, folder, caches).is_err())
-        .map(|work| work.mooncake().trace)
-        .collect()
-}
-
-/// Fetches a trace to the path where the Python tool looks for it, too.
-async fn fetch_trace(http: &reqwest::Client, trace: MooncakeTrace, report: &mut dyn FnMut(FetchEvent<'_>)) {
-    let (name, path) = (trace.file(), &dataset::mooncake_place(trace));
+/// Fetches a file to the path where the Python tool looks for it, too.
+async fn fetch_page(http: &reqwest::Client, page: &WebFile, report: &mut dyn FnMut(FetchEvent<'_>)) {
+    let (name, path) = (page.name(), &page.path);
     if path.is_file() {
         return report(FetchEvent::Kept { name, path });
     }
-    match download_trace(http, trace, path).await {
+    match download(http, page).await {
         Ok(bytes) => report(FetchEvent::Downloaded { name, path, bytes }),
         Err(error) => report(FetchEvent::Failed(error)),
     }
 }
 
-/// Downloads a trace, and returns its size in bytes.
-async fn download_trace(
-    http: &reqwest::Client,
-    trace: MooncakeTrace,
-    place: &Path,
-) -> Result<u64, FetchError> {
-    let url = trace.url();
+/// Downloads a file, and returns its size in bytes.
+async fn download(http: &reqwest::Client, page: &WebFile) -> Result<u64, FetchError> {
+    let (url, place) = (page.url.clone(), &page.path);
     let answer = http
         .get(&url)
         .send()
@@ -272,25 +256,22 @@ async fn download_trace(
     Ok(bytes.len() as u64)
 }
 
-/// The data sets and tokenizers of a plan that are not here and that the hub may have.
-fn lacking(plan: &Plan, folder: &Path, caches: &Caches) -> BTreeSet<Wanted> {
-    let mut wanted = BTreeSet::new();
-    for cell in &plan.cells {
-        let work = &cell.scenario.workload;
-        let usual = dataset::usual_file(work.dataset).filter(|_| work.path.is_none());
-        if let Some((repository, file)) = usual
-            && dataset::locate(work, folder, caches).is_err()
-        {
-            wanted.insert(dataset_file((repository, file)));
-        }
-    }
-    for launch in &plan.launches {
-        let name = &launch.tokenizer;
-        if is_repository(name, folder) && Tokenizer::open(name, folder, caches).is_err() {
-            wanted.extend(tokenizer_files(name));
-        }
-    }
-    wanted
+/// The published files of data sets that a plan sends and that are not here.
+fn lacking_files(plan: &Plan, folder: &Path, caches: &Caches) -> Vec<PublishedFile> {
+    let works = plan.cells.iter().map(|cell| &cell.scenario.workload);
+    let unnamed = works.filter(|work| work.path.is_none());
+    unnamed
+        .filter(|work| dataset::locate(work, folder, caches).is_err())
+        .filter_map(|work| work.facts().file?.default)
+        .collect()
+}
+
+/// The tokenizers of a plan that are not here and that the hub may have.
+fn lacking_tokenizers(plan: &Plan, folder: &Path, caches: &Caches) -> impl Iterator<Item = Wanted> {
+    let names = plan.launches.iter().map(|launch| launch.tokenizer.as_str());
+    let lacking = names
+        .filter(move |name| is_repository(name, folder) && Tokenizer::open(name, folder, caches).is_err());
+    lacking.flat_map(tokenizer_files)
 }
 
 /// Whether a name can be a repository of the hub: `owner/name`, and no path of this host.

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use crate::base::text::counted;
 use crate::config::builtin_scenarios;
+use crate::config::dataset::DatasetName;
 use crate::config::engine::{Recipe, Recipes};
 use crate::config::matrix::{Matrix, engine_name};
 use crate::config::repeats::Order;
 use crate::config::shipped;
-use crate::config::workload::Dataset;
 use crate::config::yaml::{self, Mistake, Reading, Renamed, Source};
 use crate::loadgen::dataset::tokenizer;
 use crate::plan::{Plan, expand};
@@ -187,14 +187,9 @@ const NAMED: usize = 4;
 /// Scenarios that drew lengths before a length meant exactly that.
 fn exact_lengths(matrix: &Matrix) -> Option<String> {
     let drew = matrix.scenarios.iter().filter(|named| {
-        let entry = &named.value;
-        let standard = builtin_scenarios::named(&named.name.value);
-        let is_said = entry.range_ratio.is_some()
-            || standard
-                .as_ref()
-                .is_some_and(|standard| standard.range_ratio.is_some());
-        let dataset = entry.dataset.or_else(|| standard?.dataset);
-        dataset.is_some_and(Dataset::draws_lengths) && !is_said
+        let entry = builtin_scenarios::completed(named);
+        let draws = |name: DatasetName| name.reads("range_ratio");
+        entry.range_ratio.is_none() && entry.dataset.is_some_and(draws)
     });
     let names: Vec<&str> = drew.map(|named| named.name.value.as_str()).collect();
     let named = names.len().min(NAMED);

@@ -7,7 +7,7 @@ use std::path::Path;
 use futures_util::future::join_all;
 
 use crate::base::ids::LaunchId;
-use crate::config::workload::Dataset;
+use crate::config::dataset::{Dataset, TemplateUse};
 use crate::engine::{self, Wanted};
 use crate::loadgen::dataset::template::ChatTemplate;
 use crate::loadgen::dataset::tokenizer::Tokenizer;
@@ -257,8 +257,8 @@ pub fn inputs(plan: &Plan, folder: &Path, caches: &Caches, matrix: &Path) -> Vec
     let files = plan.cells.iter().filter_map(|cell| {
         let work = &cell.scenario.workload;
         let error = dataset::locate(work, folder, caches).err()?.to_string();
-        let error = match work.dataset {
-            Dataset::Random => {
+        let error = match &work.dataset {
+            Dataset::Random(_) => {
                 error.replacen("`random`", "`random`, which cuts its prompts from ShareGPT", 1)
             }
             _ => error,
@@ -327,7 +327,8 @@ pub fn templates(plan: &Plan, folder: &Path, caches: &Caches) -> Untemplated {
         let launch = launches[&cell.launch];
         let workload = &cell.scenario.workload;
         let is_chat = launch.contact.dialect.protocol == Protocol::Chat && !launch.engine.simulated;
-        if !is_chat && !workload.needs_template() {
+        let template = workload.facts().template;
+        if !is_chat && !template.is_needed() {
             continue;
         }
         let known = errors
@@ -336,10 +337,10 @@ pub fn templates(plan: &Plan, folder: &Path, caches: &Caches) -> Untemplated {
         let Some(error) = known else {
             continue;
         };
-        if workload.needs_template() {
-            let field = match workload.apply_chat_template {
-                true => "`apply_chat_template`".to_owned(),
-                false => format!("the data set `{}`", workload.dataset.bench_serving_name()),
+        if template.is_needed() {
+            let field = match template {
+                TemplateUse::Requested => "`apply_chat_template`".to_owned(),
+                _ => format!("the data set `{}`", workload.dataset.bench_serving_name()),
             };
             found.needed.insert(Finding::new(
                 format!(

@@ -67,7 +67,7 @@ pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part, draws: 
     } = schedule::drawn(&arrival, scenario.lora.as_ref(), part.count, draws);
     let mut due = match moments {
         Some(moments) => {
-            let mut due = schedule::replayed(&moments, scenario.workload.mooncake().slowdown);
+            let mut due = schedule::replayed(&moments, scenario.workload.facts().slowdown.unwrap_or(1.0));
             due.truncate(part.count);
             due
         }

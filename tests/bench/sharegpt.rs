@@ -9,7 +9,8 @@
 use std::path::Path;
 
 use matrix::cli::variable;
-use matrix::config::workload::{Dataset, Profile, Workload};
+use matrix::config::dataset::DatasetName;
+use matrix::config::workload::{Profile, Workload};
 use matrix::loadgen::dataset::tokenizer::Tokenizer;
 use matrix::loadgen::dataset::{Caches, prepare};
 
@@ -36,10 +37,8 @@ fn drawn(tokenizer: &str, prompts: u32) -> Option<(usize, u64, u64)> {
         prompts: None,
     };
     let tokenizer = Tokenizer::open(&name, folder, &caches).expect("the tokenizer opens");
-    let workload = Workload {
-        prompts,
-        ..Workload::of(Dataset::Sharegpt)
-    };
+    let mut workload = Workload::of(DatasetName::Sharegpt);
+    workload.prompts = prompts;
     let file = folder.join(file);
     let prepared = prepare(&workload, Profile::Classic, 1, &tokenizer, Some(&file));
     let prepared = prepared.expect("the file holds enough rows");

@@ -74,7 +74,8 @@ datasets: {{ sharegpt: data/conversations.json }}
         agrees(&run, summary);
     }
     for measurement in run.plan.starts.iter().flat_map(|start| &start.cells) {
-        let asked = run.plan.cell(&measurement.cell).scenario.workload.output_len;
+        let workload = serde_json::to_value(&run.plan.cell(&measurement.cell).scenario.workload);
+        let asked = workload.expect("a plan is JSON")["output_len"].as_u64();
         for request in run.read_requests(measurement).expect("requests are kept") {
             let usage = request.usage.expect("vLLM reports usage");
             assert_eq!(
@@ -83,7 +84,7 @@ datasets: {{ sharegpt: data/conversations.json }}
                 "{}",
                 measurement.cell
             );
-            assert!(asked.is_none_or(|asked| asked == request.asked_tokens));
+            assert!(asked.is_none_or(|asked| asked == u64::from(request.asked_tokens)));
             assert!(!request.chunks.is_empty());
         }
     }

@@ -11,6 +11,7 @@ use super::{machines, settings};
 use crate::analysis::metrics::{self, Count, Metric};
 use crate::base::ids::ContentHash;
 use crate::base::text::counted;
+use crate::config::dataset::TemplateUse;
 use crate::config::scenario::{Limits, Scenario};
 use crate::config::workload::Profile;
 use crate::plan::{Cell, Launch, Parallel};
@@ -279,14 +280,15 @@ pub fn load(scenario: &Scenario) -> String {
         workload.prompts,
         workload.dataset.bench_serving_name()
     );
-    let lengths = [(workload.input_len, "in"), (workload.output_len, "out")];
+    let facts = workload.facts();
+    let lengths = [(facts.input_len(), "in"), (facts.output_len, "out")];
     for (tokens, way) in lengths {
         if let Some(tokens) = tokens {
             words.push_str(&format!(", {tokens} {way}"));
         }
     }
-    if workload.input_len.is_some() {
-        words.push_str(&format!(", ratio {}", workload.range_ratio));
+    if let Some(drawn) = facts.drawn.filter(|drawn| drawn.input_len.is_some()) {
+        words.push_str(&format!(", ratio {}", drawn.range_ratio));
     }
     words + &format!(", seed {}", scenario.seed)
 }
@@ -465,8 +467,8 @@ fn by_sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let (ours, theirs) = (&one.cell.scenario.workload, &other.cell.scenario.workload);
     if one.lacks(Unknown::Dataset) || other.lacks(Unknown::Dataset) {
         said.apart.push("the data set is not known of both".to_owned());
-    } else if ours.dataset != theirs.dataset {
-        let (ours, theirs) = (ours.dataset, theirs.dataset);
+    } else if ours.dataset.name() != theirs.dataset.name() {
+        let (ours, theirs) = (&ours.dataset, &theirs.dataset);
         said.apart.push(format!(
             "data set {} against {}",
             ours.bench_serving_name(),
@@ -474,8 +476,8 @@ fn by_sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         ));
     }
     let lengths = |side: &Side<'_>| {
-        let workload = &side.cell.scenario.workload;
-        (workload.input_len, workload.output_len, workload.range_ratio)
+        let facts = side.cell.scenario.workload.facts();
+        (facts.drawn, facts.output_len)
     };
     let is_told = !one.lacks(Unknown::Lengths) && !other.lacks(Unknown::Lengths);
     if !is_told {
@@ -506,7 +508,7 @@ fn by_sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
 
 /// How prompts are made of what was drawn, by name; digests of prompts tell it where they are known.
 fn as_sent(side: &Side<'_>) -> Facts {
-    let workload = &side.cell.scenario.workload;
+    let facts = side.cell.scenario.workload.facts();
     let word = |is: bool, yes: &str, no: &str| if is { yes } else { no }.to_owned();
     let name = |path: &str| {
         let path = path.trim_end_matches('/').to_lowercase();
@@ -518,15 +520,12 @@ fn as_sent(side: &Side<'_>) -> Facts {
     [
         (
             "chat template",
-            word(workload.apply_chat_template, "applied", "not applied"),
+            word(facts.template == TemplateUse::Requested, "applied", "not applied"),
         ),
-        ("prompts as", word(workload.tokenize_prompt, "token ids", "text")),
+        ("prompts as", word(facts.sends_ids, "token ids", "text")),
         (
             "suffix of the prompts",
-            workload
-                .prompt_suffix
-                .clone()
-                .unwrap_or_else(|| "none".to_owned()),
+            facts.prompt_suffix.unwrap_or("none").to_owned(),
         ),
         (
             "tokenizer",

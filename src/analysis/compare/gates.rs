@@ -138,9 +138,11 @@ mod tests {
     use super::*;
     use crate::base::units::{RequestRate, Span};
     use crate::config::arrival::{Arrival, Spacing};
+    use crate::config::dataset::DatasetName;
+    use crate::config::dataset::custom::Custom;
     use crate::config::scenario::{Limits, Slo};
     use crate::config::search::Search;
-    use crate::config::workload::{Dataset, Profile, Workload};
+    use crate::config::workload::{Profile, Workload};
 
     fn scenario(prompts: u32, concurrency: Option<u32>) -> Scenario {
         Scenario {
@@ -149,7 +151,7 @@ mod tests {
             seed: 1,
             workload: Workload {
                 prompts,
-                ..Workload::of(Dataset::Random)
+                ..Workload::of(DatasetName::Random)
             },
             arrival: Arrival {
                 rate: RequestRate::INFINITE,
@@ -221,7 +223,11 @@ mod tests {
         });
         assert_eq!(gates(&paced), [latency, Metric::Goodput]);
         let mut replayed = scenario(1000, None);
-        replayed.workload.trace_timestamps = true;
+        replayed.workload.dataset = Custom {
+            trace_timestamps: true,
+            ..Custom::default()
+        }
+        .into();
         assert_eq!(gates(&replayed), [latency]);
         let eos = |scenario: &Scenario| Scenario {
             stop_at_eos: true,

@@ -1,6 +1,7 @@
 //! Were the prompts new to the engine?
 
 use super::{Evidence, found, percent};
+use crate::config::dataset::TemplateUse;
 use crate::config::scenario::Scenario;
 use crate::config::validity::Bounds;
 use crate::plan::Protocol;
@@ -54,9 +55,8 @@ impl<'a> Met<'a> {
     /// How many prompt tokens a cache may hold by our own doing, of so many that the engine counts: what a unique prefix or a chat template gives to
     /// all prompts, and what warmed up.
     pub(super) fn common(&self, counted: f64) -> f64 {
-        let is_chat = self.protocol == Protocol::Chat
-            || self.scenario.workload.apply_chat_template
-            || self.scenario.workload.dataset.is_templated();
+        let is_chat =
+            self.protocol == Protocol::Chat || self.scenario.workload.facts().template != TemplateUse::None;
         let count = self.requests.len() as f64;
         let template = if is_chat { TEMPLATE } else { BEGIN } * count;
         // All prompts have it, so that an engine that keeps single tokens finds it for each but the first.

@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 use super::untimed::several_choices;
 use super::{found, percent};
 use crate::analysis::metrics;
+use crate::config::dataset::PromptForm;
 use crate::config::scenario::Scenario;
 use crate::config::validity::Bounds;
-use crate::config::workload::Dataset;
 use crate::plan::Protocol;
 use crate::results::record::cell::Answers;
 use crate::results::record::prompt::{CountedPrompt, FEW_TOKENS, TEMPLATE_TOKENS};
@@ -544,10 +544,7 @@ fn counted_prompt(request: &Request) -> Option<CountedPrompt> {
 
 /// That pictures add next to nothing to the prompts that the server counts: it may not have looked at them.
 fn pictures(responses: &Responses<'_>) -> Option<Reason> {
-    if !matches!(
-        responses.scenario.workload.dataset,
-        Dataset::Image | Dataset::Mmmu
-    ) {
+    if responses.scenario.workload.facts().prompts != PromptForm::Pictures {
         return None;
     }
     let told = responses
@@ -573,7 +570,7 @@ fn pictures(responses: &Responses<'_>) -> Option<Reason> {
 fn prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     reasons.extend(pictures(responses).filter(|_| !responses.is_simulated));
     // The simulated engine has no tokenizer: of text it counts pieces.
-    let is_text = !responses.scenario.workload.tokenize_prompt;
+    let is_text = !responses.scenario.workload.facts().sends_ids;
     if responses.is_simulated && is_text {
         return;
     }

@@ -333,7 +333,7 @@ fn several_choices_share_one_stream_and_pictures_of_no_tokens_were_not_looked_at
     scenario.body.insert("n".to_owned(), 4.into());
     assert_eq!(codes(&answers, &scenario), [Code::ChunkedTokens]);
     scenario.body.clear();
-    scenario.workload.dataset = crate::config::workload::Dataset::Image;
+    scenario.workload.dataset = crate::config::dataset::DatasetName::Image.into();
     assert_eq!(codes(&answers, &scenario), [Code::PromptTokensDisagree]);
     for answer in &mut answers {
         answer.vision_tokens = 64;

@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 
 use crate::cli::named::named;
-use crate::config::dataset_options::MooncakeTrace;
+use crate::config::dataset::mooncake::MooncakeTrace;
 
 /// Flags of `generated-shared-prefix`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]

@@ -3,7 +3,8 @@
 use clap::Args;
 
 use crate::cli::named::named;
-use crate::config::images::{Entropy, PictureContent, PictureFormat, Resolution};
+use crate::config::dataset::image::{PictureContent, PictureFormat, Resolution};
+use crate::config::dataset::speed_bench::Category;
 
 /// Flags of `image`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -31,8 +32,8 @@ pub(crate) struct PictureArgs {
 #[command(next_help_heading = "Data set speed-bench")]
 pub(crate) struct SpeedBenchArgs {
     /// Only rows of this category.
-    #[arg(long, value_parser = named::<Entropy>())]
-    pub(crate) speed_bench_category: Option<Entropy>,
+    #[arg(long, value_parser = named::<Category>())]
+    pub(crate) speed_bench_category: Option<Category>,
     /// Tokens to ask for; 512 by default.
     #[arg(long, value_name = "TOKENS")]
     pub(crate) speed_bench_output_len: Option<u32>,

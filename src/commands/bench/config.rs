@@ -18,8 +18,9 @@ pub(super) use request::secrets;
 
 use super::arrivals::{self, Steady};
 use crate::base::units::Span;
-use crate::cli::bench::{Backend, BenchArgs, DatasetName, written};
+use crate::cli::bench::{Backend, BenchArgs, written};
 use crate::config::arrival::Arrival;
+use crate::config::dataset::DatasetName;
 use crate::config::scenario::{Limits, Scenario, Slo};
 use crate::config::workload::Profile;
 use crate::plan::{Dialect, Protocol, Reset, Usage};
@@ -325,7 +326,7 @@ fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival
     RequestedLoad {
         tag: args.output.tag.clone(),
         backend: args.server.backend.name(),
-        dataset: written(&args.dataset.dataset_name),
+        dataset: args.dataset.dataset_name.bench_serving_name().to_owned(),
         rate: match args.is_replayed() {
             true => Traffic::Trace,
             false => Traffic::at(arrival),
@@ -342,7 +343,7 @@ fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival
 /// Source: docs/bench-serving.md 9 and 12.4, whose name for `random` ends in `jsonl` though it is CSV.
 fn output(args: &BenchArgs) -> Output {
     let (options, prompts) = (&args.dataset, args.dataset.num_prompts);
-    let name = written(&options.dataset_name);
+    let name = options.dataset_name.bench_serving_name();
     let lengths = format!(
         "{prompts}_{}_{}",
         options.random_input_len.unwrap_or(1024),

@@ -166,7 +166,7 @@ impl<'a> Console<'a> {
             warn_of_base_model(session);
         }
         session.said().iter().for_each(|line| say(line));
-        let asked = config.scenario.workload.asked();
+        let asked = config.scenario.workload.requests();
         let (rows, prompts) = (session.rows() as u64, session.prompts() as u64);
         if let Some(asked) = asked.filter(|asked| rows < *asked) {
             complain(&match prompts < asked {

@@ -56,7 +56,10 @@ pub fn execute(args: &BenchArgs) -> Outcome {
     })?;
     outputs::check(&config)?;
     let workload = &config.scenario.workload;
-    let named = workload.path.as_deref().filter(|_| workload.dataset.needs_file());
+    let named = workload
+        .path
+        .as_deref()
+        .filter(|_| workload.facts().file.is_some());
     if let Some(path) = named.filter(|path| !Path::new(path).exists()) {
         return Err(CommandError::usage(format!(
             "error: there is no file `{path}`\n  = help: name a data file of the data set with `--dataset-path`\nnothing was sent\n"

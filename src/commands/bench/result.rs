@@ -9,6 +9,7 @@ use crate::analysis::calibration;
 use crate::analysis::metrics::{self, CacheHits, Metric, MetricSets, SteadyState};
 use crate::base::clock;
 use crate::cli;
+use crate::config::dataset::PromptForm;
 use crate::plan::Protocol;
 use crate::report::ascii_plot::plot;
 use crate::report::bench_serving::bench_line::{BenchLine, Details};
@@ -72,7 +73,7 @@ impl BenchResult<'_> {
             concurrency: self.config.scenario.arrival.concurrency,
             slo: self.config.asked.slo.as_ref(),
             cache: cache.as_ref(),
-            has_pictures: self.config.scenario.workload.dataset.has_pictures(),
+            has_pictures: self.config.scenario.workload.facts().prompts == PromptForm::Pictures,
             embeds: self.config.backend.protocol() == Protocol::Embeddings,
             layout: Layout::Whole,
         };

@@ -1,60 +1,63 @@
 //! The `agentic-trace` data set: an agent's recorded conversations, played turn by turn with the answers of the server.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::jsonl;
-use super::{Content, DatasetError, Extras, Prompt, Rows};
-use crate::config::workload::{Dataset, Workload};
+use super::{Content, DatasetError, Draws, Extras, MakeRows, Prompt, RowInputs, Rows};
+use crate::config::dataset::DatasetName;
+use crate::config::dataset::agentic_trace::AgenticTrace;
 
 /// Tokens asked for in each turn where nobody says how many.
 const OUTPUT_LEN: u32 = 220;
 
-/// The conversations of a file, from the offset on and round to it.
-pub(super) fn rows(workload: &Workload, path: &Path) -> Result<Rows, DatasetError> {
-    let wish = workload.agentic_trace.clone().unwrap_or_default();
-    let wrong = |reason: String| DatasetError::Malformed {
-        dataset: Dataset::AgenticTrace,
-        path: path.to_owned(),
-        reason,
-    };
-    let text = std::fs::read_to_string(path).map_err(|error| DatasetError::Unreadable {
-        path: path.to_owned(),
-        error,
-    })?;
-    let file = jsonl::value(&text).map_err(|error| wrong(error.to_string()))?;
-    let conversations = file
-        .get("conversations")
-        .and_then(Value::as_array)
-        .ok_or_else(|| wrong("it has no list of `conversations`".to_owned()))?;
-    let output_tokens = workload.output_len.unwrap_or(OUTPUT_LEN);
-    let longest = wish.max_turns.map_or(usize::MAX, |turns| turns as usize);
-    let offset = wish.offset as usize % conversations.len().max(1);
-    let rotated = conversations.iter().enumerate().cycle().skip(offset);
-    let mut prompts = Vec::new();
-    let mut turns = Vec::new();
-    for (number, conversation) in rotated.take(conversations.len()) {
-        if prompts.len() == workload.prompts as usize {
-            break;
-        }
-        let of_this = |reason: &str| wrong(format!("conversation {number}: {reason}"));
-        let prompt = prompt(conversation, longest, output_tokens).map_err(|reason| of_this(&reason))?;
-        if let Some((mut prompt, count)) = prompt {
-            if workload.trace_timestamps {
-                let begins = conversation.get(0).and_then(|turn| turn.get("timestamp"));
-                let at = jsonl::moment(begins)
-                    .map_err(|_| of_this("its first turn has no `timestamp` in milliseconds"))?;
-                prompt.extras_mut().at = Some(at);
+impl MakeRows for AgenticTrace {
+    /// The conversations of a file, from the offset on and round to it.
+    fn rows(&self, inputs: &RowInputs<'_>, _draws: &mut Draws) -> Result<Rows, DatasetError> {
+        let wish = self.agentic_trace.clone().unwrap_or_default();
+        let path = inputs.path()?;
+        let wrong = |reason: String| DatasetError::Malformed {
+            dataset: DatasetName::AgenticTrace,
+            path: path.to_owned(),
+            reason,
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| DatasetError::Unreadable {
+            path: path.to_owned(),
+            error,
+        })?;
+        let file = jsonl::value(&text).map_err(|error| wrong(error.to_string()))?;
+        let conversations = file
+            .get("conversations")
+            .and_then(Value::as_array)
+            .ok_or_else(|| wrong("it has no list of `conversations`".to_owned()))?;
+        let output_tokens = self.output_len.unwrap_or(OUTPUT_LEN);
+        let longest = wish.max_turns.map_or(usize::MAX, |turns| turns as usize);
+        let offset = wish.offset as usize % conversations.len().max(1);
+        let rotated = conversations.iter().enumerate().cycle().skip(offset);
+        let mut prompts = Vec::new();
+        let mut turns = Vec::new();
+        for (number, conversation) in rotated.take(conversations.len()) {
+            if prompts.len() == inputs.prompts {
+                break;
             }
-            prompts.push(prompt);
-            turns.push(count);
+            let of_this = |reason: &str| wrong(format!("conversation {number}: {reason}"));
+            let prompt = prompt(conversation, longest, output_tokens).map_err(|reason| of_this(&reason))?;
+            if let Some((mut prompt, count)) = prompt {
+                if self.trace_timestamps {
+                    let begins = conversation.get(0).and_then(|turn| turn.get("timestamp"));
+                    let at = jsonl::moment(begins)
+                        .map_err(|_| of_this("its first turn has no `timestamp` in milliseconds"))?;
+                    prompt.extras_mut().at = Some(at);
+                }
+                prompts.push(prompt);
+                turns.push(count);
+            }
         }
+        let mut rows = Rows::of(prompts);
+        rows.said = said(&turns, wish.offset, output_tokens);
+        Ok(rows)
     }
-    let mut rows = Rows::of(prompts);
-    rows.said = said(&turns, wish.offset, output_tokens);
-    Ok(rows)
 }
 
 /// A conversation with its number of turns; `None` if it says nothing.

@@ -1,20 +1,27 @@
 //! The `custom` data set: conversations in a file of JSON lines, of which the first turns are sent.
 
-use std::path::Path;
-
 use serde_json::Value;
 
-use super::DatasetError;
 use super::conversations::Pair;
 use super::jsonl::{Lines, malformed, moment};
-use crate::config::workload::{Dataset, Workload};
+use super::sharegpt::pair_rows;
+use super::{DatasetError, Draws, MakeRows, RowInputs, Rows};
+use crate::config::dataset::DatasetName;
+use crate::config::dataset::custom::Custom;
+
+impl MakeRows for Custom {
+    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+        pair_rows(self, inputs, read(self, inputs)?, draws)
+    }
+}
 
 /// The first two turns of every line that has two, with its moment if rows are sent at theirs; lines that are no JSON are passed
 /// over, as the Python tool does.
-pub(super) fn read(workload: &Workload, path: &Path) -> Result<Vec<Pair<'static>>, DatasetError> {
+fn read(custom: &Custom, inputs: &RowInputs<'_>) -> Result<Vec<Pair<'static>>, DatasetError> {
+    let path = inputs.path()?;
     let mut pairs = Vec::new();
     for (number, record) in Lines::read(path)?.values() {
-        let wrong = |reason: &str| malformed(Dataset::Custom, path, number, reason);
+        let wrong = |reason: &str| malformed(DatasetName::Custom, path, number, reason);
         let Value::Object(record) = record else {
             return Err(wrong("it is no object with `conversations`"));
         };
@@ -26,7 +33,7 @@ pub(super) fn read(workload: &Workload, path: &Path) -> Result<Vec<Pair<'static>
         };
         if let [first, second, ..] = &turns[..] {
             let silent = "a turn says nothing that is text under `content` or `value`";
-            let at = workload
+            let at = custom
                 .trace_timestamps
                 .then(|| moment(record.get("timestamp")).map_err(wrong));
             pairs.push(Pair {

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::config::dataset::random::Random;
+use crate::config::dataset::random_ids::RandomIds;
+use crate::config::dataset::sharegpt::Sharegpt;
 
 /// Sixteen records with every oddity the readers must handle; record 9 holds its turns under `key`.
 fn data_set(key: &str) -> Value {
@@ -65,19 +68,37 @@ impl Case {
 }
 
 fn sharegpt(prompts: u32) -> Workload {
+    sharegpt_with(prompts, Sharegpt::default())
+}
+
+fn sharegpt_with(prompts: u32, dataset: Sharegpt) -> Workload {
     Workload {
         prompts,
-        ..Workload::of(Dataset::Sharegpt)
+        ..Workload::with(dataset)
     }
 }
 
 fn random(prompts: u32, input_len: u32, output_len: u32, range_ratio: f64) -> Workload {
     Workload {
-        dataset: Dataset::Random,
-        input_len: Some(input_len),
-        output_len: Some(output_len),
-        range_ratio,
-        ..sharegpt(prompts)
+        prompts,
+        ..Workload::with(Random {
+            input_len: Some(input_len),
+            output_len: Some(output_len),
+            range_ratio,
+            tokenize_prompt: false,
+        })
+    }
+}
+
+fn random_ids(tokenize_prompt: bool) -> Workload {
+    Workload {
+        prompts: 4,
+        ..Workload::with(RandomIds {
+            input_len: Some(6),
+            output_len: Some(4),
+            range_ratio: 0.5,
+            tokenize_prompt,
+        })
     }
 }
 
@@ -153,10 +174,11 @@ fn fewer_sharegpt_prompts_are_a_prefix() {
 
 #[test]
 fn a_context_limit_drops_rows_of_sharegpt() {
-    let limited = Workload {
+    let limited = Sharegpt {
         context_len: Some(28),
-        ..sharegpt(100)
+        ..Sharegpt::default()
     };
+    let limited = sharegpt_with(100, limited);
     let prepared = Case::new(Profile::Current, Tokenizer::bytes()).prepare(1, &limited);
     let begins: Vec<&str> = rows(&prepared).into_iter().map(|(text, ..)| &text[..3]).collect();
     assert_eq!(begins, ["Q15", "Q00", "Q14", "Q08", "Q04", "Q01", "Q10"]);
@@ -165,10 +187,11 @@ fn a_context_limit_drops_rows_of_sharegpt() {
 
 #[test]
 fn a_chat_template_is_applied_and_its_bos_left_to_the_tokenizer() {
-    let workload = Workload {
+    let templated = Sharegpt {
         apply_chat_template: true,
-        ..sharegpt(3)
+        ..Sharegpt::default()
     };
+    let workload = sharegpt_with(3, templated);
     let prepared = Case::new(Profile::Current, Tokenizer::bytes_with_bos()).prepare(1, &workload);
     let asked = ["Q15:abcdefghijklm", "x", "Q00:"];
     let texts = asked.map(|text| format!("<|user|>\n{text}<|end|>\n<|assistant|>\n"));
@@ -184,11 +207,12 @@ fn a_chat_template_is_applied_and_its_bos_left_to_the_tokenizer() {
 
 #[test]
 fn a_fixed_output_length_and_a_suffix_are_the_tools() {
-    let workload = Workload {
+    let suffixed = Sharegpt {
         output_len: Some(8),
         prompt_suffix: Some("!!".to_owned()),
-        ..sharegpt(4)
+        ..Sharegpt::default()
     };
+    let workload = sharegpt_with(4, suffixed);
     let prepared = Case::new(Profile::Current, Tokenizer::bytes()).prepare(42, &workload);
     assert_eq!(
         rows(&prepared),
@@ -317,10 +341,10 @@ fn random_takes_special_tokens_off_the_length_and_writes_them_into_the_text() {
 
 #[test]
 fn random_sends_ids_on_request() {
-    let workload = Workload {
-        tokenize_prompt: true,
-        ..random(3, 16, 8, 0.5)
-    };
+    let mut workload = random(3, 16, 8, 0.5);
+    if let Dataset::Random(random) = &mut workload.dataset {
+        random.tokenize_prompt = true;
+    }
     let prepared = Case::new(Profile::Current, Tokenizer::bytes()).prepare(1, &workload);
     assert_eq!(
         id_rows(&prepared),
@@ -335,12 +359,7 @@ fn random_sends_ids_on_request() {
 
 #[test]
 fn random_ids_count_up_from_drawn_offsets() {
-    let workload = Workload {
-        dataset: Dataset::RandomIds,
-        tokenize_prompt: true,
-        ..random(4, 6, 4, 0.5)
-    };
-    let prepared = prepare(&workload, Profile::Current, 1, &Tokenizer::bytes(), None).unwrap();
+    let prepared = prepare(&random_ids(true), Profile::Current, 1, &Tokenizer::bytes(), None).unwrap();
     assert_eq!(
         id_rows(&prepared),
         [
@@ -355,11 +374,7 @@ fn random_ids_count_up_from_drawn_offsets() {
 
 #[test]
 fn random_ids_as_text_are_the_same_ids_decoded() {
-    let workload = Workload {
-        dataset: Dataset::RandomIds,
-        ..random(4, 6, 4, 0.5)
-    };
-    let prepared = prepare(&workload, Profile::Current, 1, &Tokenizer::bytes(), None).unwrap();
+    let prepared = prepare(&random_ids(false), Profile::Current, 1, &Tokenizer::bytes(), None).unwrap();
     assert_eq!(rows(&prepared)[2], ("IJK", 3, 2));
 }
 
@@ -490,17 +505,11 @@ fn the_hash_tells_prompts_apart_and_nothing_else() {
     let one = case.prepare(1, &sharegpt(6)).hash;
     assert_eq!(one, case.prepare(1, &sharegpt(6)).hash);
     assert_ne!(one, case.prepare(2, &sharegpt(6)).hash);
-    assert_ne!(
-        one,
-        case.prepare(
-            1,
-            &Workload {
-                output_len: Some(8),
-                ..sharegpt(6)
-            }
-        )
-        .hash
-    );
+    let fixed = Sharegpt {
+        output_len: Some(8),
+        ..Sharegpt::default()
+    };
+    assert_ne!(one, case.prepare(1, &sharegpt_with(6, fixed)).hash);
 }
 
 #[test]
@@ -517,16 +526,17 @@ fn what_cannot_be_prepared_is_said_before_anything_is_read() {
 #[test]
 fn a_file_without_a_usable_row_is_an_error() {
     let case = Case::new(Profile::Current, Tokenizer::bytes());
-    let strict = Workload {
+    let strict = Sharegpt {
         context_len: Some(1),
-        ..sharegpt(1)
+        ..Sharegpt::default()
     };
+    let strict = sharegpt_with(1, strict);
     let error = prepare(&strict, Profile::Current, 1, &case.tokenizer, Some(&case.file)).unwrap_err();
     assert!(
         matches!(
             error,
             DatasetError::Empty {
-                dataset: Dataset::Sharegpt
+                dataset: DatasetName::Sharegpt
             }
         ),
         "{error}"
@@ -542,9 +552,9 @@ fn the_file_is_the_named_one_or_the_cached_one_or_an_error_that_says_how_to_get_
     };
     let at = |path: &str| Workload {
         path: Some(path.to_owned()),
-        ..Workload::of(Dataset::Sharegpt)
+        ..Workload::of(DatasetName::Sharegpt)
     };
-    let missing = locate(&Workload::of(Dataset::Sharegpt), home.path(), &caches)
+    let missing = locate(&Workload::of(DatasetName::Sharegpt), home.path(), &caches)
         .unwrap_err()
         .to_string();
     assert!(missing.contains("matrix fetch --dataset sharegpt"), "{missing}");
@@ -553,10 +563,10 @@ fn the_file_is_the_named_one_or_the_cached_one_or_an_error_that_says_how_to_get_
         .path()
         .join("hub/datasets--anon8231489123--ShareGPT_Vicuna_unfiltered/snapshots/abc");
     std::fs::create_dir_all(&snapshot).unwrap();
-    let cached = snapshot.join(SHAREGPT.1);
+    let cached = snapshot.join("ShareGPT_V3_unfiltered_cleaned_split.json");
     std::fs::write(&cached, "[]").unwrap();
     assert_eq!(
-        locate(&Workload::of(Dataset::Random), home.path(), &caches).unwrap(),
+        locate(&Workload::of(DatasetName::Random), home.path(), &caches).unwrap(),
         Some(cached)
     );
 
@@ -565,7 +575,7 @@ fn the_file_is_the_named_one_or_the_cached_one_or_an_error_that_says_how_to_get_
     assert_eq!(mine, Some(home.path().join("mine.json")));
     assert!(locate(&at("absent.json"), home.path(), &caches).is_err());
     assert_eq!(
-        locate(&Workload::of(Dataset::RandomIds), home.path(), &caches).unwrap(),
+        locate(&Workload::of(DatasetName::RandomIds), home.path(), &caches).unwrap(),
         None
     );
 }

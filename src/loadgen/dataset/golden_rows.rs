@@ -6,7 +6,11 @@ use serde_json::{Value, json};
 
 use super::golden::next;
 use super::*;
-use crate::config::dataset_options::{AgenticTrace, Mooncake, Popularity, SharedPrefix};
+use crate::config::dataset::Options;
+use crate::config::dataset::agentic_trace::{AgenticTrace, Conversations};
+use crate::config::dataset::custom::Custom;
+use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, Popularity, SharedPrefix};
+use crate::config::dataset::mooncake::{Mooncake, Replay};
 
 /// Prepares a workload from a file with this text under the rules of `current`.
 fn prepared(workload: &Workload, tokenizer: &Tokenizer, text: &str) -> Result<Prepared, DatasetError> {
@@ -52,11 +56,14 @@ fn letters() -> Tokenizer {
 }
 
 /// Three groups of two: system prompts of 5, questions of 3, answers of 4 tokens.
-fn gsp(change: impl FnOnce(&mut Workload, &mut SharedPrefix)) -> Prepared {
+fn gsp(change: impl FnOnce(&mut GeneratedSharedPrefix, &mut SharedPrefix)) -> Prepared {
     gsp_with(&Tokenizer::bytes(), change)
 }
 
-fn gsp_with(tokenizer: &Tokenizer, change: impl FnOnce(&mut Workload, &mut SharedPrefix)) -> Prepared {
+fn gsp_with(
+    tokenizer: &Tokenizer,
+    change: impl FnOnce(&mut GeneratedSharedPrefix, &mut SharedPrefix),
+) -> Prepared {
     let mut prefix = SharedPrefix {
         groups: 3,
         prompts_per_group: 2,
@@ -65,13 +72,13 @@ fn gsp_with(tokenizer: &Tokenizer, change: impl FnOnce(&mut Workload, &mut Share
         ordered: true,
         ..SharedPrefix::default()
     };
-    let mut workload = Workload {
+    let mut dataset = GeneratedSharedPrefix {
         output_len: Some(4),
-        ..Workload::of(Dataset::GeneratedSharedPrefix)
+        ..GeneratedSharedPrefix::default()
     };
-    change(&mut workload, &mut prefix);
-    workload.shared_prefix = Some(prefix);
-    prepared(&workload, tokenizer, "").unwrap()
+    change(&mut dataset, &mut prefix);
+    dataset.shared_prefix = Some(prefix);
+    prepared(&Workload::with(dataset), tokenizer, "").unwrap()
 }
 
 fn ids(prepared: &Prepared) -> Vec<Vec<u32>> {
@@ -280,7 +287,7 @@ fn custom_conversations_are_those_of_the_python_tool() {
     file.push(json!({"conversations": [{"content": "alone"}]}).to_string());
     let workload = Workload {
         prompts: 4,
-        ..Workload::of(Dataset::Custom)
+        ..Workload::of(DatasetName::Custom)
     };
     let prepared = rows(&workload, &file.join("\n"));
     let found: Vec<_> = prepared
@@ -304,10 +311,10 @@ fn custom_conversations_are_those_of_the_python_tool() {
 #[test]
 fn a_chat_template_is_applied_and_its_first_token_left_to_the_encoding() {
     let turns = json!({"conversations": [{"content": "x"}, {"content": "yyyy"}]});
-    let workload = Workload {
+    let workload = Workload::with(Custom {
         apply_chat_template: true,
-        ..Workload::of(Dataset::Custom)
-    };
+        ..Custom::default()
+    });
     let prepared = prepared(&workload, &Tokenizer::bytes_with_bos(), &turns.to_string()).unwrap();
     assert_eq!(text(&prepared.prompts[0]), "<|user|>\nx<|end|>\n<|assistant|>\n");
     assert_eq!(lengths(&prepared), [(33, 5)]);
@@ -325,7 +332,7 @@ fn recorded_requests_keep_their_messages_and_their_own_fields() {
     ]);
     let workload = Workload {
         prompts: 0,
-        ..Workload::of(Dataset::Openai)
+        ..Workload::of(DatasetName::Openai)
     };
     let prepared = rows(&workload, &format!("no JSON\n{file}"));
     assert_eq!(lengths(&prepared), [(33, 7), (102, 256)]);
@@ -361,13 +368,13 @@ fn an_agents_conversations_begin_at_the_offset_and_are_cut() {
         [],
         [turn("c0", 30)],
     ]});
-    let workload = Workload {
-        agentic_trace: Some(AgenticTrace {
+    let workload = Workload::with(AgenticTrace {
+        agentic_trace: Some(Conversations {
             offset: 5,
             max_turns: Some(2),
         }),
-        ..Workload::of(Dataset::AgenticTrace)
-    };
+        ..AgenticTrace::default()
+    });
     let prepared = rows(&workload, &file.to_string());
     assert_eq!(lengths(&prepared), [(30, 220), (10, 220)]);
     let user = |content: &str| vec![json!({"role": "user", "content": content})];
@@ -399,11 +406,12 @@ fn a_trace_is_sorted_and_its_rounds_grow() {
     ]);
     let workload = Workload {
         prompts: 2,
-        mooncake: Some(Mooncake {
-            rounds: 2,
-            ..Mooncake::default()
-        }),
-        ..Workload::of(Dataset::Mooncake)
+        ..Workload::with(Mooncake {
+            mooncake: Some(Replay {
+                rounds: 2,
+                ..Replay::default()
+            }),
+        })
     };
     let prepared = rows(&workload, &file);
     let at = |prompt: &Prompt| prompt.extras.as_ref().unwrap().at.unwrap().as_millis();
@@ -430,10 +438,10 @@ fn a_trace_is_sorted_and_its_rounds_grow() {
 
 #[test]
 fn rows_with_moments_are_sent_in_their_order_where_that_is_asked_for() {
-    let said = |dataset: Dataset, timestamp: Option<u32>| {
+    let said = |dataset: DatasetName, timestamp: Option<u32>| {
         let mut row = match dataset {
-            Dataset::Custom => json!({"conversations": [{"content": "question"}, {"content": "answer"}]}),
-            Dataset::Openai => json!({"messages": [{"role": "user", "content": "question"}]}),
+            DatasetName::Custom => json!({"conversations": [{"content": "question"}, {"content": "answer"}]}),
+            DatasetName::Openai => json!({"messages": [{"role": "user", "content": "question"}]}),
             _ => json!({"messages": [{"role": "user", "content": "question"}], "prompt_tokens": 8}),
         };
         if let Some(timestamp) = timestamp {
@@ -441,22 +449,24 @@ fn rows_with_moments_are_sent_in_their_order_where_that_is_asked_for() {
         }
         row
     };
-    for dataset in [Dataset::Custom, Dataset::Openai, Dataset::AgenticTrace] {
+    for dataset in [
+        DatasetName::Custom,
+        DatasetName::Openai,
+        DatasetName::AgenticTrace,
+    ] {
         let file = |moments: &[Option<u32>]| {
             let rows: Vec<Value> = moments.iter().map(|moment| said(dataset, *moment)).collect();
             match dataset {
-                Dataset::AgenticTrace => {
+                DatasetName::AgenticTrace => {
                     let talks: Vec<Value> = rows.into_iter().map(|row| json!([row])).collect();
                     json!({ "conversations": talks }).to_string()
                 }
                 _ => lines(&rows),
             }
         };
-        let at_rate = Workload::of(dataset);
-        let workload = Workload {
-            trace_timestamps: true,
-            ..at_rate.clone()
-        };
+        let at_rate = Workload::with(dataset);
+        let timed = Options::from_iter([("trace_timestamps".to_owned(), json!(true))]);
+        let workload = Workload::given(dataset, timed, 1000).unwrap();
         let replayed = rows(&workload, &file(&[Some(1500), Some(200), Some(900)]));
         let moments: Vec<_> = replayed
             .prompts

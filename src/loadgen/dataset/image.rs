@@ -3,10 +3,9 @@
 use super::images::{Raster, breakdown, uris};
 use super::random::lengths;
 use super::template::ChatTemplate;
-use super::tokenizer::{CleanUp, Tokenizer};
-use super::{Content, DatasetError, Draws, Prompt, Rows, tokens};
-use crate::config::images::{PictureContent, Pictures, Resolution, Size};
-use crate::config::workload::Workload;
+use super::tokenizer::CleanUp;
+use super::{Content, DatasetError, Draws, MakeRows, Prompt, RowInputs, Rows, tokens};
+use crate::config::dataset::image::{Image, PictureContent, Pictures, Resolution, Size};
 
 /// How many bytes of pictures are drawn before they are encoded, so that memory holds few of them.
 const BLOCK: usize = 256 << 20;
@@ -19,8 +18,7 @@ struct Sketch {
 }
 
 impl Sketch {
-    fn draw(workload: &Workload, wanted: &Pictures, draws: &mut Draws) -> Self {
-        let rows = workload.prompts as usize;
+    fn draw(image: &Image, rows: usize, wanted: &Pictures, draws: &mut Draws) -> Self {
         let numpy = &mut draws.numpy;
         let counts = match wanted.is_count_drawn {
             true => lengths(wanted.count, 0.0, 1, rows, numpy),
@@ -28,11 +26,11 @@ impl Sketch {
         };
         let mut drawn = |most: Option<u32>| {
             let most = most.expect("a workload without mistakes has both lengths");
-            lengths(most, workload.range_ratio, 1, rows, numpy)
+            lengths(most, image.range_ratio, 1, rows, numpy)
         };
         Self {
-            input: drawn(workload.input_len),
-            output: drawn(workload.output_len),
+            input: drawn(image.input_len),
+            output: drawn(image.output_len),
             counts,
         }
     }
@@ -65,61 +63,60 @@ fn picture(wanted: &Pictures, draws: &mut Draws) -> Raster {
     }
 }
 
-/// Draws text and pictures row by row.
-pub(super) fn rows(
-    workload: &Workload,
-    tokenizer: &Tokenizer,
-    draws: &mut Draws,
-) -> Result<Rows, DatasetError> {
-    let template = ChatTemplate::open(tokenizer)?;
-    let wanted = workload.pictures.clone().unwrap_or_default();
-    let ids = tokenizer.ids_for_text();
-    let sketch = Sketch::draw(workload, &wanted, draws);
-    let mut prompts: Vec<Prompt> = Vec::new();
-    let mut sizes: Vec<Size> = Vec::new();
-    let mut bytes = 0;
-    let mut waiting: Vec<(String, Vec<Raster>)> = Vec::new();
-    let mut held = 0;
-    for row in 0..sketch.counts.len() {
-        let drawn = draws.python.choices(&ids, sketch.input[row] as usize);
-        let text = tokenizer.decode(&drawn, CleanUp::SparingBpe)?;
-        let pictures: Vec<Raster> = (0..sketch.counts[row]).map(|_| picture(&wanted, draws)).collect();
-        sizes.extend(pictures.iter().map(|picture| Size {
-            width: picture.width,
-            height: picture.height,
-        }));
-        held += pictures.iter().map(|picture| picture.pixels.len()).sum::<usize>();
-        waiting.push((text, pictures));
-        if held >= BLOCK || row + 1 == sketch.counts.len() {
-            held = 0;
-            let flat: Vec<Raster> = waiting
-                .iter_mut()
-                .flat_map(|(_, pictures)| std::mem::take(pictures))
-                .collect();
-            let mut encoded = uris(&flat, wanted.format).into_iter();
-            for (text, _) in waiting.drain(..) {
-                let at = prompts.len();
-                let length = tokenizer.count(&template.render_user(&text)?, true)?;
-                let images: Vec<_> = encoded.by_ref().take(sketch.counts[at] as usize).collect();
-                bytes += images.iter().map(|image| image.len()).sum::<usize>();
-                let content = Content::Pictures { text, images };
-                prompts.push(Prompt::plain(content, tokens(length), sketch.output[at]));
+impl MakeRows for Image {
+    /// Draws text and pictures row by row.
+    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+        let tokenizer = inputs.tokenizer;
+        let template = ChatTemplate::open(tokenizer)?;
+        let wanted = self.pictures.clone().unwrap_or_default();
+        let ids = tokenizer.ids_for_text();
+        let sketch = Sketch::draw(self, inputs.prompts, &wanted, draws);
+        let mut prompts: Vec<Prompt> = Vec::new();
+        let mut sizes: Vec<Size> = Vec::new();
+        let mut bytes = 0;
+        let mut waiting: Vec<(String, Vec<Raster>)> = Vec::new();
+        let mut held = 0;
+        for row in 0..sketch.counts.len() {
+            let drawn = draws.python.choices(&ids, sketch.input[row] as usize);
+            let text = tokenizer.decode(&drawn, CleanUp::SparingBpe)?;
+            let pictures: Vec<Raster> = (0..sketch.counts[row]).map(|_| picture(&wanted, draws)).collect();
+            sizes.extend(pictures.iter().map(|picture| Size {
+                width: picture.width,
+                height: picture.height,
+            }));
+            held += pictures.iter().map(|picture| picture.pixels.len()).sum::<usize>();
+            waiting.push((text, pictures));
+            if held >= BLOCK || row + 1 == sketch.counts.len() {
+                held = 0;
+                let flat: Vec<Raster> = waiting
+                    .iter_mut()
+                    .flat_map(|(_, pictures)| std::mem::take(pictures))
+                    .collect();
+                let mut encoded = uris(&flat, wanted.format).into_iter();
+                for (text, _) in waiting.drain(..) {
+                    let at = prompts.len();
+                    let length = tokenizer.count(&template.render_user(&text)?, true)?;
+                    let images: Vec<_> = encoded.by_ref().take(sketch.counts[at] as usize).collect();
+                    bytes += images.iter().map(|image| image.len()).sum::<usize>();
+                    let content = Content::Pictures { text, images };
+                    prompts.push(Prompt::plain(content, tokens(length), sketch.output[at]));
+                }
             }
         }
+        let mut rows = Rows::of(prompts);
+        rows.said.extend(said(&wanted, &sketch, &sizes));
+        let raw: Vec<u64> = sketch.input.iter().copied().map(u64::from).collect();
+        rows.said.extend(breakdown(&raw, &rows.prompts));
+        rows.said.push(String::new());
+        rows.said.push(format!(
+            "Created {} {} {} images with average {} bytes per request",
+            rows.prompts.len(),
+            wanted.content.name(),
+            wanted.format.name(),
+            bytes / rows.prompts.len().max(1)
+        ));
+        Ok(rows)
     }
-    let mut rows = Rows::of(prompts);
-    rows.said.extend(said(&wanted, &sketch, &sizes));
-    let raw: Vec<u64> = sketch.input.iter().copied().map(u64::from).collect();
-    rows.said.extend(breakdown(&raw, &rows.prompts));
-    rows.said.push(String::new());
-    rows.said.push(format!(
-        "Created {} {} {} images with average {} bytes per request",
-        rows.prompts.len(),
-        wanted.content.name(),
-        wanted.format.name(),
-        bytes / rows.prompts.len().max(1)
-    ));
-    Ok(rows)
 }
 
 /// What the Python tool says of number and size of the pictures.
@@ -161,17 +158,17 @@ fn said(wanted: &Pictures, sketch: &Sketch, sizes: &[Size]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::images::PictureFormat;
-    use crate::config::workload::Dataset;
+    use crate::config::dataset::DatasetName;
+    use crate::config::dataset::image::PictureFormat;
+    use crate::config::workload::Profile;
+    use crate::loadgen::dataset::tokenizer::Tokenizer;
 
-    fn workload(pictures: Pictures) -> Workload {
-        Workload {
-            prompts: 2,
+    fn image(pictures: Pictures) -> Image {
+        Image {
             input_len: Some(4),
             output_len: Some(4),
             range_ratio: 0.5,
             pictures: Some(pictures),
-            ..Workload::of(Dataset::Image)
         }
     }
 
@@ -182,9 +179,9 @@ mod tests {
 
     /// For each row its ids, its output length and its pictures.
     fn drawn(pictures: &Pictures) -> Vec<(Vec<u32>, u32, Vec<Raster>)> {
-        let workload = workload(pictures.clone());
+        let image = image(pictures.clone());
         let mut draws = Draws::new(1);
-        let sketch = Sketch::draw(&workload, pictures, &mut draws);
+        let sketch = Sketch::draw(&image, 2, pictures, &mut draws);
         (0..2)
             .map(|row| {
                 let text = draws.python.choices(&ids(), sketch.input[row] as usize);
@@ -246,8 +243,15 @@ mod tests {
             content: PictureContent::Blank,
             ..Pictures::default()
         };
-        let mut draws = Draws::new(1);
-        let rows = rows(&workload(wanted), &Tokenizer::bytes(), &mut draws).unwrap();
+        let inputs = RowInputs {
+            prompts: 2,
+            profile: Profile::Current,
+            seed: 1,
+            tokenizer: &Tokenizer::bytes(),
+            file: None,
+            dataset: DatasetName::Image,
+        };
+        let rows = image(wanted).rows(&inputs, &mut Draws::new(1)).unwrap();
         assert_eq!(rows.prompts.len(), 2);
         let mut bytes = 0;
         for prompt in &rows.prompts {

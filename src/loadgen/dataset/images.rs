@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::template::{ChatTemplate, TemplateError};
 use super::{Content, Prompt};
-use crate::config::images::PictureFormat;
+use crate::config::dataset::image::PictureFormat;
 
 /// The quality of every JPEG.
 const QUALITY: u8 = 85;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::ser::{Formatter, Serializer};
 
 use super::DatasetError;
-use crate::config::workload::Dataset;
+use crate::config::dataset::DatasetName;
 
 /// The lines of a file that hold something, each with its number from 1.
 pub(super) struct Lines {
@@ -85,7 +85,7 @@ fn mended(json: &str) -> Option<String> {
 }
 
 /// A line that is not what it should be.
-pub(super) fn malformed(dataset: Dataset, path: &Path, number: usize, reason: &str) -> DatasetError {
+pub(super) fn malformed(dataset: DatasetName, path: &Path, number: usize, reason: &str) -> DatasetError {
     DatasetError::Malformed {
         dataset,
         path: path.to_owned(),

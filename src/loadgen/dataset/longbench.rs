@@ -1,58 +1,51 @@
 //! The `longbench_v2` data set: long documents, each with a question of four choices.
 
-use std::path::Path;
-
 use super::row_files;
-use super::tokenizer::Tokenizer;
-use super::{Content, DatasetError, Draws, Prompt, Rows, tokens};
-use crate::config::workload::{Dataset, Workload};
+use super::{Content, DatasetError, Draws, MakeRows, Prompt, RowInputs, Rows, tokens};
+use crate::config::dataset::DatasetName;
+use crate::config::dataset::longbench_v2::LongbenchV2;
 
 /// Tokens asked for where the scenario does not say how many.
 const OUTPUT_LEN: u32 = 10;
 /// How many documents are tokenized at once, at most; each may have millions of characters.
 const BLOCK: usize = 64;
 
-/// Shuffles the questions and takes those within the limit until there are enough.
-pub(super) fn rows(
-    workload: &Workload,
-    tokenizer: &Tokenizer,
-    path: &Path,
-    draws: &mut Draws,
-) -> Result<Rows, DatasetError> {
-    let records = row_files::read(Dataset::LongbenchV2, path)?;
-    let mut order: Vec<usize> = (0..records.len()).collect();
-    draws.python.shuffle(&mut order);
-    let asked = workload.prompts as usize;
-    let output_tokens = workload.output_len.unwrap_or(OUTPUT_LEN);
-    let limit = workload
-        .context_len
-        .filter(|limit| *limit > 0)
-        .unwrap_or(u32::MAX);
-    let mut prompts: Vec<Prompt> = Vec::new();
-    let mut order = order.into_iter();
-    while prompts.len() < asked && order.len() > 0 {
-        let block = order.by_ref().take((asked - prompts.len()).min(BLOCK));
-        let texts: Vec<String> = block
-            .map(|at| {
-                text(&records[at]).map_err(|field| DatasetError::Malformed {
-                    dataset: Dataset::LongbenchV2,
-                    path: path.to_owned(),
-                    reason: format!("row {at} has no text as its `{field}`"),
+impl MakeRows for LongbenchV2 {
+    /// Shuffles the questions and takes those within the limit until there are enough.
+    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+        let (tokenizer, path) = (inputs.tokenizer, inputs.path()?);
+        let records = row_files::read(DatasetName::LongbenchV2, path)?;
+        let mut order: Vec<usize> = (0..records.len()).collect();
+        draws.python.shuffle(&mut order);
+        let asked = inputs.prompts;
+        let output_tokens = self.output_len.unwrap_or(OUTPUT_LEN);
+        let limit = self.context_len.filter(|limit| *limit > 0).unwrap_or(u32::MAX);
+        let mut prompts: Vec<Prompt> = Vec::new();
+        let mut order = order.into_iter();
+        while prompts.len() < asked && order.len() > 0 {
+            let block = order.by_ref().take((asked - prompts.len()).min(BLOCK));
+            let texts: Vec<String> = block
+                .map(|at| {
+                    text(&records[at]).map_err(|field| DatasetError::Malformed {
+                        dataset: DatasetName::LongbenchV2,
+                        path: path.to_owned(),
+                        reason: format!("row {at} has no text as its `{field}`"),
+                    })
                 })
-            })
-            .collect::<Result<_, _>>()?;
-        let slices: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let lengths = tokenizer.count_batch(&slices, true)?;
-        for (text, length) in texts.into_iter().zip(lengths.into_iter().map(tokens)) {
-            if u64::from(length) + u64::from(output_tokens) <= u64::from(limit) {
-                prompts.push(Prompt::plain(Content::Text(text.into()), length, output_tokens));
+                .collect::<Result<_, _>>()?;
+            let slices: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let lengths = tokenizer.count_batch(&slices, true)?;
+            for (text, length) in texts.into_iter().zip(lengths.into_iter().map(tokens)) {
+                if u64::from(length) + u64::from(output_tokens) <= u64::from(limit) {
+                    prompts.push(Prompt::plain(Content::Text(text.into()), length, output_tokens));
+                }
             }
         }
+        let mut rows = Rows::of(prompts);
+        // The Python tool prints nothing for this data set.
+        rows.said.clear();
+        Ok(rows)
     }
-    let mut rows = Rows::of(prompts);
-    // The Python tool prints nothing for this data set.
-    rows.said.clear();
-    Ok(rows)
 }
 
 /// The prompt of a row, or the field that it lacks.
@@ -74,7 +67,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::config::workload::Profile;
+    use crate::config::workload::{Profile, Workload};
+    use crate::loadgen::dataset::tokenizer::Tokenizer;
     use crate::loadgen::dataset::{Prepared, prepare};
 
     /// Five rows whose contexts grow by two characters each.
@@ -93,8 +87,10 @@ mod tests {
         std::fs::write(file.path(), text).unwrap();
         let workload = Workload {
             prompts,
-            context_len,
-            ..Workload::of(Dataset::LongbenchV2)
+            ..Workload::with(LongbenchV2 {
+                context_len,
+                ..LongbenchV2::default()
+            })
         };
         prepare(
             &workload,

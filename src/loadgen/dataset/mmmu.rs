@@ -1,66 +1,62 @@
 //! The `mmmu` data set: exam questions about a picture.
 
-use std::path::Path;
-
 use super::images::{Raster, breakdown, uris};
 use super::template::ChatTemplate;
-use super::tokenizer::Tokenizer;
-use super::{Content, DatasetError, Draws, Prompt, Rows, row_files, tokens};
-use crate::config::images::PictureFormat;
-use crate::config::workload::{Dataset, Workload};
+use super::{Content, DatasetError, Draws, MakeRows, Prompt, RowInputs, Rows, row_files, tokens};
+use crate::config::dataset::DatasetName;
+use crate::config::dataset::image::PictureFormat;
+use crate::config::dataset::mmmu::Mmmu;
 
 /// Tokens asked for where the scenario does not say how many.
 const OUTPUT_LEN: u32 = 1024;
 /// The field of the picture.
 const PICTURE: &str = "image_1";
 
-/// Samples the questions of the file that have a picture; what is wrong with one is said, and it is left out.
-pub(super) fn rows(
-    workload: &Workload,
-    tokenizer: &Tokenizer,
-    path: &Path,
-    draws: &mut Draws,
-) -> Result<Rows, DatasetError> {
-    let template = ChatTemplate::open(tokenizer)?;
-    let records = row_files::read(Dataset::Mmmu, path)?;
-    let all: Vec<usize> = (0..records.len()).collect();
-    let asked = workload.prompts as usize;
-    let taken = match all.len() > asked {
-        true => draws.python.sample(&all, asked),
-        false => all,
-    };
-    let (mut texts, mut pictures, mut complaints) = (Vec::new(), Vec::new(), Vec::new());
-    for at in taken {
-        let Some(file) = records[at].file(PICTURE, path) else {
-            continue;
+impl MakeRows for Mmmu {
+    /// Samples the questions of the file that have a picture; what is wrong with one is said, and it is left out.
+    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+        let (tokenizer, path) = (inputs.tokenizer, inputs.path()?);
+        let template = ChatTemplate::open(tokenizer)?;
+        let records = row_files::read(DatasetName::Mmmu, path)?;
+        let all: Vec<usize> = (0..records.len()).collect();
+        let asked = inputs.prompts;
+        let taken = match all.len() > asked {
+            true => draws.python.sample(&all, asked),
+            false => all,
         };
-        let question = records[at]
-            .text("question")
-            .ok_or("it has no `question`".to_owned());
-        match question.and_then(|question| Ok((question, Raster::decoded(&file?)?))) {
-            Ok((question, picture)) => {
-                texts.push(format!("Question: {question}\n\nAnswer: "));
-                pictures.push(picture);
+        let (mut texts, mut pictures, mut complaints) = (Vec::new(), Vec::new(), Vec::new());
+        for at in taken {
+            let Some(file) = records[at].file(PICTURE, path) else {
+                continue;
+            };
+            let question = records[at]
+                .text("question")
+                .ok_or("it has no `question`".to_owned());
+            match question.and_then(|question| Ok((question, Raster::decoded(&file?)?))) {
+                Ok((question, picture)) => {
+                    texts.push(format!("Question: {question}\n\nAnswer: "));
+                    pictures.push(picture);
+                }
+                Err(reason) => complaints.push(format!("Error processing example {at}: {reason}")),
             }
-            Err(reason) => complaints.push(format!("Error processing example {at}: {reason}")),
         }
+        let output_tokens = self.output_len.unwrap_or(OUTPUT_LEN);
+        let (mut prompts, mut raw) = (Vec::new(), Vec::new());
+        for (text, image) in texts.into_iter().zip(uris(&pictures, PictureFormat::Png)) {
+            raw.push(tokenizer.count(&text, true)? as u64);
+            let length = tokenizer.count(&template.render_user(&text)?, true)?;
+            let content = Content::Pictures {
+                text,
+                images: vec![image],
+            };
+            prompts.push(Prompt::plain(content, tokens(length), output_tokens));
+        }
+        let mut rows = Rows::of(prompts);
+        rows.said.splice(0..0, complaints);
+        rows.said
+            .extend(breakdown(&raw, &rows.prompts).into_iter().skip(1));
+        Ok(rows)
     }
-    let output_tokens = workload.output_len.unwrap_or(OUTPUT_LEN);
-    let (mut prompts, mut raw) = (Vec::new(), Vec::new());
-    for (text, image) in texts.into_iter().zip(uris(&pictures, PictureFormat::Png)) {
-        raw.push(tokenizer.count(&text, true)? as u64);
-        let length = tokenizer.count(&template.render_user(&text)?, true)?;
-        let content = Content::Pictures {
-            text,
-            images: vec![image],
-        };
-        prompts.push(Prompt::plain(content, tokens(length), output_tokens));
-    }
-    let mut rows = Rows::of(prompts);
-    rows.said.splice(0..0, complaints);
-    rows.said
-        .extend(breakdown(&raw, &rows.prompts).into_iter().skip(1));
-    Ok(rows)
 }
 
 #[cfg(test)]
@@ -68,8 +64,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::workload::Profile;
+    use crate::config::workload::{Profile, Workload};
     use crate::loadgen::dataset::prepare;
+    use crate::loadgen::dataset::tokenizer::Tokenizer;
 
     #[test]
     fn questions_with_a_picture_are_sampled_and_the_others_passed_over() {
@@ -96,7 +93,7 @@ mod tests {
         let prepared = |prompts: u32| {
             let workload = Workload {
                 prompts,
-                ..Workload::of(Dataset::Mmmu)
+                ..Workload::of(DatasetName::Mmmu)
             };
             prepare(&workload, Profile::Current, 1, &Tokenizer::bytes(), Some(&path)).unwrap()
         };

@@ -47,32 +47,8 @@ use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 
 use crate::base::ids::ContentHash;
-use crate::config::dataset_options::MooncakeTrace;
-use crate::config::workload::{Dataset, Objection, Profile, Workload};
-
-/// The repository and the file that `sharegpt` and `random` use when nobody names another.
-pub const SHAREGPT: (&str, &str) = (
-    "anon8231489123/ShareGPT_Vicuna_unfiltered",
-    "ShareGPT_V3_unfiltered_cleaned_split.json",
-);
-
-/// The repository and the file of a data set that are used when nobody names another; `None` where a file must be named, or none
-/// is needed.
-pub const fn usual_file(dataset: Dataset) -> Option<(&'static str, &'static str)> {
-    match dataset {
-        Dataset::Sharegpt | Dataset::Random => Some(SHAREGPT),
-        Dataset::Mmmu => Some(("MMMU/MMMU", "Math/test-00000-of-00001.parquet")),
-        Dataset::LongbenchV2 => Some(("THUDM/LongBench-v2", "data.json")),
-        Dataset::RandomIds
-        | Dataset::GeneratedSharedPrefix
-        | Dataset::Image
-        | Dataset::Custom
-        | Dataset::Openai
-        | Dataset::SpeedBench
-        | Dataset::AgenticTrace
-        | Dataset::Mooncake => None,
-    }
-}
+use crate::config::dataset::{Dataset, DatasetName, PublishedFile};
+use crate::config::workload::{Objection, Profile, Workload};
 
 /// The prompts of a workload could not be prepared.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +60,7 @@ pub enum DatasetError {
     )]
     Missing {
         /// The data set.
-        dataset: Dataset,
+        dataset: DatasetName,
         /// Every place looked at.
         looked: Vec<String>,
     },
@@ -100,7 +76,7 @@ pub enum DatasetError {
     #[error("`{}` does not hold rows of `{}`: {reason}", path.display(), dataset.bench_serving_name())]
     Malformed {
         /// The data set.
-        dataset: Dataset,
+        dataset: DatasetName,
         /// The file.
         path: PathBuf,
         /// What is wrong, and where in the file.
@@ -141,7 +117,7 @@ pub enum DatasetError {
     #[error("not one conversation of the data file gives a prompt under the rules of `{}`", dataset.bench_serving_name())]
     Empty {
         /// The data set.
-        dataset: Dataset,
+        dataset: DatasetName,
     },
     /// The tokenizer failed.
     #[error(transparent)]
@@ -224,34 +200,57 @@ impl Rows {
     }
 }
 
-/// Where a trace of Mooncake is looked for and put, as by the Python tool.
-pub fn mooncake_place(trace: MooncakeTrace) -> PathBuf {
-    Path::new("/tmp").join(trace.file())
+/// What the rows of a data set are made from.
+struct RowInputs<'a> {
+    /// How many rows are asked for.
+    prompts: usize,
+    profile: Profile,
+    seed: u64,
+    tokenizer: &'a Tokenizer,
+    /// What [`locate`] found.
+    file: Option<&'a Path>,
+    dataset: DatasetName,
 }
 
-/// The file a data set is read from: its path relative to `base`, else the one in the caches; `None` if it needs none.
+impl RowInputs<'_> {
+    /// The file of a data set that needs one.
+    fn path(&self) -> Result<&Path, DatasetError> {
+        self.file.ok_or_else(|| DatasetError::Missing {
+            dataset: self.dataset,
+            looked: vec!["no file: none was given".to_owned()],
+        })
+    }
+}
+
+/// A data set that makes rows.
+trait MakeRows {
+    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError>;
+}
+
+/// The file a data set is read from: its path relative to `base`, else the one that is published; `None` if it needs none.
 ///
 /// A path that leads nowhere is an error, never a reason to take another file.
 pub fn locate(workload: &Workload, base: &Path, caches: &Caches) -> Result<Option<PathBuf>, DatasetError> {
-    let dataset = workload.dataset;
-    if !dataset.needs_file() {
+    let Some(file) = workload.facts().file else {
         return Ok(None);
-    }
-    let mut looked = Vec::new();
-    let found = match workload.path.as_deref().filter(|path| !path.is_empty()) {
-        Some(path) => {
-            let given = base.join(path);
-            looked.push(given.display().to_string());
-            given.is_file().then_some(given)
-        }
-        None if dataset == Dataset::Mooncake => {
-            let kept = mooncake_place(workload.mooncake().trace);
-            looked.push(kept.display().to_string());
-            kept.is_file().then_some(kept)
-        }
-        None => usual_file(dataset)
-            .and_then(|(repository, file)| caches.find(Repository::Dataset, repository, file, &mut looked)),
     };
+    let mut looked = Vec::new();
+    let mut at = |path: PathBuf| {
+        looked.push(path.display().to_string());
+        path.is_file().then_some(path)
+    };
+    let found = match (
+        workload.path.as_deref().filter(|path| !path.is_empty()),
+        file.default,
+    ) {
+        (Some(path), _) => at(base.join(path)),
+        (None, Some(PublishedFile::Web(page))) => at(page.path),
+        (None, Some(PublishedFile::Hub { repository, file })) => {
+            caches.find(Repository::Dataset, repository, file, &mut looked)
+        }
+        (None, None) => None,
+    };
+    let dataset = workload.dataset.name();
     found.map(Some).ok_or(DatasetError::Missing { dataset, looked })
 }
 
@@ -295,42 +294,34 @@ pub fn prepare(
     let numpy_seed = u32::try_from(seed).map_err(|_| DatasetError::Seed { seed })?;
     tokenizer.load()?;
     let mut draws = Draws::new(numpy_seed);
-    let dataset = workload.dataset;
-    let path = || {
-        file.ok_or(DatasetError::Missing {
-            dataset,
-            looked: vec!["no file: none was given".to_owned()],
-        })
+    let dataset = workload.dataset.name();
+    let inputs = RowInputs {
+        prompts: workload.prompts as usize,
+        profile,
+        seed,
+        tokenizer,
+        file,
+        dataset,
     };
-    let conversations = match file.filter(|_| dataset.is_of_sharegpt()) {
-        Some(path) => Some(conversations::File::open(path)?),
-        None => None,
+    let data_set: &dyn MakeRows = match &workload.dataset {
+        Dataset::Sharegpt(dataset) => dataset,
+        Dataset::Random(dataset) => dataset,
+        Dataset::RandomIds(dataset) => dataset,
+        Dataset::GeneratedSharedPrefix(dataset) => dataset,
+        Dataset::Custom(dataset) => dataset,
+        Dataset::Openai(dataset) => dataset,
+        Dataset::AgenticTrace(dataset) => dataset,
+        Dataset::Mooncake(dataset) => dataset,
+        Dataset::Image(dataset) => dataset,
+        Dataset::Mmmu(dataset) => dataset,
+        Dataset::LongbenchV2(dataset) => dataset,
+        Dataset::SpeedBench(dataset) => dataset,
     };
-    let pairs = || match &conversations {
-        Some(file) => file.pairs(profile),
-        None => path().map(|_| Vec::new()),
-    };
-    let mut rows = match dataset {
-        Dataset::Sharegpt => sharegpt::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
-        Dataset::Random => random::rows(workload, profile, tokenizer, pairs()?, &mut draws)?,
-        Dataset::RandomIds => random::id_rows(workload, profile, tokenizer, &mut draws)?,
-        Dataset::GeneratedSharedPrefix => shared_prefix::rows(workload, seed, tokenizer, &mut draws)?,
-        Dataset::Custom => {
-            let pairs = custom::read(workload, path()?)?;
-            sharegpt::rows(workload, profile, tokenizer, pairs, &mut draws)?
-        }
-        Dataset::Openai => openai::rows(workload, tokenizer, path()?)?,
-        Dataset::AgenticTrace => agentic::rows(workload, path()?)?,
-        Dataset::Mooncake => mooncake::rows(workload, tokenizer, path()?)?,
-        Dataset::Image => image::rows(workload, tokenizer, &mut draws)?,
-        Dataset::Mmmu => mmmu::rows(workload, tokenizer, path()?, &mut draws)?,
-        Dataset::LongbenchV2 => longbench::rows(workload, tokenizer, path()?, &mut draws)?,
-        Dataset::SpeedBench => speed_bench::rows(workload, tokenizer, path()?, &mut draws)?,
-    };
+    let mut rows = data_set.rows(&inputs, &mut draws)?;
     if rows.prompts.is_empty() {
         return Err(DatasetError::Empty { dataset });
     }
-    if workload.trace_timestamps {
+    if workload.is_replayed() {
         // The first row of the file warms up, whenever it is sent.
         rows.warmup = rows.warmup.or_else(|| rows.prompts.first().cloned());
         rows.prompts
@@ -355,15 +346,13 @@ fn places(looked: &[String]) -> String {
 }
 
 /// How to come by the file of a data set.
-fn remedy(dataset: Dataset) -> String {
+fn remedy(dataset: DatasetName) -> String {
     let named = "name a file of its format as the scenario's `path` (in `matrix bench`, `--dataset-path`)";
-    let fetched = match dataset {
-        Dataset::Sharegpt | Dataset::Random => Some("sharegpt"),
-        Dataset::Mmmu | Dataset::LongbenchV2 | Dataset::Mooncake => Some(dataset.bench_serving_name()),
-        _ => None,
-    };
-    match fetched {
-        Some(name) => format!("fetch it with `matrix fetch --dataset {name}`, or {named}"),
+    match dataset.fetched_as() {
+        Some(fetched) => {
+            let name = fetched.bench_serving_name();
+            format!("fetch it with `matrix fetch --dataset {name}`, or {named}")
+        }
         None => named.to_owned(),
     }
 }

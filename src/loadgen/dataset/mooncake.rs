@@ -2,7 +2,6 @@
 //!
 //! The trace holds no text. Each block becomes a text of its own, so that requests which share blocks begin alike.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::jsonl::{Lines, malformed, moment, value};
 use super::template::{ChatTemplate, TemplateError};
-use super::tokenizer::Tokenizer;
-use super::{Content, DatasetError, Extras, Prompt, Rows, tokens};
-use crate::config::workload::{Dataset, Workload};
+use super::{Content, DatasetError, Draws, Extras, MakeRows, Prompt, RowInputs, Rows, tokens};
+use crate::config::dataset::DatasetName;
+use crate::config::dataset::mooncake::Mooncake;
 
 /// Tokens asked for where an entry does not say how many.
 const OUTPUT_LEN: u32 = 256;
@@ -28,49 +27,53 @@ struct Entry {
     output_tokens: u32,
 }
 
-/// The requests of a trace in the order of their moments, the rounds of an entry one after the other.
-pub(super) fn rows(workload: &Workload, tokenizer: &Tokenizer, path: &Path) -> Result<Rows, DatasetError> {
-    let wish = workload.mooncake();
-    let mut entries = Vec::new();
-    for (number, line) in Lines::read(path)?.iter().take(workload.prompts as usize) {
-        let wrong = |reason: &str| malformed(Dataset::Mooncake, path, number, reason);
-        let line = value(line).map_err(|error| wrong(&error.to_string()))?;
-        entries.push(entry(&line).map_err(wrong)?);
-    }
-    let template = match ChatTemplate::open(tokenizer) {
-        Ok(template) => Some(template),
-        Err(TemplateError::Missing { .. }) => None,
-        Err(error) => return Err(error.into()),
-    };
-    let warmup = entries.first().map(|entry| {
-        let text = text(entry, WORDS.1, "Can you tell me a detailed story in 1000 words?");
-        Prompt::plain(Content::Text(text.into()), 0, entry.output_tokens)
-    });
-    entries.sort_by_key(|entry| entry.at);
-    let mut prompts = Vec::with_capacity(entries.len() * wish.rounds as usize);
-    for entries in entries.chunks(BLOCK) {
-        let mut texts = Vec::new();
-        for entry in entries {
-            texts.extend(rounds(entry, wish.rounds, template.as_ref())?);
+impl MakeRows for Mooncake {
+    /// The requests of a trace in the order of their moments, the rounds of an entry one after the other.
+    fn rows(&self, inputs: &RowInputs<'_>, _draws: &mut Draws) -> Result<Rows, DatasetError> {
+        let (tokenizer, path) = (inputs.tokenizer, inputs.path()?);
+        let wish = self.replay();
+        let mut entries = Vec::new();
+        for (number, line) in Lines::read(path)?.iter().take(inputs.prompts) {
+            let wrong = |reason: &str| malformed(DatasetName::Mooncake, path, number, reason);
+            let line = value(line).map_err(|error| wrong(&error.to_string()))?;
+            entries.push(entry(&line).map_err(wrong)?);
         }
-        let borrowed: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let lengths = tokenizer.count_batch(&borrowed, true)?;
-        let owners = entries
-            .iter()
-            .flat_map(|entry| std::iter::repeat_n(entry, wish.rounds as usize));
-        for ((text, length), entry) in texts.into_iter().zip(lengths).zip(owners) {
-            let mut prompt = Prompt::plain(Content::Text(text.into()), tokens(length), entry.output_tokens);
-            prompt.extras = Some(Arc::new(Extras {
-                at: Some(entry.at),
-                ..Extras::default()
-            }));
-            prompts.push(prompt);
+        let template = match ChatTemplate::open(tokenizer) {
+            Ok(template) => Some(template),
+            Err(TemplateError::Missing { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let warmup = entries.first().map(|entry| {
+            let text = text(entry, WORDS.1, "Can you tell me a detailed story in 1000 words?");
+            Prompt::plain(Content::Text(text.into()), 0, entry.output_tokens)
+        });
+        entries.sort_by_key(|entry| entry.at);
+        let mut prompts = Vec::with_capacity(entries.len() * wish.rounds as usize);
+        for entries in entries.chunks(BLOCK) {
+            let mut texts = Vec::new();
+            for entry in entries {
+                texts.extend(rounds(entry, wish.rounds, template.as_ref())?);
+            }
+            let borrowed: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let lengths = tokenizer.count_batch(&borrowed, true)?;
+            let owners = entries
+                .iter()
+                .flat_map(|entry| std::iter::repeat_n(entry, wish.rounds as usize));
+            for ((text, length), entry) in texts.into_iter().zip(lengths).zip(owners) {
+                let mut prompt =
+                    Prompt::plain(Content::Text(text.into()), tokens(length), entry.output_tokens);
+                prompt.extras = Some(Arc::new(Extras {
+                    at: Some(entry.at),
+                    ..Extras::default()
+                }));
+                prompts.push(prompt);
+            }
         }
+        let mut rows = Rows::of(prompts);
+        rows.said.clear();
+        rows.warmup = warmup;
+        Ok(rows)
     }
-    let mut rows = Rows::of(prompts);
-    rows.said.clear();
-    rows.warmup = warmup;
-    Ok(rows)
 }
 
 fn entry(line: &Value) -> Result<Entry, &'static str> {

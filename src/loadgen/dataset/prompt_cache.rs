@@ -16,7 +16,8 @@ use super::tokenizer::Tokenizer;
 use super::{Content, Draws, Prepared, Prompt, prompt};
 use crate::base::ids::{ContentHash, Digest};
 use crate::base::{own, unfinished};
-use crate::config::workload::{Dataset, Profile, Workload};
+use crate::config::dataset::{PromptForm, TemplateUse};
+use crate::config::workload::{Profile, Workload};
 
 /// Which code made the prompts; to be raised with every change of what is drawn, counted or written.
 const MADE_BY: (u32, &str) = (1, env!("CARGO_PKG_VERSION"));
@@ -84,10 +85,11 @@ impl Key {
         tokenizer: &Tokenizer,
         file: Option<&Path>,
     ) -> Option<Self> {
-        if matches!(workload.dataset, Dataset::Image | Dataset::Mmmu) {
+        let facts = workload.facts();
+        if facts.prompts == PromptForm::Pictures {
             return None;
         }
-        let templated = workload.apply_chat_template || workload.dataset.is_templated();
+        let templated = facts.template != TemplateUse::None;
         let template = match templated.then(|| ChatTemplate::open(tokenizer).ok()) {
             Some(Some(template)) if template.tells_time() => return None,
             Some(template) => template.map(|template| template.digest().to_owned()),
@@ -310,15 +312,20 @@ fn unpacked(file: &mut (impl BufRead + Seek), key: &Key, seed: u32) -> Option<Pr
 mod tests {
     use super::super::{Caches, take_or_prepare};
     use super::*;
-    use crate::config::dataset_options::SharedPrefix;
+    use crate::config::dataset::DatasetName;
+    use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, SharedPrefix};
+    use crate::config::dataset::random_ids::RandomIds;
+    use crate::config::dataset::sharegpt::Sharegpt;
 
     fn random() -> Workload {
         Workload {
             prompts: 4,
-            input_len: Some(6),
-            output_len: Some(4),
-            range_ratio: 0.5,
-            ..Workload::of(Dataset::RandomIds)
+            ..Workload::with(RandomIds {
+                input_len: Some(6),
+                output_len: Some(4),
+                range_ratio: 0.5,
+                tokenize_prompt: false,
+            })
         }
     }
 
@@ -404,11 +411,11 @@ mod tests {
                 .0
                 .to_string()
         };
-        let base = Workload::of(Dataset::Sharegpt);
-        let templated = Workload {
+        let base = Workload::of(DatasetName::Sharegpt);
+        let templated = Workload::with(Sharegpt {
             apply_chat_template: true,
-            ..base.clone()
-        };
+            ..Sharegpt::default()
+        });
         let mut keys = vec![
             key(&base, Profile::Current, 1, &bytes, Some(&file)),
             key(&base, Profile::Classic, 1, &bytes, Some(&file)),
@@ -424,10 +431,10 @@ mod tests {
                 uncounted,
                 ..SharedPrefix::default()
             };
-            let workload = Workload {
+            let workload = Workload::with(GeneratedSharedPrefix {
                 shared_prefix: Some(prefix),
-                ..Workload::of(Dataset::GeneratedSharedPrefix)
-            };
+                ..GeneratedSharedPrefix::default()
+            });
             key(&workload, Profile::Current, 1, &bytes, None)
         };
         keys.extend([grouped(false, false), grouped(true, false), grouped(false, true)]);
@@ -446,7 +453,13 @@ mod tests {
             key(&base, Profile::Current, 1, &bytes, Some(&file))
         );
         assert_eq!(
-            Key::of(&Workload::of(Dataset::Image), Profile::Current, 1, &bytes, None),
+            Key::of(
+                &Workload::of(DatasetName::Image),
+                Profile::Current,
+                1,
+                &bytes,
+                None
+            ),
             None
         );
     }

@@ -1,10 +1,12 @@
 //! The `random` and `random-ids` data sets: rows of drawn lengths, cut out of conversations or counted up from an id.
 
-use super::conversations::Pair;
+use super::conversations;
 use super::rng::Numpy;
 use super::tokenizer::{CleanUp, Tokenizer};
-use super::{Content, DatasetError, Draws, Prompt, Rows, tokens};
-use crate::config::workload::{Profile, Workload};
+use super::{Content, DatasetError, Draws, MakeRows, Prompt, RowInputs, Rows, tokens};
+use crate::config::dataset::random::Random;
+use crate::config::dataset::random_ids::RandomIds;
+use crate::config::workload::Profile;
 
 /// How many conversations are tokenized at once, at most.
 const BLOCK: usize = 1024;
@@ -19,18 +21,25 @@ struct Lengths {
 }
 
 impl Lengths {
-    fn draw(workload: &Workload, profile: Profile, tokenizer: &Tokenizer, numpy: &mut Numpy) -> Self {
-        let count = workload.prompts as usize;
-        let ratio = workload.range_ratio;
-        let given = |length: Option<u32>| length.expect("a workload without mistakes has both lengths");
-        let mut input = lengths(given(workload.input_len), ratio, 1, count, numpy);
+    /// Draws lengths of prompts and answers, up to `longest`.
+    fn draw(
+        longest: [Option<u32>; 2],
+        ratio: f64,
+        sends_ids: bool,
+        inputs: &RowInputs<'_>,
+        numpy: &mut Numpy,
+    ) -> Self {
+        let (count, profile) = (inputs.prompts, inputs.profile);
+        let [input, output] =
+            longest.map(|length| length.expect("a workload without mistakes has both lengths"));
+        let mut input = lengths(input, ratio, 1, count, numpy);
         let shortest_output = match profile {
             Profile::Classic => 0,
             Profile::Current => 1,
         };
-        let output = lengths(given(workload.output_len), ratio, shortest_output, count, numpy);
-        if profile == Profile::Current && !workload.tokenize_prompt {
-            let special = tokens(tokenizer.specials_added());
+        let output = lengths(output, ratio, shortest_output, count, numpy);
+        if profile == Profile::Current && !sends_ids {
+            let special = tokens(inputs.tokenizer.specials_added());
             for length in &mut input {
                 *length = length.saturating_sub(special).max(1);
             }
@@ -56,84 +65,95 @@ pub(super) fn lengths(longest: u32, ratio: f64, shortest: u32, count: usize, num
         .collect()
 }
 
-/// Rows cut out of shuffled conversations.
-///
-/// A prompt that encodes to nothing is passed over; the tool of the `classic` profile crashes on one instead.
-pub(super) fn rows(
-    workload: &Workload,
-    profile: Profile,
-    tokenizer: &Tokenizer,
-    mut pairs: Vec<Pair<'_>>,
-    draws: &mut Draws,
-) -> Result<Rows, DatasetError> {
-    let lengths = Lengths::draw(workload, profile, tokenizer, &mut draws.numpy);
-    if profile == Profile::Classic {
-        // Before the shuffle: the shuffle has another length for it, and the prompts differ from the current ones.
-        pairs.retain(|pair| !pair.prompt.is_empty());
-    }
-    draws.python.shuffle(&mut pairs);
-    let asked = lengths.input.len();
-    if profile == Profile::Classic && pairs.len() < asked {
-        return Err(DatasetError::TooFew {
-            have: pairs.len(),
-            asked,
-        });
-    }
-    let mut prompts: Vec<Prompt> = Vec::with_capacity(asked.min(pairs.len()));
-    let mut pairs = pairs.into_iter();
-    while prompts.len() < asked && pairs.len() > 0 {
-        let block = (asked - prompts.len()).min(BLOCK);
-        let texts: Vec<String> = pairs
-            .by_ref()
-            .take(block)
-            .map(|pair| pair.prompt.into_text())
-            .collect();
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let encoded = tokenizer.encode_batch(&texts, true)?;
-        // A block is never larger than what is still asked for, so every usable row of it finds its length.
-        let cut: Vec<Vec<u32>> = encoded
-            .into_iter()
-            .filter(|ids| !ids.is_empty())
-            .zip(&lengths.input[prompts.len()..])
-            .map(|(ids, length)| ids.into_iter().cycle().take(*length as usize).collect())
-            .collect();
-        let from = prompts.len();
-        let contents = contents(cut, workload.tokenize_prompt, profile, tokenizer)?;
-        for (row, content) in (from..).zip(contents) {
-            prompts.push(Prompt::plain(content, lengths.input[row], lengths.output[row]));
+impl MakeRows for Random {
+    /// Rows cut out of shuffled conversations.
+    ///
+    /// A prompt that encodes to nothing is passed over; the tool of the `classic` profile crashes on one instead.
+    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+        let (profile, tokenizer) = (inputs.profile, inputs.tokenizer);
+        let file = conversations::File::open(inputs.path()?)?;
+        let mut pairs = file.pairs(profile)?;
+        let longest = [self.input_len, self.output_len];
+        let lengths = Lengths::draw(
+            longest,
+            self.range_ratio,
+            self.tokenize_prompt,
+            inputs,
+            &mut draws.numpy,
+        );
+        if profile == Profile::Classic {
+            // Before the shuffle: the shuffle has another length for it, and the prompts differ from the current ones.
+            pairs.retain(|pair| !pair.prompt.is_empty());
         }
+        draws.python.shuffle(&mut pairs);
+        let asked = lengths.input.len();
+        if profile == Profile::Classic && pairs.len() < asked {
+            return Err(DatasetError::TooFew {
+                have: pairs.len(),
+                asked,
+            });
+        }
+        let mut prompts: Vec<Prompt> = Vec::with_capacity(asked.min(pairs.len()));
+        let mut pairs = pairs.into_iter();
+        while prompts.len() < asked && pairs.len() > 0 {
+            let block = (asked - prompts.len()).min(BLOCK);
+            let texts: Vec<String> = pairs
+                .by_ref()
+                .take(block)
+                .map(|pair| pair.prompt.into_text())
+                .collect();
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let encoded = tokenizer.encode_batch(&texts, true)?;
+            // A block is never larger than what is still asked for, so every usable row of it finds its length.
+            let cut: Vec<Vec<u32>> = encoded
+                .into_iter()
+                .filter(|ids| !ids.is_empty())
+                .zip(&lengths.input[prompts.len()..])
+                .map(|(ids, length)| ids.into_iter().cycle().take(*length as usize).collect())
+                .collect();
+            let from = prompts.len();
+            let contents = contents(cut, self.tokenize_prompt, profile, tokenizer)?;
+            for (row, content) in (from..).zip(contents) {
+                prompts.push(Prompt::plain(content, lengths.input[row], lengths.output[row]));
+            }
+        }
+        Ok(lengths.rows(prompts))
     }
-    Ok(lengths.rows(prompts))
 }
 
-/// Rows of consecutive ids, each from an offset of its own.
-pub(super) fn id_rows(
-    workload: &Workload,
-    profile: Profile,
-    tokenizer: &Tokenizer,
-    draws: &mut Draws,
-) -> Result<Rows, DatasetError> {
-    let lengths = Lengths::draw(workload, profile, tokenizer, &mut draws.numpy);
-    let vocabulary = tokenizer.vocab_size() as u64;
-    let offsets: Vec<u64> = lengths
-        .input
-        .iter()
-        .map(|_| draws.numpy.randint(0, vocabulary))
-        .collect();
-    let mut prompts = Vec::with_capacity(offsets.len());
-    let longest = lengths.input.iter().max().copied().unwrap_or(0).max(1);
-    let rows = (BLOCK_IDS / longest as usize).clamp(1, BLOCK);
-    for block in (0..offsets.len()).collect::<Vec<usize>>().chunks(rows) {
-        let counted: Vec<Vec<u32>> = block
+impl MakeRows for RandomIds {
+    /// Rows of consecutive ids, each from an offset of its own.
+    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+        let (profile, tokenizer) = (inputs.profile, inputs.tokenizer);
+        let longest = [self.input_len, self.output_len];
+        let lengths = Lengths::draw(
+            longest,
+            self.range_ratio,
+            self.tokenize_prompt,
+            inputs,
+            &mut draws.numpy,
+        );
+        let vocabulary = tokenizer.vocab_size() as u64;
+        let offsets: Vec<u64> = lengths
+            .input
             .iter()
-            .map(|row| counted_up(offsets[*row] + *row as u64, lengths.input[*row], vocabulary))
+            .map(|_| draws.numpy.randint(0, vocabulary))
             .collect();
-        let contents = contents(counted, workload.tokenize_prompt, profile, tokenizer)?;
-        for (row, content) in block.iter().zip(contents) {
-            prompts.push(Prompt::plain(content, lengths.input[*row], lengths.output[*row]));
+        let mut prompts = Vec::with_capacity(offsets.len());
+        let longest = lengths.input.iter().max().copied().unwrap_or(0).max(1);
+        let rows = (BLOCK_IDS / longest as usize).clamp(1, BLOCK);
+        for block in (0..offsets.len()).collect::<Vec<usize>>().chunks(rows) {
+            let counted: Vec<Vec<u32>> = block
+                .iter()
+                .map(|row| counted_up(offsets[*row] + *row as u64, lengths.input[*row], vocabulary))
+                .collect();
+            let contents = contents(counted, self.tokenize_prompt, profile, tokenizer)?;
+            for (row, content) in block.iter().zip(contents) {
+                prompts.push(Prompt::plain(content, lengths.input[*row], lengths.output[*row]));
+            }
         }
+        Ok(lengths.rows(prompts))
     }
-    Ok(lengths.rows(prompts))
 }
 
 /// `length` ids from `first` on, beginning again at 0 after the last of the vocabulary.

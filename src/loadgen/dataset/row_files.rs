@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::DatasetError;
 use super::jsonl::{Lines, malformed, value};
-use crate::config::workload::Dataset;
+use crate::config::dataset::DatasetName;
 
 /// One row.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl Record {
 }
 
 /// Every row of a file, told by its beginning to be Parquet, a list or lines.
-pub(super) fn read(dataset: Dataset, path: &Path) -> Result<Vec<Record>, DatasetError> {
+pub(super) fn read(dataset: DatasetName, path: &Path) -> Result<Vec<Record>, DatasetError> {
     let unreadable = |error: std::io::Error| DatasetError::Unreadable {
         path: path.to_owned(),
         error,

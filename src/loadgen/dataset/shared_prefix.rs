@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 use super::random::lengths;
 use super::rng::Modern;
 use super::tokenizer::{CleanUp, Tokenizer};
-use super::{Content, DatasetError, Draws, Extras, Prompt, Rows, tokens};
+use super::{Content, DatasetError, Draws, Extras, MakeRows, Prompt, RowInputs, Rows, tokens};
 use crate::base::ids::ContentHash;
-use crate::config::dataset_options::{Popularity, SharedPrefix};
-use crate::config::workload::Workload;
+use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, Popularity, SharedPrefix};
 
 /// Tokens asked for where nobody says how many.
 const OUTPUT_LEN: u32 = 256;
@@ -25,52 +24,50 @@ struct Parts<T> {
     questions: Vec<T>,
 }
 
-/// Draws the groups and their questions, and shuffles the rows unless they are to stay in order.
-pub(super) fn rows(
-    workload: &Workload,
-    seed: u64,
-    tokenizer: &Tokenizer,
-    draws: &mut Draws,
-) -> Result<Rows, DatasetError> {
-    let wish = workload.shared_prefix();
-    let longest_output = workload.output_len.unwrap_or(OUTPUT_LEN);
-    let slots = wish.prompts() as usize;
-    let mut lens = |longest, count| lengths(longest, wish.range_ratio, 1, count, &mut draws.numpy);
-    let systems = lens(wish.system_len, wish.groups as usize);
-    let questions = lens(wish.question_len, slots * wish.turns as usize);
-    let outputs = lens(longest_output, slots);
-    let vocabulary = tokenizer.vocabulary();
-    let mut drawn = |lengths: &[u32]| -> Vec<Vec<u32>> {
-        let list = lengths.iter();
-        list.map(|length| draws.python.choices(&vocabulary, *length as usize))
-            .collect()
-    };
-    let ids = Parts {
-        systems: drawn(&systems),
-        questions: drawn(&questions),
-    };
-    let groups = groups(&wish, seed);
-    let keys = wish.routing_key.then(|| keys(&wish, seed));
-    let (mut prompts, averages) = match workload.tokenize_prompt {
-        true => (
-            id_prompts(&ids, &groups),
-            Some((mean(&systems), mean(&questions))),
-        ),
-        false => texts(&wish, &ids, &groups, tokenizer)?,
-    };
-    for ((prompt, output), group) in prompts.iter_mut().zip(outputs).zip(&groups) {
-        prompt.output_tokens = output;
-        if let Some(keys) = &keys {
-            let extras = prompt.extras.get_or_insert_default();
-            Arc::make_mut(extras).routing_key = Some(keys[*group].clone());
+impl MakeRows for GeneratedSharedPrefix {
+    /// Draws the groups and their questions, and shuffles the rows unless they are to stay in order.
+    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+        let (seed, tokenizer) = (inputs.seed, inputs.tokenizer);
+        let wish = self.prefix();
+        let longest_output = self.output_len.unwrap_or(OUTPUT_LEN);
+        let slots = wish.prompts() as usize;
+        let mut lens = |longest, count| lengths(longest, wish.range_ratio, 1, count, &mut draws.numpy);
+        let systems = lens(wish.system_len, wish.groups as usize);
+        let questions = lens(wish.question_len, slots * wish.turns as usize);
+        let outputs = lens(longest_output, slots);
+        let vocabulary = tokenizer.vocabulary();
+        let mut drawn = |lengths: &[u32]| -> Vec<Vec<u32>> {
+            let list = lengths.iter();
+            list.map(|length| draws.python.choices(&vocabulary, *length as usize))
+                .collect()
+        };
+        let ids = Parts {
+            systems: drawn(&systems),
+            questions: drawn(&questions),
+        };
+        let groups = groups(&wish, seed);
+        let keys = wish.routing_key.then(|| keys(&wish, seed));
+        let (mut prompts, averages) = match self.tokenize_prompt {
+            true => (
+                id_prompts(&ids, &groups),
+                Some((mean(&systems), mean(&questions))),
+            ),
+            false => texts(&wish, &ids, &groups, tokenizer)?,
+        };
+        for ((prompt, output), group) in prompts.iter_mut().zip(outputs).zip(&groups) {
+            prompt.output_tokens = output;
+            if let Some(keys) = &keys {
+                let extras = prompt.extras.get_or_insert_default();
+                Arc::make_mut(extras).routing_key = Some(keys[*group].clone());
+            }
         }
+        if !wish.ordered {
+            draws.python.shuffle(&mut prompts);
+        }
+        let mut rows = Rows::of(prompts);
+        rows.said = said(&wish, longest_output, &rows, averages);
+        Ok(rows)
     }
-    if !wish.ordered {
-        draws.python.shuffle(&mut prompts);
-    }
-    let mut rows = Rows::of(prompts);
-    rows.said = said(&wish, longest_output, &rows, averages);
-    Ok(rows)
 }
 
 /// The group of each slot.

@@ -2,17 +2,33 @@
 
 use std::sync::Arc;
 
-use super::conversations::Pair;
+use super::conversations::{self, Pair};
 use super::template::{ChatTemplate, TemplateError};
 use super::tokenizer::Tokenizer;
-use super::{Content, DatasetError, Draws, Extras, Prompt, Rows, tokens};
-use crate::config::workload::{Profile, Workload};
+use super::{Content, DatasetError, Draws, Extras, MakeRows, Prompt, RowInputs, Rows, tokens};
+use crate::config::dataset::custom::Custom;
+use crate::config::dataset::sharegpt::Sharegpt;
+use crate::config::workload::Profile;
 
 /// How many conversations are tokenized at once, at least and at most.
 const BLOCK: (usize, usize) = (64, 2048);
 
 /// What the Python tool puts behind a prompt suffix, and takes away before it.
 const ASSISTANT: &str = "Assistant:";
+
+impl MakeRows for Sharegpt {
+    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+        let asked = Custom {
+            output_len: self.output_len,
+            context_len: self.context_len,
+            prompt_suffix: self.prompt_suffix.clone(),
+            apply_chat_template: self.apply_chat_template,
+            trace_timestamps: false,
+        };
+        let file = conversations::File::open(inputs.path()?)?;
+        pair_rows(&asked, inputs, file.pairs(inputs.profile)?, draws)
+    }
+}
 
 /// Which rows are dropped.
 struct Limits {
@@ -25,12 +41,12 @@ struct Limits {
 }
 
 impl Limits {
-    fn of(workload: &Workload, profile: Profile) -> Self {
+    fn of(custom: &Custom, profile: Profile) -> Self {
         match profile {
             Profile::Classic => Self {
                 shortest: 4,
                 longest: 1024,
-                together: if workload.output_len.is_some() {
+                together: if custom.output_len.is_some() {
                     u32::MAX
                 } else {
                     2048
@@ -39,10 +55,7 @@ impl Limits {
             Profile::Current => Self {
                 shortest: 2,
                 longest: u32::MAX,
-                together: workload
-                    .context_len
-                    .filter(|limit| *limit > 0)
-                    .unwrap_or(u32::MAX),
+                together: custom.context_len.filter(|limit| *limit > 0).unwrap_or(u32::MAX),
             },
         }
     }
@@ -56,17 +69,17 @@ impl Limits {
 }
 
 /// Shuffles the conversations and takes those within the limits until there are enough.
-pub(super) fn rows(
-    workload: &Workload,
-    profile: Profile,
-    tokenizer: &Tokenizer,
+pub(super) fn pair_rows(
+    custom: &Custom,
+    inputs: &RowInputs<'_>,
     mut pairs: Vec<Pair<'_>>,
     draws: &mut Draws,
 ) -> Result<Rows, DatasetError> {
+    let tokenizer = inputs.tokenizer;
     draws.python.shuffle(&mut pairs);
-    let limits = Limits::of(workload, profile);
-    let wrapping = Wrapping::of(workload, tokenizer)?;
-    let asked = workload.prompts as usize;
+    let limits = Limits::of(custom, inputs.profile);
+    let wrapping = Wrapping::of(custom, tokenizer)?;
+    let asked = inputs.prompts;
     let mut prompts: Vec<Prompt> = Vec::with_capacity(asked.min(pairs.len()));
     let mut pairs = pairs.into_iter();
     while prompts.len() < asked && pairs.len() > 0 {
@@ -77,7 +90,7 @@ pub(super) fn rows(
             .take(block)
             .map(|pair| {
                 moments.push(pair.at);
-                let completion = match workload.output_len {
+                let completion = match custom.output_len {
                     Some(_) => String::new(),
                     None => pair.completion.into_text(),
                 };
@@ -87,7 +100,7 @@ pub(super) fn rows(
             .into_iter()
             .unzip();
         let inputs = count(tokenizer, &texts)?;
-        let outputs = match workload.output_len {
+        let outputs = match custom.output_len {
             Some(fixed) => vec![fixed; texts.len()],
             None => count(tokenizer, &completions)?,
         };
@@ -124,12 +137,10 @@ struct Wrapping<'a> {
 }
 
 impl<'a> Wrapping<'a> {
-    fn of(workload: &'a Workload, tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
-        let template = workload
-            .apply_chat_template
-            .then(|| ChatTemplate::open(tokenizer));
+    fn of(custom: &'a Custom, tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
+        let template = custom.apply_chat_template.then(|| ChatTemplate::open(tokenizer));
         Ok(Self {
-            suffix: workload
+            suffix: custom
                 .prompt_suffix
                 .as_deref()
                 .filter(|suffix| !suffix.is_empty()),
@@ -165,16 +176,16 @@ fn suffixed(prompt: &str, suffix: &str) -> String {
 mod tests {
     use super::*;
 
-    fn workload(output_len: Option<u32>) -> Workload {
-        Workload {
+    fn asked(output_len: Option<u32>) -> Custom {
+        Custom {
             output_len,
-            ..Workload::of(crate::config::workload::Dataset::Sharegpt)
+            ..Custom::default()
         }
     }
 
     #[test]
     fn the_classic_limits_are_those_of_the_published_reports() {
-        let limits = Limits::of(&workload(None), Profile::Classic);
+        let limits = Limits::of(&asked(None), Profile::Classic);
         for (prompt, output, allowed) in [
             (3, 10, false),
             (4, 4, true),
@@ -191,20 +202,20 @@ mod tests {
 
     #[test]
     fn a_fixed_output_length_lifts_the_classic_limit_of_the_sum() {
-        let limits = Limits::of(&workload(Some(2000)), Profile::Classic);
+        let limits = Limits::of(&asked(Some(2000)), Profile::Classic);
         let allowed = [2, 3, 4, 1000, 1024, 1025].map(|prompt| limits.allow(prompt, 2000));
         assert_eq!(allowed, [false, false, true, true, true, false]);
     }
 
     #[test]
     fn the_current_profile_has_no_upper_limit_unless_asked() {
-        let limits = Limits::of(&workload(None), Profile::Current);
+        let limits = Limits::of(&asked(None), Profile::Current);
         assert!(limits.allow(2, 2) && limits.allow(1_000_000, 1_000_000));
         assert!(!limits.allow(1, 2) && !limits.allow(2, 1));
         let zero = Limits::of(
-            &Workload {
+            &Custom {
                 context_len: Some(0),
-                ..workload(None)
+                ..asked(None)
             },
             Profile::Current,
         );

@@ -1,73 +1,70 @@
 //! The `speed-bench` data set: first turns of SPEED-Bench, in the form that the tokenizer's chat template gives them.
 
-use std::path::Path;
-
 use serde_json::Value;
 
 use super::jsonl::{Lines, malformed, value};
 use super::template::ChatTemplate;
-use super::tokenizer::{CleanUp, Tokenizer};
-use super::{Content, DatasetError, Draws, Prompt, Rows, tokens};
-use crate::config::workload::{Dataset, Workload};
+use super::tokenizer::CleanUp;
+use super::{Content, DatasetError, Draws, MakeRows, Prompt, RowInputs, Rows, tokens};
+use crate::config::dataset::DatasetName;
+use crate::config::dataset::speed_bench::SpeedBench;
 
 /// Tokens asked for where the scenario does not say how many.
 const OUTPUT_LEN: u32 = 512;
 
-/// Draws rows of the file; more than it has are drawn from its repetition.
-///
-/// The Python tool tokenizes all rows before it draws; the draws do not depend on that, so only drawn rows are tokenized here.
-pub(super) fn rows(
-    workload: &Workload,
-    tokenizer: &Tokenizer,
-    path: &Path,
-    draws: &mut Draws,
-) -> Result<Rows, DatasetError> {
-    let questions = read(workload, path)?;
-    let asked = workload.prompts as usize;
-    if questions.is_empty() {
-        return Err(DatasetError::Empty {
-            dataset: Dataset::SpeedBench,
-        });
-    }
-    let drawn: Vec<String> = if asked <= questions.len() {
-        draws.python.sample(&questions, asked)
-    } else {
-        let mut repeated: Vec<String> = questions.iter().cycle().take(asked).cloned().collect();
-        draws.python.shuffle(&mut repeated);
-        repeated
-    };
-    let template = ChatTemplate::open(tokenizer).ok();
-    // What a template cannot render is sent as it is, as by the Python tool; the template writes special tokens itself.
-    let ids = drawn.iter().map(|question| {
-        let rendered = template
-            .as_ref()
-            .and_then(|template| template.render_user(question).ok());
-        match rendered {
-            Some(text) => tokenizer.encode(&text, false),
-            None => tokenizer.encode(question, true),
+impl MakeRows for SpeedBench {
+    /// Draws rows of the file; more than it has are drawn from its repetition.
+    ///
+    /// The Python tool tokenizes all rows before it draws; the draws do not depend on that, so only drawn rows are tokenized here.
+    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+        let (tokenizer, asked) = (inputs.tokenizer, inputs.prompts);
+        let questions = read(self, inputs)?;
+        if questions.is_empty() {
+            return Err(DatasetError::Empty {
+                dataset: DatasetName::SpeedBench,
+            });
         }
-    });
-    let ids = ids.collect::<Result<Vec<_>, _>>()?;
-    let lists: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
-    let texts = tokenizer.decode_batch(&lists, CleanUp::SparingBpe)?;
-    let output_tokens = workload.output_len.unwrap_or(OUTPUT_LEN);
-    let prompts = texts
-        .into_iter()
-        .zip(&ids)
-        .map(|(text, ids)| Prompt::plain(Content::Text(text.into()), tokens(ids.len()), output_tokens));
-    let mut rows = Rows::of(prompts.collect());
-    // The Python tool prints nothing for this data set.
-    rows.said.clear();
-    Ok(rows)
+        let drawn: Vec<String> = if asked <= questions.len() {
+            draws.python.sample(&questions, asked)
+        } else {
+            let mut repeated: Vec<String> = questions.iter().cycle().take(asked).cloned().collect();
+            draws.python.shuffle(&mut repeated);
+            repeated
+        };
+        let template = ChatTemplate::open(tokenizer).ok();
+        // What a template cannot render is sent as it is, as by the Python tool; the template writes special tokens itself.
+        let ids = drawn.iter().map(|question| {
+            let rendered = template
+                .as_ref()
+                .and_then(|template| template.render_user(question).ok());
+            match rendered {
+                Some(text) => tokenizer.encode(&text, false),
+                None => tokenizer.encode(question, true),
+            }
+        });
+        let ids = ids.collect::<Result<Vec<_>, _>>()?;
+        let lists: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
+        let texts = tokenizer.decode_batch(&lists, CleanUp::SparingBpe)?;
+        let output_tokens = self.output_len.unwrap_or(OUTPUT_LEN);
+        let prompts = texts
+            .into_iter()
+            .zip(&ids)
+            .map(|(text, ids)| Prompt::plain(Content::Text(text.into()), tokens(ids.len()), output_tokens));
+        let mut rows = Rows::of(prompts.collect());
+        // The Python tool prints nothing for this data set.
+        rows.said.clear();
+        Ok(rows)
+    }
 }
 
 /// The first turns of the rows of the wanted category, in the order of the file.
-fn read(workload: &Workload, path: &Path) -> Result<Vec<String>, DatasetError> {
-    let category = workload.speed_bench.as_ref().and_then(|wanted| wanted.category);
+fn read(asked: &SpeedBench, inputs: &RowInputs<'_>) -> Result<Vec<String>, DatasetError> {
+    let path = inputs.path()?;
+    let category = asked.speed_bench.as_ref().and_then(|wanted| wanted.category);
     let lines = Lines::read(path)?;
     let mut questions = Vec::new();
     for (number, line) in lines.iter() {
-        let wrong = |reason: &str| malformed(Dataset::SpeedBench, path, number, reason);
+        let wrong = |reason: &str| malformed(DatasetName::SpeedBench, path, number, reason);
         let row = value(line).map_err(|error| wrong(&error.to_string()))?;
         let is_of = |name: &str| row.get("category").and_then(Value::as_str) == Some(name);
         if category.is_some_and(|category| !is_of(category.name())) {
@@ -91,9 +88,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::images::{Entropy, SpeedBench};
-    use crate::config::workload::Profile;
+    use crate::config::dataset::speed_bench::{Category, Rows};
+    use crate::config::workload::{Profile, Workload};
     use crate::loadgen::dataset::prepare;
+    use crate::loadgen::dataset::tokenizer::Tokenizer;
 
     fn file() -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -110,13 +108,15 @@ mod tests {
     }
 
     /// Which rows come out, after a look at everything else about them.
-    fn drawn(prompts: u32, category: Option<Entropy>) -> Vec<String> {
+    fn drawn(prompts: u32, category: Option<Category>) -> Vec<String> {
         let workload = Workload {
             prompts,
-            speed_bench: category.map(|category| SpeedBench {
-                category: Some(category),
-            }),
-            ..Workload::of(Dataset::SpeedBench)
+            ..Workload::with(SpeedBench {
+                speed_bench: category.map(|category| Rows {
+                    category: Some(category),
+                }),
+                ..SpeedBench::default()
+            })
         };
         let file = file();
         let prepared = prepare(
@@ -146,7 +146,7 @@ mod tests {
     fn rows_are_those_of_the_tool() {
         assert_eq!(drawn(3, None), ["t1", "t2", "t0"]);
         assert_eq!(drawn(7, None), ["t3", "t2", "t1", "t2", "t0", "t0", "t1"]);
-        assert_eq!(drawn(2, Some(Entropy::LowEntropy)), ["t0", "t2"]);
+        assert_eq!(drawn(2, Some(Category::LowEntropy)), ["t0", "t2"]);
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "{\"turns\": [\"a\"]}\n{\"turns\": []}\n").unwrap();
         let error = prepare(
-            &Workload::of(Dataset::SpeedBench),
+            &Workload::of(DatasetName::SpeedBench),
             Profile::Current,
             1,
             &Tokenizer::bytes(),

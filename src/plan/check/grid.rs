@@ -2,11 +2,11 @@
 
 use super::{at, unknown};
 use crate::base::ids::CellKey;
+use crate::config::dataset::DatasetName;
 use crate::config::engine::Executor;
 use crate::config::matrix::{Exclusion, Inclusion, Matrix, engine_name};
 use crate::config::search::By;
 use crate::config::template::Text;
-use crate::config::workload::Dataset;
 use crate::config::yaml::{Mistake, Place, Spanned};
 use crate::plan::grid::Point;
 use crate::plan::resolve::Site;
@@ -81,7 +81,7 @@ fn fixed(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
     if !point.rate.is_infinite() {
         let rate = point.rate.to_string();
-        if entry.dataset == Some(Dataset::Mooncake) {
+        if entry.dataset == Some(DatasetName::Mooncake) {
             mistakes.push(no("rate", rate.clone(), None, "has its moments in a trace"));
         }
         if let Some(place) = paced {

@@ -1,8 +1,9 @@
 //! Data sets that the protocol of an engine cannot carry. Each of these would end as a refused request once the engine runs.
 
 use super::at;
+use crate::config::dataset::PromptForm;
 use crate::config::scenario::Scenario;
-use crate::config::workload::{Dataset, Workload};
+use crate::config::workload::Workload;
 use crate::config::yaml::{Mistake, Place};
 use crate::plan::Protocol;
 use crate::plan::resolve::Site;
@@ -44,45 +45,35 @@ fn place<'a>(site: &Site<'a>) -> Option<&'a Place> {
 fn unfit(protocol: Protocol, workload: &Workload, has_lora: bool) -> Vec<(String, &'static str)> {
     const CHAT: &str = "use an engine or a variant with the protocol `chat`";
     let name = workload.dataset.bench_serving_name();
+    let facts = workload.facts();
     let is_chat = protocol == Protocol::Chat;
     let is_bare = matches!(protocol, Protocol::Trt | Protocol::Truss);
     let mut found = Vec::new();
-    match workload.dataset {
-        Dataset::Openai if !is_chat => {
+    match facts.prompts {
+        PromptForm::Messages if !is_chat => {
             found.push((
                 format!("carries no chat messages, of which `{name}` consists"),
                 CHAT,
             ));
         }
-        Dataset::AgenticTrace if !is_chat => {
-            found.push((
+        PromptForm::Conversations { turns } if !is_chat => found.push(match turns {
+            None => (
                 format!("carries no conversations, of which `{name}` consists"),
                 CHAT,
-            ));
-        }
-        Dataset::GeneratedSharedPrefix => {
-            let prefix = workload.shared_prefix();
-            if prefix.turns > 1 && !is_chat {
-                found.push((
-                    format!("carries no conversations, which `turns: {}` makes", prefix.turns),
-                    "use an engine or a variant with the protocol `chat`, or leave `turns` out",
-                ));
-            }
-            if prefix.routing_key && is_bare {
-                found.push((
-                    "has no routing key, which `routing_key` sends".to_owned(),
-                    "leave `routing_key` out",
-                ));
-            }
-        }
+            ),
+            Some(turns) => (
+                format!("carries no conversations, which `turns: {turns}` makes"),
+                "use an engine or a variant with the protocol `chat`, or leave `turns` out",
+            ),
+        }),
         // The template stands in its prompts already, and a chat would apply it again.
-        Dataset::Mooncake if !matches!(protocol, Protocol::SglangNative | Protocol::Completions) => {
+        PromptForm::Templated if !matches!(protocol, Protocol::SglangNative | Protocol::Completions) => {
             found.push((
                 format!("does not take the prompts of `{name}` as they are"),
                 "use an engine or a variant with the protocol `sglang-native` or `completions`",
             ));
         }
-        Dataset::Image | Dataset::Mmmu if is_bare || protocol == Protocol::Embeddings => {
+        PromptForm::Pictures if is_bare || protocol == Protocol::Embeddings => {
             found.push((
                 format!("carries no pictures, of which `{name}` consists"),
                 "use an engine or a variant with the protocol `chat`, `completions` or `sglang-native`",
@@ -90,7 +81,13 @@ fn unfit(protocol: Protocol, workload: &Workload, has_lora: bool) -> Vec<(String
         }
         _ => {}
     }
-    if workload.tokenize_prompt && is_chat {
+    if facts.has_routing_key && is_bare {
+        found.push((
+            "has no routing key, which `routing_key` sends".to_owned(),
+            "leave `routing_key` out",
+        ));
+    }
+    if facts.sends_ids && is_chat {
         found.push((
             "carries no token ids, which `tokenize_prompt` sends".to_owned(),
             "leave `tokenize_prompt` out, or use an engine or a variant with the protocol `completions` or `sglang-native`",
@@ -108,7 +105,9 @@ fn unfit(protocol: Protocol, workload: &Workload, has_lora: bool) -> Vec<(String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::dataset_options::SharedPrefix;
+    use crate::config::dataset::DatasetName;
+    use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, SharedPrefix};
+    use crate::config::dataset::random_ids::RandomIds;
 
     const ALL: [Protocol; 6] = [
         Protocol::SglangNative,
@@ -131,38 +130,42 @@ mod tests {
     fn every_data_set_is_refused_where_its_rows_have_no_place() {
         let but_chat = ["sglang-native", "completions", "trt", "truss", "embeddings"];
         let bare = ["trt", "truss"];
-        let of = |dataset| refused(&Workload::of(dataset), false);
-        assert_eq!(of(Dataset::Openai), but_chat);
-        assert_eq!(of(Dataset::AgenticTrace), but_chat);
-        assert_eq!(of(Dataset::Mooncake), ["chat", "trt", "truss", "embeddings"]);
-        assert_eq!(of(Dataset::Image), ["trt", "truss", "embeddings"]);
-        assert_eq!(of(Dataset::Mmmu), ["trt", "truss", "embeddings"]);
+        let of = |dataset| refused(&Workload::with(dataset), false);
+        assert_eq!(of(DatasetName::Openai), but_chat);
+        assert_eq!(of(DatasetName::AgenticTrace), but_chat);
+        assert_eq!(of(DatasetName::Mooncake), ["chat", "trt", "truss", "embeddings"]);
+        assert_eq!(of(DatasetName::Image), ["trt", "truss", "embeddings"]);
+        assert_eq!(of(DatasetName::Mmmu), ["trt", "truss", "embeddings"]);
         for dataset in [
-            Dataset::Sharegpt,
-            Dataset::Random,
-            Dataset::RandomIds,
-            Dataset::GeneratedSharedPrefix,
-            Dataset::Custom,
-            Dataset::LongbenchV2,
-            Dataset::SpeedBench,
+            DatasetName::Sharegpt,
+            DatasetName::Random,
+            DatasetName::RandomIds,
+            DatasetName::GeneratedSharedPrefix,
+            DatasetName::Custom,
+            DatasetName::LongbenchV2,
+            DatasetName::SpeedBench,
         ] {
             assert!(of(dataset).is_empty(), "{dataset:?}");
         }
-        let prefix = |turns, routing_key| Workload {
-            shared_prefix: Some(SharedPrefix {
-                turns,
-                routing_key,
-                ..SharedPrefix::default()
-            }),
-            ..Workload::of(Dataset::GeneratedSharedPrefix)
+        let prefix = |turns, routing_key| {
+            Workload::with(GeneratedSharedPrefix {
+                shared_prefix: Some(SharedPrefix {
+                    turns,
+                    routing_key,
+                    ..SharedPrefix::default()
+                }),
+                ..GeneratedSharedPrefix::default()
+            })
         };
         assert_eq!(refused(&prefix(2, false), false), but_chat);
         assert_eq!(refused(&prefix(1, true), false), bare);
-        let ids = Workload {
+        let ids = Workload::with(RandomIds {
+            input_len: Some(1),
+            output_len: Some(1),
+            range_ratio: 1.0,
             tokenize_prompt: true,
-            ..Workload::of(Dataset::RandomIds)
-        };
+        });
         assert_eq!(refused(&ids, false), ["chat"]);
-        assert_eq!(refused(&Workload::of(Dataset::Random), true), bare);
+        assert_eq!(refused(&Workload::of(DatasetName::Random), true), bare);
     }
 }

@@ -3,10 +3,10 @@
 use super::{at, empty_axis};
 use crate::config::arrival::Pace;
 use crate::config::builtin_scenarios;
+use crate::config::dataset::DatasetName;
 use crate::config::forms::Named;
 use crate::config::lora::Lora;
 use crate::config::matrix::{Matrix, ScenarioEntry};
-use crate::config::workload::{Dataset, Workload};
 use crate::config::yaml::{Mistake, listed, nearest};
 
 /// The mistakes of all scenarios.
@@ -18,11 +18,14 @@ pub(super) fn all(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
 
 fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mistake>) {
     let entry = &named.value;
-    let standard = builtin_scenarios::named(&named.name);
-    let dataset = entry
-        .dataset
-        .or(standard.as_ref().and_then(|standard| standard.dataset));
-    let Some(dataset) = dataset else {
+    let prompts = entry.prompts.as_ref().map_or(1, |prompts| prompts.value);
+    let Ok(workload) = builtin_scenarios::completed(named).workload(prompts) else {
+        let message = format!("the scenario `{}` cannot be: `dataset`", named.name);
+        let why = "a number among the options of its data set is infinite; write a finite one";
+        mistakes.push(at(Mistake::new(message), named.name.place.as_ref(), why));
+        return;
+    };
+    let Some(workload) = workload else {
         let mistake = at(
             Mistake::new(format!("the scenario `{}` does not say what is sent", named.name)),
             named.name.place.as_ref(),
@@ -43,8 +46,9 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
         });
         return;
     };
-    for objection in workload(entry, standard.as_ref(), dataset).objections(matrix.profile) {
-        let place = match objection.field {
+    let dataset = workload.dataset.name();
+    for objection in workload.objections(matrix.profile) {
+        let place = match objection.field.as_str() {
             "prompts" => entry.prompts.as_ref().and_then(|prompts| prompts.place.as_ref()),
             "range_ratio" => entry.range_ratio.as_ref().and_then(|ratio| ratio.place.as_ref()),
             _ => None,
@@ -60,7 +64,7 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
         let message = format!("the scenario `{}` cannot be: `lora`", named.name);
         mistakes.push(at(Mistake::new(message), named.name.place.as_ref(), why));
     }
-    if dataset == Dataset::GeneratedSharedPrefix && entry.prompts.is_some() {
+    if dataset == DatasetName::GeneratedSharedPrefix && entry.prompts.is_some() {
         mistakes.push(
             at(
                 Mistake::new(format!("the scenario `{}` cannot be: `prompts`", named.name)),
@@ -70,7 +74,7 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
             .help("set `groups` and `prompts_per_group` of `shared_prefix`, whose product it is"),
         );
     }
-    if dataset == Dataset::Mooncake && (entry.rate.is_some() || entry.pace().is_some()) {
+    if dataset == DatasetName::Mooncake && (entry.rate.is_some() || entry.pace().is_some()) {
         mistakes.push(
             at(
                 Mistake::new(format!("the scenario `{}` cannot have a rate", named.name)),
@@ -114,7 +118,7 @@ fn scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mi
             .help("add `duration:`, or bound each request with `timeout:`"),
         );
     }
-    if dataset == Dataset::Mooncake {
+    if dataset == DatasetName::Mooncake {
         replayed(named, mistakes);
     }
     if entry.rate.as_ref().is_some_and(|list| list.0.is_empty()) {
@@ -205,31 +209,5 @@ fn course(named: &Named<ScenarioEntry>, mistakes: &mut Vec<Mistake>) {
             "the rate changes while it is measured".to_owned(),
             "leave `ramp` and `stages` out, or `search`",
         );
-    }
-}
-
-/// The workload that an entry comes to, for its objections only.
-fn workload(entry: &ScenarioEntry, standard: Option<&ScenarioEntry>, dataset: Dataset) -> Workload {
-    let pick = |read: fn(&ScenarioEntry) -> Option<u32>| read(entry).or_else(|| standard.and_then(read));
-    let ratio = |entry: &ScenarioEntry| entry.range_ratio.as_ref().map(|ratio| ratio.value);
-    Workload {
-        dataset,
-        path: None,
-        prompts: pick(|entry| entry.prompts.as_ref().map(|prompts| prompts.value)).unwrap_or(1),
-        input_len: pick(|entry| entry.input_len),
-        output_len: pick(|entry| entry.output_len),
-        range_ratio: ratio(entry)
-            .or_else(|| standard.and_then(ratio))
-            .unwrap_or(dataset.usual_range_ratio()),
-        context_len: entry.context_len,
-        prompt_suffix: entry.prompt_suffix.clone(),
-        tokenize_prompt: entry.tokenize_prompt,
-        apply_chat_template: entry.apply_chat_template,
-        trace_timestamps: false,
-        shared_prefix: entry.shared_prefix.clone(),
-        agentic_trace: entry.agentic_trace.clone(),
-        mooncake: entry.mooncake.clone(),
-        pictures: entry.pictures.clone(),
-        speed_bench: entry.speed_bench.clone(),
     }
 }

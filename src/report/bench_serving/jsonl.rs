@@ -9,7 +9,6 @@ use crate::analysis::metrics::{
     Statistic::{Mean, Median, P90, P95, P99, Std},
 };
 use crate::config::scenario::Slo;
-use crate::config::workload::Dataset;
 use crate::plan::{Cell, Launch};
 use crate::report::bench_serving::python;
 use crate::report::bench_serving::traffic::Traffic;
@@ -47,11 +46,9 @@ pub fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
 
 fn asked(line: &mut Map<String, Value>, launch: &Launch, cell: &Cell, summary: &Summary) {
     let (workload, arrival) = (&cell.scenario.workload, summary.arrival(&cell.scenario));
-    let is_drawn = matches!(
-        workload.dataset,
-        Dataset::Random | Dataset::RandomIds | Dataset::Image | Dataset::Mmmu
-    );
-    let is_grouped = workload.dataset == Dataset::GeneratedSharedPrefix;
+    let facts = workload.facts();
+    let is_drawn = facts.output_flag == Some("random-output-len");
+    let is_grouped = facts.output_flag == Some("gsp-output-len");
     let length = |length: Option<u32>| length.filter(|_| is_drawn).unwrap_or(USUAL_LENGTH);
     let fields = [
         ("tag", Value::Null),
@@ -61,11 +58,14 @@ fn asked(line: &mut Map<String, Value>, launch: &Launch, cell: &Cell, summary: &
         ("max_concurrency", json!(arrival.concurrency)),
         (
             "sharegpt_output_len",
-            json!(workload.output_len.filter(|_| !is_drawn && !is_grouped)),
+            json!(facts.output_len.filter(|_| !is_drawn && !is_grouped)),
         ),
-        ("random_input_len", json!(length(workload.input_len))),
-        ("random_output_len", json!(length(workload.output_len))),
-        ("random_range_ratio", json!(workload.range_ratio)),
+        ("random_input_len", json!(length(facts.input_len()))),
+        ("random_output_len", json!(length(facts.output_len))),
+        (
+            "random_range_ratio",
+            json!(facts.drawn.map_or(0.0, |drawn| drawn.range_ratio)),
+        ),
         ("server_info", json!(summary.engine.info)),
     ];
     insert(line, fields);
@@ -216,6 +216,9 @@ mod tests {
 
     use super::*;
     use crate::base::units::{RequestRate, Span};
+    use crate::config::dataset::Dataset;
+    use crate::config::dataset::random::Random;
+    use crate::config::dataset::sharegpt::Sharegpt;
     use crate::report::testing::Case;
     use crate::results::record::cell::Phase;
 
@@ -241,12 +244,19 @@ mod tests {
     fn rates_and_lengths_are_those_that_were_asked_for() {
         let mut case = Case::new("vllm", "bf16", 1, 4000.0);
         case.cell.scenario.arrival.rate = RequestRate::new(4.0).unwrap();
-        case.cell.scenario.workload.output_len = Some(8);
+        case.cell.scenario.workload.dataset = Dataset::from(Sharegpt {
+            output_len: Some(8),
+            ..Sharegpt::default()
+        });
         let line = line_of(&case);
         assert!(line.contains(r#""request_rate": 4.0, "max_concurrency": null, "sharegpt_output_len": 8, "#));
         assert!(line.contains(r#""random_output_len": 1024, "random_range_ratio": 0.0"#));
-        case.cell.scenario.workload.dataset = Dataset::Random;
-        case.cell.scenario.workload.input_len = Some(16);
+        case.cell.scenario.workload.dataset = Dataset::from(Random {
+            input_len: Some(16),
+            output_len: Some(8),
+            range_ratio: 0.0,
+            tokenize_prompt: false,
+        });
         let line = line_of(&case);
         assert!(
             line.contains(r#""sharegpt_output_len": null, "random_input_len": 16, "random_output_len": 8"#)

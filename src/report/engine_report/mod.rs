@@ -14,6 +14,7 @@ use super::markdown::{anchor, draw, escaped, fenced, list};
 use super::tables::{self, engine_results, grouped};
 use super::{Shown, Value};
 use crate::analysis::metrics::{Flow, Metric};
+use crate::config::dataset::PromptForm;
 use crate::config::workload::Profile;
 use crate::plan::{Launch, command};
 use crate::results::record::cell::{Definitions, Ending, Figures, Origin, Summary};
@@ -259,7 +260,7 @@ fn workload(shown: &Shown<'_>) -> String {
             concurrency: arrival.concurrency,
             slo: scenario.slo.as_ref(),
             cache: None,
-            has_pictures: scenario.workload.dataset.has_pictures(),
+            has_pictures: scenario.workload.facts().prompts == PromptForm::Pictures,
             embeds: false,
             layout: match &summary.imported {
                 Some(imported) => Layout::AsPrinted {

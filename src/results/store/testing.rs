@@ -9,9 +9,10 @@ use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
 use crate::base::secrets::Redactor;
 use crate::base::units::{RequestRate, Span};
 use crate::config::arrival::{Arrival, Spacing};
+use crate::config::dataset::random_ids::RandomIds;
 use crate::config::scenario::{Limits, Scenario};
 use crate::config::template::Text;
-use crate::config::workload::{Dataset, Profile, Workload};
+use crate::config::workload::{Profile, Workload};
 use crate::plan::{
     Attach, Cell, Contact, Engine, Launch, Measurement, Patience, Place, Plan, Protocol, Start,
 };
@@ -76,10 +77,12 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
             seed: 1,
             workload: Workload {
                 prompts: 3,
-                input_len: Some(8),
-                output_len: Some(4),
-                range_ratio: 1.0,
-                ..Workload::of(Dataset::RandomIds)
+                ..Workload::with(RandomIds {
+                    input_len: Some(8),
+                    output_len: Some(4),
+                    range_ratio: 1.0,
+                    tokenize_prompt: false,
+                })
             },
             arrival: Arrival {
                 rate: RequestRate::INFINITE,

@@ -17,7 +17,7 @@ use crate::runner::supervise::AbortReason;
 
 /// How many requests a load is expected to send: its prompts, or fewer where its duration ends it first.
 pub(super) fn expected_requests(scenario: &Scenario) -> usize {
-    let asked = scenario.workload.asked().unwrap_or_default();
+    let asked = scenario.workload.requests().unwrap_or_default();
     let asked = usize::try_from(asked).unwrap_or(usize::MAX);
     let expected = scenario.arrival.expected(scenario.limits.duration);
     // The first request is due at once.
@@ -29,7 +29,7 @@ fn too_few_prompts(scenario: &Scenario, found: usize) -> Option<String> {
     if scenario.arrival.window(scenario.limits.duration).is_some() {
         return None;
     }
-    let asked = scenario.workload.asked()?;
+    let asked = scenario.workload.requests()?;
     ((found as u64) < asked).then(|| format!("the data set gave {found} prompts, and {asked} were asked for"))
 }
 

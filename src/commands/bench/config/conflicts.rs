@@ -1,7 +1,8 @@
 //! Flags that cannot stand together, and flags that would have no effect.
 
 use super::profiling;
-use crate::cli::bench::{Activity, Backend, BenchArgs, DatasetName};
+use crate::cli::bench::{Activity, Backend, BenchArgs};
+use crate::config::dataset::DatasetName;
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
 
@@ -122,26 +123,15 @@ fn limits(args: &BenchArgs) -> Vec<Doubt> {
         );
         (is_given && !draws_gaps, why)
     };
-    let has_context = matches!(
-        dataset.dataset_name,
-        DatasetName::Sharegpt | DatasetName::Custom | DatasetName::LongbenchV2
-    );
-    let has_lengths = matches!(
-        dataset.dataset_name,
-        DatasetName::Random
-            | DatasetName::RandomIds
-            | DatasetName::Image
-            | DatasetName::Mmmu
-            | DatasetName::GeneratedSharedPrefix
-            | DatasetName::SpeedBench
-            | DatasetName::Mooncake
-    );
+    let name = dataset.dataset_name;
+    let own_flag = name.default_dataset().facts().output_flag;
+    let has_lengths = own_flag.is_some() || !name.reads("output_len");
     vec![
         no_gaps(args.arrival.spacing.is_some(), "spacing"),
         // One that cannot be is said to be so, and no more.
         no_gaps(args.arrival.burstiness.is_some_and(|shape| shape > 0.0), "burstiness"),
         (
-            dataset.sharegpt_context_len.is_some() && !has_context,
+            dataset.sharegpt_context_len.is_some() && !name.reads("context_len"),
             "`--sharegpt-context-len` has no effect on this data set, only on `sharegpt`, `custom` and `longbench_v2`; leave it out"
                 .to_owned(),
         ),

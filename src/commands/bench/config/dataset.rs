@@ -1,123 +1,121 @@
 //! What is sent: the data set, its rows, and the adapters they ask for.
 
+use serde_json::{Value, json};
+
 use crate::cli::bench::{
-    BenchArgs, DatasetName, GroupDistribution, LoraDistribution, PictureArgs, SharedPrefixArgs,
-    SpeedBenchArgs, TraceArgs,
+    BenchArgs, GroupDistribution, LoraDistribution, PictureArgs, SharedPrefixArgs, SpeedBenchArgs, TraceArgs,
 };
-use crate::config::dataset_options::{AgenticTrace, Mooncake, Popularity, SharedPrefix};
-use crate::config::images::{Pictures, SpeedBench};
+use crate::config::dataset::agentic_trace::Conversations;
+use crate::config::dataset::generated_shared_prefix::{Popularity, SharedPrefix};
+use crate::config::dataset::image::Pictures;
+use crate::config::dataset::mooncake::Replay;
+use crate::config::dataset::speed_bench::Rows;
+use crate::config::dataset::{Dataset, DatasetName, PromptForm};
 use crate::config::lora::{Dealt, Lora};
-use crate::config::workload::{Dataset, Profile, Workload};
+use crate::config::workload::{Profile, Workload};
 use crate::plan::Protocol;
 
 /// How unevenly `skewed` deals where nobody says so.
 const SKEW: f64 = 1.5;
 
-/// The data set of that name.
-const fn dataset(name: DatasetName) -> Dataset {
-    match name {
-        DatasetName::Sharegpt => Dataset::Sharegpt,
-        DatasetName::Random => Dataset::Random,
-        DatasetName::RandomIds => Dataset::RandomIds,
-        DatasetName::GeneratedSharedPrefix => Dataset::GeneratedSharedPrefix,
-        DatasetName::Custom => Dataset::Custom,
-        DatasetName::Openai => Dataset::Openai,
-        DatasetName::AgenticTrace => Dataset::AgenticTrace,
-        DatasetName::Mooncake => Dataset::Mooncake,
-        DatasetName::Image => Dataset::Image,
-        DatasetName::Mmmu => Dataset::Mmmu,
-        DatasetName::LongbenchV2 => Dataset::LongbenchV2,
-        DatasetName::SpeedBench => Dataset::SpeedBench,
-    }
-}
-
 /// The workload, if all that is said about it can be.
 pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, Vec<String>> {
     let options = &args.dataset;
-    let dataset = dataset(options.dataset_name);
-    let mut mistakes = strangers(args, dataset);
-    mistakes.extend(unfit_backend(args, dataset));
-    let is_random = matches!(dataset, Dataset::Random | Dataset::RandomIds);
-    let is_drawn = is_random || dataset == Dataset::Image;
-    let is_paired = matches!(dataset, Dataset::Sharegpt | Dataset::Custom);
-    let is_limited = is_paired || dataset == Dataset::LongbenchV2;
-    let length = |given: Option<u32>| given.or_else(|| usual_length(profile));
-    let mut workload = Workload {
-        path: Some(options.dataset_path.clone()).filter(|path| !path.is_empty()),
-        prompts: options.num_prompts,
-        input_len: length(options.random_input_len).filter(|_| is_drawn),
-        output_len: match dataset {
-            Dataset::Random | Dataset::RandomIds | Dataset::Image | Dataset::Mmmu => {
-                length(options.random_output_len)
-            }
-            Dataset::GeneratedSharedPrefix => args.shared_prefix.gsp_output_len,
-            Dataset::SpeedBench => args.speed_bench.speed_bench_output_len,
-            Dataset::Mooncake => None,
-            _ => options.sharegpt_output_len,
-        },
-        range_ratio: if is_drawn { options.random_range_ratio } else { 0.0 },
-        context_len: options
-            .sharegpt_context_len
-            .filter(|tokens| *tokens > 0 && is_limited),
-        prompt_suffix: Some(options.prompt_suffix.clone()).filter(|suffix| !suffix.is_empty() && is_paired),
-        tokenize_prompt: options.tokenize_prompt,
-        // The Python tool applies it to these whatever is said.
-        apply_chat_template: options.apply_chat_template
-            && !matches!(dataset, Dataset::Image | Dataset::Mmmu),
-        trace_timestamps: args.trace.use_trace_timestamps && dataset != Dataset::Mooncake,
-        ..Workload::of(dataset)
+    let name = options.dataset_name;
+    let mut mistakes = strangers(args, name);
+    let own = own_options(args, name).map_err(|why| mistakes.push(why)).ok();
+    let given = given(args, profile, name).chain(own.flatten()).collect();
+    let mut workload = match Workload::given(name, given, options.num_prompts) {
+        Ok(workload) => workload,
+        Err(error) => {
+            mistakes.push(format!("the data set `{}`: {error}", name.bench_serving_name()));
+            return Err(mistakes);
+        }
     };
-    match dataset {
-        Dataset::GeneratedSharedPrefix => match shared_prefix(&args.shared_prefix) {
-            Ok(prefix) => {
-                workload.prompts = prefix.prompts();
-                workload.shared_prefix = Some(prefix);
-            }
-            Err(why) => mistakes.push(why),
-        },
-        Dataset::AgenticTrace => {
-            workload.agentic_trace = Some(AgenticTrace {
-                offset: args.trace.dataset_offset.unwrap_or(0),
-                max_turns: args.trace.agentic_max_turns,
-            });
-        }
-        Dataset::Mooncake => workload.mooncake = Some(mooncake(&args.trace)),
-        Dataset::Image => workload.pictures = Some(pictures(&args.pictures)),
-        Dataset::SpeedBench => {
-            workload.speed_bench = Some(SpeedBench {
-                category: args.speed_bench.speed_bench_category,
-            });
-        }
-        _ => {}
+    workload.path = Some(options.dataset_path.clone()).filter(|path| !path.is_empty());
+    if let Dataset::GeneratedSharedPrefix(shared) = &workload.dataset {
+        workload.prompts = shared.prefix().prompts();
     }
-    let objections = workload.objections(profile);
-    mistakes.extend(
-        objections
-            .into_iter()
-            .map(|objection| match flag(objection.field, dataset) {
-                Some(flag) => format!("`--{flag}`: {}", objection.says),
-                None => objection.says,
-            }),
-    );
+    mistakes.extend(unfit_backend(args, &workload.dataset));
+    let objections = workload.objections(profile).into_iter();
+    mistakes.extend(objections.map(|objection| match flag(&objection.field, name) {
+        Some(flag) => format!("`--{flag}`: {}", objection.says),
+        None => objection.says,
+    }));
     match mistakes.is_empty() {
         true => Ok(workload),
         false => Err(mistakes),
     }
 }
 
+/// The options that several data sets share. The Python tool passes over lengths, limits and suffixes that a data set does not read.
+fn given(args: &BenchArgs, profile: Profile, name: DatasetName) -> impl Iterator<Item = (String, Value)> {
+    let options = &args.dataset;
+    let dataset = name.default_dataset();
+    let facts = dataset.facts();
+    let length = |given: Option<u32>| given.or_else(|| usual_length(profile));
+    let output_len = match facts.output_flag {
+        Some("random-output-len") => length(options.random_output_len),
+        Some("gsp-output-len") => args.shared_prefix.gsp_output_len,
+        Some("speed-bench-output-len") => args.speed_bench.speed_bench_output_len,
+        _ => options.sharegpt_output_len,
+    };
+    let context_len = options.sharegpt_context_len.filter(|tokens| *tokens > 0);
+    let suffix = Some(&options.prompt_suffix).filter(|suffix| !suffix.is_empty());
+    // The Python tool applies it to pictures whatever is said.
+    let is_templated = options.apply_chat_template && facts.prompts != PromptForm::Pictures;
+    let passed_over = [
+        ("input_len", length(options.random_input_len).map(Value::from)),
+        ("output_len", output_len.map(Value::from)),
+        ("range_ratio", Some(options.random_range_ratio.into())),
+        ("context_len", context_len.map(Value::from)),
+        ("prompt_suffix", suffix.map(|suffix| suffix.as_str().into())),
+        (
+            "trace_timestamps",
+            args.trace.use_trace_timestamps.then(|| true.into()),
+        ),
+    ];
+    let refused = [
+        ("tokenize_prompt", options.tokenize_prompt.then(|| true.into())),
+        ("apply_chat_template", is_templated.then(|| true.into())),
+    ];
+    let read = passed_over.into_iter().filter(move |(key, _)| name.reads(key));
+    let all = read.chain(refused);
+    all.filter_map(|(key, value)| Some((key.to_owned(), value?)))
+}
+
+/// The option of the data set that no other one has.
+fn own_options(args: &BenchArgs, name: DatasetName) -> Result<Option<(String, Value)>, String> {
+    let (key, value) = match name {
+        DatasetName::GeneratedSharedPrefix => ("shared_prefix", json!(shared_prefix(&args.shared_prefix)?)),
+        DatasetName::AgenticTrace => {
+            let trace = Conversations {
+                offset: args.trace.dataset_offset.unwrap_or(0),
+                max_turns: args.trace.agentic_max_turns,
+            };
+            ("agentic_trace", json!(trace))
+        }
+        DatasetName::Mooncake => ("mooncake", json!(mooncake(&args.trace))),
+        DatasetName::Image => ("pictures", json!(pictures(&args.pictures))),
+        DatasetName::SpeedBench => {
+            let category = args.speed_bench.speed_bench_category;
+            ("speed_bench", json!(Rows { category }))
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some((key.to_owned(), value)))
+}
+
 /// What the Python tool calls a field of the workload.
-fn flag(field: &str, dataset: Dataset) -> Option<&'static str> {
-    let is_random = matches!(
-        dataset,
-        Dataset::Random | Dataset::RandomIds | Dataset::Image | Dataset::Mmmu
-    );
+fn flag(field: &str, dataset: DatasetName) -> Option<&'static str> {
     Some(match field {
-        "prompts" if dataset == Dataset::GeneratedSharedPrefix => "gsp-num-groups",
+        "prompts" if dataset == DatasetName::GeneratedSharedPrefix => "gsp-num-groups",
         "prompts" => "num-prompts",
         "input_len" => "random-input-len",
-        "output_len" if is_random => "random-output-len",
-        "output_len" if dataset == Dataset::SpeedBench => "speed-bench-output-len",
-        "output_len" => "sharegpt-output-len",
+        "output_len" => {
+            let own = dataset.default_dataset().facts().output_flag;
+            own.unwrap_or("sharegpt-output-len")
+        }
         "range_ratio" => "random-range-ratio",
         "context_len" => "sharegpt-context-len",
         "prompt_suffix" => "prompt-suffix",
@@ -142,10 +140,10 @@ pub(super) const fn usual_length(profile: Profile) -> Option<u32> {
 }
 
 /// Flags of data sets that are not sent.
-fn strangers(args: &BenchArgs, dataset: Dataset) -> Vec<String> {
+fn strangers(args: &BenchArgs, dataset: DatasetName) -> Vec<String> {
     let mut found = Vec::new();
     let name = dataset.bench_serving_name();
-    let mut no = |is_given: bool, flags: &str, owner: Dataset| {
+    let mut no = |is_given: bool, flags: &str, owner: DatasetName| {
         if is_given && dataset != owner {
             let owner = owner.bench_serving_name();
             found.push(format!(
@@ -157,34 +155,29 @@ fn strangers(args: &BenchArgs, dataset: Dataset) -> Vec<String> {
     no(
         args.shared_prefix != SharedPrefixArgs::default(),
         "the flags `--gsp-…`",
-        Dataset::GeneratedSharedPrefix,
+        DatasetName::GeneratedSharedPrefix,
     );
     no(
         trace.dataset_offset.is_some() || trace.agentic_max_turns.is_some(),
         "`--dataset-offset` and `--agentic-max-turns`",
-        Dataset::AgenticTrace,
+        DatasetName::AgenticTrace,
     );
     let is_of_mooncake = trace.mooncake_slowdown_factor.is_some()
         || trace.mooncake_num_rounds.is_some()
         || trace.mooncake_workload.is_some();
-    no(is_of_mooncake, "the flags `--mooncake-…`", Dataset::Mooncake);
+    no(is_of_mooncake, "the flags `--mooncake-…`", DatasetName::Mooncake);
     no(
         args.pictures != PictureArgs::default(),
         "the flags `--image-…` and `--random-image-count`",
-        Dataset::Image,
+        DatasetName::Image,
     );
     no(
         args.speed_bench != SpeedBenchArgs::default(),
         "the flags `--speed-bench-…`",
-        Dataset::SpeedBench,
+        DatasetName::SpeedBench,
     );
-    let has_moments = [
-        Dataset::Mooncake,
-        Dataset::Custom,
-        Dataset::Openai,
-        Dataset::AgenticTrace,
-    ];
-    if trace.use_trace_timestamps && !has_moments.contains(&dataset) {
+    let has_moments = dataset == DatasetName::Mooncake || dataset.reads("trace_timestamps");
+    if trace.use_trace_timestamps && !has_moments {
         found.push(format!(
             "`--use-trace-timestamps` has no effect on `{name}`, whose rows have no moments; leave it out"
         ));
@@ -193,45 +186,38 @@ fn strangers(args: &BenchArgs, dataset: Dataset) -> Vec<String> {
 }
 
 /// What the backend cannot carry of a data set, told before anything is asked of a server.
-fn unfit_backend(args: &BenchArgs, dataset: Dataset) -> Vec<String> {
+fn unfit_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
     let mut found = Vec::new();
     let (backend, protocol) = (args.server.backend.name(), args.server.backend.protocol());
     let name = dataset.bench_serving_name();
     let is_chat = protocol == Protocol::Chat;
-    let has_turns = args.shared_prefix.gsp_num_turns.is_some_and(|turns| turns > 1);
-    if matches!(dataset, Dataset::Openai | Dataset::AgenticTrace) && !is_chat {
-        found.push(format!(
+    let takes_text = matches!(protocol, Protocol::SglangNative | Protocol::Completions);
+    match dataset.facts().prompts {
+        PromptForm::Messages | PromptForm::Conversations { turns: None } if !is_chat => found.push(format!(
             "the data set `{name}` consists of chat messages, which the backend `{backend}` does not take; use a chat \
              backend, such as `sglang-oai-chat` or `vllm-chat`"
-        ));
-    }
-    if dataset == Dataset::GeneratedSharedPrefix && has_turns && !is_chat {
-        found.push(format!(
+        )),
+        PromptForm::Conversations { .. } if !is_chat => found.push(format!(
             "`--gsp-num-turns` above 1 makes conversations, which the backend `{backend}` does not hold; use a chat \
              backend, such as `sglang-oai-chat` or `vllm-chat`"
-        ));
-    }
-    let takes_text = matches!(protocol, Protocol::SglangNative | Protocol::Completions);
-    if dataset == Dataset::Mooncake && !takes_text {
-        found.push(format!(
-                "the data set `mooncake` consists of prompts that a chat template was applied to, which the backend `{backend}` \
-                 does not take as they are; use `sglang`, or a backend of completions"
-        ));
+        )),
+        PromptForm::Templated if !takes_text => found.push(format!(
+            "the data set `{name}` consists of prompts that a chat template was applied to, which the backend `{backend}` \
+             does not take as they are; use `sglang`, or a backend of completions"
+        )),
+        PromptForm::Pictures if !(is_chat || protocol == Protocol::SglangNative) => found.push(format!(
+            "the data set `{name}` has pictures, which the backend `{backend}` does not take; use `sglang`, or a chat backend \
+             such as `sglang-oai-chat` or `vllm-chat`"
+        )),
+        _ => {}
     }
     if args.is_replayed() && args.course.request_rate.iter().any(|rate| !rate.is_infinite()) {
         let instead = match dataset {
-            Dataset::Mooncake => "use `--mooncake-slowdown-factor`",
+            Dataset::Mooncake(_) => "use `--mooncake-slowdown-factor`",
             _ => "leave it or `--use-trace-timestamps` out",
         };
         found.push(format!(
             "`--request-rate` has no effect on `{name}`, whose rows have moments of their own; {instead}"
-        ));
-    }
-    let has_pictures = matches!(dataset, Dataset::Image | Dataset::Mmmu);
-    if has_pictures && !(is_chat || protocol == Protocol::SglangNative) {
-        found.push(format!(
-            "the data set `{name}` has pictures, which the backend `{backend}` does not take; use `sglang`, or a chat backend \
-             such as `sglang-oai-chat` or `vllm-chat`"
         ));
     }
     if args.shared_prefix.gsp_send_routing_key && matches!(protocol, Protocol::Trt | Protocol::Truss) {
@@ -285,9 +271,9 @@ fn shared_prefix(args: &SharedPrefixArgs) -> Result<SharedPrefix, String> {
     })
 }
 
-fn mooncake(args: &TraceArgs) -> Mooncake {
-    let usual = Mooncake::default();
-    Mooncake {
+fn mooncake(args: &TraceArgs) -> Replay {
+    let usual = Replay::default();
+    Replay {
         trace: args.mooncake_workload.unwrap_or(usual.trace),
         slowdown: args.mooncake_slowdown_factor.unwrap_or(usual.slowdown),
         rounds: args.mooncake_num_rounds.unwrap_or(usual.rounds),

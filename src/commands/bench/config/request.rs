@@ -3,8 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::base::secrets::is_secret_name;
-use crate::cli::bench::{Backend, BenchArgs, DatasetName};
+use crate::cli::bench::{Backend, BenchArgs};
 use crate::commands::bench::config::environment::Environment;
+use crate::config::dataset::PromptForm;
 use crate::config::workload::Profile;
 use crate::plan::{Dialect, Protocol, Usage};
 use crate::runner::bench::{Address, Headers, Scheme};
@@ -156,8 +157,9 @@ pub(super) fn dialect(args: &BenchArgs, profile: Profile) -> Dialect {
     // docs/bench-serving.md T12: bench_serving asks for no counts and takes the asked length for one. Its own body is sent where its figures are wanted;
     // but how many tokens a picture makes only the server knows.
     let is_theirs = args.ours.compat_figures || profile == Profile::Classic;
-    let usage = match args.dataset.dataset_name {
-        DatasetName::Image | DatasetName::Mmmu => Usage::StreamOptions,
+    let dataset = args.dataset.dataset_name.default_dataset();
+    let usage = match dataset.facts().prompts {
+        PromptForm::Pictures => Usage::StreamOptions,
         _ if is_theirs || names_stream_options(args) => Usage::Unasked,
         _ => Usage::StreamOptions,
     };

@@ -3,7 +3,8 @@ use serde_json::Value;
 
 use super::*;
 use crate::cli::{Cli, Command};
-use crate::config::dataset_options::{Popularity, SharedPrefix};
+use crate::config::dataset::Dataset;
+use crate::config::dataset::generated_shared_prefix::{Popularity, SharedPrefix};
 use crate::config::lora::Dealt;
 use crate::loadgen::dataset::Content;
 use crate::loadgen::protocol::{self, Ask};
@@ -272,7 +273,10 @@ fn flags_of_a_data_set_reach_it_and_no_other() {
     let prefix = |more: &[&str]| {
         let config = config(&[&gsp, more].concat()).unwrap();
         let workload = config.scenario.workload;
-        (workload.prompts, workload.output_len, workload.shared_prefix())
+        let Dataset::GeneratedSharedPrefix(shared) = workload.dataset else {
+            panic!("another data set was asked for");
+        };
+        (workload.prompts, shared.output_len, shared.prefix())
     };
     assert_eq!(prefix(&[]), (1024, None, SharedPrefix::default()));
     let (prompts, output, given) = prefix(&[
@@ -348,11 +352,11 @@ fn flags_of_a_data_set_reach_it_and_no_other() {
     );
     let config = config.unwrap();
     assert_eq!(config.asked.rate, Traffic::Trace);
-    assert_eq!(config.scenario.workload.mooncake().slowdown, 2.0);
-    assert_eq!(
-        config.scenario.workload.mooncake().trace.file(),
-        "toolagent_trace.jsonl"
-    );
+    let Dataset::Mooncake(mooncake) = config.scenario.workload.dataset else {
+        panic!("another data set was asked for");
+    };
+    assert_eq!(mooncake.replay().slowdown, 2.0);
+    assert_eq!(mooncake.replay().trace.file(), "toolagent_trace.jsonl");
 }
 
 #[test]
@@ -435,7 +439,10 @@ fn each_profile_has_its_own_defaults() {
     assert_eq!(classic.output.rest, "1000_8_4.jsonl");
     let ids = config(&["--dataset-name", "random-ids", "--max-concurrency", "0"]).unwrap();
     assert_eq!(
-        (ids.scenario.workload.input_len, ids.scenario.arrival.concurrency),
+        (
+            ids.scenario.workload.facts().input_len(),
+            ids.scenario.arrival.concurrency
+        ),
         (Some(1024), None)
     );
 }

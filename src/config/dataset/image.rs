@@ -1,4 +1,4 @@
-//! What the data sets with pictures and SPEED-Bench ask for beside the fields that all data sets share. Draws nothing.
+//! `image`: pictures of random pixels with random text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,20 +7,55 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use super::lengths;
+use super::{Facts, PromptForm, Rules, Say, TemplateUse};
+use crate::config::workload::Profile;
+
+/// What is asked of `image`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub(crate) struct Image {
+    /// Tokens in each prompt, at most; `None` only of imported results.
+    pub(crate) input_len: Option<u32>,
+    /// Tokens to ask for, at most; `None` only of imported results.
+    pub(crate) output_len: Option<u32>,
+    /// Lengths are drawn between this share of the given length and all of it, 0 to 1.
+    #[serde(default = "lengths::exact")]
+    pub(crate) range_ratio: f64,
+    /// Its pictures; one of 1080p in each request without this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pictures: Option<Pictures>,
+}
+
+impl Rules for Image {
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            prompts: PromptForm::Pictures,
+            template: TemplateUse::Required,
+            ..Facts::of_drawn(self.input_len, self.output_len, self.range_ratio)
+        }
+    }
+
+    fn objections(&self, _profile: Profile, say: &mut Say<'_>) {
+        if let Some(why) = self.pictures.as_ref().and_then(Pictures::objection) {
+            say("pictures", why);
+        }
+    }
+}
+
 /// The pictures of `image`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Pictures {
+pub(crate) struct Pictures {
     /// How many pictures each request has; 1 unless said otherwise.
-    pub count: u32,
+    pub(crate) count: u32,
     /// Whether their number is drawn between 1 and `count`.
-    pub is_count_drawn: bool,
+    pub(crate) is_count_drawn: bool,
     /// How large they are; `1080p` unless said otherwise.
-    pub resolution: Resolution,
+    pub(crate) resolution: Resolution,
     /// How they are encoded; as JPEG unless said otherwise.
-    pub format: PictureFormat,
+    pub(crate) format: PictureFormat,
     /// What they show; noise unless said otherwise.
-    pub content: PictureContent,
+    pub(crate) content: PictureContent,
 }
 
 impl Default for Pictures {
@@ -37,7 +72,7 @@ impl Default for Pictures {
 
 impl Pictures {
     /// What is wrong with it, and how to mend it.
-    pub fn objection(&self) -> Option<String> {
+    pub(crate) fn objection(&self) -> Option<String> {
         (self.count == 0).then(|| "`count` is 0 and must be at least 1".to_owned())
     }
 }
@@ -45,7 +80,7 @@ impl Pictures {
 /// How pictures are encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum PictureFormat {
+pub(crate) enum PictureFormat {
     /// JPEG of quality 85.
     #[default]
     Jpeg,
@@ -55,7 +90,7 @@ pub enum PictureFormat {
 
 impl PictureFormat {
     /// Its name in a data URI and in reports.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Jpeg => "jpeg",
             Self::Png => "png",
@@ -66,7 +101,7 @@ impl PictureFormat {
 /// What pictures show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum PictureContent {
+pub(crate) enum PictureContent {
     /// Noise: each channel of each pixel is drawn.
     #[default]
     Random,
@@ -76,7 +111,7 @@ pub enum PictureContent {
 
 impl PictureContent {
     /// Its name in reports.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Random => "random",
             Self::Blank => "blank",
@@ -86,11 +121,11 @@ impl PictureContent {
 
 /// Width and height in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
+pub(crate) struct Size {
     /// Pixels in a line.
-    pub width: u32,
+    pub(crate) width: u32,
     /// Lines.
-    pub height: u32,
+    pub(crate) height: u32,
 }
 
 impl fmt::Display for Size {
@@ -120,7 +155,7 @@ impl FromStr for Size {
 /// How large pictures are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Resolution {
+pub(crate) enum Resolution {
     /// All alike.
     Fixed(Size),
     /// Width and height of each are drawn.
@@ -229,37 +264,6 @@ impl JsonSchema for Resolution {
             "type": "string",
             "pattern": "^(4k|1080p|720p|360p|[0-9]+x[0-9]+|random:[0-9]+x[0-9]+-[0-9]+x[0-9]+)$"
         })
-    }
-}
-
-/// Which part of SPEED-Bench is sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct SpeedBench {
-    /// Only rows of this category; all unless said otherwise.
-    pub category: Option<Entropy>,
-}
-
-/// The categories of SPEED-Bench.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Entropy {
-    /// Predictable answers.
-    LowEntropy,
-    /// Both kinds.
-    Mixed,
-    /// Unpredictable answers.
-    HighEntropy,
-}
-
-impl Entropy {
-    /// Its name in the file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::LowEntropy => "low_entropy",
-            Self::Mixed => "mixed",
-            Self::HighEntropy => "high_entropy",
-        }
     }
 }
 

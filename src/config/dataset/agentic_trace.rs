@@ -1,0 +1,54 @@
+//! `agentic-trace`: recorded conversations of an agent, sent turn by turn.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{DataFile, Facts, PromptForm, Rules, Say, lengths};
+use crate::config::workload::{Profile, is_false};
+
+/// What is asked of `agentic-trace`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct AgenticTrace {
+    /// Tokens to ask for in each turn.
+    pub(crate) output_len: Option<u32>,
+    /// Send each conversation at the moment that its `timestamp` says.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) trace_timestamps: bool,
+    /// Which part of it is sent; all of it without this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) agentic_trace: Option<Conversations>,
+}
+
+/// Which part of an agent's recorded conversations is sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "AgenticTrace")]
+pub(crate) struct Conversations {
+    /// The conversation to begin with; those before it follow the last.
+    pub(crate) offset: u32,
+    /// The most turns of each conversation; all unless said otherwise.
+    pub(crate) max_turns: Option<u32>,
+}
+
+impl Rules for AgenticTrace {
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            file: Some(DataFile::named("agentic-trace")),
+            prompts: PromptForm::Conversations { turns: None },
+            output_len: self.output_len,
+            slowdown: self.trace_timestamps.then_some(1.0),
+            ..Facts::default()
+        }
+    }
+
+    fn objections(&self, _profile: Profile, say: &mut Say<'_>) {
+        lengths::no_answer(self.output_len, say);
+        if self.agentic_trace.as_ref().and_then(|trace| trace.max_turns) == Some(0) {
+            say(
+                "agentic_trace",
+                "`max_turns` is 0 and must be at least 1".to_owned(),
+            );
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Lengths that are chosen or drawn: what is wrong with them, and how they read.
+
+use super::Say;
+use crate::config::workload::Profile;
+
+/// Lengths of prompts and answers, drawn between a share of the longest and the longest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Drawn {
+    pub(crate) input_len: Option<u32>,
+    pub(crate) output_len: Option<u32>,
+    pub(crate) range_ratio: f64,
+}
+
+impl Drawn {
+    /// `None` where a length is unknown.
+    pub(super) fn in_words(self, profile: Profile) -> Option<String> {
+        let input = range(self.input_len?, self.range_ratio, 1);
+        let shortest = u32::from(profile == Profile::Current);
+        let output = range(self.output_len?, self.range_ratio, shortest);
+        Some(format!("{input} in / {output} out"))
+    }
+
+    /// Takes down what is wrong with the lengths of the data set `name`.
+    pub(crate) fn objections(self, name: &str, say: &mut Say<'_>) {
+        for (field, length) in [("input_len", self.input_len), ("output_len", self.output_len)] {
+            if length.is_none() {
+                say(
+                    field,
+                    format!("`{name}` needs `{field}`: the most tokens a row may have"),
+                );
+            }
+        }
+        if !(0.0..=1.0).contains(&self.range_ratio) {
+            say(
+                "range_ratio",
+                format!("{} is not a share; write a number from 0 to 1", self.range_ratio),
+            );
+        }
+    }
+}
+
+/// The share at which drawn lengths begin where a matrix does not say: rows are exactly as long as given. `matrix bench` draws from 1 on, as the
+/// Python tool does.
+pub(super) const fn exact() -> f64 {
+    1.0
+}
+
+/// Lengths that are drawn, each as likely as the others. Source: docs/bench-serving.md 4.2.
+pub(super) fn range(longest: u32, ratio: f64, shortest: u32) -> String {
+    let low = ((f64::from(longest) * ratio) as u32).max(shortest).min(longest);
+    match low == longest {
+        true => longest.to_string(),
+        false => format!(
+            "{low} to {longest} (mean {})",
+            f64::midpoint(low.into(), longest.into())
+        ),
+    }
+}
+
+/// Takes down that answers cannot be of this length.
+pub(super) fn no_answer(output_len: Option<u32>, say: &mut Say<'_>) {
+    if output_len == Some(0) {
+        say(
+            "output_len",
+            "0 tokens are no answer; ask for at least 1".to_owned(),
+        );
+    }
+}
+
+/// Takes down that answers are shorter than any row that is sent.
+pub(super) fn too_few(name: &str, output_len: Option<u32>, say: &mut Say<'_>) {
+    if let Some(tokens) = output_len.filter(|tokens| *tokens < 4) {
+        say(
+            "output_len",
+            format!("{tokens} tokens are too few for `{name}`; ask for at least 4"),
+        );
+    }
+}

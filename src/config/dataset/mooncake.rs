@@ -1,0 +1,142 @@
+//! `mooncake`: a trace of requests with their moments and the blocks that they share.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{DataFile, Facts, PromptForm, PublishedFile, Rules, Say, TemplateUse, WebFile};
+use crate::config::workload::Profile;
+
+/// What is asked of `mooncake`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Mooncake {
+    /// How the trace is sent; once and at its own speed without this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mooncake: Option<Replay>,
+}
+
+impl Mooncake {
+    /// How the trace is sent.
+    pub(crate) fn replay(&self) -> Replay {
+        self.mooncake.clone().unwrap_or_default()
+    }
+}
+
+impl Rules for Mooncake {
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            file: Some(DataFile {
+                key: "mooncake",
+                default: Some(self.replay().trace.published()),
+                published: MooncakeTrace::ALL.map(MooncakeTrace::published).into(),
+                about: "Mooncake's four traces",
+            }),
+            prompts: PromptForm::Templated,
+            template: TemplateUse::Optional,
+            slowdown: Some(self.replay().slowdown),
+            ..Facts::default()
+        }
+    }
+
+    fn requests(&self, prompts: u32) -> Option<u64> {
+        Some(u64::from(prompts) * u64::from(self.replay().rounds))
+    }
+
+    fn objections(&self, _profile: Profile, say: &mut Say<'_>) {
+        if let Some(why) = self.replay().objection() {
+            say("mooncake", why);
+        }
+    }
+}
+
+/// How a trace of Mooncake is sent.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Mooncake")]
+pub(crate) struct Replay {
+    /// Which published trace is looked for where no `path` is given.
+    pub(crate) trace: MooncakeTrace,
+    /// By how much the trace's time is stretched; 1 unless said otherwise.
+    pub(crate) slowdown: f64,
+    /// How many requests each entry of the trace makes, which all go at its moment; 1 unless said otherwise.
+    pub(crate) rounds: u32,
+}
+
+impl Default for Replay {
+    fn default() -> Self {
+        Self {
+            trace: MooncakeTrace::default(),
+            slowdown: 1.0,
+            rounds: 1,
+        }
+    }
+}
+
+impl Replay {
+    /// What is wrong with it, and how to mend it.
+    pub(crate) fn objection(&self) -> Option<String> {
+        if !(self.slowdown.is_finite() && self.slowdown >= 0.0) {
+            return Some(format!(
+                "`slowdown` is {}; write 0 or a number above it",
+                self.slowdown
+            ));
+        }
+        (self.rounds == 0).then(|| "`rounds` is 0 and must be at least 1".to_owned())
+    }
+}
+
+/// The traces that Mooncake's authors published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum MooncakeTrace {
+    /// The one of the first paper.
+    Mooncake,
+    /// Conversations.
+    #[default]
+    Conversation,
+    /// Made of public data sets.
+    Synthetic,
+    /// Tools and agents.
+    Toolagent,
+}
+
+impl MooncakeTrace {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Mooncake,
+        Self::Conversation,
+        Self::Synthetic,
+        Self::Toolagent,
+    ];
+
+    /// Where its authors put it, and where it is looked for and kept, as by the Python tool.
+    pub(crate) fn published(self) -> PublishedFile {
+        PublishedFile::Web(WebFile {
+            url: self.url(),
+            path: Path::new("/tmp").join(self.file()),
+        })
+    }
+
+    fn url(self) -> String {
+        let folder = match self {
+            Self::Mooncake => "arxiv-trace",
+            _ => "traces",
+        };
+        format!(
+            "https://raw.githubusercontent.com/kvcache-ai/Mooncake/main/FAST25-release/{folder}/{}",
+            self.file()
+        )
+    }
+
+    /// The file's name.
+    pub(crate) const fn file(self) -> &'static str {
+        match self {
+            Self::Mooncake => "mooncake_trace.jsonl",
+            Self::Conversation => "conversation_trace.jsonl",
+            Self::Synthetic => "synthetic_trace.jsonl",
+            Self::Toolagent => "toolagent_trace.jsonl",
+        }
+    }
+}

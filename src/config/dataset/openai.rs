@@ -1,0 +1,39 @@
+//! `openai`: chat requests as OpenAI's API takes them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{DataFile, Facts, PromptForm, Rules, Say, TemplateUse, lengths};
+use crate::config::workload::{Profile, is_false};
+
+/// What is asked of `openai`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Openai {
+    /// Tokens to ask for instead of those that a row asks for.
+    pub(crate) output_len: Option<u32>,
+    /// Send each row at the moment that its `timestamp` says.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) trace_timestamps: bool,
+}
+
+impl Rules for Openai {
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            file: Some(DataFile::named("openai")),
+            prompts: PromptForm::Messages,
+            template: TemplateUse::Required,
+            output_len: self.output_len,
+            slowdown: self.trace_timestamps.then_some(1.0),
+            ..Facts::default()
+        }
+    }
+
+    /// Of recorded requests 0 means all.
+    fn requests(&self, prompts: u32) -> Option<u64> {
+        (prompts > 0).then(|| u64::from(prompts))
+    }
+
+    fn objections(&self, _profile: Profile, say: &mut Say<'_>) {
+        lengths::no_answer(self.output_len, say);
+    }
+}

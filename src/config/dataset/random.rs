@@ -1,0 +1,48 @@
+//! `random`: first turns of conversations, cut or repeated to drawn lengths.
+
+use serde::{Deserialize, Serialize};
+
+use super::lengths;
+use super::{Facts, Rules, Say, sharegpt};
+use crate::config::workload::{NOT_CLASSIC, Profile};
+
+/// What is asked of `random`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub(crate) struct Random {
+    /// Tokens in each prompt, at most; `None` only of imported results.
+    pub(crate) input_len: Option<u32>,
+    /// Tokens to ask for, at most; `None` only of imported results.
+    pub(crate) output_len: Option<u32>,
+    /// Lengths are drawn between this share of the given length and all of it, 0 to 1.
+    #[serde(default = "lengths::exact")]
+    pub(crate) range_ratio: f64,
+    /// Send token ids instead of text.
+    #[serde(default)]
+    pub(crate) tokenize_prompt: bool,
+}
+
+impl Rules for Random {
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            file: Some(sharegpt::file()),
+            sends_ids: self.tokenize_prompt,
+            is_classic: true,
+            ..Facts::of_drawn(self.input_len, self.output_len, self.range_ratio)
+        }
+    }
+
+    fn objections(&self, profile: Profile, say: &mut Say<'_>) {
+        if profile == Profile::Current {
+            return;
+        }
+        if self.tokenize_prompt {
+            say("tokenize_prompt", NOT_CLASSIC.to_owned());
+        }
+        if self.input_len == Some(0) {
+            say(
+                "input_len",
+                "the `classic` profile draws at least 1 token; ask for 1 or more".to_owned(),
+            );
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! `sharegpt`: first turns of conversations in the ShareGPT format.
+
+use serde::{Deserialize, Serialize};
+
+use super::{DataFile, Facts, Rules, Say, TemplateUse, lengths};
+use crate::config::workload::{NOT_CLASSIC, Profile, is_false};
+
+/// What is asked of `sharegpt`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Sharegpt {
+    /// Tokens to ask for instead of the length of the second turn.
+    pub(crate) output_len: Option<u32>,
+    /// Rows whose prompt and output exceed this many tokens together are left out; 0 is no limit.
+    pub(crate) context_len: Option<u32>,
+    /// Put behind each prompt, followed by `Assistant:`.
+    pub(crate) prompt_suffix: Option<String>,
+    /// Send the text that the tokenizer's chat template makes of each prompt.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) apply_chat_template: bool,
+}
+
+/// The file of conversations that `sharegpt` and `random` use.
+pub(super) fn file() -> DataFile {
+    DataFile::of_hub(
+        "sharegpt",
+        "anon8231489123/ShareGPT_Vicuna_unfiltered",
+        "ShareGPT_V3_unfiltered_cleaned_split.json",
+        "For `sharegpt` and `random`",
+    )
+}
+
+impl Rules for Sharegpt {
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            file: Some(file()),
+            template: TemplateUse::requested(self.apply_chat_template),
+            output_len: self.output_len,
+            prompt_suffix: self.prompt_suffix.as_deref(),
+            is_classic: true,
+            ..Facts::default()
+        }
+    }
+
+    fn objections(&self, profile: Profile, say: &mut Say<'_>) {
+        lengths::too_few("sharegpt", self.output_len, say);
+        let later = [
+            ("context_len", self.context_len.is_some()),
+            ("prompt_suffix", self.prompt_suffix.is_some()),
+            ("apply_chat_template", self.apply_chat_template),
+        ];
+        for (field, is_given) in later {
+            if is_given && profile == Profile::Classic {
+                say(field, NOT_CLASSIC.to_owned());
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! `speed-bench`: first turns of SPEED-Bench.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{DataFile, Facts, Rules, Say, TemplateUse, lengths};
+use crate::config::workload::Profile;
+
+/// What is asked of `speed-bench`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct SpeedBench {
+    /// Tokens to ask for.
+    pub(crate) output_len: Option<u32>,
+    /// Which part of it is sent; all of it without this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) speed_bench: Option<Rows>,
+}
+
+/// Which part of SPEED-Bench is sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "SpeedBench")]
+pub(crate) struct Rows {
+    /// Only rows of this category; all unless said otherwise.
+    pub(crate) category: Option<Category>,
+}
+
+/// The categories of SPEED-Bench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "Entropy")]
+pub(crate) enum Category {
+    /// Predictable answers.
+    LowEntropy,
+    /// Both kinds.
+    Mixed,
+    /// Unpredictable answers.
+    HighEntropy,
+}
+
+impl Category {
+    /// Its name in the file.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::LowEntropy => "low_entropy",
+            Self::Mixed => "mixed",
+            Self::HighEntropy => "high_entropy",
+        }
+    }
+}
+
+impl Rules for SpeedBench {
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            file: Some(DataFile::named("speed-bench")),
+            template: TemplateUse::Optional,
+            output_len: self.output_len,
+            output_flag: Some("speed-bench-output-len"),
+            ..Facts::default()
+        }
+    }
+
+    fn objections(&self, _profile: Profile, say: &mut Say<'_>) {
+        lengths::no_answer(self.output_len, say);
+    }
+}
