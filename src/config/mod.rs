@@ -12,6 +12,7 @@ pub mod log_patterns;
 pub mod lora;
 pub mod matrix;
 pub mod metrics;
+mod profile;
 pub mod repeats;
 pub mod scenario;
 pub mod search;

@@ -1,28 +1,15 @@
 //! What is sent: the data set, how many prompts, how long, under which rules. Reads no file and draws no prompt.
 
-use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::config::dataset::{Dataset, DatasetName, Facts, OPTIONS, Options, Rules, TemplateUse, readers};
+use crate::config::dataset::{
+    Dataset, DatasetName, Facts, OPTIONS, Objection, Options, Rules, TemplateUse, readers,
+};
+pub use crate::config::profile::Profile;
 use crate::config::yaml::listed;
-
-/// Which published generator's rules decide the prompts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Profile {
-    /// The 2024 rules that the reports of August 2025 were made with (LMDeploy's `profile_restful_api`).
-    Classic,
-    /// The rules of today's `sglang.bench_serving` (0.5.23).
-    #[default]
-    Current,
-}
-
-/// Why an option is refused that came after the rules of `classic`.
-pub(crate) const NOT_CLASSIC: &str =
-    "the `classic` profile has no such option; remove it, or use the `current` profile";
 
 /// What is sent, with everything decided.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,20 +22,6 @@ pub struct Workload {
     pub path: Option<String>,
     /// How many prompts to send; a data set with fewer usable rows gives fewer, and `generated-shared-prefix` has a number of its own.
     pub prompts: u32,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
-pub(crate) const fn is_false(flag: &bool) -> bool {
-    !*flag
-}
-
-/// Something a workload asks for that cannot be, and the field that asks for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Objection {
-    /// The field, as it is written: `input_len`.
-    pub field: String,
-    /// What is wrong and how to fix it.
-    pub says: String,
 }
 
 impl Workload {
@@ -220,6 +193,14 @@ mod tests {
         let written = serde_json::to_string(&random).unwrap();
         assert_eq!(workload(&written), random);
         assert_eq!(random.dataset.bench_serving_name(), "random-ids");
+    }
+
+    #[test]
+    fn options_of_an_import_that_the_data_set_does_not_read_are_kept() {
+        let text = r#"{"dataset":"random","path":null,"prompts":1,"input_len":8,"output_len":2,"range_ratio":1.0,"context_len":null,"prompt_suffix":null,"tokenize_prompt":false,"apply_chat_template":true}"#;
+        assert_eq!(serde_json::to_string(&workload(text)).unwrap(), text);
+        assert_eq!(fields(text, Profile::Current), ["apply_chat_template"]);
+        assert_eq!(workload(text).facts().template, TemplateUse::Requested);
     }
 
     #[test]

@@ -3,19 +3,19 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{DataFile, Facts, PromptForm, Rules, Say, lengths};
-use crate::config::workload::{Profile, is_false};
+use super::lengths;
+use super::objection::Say;
+use super::rules::{DataFile, Facts, PromptForm, Rules, is_false};
+use crate::config::profile::Profile;
 
-/// What is asked of `agentic-trace`.
+/// The options of `agentic-trace`, as `with_dataset_options!` describes them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct AgenticTrace {
-    /// Tokens to ask for in each turn.
     pub(crate) output_len: Option<u32>,
     /// Send each conversation at the moment that its `timestamp` says.
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) trace_timestamps: bool,
-    /// Which part of it is sent; all of it without this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) agentic_trace: Option<Conversations>,
 }

@@ -2,20 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataFile, Facts, Rules, Say, TemplateUse, lengths};
-use crate::config::workload::{Profile, is_false};
+use super::lengths;
+use super::objection::Say;
+use super::rules::{DataFile, Facts, Rules, TemplateUse, is_false};
+use crate::config::profile::Profile;
 
-/// What is asked of `custom`.
+/// The options of `custom`, as `with_dataset_options!` describes them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Custom {
-    /// Tokens to ask for instead of the length of the second turn.
     pub(crate) output_len: Option<u32>,
-    /// Rows whose prompt and output exceed this many tokens together are left out; 0 is no limit.
     pub(crate) context_len: Option<u32>,
-    /// Put behind each prompt, followed by `Assistant:`.
     pub(crate) prompt_suffix: Option<String>,
-    /// Send the text that the tokenizer's chat template makes of each prompt.
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) apply_chat_template: bool,
     /// Send each row at the moment that its `timestamp` says.

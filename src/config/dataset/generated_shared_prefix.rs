@@ -3,18 +3,17 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Facts, PromptForm, Rules, Say, lengths};
-use crate::config::workload::Profile;
+use super::lengths;
+use super::objection::Say;
+use super::rules::{Facts, PromptForm, Rules};
+use crate::config::profile::Profile;
 
-/// What is asked of `generated-shared-prefix`.
+/// The options of `generated-shared-prefix`, as `with_dataset_options!` describes them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct GeneratedSharedPrefix {
-    /// Tokens to ask for, at most.
     pub(crate) output_len: Option<u32>,
-    /// Send token ids instead of text.
     pub(crate) tokenize_prompt: bool,
-    /// What it draws; its own usual numbers without this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shared_prefix: Option<SharedPrefix>,
 }

@@ -8,20 +8,19 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::lengths;
-use super::{Facts, PromptForm, Rules, Say, TemplateUse};
-use crate::config::workload::Profile;
+use super::objection::Say;
+use super::rules::{Facts, PromptForm, Rules, TemplateUse};
+use crate::config::profile::Profile;
 
-/// What is asked of `image`.
+/// The options of `image`, as `with_dataset_options!` describes them.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(crate) struct Image {
     /// Tokens in each prompt, at most; `None` only of imported results.
     pub(crate) input_len: Option<u32>,
     /// Tokens to ask for, at most; `None` only of imported results.
     pub(crate) output_len: Option<u32>,
-    /// Lengths are drawn between this share of the given length and all of it, 0 to 1.
     #[serde(default = "lengths::exact")]
     pub(crate) range_ratio: f64,
-    /// Its pictures; one of 1080p in each request without this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pictures: Option<Pictures>,
 }

@@ -1,7 +1,7 @@
 //! Lengths that are chosen or drawn: what is wrong with them, and how they read.
 
-use super::Say;
-use crate::config::workload::Profile;
+use super::objection::Say;
+use crate::config::profile::Profile;
 
 /// Lengths of prompts and answers, drawn between a share of the longest and the longest.
 #[derive(Clone, Copy, Debug, PartialEq)]

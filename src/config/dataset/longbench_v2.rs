@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataFile, Facts, Rules, Say, lengths};
-use crate::config::workload::Profile;
+use super::lengths;
+use super::objection::Say;
+use super::rules::{DataFile, Facts, Rules};
+use crate::config::profile::Profile;
 
-/// What is asked of `longbench_v2`.
+/// The options of `longbench_v2`, as `with_dataset_options!` describes them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct LongbenchV2 {
-    /// Tokens to ask for.
     pub(crate) output_len: Option<u32>,
-    /// Rows whose prompt and output exceed this many tokens together are left out; 0 is no limit.
     pub(crate) context_len: Option<u32>,
 }
 

@@ -2,14 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataFile, Facts, PromptForm, Rules, Say, TemplateUse, lengths};
-use crate::config::workload::Profile;
+use super::lengths;
+use super::objection::Say;
+use super::rules::{DataFile, Facts, PromptForm, Rules, TemplateUse};
+use crate::config::profile::Profile;
 
-/// What is asked of `mmmu`.
+/// The options of `mmmu`, as `with_dataset_options!` describes them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Mmmu {
-    /// Tokens to ask for.
     pub(crate) output_len: Option<u32>,
 }
 

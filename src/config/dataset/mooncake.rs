@@ -5,14 +5,14 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{DataFile, Facts, PromptForm, PublishedFile, Rules, Say, TemplateUse, WebFile};
-use crate::config::workload::Profile;
+use super::objection::Say;
+use super::rules::{DataFile, Facts, PromptForm, PublishedFile, Rules, TemplateUse, WebFile};
+use crate::config::profile::Profile;
 
-/// What is asked of `mooncake`.
+/// The options of `mooncake`, as `with_dataset_options!` describes them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Mooncake {
-    /// How the trace is sent; once and at its own speed without this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mooncake: Option<Replay>,
 }

@@ -2,14 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataFile, Facts, PromptForm, Rules, Say, TemplateUse, lengths};
-use crate::config::workload::{Profile, is_false};
+use super::lengths;
+use super::objection::Say;
+use super::rules::{DataFile, Facts, PromptForm, Rules, TemplateUse, is_false};
+use crate::config::profile::Profile;
 
-/// What is asked of `openai`.
+/// The options of `openai`, as `with_dataset_options!` describes them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Openai {
-    /// Tokens to ask for instead of those that a row asks for.
     pub(crate) output_len: Option<u32>,
     /// Send each row at the moment that its `timestamp` says.
     #[serde(skip_serializing_if = "is_false")]

@@ -3,20 +3,20 @@
 use serde::{Deserialize, Serialize};
 
 use super::lengths;
-use super::{Facts, Rules, Say, sharegpt};
-use crate::config::workload::{NOT_CLASSIC, Profile};
+use super::objection::{NOT_CLASSIC, Say};
+use super::rules::{Facts, Rules};
+use super::sharegpt;
+use crate::config::profile::Profile;
 
-/// What is asked of `random`.
+/// The options of `random`, as `with_dataset_options!` describes them.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(crate) struct Random {
     /// Tokens in each prompt, at most; `None` only of imported results.
     pub(crate) input_len: Option<u32>,
     /// Tokens to ask for, at most; `None` only of imported results.
     pub(crate) output_len: Option<u32>,
-    /// Lengths are drawn between this share of the given length and all of it, 0 to 1.
     #[serde(default = "lengths::exact")]
     pub(crate) range_ratio: f64,
-    /// Send token ids instead of text.
     #[serde(default)]
     pub(crate) tokenize_prompt: bool,
 }

@@ -3,16 +3,16 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{DataFile, Facts, Rules, Say, TemplateUse, lengths};
-use crate::config::workload::Profile;
+use super::lengths;
+use super::objection::Say;
+use super::rules::{DataFile, Facts, Rules, TemplateUse};
+use crate::config::profile::Profile;
 
-/// What is asked of `speed-bench`.
+/// The options of `speed-bench`, as `with_dataset_options!` describes them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct SpeedBench {
-    /// Tokens to ask for.
     pub(crate) output_len: Option<u32>,
-    /// Which part of it is sent; all of it without this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) speed_bench: Option<Rows>,
 }

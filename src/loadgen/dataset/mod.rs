@@ -47,8 +47,8 @@ use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 
 use crate::base::ids::ContentHash;
-use crate::config::dataset::{Dataset, DatasetName, PublishedFile};
-use crate::config::workload::{Objection, Profile, Workload};
+use crate::config::dataset::{Dataset, DatasetName, Objection, PublishedFile};
+use crate::config::workload::{Profile, Workload};
 
 /// The prompts of a workload could not be prepared.
 #[derive(Debug, thiserror::Error)]

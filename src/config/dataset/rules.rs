@@ -1,0 +1,198 @@
+//! What code outside of a data set's own files knows of it.
+
+use std::path::PathBuf;
+
+use super::lengths::Drawn;
+use super::objection::Say;
+use crate::config::profile::Profile;
+
+/// A data set's own code.
+pub(crate) trait Rules {
+    /// What it does differently from others.
+    fn facts(&self) -> Facts<'_>;
+
+    /// How many requests are asked for, each conversation counted once; `None` for all that there are.
+    fn requests(&self, prompts: u32) -> Option<u64> {
+        Some(u64::from(prompts))
+    }
+
+    /// Lengths of prompts and answers in words, with the mean where they are drawn.
+    fn lengths(&self, profile: Profile) -> String {
+        let facts = self.facts();
+        let drawn = facts.drawn.and_then(|drawn| drawn.in_words(profile));
+        drawn.unwrap_or_else(|| match facts.output_len {
+            Some(output) => format!("prompts of the data set / {output} out"),
+            None => "lengths of the data set".to_owned(),
+        })
+    }
+
+    /// Takes down what the profile's rules do not allow, beyond what holds for all data sets.
+    fn objections(&self, _profile: Profile, _say: &mut Say<'_>) {}
+}
+
+/// What a data set does differently from others.
+#[derive(Default)]
+pub(crate) struct Facts<'a> {
+    /// The file that the prompts come from.
+    pub(crate) file: Option<DataFile>,
+    /// What the prompts consist of.
+    pub(crate) prompts: PromptForm,
+    /// What the tokenizer's chat template is for.
+    pub(crate) template: TemplateUse,
+    /// The lengths, where the data set draws them.
+    pub(crate) drawn: Option<Drawn>,
+    /// Tokens to ask for, at most, where that is chosen.
+    pub(crate) output_len: Option<u32>,
+    /// The Python tool's flag for the output length, where it is not `--sharegpt-output-len`.
+    pub(crate) output_flag: Option<&'static str>,
+    /// Whether token ids are sent instead of text.
+    pub(crate) sends_ids: bool,
+    /// Whether requests tell a router their group.
+    pub(crate) has_routing_key: bool,
+    /// Text put behind each prompt.
+    pub(crate) prompt_suffix: Option<&'a str>,
+    /// By how much the moments of the rows are stretched, where rows are sent at moments of their own.
+    pub(crate) slowdown: Option<f64>,
+    /// Whether the rules of `classic` know the data set.
+    pub(crate) is_classic: bool,
+}
+
+impl Facts<'_> {
+    /// Those of a data set that draws lengths.
+    pub(super) fn of_drawn(input_len: Option<u32>, output_len: Option<u32>, range_ratio: f64) -> Self {
+        Self {
+            drawn: Some(Drawn {
+                input_len,
+                output_len,
+                range_ratio,
+            }),
+            output_len,
+            output_flag: Some("random-output-len"),
+            ..Self::default()
+        }
+    }
+
+    /// Tokens in each prompt, at most, where that is chosen.
+    pub(crate) fn input_len(&self) -> Option<u32> {
+        self.drawn?.input_len
+    }
+}
+
+/// What prompts consist of, which not every protocol carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PromptForm {
+    /// Text, or the ids of its tokens.
+    #[default]
+    Text,
+    /// Text to which a chat template was applied.
+    Templated,
+    /// Lists of chat messages.
+    Messages,
+    /// Conversations whose turns are sent one after another.
+    Conversations {
+        /// How many turns were asked for; `None` where the file decides.
+        turns: Option<u32>,
+    },
+    /// Text and pictures.
+    Pictures,
+}
+
+/// What the tokenizer's chat template is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TemplateUse {
+    /// Nothing.
+    #[default]
+    None,
+    /// Prompts are put through it where the tokenizer has one.
+    Optional,
+    /// The data set cannot be prepared without it.
+    Required,
+    /// The scenario asks for it.
+    Requested,
+}
+
+impl TemplateUse {
+    /// For data sets that go through the template where a scenario asks for it.
+    pub(super) const fn requested(is_requested: bool) -> Self {
+        match is_requested {
+            true => Self::Requested,
+            false => Self::None,
+        }
+    }
+
+    /// Whether nothing can be prepared without a template.
+    pub(crate) const fn is_needed(self) -> bool {
+        matches!(self, Self::Required | Self::Requested)
+    }
+}
+
+/// The file of a data set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DataFile {
+    /// The name under which a matrix gives it among its `datasets`.
+    pub(crate) key: &'static str,
+    /// The file that is used where none is named; `None`: one must be named.
+    pub(crate) default: Option<PublishedFile>,
+    /// What `matrix fetch` gets for it.
+    pub(crate) published: Vec<PublishedFile>,
+    /// What that is, in words.
+    pub(crate) about: &'static str,
+}
+
+impl DataFile {
+    /// A file that somebody must name.
+    pub(crate) const fn named(key: &'static str) -> Self {
+        Self {
+            key,
+            default: None,
+            published: Vec::new(),
+            about: "",
+        }
+    }
+
+    /// A file of Hugging Face's hub.
+    pub(super) fn of_hub(
+        key: &'static str,
+        repository: &'static str,
+        file: &'static str,
+        about: &'static str,
+    ) -> Self {
+        let published = PublishedFile::Hub { repository, file };
+        Self {
+            key,
+            default: Some(published.clone()),
+            published: vec![published],
+            about,
+        }
+    }
+}
+
+/// A file that the authors of a data set published.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PublishedFile {
+    /// In a repository of data sets of Hugging Face's hub.
+    Hub {
+        repository: &'static str,
+        file: &'static str,
+    },
+    /// At an address of its own.
+    Web(WebFile),
+}
+
+/// A file at an address of its own, kept at a path that the Python tool uses, too.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WebFile {
+    pub(crate) url: String,
+    pub(crate) path: PathBuf,
+}
+
+impl WebFile {
+    pub(crate) fn name(&self) -> &str {
+        self.url.rsplit('/').next().unwrap_or(&self.url)
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+pub(crate) const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
