@@ -35,7 +35,7 @@ use crate::config::workload::Profile;
 )]
 pub struct BenchArgs {
     #[command(flatten)]
-    pub(crate) ours: OwnArgs,
+    pub(crate) extensions: ExtensionArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
-    pub(crate) course: CourseArgs,
+    pub(crate) execution: ExecutionArgs,
     #[command(flatten)]
     pub(crate) arrival: ArrivalArgs,
     #[command(flatten)]
@@ -65,7 +65,7 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub(crate) profiler: ProfilerArgs,
     #[command(flatten)]
-    pub(crate) missing: MissingArgs,
+    pub(crate) unsupported: UnsupportedArgs,
 }
 
 impl BenchArgs {
@@ -81,7 +81,7 @@ impl BenchArgs {
 /// is an alias of the Python tool's flag.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Ours")]
-pub(crate) struct OwnArgs {
+pub(crate) struct ExtensionArgs {
     /// Whose rules: `current` is sglang 0.5.23, `classic` the fork in lmdeploy that the reports of August 2025 were made with.
     #[arg(long, value_parser = named::<Profile>(), default_value = "current")]
     pub(crate) rules: Profile,
@@ -265,8 +265,8 @@ const REQUEST_RATE: [&str; 9] = [
 ];
 
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Course")]
-pub(crate) struct CourseArgs {
+#[command(next_help_heading = "Execution")]
+pub(crate) struct ExecutionArgs {
     /// Requests per second; `inf` sends everything at once. Several are measured one after another.
     #[arg(long, num_args = 1.., action = ArgAction::Set, default_value = "inf", value_name = "RATE", aliases = REQUEST_RATE)]
     pub(crate) request_rate: Vec<RequestRate>,
@@ -378,7 +378,7 @@ pub(crate) enum Activity {
 /// Flags that are known and refused.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Flags of the Python tool that are refused")]
-pub(crate) struct MissingArgs {
+pub(crate) struct UnsupportedArgs {
     #[arg(long, hide = true)]
     pub(crate) rust_client: bool,
     #[arg(long, hide = true)]
@@ -391,7 +391,7 @@ pub(crate) fn written(value: &impl ValueEnum) -> String {
     value.get_name().to_owned()
 }
 
-impl MissingArgs {
+impl UnsupportedArgs {
     /// Every flag here that was given, and why it is refused.
     pub(crate) fn refusals(&self) -> Vec<String> {
         let rust = "this client is written in Rust throughout, and draws what Python draws";
@@ -431,9 +431,9 @@ mod tests {
         assert_eq!(args.server.host, "0.0.0.0");
         assert_eq!(args.dataset.dataset_name, DatasetName::Sharegpt);
         assert_eq!(args.dataset.num_prompts, 1000);
-        assert_eq!(args.course.request_rate, [RequestRate::INFINITE]);
+        assert_eq!(args.execution.request_rate, [RequestRate::INFINITE]);
         assert_eq!(args.profiler.profile_activities, [Activity::Cpu, Activity::Gpu]);
-        assert!(args.missing.refusals().is_empty());
+        assert!(args.unsupported.refusals().is_empty());
     }
 
     #[test]
@@ -475,7 +475,7 @@ mod tests {
         assert_eq!(args.server.header, ["A=1", "B=2"]);
         assert!(args.profiler.profile);
         assert_eq!(args.profiler.profile_activities, [Activity::CudaProfiler]);
-        assert_eq!(args.course.request_rate[0].per_second(), 4.0);
+        assert_eq!(args.execution.request_rate[0].per_second(), 4.0);
     }
 
     #[test]
@@ -506,7 +506,7 @@ mod tests {
     #[test]
     fn what_is_known_and_not_supported_is_refused_with_its_reason() {
         let args = parsed(&["--rust-client", "--rust-worker-threads", "4"]).unwrap();
-        let refusals = args.missing.refusals();
+        let refusals = args.unsupported.refusals();
         assert_eq!(refusals.len(), 2);
         assert!(refusals[0].contains("written in Rust"), "{refusals:?}");
     }

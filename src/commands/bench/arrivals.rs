@@ -26,7 +26,7 @@ pub(super) fn arrivals(args: &BenchArgs) -> Result<Vec<Arrival>, Vec<String>> {
     let spacing = spacing(args).map_err(|why| mistakes.push(why));
     let pace = pace(args).map_err(|why| mistakes.push(why));
     let rates = rate_range::rates(args).map_err(|why| mistakes.extend(why));
-    let users: Vec<Option<NonZeroU32>> = match &args.course.max_concurrency {
+    let users: Vec<Option<NonZeroU32>> = match &args.execution.max_concurrency {
         None => vec![None],
         Some(users) => users.iter().map(|users| NonZeroU32::new(*users)).collect(),
     };
@@ -36,7 +36,7 @@ pub(super) fn arrivals(args: &BenchArgs) -> Result<Vec<Arrival>, Vec<String>> {
             "a trace is sent at its own moments; leave the ramp, the stages or the search out".to_owned(),
         );
     }
-    if matches!(pace, Ok(Some(_))) && args.course.request_rate.iter().any(|rate| !rate.is_infinite()) {
+    if matches!(pace, Ok(Some(_))) && args.execution.request_rate.iter().any(|rate| !rate.is_infinite()) {
         mistakes.push(
             "`--request-rate` contradicts a ramp or stages, which have their own rates; leave it out"
                 .to_owned(),
@@ -45,7 +45,7 @@ pub(super) fn arrivals(args: &BenchArgs) -> Result<Vec<Arrival>, Vec<String>> {
     let (Ok(rates), Ok(spacing), Ok(pace), true) = (rates, spacing, pace, mistakes.is_empty()) else {
         return Err(mistakes);
     };
-    if rates.len() * users.len() > 1 && args.ours.vllm_json.is_some() {
+    if rates.len() * users.len() > 1 && args.extensions.vllm_json.is_some() {
         return Err(vec![
             "`--vllm-json` holds one result; give one rate and one concurrency, or leave it out".to_owned(),
         ]);
@@ -192,8 +192,8 @@ fn beside(args: &BenchArgs, by: By) -> Vec<String> {
             found.push(why.to_owned());
         }
     };
-    let rates = &args.course.request_rate;
-    let users = args.course.max_concurrency.as_deref().unwrap_or_default();
+    let rates = &args.execution.request_rate;
+    let users = args.execution.max_concurrency.as_deref().unwrap_or_default();
     no(
         args.output.goodput.is_none(),
         "`--search` needs to know what a good request is; add `--goodput`, such as `--goodput ttft:500 tpot:50`",
@@ -215,7 +215,7 @@ fn beside(args: &BenchArgs, by: By) -> Vec<String> {
         "`--search` needs a rate that holds while a point is measured; leave the ramp or the stages out",
     );
     no(
-        args.ours.vllm_json.is_some(),
+        args.extensions.vllm_json.is_some(),
         "`--vllm-json` holds one result, and a search has several; leave it out",
     );
     found

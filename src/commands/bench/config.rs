@@ -139,10 +139,10 @@ impl BenchConfig {
     /// # Errors
     /// Every mistake, in words.
     pub(crate) fn read(args: &BenchArgs, environment: &Environment) -> Result<Self, Vec<String>> {
-        let mut mistakes = args.missing.refusals();
+        let mut mistakes = args.unsupported.refusals();
         mistakes.extend(conflicts::contradictions(args));
         let mut or_say = Collect(&mut mistakes);
-        let profile = args.ours.rules;
+        let profile = args.extensions.rules;
         let backend = args.server.backend;
         let address = or_say.take(request::address(args));
         let headers = or_say.take(request::headers(args, environment));
@@ -205,7 +205,7 @@ impl BenchConfig {
             cache_report: args.output.cache_report,
             asked: asked(args, profile, slo, &arrivals[0]),
             arrivals,
-            runs_on: args.course.multi,
+            runs_on: args.execution.multi,
             steady,
             output: output(args),
         })
@@ -283,8 +283,8 @@ fn limits(args: &BenchArgs, profile: Profile) -> Limits {
         drain: given.drain.unwrap_or(usual.drain),
         excess_tokens: given.excess_tokens.unwrap_or(usual.excess_tokens),
         error_share: given.max_failed,
-        warmup: match (profile, args.course.warmup_requests) {
-            _ if args.course.disable_warmup => 0,
+        warmup: match (profile, args.execution.warmup_requests) {
+            _ if args.execution.disable_warmup => 0,
             (Profile::Classic, _) => 1,
             (Profile::Current, count) => count.unwrap_or(1),
         },
@@ -302,7 +302,7 @@ fn flush(args: &BenchArgs, environment: &Environment) -> Option<Reset> {
         .in_ci
         .as_ref()
         .is_some_and(|value| ["true", "1"].contains(&value.to_lowercase().as_str()));
-    let is_wanted = args.course.flush_cache || (in_ci && backend.is_sglang());
+    let is_wanted = args.execution.flush_cache || (in_ci && backend.is_sglang());
     if !is_wanted {
         return None;
     }
@@ -310,7 +310,7 @@ fn flush(args: &BenchArgs, environment: &Environment) -> Option<Reset> {
     let path = if name.starts_with("vllm") {
         "/reset_prefix_cache".to_owned()
     } else if name.starts_with("sglang") {
-        format!("/flush_cache?timeout={:?}", args.course.flush_cache_timeout)
+        format!("/flush_cache?timeout={:?}", args.execution.flush_cache_timeout)
     } else {
         "/flush_cache".to_owned()
     };
@@ -356,16 +356,16 @@ fn output(args: &BenchArgs) -> Output {
             let size = String::from(pictures.resolution);
             format!("{lengths}_{}imgs_{size}.jsonl", pictures.count)
         }
-        _ if args.ours.rules == Profile::Classic => format!("{prompts}_{name}.csv"),
+        _ if args.extensions.rules == Profile::Classic => format!("{prompts}_{name}.csv"),
         _ => format!("{prompts}_{name}.jsonl"),
     };
     Output {
         file: args.output.output_file.clone(),
         rest,
         details: args.output.output_details,
-        vllm_json: args.ours.vllm_json.clone(),
-        infinity: args.ours.compat_json,
-        compat_figures: args.ours.compat_figures,
+        vllm_json: args.extensions.vllm_json.clone(),
+        infinity: args.extensions.compat_json,
+        compat_figures: args.extensions.compat_figures,
         bar: !args.output.disable_tqdm,
         requests: args.output.print_requests,
         plot: args.output.plot_throughput,

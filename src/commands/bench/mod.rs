@@ -66,12 +66,12 @@ pub fn execute(args: &BenchArgs) -> Outcome {
         )));
     }
     let places = Places {
-        hf_home: args.ours.hf_home.clone(),
-        cache: args.ours.keep_prompts_in.clone(),
+        hf_home: args.extensions.hf_home.clone(),
+        cache: args.extensions.keep_prompts_in.clone(),
     };
     let environment = environment();
     let calibration = bench::prepare_host(&places.cache(), &environment.tool);
-    let request = request(&config, &places, !args.ours.fresh_prompts);
+    let request = request(&config, &places, !args.extensions.fresh_prompts);
     let runtime = threads::runtime()?;
     runtime.block_on(async {
         let mut signals = Signals::catch().context("cannot listen to signals")?;

@@ -11,10 +11,10 @@ const RANGE: &str = "2,34,2";
 ///
 /// Source: docs/bench-serving.md 12.2, step 4.
 pub(super) fn rates(args: &BenchArgs) -> Result<Vec<RequestRate>, Vec<String>> {
-    let course = &args.course;
-    if !course.multi {
-        return match course.request_rate_range {
-            None => Ok(course.request_rate.clone()),
+    let execution = &args.execution;
+    if !execution.multi {
+        return match execution.request_rate_range {
+            None => Ok(execution.request_rate.clone()),
             Some(_) => Err(vec![
                 "`--request-rate-range` has no effect without `--multi`; add it, or leave the range out"
                     .to_owned(),
@@ -28,11 +28,11 @@ pub(super) fn rates(args: &BenchArgs) -> Result<Vec<RequestRate>, Vec<String>> {
         }
     };
     no(
-        args.ours.rules != Profile::Classic,
+        args.extensions.rules != Profile::Classic,
         "only the rules `classic` have `--multi`; add `--rules classic`, or give several rates to `--request-rate`",
     );
     no(
-        course.request_rate.iter().any(|rate| !rate.is_infinite()),
+        execution.request_rate.iter().any(|rate| !rate.is_infinite()),
         "`--request-rate` has no effect beside `--multi`; name the rates by `--request-rate-range`, or leave `--multi` out",
     );
     no(
@@ -46,7 +46,7 @@ pub(super) fn rates(args: &BenchArgs) -> Result<Vec<RequestRate>, Vec<String>> {
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
-    range(course.request_rate_range.as_deref().unwrap_or(RANGE)).map_err(|why| vec![why])
+    range(execution.request_rate_range.as_deref().unwrap_or(RANGE)).map_err(|why| vec![why])
 }
 
 /// Three whole numbers are first, end and step, without the end; any other number of them is a list.

@@ -83,8 +83,8 @@ fn sampling(args: &BenchArgs) -> Vec<Doubt> {
 
 /// What happens around the requests.
 fn course_and_profiler(args: &BenchArgs) -> Vec<Doubt> {
-    let (course, profiler) = (&args.course, &args.profiler);
-    let timeout = course.flush_cache_timeout;
+    let (execution, profiler) = (&args.execution, &args.profiler);
+    let timeout = execution.flush_cache_timeout;
     let is_detailed = profiler.profile_start_step.is_some()
         || profiler.profile_steps.is_some()
         || profiler.profile_num_steps.is_some()
@@ -100,7 +100,7 @@ fn course_and_profiler(args: &BenchArgs) -> Vec<Doubt> {
             format!("`--flush-cache-timeout` must be above 0 seconds, not {timeout}"),
         ),
         (
-            course.disable_warmup && course.warmup_requests.is_some_and(|count| count > 0),
+            execution.disable_warmup && execution.warmup_requests.is_some_and(|count| count > 0),
             "`--disable-warmup` and `--warmup-requests` contradict each other; leave one out".to_owned(),
         ),
         (
@@ -114,9 +114,9 @@ fn course_and_profiler(args: &BenchArgs) -> Vec<Doubt> {
 fn limits(args: &BenchArgs) -> Vec<Doubt> {
     let (limits, dataset) = (&args.limits, &args.dataset);
     let is_paced = args.arrival.ramp_up_strategy.is_some() || args.arrival.stages.is_some();
-    let is_at_once = args.course.request_rate.iter().all(|rate| rate.is_infinite());
+    let is_at_once = args.execution.request_rate.iter().all(|rate| rate.is_infinite());
     let is_searched = args.search.search.is_some();
-    let draws_gaps = is_paced || is_searched || args.course.multi || !is_at_once;
+    let draws_gaps = is_paced || is_searched || args.execution.multi || !is_at_once;
     let no_gaps = |is_given: bool, flag: &str| {
         let why = format!(
             "`--{flag}` has no effect on requests that are all sent at once; add `--request-rate`, or leave it out"
@@ -152,7 +152,7 @@ fn limits(args: &BenchArgs) -> Vec<Doubt> {
 
 /// What the rules `classic` do not know.
 fn classic(args: &BenchArgs) -> Vec<Doubt> {
-    if args.ours.rules != Profile::Classic {
+    if args.extensions.rules != Profile::Classic {
         return Vec::new();
     }
     let (backend, dataset) = (args.server.backend, &args.dataset);
@@ -163,7 +163,7 @@ fn classic(args: &BenchArgs) -> Vec<Doubt> {
             format!("the rules `classic` know no backend `{}`; use `--rules current`", backend.name()),
         ),
         (
-            args.course.warmup_requests.is_some(),
+            args.execution.warmup_requests.is_some(),
             "under the rules `classic` the warm-up is one whole request; use `--disable-warmup`, or leave \
              `--warmup-requests` out"
                 .to_owned(),

@@ -211,7 +211,7 @@ fn unfit_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
         )),
         _ => {}
     }
-    if args.is_replayed() && args.course.request_rate.iter().any(|rate| !rate.is_infinite()) {
+    if args.is_replayed() && args.execution.request_rate.iter().any(|rate| !rate.is_infinite()) {
         let instead = match dataset {
             Dataset::Mooncake(_) => "use `--mooncake-slowdown-factor`",
             _ => "leave it or `--use-trace-timestamps` out",

@@ -1,4 +1,4 @@
-//! Whose profilers run meanwhile, and what would have no effect on the course of a bench.
+//! Whose profilers run meanwhile, and what would have no effect on a bench.
 
 use std::path::PathBuf;
 
@@ -108,8 +108,8 @@ pub(super) fn profiler(
 /// Source: docs/bench-serving.md 6, step 10, 12.2 and 12.4.
 pub(super) fn without_effect(args: &BenchArgs) -> Vec<String> {
     let mut found = Vec::new();
-    let (course, output, ours) = (&args.course, &args.output, &args.ours);
-    if args.ours.rules == Profile::Classic {
+    let (execution, output, extensions) = (&args.execution, &args.output, &args.extensions);
+    if args.extensions.rules == Profile::Classic {
         for (is_given, flag, why) in [
             (output.goodput.is_some(), "goodput", "they print no goodput"),
             (output.cache_report, "cache-report", "they print no cache report"),
@@ -119,7 +119,11 @@ pub(super) fn without_effect(args: &BenchArgs) -> Vec<String> {
                 "their result is a row of CSV",
             ),
             (output.tag.is_some(), "tag", "their result is a row of CSV"),
-            (ours.compat_json, "compat-json", "their result is a row of CSV"),
+            (
+                extensions.compat_json,
+                "compat-json",
+                "their result is a row of CSV",
+            ),
         ] {
             if is_given {
                 found.push(format!(
@@ -129,8 +133,8 @@ pub(super) fn without_effect(args: &BenchArgs) -> Vec<String> {
         }
     }
     let usual = 60.0;
-    let waits = course.flush_cache && args.server.backend.name().starts_with("sglang");
-    if course.flush_cache_timeout != usual && !waits {
+    let waits = execution.flush_cache && args.server.backend.name().starts_with("sglang");
+    if execution.flush_cache_timeout != usual && !waits {
         found.push(
             "`--flush-cache-timeout` has no effect without `--flush-cache` and a backend of SGLang; leave it out".to_owned(),
         );

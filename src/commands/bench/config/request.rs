@@ -156,7 +156,7 @@ pub(super) fn dialect(args: &BenchArgs, profile: Profile) -> Dialect {
     }
     // docs/bench-serving.md T12: bench_serving asks for no counts and takes the asked length for one. Its own body is sent where its figures are wanted;
     // but how many tokens a picture makes only the server knows.
-    let is_theirs = args.ours.compat_figures || profile == Profile::Classic;
+    let is_theirs = args.extensions.compat_figures || profile == Profile::Classic;
     let dataset = args.dataset.dataset_name.default_dataset();
     let usage = match dataset.facts().prompts {
         PromptForm::Pictures => Usage::StreamOptions,
