@@ -16,7 +16,7 @@ use crate::engine::context::Context;
 use crate::engine::docker::lack::Lack;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::error::StartError;
-use crate::plan::{Contact, Launch, Reset};
+use crate::plan::{Launch, Reset};
 use crate::results::record::cell::{EngineFacts, ResetProof};
 
 /// How long an engine may take to answer a question about itself.
@@ -73,11 +73,11 @@ pub(super) async fn status(
 }
 
 /// What an engine says about itself: version, models, configuration. What it does not say stays empty.
-pub async fn facts(launch: &Launch, endpoint: &Endpoint, http: &Client) -> EngineFacts {
+pub(crate) async fn facts(launch: &Launch, control: &ControlClient) -> EngineFacts {
     let contact = &launch.contact;
     let version = match &contact.version {
         Some(reading) => {
-            let answer = read(http, endpoint, &reading.path, ANSWER).await;
+            let answer = control.json(&reading.path, ANSWER).await.ok();
             answer
                 .as_ref()
                 .and_then(|answer| answer.pointer(&reading.pointer))
@@ -86,7 +86,11 @@ pub async fn facts(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Engin
         None => None,
     };
     let listed = match &contact.models {
-        Some(path) => read(http, endpoint, path, ANSWER).await,
+        Some(path) => control.json(path, ANSWER).await.ok(),
+        None => None,
+    };
+    let info = match &contact.info {
+        Some(path) => control.json(path, ANSWER).await.ok(),
         None => None,
     };
     let simulated = listed
@@ -100,14 +104,9 @@ pub async fn facts(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Engin
             .map(|listed| described(listed, &launch.served))
             .unwrap_or_default(),
         simulated: simulated.and_then(Value::as_bool).unwrap_or(false),
-        info: info(contact, endpoint, http).await,
+        info,
         ..EngineFacts::default()
     }
-}
-
-/// Its live configuration and state, where the recipe knows a path and the engine answers.
-pub async fn info(contact: &Contact, endpoint: &Endpoint, http: &Client) -> Option<Value> {
-    read(http, endpoint, contact.info.as_deref()?, ANSWER).await
 }
 
 /// Whether an engine says that it has no such page, as SGLang does of metrics that were not turned on.
@@ -129,14 +128,9 @@ pub fn check_model(launch: &Launch, facts: &EngineFacts) -> Result<(), String> {
 
 /// What an attached server lacks that says what it serves and does not name the model asked for.
 pub(super) async fn unserved(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Option<Lack> {
-    let listed = read(
-        http,
-        endpoint,
-        launch.contact.models.as_deref()?,
-        PREFLIGHT_ANSWER,
-    )
-    .await?;
-    mismatch(launch, &ids(&listed))
+    let path = launch.contact.models.as_deref()?;
+    let listed = endpoint.control_client(http).json(path, PREFLIGHT_ANSWER).await;
+    mismatch(launch, &ids(&listed.ok()?))
 }
 
 fn mismatch(launch: &Launch, served: &[String]) -> Option<Lack> {
@@ -173,14 +167,8 @@ pub(crate) async fn reset_caches(
     limit: Duration,
 ) -> CacheReset {
     let mut proof = ResetProof {
-        is_fresh_start: false,
         possible: reset.is_some(),
-        status: None,
-        success: None,
-        answer: None,
-        unique_prefix: None,
-        hits_in_window: None,
-        queries_in_window: None,
+        ..ResetProof::default()
     };
     let Some(reset) = reset else {
         return CacheReset { proof, error: None };
@@ -216,10 +204,6 @@ pub(crate) async fn reset_caches(
     };
     proof.answer = (!body.trim().is_empty()).then(|| shortened(body.trim()));
     CacheReset { proof, error }
-}
-
-async fn read(http: &Client, endpoint: &Endpoint, path: &str, limit: Duration) -> Option<Value> {
-    endpoint.control_client(http).json(path, limit).await.ok()
 }
 
 fn ids(answer: &Value) -> Vec<String> {

@@ -32,8 +32,8 @@ mod sweep_result;
 mod tagged_process;
 mod venv;
 
-pub(crate) use api::{CacheReset, reset_caches};
-pub use api::{accept_length, check_model, facts, info, lacks};
+pub(crate) use api::{CacheReset, facts, reset_caches};
+pub use api::{accept_length, check_model, lacks};
 pub(crate) use attach::attached;
 pub use attach::unreachable;
 pub use context::{Asking, Context, Logs, Secrets};

@@ -276,7 +276,8 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
     assert!(readiness.seconds > 0.0 && !told.is_empty());
     let phases: Vec<&str> = readiness.phases.iter().map(|(phase, _)| phase.as_str()).collect();
     assert_eq!(phases, ["start", "weights", "first-token"]);
-    let facts = facts(&launch, running.endpoint(), &http).await;
+    let (client, limit) = (running.endpoint().control_client(&http), Duration::from_secs(60));
+    let facts = facts(&launch, &client).await;
     assert_eq!(facts.version.as_deref(), Some("1.2.3"));
     assert_eq!(facts.models, ["m", "lora"]);
     assert_eq!(
@@ -284,7 +285,8 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
         Some(serde_json::json!({ "a": 1 })),
         "the header was sent"
     );
-    assert_eq!(info(&launch.contact, running.endpoint(), &http).await, facts.info);
+    let path = launch.contact.info.as_deref().unwrap();
+    assert_eq!(client.json(path, limit).await.ok(), facts.info);
     assert!(!format!("{:?}", running.endpoint()).contains(SECRET));
     assert_eq!(check_model(&launch, &facts), Ok(()));
     let other = Launch {
@@ -296,7 +298,6 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
             .unwrap_err()
             .contains("serves `m` and `lora`, and `x` was asked for")
     );
-    let (client, limit) = (running.endpoint().control_client(&http), Duration::from_secs(60));
     let reset = reset_caches(launch.contact.reset.as_ref(), &client, limit).await;
     assert!(reset.error.is_none());
     let proof = reset.proof;

@@ -115,11 +115,7 @@ impl<'a> CellRun<'a> {
         self.samples = std::mem::take(&mut outcome.samples);
         let mut accept_length = None;
         if outcome.abort.is_none() {
-            let asking = async {
-                self.ask_again(ready).await;
-                accepted(self.job, self.launch, ready).await
-            };
-            match stop.unless_asked(asking).await {
+            match stop.unless_asked(self.ask_again(ready)).await {
                 Some(accepted) => accept_length = accepted,
                 None => outcome.abort = Some(AbortReason::Stopped),
             }
@@ -205,23 +201,20 @@ impl<'a> CellRun<'a> {
         let Some(engine) = engine else {
             return;
         };
-        let proof = self.summary.reset.get_or_insert(ResetProof {
-            is_fresh_start: false,
-            possible: false,
-            status: None,
-            success: None,
-            answer: None,
-            unique_prefix: None,
-            hits_in_window: None,
-            queries_in_window: None,
-        });
+        let proof = self.summary.reset.get_or_insert_default();
         proof.hits_in_window = engine.grown.get("prefix_hits").copied();
         proof.queries_in_window = engine.grown.get("prefix_queries").copied();
     }
 
-    /// Asks the engine once more what it serves: a server may have been changed under the load.
-    async fn ask_again(&mut self, ready: &ReadyEngine) {
-        let told = engine::facts(self.launch, ready.running.endpoint(), &self.job.host.http).await;
+    /// Asks the engine once more about itself: a server may have been changed under the load. Returns the tokens that it accepted per step of
+    /// speculative decoding, if it is one that bench_serving asks.
+    ///
+    /// Source: docs/bench-serving.md 6, step 17.
+    async fn ask_again(&mut self, ready: &ReadyEngine) -> Option<f64> {
+        let told = engine::facts(self.launch, &ready.control).await;
+        let is_asked = self.launch.engine.backend.contains("sglang");
+        let info = told.info.as_ref().filter(|_| is_asked);
+        let accept_length = info.and_then(engine::accept_length);
         let facts = &mut self.summary.engine;
         if !told.models.is_empty() {
             facts.models = told.models;
@@ -229,6 +222,7 @@ impl<'a> CellRun<'a> {
         }
         facts.version = told.version.or_else(|| facts.version.take());
         facts.info = told.info.or_else(|| facts.info.take());
+        accept_length
     }
 
     /// Sends a load while the engine is watched.
@@ -310,15 +304,4 @@ impl<'a> CellRun<'a> {
             elapsed_s: clock::now().since(self.began).as_secs_f64(),
         });
     }
-}
-
-/// Tokens that the engine accepted per step of speculative decoding; asked of those that bench_serving asks.
-///
-/// Source: docs/bench-serving.md 6, step 17.
-async fn accepted(job: &Job<'_>, launch: &Launch, ready: &ReadyEngine) -> Option<f64> {
-    if !launch.engine.backend.contains("sglang") {
-        return None;
-    }
-    let info = engine::info(&launch.contact, ready.running.endpoint(), &job.host.http).await?;
-    engine::accept_length(&info)
 }

@@ -541,7 +541,7 @@ pub struct UniquePrefix {
 }
 
 /// What emptying the caches came to.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResetProof {
     /// Whether nothing was measured on this start before, so that there was nothing to empty.
     #[serde(default)]

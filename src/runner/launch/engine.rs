@@ -202,7 +202,8 @@ async fn wait_ready(
     if let Listener::Stranger(who) = running.listener().await {
         return Err(failure::answered_by(&who, port, launch));
     }
-    let facts = engine::facts(launch, running.endpoint(), &job.host.http).await;
+    let control = running.endpoint().control_client(&job.host.http);
+    let facts = engine::facts(launch, &control).await;
     engine::check_model(launch, &facts).map_err(|reason| LaunchFailure::new(FailureClass::Spec, reason))?;
     let mut phases = vec![PhaseTime {
         phase: Phase::Launch.name().to_owned(),
