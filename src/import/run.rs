@@ -15,7 +15,6 @@ use crate::config::builtin_scenarios;
 use crate::config::dataset::DatasetName;
 use crate::config::scenario::{Limits, Scenario};
 use crate::config::select::{AXES, AxisValues};
-use crate::config::validity::Bounds;
 use crate::config::workload::{Profile, Workload};
 use crate::plan::{
     Cell, Contact, Engine, Imported as Told, Launch, Measurement, Parallel, Place, Plan, Port, Protocol,
@@ -48,20 +47,7 @@ pub enum Keep {
 /// A run of that name of everything that was read.
 pub fn run(name: &str, readings: &[Reading], keep: Keep) -> Imports {
     let mut imports = Imports {
-        plan: Plan {
-            matrix: name.to_owned(),
-            launches: Vec::new(),
-            cells: Vec::new(),
-            starts: Vec::new(),
-            left_out: Vec::new(),
-            parallel: false,
-            reference: None,
-            pull_ahead: false,
-            gpus: None,
-            paired: false,
-            validity: Bounds::default(),
-            until: None,
-        },
+        plan: Plan::empty(name),
         summaries: Vec::new(),
         warnings: Vec::new(),
     };

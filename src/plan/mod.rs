@@ -70,6 +70,24 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan in which nothing is started.
+    pub(crate) fn empty(matrix: &str) -> Self {
+        Self {
+            matrix: matrix.to_owned(),
+            launches: Vec::new(),
+            cells: Vec::new(),
+            starts: Vec::new(),
+            left_out: Vec::new(),
+            parallel: false,
+            gpus: None,
+            reference: None,
+            pull_ahead: false,
+            validity: Bounds::default(),
+            paired: false,
+            until: None,
+        }
+    }
+
     /// The launch of that name.
     pub fn launch(&self, id: &LaunchId) -> &Launch {
         self.launches
