@@ -9,7 +9,7 @@ use crate::base::ids::ContentHash;
 use crate::config::scenario::Scenario;
 use crate::loadgen::dataset::Draws;
 use crate::loadgen::dataset::words::Words;
-use crate::loadgen::{DriveError, Driven, Item, Lag, Load, Sink, Spill, Stamp, Target};
+use crate::loadgen::{DriveError, Driven, Item, Load, Sink, Spill, Stamp, Target};
 use crate::plan::Protocol;
 use crate::results::record::client::{Calibration, ClientFacts};
 use crate::results::record::request::Request;
@@ -94,8 +94,6 @@ pub(crate) struct LoadOutcome {
     pub(crate) window: MeasuredWindow,
     /// When the load generator was done; sampling and counting came later.
     pub(crate) driven: Moment,
-    /// How late requests were sent by our own fault.
-    pub(crate) lag: Option<Lag>,
     /// The clock that took the moments of arrival.
     pub(crate) stamp: Stamp,
     /// What the client spent, and how far its moments may be off.
@@ -146,7 +144,6 @@ pub(crate) async fn measure(
     Ok(LoadOutcome {
         window,
         driven: ended,
-        lag: driven.lag,
         stamp: driven.stamp,
         client: calibrate::facts(&driven, context.calibration),
         telemetry,

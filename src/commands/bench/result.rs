@@ -14,7 +14,7 @@ use crate::plan::Protocol;
 use crate::report::ascii_plot::plot;
 use crate::report::bench_serving::bench_line::{BenchLine, Details};
 use crate::report::bench_serving::block::{self, Facts, Layout};
-use crate::report::bench_serving::notes::{self, SentLate};
+use crate::report::bench_serving::notes;
 use crate::report::tables::told;
 use crate::report::vllm_json::VllmResult;
 use crate::results::record::client::Calibration;
@@ -187,10 +187,7 @@ impl BenchResult<'_> {
             let embeds = self.config.backend.protocol() == Protocol::Embeddings;
             notes.extend(notes::mended(requests, sets, embeds));
         }
-        let lag = self.load.outcome.lag.map(|lag| SentLate {
-            mean: lag.mean,
-            p99: lag.p99,
-        });
+        let lag = self.load.outcome.client.send_lag;
         notes.extend(notes::doubts(requests, &basis, self.config.profile, sets, lag));
         notes.extend(reasons.iter().map(told));
         notes.extend(calibration::left_open(&self.load.outcome.client));
@@ -273,12 +270,8 @@ impl BenchResult<'_> {
             .into_iter()
             .map(|(class, count)| (class.to_owned(), json!(count)))
             .collect();
-        let millis = |span: std::time::Duration| span.as_secs_f64() * 1000.0;
-        let lag = self
-            .load
-            .outcome
-            .lag
-            .map(|lag| json!({"mean": millis(lag.mean), "p99": millis(lag.p99), "max": millis(lag.max)}));
+        let lag = self.load.outcome.client.send_lag;
+        let lag = lag.map(|lag| json!({"mean": lag.mean_ms, "p99": lag.p99_ms, "max": lag.max_ms}));
         let (prompts, schedule) = self.load.session.digests();
         let figures = match self.config.output.compat_figures {
             true => "copied",

@@ -1,7 +1,6 @@
 //! What must be said beside the figures: failures, differences from the Python tool, doubts.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use crate::analysis::calibration;
 use crate::analysis::metrics::{self, Basis, Count, Flow, Metric, MetricSets, Sample, Statistic};
@@ -10,12 +9,12 @@ use crate::config::workload::Profile;
 use crate::plan::Protocol;
 use crate::report::caveats::{Itl, counted_prompts, prompt_count_note, traps};
 use crate::results::record::cell::Figures;
-use crate::results::record::client::{Calibration, ClientFacts};
+use crate::results::record::client::{Calibration, ClientFacts, SendLag};
 use crate::results::record::request::{Class, Request};
 use crate::results::record::telemetry::Telemetry;
 
 /// A client that sends later than this measures itself.
-const LATE: Duration = Duration::from_millis(10);
+const LATE_MS: f64 = 10.0;
 /// An answer that is held open for longer than this after its last token, and by so much of its time, says so.
 const HELD_MS: f64 = 5.0;
 const HELD: f64 = 1.05;
@@ -147,20 +146,13 @@ pub(crate) fn client_error(
     ))
 }
 
-/// How late requests were sent by our own fault.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SentLate {
-    pub(crate) mean: Duration,
-    pub(crate) p99: Duration,
-}
-
 /// What qualifies the figures, whoever computes them.
 pub(crate) fn doubts(
     requests: &[Request],
     basis: &Basis,
     profile: Profile,
     sets: &MetricSets,
-    lag: Option<SentLate>,
+    lag: Option<SendLag>,
 ) -> Vec<String> {
     let mut notes = Vec::new();
     let of_matrix = |metric: Metric| metrics::figure(&sets.matrix, metric);
@@ -188,11 +180,10 @@ pub(crate) fn doubts(
             .filter(|(reported, input)| reported != input)
             .map(prompt_count_note),
     );
-    if let Some(lag) = lag.filter(|lag| lag.p99 > LATE) {
+    if let Some(lag) = lag.filter(|lag| lag.p99_ms > LATE_MS) {
         notes.push(format!(
             "this client sent late: {:.1} ms on average, {:.1} ms at the 99th percentile",
-            lag.mean.as_secs_f64() * 1e3,
-            lag.p99.as_secs_f64() * 1e3
+            lag.mean_ms, lag.p99_ms
         ));
     }
     let is_own_round = |request: &&Request| {
