@@ -1,11 +1,9 @@
 //! What the Python tool prints, from the events of a bench.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
+use crate::base::clock::{self, Moment};
 use crate::commands::bench::config::BenchConfig;
-use crate::commands::bench::requests;
 use crate::commands::bench::result::BenchResult;
 use crate::commands::bench::say::say;
 use crate::commands::bench::show::show;
@@ -13,12 +11,13 @@ use crate::commands::bench::sweep;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::measure::line;
 use crate::commands::output::{complain, print};
-use crate::config::workload::Profile;
 use crate::exit::Exit;
 use crate::plan::Protocol;
 use crate::progress::bar::Bar;
-use crate::report::bench_serving::python::literal;
+use crate::report::bench_serving::bench_line::Details;
+use crate::report::bench_serving::{console, request_lines};
 use crate::results::record::client::Calibration;
+use crate::results::record::request::Request;
 use crate::results::record::search::SearchEnding;
 use crate::runner::bench::{
     BenchEvent, BenchMeasurement, BenchObserver, BenchOutcome, JudgedPoint, ProfilerEvent, RequestDetails,
@@ -42,12 +41,9 @@ impl BenchObserver for Console<'_> {
     fn event(&mut self, event: BenchEvent<'_>) {
         match event {
             BenchEvent::Waiting { url, limit } => {
-                say(&format!(
-                    "Waiting up to {}s for {url} to become ready...",
-                    limit.as_secs()
-                ));
+                say(&console::waiting(limit, url));
             }
-            BenchEvent::Ready { seconds } => say(&format!("Server ready in {seconds:.1}s.")),
+            BenchEvent::Ready { seconds } => say(&console::ready(seconds)),
             BenchEvent::Prepared { session, server } => {
                 self.server = server;
                 self.prepared(session);
@@ -63,8 +59,14 @@ impl BenchObserver for Console<'_> {
                 let (name, unit) = by.map_or(("", ""), |by| (by.name(), by.unit()));
                 complain(&format!("point {number}: {name} {value} {unit}\n"));
             }
-            BenchEvent::WarmUpBegan => self.warm_up_began(),
-            BenchEvent::WarmUpCompleted { duration } => self.warm_up_completed(duration),
+            BenchEvent::WarmUpBegan => {
+                let count = self.config.scenario.limits.warmup;
+                say(&console::warm_up_began(self.config.profile, count));
+            }
+            BenchEvent::WarmUpCompleted { duration } => {
+                let count = self.config.scenario.limits.warmup;
+                say(&console::warm_up_completed(self.config.profile, count, duration));
+            }
             BenchEvent::Sent {
                 session,
                 items,
@@ -72,8 +74,7 @@ impl BenchObserver for Console<'_> {
                 zero,
             } => {
                 if self.config.output.requests {
-                    let details = RequestDetails::of(items);
-                    print(&requests::lines(self.config, session, &details, requests, zero));
+                    self.request_lines(session, &RequestDetails::of(items), requests, zero);
                 }
             }
             BenchEvent::Profiler(event) => profiler(event),
@@ -183,7 +184,7 @@ impl<'a> Console<'a> {
             );
         }
         if config.cache_report && !config.backend.is_sglang() {
-            say("WARNING: --cache-report is only supported with sglang backends.");
+            say(console::NO_CACHE_REPORT);
         }
     }
 
@@ -196,25 +197,26 @@ impl<'a> Console<'a> {
         }
     }
 
-    fn warm_up_began(&self) {
-        let count = self.config.scenario.limits.warmup;
-        say(&match self.config.profile {
-            Profile::Classic => "Starting initial single prompt test run...".to_owned(),
-            Profile::Current => format!("Starting warmup with {count} sequences..."),
-        });
-    }
-
-    fn warm_up_completed(&self, duration: Duration) {
-        let count = self.config.scenario.limits.warmup;
-        match self.config.profile {
-            Profile::Classic => {
-                say("Initial test run completed. Starting main benchmark run...");
-                say(&format!("warmup time: {:.2}s", duration.as_secs_f64()));
-            }
-            Profile::Current => say(&format!(
-                "Warmup completed with {count} sequences. Starting main benchmark run..."
-            )),
-        }
+    /// Prints a line for the beginning and one for the end of each request.
+    fn request_lines(
+        &self,
+        session: &Session,
+        asked_for: &[RequestDetails],
+        requests: &[Request],
+        zero: Moment,
+    ) {
+        let config = self.config;
+        let details = Details {
+            requests,
+            protocol: config.backend.protocol(),
+            profile: config.profile,
+            copied: config.output.compat_figures,
+        };
+        let zero_s = clock::unix_seconds() - clock::now().since(zero).as_secs_f64();
+        print(&request_lines::lines(&details, zero_s, |request| {
+            let details = asked_for.get(request.index as usize)?;
+            Some(asked(config, session, details, request))
+        }));
     }
 }
 
@@ -231,62 +233,52 @@ fn searched(judged: &JudgedPoint<'_>) -> Value {
 
 fn profiler(event: ProfilerEvent<'_>) {
     match event {
-        ProfilerEvent::NoWorkers => {
-            say("Warning: PD separated mode requires --profile-prefill-url or --profile-decode-url");
-            say("Skipping profiler start. Please specify worker URLs for profiling.");
-        }
-        ProfilerEvent::Starting { url, body } => {
-            say("Starting profiler...");
-            say(&format!(
-                "async_request_profile api_url={} body={}",
-                literal(&json!(url)),
-                literal(&Value::Object(body.clone()))
-            ));
-        }
-        ProfilerEvent::Started { worker: None, .. } => say("Profiler started"),
-        ProfilerEvent::Started {
-            worker: Some(name),
-            url,
-        } => {
-            say(&format!("Profiler started for {name} worker at {url}"));
-        }
-        ProfilerEvent::NotStarted {
-            worker: None, error, ..
-        } => {
-            complain(&format!("note: the profiler was not started: {error}\n"));
-        }
-        ProfilerEvent::NotStarted {
-            worker: Some(name),
+        ProfilerEvent::NoWorkers => say(console::NO_WORKERS),
+        ProfilerEvent::Starting { url, body } => say(&console::profiler_starting(&url, body)),
+        ProfilerEvent::Stopping => say(console::PROFILER_STOPPING),
+        ProfilerEvent::Asked {
+            to_start,
+            worker,
             url,
             error,
-        } => {
-            say(&format!(
-                "Failed to start profiler for {name} worker at {url}: {error}"
-            ));
-        }
-        ProfilerEvent::Stopping => say("Stopping profiler..."),
-        ProfilerEvent::Stopped { worker: None, .. } => say("Profiler stopped"),
-        ProfilerEvent::Stopped {
-            worker: Some(name),
-            url,
-        } => {
-            say(&format!("Profiler stopped for {name} worker at {url}"));
-        }
-        ProfilerEvent::NotStopped {
-            worker: None, error, ..
-        } => {
-            complain(&format!("note: the profiler was not stopped: {error}\n"));
-        }
-        ProfilerEvent::NotStopped {
-            worker: Some(name),
-            url,
-            error,
-        } => {
-            say(&format!(
-                "Failed to stop profiler for {name} worker at {url}: {error}"
-            ));
-        }
+        } => match (error, worker) {
+            (None, _) => say(&console::profiler_done(to_start, worker, url)),
+            (Some(error), Some(worker)) => {
+                say(&console::profiler_failed(
+                    to_start,
+                    worker,
+                    url,
+                    &error.to_string(),
+                ));
+            }
+            (Some(error), None) => {
+                let done = if to_start { "started" } else { "stopped" };
+                complain(&format!("note: the profiler was not {done}: {error}\n"));
+            }
+        },
     }
+}
+
+/// The fields of `RequestFuncInput`; the prompt itself is left out, as there.
+fn asked(config: &BenchConfig, session: &Session, details: &RequestDetails, request: &Request) -> Value {
+    let extras = details.extras.as_deref();
+    let mut body = config.scenario.body.clone();
+    body.extend(extras.map(|extras| extras.body.clone()).unwrap_or_default());
+    let pictures = details
+        .images
+        .map_or(Value::Null, |images| json!(vec!["..."; images]));
+    json!({
+        "prompt": "...",
+        "api_url": session.url(),
+        "prompt_len": request.prompt_tokens,
+        "output_len": request.asked_tokens,
+        "model": session.model(),
+        "lora_name": details.lora.as_deref(),
+        "image_data": pictures,
+        "extra_request_body": body,
+        "timestamp": extras.and_then(|extras| extras.at).map(|at| at.as_secs_f64() * 1000.0),
+        "routing_key": extras.and_then(|extras| extras.routing_key.as_ref()),
+    })
 }
 
 /// Source: docs/bench-serving.md 1.2. Where there is no configuration, nothing is known and nothing said.
@@ -301,9 +293,6 @@ fn warn_of_base_model(session: &Session) {
     let beside = ["chat_template.jinja", "chat_template.json"];
     let has_file = beside.iter().any(|name| path.with_file_name(name).exists());
     if settings.get("chat_template").is_none_or(Value::is_null) && !has_file {
-        say(
-            "\nWARNING It is recommended to use the `Chat` or `Instruct` model for benchmarking.\n\
-             Because when the tokenizer counts the output tokens, if there is gibberish, it might count incorrectly.\n",
-        );
+        say(console::BASE_MODEL);
     }
 }

@@ -9,7 +9,6 @@ mod console;
 mod failure;
 mod outputs;
 mod partial;
-mod requests;
 mod result;
 mod say;
 mod show;

@@ -111,24 +111,13 @@ pub(crate) enum ProfilerEvent<'a> {
         /// The body without the fields that stand in both bodies.
         body: &'a Map<String, Value>,
     },
-    Started {
-        worker: Option<&'a str>,
-        url: &'a str,
-    },
-    NotStarted {
-        worker: Option<&'a str>,
-        url: &'a str,
-        error: ControlError,
-    },
     Stopping,
-    Stopped {
+    /// It was asked to start or to stop.
+    Asked {
+        to_start: bool,
         worker: Option<&'a str>,
         url: &'a str,
-    },
-    NotStopped {
-        worker: Option<&'a str>,
-        url: &'a str,
-        error: ControlError,
+        error: Option<ControlError>,
     },
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::base::clock;
-use crate::base::control_client::ControlClient;
+use crate::base::control_client::{ControlClient, ControlError};
 use crate::runner::bench::observer::{BenchEvent, BenchObserver, ProfilerEvent};
 use crate::runner::bench::request::{ProfiledServers, Profiler};
 
@@ -36,18 +36,13 @@ pub(super) async fn start(
             url: worker.server.url("/start_profile"),
             body: &shown,
         }));
-        let started = worker.server.post_json("/start_profile", &body, LIMIT).await;
-        let (name, url) = (worker.name.as_deref(), worker.server.base_url());
-        let event = match started {
-            Ok(()) => ProfilerEvent::Started { worker: name, url },
-            Err(error) => ProfilerEvent::NotStarted {
-                worker: name,
-                url,
-                error,
-            },
-        };
-        let is_started = matches!(event, ProfilerEvent::Started { .. });
-        observer.event(BenchEvent::Profiler(event));
+        let error = worker
+            .server
+            .post_json("/start_profile", &body, LIMIT)
+            .await
+            .err();
+        let is_started = error.is_none();
+        observer.event(worker.asked(true, error));
         if is_started {
             running.push(worker);
         }
@@ -63,16 +58,19 @@ pub(super) async fn stop(profiler: &Profiler, running: &[Worker], observer: &mut
     let body = Value::Object(profiler.both.clone());
     for worker in running {
         observer.event(BenchEvent::Profiler(ProfilerEvent::Stopping));
-        let (name, url) = (worker.name.as_deref(), worker.server.base_url());
-        let stopped = worker.server.post_json("/stop_profile", &body, LIMIT).await;
-        observer.event(BenchEvent::Profiler(match stopped {
-            Ok(()) => ProfilerEvent::Stopped { worker: name, url },
-            Err(error) => ProfilerEvent::NotStopped {
-                worker: name,
-                url,
-                error,
-            },
-        }));
+        let error = worker.server.post_json("/stop_profile", &body, LIMIT).await.err();
+        observer.event(worker.asked(false, error));
+    }
+}
+
+impl Worker {
+    fn asked(&self, to_start: bool, error: Option<ControlError>) -> BenchEvent<'_> {
+        BenchEvent::Profiler(ProfilerEvent::Asked {
+            to_start,
+            worker: self.name.as_deref(),
+            url: self.server.base_url(),
+            error,
+        })
     }
 }
 

@@ -5,35 +5,24 @@
 
 use serde_json::{Map, Value, json};
 
-use super::config::BenchConfig;
 use crate::analysis::metrics;
-use crate::base::clock::{self, Moment};
 use crate::base::ids::ContentHash;
+use crate::report::bench_serving::bench_line::Details;
 use crate::report::bench_serving::python::literal;
 use crate::results::record::request::Request;
-use crate::runner::bench::{RequestDetails, Session};
 
-/// The lines of requests, whose moments count from `zero`.
+/// The lines of requests, whose moments count from `zero_s`, in seconds since 1970. `asked` gives the fields of `RequestFuncInput`.
 ///
 /// Source: docs/bench-serving.md 2.4.
-pub(super) fn lines(
-    config: &BenchConfig,
-    session: &Session,
-    details: &[RequestDetails],
-    requests: &[Request],
-    zero: Moment,
-) -> String {
-    let zero_s = clock::unix_seconds() - clock::now().since(zero).as_secs_f64();
+pub(crate) fn lines(details: &Details<'_>, zero_s: f64, asked: impl Fn(&Request) -> Option<Value>) -> String {
     let mut lines: Vec<(u64, String)> = Vec::new();
-    for request in requests {
-        let details = details.get(request.index as usize);
+    for request in details.requests {
         // One that never began says nothing.
-        let (Some(sent), Some(details)) = (request.sent_ns, details) else {
+        let (Some(sent), Some(asked)) = (request.sent_ns, asked(request)) else {
             continue;
         };
         let id = id(zero_s, request.index);
         let at = |moment_ns: u64| zero_s + seconds(moment_ns);
-        let asked = asked(config, session, details, request);
         lines.push((
             sent,
             format!(
@@ -48,7 +37,7 @@ pub(super) fn lines(
                 "rid={id} time={} time_delta={} message=\"request end\" output=\"{}\"\n",
                 at(request.end_ns),
                 seconds(request.end_ns.saturating_sub(sent)),
-                object("RequestFuncOutput", &answered(config, request, sent))
+                object("RequestFuncOutput", &answered(details, request, sent))
             ),
         ));
     }
@@ -56,36 +45,9 @@ pub(super) fn lines(
     lines.into_iter().map(|(_, line)| line).collect()
 }
 
-/// What was asked for; the prompt itself is left out, as there.
-fn asked(config: &BenchConfig, session: &Session, details: &RequestDetails, request: &Request) -> Value {
-    let extras = details.extras.as_deref();
-    let mut body = config.scenario.body.clone();
-    body.extend(extras.map(|extras| extras.body.clone()).unwrap_or_default());
-    let pictures = details
-        .images
-        .map_or(Value::Null, |images| json!(vec!["..."; images]));
-    json!({
-        "prompt": "...",
-        "api_url": session.url(),
-        "prompt_len": request.prompt_tokens,
-        "output_len": request.asked_tokens,
-        "model": session.model(),
-        "lora_name": details.lora.as_deref(),
-        "image_data": pictures,
-        "extra_request_body": body,
-        "timestamp": extras.and_then(|extras| extras.at).map(|at| at.as_secs_f64() * 1000.0),
-        "routing_key": extras.and_then(|extras| extras.routing_key.as_ref()),
-    })
-}
-
 /// What came. Left out is what no record holds: the texts of chunks, and what single requests say of speculative decoding.
-fn answered(config: &BenchConfig, request: &Request, sent_ns: u64) -> Value {
-    let held = metrics::held(
-        request,
-        config.backend.protocol(),
-        config.profile,
-        config.output.compat_figures,
-    );
+fn answered(details: &Details<'_>, request: &Request, sent_ns: u64) -> Value {
+    let held = metrics::held(request, details.protocol, details.profile, details.copied);
     let latency_ns = request.last_line_ns.filter(|_| request.is_completed());
     let usage = request.usage.unwrap_or_default();
     let failure = request.failure.as_ref();
