@@ -8,6 +8,7 @@ mod search;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::analysis::metrics;
 use crate::base::clock::{self, Moment};
 use crate::engine;
 use crate::loadgen::{DriveError, Progress, Sink, Spill};
@@ -212,7 +213,7 @@ impl<'a> CellRun<'a> {
     /// Source: docs/bench-serving.md 6, step 17.
     async fn ask_again(&mut self, ready: &ReadyEngine) -> Option<f64> {
         let told = engine::facts(self.launch, &ready.control).await;
-        let is_asked = self.launch.engine.backend.contains("sglang");
+        let is_asked = metrics::asks_accept_length(&self.launch.engine.backend);
         let info = told.info.as_ref().filter(|_| is_asked);
         let accept_length = info.and_then(engine::accept_length);
         let facts = &mut self.summary.engine;

@@ -14,6 +14,13 @@ pub fn divides_gaps(backend: &str, accept_length: Option<f64>) -> bool {
     accept_length.is_some_and(|length| length > 0.0) && ["sglang-oai", "sglang-oai-chat"].contains(&backend)
 }
 
+/// Whether bench_serving asks a backend how many tokens it accepts per step of speculative decoding.
+///
+/// Source: docs/bench-serving.md 6, step 17.
+pub(crate) fn asks_accept_length(backend: &str) -> bool {
+    backend.contains("sglang")
+}
+
 /// A request that bench_serving takes for a success. Times in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Answer<'r> {

@@ -28,6 +28,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+pub(crate) use bench_serving::asks_accept_length;
 pub use bench_serving::divides_gaps;
 pub use bench_serving_fixed::{Held, generated_tokens, held};
 pub(crate) use bench_sets::MetricSets;
