@@ -189,7 +189,7 @@ fn judgement(run: &Run, summary: &Summary) -> store::Result<Option<Validity>> {
         cell,
         summary,
         requests: &requests,
-        machine: &run.machine,
+        machine: Some(&run.machine),
         bounds: &run.plan.validity,
     }))
 }

@@ -1,6 +1,7 @@
 //! What will run, in which order: the matrix with every axis expanded. Pure.
 
 pub mod arms;
+mod attached;
 mod axes;
 mod canonical;
 mod check;

@@ -1,33 +1,36 @@
 //! One measurement: prompts, warm-up, caches emptied, load, record.
 
 mod cell_run;
+mod context;
+pub(crate) mod observer;
 pub(crate) mod outcome;
 mod preparation;
 mod search;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::analysis::metrics;
 use crate::base::clock::{self, Moment};
+use crate::config::workload::Profile;
 use crate::engine;
-use crate::loadgen::{DriveError, Progress, Sink, Spill};
+use crate::loadgen::{Sink, Spill};
 use crate::plan::{Cell, Launch, Measurement};
-use crate::results::record::cell::{FailureClass, Phase, PhaseTime, ResetProof};
+use crate::results::record::cell::{Phase, ResetProof};
 use crate::results::record::event::Event;
 use crate::results::record::telemetry::EngineWindow;
-pub(crate) use crate::runner::cell::cell_run::CellOutcome;
-use crate::runner::cell::cell_run::{CellRun, WARM_UP};
-use crate::runner::context::Job;
+use crate::runner::cell::cell_run::WARM_UP;
+pub(crate) use crate::runner::cell::cell_run::{CellError, CellOutcome, CellRun};
+pub(crate) use crate::runner::cell::context::{CellContext, Procedure};
+use crate::runner::cell::observer::{CellEvent, CellObserver};
+use crate::runner::context::{Events, Job};
 use crate::runner::load::{self, LoadContext, LoadOutcome, PreparedLoad};
+use crate::runner::profiler;
 use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
 use crate::runner::ready_engine::ReadyEngine;
+use crate::runner::record_sink::RecordSink;
 use crate::runner::shutdown::Stop;
-use crate::runner::supervise::{AbortReason, DriveControl};
+use crate::runner::supervise::AbortReason;
 use crate::runner::warm_up;
-
-/// How long an engine may take to empty its caches.
-const RESET: Duration = Duration::from_secs(60);
 
 /// Measures one cell on a ready engine, after so many tries that came to nothing.
 pub(crate) async fn measure(
@@ -40,42 +43,79 @@ pub(crate) async fn measure(
     stop: &Stop,
 ) -> CellOutcome {
     let cell = job.plan.cell(&measurement.cell);
-    let mut run = CellRun::begin(job, launch, cell, measurement, ready);
-    run.tries = tries;
     job.events.tell(Event::CellBegan {
         measurement: measurement.clone(),
         requests: preparation::expected_requests(&cell.scenario),
     });
-    match run.measure(ready, prompt_store, stop).await {
-        Ok(outcome) | Err(outcome) => outcome,
+    let mut observer = ProgressReporter {
+        events: job.events,
+        measurement,
+        began: clock::now(),
+    };
+    let procedure = Procedure::default();
+    let context = CellContext {
+        launch,
+        bounds: &job.plan.validity,
+        procedure: &procedure,
+        records: RecordSink::Run(job.store),
+        calibration: job.calibration,
+        stop,
+    };
+    let mut run = CellRun::new(context, cell, measurement, ready, &mut observer);
+    run.tries = tries;
+    match run.measure(ready, prompt_store).await {
+        Ok(outcome) => outcome,
+        Err(error) => run.failed(error, ready),
+    }
+}
+
+/// Reports the progress of a measurement as events of its run.
+struct ProgressReporter<'a> {
+    events: &'a Events,
+    measurement: &'a Measurement,
+    began: Moment,
+}
+
+impl CellObserver for ProgressReporter<'_> {
+    fn event(&mut self, event: CellEvent<'_>) {
+        let CellEvent::Progress {
+            phase,
+            progress,
+            requests,
+        } = event
+        else {
+            return;
+        };
+        self.events.tell(Event::CellProgress {
+            measurement: self.measurement.clone(),
+            phase: phase.name().to_owned(),
+            ended: progress.ended() as usize,
+            requests,
+            running: progress.running() as usize,
+            failed: progress.failed() as usize,
+            elapsed_s: clock::now().since(self.began).as_secs_f64(),
+        });
     }
 }
 
 impl<'a> CellRun<'a> {
-    fn begin(
-        job: &'a Job<'a>,
-        launch: &'a Launch,
+    /// A measurement that begins now.
+    pub(crate) fn new(
+        context: CellContext<'a>,
         cell: &'a Cell,
         measurement: &'a Measurement,
         ready: &ReadyEngine,
+        observer: &'a mut dyn CellObserver,
     ) -> Self {
-        let began = clock::now();
-        let summary = outcome::blank(
-            launch,
-            cell,
-            measurement,
-            ready.facts.clone(),
-            ready.phases.clone(),
-        );
+        let (facts, phases) = (ready.facts.clone(), ready.phases.clone());
         Self {
-            job,
-            launch,
+            context,
             cell,
             measurement,
-            began,
-            phase_began: began,
-            summary,
-            samples: Vec::new(),
+            observer,
+            phase_began: clock::now(),
+            summary: outcome::blank(context.launch, cell, measurement, facts, phases),
+            accept_length: None,
             tries: 0,
             unique_prefix: None,
             sink: None,
@@ -84,117 +124,139 @@ impl<'a> CellRun<'a> {
         }
     }
 
-    /// Measures the cell; `Err` is the outcome of a measurement that ended before its load, or could not send it.
+    /// Measures the cell: its load, or the points of its search.
     async fn measure(
         &mut self,
         ready: &mut ReadyEngine,
         prompt_store: &Arc<PromptStore>,
-        stop: &Stop,
-    ) -> Result<CellOutcome, CellOutcome> {
-        let workload = self.workload(prompt_store, stop).await?;
+    ) -> Result<CellOutcome, CellError> {
+        let workload = self.workload(prompt_store).await?;
         let load = self.prepared_load(ready, &workload).await?;
         self.end_phase(Phase::Prepare);
-        self.warm_up(ready, &workload, stop).await?;
-        self.end_phase(Phase::Warmup);
-        if stop.unless_asked(self.reset_caches(ready)).await.is_none() {
-            return Err(self.cut(Phase::Reset, AbortReason::Stopped, Vec::new()));
+        match &self.cell.scenario.search {
+            None => self.measure_load(ready, load, &workload).await,
+            Some(search) => {
+                self.warm_up_and_reset(ready, &workload).await?;
+                Ok(self.search(search, ready, &workload).await)
+            }
         }
-        self.end_phase(Phase::Reset);
-        if let Some(search) = &self.cell.scenario.search {
-            return Ok(self.search(search, ready, &workload, stop).await);
-        }
-        let mut outcome = match self.load(ready, load, &workload, false, stop).await {
-            Ok(outcome) => outcome,
-            Err(error) => return Err(self.not_sent(&error)),
-        };
+    }
+
+    /// Warms up, empties the caches, sends a load, and asks the engine once more about itself.
+    pub(crate) async fn measure_load(
+        &mut self,
+        ready: &mut ReadyEngine,
+        load: PreparedLoad,
+        workload: &Arc<PreparedWorkload>,
+    ) -> Result<CellOutcome, CellError> {
+        let CellContext { procedure, stop, .. } = self.context;
+        self.warm_up_and_reset(ready, workload).await?;
+        let profiler = procedure.profiler.as_ref();
+        let starting = profiler::start(profiler, &ready.control, self.observer);
+        let profilers = stop.unless_asked(starting).await;
+        let profilers = profilers.ok_or(CellError::Cut(Phase::Reset, AbortReason::Stopped))?;
+        let mut outcome = self.load(ready, load, workload, false).await?;
         self.end_phase_at(Phase::Measure, outcome.driven);
+        profiler::stop(profiler, &profilers, self.observer).await;
         if let (None, Some(short)) = (&outcome.abort, &outcome.ran_out) {
             self.summary.warnings.push(short.says("`prompts`"));
         }
         self.count_hits(outcome.telemetry.engine.as_ref());
         self.summary.telemetry = Some(outcome.telemetry.clone());
-        self.samples = std::mem::take(&mut outcome.samples);
-        let mut accept_length = None;
-        if outcome.abort.is_none() {
-            match stop.unless_asked(self.ask_again(ready)).await {
-                Some(accepted) => accept_length = accepted,
-                None => outcome.abort = Some(AbortReason::Stopped),
-            }
+        if procedure.is_raw {
+            self.ask_again(ready).await;
         }
-        Ok(self.ended(outcome, accept_length, &workload).await)
+        let is_stopped = match procedure.is_raw {
+            true => stop.is_asked(),
+            false => outcome.abort.is_none() && stop.unless_asked(self.ask_again(ready)).await.is_none(),
+        };
+        if is_stopped {
+            outcome.abort.get_or_insert(AbortReason::Stopped);
+        }
+        Ok(self.ended(outcome, workload).await)
     }
 
-    fn end_phase(&mut self, phase: Phase) {
-        self.end_phase_at(phase, clock::now());
-    }
-
-    fn end_phase_at(&mut self, phase: Phase, now: Moment) {
-        let seconds = now.since(self.phase_began).as_secs_f64();
-        self.summary.phases.push(PhaseTime {
-            phase: phase.name().to_owned(),
-            seconds,
-        });
-        self.phase_began = now;
+    /// Warms up and empties the caches.
+    async fn warm_up_and_reset(
+        &mut self,
+        ready: &mut ReadyEngine,
+        workload: &Arc<PreparedWorkload>,
+    ) -> Result<(), CellError> {
+        let CellContext { procedure, stop, .. } = self.context;
+        self.warm_up(ready, workload).await?;
+        self.end_phase(Phase::Warmup);
+        let resetting = async {
+            self.reset_caches(ready).await?;
+            tokio::time::sleep(procedure.settle).await;
+            Ok::<_, CellError>(())
+        };
+        let reset = stop.unless_asked(resetting).await;
+        reset.unwrap_or(Err(CellError::Cut(Phase::Reset, AbortReason::Stopped)))?;
+        self.end_phase(Phase::Reset);
+        Ok(())
     }
 
     /// Sends the first prompt some times and waits for the answers. All failed: the measurement cannot begin.
+    ///
+    /// Source: docs/bench-serving.md 6, step 9, and 12.2.
     async fn warm_up(
         &mut self,
         ready: &mut ReadyEngine,
         workload: &Arc<PreparedWorkload>,
-        stop: &Stop,
-    ) -> Result<(), CellOutcome> {
+    ) -> Result<(), CellError> {
         const PHASE: Phase = Phase::Warmup;
-        let scenario = &self.cell.scenario;
-        let items = warm_up::items(scenario, &workload.prepared);
-        if items.is_empty() {
+        let cell = self.cell;
+        let scenario = &cell.scenario;
+        if scenario.limits.warmup == 0 && scenario.profile == Profile::Classic {
             return Ok(());
         }
+        let items = warm_up::items(scenario, &workload.prepared);
         let of_load = self.unique_prefix.clone();
         let begun = self.with_unique_prefix(WARM_UP, items, workload).await;
         self.unique_prefix = of_load;
-        let items = begun.map_err(|reason| self.wrong(PHASE, reason))?;
-        let count = items.len();
-        let report = |progress: &Progress| self.tell_progress(PHASE, progress, count);
-        let control = DriveControl {
-            stop,
-            progress: Arc::default(),
-            report: &report,
-        };
-        let warmed = warm_up::warm_up(ready, scenario, items, &control).await;
+        let items = begun.map_err(|reason| CellError::Prompts(PHASE, reason))?;
+        let (requests, began) = (items.len(), clock::now());
+        self.observer.event(CellEvent::Sending {
+            phase: PHASE,
+            items: &items,
+        });
+        let control = self.control(PHASE, requests);
+        let warmed = warm_up::warm_up(ready, scenario, items, control).await;
         self.warn_of_silent_daemon(ready);
-        let mut warmed = match warmed {
-            Ok(warmed) => warmed,
-            Err(error) => {
-                let reason = error.to_string();
-                return Err(self.failed_here(PHASE, FailureClass::Client, reason, Vec::new(), true));
-            }
-        };
+        let mut warmed = warmed.map_err(|error| CellError::NotSent(PHASE, error))?;
+        self.observer.event(CellEvent::Sent {
+            ended: requests,
+            requests: &warmed.requests,
+            zero: warmed.zero,
+        });
         if let Some(abort) = warmed.abort.take() {
             self.end_phase(PHASE);
-            return Err(self.cut(PHASE, abort, Vec::new()));
+            return Err(CellError::Cut(PHASE, abort));
         }
-        let Some(failure) = warmed.failure() else {
-            return Ok(());
-        };
-        let reason = format!(
-            "every warm-up request failed: {}: {}",
-            failure.class.name(),
-            failure.message
-        );
-        let tail = ready.running.log().tail();
-        Err(self.failed_here(PHASE, FailureClass::Engine, reason, tail, false))
+        if let Some(failure) = warmed.failure() {
+            return Err(CellError::WarmUp(failure.clone()));
+        }
+        let duration = clock::now().since(began);
+        self.observer.event(CellEvent::WarmedUp { duration });
+        Ok(())
     }
 
-    async fn reset_caches(&mut self, ready: &ReadyEngine) {
-        let reset = ready
-            .reset_caches(self.launch.contact.reset.as_ref(), RESET)
-            .await;
+    /// Empties the caches of the engine. An engine that refuses is judged afterwards, unless the procedure requires it.
+    async fn reset_caches(&mut self, ready: &ReadyEngine) -> Result<(), CellError> {
+        let CellContext {
+            launch, procedure, ..
+        } = self.context;
+        let (reset, limit) = (launch.contact.reset.as_ref(), procedure.reset_limit);
+        let reset = ready.reset_caches(reset, limit).await;
         self.summary.reset = Some(ResetProof {
-            is_fresh_start: ready.measured == 0 && !self.launch.is_attached(),
+            is_fresh_start: ready.measured == 0 && !launch.is_attached(),
             unique_prefix: self.unique_prefix.clone(),
             ..reset.proof
         });
+        match reset.error.filter(|_| procedure.requires_reset) {
+            Some(error) => Err(CellError::Reset(error)),
+            None => Ok(()),
+        }
     }
 
     /// Prefix-cache hits over the window; a reset that answers success and resets nothing shows here.
@@ -207,15 +269,13 @@ impl<'a> CellRun<'a> {
         proof.queries_in_window = engine.grown.get("prefix_queries").copied();
     }
 
-    /// Asks the engine once more about itself: a server may have been changed under the load. Returns the tokens that it accepted per step of
-    /// speculative decoding, if it is one that bench_serving asks.
-    ///
-    /// Source: docs/bench-serving.md 6, step 17.
-    async fn ask_again(&mut self, ready: &ReadyEngine) -> Option<f64> {
-        let told = engine::facts(self.launch, &ready.control).await;
-        let is_asked = metrics::asks_accept_length(&self.launch.engine.backend);
-        let info = told.info.as_ref().filter(|_| is_asked);
-        let accept_length = info.and_then(engine::accept_length);
+    /// Asks the engine once more about itself: a server may have been changed under the load.
+    async fn ask_again(&mut self, ready: &ReadyEngine) {
+        let launch = self.context.launch;
+        let told = engine::facts(launch, &ready.control).await;
+        if metrics::asks_accept_length(&launch.engine.backend) {
+            self.accept_length = told.info.as_ref().and_then(engine::accept_length);
+        }
         let facts = &mut self.summary.engine;
         if !told.models.is_empty() {
             facts.models = told.models;
@@ -223,7 +283,6 @@ impl<'a> CellRun<'a> {
         }
         facts.version = told.version.or_else(|| facts.version.take());
         facts.info = told.info.or_else(|| facts.info.take());
-        accept_length
     }
 
     /// Sends a load while the engine is watched.
@@ -233,26 +292,37 @@ impl<'a> CellRun<'a> {
         load: PreparedLoad,
         workload: &Arc<PreparedWorkload>,
         continues_samples: bool,
-        stop: &Stop,
-    ) -> Result<LoadOutcome, DriveError> {
-        let requests = load.items.len();
+    ) -> Result<LoadOutcome, CellError> {
+        const PHASE: Phase = Phase::Measure;
         let (sink, spill) = (self.sink(), self.spill());
-        let report = |progress: &Progress| self.tell_progress(Phase::Measure, progress, requests);
+        self.observer.event(CellEvent::Sending {
+            phase: PHASE,
+            items: &load.items,
+        });
+        let CellContext {
+            calibration,
+            procedure,
+            ..
+        } = self.context;
+        let control = self.control(PHASE, load.items.len());
+        let progress = Arc::clone(&control.progress);
         let context = LoadContext {
             sink,
             spill,
-            calibration: self.job.calibration,
+            calibration,
             continues_samples,
-            samples_after_stop: false,
-            control: DriveControl {
-                stop,
-                progress: Arc::default(),
-                report: &report,
-            },
+            samples_after_stop: procedure.is_raw,
+            control,
         };
         let outcome = load::measure(ready, load, workload, context).await;
         self.warn_of_silent_daemon(ready);
-        outcome
+        let outcome = outcome.map_err(|error| CellError::NotSent(PHASE, error))?;
+        self.observer.event(CellEvent::Sent {
+            ended: progress.ended() as usize,
+            requests: &outcome.requests,
+            zero: outcome.window.zero,
+        });
+        Ok(outcome)
     }
 
     /// Warns of times in which the container daemon did not answer while a load was driven.
@@ -265,16 +335,13 @@ impl<'a> CellRun<'a> {
         }
     }
 
-    /// Where records go while the load runs, so that a crash loses seconds. Without a disk that takes them there is only the end.
+    /// Where records go while the load runs. Without a disk that takes them there is only the end.
     fn sink(&mut self) -> Option<Sink> {
         if self.sink.is_none() {
-            let (sink, records) = Sink::new(Sink::ROOM, self.cell.scenario.keep_text);
-            match self.job.store.keep_partial(self.measurement, records) {
-                Ok(()) => self.sink = Some(sink),
-                Err(error) => self
-                    .summary
-                    .warnings
-                    .push(format!("no record was kept during the load: {error}")),
+            let keeps_text = self.cell.scenario.keep_text;
+            match self.context.records.open(self.measurement, keeps_text) {
+                Ok(sink) => self.sink = sink,
+                Err(error) => self.warn(format!("no record was kept during the load: {error}")),
             }
         }
         self.sink.clone()
@@ -283,26 +350,11 @@ impl<'a> CellRun<'a> {
     /// Where answers go that are more than memory is to hold. Without a disk that takes them memory holds them all.
     fn spill(&mut self) -> Option<Arc<Spill>> {
         if self.spill.is_none() {
-            match Spill::new(self.job.store.folder(), Spill::BUDGET) {
+            match self.context.records.spill() {
                 Ok(spill) => self.spill = Some(spill),
-                Err(error) => self
-                    .summary
-                    .warnings
-                    .push(format!("memory holds all answers of the load: {error}")),
+                Err(error) => self.warn(format!("memory holds all answers of the load: {error}")),
             }
         }
         self.spill.clone()
-    }
-
-    fn tell_progress(&self, phase: Phase, progress: &Progress, requests: usize) {
-        self.job.events.tell(Event::CellProgress {
-            measurement: self.measurement.clone(),
-            phase: phase.name().to_owned(),
-            ended: progress.ended() as usize,
-            requests,
-            running: progress.running() as usize,
-            failed: progress.failed() as usize,
-            elapsed_s: clock::now().since(self.began).as_secs_f64(),
-        });
     }
 }

@@ -82,8 +82,3 @@ pub(crate) async fn tokenizer(server: &ControlClient) -> Option<String> {
         .find_map(|key| info.get(key)?.as_str().filter(|path| !path.is_empty()))
         .map(str::to_owned)
 }
-
-/// The configuration and state of a server, where it reports them.
-pub(crate) async fn info(server: &ControlClient) -> Option<Value> {
-    server.json("/server_info", ANSWER).await.ok()
-}

@@ -89,6 +89,8 @@ pub(crate) struct LoadContext<'a> {
 
 /// What a load came to.
 pub(crate) struct LoadOutcome {
+    /// When its first request was about to be sent, RFC 3339.
+    pub(crate) began: String,
     /// A record for each request, with our own count of its tokens.
     pub(crate) requests: Vec<Request>,
     pub(crate) window: MeasuredWindow,
@@ -110,6 +112,8 @@ pub(crate) struct LoadOutcome {
     pub(crate) abort: Option<AbortReason>,
     /// Whether it ended early because too many requests failed.
     pub(crate) is_aborted: bool,
+    /// Where responses went that exceed the memory budget.
+    pub(crate) spill: Option<Arc<Spill>>,
 }
 
 /// Sends every request at its due time and follows it to its end, with telemetry sampled directly before and after; then counts tokens.
@@ -120,18 +124,19 @@ pub(crate) async fn measure(
     engine: &mut ReadyEngine,
     load: PreparedLoad,
     workload: &Arc<PreparedWorkload>,
-    context: LoadContext<'_>,
+    mut context: LoadContext<'_>,
 ) -> Result<LoadOutcome, DriveError> {
     if !context.continues_samples {
         engine.sampling.before().await;
     }
+    let began = clock::timestamp();
     let rows = load.items.len();
     let sent = Load {
         sink: context.sink,
-        spill: context.spill,
+        spill: context.spill.clone(),
         ..load_of(&engine.target, &load.scenario, load.items)
     };
-    let (driven, abort) = supervise::drive(&mut engine.running, sent, &context.control).await?;
+    let (driven, abort) = supervise::drive(&mut engine.running, sent, &mut context.control).await?;
     let ended = clock::now();
     engine.measured += 1;
     let window = window_of(&driven);
@@ -142,6 +147,7 @@ pub(crate) async fn measure(
     };
     let (telemetry, samples) = engine.sampling.after(window, is_sampled).await;
     Ok(LoadOutcome {
+        began,
         window,
         driven: ended,
         stamp: driven.stamp,
@@ -154,6 +160,7 @@ pub(crate) async fn measure(
         prompts: rows.min(driven.requests.len()),
         abort,
         is_aborted: context.control.progress.is_aborted(),
+        spill: context.spill,
         requests: count_tokens(driven.requests, workload).await,
     })
 }

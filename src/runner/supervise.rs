@@ -21,6 +21,7 @@ const STILL: Duration = Duration::from_secs(5);
 const LAST_BREATH: Duration = Duration::from_secs(3);
 
 /// Why a load was cut before its end.
+#[derive(Debug)]
 pub(crate) enum AbortReason {
     /// The engine ended by itself, or its log says that it is dead.
     Died(Death),
@@ -38,8 +39,9 @@ pub(crate) struct DriveControl<'a> {
     pub(crate) stop: &'a Stop,
     /// What the load generator counts; it can be read at any time.
     pub(crate) progress: Arc<Progress>,
-    /// Called once a second.
-    pub(crate) report: &'a (dyn Fn(&Progress) + Sync),
+    /// How often `report` is called.
+    pub(crate) report_every: Duration,
+    pub(crate) report: Box<dyn FnMut(&Progress) + 'a>,
 }
 
 /// Drives a load. Whatever cuts it, every request has its record.
@@ -49,18 +51,19 @@ pub(crate) struct DriveControl<'a> {
 pub(crate) async fn drive(
     running: &mut Running,
     load: Load,
-    control: &DriveControl<'_>,
+    control: &mut DriveControl<'_>,
 ) -> Result<(Driven, Option<AbortReason>), DriveError> {
     let DriveControl {
         stop,
         progress,
+        report_every,
         report,
     } = control;
     let halt = CancellationToken::new();
     let stall = load.limits.stall.duration();
     let driving = loadgen::drive(load, Arc::clone(progress), halt.clone());
     tokio::pin!(driving);
-    let mut look = tokio::time::interval(LOOK);
+    let mut look = tokio::time::interval(LOOK.min(*report_every));
     let (mut moved_at, mut moved, mut told) = (clock::now(), 0, clock::now());
     let mut asked_at = moved_at;
     let cut = loop {
@@ -99,7 +102,7 @@ pub(crate) async fn drive(
                 } else if now.since(moved_at) >= stall {
                     break AbortReason::Hung { seconds: stall.as_secs() };
                 }
-                if now.since(told) >= Duration::from_secs(1) {
+                if now.since(told) >= *report_every {
                     told = now;
                     report(progress);
                 }

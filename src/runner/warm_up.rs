@@ -52,10 +52,10 @@ pub(crate) async fn warm_up(
     engine: &mut ReadyEngine,
     scenario: &Scenario,
     items: Vec<Item>,
-    control: &DriveControl<'_>,
+    mut control: DriveControl<'_>,
 ) -> Result<WarmUp, DriveError> {
     let load = load_of(&engine.target, scenario, items);
-    let (driven, abort) = supervise::drive(&mut engine.running, load, control).await?;
+    let (driven, abort) = supervise::drive(&mut engine.running, load, &mut control).await?;
     Ok(WarmUp {
         requests: driven.requests,
         zero: driven.zero,

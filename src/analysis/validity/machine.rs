@@ -290,7 +290,8 @@ fn gaps(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason
     let mut weight = silent().map(|(_, weight)| weight).max();
     let is_gpu = |source: Source| matches!(source, Source::Nvml | Source::Amd | Source::Ascend);
     let is_watched = telemetry.sources.iter().any(|source| is_gpu(source.source));
-    if evidence.launch.devices > 0 && !is_watched && !evidence.machine.gpus_pretended {
+    let is_pretended = evidence.machine.is_some_and(|machine| machine.gpus_pretended);
+    if evidence.launch.devices > 0 && !is_watched && !is_pretended {
         told.push("nobody watched the GPUs".to_owned());
         weight = Some(Verdict::Suspect);
     }

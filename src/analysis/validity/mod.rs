@@ -45,8 +45,8 @@ pub struct Evidence<'a> {
     pub summary: &'a Summary,
     /// A record of each request.
     pub requests: &'a [Request],
-    /// The machine.
-    pub machine: &'a Machine,
+    /// The machine, where it is known.
+    pub machine: Option<&'a Machine>,
     /// From where on it is doubted.
     pub bounds: &'a Bounds,
 }
@@ -54,6 +54,19 @@ pub struct Evidence<'a> {
 impl Evidence<'_> {
     fn figure(&self, metric: Metric) -> Option<f64> {
         metrics::figure(self.summary.figures.get(&Definitions::Matrix)?, metric)
+    }
+
+    /// The responses of a server that knows its model by these names.
+    fn responses<'a>(&'a self, names: &'a [&'a str]) -> Responses<'a> {
+        Responses {
+            requests: self.requests,
+            scenario: &self.cell.scenario,
+            names,
+            listed: &self.summary.engine.models,
+            protocol: self.launch.contact.dialect.protocol,
+            is_simulated: self.summary.origin == Origin::Simulated,
+            bounds: self.bounds,
+        }
     }
 
     fn completed(&self) -> impl Iterator<Item = &Request> {
@@ -72,19 +85,13 @@ pub fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
         evidence.summary.client.as_ref(),
         evidence.figure(Metric::Time(Statistic::Mean, Sample::ChunkGap)),
         evidence.summary.telemetry.as_ref(),
-        Some(evidence.machine),
+        evidence.machine,
         evidence.bounds,
     ));
     outputs::judge(evidence, &mut reasons);
-    reasons.extend(responses::of_responses(&Responses {
-        requests: evidence.requests,
-        scenario: &evidence.cell.scenario,
-        names: &[&evidence.launch.served],
-        listed: &evidence.summary.engine.models,
-        protocol: evidence.launch.contact.dialect.protocol,
-        is_simulated: evidence.summary.origin == Origin::Simulated,
-        bounds: evidence.bounds,
-    }));
+    reasons.extend(responses::of_responses(
+        &evidence.responses(&[&evidence.launch.served]),
+    ));
     caches::judge(evidence, &mut reasons);
     steadiness::judge(evidence, &mut reasons);
     machine::judge(evidence, &mut reasons);
@@ -96,24 +103,26 @@ pub fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
     Some(Validity::of(reasons))
 }
 
-/// Everything that a judgement of a load is made of on a server of which there is no recipe.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LoadEvidence<'a> {
-    pub(crate) responses: Responses<'a>,
-    pub(crate) caches: Met<'a>,
-    pub(crate) client: &'a ClientFacts,
-    pub(crate) telemetry: &'a Telemetry,
-}
-
 /// Judges a load on a server of which there is no recipe: responses, rate and steady state, the worst first; caches; then client and machine, the
-/// worst first. Notes are left out.
-pub(crate) fn judge_load(evidence: &LoadEvidence<'_>) -> Vec<Reason> {
-    let bounds = evidence.responses.bounds;
-    let gap_ms = calibration::mean_gap_ms(evidence.responses.requests);
-    let (client, telemetry) = (Some(evidence.client), Some(evidence.telemetry));
-    let mut reasons = doubts(of_responses(&evidence.responses));
-    reasons.extend(cache_warm(&evidence.caches));
-    reasons.extend(doubts(surroundings(client, gap_ms, telemetry, None, bounds)));
+/// worst first. Notes are left out. What was done about the caches proves nothing.
+pub(crate) fn judge_load(evidence: &Evidence<'_>) -> Vec<Reason> {
+    let (launch, summary, bounds) = (evidence.launch, evidence.summary, evidence.bounds);
+    let gap_ms = calibration::mean_gap_ms(evidence.requests);
+    let (client, telemetry) = (summary.client.as_ref(), summary.telemetry.as_ref());
+    let mut reasons = doubts(of_responses(
+        &evidence.responses(&[&launch.served, &launch.model]),
+    ));
+    reasons.extend(cache_warm(&Met {
+        proof: None,
+        ..Met::of(evidence)
+    }));
+    reasons.extend(doubts(surroundings(
+        client,
+        gap_ms,
+        telemetry,
+        evidence.machine,
+        bounds,
+    )));
     reasons
 }
 
@@ -172,7 +181,8 @@ fn origin(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         Origin::Imported => reasons.push(found(Code::Imported, evidence.launch.engine.name.clone(), None)),
         Origin::Measured => {}
     }
-    if evidence.machine.gpus_pretended && evidence.launch.devices > 0 {
+    let is_pretended = evidence.machine.is_some_and(|machine| machine.gpus_pretended);
+    if is_pretended && evidence.launch.devices > 0 {
         let pretended = format!("{} pretended GPUs", evidence.launch.devices);
         reasons.push(found(Code::PretendedGpus, pretended, None));
     }

@@ -26,7 +26,8 @@ use crate::config::workload::Profile;
 use crate::plan::{Dialect, Protocol, Reset, Usage};
 use crate::report::bench_serving::bench_line::RequestedLoad;
 use crate::report::bench_serving::traffic::Traffic;
-use crate::runner::bench::{Address, Headers, Profiler};
+use crate::runner::bench::{Address, Headers};
+use crate::runner::profiler::Profiler;
 
 /// A bench that can be begun.
 #[derive(Clone, Debug)]

@@ -16,20 +16,24 @@ use crate::plan::Protocol;
 use crate::progress::bar::Bar;
 use crate::report::bench_serving::bench_line::Details;
 use crate::report::bench_serving::{console, request_lines};
+use crate::results::record::cell::Phase;
 use crate::results::record::client::Calibration;
 use crate::results::record::request::Request;
-use crate::results::record::search::SearchEnding;
-use crate::runner::bench::{
-    BenchEvent, BenchMeasurement, BenchObserver, BenchOutcome, JudgedPoint, ProfilerEvent, RequestDetails,
-    ServerInfo, Session,
-};
+use crate::results::record::search::{SearchEnding, SearchRecord};
+use crate::runner::bench::{BenchEvent, BenchLoad, BenchObserver, BenchOutcome, Item, Session};
+use crate::runner::cell::observer::{CellEvent, CellObserver, ProfilerEvent};
 use crate::runner::search::SearchOutcome;
 
 /// Prints a bench while it runs.
 pub(super) struct Console<'a> {
     config: &'a BenchConfig,
     calibration: Option<Calibration>,
-    server: ServerInfo,
+    /// The model, by the name that was given or that the server gives it.
+    model: String,
+    /// The URL of requests, and the model as they name it.
+    target: (String, String),
+    /// The requests that are under way, if they get lines; a conversation comes once for each round.
+    sending: Vec<Item>,
     bar: Option<Bar>,
     /// The exit code so far.
     exit: Exit,
@@ -37,15 +41,56 @@ pub(super) struct Console<'a> {
     error: Option<CommandError>,
 }
 
-impl BenchObserver for Console<'_> {
-    fn event(&mut self, event: BenchEvent<'_>) {
+impl CellObserver for Console<'_> {
+    fn event(&mut self, event: CellEvent<'_>) {
         match event {
-            BenchEvent::Waiting { url, limit } => {
-                say(&console::waiting(limit, url));
+            CellEvent::Sending { phase, items } => {
+                if self.config.output.requests {
+                    let rounds = |item: &Item| std::iter::repeat_n(item.clone(), item.rounds());
+                    self.sending = items.iter().flat_map(rounds).collect();
+                }
+                match phase {
+                    Phase::Warmup => {
+                        let count = self.config.scenario.limits.warmup;
+                        say(&console::warm_up_began(self.config.profile, count));
+                    }
+                    _ if self.config.output.bar => {
+                        self.bar = Some(Bar::new(items.iter().map(|item| item.rounds()).sum()));
+                    }
+                    _ => {}
+                }
             }
+            CellEvent::Progress { progress, .. } => {
+                if let Some(bar) = &mut self.bar {
+                    bar.show(progress.ended() as usize);
+                }
+            }
+            CellEvent::Sent {
+                requests,
+                ended,
+                zero,
+            } => {
+                self.end_bar(ended);
+                self.request_lines(requests, zero);
+            }
+            CellEvent::WarmedUp { duration } => {
+                let count = self.config.scenario.limits.warmup;
+                say(&console::warm_up_completed(self.config.profile, count, duration));
+            }
+            CellEvent::Profiler(event) => profiler(event),
+            CellEvent::Warning(warning) => complain(&format!("note: {warning}\n")),
+        }
+    }
+}
+
+impl BenchObserver for Console<'_> {
+    fn bench_event(&mut self, event: BenchEvent<'_>) {
+        match event {
+            BenchEvent::Waiting { url, limit } => say(&console::waiting(limit, url)),
             BenchEvent::Ready { seconds } => say(&console::ready(seconds)),
-            BenchEvent::Prepared { session, server } => {
-                self.server = server;
+            BenchEvent::Prepared { session, model } => {
+                self.model = model.to_owned();
+                self.target = (session.url(), session.model().to_owned());
                 self.prepared(session);
             }
             BenchEvent::Notice(notice) => complain(&line(notice)),
@@ -59,63 +104,26 @@ impl BenchObserver for Console<'_> {
                 let (name, unit) = by.map_or(("", ""), |by| (by.name(), by.unit()));
                 complain(&format!("point {number}: {name} {value} {unit}\n"));
             }
-            BenchEvent::WarmUpBegan => {
-                let count = self.config.scenario.limits.warmup;
-                say(&console::warm_up_began(self.config.profile, count));
-            }
-            BenchEvent::WarmUpCompleted { duration } => {
-                let count = self.config.scenario.limits.warmup;
-                say(&console::warm_up_completed(self.config.profile, count, duration));
-            }
-            BenchEvent::Sent {
-                session,
-                items,
-                requests,
-                zero,
-            } => {
-                if self.config.output.requests {
-                    self.request_lines(session, &RequestDetails::of(items), requests, zero);
-                }
-            }
-            BenchEvent::Profiler(event) => profiler(event),
-            BenchEvent::RecordsNotKept(error) => {
-                complain(&format!("note: no record is kept during the load: {error}\n"));
-            }
-            BenchEvent::RecordsMissed(missed) => complain(&format!(
-                "note: {missed} records were kept in memory alone while the load ran: the disk was too slow\n"
-            )),
-            BenchEvent::LoadBegan { requests } => {
-                self.bar = self.config.output.bar.then(|| Bar::new(requests));
-            }
-            BenchEvent::LoadProgress { ended } => {
-                if let Some(bar) = &mut self.bar {
-                    bar.show(ended);
-                }
-            }
-            BenchEvent::LoadEnded { ended } => {
-                if let Some(bar) = self.bar.take() {
-                    bar.finish(ended);
-                }
-            }
         }
     }
 
-    fn measured(&mut self, load: &BenchMeasurement, point: Option<JudgedPoint<'_>>) -> bool {
-        let search = point.as_ref().map(|judged| {
-            complain(&sweep::verdict(judged.point, judged.search));
-            searched(judged)
+    fn measured(&mut self, measured: &BenchLoad, search: Option<&SearchRecord>) -> bool {
+        let searched = search.map(|record| {
+            let point = record.points.last().expect("the record has the point");
+            complain(&sweep::verdict(point, record));
+            sweep::searched(point, record)
         });
-        let config = self.config.at(load.session.arrival());
+        let config = self.config.at(measured.session.arrival());
         let result = BenchResult {
             config: &config,
-            load,
-            server: &self.server,
+            measured,
+            model: &self.model,
             calibration: self.calibration.as_ref(),
-            search,
+            search: searched,
         };
         match show(&result) {
             // A point may fail; a server that answers nothing before a point holds was not measured.
-            Ok(Exit::CellFailed) if !point.is_some_and(|judged| judged.has_best) => {
+            Ok(Exit::CellFailed) if search.is_none_or(|record| record.found.is_none()) => {
                 self.exit = Exit::CellFailed;
             }
             Ok(_) => {}
@@ -130,10 +138,19 @@ impl<'a> Console<'a> {
         Self {
             config,
             calibration,
-            server: ServerInfo::default(),
+            model: String::new(),
+            target: Default::default(),
+            sending: Vec::new(),
             bar: None,
             exit: Exit::Done,
             error: None,
+        }
+    }
+
+    /// Ends the bar at so many requests, if there is one.
+    pub(super) fn end_bar(&mut self, ended: usize) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish(ended);
         }
     }
 
@@ -197,15 +214,12 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// Prints a line for the beginning and one for the end of each request.
-    fn request_lines(
-        &self,
-        session: &Session,
-        asked_for: &[RequestDetails],
-        requests: &[Request],
-        zero: Moment,
-    ) {
+    /// Prints a line for the beginning and one for the end of each request, if that is asked for.
+    fn request_lines(&self, requests: &[Request], zero: Moment) {
         let config = self.config;
+        if !config.output.requests {
+            return;
+        }
         let details = Details {
             requests,
             protocol: config.backend.protocol(),
@@ -214,21 +228,10 @@ impl<'a> Console<'a> {
         };
         let zero_s = clock::unix_seconds() - clock::now().since(zero).as_secs_f64();
         print(&request_lines::lines(&details, zero_s, |request| {
-            let details = asked_for.get(request.index as usize)?;
-            Some(asked(config, session, details, request))
+            let item = self.sending.get(request.index as usize)?;
+            Some(asked(config, &self.target, item, request))
         }));
     }
-}
-
-/// What the line of a load holds of the point that it was.
-fn searched(judged: &JudgedPoint<'_>) -> Value {
-    let (search, point) = (judged.search, judged.point);
-    let mut searched =
-        json!({"by": search.by, "value": point.value, "target": search.target, "judged": point.judged});
-    if judged.is_last {
-        searched["result"] = sweep::found(judged.record);
-    }
-    searched
 }
 
 fn profiler(event: ProfilerEvent<'_>) {
@@ -260,20 +263,20 @@ fn profiler(event: ProfilerEvent<'_>) {
 }
 
 /// The fields of `RequestFuncInput`; the prompt itself is left out, as there.
-fn asked(config: &BenchConfig, session: &Session, details: &RequestDetails, request: &Request) -> Value {
-    let extras = details.extras.as_deref();
+fn asked(config: &BenchConfig, (url, model): &(String, String), item: &Item, request: &Request) -> Value {
+    let extras = item.extras.as_deref();
     let mut body = config.scenario.body.clone();
     body.extend(extras.map(|extras| extras.body.clone()).unwrap_or_default());
-    let pictures = details
-        .images
+    let pictures = item
+        .images()
         .map_or(Value::Null, |images| json!(vec!["..."; images]));
     json!({
         "prompt": "...",
-        "api_url": session.url(),
+        "api_url": url,
         "prompt_len": request.prompt_tokens,
         "output_len": request.asked_tokens,
-        "model": session.model(),
-        "lora_name": details.lora.as_deref(),
+        "model": model,
+        "lora_name": item.lora.as_deref(),
         "image_data": pictures,
         "extra_request_body": body,
         "timestamp": extras.and_then(|extras| extras.at).map(|at| at.as_secs_f64() * 1000.0),

@@ -10,6 +10,7 @@ use crate::config::workload::Profile;
 use crate::exit::Exit;
 use crate::results::record::request::{Class, Failure};
 use crate::runner::bench::BenchError;
+use crate::runner::cell::CellError;
 use crate::runner::discovery;
 
 fn unfit(message: impl std::fmt::Display) -> CommandError {
@@ -35,11 +36,14 @@ pub(super) async fn report(config: &BenchConfig, error: BenchError) -> CommandEr
             ))
         }
         BenchError::Gpus(error) => gpu_error(&error),
-        BenchError::WarmUp(failed) => warm_up(config, &failed.control, &failed.url, &failed.failure).await,
-        BenchError::Reset(_) => unfit(format!(
-            "{error}\n  = help: leave `--flush-cache` out, or have the server allow it"
-        )),
-        BenchError::Prompts(_) | BenchError::NotSent(_) => unfit(error),
+        BenchError::NotMeasured { error, url, control } => match &*error {
+            CellError::WarmUp(failure) => warm_up(config, &control, &url, failure).await,
+            CellError::Reset(_) => unfit(format!(
+                "{error}\n  = help: leave `--flush-cache` out, or have the server allow it"
+            )),
+            _ => unfit(error),
+        },
+        BenchError::Prompts(_) => unfit(error),
     }
 }
 

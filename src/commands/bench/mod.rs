@@ -27,10 +27,12 @@ use crate::cli::{self, Places};
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{complain, hide_secrets};
+use crate::config::arrival::Arrival;
+use crate::config::scenario::Scenario;
 use crate::config::workload::Profile;
 use crate::exit::Exit;
 use crate::results::record::event::Event;
-use crate::runner::bench::{self, ArrivalDraws, BenchRequest, ReadyCheck};
+use crate::runner::bench::{self, BenchRequest, ReadyCheck};
 use crate::runner::context::Events;
 use crate::runner::shutdown::{Signals, Stop};
 
@@ -85,7 +87,10 @@ pub fn execute(args: &BenchArgs) -> Outcome {
         let measuring = async {
             match bench::run(&request, &environment, &mut console, &stop).await {
                 Ok(outcome) => console.finish(outcome),
-                Err(error) => Err(failure::report(&config, error).await),
+                Err(error) => {
+                    console.end_bar(0);
+                    Err(failure::report(&config, error).await)
+                }
             }
         };
         tokio::select! {
@@ -100,6 +105,13 @@ pub fn execute(args: &BenchArgs) -> Outcome {
 /// What is to be measured, with or without the folder of prepared prompts.
 fn request(config: &BenchConfig, places: &Places, uses_prompts: bool) -> BenchRequest {
     let is_current = config.profile == Profile::Current;
+    // Prompts that were sent before are in a cache that nobody empties.
+    let is_reseeded = !config.runs_on && config.flush.is_none();
+    let scenario = |(place, arrival): (usize, &Arrival)| Scenario {
+        arrival: arrival.clone(),
+        seed: config.scenario.seed + if is_reseeded { place as u64 } else { 0 },
+        ..config.scenario.clone()
+    };
     // The server is to settle. Where nothing was asked of it before, there is nothing to settle from.
     let is_stirred = config.scenario.limits.warmup > 0 || config.flush.is_some();
     BenchRequest {
@@ -108,14 +120,8 @@ fn request(config: &BenchConfig, places: &Places, uses_prompts: bool) -> BenchRe
         headers: config.headers.clone(),
         dialect: config.dialect.clone(),
         backend: config.asked.backend.clone(),
-        reports_accept_length: config.backend.is_sglang(),
-        scenario: config.scenario.clone(),
-        arrivals: config.arrivals.clone(),
-        draws: match (config.runs_on, &config.flush) {
-            (true, _) => ArrivalDraws::Continued,
-            (false, Some(_)) => ArrivalDraws::Same,
-            (false, None) => ArrivalDraws::Reseeded,
-        },
+        scenarios: config.arrivals.iter().enumerate().map(scenario).collect(),
+        continues_draws: config.runs_on,
         model: config.model.clone(),
         served: config.served.clone(),
         tokenizer: config.tokenizer.clone(),

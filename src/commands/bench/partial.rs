@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::config::BenchConfig;
 use crate::commands::output::secrets;
-use crate::runner::bench::RecordsFile;
+use crate::runner::record_sink::RecordsFile;
 
 /// Where records go while the load runs, if `--records` names a file.
 pub(super) fn file(config: &BenchConfig) -> Option<RecordsFile> {

@@ -17,17 +17,19 @@ use crate::report::bench_serving::block::{self, Facts, Layout};
 use crate::report::bench_serving::notes;
 use crate::report::tables::told;
 use crate::report::vllm_json::VllmResult;
+use crate::results::record::cell::Origin;
 use crate::results::record::client::Calibration;
 use crate::results::record::request::Request;
-use crate::results::record::validity::{Reason, Validity};
-use crate::runner::bench::{BenchMeasurement, ServerInfo};
+use crate::results::record::validity::Validity;
+use crate::runner::bench::BenchLoad;
 
 /// A load that was measured, with what is known beside it.
 pub(super) struct BenchResult<'a> {
     /// What was asked for, at the arrival of the load.
     pub(super) config: &'a BenchConfig,
-    pub(super) load: &'a BenchMeasurement,
-    pub(super) server: &'a ServerInfo,
+    pub(super) measured: &'a BenchLoad,
+    /// The model, by the name that was given or that the server gives it.
+    pub(super) model: &'a str,
     pub(super) calibration: Option<&'a Calibration>,
     /// What a search makes of it, where it is one of its points.
     pub(super) search: Option<Value>,
@@ -38,19 +40,25 @@ impl BenchResult<'_> {
     pub(super) fn steady(&self) -> Option<SteadyState> {
         let ratio = self.config.steady.as_ref()?.ratio;
         let (requests, copied) = (self.requests(), self.config.output.compat_figures);
-        metrics::steady_state(requests, &self.load.basis(), self.config.profile, copied, ratio)
+        metrics::steady_state(requests, &self.measured.basis, self.config.profile, copied, ratio)
     }
 
     /// A record of each request.
-    fn requests(&self) -> &[Request] {
-        &self.load.outcome.requests
+    pub(super) fn requests(&self) -> &[Request] {
+        &self.measured.load.requests
     }
 
     pub(super) fn figures(&self) -> MetricSets {
-        let (basis, profile) = (self.load.basis(), self.config.profile);
+        let profile = self.config.profile;
         let is_copied = self.config.output.compat_figures;
-        let is_of_talks = self.load.session.is_of_talks();
-        MetricSets::of(self.requests(), &basis, profile, is_copied, is_of_talks)
+        let is_of_talks = self.measured.session.is_of_talks();
+        MetricSets::of(
+            self.requests(),
+            &self.measured.basis,
+            profile,
+            is_copied,
+            is_of_talks,
+        )
     }
 
     fn cache(&self) -> Option<CacheHits> {
@@ -82,14 +90,14 @@ impl BenchResult<'_> {
 
     /// How far the client's own moments may lie from the truth, if this machine was calibrated.
     pub(super) fn client_error(&self) -> Option<String> {
-        let outcome = &self.load.outcome;
+        let outcome = &self.measured.load;
         let stamps = outcome.stamp.name();
         notes::client_error(&outcome.requests, &outcome.client, stamps, self.calibration?)
     }
 
     /// What the server's devices took, if they are here and somebody tells.
     pub(super) fn energy(&self, sets: &MetricSets) -> Option<String> {
-        notes::energy(&self.load.outcome.telemetry, &sets.matrix)
+        notes::energy(&self.measured.load.telemetry, &sets.matrix)
     }
 
     /// The share of requests that failed.
@@ -157,24 +165,24 @@ impl BenchResult<'_> {
     }
 
     /// What must be said about the figures.
-    pub(super) fn notes(&self, sets: &MetricSets, reasons: &[Reason]) -> Vec<String> {
+    pub(super) fn notes(&self, sets: &MetricSets) -> Vec<String> {
         let mut notes = Vec::new();
         if self.config.steady.is_some() && self.steady().is_none() {
             notes.push("there is no steady state: no request was ever under way".to_owned());
         }
-        if self.load.is_interrupted {
+        if self.measured.is_interrupted() {
             notes.push(
                 "the measurement was stopped early; the figures are those of what had ended".to_owned(),
             );
         }
-        if self.load.outcome.is_aborted {
+        if self.measured.load.is_aborted {
             notes.push(
                 "the load was ended early: more requests failed than `--abort-error-share` allows".to_owned(),
             );
         }
-        let ran_out = self.load.outcome.ran_out.as_ref();
+        let ran_out = self.measured.load.ran_out.as_ref();
         notes.extend(ran_out.map(|short| short.says("`--num-prompts`")));
-        if let Some(spill) = &self.load.spill {
+        if let Some(spill) = &self.measured.load.spill {
             notes.extend(spill.missed());
             notes.extend(
                 spill
@@ -182,21 +190,21 @@ impl BenchResult<'_> {
                     .map(|lost| format!("figures are wrong: {lost}, and they lack it")),
             );
         }
-        let (requests, basis) = (self.requests(), self.load.basis());
+        let requests = self.requests();
         if !self.config.output.compat_figures {
             let embeds = self.config.backend.protocol() == Protocol::Embeddings;
             notes.extend(notes::mended(requests, sets, embeds));
         }
-        let lag = self.load.outcome.client.send_lag;
-        notes.extend(notes::doubts(requests, &basis, self.config.profile, sets, lag));
-        notes.extend(reasons.iter().map(told));
-        notes.extend(calibration::left_open(&self.load.outcome.client));
+        notes.extend(notes::doubts(
+            requests,
+            &self.measured.basis,
+            self.config.profile,
+            sets,
+            self.measured.load.client.send_lag,
+        ));
+        notes.extend(self.measured.reasons.iter().map(told));
+        notes.extend(calibration::left_open(&self.measured.load.client));
         notes
-    }
-
-    /// What speaks against the figures, by the codes that a run has for it.
-    pub(super) fn reasons(&self) -> Vec<Reason> {
-        self.load.reasons(&self.server.model, self.server.is_simulated)
     }
 
     fn details(&self) -> Details<'_> {
@@ -209,8 +217,8 @@ impl BenchResult<'_> {
     }
 
     /// The line, without its line break.
-    pub(super) fn line(&self, sets: &MetricSets, notes: &[String], reasons: &[Reason]) -> String {
-        let ours = self.ours(sets, notes, reasons);
+    pub(super) fn line(&self, sets: &MetricSets, notes: &[String]) -> String {
+        let ours = self.ours(sets, notes);
         let cache = self.cache();
         // Scripts format this number, and a load below one second has none; the block and a note tell it as it is.
         let mut peaked = sets.block.clone();
@@ -224,7 +232,7 @@ impl BenchResult<'_> {
         }
         let line = BenchLine {
             asked: &self.config.asked,
-            server_info: self.load.info.as_ref(),
+            server_info: self.measured.summary.engine.info.as_ref(),
             figures: &peaked,
             cache: cache.as_ref(),
             details: self.config.output.details.then(|| self.details()),
@@ -235,17 +243,17 @@ impl BenchResult<'_> {
     }
 
     /// vLLM's object.
-    pub(super) fn vllm(&self, sets: &MetricSets, notes: &[String], reasons: &[Reason]) -> String {
+    pub(super) fn vllm(&self, sets: &MetricSets, notes: &[String]) -> String {
         let date = clock::local_stamp();
-        let ours = self.ours(sets, notes, reasons);
+        let ours = self.ours(sets, notes);
         let result = VllmResult {
             date: &date,
             backend: &self.config.asked.backend,
             label: self.config.asked.tag.as_deref(),
-            model: &self.server.model,
-            tokenizer: self.load.session.tokenizer().0,
+            model: self.model,
+            tokenizer: self.measured.session.tokenizer().0,
             rate: self.config.asked.rate,
-            pace: self.load.session.arrival().pace.as_ref(),
+            pace: self.measured.session.arrival().pace.as_ref(),
             spacing: self.config.scenario.arrival.spacing,
             concurrency: self.config.asked.concurrency,
             block: &sets.block,
@@ -257,7 +265,7 @@ impl BenchResult<'_> {
     }
 
     /// What other tools do not tell.
-    fn ours(&self, sets: &MetricSets, notes: &[String], reasons: &[Reason]) -> Value {
+    fn ours(&self, sets: &MetricSets, notes: &[String]) -> Value {
         let mut failures: BTreeMap<&str, u32> = BTreeMap::new();
         for failure in self
             .requests()
@@ -270,34 +278,34 @@ impl BenchResult<'_> {
             .into_iter()
             .map(|(class, count)| (class.to_owned(), json!(count)))
             .collect();
-        let lag = self.load.outcome.client.send_lag;
+        let lag = self.measured.load.client.send_lag;
         let lag = lag.map(|lag| json!({"mean": lag.mean_ms, "p99": lag.p99_ms, "max": lag.max_ms}));
-        let (prompts, schedule) = self.load.session.digests();
+        let (prompts, schedule) = self.measured.session.digests();
         let figures = match self.config.output.compat_figures {
             true => "copied",
             false => "mended",
         };
         json!({
             "version": cli::VERSION,
-            "ending": if self.load.is_interrupted { "interrupted" } else { "done" },
-            "model": self.server.model,
-            "tokenizer": self.load.session.tokenizer().0,
+            "ending": if self.measured.is_interrupted() { "interrupted" } else { "done" },
+            "model": self.model,
+            "tokenizer": self.measured.session.tokenizer().0,
             "profile": self.config.profile,
-            "seed": self.load.session.seed(),
-            "began": self.load.began,
+            "seed": self.measured.session.seed(),
+            "began": self.measured.load.began,
             "due_requests": self.requests().len(),
             "failures": failures,
             "prompts_hash": prompts,
             "schedule_hash": schedule,
-            "stamps": self.load.outcome.stamp.name(),
+            "stamps": self.measured.load.stamp.name(),
             "send_lag_ms": lag,
-            "client": self.load.outcome.client,
-            "telemetry": self.load.outcome.telemetry,
+            "client": self.measured.load.client,
+            "telemetry": self.measured.load.telemetry,
             "faults": figures,
             "notes": notes,
-            "validity": Validity::of(reasons.to_vec()),
-            "simulated": self.server.is_simulated,
-            "arrival": self.load.session.arrival(),
+            "validity": Validity::of(self.measured.reasons.clone()),
+            "simulated": self.measured.summary.origin == Origin::Simulated,
+            "arrival": self.measured.session.arrival(),
             "steady_state": self.steady(),
             "search": self.search,
             "figures": sets.matrix,

@@ -22,9 +22,8 @@ pub(super) fn show(result: &BenchResult<'_>) -> Outcome {
         print(&block::steady_block(steady));
     }
     print(&result.more(&figures));
-    let reasons = result.reasons();
-    let notes = result.notes(&figures, &reasons);
-    let failures = notes::failures(&result.load.outcome.requests);
+    let notes = result.notes(&figures);
+    let failures = notes::failures(&result.measured.load.requests);
     let mut said = failures.join("");
     for note in &notes {
         let _ = writeln!(said, "note: {note}");
@@ -44,12 +43,12 @@ pub(super) fn show(result: &BenchResult<'_>) -> Outcome {
         };
         header + &classic_csv::row(&config.asked, &figures.block)
     } else {
-        format!("{}\n", result.line(&figures, &notes, &reasons))
+        format!("{}\n", result.line(&figures, &notes))
     };
     outputs::append(&path, &line)
         .map_err(|refusal| refusal.beside(&format!("the line that is not in it:\n{line}")))?;
     if let Some(path) = &config.output.vllm_json {
-        outputs::write(path, &result.vllm(&figures, &notes, &reasons))?;
+        outputs::write(path, &result.vllm(&figures, &notes))?;
     }
     let steady_file = config.steady.as_ref().and_then(|steady| steady.file.as_ref());
     if let (Some(steady), Some(path)) = (&steady, steady_file) {
@@ -60,10 +59,10 @@ pub(super) fn show(result: &BenchResult<'_>) -> Outcome {
         partial::forget(path);
     }
     let has_failed = result.has_failed();
-    if has_failed && !result.load.is_interrupted {
+    if has_failed && !result.measured.is_interrupted() {
         complain(&result.too_many_failed());
     }
-    Ok(match (result.load.is_interrupted, has_failed) {
+    Ok(match (result.measured.is_interrupted(), has_failed) {
         (true, _) => Exit::Interrupted,
         (false, true) => Exit::CellFailed,
         (false, false) => Exit::Done,

@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::config::BenchConfig;
-use crate::config::search::Search;
-use crate::results::record::search::{Point, SearchRecord};
+use crate::results::record::search::{Point, SearchEnding, SearchRecord};
 use crate::runner::bench::Session;
 
 /// So much of a point's prompts may begin like those of earlier points without a word.
@@ -78,7 +77,7 @@ fn word(point: &Point, holds: &'static str, fails: &'static str) -> &'static str
     }
 }
 
-pub(super) fn verdict(point: &Point, search: &Search) -> String {
+pub(super) fn verdict(point: &Point, search: &SearchRecord) -> String {
     let judged = &point.judged;
     let unreached = judged.unreached.map_or_else(String::new, |rates| {
         format!(
@@ -104,8 +103,17 @@ pub(super) fn verdict(point: &Point, search: &Search) -> String {
     )
 }
 
-/// What was found, without the points, which have lines of their own.
-pub(super) fn found(record: &SearchRecord) -> Value {
+/// What the line of a load holds of the point that it was; the last one holds what was found, without the points, which have lines of their own.
+pub(super) fn searched(point: &Point, record: &SearchRecord) -> Value {
+    let mut searched =
+        json!({"by": record.by, "value": point.value, "target": record.target, "judged": point.judged});
+    if record.ending != SearchEnding::Stopped {
+        searched["result"] = found(record);
+    }
+    searched
+}
+
+fn found(record: &SearchRecord) -> Value {
     json!({
         "found": record.found,
         "attainment": record.attainment,

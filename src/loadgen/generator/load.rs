@@ -37,6 +37,14 @@ impl Item {
         1 + turns.map_or(0, Vec::len)
     }
 
+    /// How many images its prompt has, if it may have any.
+    pub(crate) fn images(&self) -> Option<usize> {
+        match &self.content {
+            Content::Pictures { images, .. } => Some(images.len()),
+            _ => None,
+        }
+    }
+
     pub(super) fn vision_tokens(&self) -> u32 {
         self.extras.as_ref().map_or(0, |extras| extras.vision_tokens)
     }

@@ -1,39 +1,42 @@
 //! A bench: loads on a server that someone else runs, one after another. It starts nothing and stops nothing.
 
 mod error;
-mod measure;
-mod measurement;
+mod loads;
 mod observer;
-mod outcome;
-mod points;
 mod prepare;
-mod profiler;
 mod request;
 mod session;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+pub(crate) use crate::loadgen::Item;
 pub(crate) use error::BenchError;
-pub(crate) use measurement::BenchMeasurement;
-pub(crate) use observer::{
-    BenchEvent, BenchObserver, JudgedPoint, ProfilerEvent, RequestDetails, ServerInfo,
-};
-pub(crate) use outcome::BenchOutcome;
-pub(crate) use request::{
-    Address, ArrivalDraws, BenchRequest, Headers, ProfiledServers, Profiler, ReadyCheck, RecordsFile, Scheme,
-};
+pub(crate) use observer::{BenchEvent, BenchLoad, BenchObserver, BenchOutcome};
+pub(crate) use request::{Address, BenchRequest, Headers, ReadyCheck, Scheme};
 pub(crate) use session::Session;
 
+use self::loads::Bench;
+use self::prepare::Prepared;
+use crate::config::template::Text;
 use crate::engine;
+use crate::plan::{Attach, Contact, Engine, Launch, Place, Plan};
 use crate::results::record::client::Calibration;
 use crate::runner::calibrate;
+use crate::runner::cell::{CellContext, Procedure};
 use crate::runner::environment::Environment;
 use crate::runner::ready_engine::ReadyEngine;
+use crate::runner::record_sink::RecordSink;
 use crate::runner::session::gpus;
 use crate::runner::shutdown::Stop;
 use crate::telemetry::gpu::Gpus;
 use crate::telemetry::machine;
+
+/// How long the server may take to empty its caches.
+const RESET_LIMIT: Duration = Duration::from_secs(600);
+/// How often the progress of a load is reported.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
 
 /// Raises the limit of open files, and reads the error of the client on this machine if it was measured.
 pub(crate) fn prepare_host(cache: &Path, tool: &str) -> Option<Calibration> {
@@ -56,25 +59,61 @@ pub(crate) async fn run(
     let Some(prepared) = prepared else {
         return Ok(BenchOutcome::Stopped);
     };
-    let prepare::Prepared {
-        control,
-        target,
-        session,
-    } = prepared?;
+    let prepared = prepared?;
     // GPUs of this host tell nothing about a server elsewhere.
     let gpus = match engine::is_here(&request.address.host) {
         true => tokio::task::block_in_place(|| open_gpus(environment, observer))?,
         false => None,
     };
-    let engine = ReadyEngine::attached(target, control, gpus).await;
-    let mut server = measure::Server {
-        request,
-        engine,
-        stop,
+    let (target, control) = (prepared.session.target.clone(), prepared.control.clone());
+    let plan = Plan::attached(launch(request, &prepared), request.scenarios.clone());
+    let procedure = Procedure {
+        reset_limit: RESET_LIMIT,
+        requires_reset: true,
+        settle: request.settle,
+        profiler: request.profiler.clone(),
+        report_every: REPORT_EVERY,
+        is_raw: true,
     };
-    match &request.scenario.search {
-        Some(search) => points::search(search, &mut server, &session, observer).await,
-        None => points::arrivals(&mut server, &session, observer).await,
+    let mut bench = Bench {
+        plan: &plan,
+        context: CellContext {
+            launch: &plan.launches[0],
+            bounds: &plan.validity,
+            procedure: &procedure,
+            records: RecordSink::File(request.records.as_ref()),
+            calibration: None,
+            stop,
+        },
+        engine: ReadyEngine::attached(target, control, gpus).await,
+    };
+    match &request.scenarios[0].search {
+        Some(search) => bench.search(search, &prepared.session, observer).await,
+        None => bench.arrivals(prepared, request.continues_draws, observer).await,
+    }
+}
+
+/// The server as a launch.
+fn launch(request: &BenchRequest, prepared: &Prepared) -> Launch {
+    let engine = Engine {
+        backend: request.backend.clone(),
+        simulated: prepared.is_simulated,
+        ..Engine::new("bench")
+    };
+    let place = Place::Attach(Attach {
+        url: Text::new(request.address.to_string()),
+        ..Attach::default()
+    });
+    let contact = Contact {
+        info: request.asks_info.then(|| "/server_info".to_owned()),
+        reset: request.reset.clone(),
+        dialect: request.dialect.clone(),
+        ..Contact::new(request.dialect.protocol)
+    };
+    Launch {
+        served: prepared.session.model().to_owned(),
+        tokenizer: prepared.tokenizer.clone(),
+        ..Launch::new(engine, &prepared.model, place, contact)
     }
 }
 
@@ -85,7 +124,7 @@ fn open_gpus(
     let notices = std::cell::RefCell::new(Vec::new());
     let gpus = gpus::open(environment, &|notice| notices.borrow_mut().push(notice));
     for notice in notices.into_inner() {
-        observer.event(BenchEvent::Notice(&notice));
+        observer.bench_event(BenchEvent::Notice(&notice));
     }
     gpus.map_err(BenchError::Gpus)
 }

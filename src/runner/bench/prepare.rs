@@ -1,23 +1,34 @@
 //! What comes before the first load: the server is ready, its model is known, and the prompts are made.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use reqwest::header::HeaderMap;
 
 use crate::base::control_client::{self, ControlClient};
+use crate::config::scenario::Scenario;
 use crate::loadgen::Target;
-use crate::loadgen::dataset::Caches;
+use crate::loadgen::dataset::{Caches, Draws};
 use crate::runner::bench::error::BenchError;
-use crate::runner::bench::observer::{BenchEvent, BenchObserver, ServerInfo};
+use crate::runner::bench::observer::{BenchEvent, BenchObserver};
 use crate::runner::bench::request::BenchRequest;
-use crate::runner::bench::session::{Session, Tokenizers};
+use crate::runner::bench::session::Session;
 use crate::runner::discovery;
+use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
 
 /// A bench that can begin.
 pub(super) struct Prepared {
     pub(super) control: ControlClient,
-    pub(super) target: Target,
+    pub(super) model: String,
+    /// Whether the server says that it is the simulated engine.
+    pub(super) is_simulated: bool,
+    /// The tokenizer by which prompts are cut and counted.
+    pub(super) tokenizer: String,
+    pub(super) prompt_store: Arc<PromptStore>,
+    /// The first load.
     pub(super) session: Session,
+    /// Where the draws of its arrivals and adapters have come to.
+    pub(super) draws: Draws,
 }
 
 /// Source: docs/bench-serving.md 6, steps 5 to 8.
@@ -48,23 +59,42 @@ pub(super) async fn prepare(
         hf_home: request.hf_home.clone(),
         prompts: request.prompts.clone(),
     };
-    let session = Session::prepare(
-        target.clone(),
-        request.scenario.clone(),
-        Tokenizers(&tokenizers),
-        PathBuf::new(),
-        caches,
-    );
-    let session = session.await.map_err(BenchError::Prompts)?;
-    observer.event(BenchEvent::Prepared {
+    let prompt_store = PromptStore::new(PathBuf::new(), caches);
+    let scenario = &request.scenarios[0];
+    let (tokenizer, workload) = workload(scenario, tokenizers, &prompt_store).await?;
+    let mut draws = workload.prepared.draws.clone();
+    let session = Session::new(target, workload, scenario.clone(), &mut draws);
+    let session = session.map_err(BenchError::Prompts)?;
+    observer.bench_event(BenchEvent::Prepared {
         session: &session,
-        server: ServerInfo { model, is_simulated },
+        model: &model,
     });
     Ok(Prepared {
         control,
-        target,
+        model,
+        is_simulated,
+        tokenizer,
+        prompt_store,
         session,
+        draws,
     })
+}
+
+/// The prompts of a scenario, by the first of these tokenizers that can be opened.
+async fn workload(
+    scenario: &Scenario,
+    tokenizers: Vec<String>,
+    prompt_store: &Arc<PromptStore>,
+) -> Result<(String, Arc<PreparedWorkload>), BenchError> {
+    let mut reasons = Vec::new();
+    for name in tokenizers {
+        match prompt_store.workload(scenario, &name).await {
+            Ok(workload) => return Ok((name, workload)),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    reasons.dedup();
+    Err(BenchError::Prompts(reasons.join("\n")))
 }
 
 /// The client for everything that is asked of the server beside the load.
@@ -88,10 +118,10 @@ async fn wait(
         return Ok(false);
     };
     let (url, limit) = (control.url(check.path), check.limit);
-    observer.event(BenchEvent::Waiting { url: &url, limit });
+    observer.bench_event(BenchEvent::Waiting { url: &url, limit });
     match discovery::wait_until_ready(control, check.path, limit).await {
         Ok(ready) => {
-            observer.event(BenchEvent::Ready {
+            observer.bench_event(BenchEvent::Ready {
                 seconds: ready.seconds,
             });
             Ok(ready.is_simulated)

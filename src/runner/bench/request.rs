@@ -3,15 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-
-use crate::base::control_client::ControlClient;
-use crate::base::secrets::Redactor;
-use crate::config::arrival::Arrival;
 use crate::config::scenario::Scenario;
-use crate::plan::{Dialect, Reset};
-
 pub(crate) use crate::loadgen::{Address, Headers, Scheme};
+use crate::plan::{Dialect, Reset};
+use crate::runner::profiler::Profiler;
+use crate::runner::record_sink::RecordsFile;
 
 /// Everything that a bench is asked to do.
 pub(crate) struct BenchRequest {
@@ -23,13 +19,10 @@ pub(crate) struct BenchRequest {
     pub(crate) dialect: Dialect,
     /// The name of the backend, by which some metrics differ.
     pub(crate) backend: String,
-    /// Whether the server reports the accept length of speculative decoding.
-    pub(crate) reports_accept_length: bool,
-    /// The load, at its first arrival.
-    pub(crate) scenario: Scenario,
-    /// Every arrival that is measured, one after another.
-    pub(crate) arrivals: Vec<Arrival>,
-    pub(crate) draws: ArrivalDraws,
+    /// Every load that is measured, one after another; at least one.
+    pub(crate) scenarios: Vec<Scenario>,
+    /// Whether the gaps of a load are drawn where those of the one before ended, instead of as if each were the only one.
+    pub(crate) continues_draws: bool,
     pub(crate) model: Option<String>,
     pub(crate) served: Option<String>,
     pub(crate) tokenizer: Option<String>,
@@ -49,55 +42,9 @@ pub(crate) struct BenchRequest {
     pub(crate) prompts: Option<PathBuf>,
 }
 
-/// What the arrivals after the first are drawn from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ArrivalDraws {
-    /// The same prompts, drawn as if each arrival were the only one.
-    Same,
-    /// The same prompts; gaps are drawn where those of the arrival before ended.
-    Continued,
-    /// Prompts of a seed of their own.
-    Reseeded,
-}
-
 /// How a server is polled until it is ready.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadyCheck {
     pub(crate) path: &'static str,
     pub(crate) limit: Duration,
-}
-
-/// The file that gets records while a load runs.
-#[derive(Clone)]
-pub(crate) struct RecordsFile {
-    pub(crate) path: PathBuf,
-    pub(crate) redactor: Redactor,
-}
-
-/// How the server is told to profile itself.
-#[derive(Clone, Debug)]
-pub(crate) struct Profiler {
-    /// The body of the start, but for the folder's time.
-    pub(crate) start: Map<String, Value>,
-    /// The folder below which it writes.
-    pub(crate) folder: PathBuf,
-    /// Fields of both bodies.
-    pub(crate) both: Map<String, Value>,
-    /// Whether it is stopped from here.
-    pub(crate) is_stopped: bool,
-    pub(crate) servers: ProfiledServers,
-}
-
-/// The servers that profile themselves.
-#[derive(Clone, Debug)]
-pub(crate) enum ProfiledServers {
-    /// The server that gets the load.
-    Measured,
-    /// Workers that run apart, whose role is `Prefill` or `Decode`.
-    Workers {
-        role: &'static str,
-        servers: Vec<ControlClient>,
-    },
-    /// Workers run apart, and none was named.
-    Unnamed,
 }

@@ -6,104 +6,88 @@ use crate::analysis::calibration;
 use crate::analysis::metrics::{self, Basis};
 use crate::analysis::validity;
 use crate::base::clock;
-use crate::loadgen::DriveError;
 use crate::plan::{Cell, Launch, Measurement};
 use crate::results::record::cell::{Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, Summary};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::request::{Request, failures};
-use crate::runner::cell::cell_run::{CellOutcome, CellRun};
+use crate::runner::cell::cell_run::{CellError, CellOutcome, CellRun};
 use crate::runner::load::{LoadOutcome, count_chunks};
 use crate::runner::prompt_store::PreparedWorkload;
+use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::supervise::AbortReason;
 
 impl CellRun<'_> {
     /// Derives the metrics of a measurement whose load was sent.
     pub(super) async fn ended(
         &mut self,
-        outcome: LoadOutcome,
-        accept_length: Option<f64>,
+        mut load: LoadOutcome,
         workload: &Arc<PreparedWorkload>,
     ) -> CellOutcome {
         let missed = self.sink.take().map_or(0, |sink| sink.missed());
         if missed > 0 {
-            self.summary.warnings.push(format!(
+            self.warn(format!(
                 "{missed} records were kept in memory alone while the load ran: the disk was too slow"
             ));
         }
         // Every point decided where a search went.
         let other_points = std::mem::take(&mut self.other_points).into_iter();
-        let client = other_points.fold(outcome.client, ClientFacts::worst);
-        let mut requests = outcome.requests;
-        let basis = self.basis(accept_length);
-        if metrics::divides_gaps(&basis.backend, accept_length) {
-            requests = count_chunks(requests, workload).await;
+        let client = other_points.fold(load.client, ClientFacts::worst);
+        let basis = self.basis();
+        if metrics::divides_gaps(&basis.backend, basis.accept_length) {
+            load.requests = count_chunks(load.requests, workload).await;
         }
         if !self.cell.scenario.keep_text {
-            for request in &mut requests {
+            for request in &mut load.requests {
                 (request.text, request.tool_text) = (None, None);
             }
         }
-        self.summary.failures = failures(&requests);
-        self.summary.stamps = Some(outcome.stamp.name().to_owned());
+        self.summary.failures = failures(&load.requests);
+        self.summary.stamps = Some(load.stamp.name().to_owned());
         self.summary.warnings.extend(calibration::left_open(&client));
         self.summary.client = Some(client);
-        self.summary.figures = metrics::summarize(&requests, &basis);
-        self.summary.intervals = metrics::intervals(&requests);
-        self.summary.answers = Some(validity::answers(&requests));
-        let spill = self.spill.take();
-        self.summary
-            .warnings
-            .extend(spill.as_ref().and_then(|spill| spill.missed()));
-        if let Some(lost) = spill.and_then(|spill| spill.lost()) {
-            (self.summary.figures, self.summary.intervals, self.summary.answers) = Default::default();
-            let class = FailureClass::Infrastructure;
-            return self.failed_here(Phase::Measure, class, lost, Vec::new(), true);
+        if !self.context.procedure.is_raw {
+            self.summary.figures = metrics::summarize(&load.requests, &basis);
+            self.summary.intervals = metrics::intervals(&load.requests);
+            self.summary.answers = Some(validity::answers(&load.requests));
+            let spill = self.spill.take();
+            self.summary
+                .warnings
+                .extend(spill.as_ref().and_then(|spill| spill.missed()));
+            if let Some(lost) = spill.and_then(|spill| spill.lost()) {
+                (self.summary.figures, self.summary.intervals, self.summary.answers) = Default::default();
+                load.requests.clear();
+                self.fail(Phase::Measure, FailureClass::Infrastructure, lost, Vec::new());
+                return self.outcome(true, Some(load));
+            }
         }
-        if let Some(abort) = outcome.abort {
-            return self.cut(Phase::Measure, abort, requests);
+        if let Some(abort) = load.abort.take() {
+            return self.cut(Phase::Measure, abort, Some(load));
         }
-        if let Some(reason) = all_failed(&requests) {
-            let class = FailureClass::Engine;
-            let mut outcome = self.failed_here(Phase::Measure, class, reason, Vec::new(), true);
-            outcome.requests = requests;
-            return outcome;
+        if let Some(reason) = all_failed(&load.requests) {
+            self.fail(Phase::Measure, FailureClass::Engine, reason, Vec::new());
         }
-        self.summary.ended = clock::timestamp();
-        CellOutcome {
-            summary: self.summary.clone(),
-            requests,
-            samples: std::mem::take(&mut self.samples),
-            engine_is_well: true,
-            end: None,
-        }
+        self.outcome(true, Some(load))
     }
 
     /// What metrics are derived from beside the requests.
-    fn basis(&self, accept_length: Option<f64>) -> Basis {
+    fn basis(&self) -> Basis {
         // The requests of a search are those of one point; energy and counters of the engine are those of all.
         let is_search = self.cell.scenario.search.is_some();
         let telemetry = self.summary.telemetry.as_ref().filter(|_| !is_search);
         Basis {
-            accept_length,
+            accept_length: self.accept_length,
             energy: telemetry.and_then(|telemetry| telemetry.energy.clone()),
             engine: telemetry.and_then(|telemetry| telemetry.engine.clone()),
-            ..Basis::of(self.launch, self.cell)
+            ..Basis::of(self.context.launch, self.cell)
         }
     }
 
     /// The outcome of a measurement that was cut.
-    pub(super) fn cut(&mut self, phase: Phase, cut: AbortReason, requests: Vec<Request>) -> CellOutcome {
-        let mut measured = match cut {
+    fn cut(&mut self, phase: Phase, cut: AbortReason, load: Option<LoadOutcome>) -> CellOutcome {
+        match cut {
             AbortReason::Stopped => {
                 self.summary.ending = Ending::Interrupted;
-                self.summary.ended = clock::timestamp();
-                CellOutcome {
-                    summary: self.summary.clone(),
-                    requests: Vec::new(),
-                    samples: std::mem::take(&mut self.samples),
-                    engine_is_well: true,
-                    end: None,
-                }
+                self.outcome(true, load)
             }
             AbortReason::Died(death) => {
                 let means = death
@@ -111,50 +95,54 @@ impl CellRun<'_> {
                     .as_ref()
                     .map_or_else(String::new, |omen| format!(": {}", omen.explains()));
                 let reason = format!("the engine {} under load{means}", death.status);
-                let mut measured = self.failed_here(phase, death.class, reason, death.tail, false);
-                measured.end = death.end;
-                measured
+                self.fail(phase, death.class, reason, death.tail);
+                CellOutcome {
+                    end: death.end,
+                    ..self.outcome(false, load)
+                }
             }
             AbortReason::Hung { seconds } => {
                 let reason = format!("the engine hangs: no stream moved for {seconds}s");
-                self.failed_here(phase, FailureClass::Engine, reason, Vec::new(), false)
+                self.fail(phase, FailureClass::Engine, reason, Vec::new());
+                self.outcome(false, load)
             }
-        };
-        measured.requests = requests;
-        measured
+        }
     }
 
-    /// The outcome of a measurement whose requests cannot be made.
-    pub(super) fn wrong(&mut self, phase: Phase, reason: String) -> CellOutcome {
-        self.failed_here(phase, FailureClass::Spec, reason, Vec::new(), true)
-    }
-
-    /// The outcome of a measurement whose load could not be sent.
-    pub(super) fn not_sent(&mut self, error: &DriveError) -> CellOutcome {
+    /// The outcome of a measurement that ended without a load.
+    pub(super) fn failed(&mut self, error: CellError, ready: &ReadyEngine) -> CellOutcome {
         let reason = error.to_string();
-        self.failed_here(Phase::Measure, FailureClass::Client, reason, Vec::new(), true)
+        let (phase, class) = match error {
+            CellError::Cut(phase, cut) => return self.cut(phase, cut, None),
+            CellError::WarmUp(_) => {
+                let tail = ready.running.log().tail();
+                self.fail(Phase::Warmup, FailureClass::Engine, reason, tail);
+                return self.outcome(false, None);
+            }
+            CellError::Prompts(phase, _) => (phase, FailureClass::Spec),
+            CellError::Reset(_) => (Phase::Reset, FailureClass::Engine),
+            CellError::NotSent(phase, _) => (phase, FailureClass::Client),
+        };
+        self.fail(phase, class, reason, Vec::new());
+        self.outcome(true, None)
     }
 
-    pub(super) fn failed_here(
-        &mut self,
-        phase: Phase,
-        class: FailureClass,
-        reason: String,
-        tail: Vec<String>,
-        well: bool,
-    ) -> CellOutcome {
+    fn fail(&mut self, phase: Phase, class: FailureClass, reason: String, tail: Vec<String>) {
         self.summary.ending = Ending::Failed {
             phase,
             class,
             reason,
             tail,
         };
+    }
+
+    fn outcome(&mut self, engine_is_well: bool, load: Option<LoadOutcome>) -> CellOutcome {
         self.summary.ended = clock::timestamp();
         CellOutcome {
             summary: self.summary.clone(),
-            requests: Vec::new(),
-            samples: std::mem::take(&mut self.samples),
-            engine_is_well: well,
+            load,
+            basis: self.basis(),
+            engine_is_well,
             end: None,
         }
     }

@@ -8,11 +8,10 @@ use crate::loadgen::Item;
 use crate::loadgen::dataset::unique_prefix::Beginning;
 use crate::plan::Measurement;
 use crate::results::record::cell::{Phase, UniquePrefix};
-use crate::runner::cell::cell_run::{CellOutcome, CellRun, WARM_UP};
+use crate::runner::cell::cell_run::{CellError, CellRun, WARM_UP};
 use crate::runner::load::PreparedLoad;
 use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
 use crate::runner::ready_engine::ReadyEngine;
-use crate::runner::shutdown::Stop;
 use crate::runner::supervise::AbortReason;
 
 /// How many requests a load is expected to send: its prompts, or fewer where its duration ends it first.
@@ -38,16 +37,15 @@ impl CellRun<'_> {
     pub(super) async fn workload(
         &mut self,
         prompt_store: &Arc<PromptStore>,
-        stop: &Stop,
-    ) -> Result<Arc<PreparedWorkload>, CellOutcome> {
-        let workload = prompt_store.workload(&self.cell.scenario, &self.launch.tokenizer);
-        match stop.unless_asked(workload).await {
+    ) -> Result<Arc<PreparedWorkload>, CellError> {
+        let workload = prompt_store.workload(&self.cell.scenario, &self.context.launch.tokenizer);
+        match self.context.stop.unless_asked(workload).await {
             Some(Ok(workload)) => {
                 self.prepared(&workload);
                 Ok(workload)
             }
-            None => Err(self.cut(Phase::Prepare, AbortReason::Stopped, Vec::new())),
-            Some(Err(reason)) => Err(self.wrong(Phase::Prepare, reason)),
+            None => Err(CellError::Cut(Phase::Prepare, AbortReason::Stopped)),
+            Some(Err(reason)) => Err(CellError::Prompts(Phase::Prepare, reason)),
         }
     }
 
@@ -56,16 +54,16 @@ impl CellRun<'_> {
         &mut self,
         ready: &ReadyEngine,
         workload: &Arc<PreparedWorkload>,
-    ) -> Result<PreparedLoad, CellOutcome> {
+    ) -> Result<PreparedLoad, CellError> {
+        let wrong = |reason| CellError::Prompts(Phase::Prepare, reason);
         let (scenario, protocol) = (self.cell.scenario.clone(), ready.target.dialect.protocol);
         let mut draws = workload.prepared.draws.clone();
-        let load = PreparedLoad::whole(scenario, workload, protocol, &mut draws);
-        let mut load = load.map_err(|reason| self.wrong(Phase::Prepare, reason))?;
+        let mut load = PreparedLoad::whole(scenario, workload, protocol, &mut draws).map_err(wrong)?;
         self.summary.schedule_hash = Some(load.schedule.clone());
         // The points of a search have prefixes of their own.
         if self.cell.scenario.search.is_none() {
             let begun = self.with_unique_prefix("load", load.items, workload).await;
-            load.items = begun.map_err(|reason| self.wrong(Phase::Prepare, reason))?;
+            load.items = begun.map_err(wrong)?;
         }
         Ok(load)
     }
@@ -90,7 +88,7 @@ impl CellRun<'_> {
         mut items: Vec<Item>,
         workload: &Arc<PreparedWorkload>,
     ) -> Result<Vec<Item>, String> {
-        if !self.launch.contact.unique_prefixes {
+        if !self.context.launch.contact.unique_prefixes {
             return Ok(items);
         }
         let Measurement { cell, start, repeat } = self.measurement;

@@ -9,13 +9,13 @@ use crate::config::search::Search;
 use crate::results::record::cell::{Definitions, Phase, ResetProof};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::search::{Point, ReportedTokens, SearchEnding};
+use crate::results::record::telemetry::Sample;
 use crate::results::record::validity::Reason;
-use crate::runner::cell::cell_run::{CellOutcome, CellRun};
+use crate::runner::cell::cell_run::{CellError, CellOutcome, CellRun};
 use crate::runner::load::{LoadOutcome, PreparedLoad};
 use crate::runner::prompt_store::PreparedWorkload;
 use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::search::{self, MeasuredPoint, PointMeasurement, PointResult, SearchOutcome};
-use crate::runner::shutdown::Stop;
 use crate::runner::telemetry::MeasuredWindow;
 
 /// The points of a search as a cell measures them.
@@ -24,7 +24,6 @@ struct CellPoints<'r, 'a> {
     ready: &'r mut ReadyEngine,
     workload: &'r Arc<PreparedWorkload>,
     search: &'r Search,
-    stop: &'r Stop,
     basis: Basis,
     /// Whether the first point is the first load of an engine that was started for it.
     is_fresh: bool,
@@ -40,7 +39,8 @@ impl PointMeasurement for CellPoints<'_, '_> {
     type Failure = CellOutcome;
 
     fn not_prepared(&mut self, reason: String) -> CellOutcome {
-        self.run.wrong(Phase::Measure, reason)
+        self.run
+            .failed(CellError::Prompts(Phase::Measure, reason), self.ready)
     }
 
     async fn measure(
@@ -52,7 +52,8 @@ impl PointMeasurement for CellPoints<'_, '_> {
         let is_first = self.whole.is_none();
         if !is_first {
             // What comes next ends at once where the run is asked to stop.
-            let _ = self.stop.unless_asked(self.run.reset_caches(self.ready)).await;
+            let stop = self.run.context.stop;
+            let _ = stop.unless_asked(self.run.reset_caches(self.ready)).await;
         }
         // The same value may be tried twice, so that the prompts used so far tell points apart.
         let what = format!("{value} after {}", load.from);
@@ -60,15 +61,13 @@ impl PointMeasurement for CellPoints<'_, '_> {
             .run
             .with_unique_prefix(&what, load.items, self.workload)
             .await;
-        load.items = begun.map_err(|reason| self.run.wrong(Phase::Measure, reason))?;
-        let sent = self
-            .run
-            .load(self.ready, load, self.workload, !is_first, self.stop);
-        let outcome = match sent.await {
+        load.items = begun.map_err(|reason| self.not_prepared(reason))?;
+        let sent = self.run.load(self.ready, load, self.workload, !is_first);
+        let mut outcome = match sent.await {
             Ok(outcome) => outcome,
             Err(error) => {
                 self.run.summary.search = Some(search.record());
-                return Err(self.run.not_sent(&error));
+                return Err(self.run.failed(error, self.ready));
             }
         };
         let zero = self.whole.map_or(outcome.window.zero, |whole| whole.zero);
@@ -79,9 +78,9 @@ impl PointMeasurement for CellPoints<'_, '_> {
         self.whole = Some(whole);
         if outcome.abort.is_some() {
             self.run.end_phase(Phase::Measure);
-            self.run.sampled(self.ready, whole, false).await;
+            outcome.samples = self.run.sampled(self.ready, whole, false).await;
             self.run.summary.search = Some(search.record());
-            return Err(self.run.ended(outcome, None, self.workload).await);
+            return Err(self.run.ended(outcome, self.workload).await);
         }
         if let Some(short) = &outcome.ran_out {
             let (unit, says) = (self.search.by.unit(), short.says("`prompts`"));
@@ -124,7 +123,7 @@ impl PointMeasurement for CellPoints<'_, '_> {
 impl CellPoints<'_, '_> {
     /// What the engine had in its caches when it answered a point.
     async fn caches(&mut self, outcome: &LoadOutcome, is_first: bool) -> Vec<Reason> {
-        let bounds = &self.run.job.plan.validity;
+        let bounds = self.run.context.bounds;
         let prepared = self.workload.prepared.prompts.len();
         // Prompts that begin alike are known from those before them, whichever point sends them.
         let are_apart = self.workload.repeated.is_some_and(|share| share <= bounds.warm);
@@ -153,17 +152,15 @@ impl CellRun<'_> {
         search: &Search,
         ready: &mut ReadyEngine,
         workload: &Arc<PreparedWorkload>,
-        stop: &Stop,
     ) -> CellOutcome {
         let (scenario, protocol) = (&self.cell.scenario, ready.target.dialect.protocol);
         let mut points = CellPoints {
-            basis: Basis::of(self.launch, self.cell),
-            is_fresh: ready.measured == 0 && !self.launch.is_attached(),
+            basis: Basis::of(self.context.launch, self.cell),
+            is_fresh: ready.measured == 0 && !self.context.launch.is_attached(),
             run: self,
             ready,
             workload,
             search,
-            stop,
             best: None,
             whole: None,
             reported: None,
@@ -180,8 +177,9 @@ impl CellRun<'_> {
             Err(failed) => return failed,
         };
         self.end_phase(Phase::Measure);
+        let (mut outcome, reset, _) = best.expect("a search without objection tries at least one point");
         if let Some(whole) = whole {
-            self.sampled(ready, whole, true).await;
+            outcome.samples = self.sampled(ready, whole, true).await;
         }
         record.reported = reported;
         self.summary.warnings.dedup();
@@ -196,19 +194,23 @@ impl CellRun<'_> {
         }
         let found = (Metric::Found(search.by).name(), record.found);
         self.summary.search = Some(record);
-        let (outcome, reset, _) = best.expect("a search without objection tries at least one point");
         self.summary.reset = reset;
-        let mut measured = self.ended(outcome, None, workload).await;
+        let mut measured = self.ended(outcome, workload).await;
         let figures = measured.summary.figures.entry(Definitions::Matrix).or_default();
         figures.extend([found]);
         measured
     }
 
     /// Cuts what was sampled to the window of a load.
-    async fn sampled(&mut self, ready: &ReadyEngine, span: MeasuredWindow, engine_is_well: bool) {
+    async fn sampled(
+        &mut self,
+        ready: &ReadyEngine,
+        span: MeasuredWindow,
+        engine_is_well: bool,
+    ) -> Vec<Sample> {
         let (telemetry, samples) = ready.sampling.after(span, engine_is_well).await;
         self.summary.telemetry = Some(telemetry);
-        self.samples = samples;
+        samples
     }
 
     /// Whether each point finds the caches as if they were empty.

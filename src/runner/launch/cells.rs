@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::analysis::metrics;
+use crate::analysis::metrics::{self, Basis};
 use crate::analysis::validity::{self, Evidence};
 use crate::base::clock::{self, Moment};
 use crate::engine::{Listener, Running};
@@ -133,8 +133,8 @@ impl<'a> LaunchRun<'a> {
             };
             let mut measured = CellOutcome {
                 summary,
-                requests: Vec::new(),
-                samples: Vec::new(),
+                load: None,
+                basis: Basis::of(launch, cell),
                 engine_is_well: false,
                 end: failure.end,
             };
@@ -159,8 +159,8 @@ impl<'a> LaunchRun<'a> {
             launch: self.context.launch,
             cell: job.plan.cell(&measurement.cell),
             summary,
-            requests: &measured.requests,
-            machine: &job.host.machine,
+            requests: measured.load.as_ref().map_or(&[], |load| &load.requests),
+            machine: Some(&job.host.machine),
             bounds: &job.plan.validity,
         });
     }
@@ -174,12 +174,8 @@ impl<'a> LaunchRun<'a> {
         remains: Remains,
         seconds: f64,
     ) -> Result<(), StoreError> {
-        let CellOutcome {
-            summary,
-            requests,
-            samples,
-            ..
-        } = measured;
+        let CellOutcome { summary, load, .. } = measured;
+        let (requests, samples) = load.map_or_else(Default::default, |load| (load.requests, load.samples));
         let job = self.context.job;
         let histograms = metrics::seconds(&requests);
         let doubt = invalid(&summary);

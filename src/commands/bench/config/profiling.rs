@@ -9,7 +9,8 @@ use crate::base::control_client::{self, ControlClient};
 use crate::cli::bench::{Activity, BenchArgs, written};
 use crate::commands::bench::config::environment::Environment;
 use crate::config::workload::Profile;
-use crate::runner::bench::{Address, ProfiledServers, Profiler};
+use crate::runner::bench::Address;
+use crate::runner::profiler::{ProfiledServers, Profiler};
 
 /// Who profiles itself.
 ///

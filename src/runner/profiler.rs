@@ -1,16 +1,44 @@
 //! The server's profiler, or those of its prefill or decode workers: started before the measurement, stopped after it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 use crate::base::clock;
 use crate::base::control_client::{ControlClient, ControlError};
-use crate::runner::bench::observer::{BenchEvent, BenchObserver, ProfilerEvent};
-use crate::runner::bench::request::{ProfiledServers, Profiler};
+use crate::runner::cell::observer::{CellEvent, CellObserver, ProfilerEvent};
 
 /// How long a profiler may take to start or stop.
 const LIMIT: Duration = Duration::from_secs(600);
+
+/// How the server is told to profile itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Profiler {
+    /// The body of the start, but for the folder's time.
+    pub(crate) start: Map<String, Value>,
+    /// The folder below which it writes.
+    pub(crate) folder: PathBuf,
+    /// Fields of both bodies.
+    pub(crate) both: Map<String, Value>,
+    /// Whether it is stopped from here.
+    pub(crate) is_stopped: bool,
+    pub(crate) servers: ProfiledServers,
+}
+
+/// The servers that profile themselves.
+#[derive(Clone, Debug)]
+pub(crate) enum ProfiledServers {
+    /// The server that gets the load.
+    Measured,
+    /// Workers that run apart, whose role is `Prefill` or `Decode`.
+    Workers {
+        role: &'static str,
+        servers: Vec<ControlClient>,
+    },
+    /// Workers run apart, and none was named.
+    Unnamed,
+}
 
 /// A server that profiles itself; one of several workers has a name.
 pub(super) struct Worker {
@@ -22,17 +50,20 @@ pub(super) struct Worker {
 ///
 /// Source: docs/bench-serving.md 6.1.
 pub(super) async fn start(
-    profiler: &Profiler,
+    profiler: Option<&Profiler>,
     server: &ControlClient,
-    observer: &mut impl BenchObserver,
+    observer: &mut dyn CellObserver,
 ) -> Vec<Worker> {
+    let Some(profiler) = profiler else {
+        return Vec::new();
+    };
     let shown = start_body(profiler, clock::unix_seconds());
     let mut body = shown.clone();
     body.extend(profiler.both.clone());
     let body = Value::Object(body);
     let mut running = Vec::new();
     for worker in workers(profiler, server, observer) {
-        observer.event(BenchEvent::Profiler(ProfilerEvent::Starting {
+        observer.event(CellEvent::Profiler(ProfilerEvent::Starting {
             url: worker.server.url("/start_profile"),
             body: &shown,
         }));
@@ -51,21 +82,21 @@ pub(super) async fn start(
 }
 
 /// Stops every profiler that runs, unless it stops by itself.
-pub(super) async fn stop(profiler: &Profiler, running: &[Worker], observer: &mut impl BenchObserver) {
-    if !profiler.is_stopped {
+pub(super) async fn stop(profiler: Option<&Profiler>, running: &[Worker], observer: &mut dyn CellObserver) {
+    let Some(profiler) = profiler.filter(|profiler| profiler.is_stopped) else {
         return;
-    }
+    };
     let body = Value::Object(profiler.both.clone());
     for worker in running {
-        observer.event(BenchEvent::Profiler(ProfilerEvent::Stopping));
+        observer.event(CellEvent::Profiler(ProfilerEvent::Stopping));
         let error = worker.server.post_json("/stop_profile", &body, LIMIT).await.err();
         observer.event(worker.asked(false, error));
     }
 }
 
 impl Worker {
-    fn asked(&self, to_start: bool, error: Option<ControlError>) -> BenchEvent<'_> {
-        BenchEvent::Profiler(ProfilerEvent::Asked {
+    fn asked(&self, to_start: bool, error: Option<ControlError>) -> CellEvent<'_> {
+        CellEvent::Profiler(ProfilerEvent::Asked {
             to_start,
             worker: self.name.as_deref(),
             url: self.server.base_url(),
@@ -74,7 +105,7 @@ impl Worker {
     }
 }
 
-fn workers(profiler: &Profiler, server: &ControlClient, observer: &mut impl BenchObserver) -> Vec<Worker> {
+fn workers(profiler: &Profiler, server: &ControlClient, observer: &mut dyn CellObserver) -> Vec<Worker> {
     match &profiler.servers {
         ProfiledServers::Measured => vec![Worker {
             // As in the Python tool no key goes along.
@@ -82,7 +113,7 @@ fn workers(profiler: &Profiler, server: &ControlClient, observer: &mut impl Benc
             name: None,
         }],
         ProfiledServers::Unnamed => {
-            observer.event(BenchEvent::Profiler(ProfilerEvent::NoWorkers));
+            observer.event(CellEvent::Profiler(ProfilerEvent::NoWorkers));
             Vec::new()
         }
         ProfiledServers::Workers { role, servers } => {

@@ -1,0 +1,52 @@
+//! Where the records of a load go while it runs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::base::secrets::Redactor;
+use crate::loadgen::{Sink, Spill};
+use crate::plan::Measurement;
+use crate::results::store::{Store, StoreError, partial};
+
+/// Where the records of a load go while it runs, so that a crash loses seconds.
+#[derive(Clone, Copy)]
+pub(crate) enum RecordSink<'a> {
+    /// Into the folder of a run.
+    Run(&'a Store),
+    /// Into a file, if one is named.
+    File(Option<&'a RecordsFile>),
+}
+
+/// A file for records without texts.
+#[derive(Clone)]
+pub(crate) struct RecordsFile {
+    pub(crate) path: PathBuf,
+    pub(crate) redactor: Redactor,
+}
+
+impl RecordSink<'_> {
+    /// Keeps the records that the returned sink takes; `None` if no file is named.
+    pub(crate) fn open(
+        self,
+        measurement: &Measurement,
+        keeps_text: bool,
+    ) -> Result<Option<Sink>, StoreError> {
+        let (sink, records) = Sink::new(Sink::ROOM, keeps_text && matches!(self, Self::Run(_)));
+        match self {
+            Self::Run(store) => store.keep_partial(measurement, records)?,
+            Self::File(Some(file)) => partial::keep_at(&file.path, records, file.redactor.clone())?,
+            Self::File(None) => return Ok(None),
+        }
+        Ok(Some(sink))
+    }
+
+    /// Where responses go that exceed the memory budget: the folder of the run; without one the current folder, else that of temporary files.
+    pub(crate) fn spill(self) -> io::Result<Arc<Spill>> {
+        match self {
+            Self::Run(store) => Spill::new(store.folder(), Spill::BUDGET),
+            Self::File(_) => Spill::new(Path::new("."), Spill::BUDGET)
+                .or_else(|_| Spill::new(&std::env::temp_dir(), Spill::BUDGET)),
+        }
+    }
+}
