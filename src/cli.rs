@@ -1,9 +1,9 @@
 //! The command line: every flag, default and environment variable is declared here and nowhere else.
 
-pub mod bench;
+pub(crate) mod bench;
 mod named;
-pub mod regression;
-pub mod sim;
+pub(crate) mod regression;
+pub(crate) mod sim;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::config::gpus::GpuList;
 use crate::config::select::Selector;
 
 /// The version with the git revision it was built from.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MATRIX_REVISION"), ")");
+pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MATRIX_REVISION"), ")");
 
 /// Benchmarks LLM serving engines: a YAML matrix of engines, models and scenarios in, comparable tables out.
 ///
@@ -453,7 +453,7 @@ pub struct ExecArgs {
 ///
 /// # Errors
 /// In words, what is wrong with the number.
-pub fn pretended_gpus() -> Result<Option<u32>, String> {
+pub(crate) fn pretended_gpus() -> Result<Option<u32>, String> {
     let Some(text) = variable("MATRIX_PRETEND_GPUS") else {
         return Ok(None);
     };
@@ -467,7 +467,7 @@ pub fn pretended_gpus() -> Result<Option<u32>, String> {
 
 /// The GPUs that the environment names, and the variable that does: `CUDA_VISIBLE_DEVICES`, else `NVIDIA_VISIBLE_DEVICES`. What names no
 /// single GPU (`all`, `void`) is no list; empty, or `none`, means none.
-pub fn visible_gpus() -> Option<(&'static str, Option<GpuList>)> {
+pub(crate) fn visible_gpus() -> Option<(&'static str, Option<GpuList>)> {
     ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"]
         .into_iter()
         .find_map(|name| match variable(name)?.trim() {
@@ -479,13 +479,13 @@ pub fn visible_gpus() -> Option<(&'static str, Option<GpuList>)> {
 
 /// NVIDIA's management library by its file, where `MATRIX_NVML_LIBRARY` names one instead of the one that the loader finds: for a driver
 /// in an unusual place, and for tests.
-pub fn nvml_library() -> Option<PathBuf> {
+pub(crate) fn nvml_library() -> Option<PathBuf> {
     variable("MATRIX_NVML_LIBRARY").map(PathBuf::from)
 }
 
 /// The folder in which runs lock the GPUs that they use, where `MATRIX_LOCKS` names another than the one that all users of a host share:
 /// for runs in containers that see the same GPUs, and for tests. Runs that do not agree on it do not see each other.
-pub fn locks() -> Option<PathBuf> {
+pub(crate) fn locks() -> Option<PathBuf> {
     variable("MATRIX_LOCKS").map(PathBuf::from)
 }
 
@@ -499,14 +499,14 @@ pub fn variable(name: &str) -> Option<String> {
 }
 
 /// The names of the variables of the environment.
-pub fn variables() -> Vec<String> {
+pub(crate) fn variables() -> Vec<String> {
     std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
         .collect()
 }
 
 /// The command line of this process with `--resume <run>` in place of its own, to be typed again.
-pub fn resume_command(run: &str) -> String {
+pub(crate) fn resume_command(run: &str) -> String {
     let args: Vec<String> = std::env::args_os()
         .skip(1)
         .map(|arg| arg.to_string_lossy().into_owned())
@@ -515,17 +515,17 @@ pub fn resume_command(run: &str) -> String {
 }
 
 /// The command line that draws the report of the run in a folder.
-pub fn report_command(run: &Path) -> String {
+pub(crate) fn report_command(run: &Path) -> String {
     format!("matrix report {}", word(&run.to_string_lossy()))
 }
 
 /// The command line that runs the matrix in a file.
-pub fn run_command(matrix: &Path) -> String {
+pub(crate) fn run_command(matrix: &Path) -> String {
     format!("matrix run {}", word(&matrix.to_string_lossy()))
 }
 
 /// The command line that goes on with a run of the matrix in a file.
-pub fn resume_of(matrix: &Path, run: &RunId) -> String {
+pub(crate) fn resume_of(matrix: &Path, run: &RunId) -> String {
     format!("{} --resume {}", run_command(matrix), word(run.as_str()))
 }
 
@@ -562,7 +562,7 @@ pub(crate) fn word(text: &str) -> String {
 
 impl Places {
     /// The places that the environment names, for commands without flags for them.
-    pub fn of_environment() -> Self {
+    pub(crate) fn of_environment() -> Self {
         Self {
             hf_home: variable("HF_HOME").map(PathBuf::from),
             cache: variable("MATRIX_CACHE").map(PathBuf::from),

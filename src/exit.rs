@@ -1,8 +1,7 @@
 //! The exit codes, documented in the README and in `--help`.
 
-/// How `matrix` ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub(crate) enum Exit {
     /// Everything asked for was done.
     Done,
     /// Something got worse; it outranks a failed cell.
@@ -25,7 +24,7 @@ pub enum Exit {
 
 impl Exit {
     /// The code that the shell sees.
-    pub const fn code(self) -> u8 {
+    pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
             Self::Regression => 1,

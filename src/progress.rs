@@ -1,7 +1,7 @@
 //! Events to the terminal: a live line with an estimate on a terminal, plain lines in a pipe. The only writer of stderr
 //! while a run goes on.
 
-pub mod bar;
+pub(crate) mod bar;
 mod cells;
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::results::record::event::Event;
 use cells::Cells;
 
 /// Draws what happens in a run.
-pub struct Progress {
+pub(crate) struct Progress {
     /// One drawer at a time: events come from several tasks.
     state: Mutex<State>,
 }
@@ -41,7 +41,7 @@ const PIPE_PAUSE: Duration = Duration::from_secs(10);
 
 impl Progress {
     /// A drawer for stderr.
-    pub fn new(expected: BTreeMap<CellKey, f64>) -> Self {
+    pub(crate) fn new(expected: BTreeMap<CellKey, f64>) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
             let style =
@@ -64,14 +64,13 @@ impl Progress {
         }
     }
 
-    /// Draws one event.
-    pub fn show(&self, event: &Event) {
+    pub(crate) fn show(&self, event: &Event) {
         let mut state = self.state.lock().expect("drawing does not panic");
         state.show(event);
     }
 
     /// Takes the live line away.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         let state = self.state.lock().expect("drawing does not panic");
         if let Some(bar) = &state.bar {
             bar.finish_and_clear();

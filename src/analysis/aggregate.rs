@@ -17,7 +17,7 @@ use crate::results::record::telemetry::{
 /// The longest time without a sample over which a curve is drawn straight, in seconds.
 ///
 /// Source: anchors/orchestration-anchors.md 5.2.
-pub const LONGEST_GAP_S: f64 = 3.0;
+pub(crate) const LONGEST_GAP_S: f64 = 3.0;
 
 /// Two ways to tell the same energy disagree from this share on.
 const DISAGREE: f64 = 0.05;

@@ -12,7 +12,7 @@ const ABOUT: f64 = 1.1;
 
 /// One request as the simulated engine saw it: a line of `/sim/truth`.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Truth {
+pub(crate) struct Truth {
     /// When its first byte was read, seconds since the Unix epoch.
     pub first_byte_unix_s: f64,
     /// From that moment to just before the first token was written, µs; `None` if there was none.
@@ -25,7 +25,7 @@ pub struct Truth {
 ///
 /// Requests are paired in the order in which they were sent and read. The engine reads a burst nearly in the order of sending; where two
 /// change places the pairing widens the p99 and leaves the bias.
-pub fn deviations(requests: &[Request], truths: &[Truth]) -> Option<(Deviation, Deviation)> {
+pub(crate) fn deviations(requests: &[Request], truths: &[Truth]) -> Option<(Deviation, Deviation)> {
     let mut sent: Vec<&Request> = requests
         .iter()
         .filter(|request| request.is_completed() && request.sent_ns.is_some())
@@ -65,7 +65,7 @@ fn deviation(errors: &mut [f64]) -> Option<Deviation> {
 }
 
 /// A flood, judged: the client is the limit where its thread had hardly a pause.
-pub fn flood(streams: u32, events_per_s: f64, cpu_share: f64) -> Flood {
+pub(crate) fn flood(streams: u32, events_per_s: f64, cpu_share: f64) -> Flood {
     Flood {
         streams,
         events_per_s,
@@ -75,7 +75,7 @@ pub fn flood(streams: u32, events_per_s: f64, cpu_share: f64) -> Flood {
 }
 
 /// That the server leaves connections open after its answers, where it does.
-pub fn left_open(facts: &ClientFacts) -> Option<String> {
+pub(crate) fn left_open(facts: &ClientFacts) -> Option<String> {
     (facts.left_open > 0).then(|| {
         format!(
             "the server left {} connections open for a second or more after `[DONE]`; an answer ends with that line, and \
@@ -86,7 +86,7 @@ pub fn left_open(facts: &ClientFacts) -> Option<String> {
 }
 
 /// The most requests that were under way at the same moment.
-pub fn most_at_once(requests: &[Request]) -> u32 {
+pub(crate) fn most_at_once(requests: &[Request]) -> u32 {
     let mut edges: Vec<(u64, i32)> = requests
         .iter()
         .filter_map(|request| Some((request.sent_ns?, request.end_ns)))
@@ -103,7 +103,7 @@ pub fn most_at_once(requests: &[Request]) -> u32 {
 }
 
 /// The mean time between the events of one stream, ms.
-pub fn mean_gap_ms(requests: &[Request]) -> Option<f64> {
+pub(crate) fn mean_gap_ms(requests: &[Request]) -> Option<f64> {
     let (mut span, mut gaps) = (0, 0);
     for chunks in requests.iter().map(|request| &request.chunks) {
         if let (Some(first), Some(last)) = (chunks.first(), chunks.last()) {
@@ -117,7 +117,7 @@ pub fn mean_gap_ms(requests: &[Request]) -> Option<f64> {
 /// The point that speaks for a measurement with so many streams at once and such a gap between their events: of the points with the
 /// longest gap the smallest that has no fewer streams, else the largest one. Its error of ITL is that of the nearest gap that is no longer,
 /// else of the shortest one, where that is larger.
-pub fn point(calibration: &Calibration, streams: u32, gap_ms: Option<f64>) -> Option<Point> {
+pub(crate) fn point(calibration: &Calibration, streams: u32, gap_ms: Option<f64>) -> Option<Point> {
     let points = &calibration.points;
     let longest = points.iter().map(Point::gap_ms).max_by(f64::total_cmp)?;
     let mut all = points.iter().filter(|point| point.gap_ms() * ABOUT >= longest);

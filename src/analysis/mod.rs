@@ -1,8 +1,8 @@
 //! What the records mean. Pure: no store, no clock.
 
 pub mod aggregate;
-pub mod calibration;
+pub(crate) mod calibration;
 pub mod compare;
 pub mod metrics;
-pub mod slo_search;
+pub(crate) mod slo_search;
 pub mod validity;

@@ -16,7 +16,7 @@ const DIGITS: i32 = 4;
 
 /// Whether enough requests met the SLO, counted from the moments at which they fell due. Every request that fell due counts, failed
 /// ones as misses; of none, none holds. A rate that was not reached does not hold either: it is another load that was measured.
-pub fn judge(requests: &[Request], slo: &Slo, search: &Search) -> Judged {
+pub(crate) fn judge(requests: &[Request], slo: &Slo, search: &Search) -> Judged {
     let all = requests.len();
     let good = metrics::good(requests, slo);
     let attainment = if all == 0 { 0.0 } else { good as f64 / all as f64 };
@@ -42,7 +42,7 @@ pub fn judge(requests: &[Request], slo: &Slo, search: &Search) -> Judged {
 
 /// What was judged of a point at a concurrency, with the most requests that were under way at once: a concurrency that was not reached does not
 /// hold.
-pub fn judge_concurrency(judged: Judged, value: f64, peak: f64) -> Judged {
+pub(crate) fn judge_concurrency(judged: Judged, value: f64, peak: f64) -> Judged {
     let is_reached = peak >= value * (1.0 - Bounds::default().rate);
     Judged {
         holds: judged.holds && is_reached,
@@ -77,7 +77,7 @@ fn wilson(good: f64, all: f64) -> [f64; 2] {
 ///
 /// Each point either ends the search or narrows one of the two bounds, so it ends whatever the points say.
 #[derive(Clone, Debug)]
-pub struct SloSearch {
+pub(crate) struct SloSearch {
     search: Search,
     points: Vec<Point>,
     /// The place of the highest point that held.
@@ -90,16 +90,15 @@ pub struct SloSearch {
 
 /// What a search does next.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Next {
+pub(crate) enum Next {
     /// It measures at this value.
     Try(f64),
-    /// It is over.
     Over(SearchEnding),
 }
 
 impl SloSearch {
     /// A search that has measured nothing yet. The search must have no [objection](Search::objection).
-    pub const fn new(search: Search) -> Self {
+    pub(crate) const fn new(search: Search) -> Self {
         Self {
             search,
             points: Vec::new(),
@@ -110,7 +109,7 @@ impl SloSearch {
     }
 
     /// What to do now.
-    pub fn next(&self) -> Next {
+    pub(crate) fn next(&self) -> Next {
         if let Some(ending) = self.ended {
             return Next::Over(ending);
         }
@@ -144,7 +143,7 @@ impl SloSearch {
     }
 
     /// Takes in what was measured at the value of [`SloSearch::next`].
-    pub fn take(&mut self, point: Point) {
+    pub(crate) fn take(&mut self, point: Point) {
         // Answers that miss the SLO although fewer requests were under way would miss it all the more.
         let holds_with_fewer = point.judged.attainment >= self.search.target;
         if point.is_warm() {
@@ -163,13 +162,8 @@ impl SloSearch {
         self.points.push(point);
     }
 
-    /// The place of the point that was found, among the points in the order of their measurement.
-    pub const fn best(&self) -> Option<usize> {
-        self.best
-    }
-
     /// Everything measured so far, and what it comes to. A search that is not over was stopped.
-    pub fn record(&self) -> SearchRecord {
+    pub(crate) fn record(&self) -> SearchRecord {
         let best = self.best.map(|best| &self.points[best]);
         SearchRecord {
             by: self.search.by,

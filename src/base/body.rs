@@ -4,12 +4,11 @@ use reqwest::Response;
 use thiserror::Error;
 
 /// The longest answer that is read, in bytes.
-pub const LONGEST: usize = 16 << 20;
+pub(crate) const LONGEST: usize = 16 << 20;
 
 /// Why an answer cannot be read.
 #[derive(Debug, Error)]
-pub enum BodyError {
-    /// It broke off.
+pub(crate) enum BodyError {
     #[error(transparent)]
     Http(#[from] reqwest::Error),
     /// It is too long.
@@ -21,7 +20,7 @@ pub enum BodyError {
 ///
 /// # Errors
 /// It breaks off, or is too long.
-pub async fn text(mut answer: Response) -> Result<String, BodyError> {
+pub(crate) async fn text(mut answer: Response) -> Result<String, BodyError> {
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await? {
         if body.len() + chunk.len() > LONGEST {

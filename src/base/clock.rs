@@ -38,11 +38,6 @@ impl Moment {
                 .saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)),
         )
     }
-
-    /// The same moment for tokio's timers.
-    pub fn to_tokio(self) -> tokio::time::Instant {
-        tokio::time::Instant::from_std(zero() + Duration::from_nanos(self.0))
-    }
 }
 
 fn zero() -> Instant {
@@ -60,7 +55,7 @@ pub fn now() -> Moment {
 }
 
 /// The time since the machine was started, as the kernel's log tells it.
-pub fn since_boot() -> Duration {
+pub(crate) fn since_boot() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(
         u64::try_from(time.tv_sec).unwrap_or(0),
@@ -69,7 +64,7 @@ pub fn since_boot() -> Duration {
 }
 
 /// Processor time of the calling thread so far.
-pub fn thread_cpu() -> Duration {
+pub(crate) fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(
         u64::try_from(time.tv_sec).unwrap_or(0),
@@ -78,7 +73,7 @@ pub fn thread_cpu() -> Duration {
 }
 
 /// Processor time of all threads of this process so far, those that have ended included.
-pub fn process_cpu() -> Duration {
+pub(crate) fn process_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(
         u64::try_from(time.tv_sec).unwrap_or(0),
@@ -149,7 +144,7 @@ impl Wall {
     }
 
     /// How often the wall clock was set, by a millisecond or more.
-    pub const fn jumps(&self) -> u32 {
+    pub(crate) const fn jumps(&self) -> u32 {
         self.jumps
     }
 
@@ -189,19 +184,19 @@ pub fn unix_seconds() -> f64 {
 }
 
 /// The present date and time in UTC, RFC 3339 with milliseconds: `2026-11-21T06:53:11.250Z`.
-pub fn timestamp() -> String {
+pub(crate) fn timestamp() -> String {
     let now = jiff::Timestamp::from_nanosecond((unix_seconds() * 1e9) as i128).unwrap_or_default();
     now.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
 /// The present date and time in UTC, fit for a folder name: `20261121-065311`.
-pub fn stamp() -> String {
+pub(crate) fn stamp() -> String {
     let now = jiff::Timestamp::from_second(unix_seconds() as i64).unwrap_or_default();
     now.strftime("%Y%m%d-%H%M%S").to_string()
 }
 
 /// The present date and time of this place, fit for a file name: `20261121-065311`.
-pub fn local_stamp() -> String {
+pub(crate) fn local_stamp() -> String {
     let now = jiff::Timestamp::from_second(unix_seconds() as i64).unwrap_or_default();
     now.to_zoned(jiff::tz::TimeZone::system())
         .strftime("%Y%m%d-%H%M%S")
@@ -212,14 +207,14 @@ pub fn local_stamp() -> String {
 ///
 /// # Errors
 /// In words, what the format asks for that there is not.
-pub fn local_in(format: &str) -> Result<String, String> {
+pub(crate) fn local_in(format: &str) -> Result<String, String> {
     let now = jiff::Timestamp::from_second(unix_seconds() as i64).unwrap_or_default();
     jiff::fmt::strtime::format(format, &now.to_zoned(jiff::tz::TimeZone::system()))
         .map_err(|error| format!("cannot write the date as `{format}`: {error}"))
 }
 
 /// Month and day of this place: `1121`.
-pub fn local_date() -> String {
+pub(crate) fn local_date() -> String {
     local_stamp()[4..8].to_owned()
 }
 

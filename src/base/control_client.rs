@@ -27,7 +27,6 @@ pub(crate) enum ControlError {
     /// Its answer is too long to be read.
     #[error("{url} does not answer: {}", BodyError::Long)]
     TooLong { url: String },
-    /// It refuses.
     #[error("{url} answered with status {}: {message}", status.as_u16())]
     Status {
         url: String,

@@ -7,20 +7,20 @@ use jiff::{Timestamp, ToSpan};
 const DAY: f64 = 86_400_000.0;
 
 /// Days from 1970-01-01 UTC to a moment as RFC 3339 has it; `None` where it cannot be read.
-pub fn days(moment: &str) -> Option<f64> {
+pub(crate) fn days(moment: &str) -> Option<f64> {
     let moment: Timestamp = moment.parse().ok()?;
     Some(moment.as_millisecond() as f64 / DAY)
 }
 
 /// Seconds from one timestamp to another; `None` where one cannot be read.
-pub fn seconds_between(earlier: &str, later: &str) -> Option<f64> {
+pub(crate) fn seconds_between(earlier: &str, later: &str) -> Option<f64> {
     let earlier: Timestamp = earlier.parse().ok()?;
     let later: Timestamp = later.parse().ok()?;
     Some(later.duration_since(earlier).as_secs_f64())
 }
 
 /// The moment that lies so many days after 1970-01-01 UTC, as a format in the manner of C's `strftime` asks for it.
-pub fn written(days: f64, format: &str) -> String {
+pub(crate) fn written(days: f64, format: &str) -> String {
     moment(days).strftime(format).to_string()
 }
 
@@ -30,7 +30,7 @@ fn moment(days: f64) -> Timestamp {
 
 /// The first days of months between two moments, in days after 1970-01-01 UTC: of those months whose number, counted from the first month of the year,
 /// `every` divides.
-pub fn months(from: f64, to: f64, every: i8) -> Vec<f64> {
+pub(crate) fn months(from: f64, to: f64, every: i8) -> Vec<f64> {
     let mut found = Vec::new();
     let mut day = moment(from).to_zoned(TimeZone::UTC).date().first_of_month();
     while let Ok(zoned) = day.to_zoned(TimeZone::UTC) {

@@ -51,7 +51,7 @@ name!(
 
 impl ContentHash {
     /// The digest of a value's JSON form.
-    pub fn of<T: Serialize>(value: &T) -> Self {
+    pub(crate) fn of<T: Serialize>(value: &T) -> Self {
         let bytes =
             serde_json::to_vec(value).expect("values that are hashed have string keys and finite numbers");
         Self::of_bytes(&bytes)
@@ -65,21 +65,21 @@ impl ContentHash {
 
 /// A digest of bytes that come one after another, as [`ContentHash::of_bytes`] gives of all of them.
 #[derive(Clone, Default)]
-pub struct Digest(Sha256);
+pub(crate) struct Digest(Sha256);
 
 impl Digest {
     /// Takes the next bytes.
-    pub fn take(&mut self, bytes: &[u8]) {
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
     /// The digest of what was taken.
-    pub fn hash(self) -> ContentHash {
+    pub(crate) fn hash(self) -> ContentHash {
         ContentHash(hex(&self.0.finalize())[..16].to_owned())
     }
 }
 
 /// Lower-case hex digits of some bytes.
-pub fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

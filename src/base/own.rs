@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 ///
 /// # Errors
 /// It cannot be made, it is a link, or somebody else can write to it.
-pub fn make_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     if let Some(above) = folder.parent() {
         fs::create_dir_all(above)?;
     }
@@ -34,7 +34,7 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`make_folder`].
-pub fn make_cache(folder: &Path) -> io::Result<()> {
+pub(crate) fn make_cache(folder: &Path) -> io::Result<()> {
     if let Ok(about) = fs::symlink_metadata(folder)
         && about.is_dir()
         && about.uid() == geteuid().as_raw()
@@ -50,7 +50,7 @@ pub fn make_cache(folder: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// As the system says; it is a link or no file. That it belongs to another user is in the words of the error.
-pub fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
     let file = options.custom_flags(flags).open(path).map_err(|error| {
         let about = fs::symlink_metadata(path);
@@ -71,7 +71,7 @@ pub fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 }
 
 /// Whether a folder is a link that another user made.
-pub fn is_strange_link(folder: &Path) -> bool {
+pub(crate) fn is_strange_link(folder: &Path) -> bool {
     let about = fs::symlink_metadata(folder);
     about.is_ok_and(|about| about.is_symlink() && about.uid() != geteuid().as_raw())
 }
@@ -81,7 +81,7 @@ fn refused(why: &str) -> io::Error {
 }
 
 /// Whether something belongs to this user and no other one can write to it.
-pub fn is_ours_alone(about: &Metadata) -> bool {
+pub(crate) fn is_ours_alone(about: &Metadata) -> bool {
     about.uid() == geteuid().as_raw() && about.mode() & 0o022 == 0
 }
 

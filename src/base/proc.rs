@@ -38,7 +38,6 @@ pub(crate) struct ProcessInfo {
     pub(crate) pid: u32,
     /// Who started it, or who has it now.
     pub(crate) parent: u32,
-    /// Its process group.
     pub(crate) group: u32,
     pub(crate) session: u32,
     /// When it was started, in clock ticks after the machine was.
@@ -98,7 +97,6 @@ pub(crate) fn by_id(pid: u32) -> Option<ProcessInfo> {
     Some(ProcessInfo::from(&open(pid)?.stat().ok()?))
 }
 
-/// Every process.
 pub(crate) fn all() -> Vec<ProcessInfo> {
     let stats = open_all().filter_map(|process| process.stat().ok());
     stats.map(|stat| ProcessInfo::from(&stat)).collect()

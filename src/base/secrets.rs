@@ -12,24 +12,24 @@ use crate::base::text::is_control;
 
 /// Replaces secret values by `***`. Its `Debug` shows no value.
 #[derive(Clone, Default)]
-pub struct Redactor {
+pub(crate) struct Redactor {
     /// The longest match counts, so that a secret inside another leaves nothing of the longer one.
     finder: Option<AhoCorasick>,
 }
 
 /// What stands where a secret stood.
-pub const HIDDEN: &str = "***";
+pub(crate) const HIDDEN: &str = "***";
 
 /// A value with fewer characters is not hidden: `1` and `true` would take ordinary text along.
 const SHORTEST: usize = 6;
 
 /// Whether a value is long enough to be hidden.
-pub fn is_hidden(value: &str) -> bool {
+pub(crate) fn is_hidden(value: &str) -> bool {
     value.chars().count() >= SHORTEST
 }
 
 /// Whether a variable of the environment holds a secret, by the usual names of such variables.
-pub fn is_secret_name(name: &str) -> bool {
+pub(crate) fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let has_end = |end: &str| {
         name.strip_suffix(end)
@@ -47,7 +47,7 @@ pub fn is_secret_name(name: &str) -> bool {
 }
 
 /// What of a variable of the environment is secret: all of it by its name, or the password of a URL.
-pub fn secret_of<'v>(name: &str, value: &'v str) -> Option<&'v str> {
+pub(crate) fn secret_of<'v>(name: &str, value: &'v str) -> Option<&'v str> {
     match is_secret_name(name) {
         true => Some(value),
         false => url_password(value),
@@ -55,7 +55,7 @@ pub fn secret_of<'v>(name: &str, value: &'v str) -> Option<&'v str> {
 }
 
 /// Whether a name is one that people give to a secret. Broader than [`is_secret_name`]: for what they write, not for what a machine has.
-pub fn looks_secret(name: &str) -> bool {
+pub(crate) fn looks_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     [
         "TOKEN",
@@ -86,7 +86,7 @@ fn password_of(rest: &str) -> Option<Range<usize>> {
 }
 
 /// Where the URLs of a text have passwords, or secrets among their queries, that are written and not named as in `${NAME}`.
-pub fn secrets_in_urls(text: &str) -> Vec<Range<usize>> {
+pub(crate) fn secrets_in_urls(text: &str) -> Vec<Range<usize>> {
     let ends = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '`' | '<' | '>');
     let mut found = Vec::new();
     for (at, scheme) in text.match_indices("://") {
@@ -123,7 +123,7 @@ fn secret_queries(url: &str) -> Vec<Range<usize>> {
 }
 
 /// The text with stars for what [`secrets_in_urls`] finds, a star for each byte, so that places in it stay.
-pub fn hide_in_urls(text: &str) -> Cow<'_, str> {
+pub(crate) fn hide_in_urls(text: &str) -> Cow<'_, str> {
     let found = secrets_in_urls(text);
     if found.is_empty() {
         return Cow::Borrowed(text);
@@ -138,7 +138,7 @@ pub fn hide_in_urls(text: &str) -> Cow<'_, str> {
 impl Redactor {
     /// A redactor of those of these values that are long enough ([`is_hidden`]). Each is also looked for as JSON, URLs, base64 and hex spell
     /// it, and line by line where it has several, since logs are cleaned by lines.
-    pub fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
         Self::of(values.into_iter().filter(|value| is_hidden(value)))
     }
 
@@ -180,7 +180,7 @@ impl Redactor {
     }
 
     /// The text without any secret, also where colours of a terminal or other control characters cut one in pieces.
-    pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    pub(crate) fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let Some(finder) = &self.finder else {
             return Cow::Borrowed(text);
         };

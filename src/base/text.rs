@@ -1,7 +1,7 @@
 //! Text from outside, made fit for a terminal and for the logs of CI, which both act on control characters; and numbers of things in words.
 
 /// A number of things: `1 launch`, `2 launches`.
-pub fn counted(count: usize, one: &str, several: &str) -> String {
+pub(crate) fn counted(count: usize, one: &str, several: &str) -> String {
     match count {
         1 => format!("1 {one}"),
         count => format!("{count} {several}"),
@@ -23,7 +23,6 @@ pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// Seconds for people.
 pub(crate) fn minutes(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match (whole / 3600, whole / 60 % 60, whole % 60) {
@@ -35,7 +34,7 @@ pub(crate) fn minutes(seconds: f64) -> String {
 
 /// The text after `head`, broken at words into lines of at most `width` columns; further lines are indented by `indent`. A word that is
 /// longer stays whole.
-pub fn wrapped(head: &str, indent: usize, text: &str, width: usize) -> String {
+pub(crate) fn wrapped(head: &str, indent: usize, text: &str, width: usize) -> String {
     let mut all = String::new();
     let mut line = head.to_owned();
     let mut column = head.chars().count();
@@ -63,20 +62,20 @@ pub fn wrapped(head: &str, indent: usize, text: &str, width: usize) -> String {
 }
 
 /// Whether a character acts on what shows it: a control character, or one that changes the order in which a line is shown.
-pub fn is_control(letter: char) -> bool {
+pub(crate) fn is_control(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The text without control characters but for line ends and tabs.
-pub fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .filter(|letter| !is_control(*letter) || matches!(letter, '\n' | '\t'))
         .collect()
 }
 
 /// As [`printable`], with sequences that colour a terminal left in.
-pub fn colored(text: &str) -> String {
+pub(crate) fn colored(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut parts = text.split("\u{1b}[");
     clean.push_str(&printable(parts.next().unwrap_or_default()));
@@ -91,7 +90,7 @@ pub fn colored(text: &str) -> String {
 
 /// The text as one line: line ends become spaces, and other control characters are left out. CI reads commands from the beginnings of
 /// lines.
-pub fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.chars()
         .filter_map(|letter| match letter {
             '\n' | '\r' | '\t' => Some(' '),
@@ -102,7 +101,7 @@ pub fn one_line(text: &str) -> String {
 }
 
 /// As [`one_line`], for the beginning of a line: in backticks where CI would read it as a command.
-pub fn line_start(text: &str) -> String {
+pub(crate) fn line_start(text: &str) -> String {
     let line = one_line(text);
     match ["::", "##["]
         .iter()

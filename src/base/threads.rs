@@ -35,7 +35,7 @@ impl From<io::Error> for NoThread {
 ///
 /// # Errors
 /// The host does not give the threads.
-pub fn runtime() -> Result<Runtime, NoThread> {
+pub(crate) fn runtime() -> Result<Runtime, NoThread> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     try_to_start(2 * cores + FURTHER)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -114,7 +114,7 @@ fn pids_max() -> Option<u64> {
 
 /// Does the same work on as many threads as there are cores, on `most` of them at most; where no more can be started, those that there are
 /// do all.
-pub fn on_all_cores(most: usize, work: impl Fn() + Sync) {
+pub(crate) fn on_all_cores(most: usize, work: impl Fn() + Sync) {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let work = &work;
     thread::scope(|scope| {

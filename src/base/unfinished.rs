@@ -11,13 +11,13 @@ use crate::base::clock;
 const LOCKED_BY_THEN: f64 = 0.1;
 
 /// Marks a file or folder as being written for as long as it is open.
-pub fn hold(file: &File) {
+pub(crate) fn hold(file: &File) {
     // On a file system without locks what a killed process left stays.
     let _ = file.try_lock();
 }
 
 /// Removes the files and folders in a folder whose names begin with `prefix` and that no process writes.
-pub fn sweep(folder: &Path, prefix: &str) {
+pub(crate) fn sweep(folder: &Path, prefix: &str) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_unfinished = entry.file_name().to_string_lossy().starts_with(prefix);
         if is_unfinished && is_abandoned(&entry).unwrap_or(false) {

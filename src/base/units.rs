@@ -111,20 +111,20 @@ pub struct RequestRate(f64);
 
 impl RequestRate {
     /// Everything falls due at the start.
-    pub const INFINITE: Self = Self(f64::INFINITY);
+    pub(crate) const INFINITE: Self = Self(f64::INFINITY);
 
     /// A rate, if it is above zero.
-    pub fn new(per_second: f64) -> Option<Self> {
+    pub(crate) fn new(per_second: f64) -> Option<Self> {
         (per_second > 0.0).then_some(Self(per_second))
     }
 
     /// Requests per second; may be infinite.
-    pub const fn per_second(self) -> f64 {
+    pub(crate) const fn per_second(self) -> f64 {
         self.0
     }
 
     /// Whether everything falls due at once.
-    pub fn is_infinite(self) -> bool {
+    pub(crate) fn is_infinite(self) -> bool {
         self.0.is_infinite()
     }
 }

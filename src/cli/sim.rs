@@ -260,7 +260,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
 
 impl SimArgs {
     /// The options that these flags stand for; a message for people if they contradict themselves.
-    pub fn into_options(self) -> Result<Options, String> {
+    pub(crate) fn into_options(self) -> Result<Options, String> {
         let preset = self.batching.preset;
         let cost = self.batching.cost(self.tp)?;
         let kv_tokens = cost.kv_tokens / cost.block_tokens.max(1) * cost.block_tokens;

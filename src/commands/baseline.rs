@@ -24,7 +24,7 @@ use crate::results::store::{self, Run, StoreError};
 ///
 /// # Errors
 /// A run that cannot be read or holds nothing that counts; a baseline that is there already, or is not.
-pub fn execute(args: &BaselineArgs, colors: Colors) -> Outcome {
+pub(crate) fn execute(args: &BaselineArgs, colors: Colors) -> Outcome {
     match &args.action {
         BaselineAction::Show { matrix, baseline } => {
             let path = file(matrix, baseline.as_deref());

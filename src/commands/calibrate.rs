@@ -17,7 +17,7 @@ use crate::runner::client_calibration::{self, CalibrationError};
 ///
 /// # Errors
 /// The simulated engine does not start, or the result cannot be kept.
-pub fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
+pub(crate) fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
     let wanted = Wanted {
         streams: args.streams.clone(),
         gaps_ms: args.gaps.clone(),

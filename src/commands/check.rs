@@ -20,7 +20,7 @@ use crate::runner::preflight;
 ///
 /// # Errors
 /// The mistakes.
-pub fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
+pub(crate) fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
     match load_matrix::load(&args.matrix) {
         Ok(read) => {
             let plan = &read.plan;

@@ -11,7 +11,7 @@ use crate::runner::cleanup;
 ///
 /// # Errors
 /// No threads can be had.
-pub fn execute() -> Outcome {
+pub(crate) fn execute() -> Outcome {
     let swept = cleanup::clean(&environment(), &Places::of_environment().cache())?;
     for what in &swept.removed {
         print(&format!("removed {what}\n"));

@@ -22,7 +22,7 @@ use crate::results::store::{self, Run, StoreError};
 ///
 /// # Errors
 /// A side that cannot be read, a figure that does not exist.
-pub fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
+pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
     let gates = gates(&args.judging.gate)?;
     let Some(candidate) = &args.candidate else {
         return alternated(args, &gates, colors);
@@ -116,7 +116,6 @@ pub(super) fn of_arms(
         .map_err(|error| CommandError::usage(format!("error: {error}\n")))
 }
 
-/// Prints a comparison.
 fn show(
     args: &CompareArgs,
     comparison: &Comparison,

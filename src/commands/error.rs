@@ -8,12 +8,11 @@ use crate::exit::Exit;
 use crate::runner::host_error::HostError;
 
 /// What a subcommand ends with: an exit code, or a message and an exit code.
-pub type Outcome = Result<Exit, CommandError>;
+pub(crate) type Outcome = Result<Exit, CommandError>;
 
 /// Why a subcommand did not do its work.
 #[derive(Debug)]
-pub struct CommandError {
-    /// The exit code.
+pub(crate) struct CommandError {
     pub exit: Exit,
     /// The whole message, several lines where there are several mistakes.
     pub message: String,
@@ -21,7 +20,7 @@ pub struct CommandError {
 
 impl CommandError {
     /// Wrong flags or files.
-    pub fn usage(message: impl Into<String>) -> Self {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self {
             exit: Exit::Usage,
             message: message.into(),
@@ -29,7 +28,7 @@ impl CommandError {
     }
 
     /// A place for the answer that cannot be written.
-    pub fn unwritable(error: anyhow::Error) -> Self {
+    pub(crate) fn unwritable(error: anyhow::Error) -> Self {
         let full = [
             ErrorKind::StorageFull,
             ErrorKind::QuotaExceeded,
@@ -47,7 +46,7 @@ impl CommandError {
     }
 
     /// A run that was started and cannot go on.
-    pub fn stuck(message: impl Into<String>) -> Self {
+    pub(crate) fn stuck(message: impl Into<String>) -> Self {
         Self {
             exit: Exit::Stuck,
             message: message.into(),
@@ -56,13 +55,12 @@ impl CommandError {
 
     /// The same with more text after it.
     #[must_use]
-    pub fn beside(mut self, more: &str) -> Self {
+    pub(crate) fn beside(mut self, more: &str) -> Self {
         self.message.push_str(more);
         self
     }
 
-    /// A failed preflight.
-    pub fn unfit(message: impl Into<String>) -> Self {
+    pub(crate) fn unfit(message: impl Into<String>) -> Self {
         Self {
             exit: Exit::Unfit,
             message: message.into(),

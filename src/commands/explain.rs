@@ -27,7 +27,7 @@ const USUAL_WIDTH: usize = 100;
 ///
 /// # Errors
 /// No such run; no such cell.
-pub fn execute(args: &ExplainArgs) -> Outcome {
+pub(crate) fn execute(args: &ExplainArgs) -> Outcome {
     if args.codes {
         print(&validity::described());
         return Ok(Exit::Done);

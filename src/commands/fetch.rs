@@ -16,7 +16,7 @@ use crate::runner::fetch::{self, FetchError, FetchEvent, FetchRequest};
 ///
 /// # Errors
 /// Mistakes in the files; something that could not be had.
-pub fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
+pub(crate) fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
     let matrix = args.matrix.as_ref().map(|path| load(path, colors)).transpose()?;
     let Some(home) = args.places.hf_home() else {
         return Err(CommandError::unfit(

@@ -24,7 +24,7 @@ const PAGE: u16 = 160;
 ///
 /// # Errors
 /// There is none, or it cannot be read; no cell that was chosen; a file that cannot be written.
-pub fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
+pub(crate) fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
     let matrix = name(&args.matrix, colors)?;
     let (mut nights, doubts) = store::nightly::history(&args.results, &matrix)
         .map_err(|error| CommandError::usage(format!("error: {error}\n")))?;

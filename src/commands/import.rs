@@ -26,7 +26,7 @@ use crate::runner::load_matrix::bytes_of;
 ///
 /// # Errors
 /// A file that cannot be read or holds no results; a run of that name; a disk that refuses.
-pub fn execute(args: &ImportArgs) -> Outcome {
+pub(crate) fn execute(args: &ImportArgs) -> Outcome {
     if let Some(name) = &args.name {
         Store::check_new(&args.results, &RunId::new(name)).map_err(refused)?;
     }

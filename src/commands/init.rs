@@ -18,7 +18,7 @@ use crate::results::store::atomic;
 ///
 /// # Errors
 /// A folder that cannot be written.
-pub fn execute(args: &InitArgs) -> Outcome {
+pub(crate) fn execute(args: &InitArgs) -> Outcome {
     let matrix = schema::text(SchemaKind::Matrix);
     let engine = schema::text(SchemaKind::Engine);
     let schemas = [

@@ -13,7 +13,7 @@ use crate::results::store::Log;
 static RUN: Mutex<Option<Log>> = Mutex::new(None);
 
 /// Starts logging. A filter that cannot be read is answered with a warning and the usual one.
-pub fn start(filter: &str) {
+pub(crate) fn start(filter: &str) {
     let parsed = EnvFilter::try_new(filter);
     let wrong = parsed.as_ref().err().map(ToString::to_string);
     let terminal = fmt::layer()

@@ -1,35 +1,38 @@
 //! A file per subcommand: arguments, one call, output. `output` writes it; nothing below prints.
 
-pub mod baseline;
-pub mod bench;
-pub mod bisect;
-pub mod calibrate;
-pub mod check;
-pub mod clean;
-pub mod compare;
+pub(crate) mod baseline;
+pub(crate) mod bench;
+pub(crate) mod bisect;
+pub(crate) mod calibrate;
+pub(crate) mod check;
+pub(crate) mod clean;
+pub(crate) mod compare;
 mod environment;
 mod error;
-pub mod explain;
-pub mod fetch;
+pub(crate) mod explain;
+pub(crate) mod fetch;
 mod files;
-pub mod history;
-pub mod import;
+pub(crate) mod history;
+pub(crate) mod import;
 
-pub mod init;
-pub mod log;
+pub(crate) mod init;
+pub(crate) mod log;
 mod matrix_file;
 mod measure;
-pub mod nightly;
-pub mod noise;
+pub(crate) mod nightly;
+pub(crate) mod noise;
 mod output;
-pub mod plan;
-pub mod report;
-pub mod run;
+pub(crate) mod plan;
+pub(crate) mod report;
+pub(crate) mod run;
 
-pub mod schema;
+pub(crate) mod schema;
 mod session_error;
-pub mod sim;
+pub(crate) mod sim;
 mod terminal;
+
+use std::io::Write;
+use std::process::ExitCode;
 
 use crate::base::text::colored;
 use crate::cli::{Cli, Command};
@@ -37,11 +40,28 @@ use crate::commands::error::{CommandError, Outcome};
 use crate::commands::output::{Colors, secrets, unfinished, unwritten};
 use crate::exit::Exit;
 
+/// Parses the arguments, starts logging, executes the command and returns its exit code.
+pub fn main() -> ExitCode {
+    let cli = Cli::read();
+    log::start(&cli.log);
+    let outcome = match cli.command.catches_signals() {
+        true => supervised(cli),
+        false => execute(cli),
+    };
+    match outcome {
+        Ok(exit) => ExitCode::from(exit.code()),
+        Err(error) => {
+            let _ = std::io::stderr().write_all(error.message.as_bytes());
+            ExitCode::from(error.exit.code())
+        }
+    }
+}
+
 /// As [`execute`], and ends at signals even where nothing is measured.
 ///
 /// # Errors
 /// As [`execute`].
-pub fn supervised(cli: Cli) -> Outcome {
+pub(crate) fn supervised(cli: Cli) -> Outcome {
     match crate::runner::shutdown::supervise(|| execute(cli)) {
         Ok(Some(done)) => done,
         Ok(None) => interrupted(),
@@ -65,7 +85,7 @@ fn interrupted() -> Outcome {
 ///
 /// # Errors
 /// Why it was not done, with the exit code.
-pub fn execute(cli: Cli) -> Outcome {
+pub(crate) fn execute(cli: Cli) -> Outcome {
     let outcome = dispatch(cli).map_err(|refusal| CommandError {
         message: colored(&secrets().redact(&refusal.message)),
         ..refusal

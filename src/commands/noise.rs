@@ -28,7 +28,7 @@ const ROUND: u32 = 4;
 ///
 /// # Errors
 /// As `matrix run`.
-pub fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
+pub(crate) fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     let gates = gates(&args.gate)?;
     let starts = planned_starts(args)?;
     let choose = |run: &Run| extra_starts(args, run, &gates);

@@ -10,7 +10,7 @@ use crate::commands::environment::environment;
 
 /// Whether stdout and stderr are coloured.
 #[derive(Clone, Copy, Debug)]
-pub struct Colors {
+pub(crate) struct Colors {
     /// What goes to stdout.
     pub stdout: bool,
     /// What goes to stderr.

@@ -18,7 +18,7 @@ use crate::runner::preflight;
 ///
 /// # Errors
 /// The mistakes of the matrix, or a selection that fits nothing.
-pub fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
+pub(crate) fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
     let mut loaded = load(&args.matrix, colors)?;
     if let Some(only) = &args.only {
         select(&mut loaded.plan, only)?;

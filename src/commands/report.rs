@@ -35,7 +35,7 @@ const WRITTEN: [Format; 4] = [Format::Markdown, Format::Html, Format::Csv, Forma
 ///
 /// # Errors
 /// A folder that is no run; a reference that no run has; a folder that cannot be written.
-pub fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
+pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     let read = |name: &String| {
         let run = store::nightly::named(&args.results, &history::name(name, colors)?);
         run.map_err(|error| CommandError::usage(format!("error: {error}\n")))
@@ -169,7 +169,6 @@ fn line(plan: &Plan, summary: &Summary) -> anyhow::Result<serde_json::Value> {
 /// What tables for a terminal are drawn for.
 #[derive(Clone, Copy)]
 struct Screen {
-    /// Its columns.
     width: u16,
     /// Whether rows that need attention are coloured.
     colors: bool,

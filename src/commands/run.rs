@@ -13,7 +13,7 @@ use crate::runner::session::outcome::MeasurementCounts;
 ///
 /// # Errors
 /// Mistakes in the files, a failed preflight, a disk that refuses.
-pub fn execute(args: &RunArgs, colors: Colors) -> Outcome {
+pub(crate) fn execute(args: &RunArgs, colors: Colors) -> Outcome {
     let view = View {
         args,
         bound: USUAL_BOUND,

@@ -14,7 +14,7 @@ use crate::report::document::Document;
 ///
 /// # Errors
 /// None.
-pub fn execute(args: &SchemaArgs) -> Outcome {
+pub(crate) fn execute(args: &SchemaArgs) -> Outcome {
     print(&text(args.kind));
     Ok(Exit::Done)
 }

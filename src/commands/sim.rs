@@ -15,7 +15,7 @@ use crate::sim::{self, SimError};
 ///
 /// # Errors
 /// Options that contradict each other; a port that cannot be had.
-pub fn execute(args: SimArgs) -> Outcome {
+pub(crate) fn execute(args: SimArgs) -> Outcome {
     let options = args
         .into_options()
         .map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
@@ -39,7 +39,7 @@ pub fn execute(args: SimArgs) -> Outcome {
 ///
 /// # Errors
 /// The system refuses.
-pub fn supervise(args: &ExecArgs) -> Outcome {
+pub(crate) fn supervise(args: &ExecArgs) -> Outcome {
     match shim::supervise(args.parent, args.cgroup.clone(), &args.command) {
         Ok(()) => Ok(Exit::Done),
         Err(error) => Err(CommandError {
@@ -53,7 +53,7 @@ pub fn supervise(args: &ExecArgs) -> Outcome {
 ///
 /// # Errors
 /// The program cannot be started.
-pub fn exec(args: ExecArgs) -> Outcome {
+pub(crate) fn exec(args: ExecArgs) -> Outcome {
     let mut command = args.command.into_iter();
     let program = command.next().unwrap_or_default();
     let error = shim::exec(args.parent, args.cgroup, program.clone(), command.collect());

@@ -16,12 +16,12 @@ pub struct Burstiness(f64);
 
 impl Burstiness {
     /// A burstiness, if it is finite and above zero.
-    pub fn new(shape: f64) -> Option<Self> {
+    pub(crate) fn new(shape: f64) -> Option<Self> {
         (shape > 0.0 && shape.is_finite()).then_some(Self(shape))
     }
 
     /// The shape of the gamma distribution.
-    pub const fn shape(self) -> f64 {
+    pub(crate) const fn shape(self) -> f64 {
         self.0
     }
 }
@@ -70,7 +70,7 @@ pub enum Curve {
 
 impl Curve {
     /// The curve as it is written.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Linear => "linear",
             Self::Exponential => "exponential",
@@ -96,7 +96,7 @@ pub struct Ramp {
 
 impl Ramp {
     /// The mean rate while it lasts, in requests per second.
-    pub fn mean(&self) -> f64 {
+    pub(crate) fn mean(&self) -> f64 {
         let (from, to) = (self.from.per_second(), self.to.per_second());
         match self.curve {
             Curve::Exponential if from != to => (to - from) / (to / from).ln(),
@@ -142,7 +142,7 @@ pub enum Pace {
 
 impl Pace {
     /// The word that stands where a single rate would.
-    pub const fn name(&self) -> &'static str {
+    pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Ramp(_) => "ramp",
             Self::Stages(_) => "stages",
@@ -150,7 +150,7 @@ impl Pace {
     }
 
     /// How many requests stages come to, on average; `None` for a ramp, which takes as many as there are.
-    pub fn requests(&self) -> Option<f64> {
+    pub(crate) fn requests(&self) -> Option<f64> {
         match self {
             Self::Ramp(_) => None,
             Self::Stages(stages) => Some(
@@ -163,7 +163,7 @@ impl Pace {
     }
 
     /// Why it cannot be, with `prompts` to send; nothing if it can.
-    pub fn objection(&self, prompts: u32) -> Option<String> {
+    pub(crate) fn objection(&self, prompts: u32) -> Option<String> {
         const FINITE: &str = "a rate that changes must be finite; write requests per second";
         match self {
             Self::Ramp(ramp) if ramp.from.is_infinite() || ramp.to.is_infinite() => Some(FINITE.to_owned()),
@@ -227,12 +227,12 @@ pub struct Arrival {
 
 impl Arrival {
     /// Whether requests fall due at a rate, instead of all at once or as slots get free.
-    pub fn is_paced(&self) -> bool {
+    pub(crate) fn is_paced(&self) -> bool {
         self.pace.is_some() || !self.rate.is_infinite()
     }
 
     /// How long requests fall due, where something ends that: the end of the stages, or `duration` if it is earlier.
-    pub fn window(&self, duration: Option<Span>) -> Option<Duration> {
+    pub(crate) fn window(&self, duration: Option<Span>) -> Option<Duration> {
         let stages = match &self.pace {
             Some(Pace::Stages(stages)) => Some(stages.iter().map(|stage| stage.duration.duration()).sum()),
             _ => None,
@@ -243,7 +243,7 @@ impl Arrival {
 
     /// How many prompts are enough until nothing more falls due: the expected number and four deviations of it, which one of some
     /// 30 000 draws exceeds. `None` where requests have no times of their own, or nothing ends them.
-    pub fn enough(&self, duration: Option<Span>) -> Option<u32> {
+    pub(crate) fn enough(&self, duration: Option<Span>) -> Option<u32> {
         let expected = self.expected(duration)?;
         let spread = match self.spacing {
             Spacing::Poisson => 1.0,
@@ -255,7 +255,7 @@ impl Arrival {
 
     /// How many requests fall due on average until nothing more does; `None` where requests have no times of their own, or nothing ends
     /// them.
-    pub fn expected(&self, duration: Option<Span>) -> Option<f64> {
+    pub(crate) fn expected(&self, duration: Option<Span>) -> Option<f64> {
         let window = self.window(duration)?.as_secs_f64();
         match &self.pace {
             Some(Pace::Ramp(ramp)) => ramp.arrived(window),

@@ -5,11 +5,11 @@ use crate::config::forms::Named;
 use crate::config::matrix::ScenarioEntry;
 
 /// The standard scenarios: those of the published reports.
-pub const NAMES: [&str; 4] = ["sharegpt", "random-1k-1k", "random-2k-6k", "random-6k-2k"];
+pub(crate) const NAMES: [&str; 4] = ["sharegpt", "random-1k-1k", "random-2k-6k", "random-6k-2k"];
 
 /// The standard scenario of that name: 10 000 prompts of ShareGPT; 2 000 × 1024/1024, 500 × 2000/6000 and 500 × 6000/2000
 /// of random lengths with ratio 1. Rate, seed and the rest are the defaults of every scenario.
-pub fn named(name: &str) -> Option<ScenarioEntry> {
+pub(crate) fn named(name: &str) -> Option<ScenarioEntry> {
     let random = |prompts: u32, input_len: u32, output_len: u32| ScenarioEntry {
         dataset: Some(DatasetName::Random),
         prompts: Some(prompts.into()),

@@ -359,7 +359,7 @@ enum Comparison {
 impl VersionRange {
     /// Whether a version lies in the range. Only the leading numbers of a version count: `v0.5.1-cu126` is 0.5.1. A version
     /// without numbers, such as `nightly` or `latest`, counts as newer than every other.
-    pub fn holds(&self, version: &str) -> bool {
+    pub(crate) fn holds(&self, version: &str) -> bool {
         let numbers = numbers(version);
         self.parts.iter().all(|(comparison, bound)| {
             let order = match &numbers {

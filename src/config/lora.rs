@@ -33,7 +33,7 @@ pub enum Dealt {
 
 impl Lora {
     /// What is wrong with it, and how to mend it.
-    pub fn objection(&self) -> Option<String> {
+    pub(crate) fn objection(&self) -> Option<String> {
         if self.names.is_empty() || self.names.iter().any(String::is_empty) {
             return Some("an adapter has no name; write at least one, such as `names: [a, b]`".to_owned());
         }

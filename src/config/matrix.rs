@@ -154,7 +154,7 @@ pub struct EngineEntry {
 }
 
 /// The name of an engine in the matrix: `as`, else the recipe's.
-pub fn engine_name(engine: &Named<EngineEntry>) -> &Spanned<String> {
+pub(crate) fn engine_name(engine: &Named<EngineEntry>) -> &Spanned<String> {
     engine.value.r#as.as_ref().unwrap_or(&engine.name)
 }
 
@@ -254,7 +254,7 @@ impl ScenarioEntry {
     }
 
     /// How the rate changes, where it does.
-    pub fn pace(&self) -> Option<Pace> {
+    pub(crate) fn pace(&self) -> Option<Pace> {
         let ramp = self.ramp.as_ref().map(|ramp| Pace::Ramp(ramp.value));
         ramp.or_else(|| {
             let stages = self.stages.as_ref()?;

@@ -40,7 +40,7 @@ impl Metrics {
 
 /// How a figure of an engine's metrics is read. An engine may tell it once for each of its parts (ranks, replicas, reasons).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// How much there is at a moment; the parts add up.
     Level,
     /// A share or a mean at a moment, of which the parts have one each: their mean is meant.
@@ -52,7 +52,7 @@ pub enum Kind {
 }
 
 /// Every name that a recipe may give, and how it is read.
-pub const KNOWN: &[(&str, Kind)] = &[
+pub(crate) const KNOWN: &[(&str, Kind)] = &[
     ("running", Kind::Level),
     ("waiting", Kind::Level),
     ("kv_cache_usage", Kind::Share),
@@ -81,7 +81,7 @@ pub const KNOWN: &[(&str, Kind)] = &[
 ];
 
 /// The name of a metric today, of one that earlier versions called otherwise.
-pub fn todays(name: &str) -> &str {
+pub(crate) fn todays(name: &str) -> &str {
     match name {
         "kv_use" => "kv_cache_usage",
         name => name,
@@ -89,7 +89,7 @@ pub fn todays(name: &str) -> &str {
 }
 
 /// How the figure of a name is read; `None` for a name that is not known.
-pub fn kind(name: &str) -> Option<Kind> {
+pub(crate) fn kind(name: &str) -> Option<Kind> {
     KNOWN
         .iter()
         .find(|(known, _)| *known == name)

@@ -1,24 +1,24 @@
 //! YAML text to checked values that remember where they were written.
 
-pub mod api;
-pub mod arrival;
-pub mod builtin_scenarios;
-pub mod container;
+pub(crate) mod api;
+pub(crate) mod arrival;
+pub(crate) mod builtin_scenarios;
+pub(crate) mod container;
 pub mod dataset;
 pub mod engine;
-pub mod forms;
-pub mod gpus;
-pub mod log_patterns;
-pub mod lora;
+pub(crate) mod forms;
+pub(crate) mod gpus;
+pub(crate) mod log_patterns;
+pub(crate) mod lora;
 pub mod matrix;
-pub mod metrics;
+pub(crate) mod metrics;
 mod profile;
-pub mod repeats;
+pub(crate) mod repeats;
 pub mod scenario;
 pub mod search;
-pub mod select;
+pub(crate) mod select;
 pub(crate) mod shipped;
-pub mod template;
-pub mod validity;
+pub(crate) mod template;
+pub(crate) mod validity;
 pub mod workload;
 pub mod yaml;

@@ -71,7 +71,7 @@ pub enum Order {
 
 impl Order {
     /// The order as it is written.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Alternate => "alternate",
             Self::Blocks => "blocks",
@@ -90,7 +90,7 @@ const FIRST_STAGE: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
 
 impl Repeats {
     /// How often each engine is started before anything else is decided: as often as it says, and with `target_ci` five times at least.
-    pub fn planned_starts(&self) -> NonZeroU32 {
+    pub(crate) fn planned_starts(&self) -> NonZeroU32 {
         match self.until {
             Some(_) => self.starts.max(FIRST_STAGE),
             None => self.starts,
@@ -98,7 +98,7 @@ impl Repeats {
     }
 
     /// In which order engines are started.
-    pub fn order(&self) -> Order {
+    pub(crate) fn order(&self) -> Order {
         let older = match self.interleave.as_ref().map(|interleave| interleave.value) {
             Some(false) => Order::Blocks,
             Some(true) | None => Order::Alternate,
@@ -107,7 +107,7 @@ impl Repeats {
     }
 
     /// When a cell is started again no more, where it is started again at all.
-    pub fn until(&self) -> Option<Until> {
+    pub(crate) fn until(&self) -> Option<Until> {
         let most = self.most.as_ref().map(|most| most.value.get());
         Some(Until {
             half_width: self.until.as_ref()?.value,
@@ -154,12 +154,11 @@ pub struct HalfWidth(f64);
 
 impl HalfWidth {
     /// A half-width, if it is above 0 and below 1.
-    pub fn new(share: f64) -> Option<Self> {
+    pub(crate) fn new(share: f64) -> Option<Self> {
         (share > 0.0 && share < 1.0).then_some(Self(share))
     }
 
-    /// The share.
-    pub const fn share(self) -> f64 {
+    pub(crate) const fn share(self) -> f64 {
         self.0
     }
 }

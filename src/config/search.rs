@@ -89,7 +89,7 @@ const fn two_dozen() -> u32 {
 
 impl Search {
     /// A search with everything but its bounds, target and points as usual.
-    pub const fn by(by: By) -> Self {
+    pub(crate) const fn by(by: By) -> Self {
         Self {
             by,
             from: one(),
@@ -103,7 +103,7 @@ impl Search {
     }
 
     /// The arrival at a value. The value must be within the search's range, and the search without objection.
-    pub fn arrival(&self, otherwise: &Arrival, value: f64) -> Arrival {
+    pub(crate) fn arrival(&self, otherwise: &Arrival, value: f64) -> Arrival {
         let mut arrival = otherwise.clone();
         match self.by {
             By::Rate => arrival.rate = RequestRate::new(value).expect("a range begins above 0"),
@@ -113,7 +113,7 @@ impl Search {
     }
 
     /// Why it cannot be; nothing if it can.
-    pub fn objection(&self) -> Option<String> {
+    pub(crate) fn objection(&self) -> Option<String> {
         let Self { by, from, to, .. } = self;
         let name = by.name();
         // Written so that no comparison lets NaN pass.

@@ -12,7 +12,7 @@ use crate::config::template::Text;
 use crate::config::yaml::Spanned;
 
 /// The axes of a cell, in the order of its key.
-pub const AXES: [&str; 15] = [
+pub(crate) const AXES: [&str; 15] = [
     "engine",
     "version",
     "executor",
@@ -31,10 +31,10 @@ pub const AXES: [&str; 15] = [
 ];
 
 /// The values of a cell's axes; an axis that says nothing is absent.
-pub type AxisValues = BTreeMap<String, String>;
+pub(crate) type AxisValues = BTreeMap<String, String>;
 
 /// A cell's key: its axes in their order, in the language of `--only`.
-pub fn key(values: &AxisValues) -> String {
+pub(crate) fn key(values: &AxisValues) -> String {
     let parts: Vec<String> = AXES
         .iter()
         .filter_map(|axis| values.get(*axis).map(|value| format!("{axis}={value}")))
@@ -43,7 +43,7 @@ pub fn key(values: &AxisValues) -> String {
 }
 
 /// The values that a [`key`] was made of. A value ends where the name of a later axis begins, so that it may hold commas.
-pub fn values(key: &str) -> AxisValues {
+pub(crate) fn values(key: &str) -> AxisValues {
     let mut values = AxisValues::new();
     let mut rest = key;
     for (at, axis) in AXES.iter().enumerate() {
@@ -78,7 +78,7 @@ impl Selector {
 }
 
 /// Whether a value fits a pattern: `*` stands for anything, a leading `~` means "holds", a leading `!` means "not".
-pub fn fits(pattern: &str, value: &str) -> bool {
+pub(crate) fn fits(pattern: &str, value: &str) -> bool {
     if let Some(rest) = pattern.strip_prefix('!') {
         return !fits(rest, value);
     }

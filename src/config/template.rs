@@ -87,7 +87,7 @@ impl Text {
     }
 
     /// The holes it has.
-    pub fn holes(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn holes(&self) -> impl Iterator<Item = &str> {
         self.pieces().into_iter().filter_map(|piece| match piece {
             Piece::Hole(name) => Some(name),
             _ => None,
@@ -114,7 +114,7 @@ impl Text {
     ///
     /// # Errors
     /// The first hole or secret without a value.
-    pub fn reveal(
+    pub(crate) fn reveal(
         &self,
         hole: &dyn Fn(&str) -> Option<String>,
         secret: &dyn Fn(&str) -> Option<String>,
@@ -179,7 +179,6 @@ impl<'de> Visitor<'de> for Spelled {
         Ok(Text::new(text))
     }
 
-    /// From JSON.
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Text, D::Error> {
         match Value::deserialize(deserializer)? {
             Value::String(text) => Ok(Text(text)),

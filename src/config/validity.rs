@@ -103,12 +103,12 @@ impl Default for Bounds {
 
 impl Bounds {
     /// Whether they are the defaults.
-    pub fn is_usual(&self) -> bool {
+    pub(crate) fn is_usual(&self) -> bool {
         *self == Self::default()
     }
 
     /// Bounds that allow more than usual, each with its value and the usual one.
-    pub fn loosened(&self) -> Vec<String> {
+    pub(crate) fn loosened(&self) -> Vec<String> {
         let usual = Self::default();
         let told = |name: &str, own: &dyn fmt::Display, usual: &dyn fmt::Display| {
             format!("`{name}` is {own} instead of {usual}")

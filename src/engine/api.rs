@@ -110,7 +110,7 @@ pub(crate) async fn facts(launch: &Launch, control: &ControlClient) -> EngineFac
 }
 
 /// Whether an engine says that it has no such page, as SGLang does of metrics that were not turned on.
-pub async fn lacks(path: &str, endpoint: &Endpoint, http: &Client) -> bool {
+pub(crate) async fn lacks(path: &str, endpoint: &Endpoint, http: &Client) -> bool {
     let answer = endpoint.control_client(http).get(path, ANSWER).await;
     answer.is_ok_and(|answer| answer.status == StatusCode::NOT_FOUND)
 }
@@ -119,7 +119,7 @@ pub async fn lacks(path: &str, endpoint: &Endpoint, http: &Client) -> bool {
 ///
 /// # Errors
 /// Both names, in words.
-pub fn check_model(launch: &Launch, facts: &EngineFacts) -> Result<(), String> {
+pub(crate) fn check_model(launch: &Launch, facts: &EngineFacts) -> Result<(), String> {
     match mismatch(launch, &facts.models) {
         None => Ok(()),
         Some(lack) => Err(format!("{}; {}", lack.what, lack.help)),
@@ -263,7 +263,7 @@ fn shortened(text: &str) -> String {
 /// Tokens accepted per step of speculative decoding, as `/server_info` of SGLang reports them.
 ///
 /// Source: docs/bench-serving.md 6, step 17.
-pub fn accept_length(info: &Value) -> Option<f64> {
+pub(crate) fn accept_length(info: &Value) -> Option<f64> {
     let about = match info.get("decode") {
         Some(decode) => decode.get(0)?,
         None => info,

@@ -28,7 +28,6 @@ use crate::plan::{Attach, Launch, Place};
 pub(super) struct Engine {
     /// Its address without secrets.
     shown: String,
-    /// Where it listens.
     at: (String, u16),
 }
 
@@ -53,7 +52,6 @@ pub(crate) fn attached(endpoint: Endpoint, redactor: &Redactor) -> Running {
         log: Log::silent(redactor),
         devices: Devices::Remote,
         began: clock::now(),
-        install_seconds: None,
         shm: None,
         alarm: None,
     }
@@ -120,7 +118,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const PROBE: Duration = Duration::from_secs(5);
 
 /// What is wrong with the server that a launch attaches to; `None` where it answers, or where it is told elsewhere that a secret is missing.
-pub async fn unreachable(
+pub(crate) async fn unreachable(
     launch: &Launch,
     secret: &(dyn Fn(&str) -> Option<String> + Send + Sync),
     http: &reqwest::Client,

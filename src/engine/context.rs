@@ -13,7 +13,7 @@ use crate::engine::error::StartError;
 use crate::results::store;
 
 /// What a start needs beside the launch.
-pub struct Context {
+pub(crate) struct Context {
     /// The run it belongs to.
     pub run: RunId,
     /// Which start of the launch, from 1.
@@ -53,7 +53,7 @@ pub struct Context {
 }
 
 /// Where all that a start says is kept.
-pub struct Logs {
+pub(crate) struct Logs {
     /// What the engine says.
     pub engine: store::Log,
     /// What its installation says.
@@ -61,7 +61,7 @@ pub struct Logs {
 }
 
 /// Gives the value of a secret.
-pub type Secrets = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+pub(crate) type Secrets = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 impl Context {
     /// What fills the holes of the launch's texts.
@@ -94,7 +94,7 @@ impl Context {
 }
 
 /// Where and how engines are asked for their help.
-pub struct Asking<'a> {
+pub(crate) struct Asking<'a> {
     /// Where the container daemon listens, as `DOCKER_HOST` says it.
     pub whereabouts: &'a Whereabouts,
     /// Where answers are kept, by image or program.

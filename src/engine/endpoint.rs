@@ -7,10 +7,9 @@ use crate::base::control_client::ControlClient;
 
 /// Where an engine answers.
 #[derive(Clone, Debug)]
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     /// Host name or address, an IPv6 one in brackets.
     pub host: String,
-    /// The port.
     pub port: u16,
     /// Scheme, host, port and the path that precedes every path of a request; no slash at its end. It may hold a secret.
     pub base_url: String,
@@ -30,7 +29,7 @@ impl Endpoint {
     }
 
     /// The headers that go with every request; they may hold a secret.
-    pub const fn headers(&self) -> &HeaderMap {
+    pub(crate) const fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
@@ -40,14 +39,14 @@ impl Endpoint {
     }
 
     /// The URL of a path, or of a path with its query.
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("{}/{}", self.base_url, path.trim_start_matches('/'))
     }
 }
 
 /// Where the devices of an engine are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Devices {
+pub(crate) enum Devices {
     /// On this host: the leased ones.
     Local(Vec<u32>),
     /// Elsewhere, or unknown: only the engine itself can tell about them.

@@ -18,7 +18,7 @@ const USUAL: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
 const OWN: &str = "MATRIX_";
 
 /// The variables of our environment, by name, as far as an engine's process does not get them as they are.
-pub fn withheld<'n>(launch: &Launch, process: &Process, names: &'n [String]) -> Vec<&'n str> {
+pub(crate) fn withheld<'n>(launch: &Launch, process: &Process, names: &'n [String]) -> Vec<&'n str> {
     let named: BTreeSet<String> = launch.secrets().into_iter().collect();
     let is_set = |name: &str| process.env.iter().any(|(set, _)| set == name);
     let is_passed = |name: &str| match process.environment {
@@ -33,7 +33,7 @@ pub fn withheld<'n>(launch: &Launch, process: &Process, names: &'n [String]) -> 
 }
 
 /// What an engine's process gets of our environment, in words; `None` where that is all but our own variables and nothing of it is secret.
-pub fn described(launch: &Launch, process: &Process, names: &[String]) -> Option<String> {
+pub(crate) fn described(launch: &Launch, process: &Process, names: &[String]) -> Option<String> {
     let withheld: BTreeSet<&str> = withheld(launch, process, names).into_iter().collect();
     let listed = |names: &mut dyn Iterator<Item = &str>| {
         let mut names: Vec<&str> = names.collect();

@@ -8,7 +8,7 @@ use crate::results::record::cell::{FailureClass, Phase};
 
 /// Why an engine could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub(crate) enum StartError {
     /// A text has a hole or a secret that nothing fills.
     #[error("`{text}` in {place}: {source}")]
     Unfilled {
@@ -16,50 +16,34 @@ pub enum StartError {
         place: String,
         /// The text as written.
         text: String,
-        /// What is missing.
         source: Unfilled,
     },
     /// The recipe's command is empty.
     #[error(
         "the recipe of engine `{engine}` has an empty command; write the program and its arguments in `command:`"
     )]
-    NoCommand {
-        /// The engine.
-        engine: String,
-    },
+    NoCommand { engine: String },
     /// The program is nowhere.
     #[error(transparent)]
     NoProgram(#[from] NoProgram),
     /// The working directory is no directory.
     #[error("the working directory {dir} does not exist; make it, or mend `dir:` of the recipe")]
-    NoFolder {
-        /// The directory.
-        dir: String,
-    },
+    NoFolder { dir: String },
     /// Somebody else listens on the port.
     #[error(
         "port {port} is taken by another process; stop it, or take `port:` out: then a free one is chosen"
     )]
-    PortTaken {
-        /// The port.
-        port: u16,
-    },
+    PortTaken { port: u16 },
     /// The URL to attach to cannot be used.
     #[error("the url `{url}` cannot be attached to: {reason}; write it like `http://host:8000`")]
     Url {
         /// The URL as written.
         url: String,
-        /// What is wrong.
         reason: String,
     },
     /// A header cannot be sent.
     #[error("the header `{name}` cannot be sent: {reason}; mend `headers:` of the recipe")]
-    Header {
-        /// Its name.
-        name: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Header { name: String, reason: String },
     /// The container daemon refuses.
     #[error(transparent)]
     Container(Box<Refused>),
@@ -69,7 +53,6 @@ pub enum StartError {
     /// The system refuses to start the process.
     #[error("`{program}` could not be started: {source}")]
     Spawn {
-        /// The program.
         program: String,
         /// What the system says.
         source: std::io::Error,
@@ -81,7 +64,7 @@ pub enum StartError {
 
 impl StartError {
     /// Where the start failed.
-    pub const fn phase(&self) -> Phase {
+    pub(crate) const fn phase(&self) -> Phase {
         match self {
             Self::Venv(_) => Phase::Install,
             Self::Container(refused) => refused.phase(),
@@ -90,7 +73,7 @@ impl StartError {
     }
 
     /// Whose fault it seems.
-    pub const fn class(&self) -> FailureClass {
+    pub(crate) const fn class(&self) -> FailureClass {
         match self {
             Self::Venv(error) => error.class(),
             Self::Container(refused) => refused.class(),
@@ -100,7 +83,7 @@ impl StartError {
     }
 
     /// What was said last before it failed.
-    pub fn tail(&self) -> Vec<String> {
+    pub(crate) fn tail(&self) -> Vec<String> {
         match self {
             Self::Venv(error) => error.tail().to_vec(),
             _ => Vec::new(),

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Flags {
+pub(crate) struct Flags {
     /// Flags that an engine does not know.
     pub unknown: Vec<UnknownFlag>,
     /// What could not be asked, and why.
@@ -34,8 +34,7 @@ pub struct Flags {
 
 /// A flag that an engine's help does not name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct UnknownFlag {
-    /// The recipe's name.
+pub(crate) struct UnknownFlag {
     pub recipe: String,
     /// The flag, such as `--enable-metrics`.
     pub flag: String,
@@ -46,7 +45,7 @@ pub struct UnknownFlag {
 }
 
 /// Asks every engine once, by image or program, and holds the launches' flags against the answers.
-pub async fn check_flags(launches: &[Launch], asking: &Asking<'_>) -> Flags {
+pub(crate) async fn check_flags(launches: &[Launch], asking: &Asking<'_>) -> Flags {
     let mut answers: BTreeMap<(String, Vec<Text>), Result<BTreeSet<String>, String>> = BTreeMap::new();
     let mut unknown = BTreeSet::new();
     let mut notes = BTreeSet::new();

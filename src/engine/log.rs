@@ -34,21 +34,20 @@ const QUOTED: usize = 2000;
 
 /// A line that tells why an engine is dead, or that it is.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Omen {
+pub(crate) struct Omen {
     /// What the recipe says about it.
     pub sign: DeadSign,
-    /// The line.
     pub line: String,
 }
 
 impl Omen {
     /// What it means and what to try, with the line itself.
-    pub fn explains(&self) -> String {
+    pub(crate) fn explains(&self) -> String {
         format!("{} (`{}`); {}", self.sign.means, self.line.trim(), self.sign.help)
     }
 
     /// Whose fault it is.
-    pub const fn class(&self) -> FailureClass {
+    pub(crate) const fn class(&self) -> FailureClass {
         match self.sign.blame {
             Blame::Engine => FailureClass::Engine,
             Blame::Capacity => FailureClass::Capacity,
@@ -59,7 +58,7 @@ impl Omen {
 
 /// What an engine has said so far.
 #[derive(Clone, Debug)]
-pub struct Log {
+pub(crate) struct Log {
     shared: Arc<Shared>,
 }
 
@@ -143,12 +142,12 @@ impl Log {
     }
 
     /// The last lines, shortened: what an error quotes.
-    pub fn tail(&self) -> Vec<String> {
+    pub(crate) fn tail(&self) -> Vec<String> {
         self.last(TAIL)
     }
 
     /// The last `count` lines, shortened, as far as they are at hand.
-    pub fn last(&self, count: usize) -> Vec<String> {
+    pub(crate) fn last(&self, count: usize) -> Vec<String> {
         let state = self.shared.state();
         let from = state.lines.len().saturating_sub(count);
         state
@@ -159,7 +158,7 @@ impl Log {
     }
 
     /// The last line that is not empty.
-    pub fn last_line(&self) -> String {
+    pub(crate) fn last_line(&self) -> String {
         let state = self.shared.state();
         let last = state.lines.iter().rev().find(|line| !line.trim().is_empty());
         last.map(|line| line.chars().take(QUOTED).collect())
@@ -168,7 +167,7 @@ impl Log {
 
     /// The lines from the `from`th on, and moves `from` behind them. Of very much text only the end is at hand; the run's own
     /// log has all of it.
-    pub fn slice_from(&self, from: &mut u64) -> String {
+    pub(crate) fn slice_from(&self, from: &mut u64) -> String {
         let state = self.shared.state();
         let mut text = String::new();
         if *from < state.first {
@@ -187,28 +186,29 @@ impl Log {
     }
 
     /// How many bytes came so far.
-    pub fn bytes(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> u64 {
         self.shared.state().bytes
     }
 
     /// How long nothing has come.
-    pub fn silence(&self) -> Duration {
+    pub(crate) fn silence(&self) -> Duration {
         let moved = self.shared.state().moved;
         clock::now().since(moved)
     }
 
     /// The phases that its lines told, each with the moment it was first told.
-    pub fn phases(&self) -> Vec<(String, Moment)> {
+    pub(crate) fn phases(&self) -> Vec<(String, Moment)> {
         self.shared.state().phases.clone()
     }
 
     /// The line that explains best why the engine is dead: a fatal one, else the first that the recipe knows.
-    pub fn omen(&self) -> Option<Omen> {
+    pub(crate) fn omen(&self) -> Option<Omen> {
         self.shared.state().omen.clone()
     }
 
     /// Waits for a line that means that the engine is dead, whatever its process does.
-    pub async fn fatal(&self) -> Omen {
+    pub(crate) async fn fatal(&self) -> Omen {
         let mut stage = self.shared.stage.subscribe();
         // The sender lives in `self`: waiting cannot fail.
         let _ = stage.wait_for(|stage| stage.is_fatal).await;

@@ -33,30 +33,31 @@ mod tagged_process;
 mod venv;
 
 pub(crate) use api::{CacheReset, facts, reset_caches};
-pub use api::{accept_length, check_model, lacks};
+pub(crate) use api::{accept_length, check_model, lacks};
 pub(crate) use attach::attached;
-pub use attach::unreachable;
-pub use context::{Asking, Context, Logs, Secrets};
-pub use docker::{
-    Images, Lack, Orphans, Pull, Refused, Remaining, Wanted, Whereabouts, lacks as container_lacks,
-    pull_ahead,
-};
-pub use endpoint::{Devices, Endpoint};
-pub use environment::described as environment_described;
-pub use error::StartError;
-pub use help_check::{Flags, UnknownFlag, check_flags};
-pub use log::{Log, Omen};
-pub use orphans::{Leftover, find, kill_own, sweep};
-pub use ownership::Owner;
+pub(crate) use attach::unreachable;
+pub(crate) use context::{Asking, Context, Logs};
+pub use docker::Refused;
+pub(crate) use docker::{Images, Orphans, Pull, Wanted, Whereabouts, lacks as container_lacks, pull_ahead};
+pub(crate) use endpoint::{Devices, Endpoint};
+pub(crate) use environment::described as environment_described;
+pub(crate) use error::StartError;
+pub(crate) use help_check::{UnknownFlag, check_flags};
+#[cfg(test)]
+pub(crate) use orphans::find;
+pub(crate) use orphans::{kill_own, sweep};
+#[cfg(test)]
+pub(crate) use ownership::Owner;
 pub use port::free_port;
-pub use readiness::{NoToken, NotReady, Readiness, ready};
-pub use root_processes::{Listener, holder, is_here, listeners, still_answers};
-pub use running::{Death, Running, Stopped};
-pub use shim::{exec, supervise};
-pub use start::{host_lacks, image, is_local, start, takes_port};
-pub use start_progress::{Progress, Tell};
-pub use sweep_result::Swept;
-pub use venv::VenvError;
+pub(crate) use readiness::{NoToken, NotReady, ready};
+pub(crate) use root_processes::{Listener, holder, is_here, listeners, still_answers};
+pub(crate) use running::{Death, Running};
+pub(crate) use shim::{exec, supervise};
+pub(crate) use start::{host_lacks, image, is_local, start, takes_port};
+pub(crate) use start_progress::Progress;
+pub(crate) use sweep_result::Swept;
+#[cfg(test)]
+pub(crate) use venv::VenvError;
 
 pub(crate) use crate::base::control_client::{client as http_client, proxied_client};
 

@@ -23,11 +23,8 @@ const SETTLED: Duration = Duration::from_secs(2);
 
 /// A process that `matrix` started, or a descendant of one.
 #[derive(Clone, Debug)]
-pub struct Leftover {
-    /// Its process id.
+pub(crate) struct Leftover {
     pub pid: u32,
-    /// Its process group.
-    pub pgid: u32,
     /// The run it was started for.
     pub run: String,
     /// The launch and the start: `<launch>#<start>`.
@@ -43,7 +40,6 @@ impl Leftover {
     fn new(process: &TaggedProcess, marks: Marks) -> Self {
         Self {
             pid: process.info.pid,
-            pgid: process.info.group,
             run: marks.run,
             start: marks.start,
             owner: marks.owner,
@@ -72,7 +68,7 @@ impl Leftover {
 
 /// Processes that carry marks of `matrix`, and those without marks that share a group with one or descend from one: all of them, or
 /// only those whose owner lives no more. This process and its ancestors are never among them.
-pub fn find(owner_is_dead_only: bool) -> Vec<Leftover> {
+pub(crate) fn find(owner_is_dead_only: bool) -> Vec<Leftover> {
     let all = tagged_process::all();
     let infos: Vec<ProcessInfo> = all.iter().map(|process| process.info).collect();
     let spared = lineage(&infos);
@@ -108,7 +104,7 @@ pub fn find(owner_is_dead_only: bool) -> Vec<Leftover> {
 }
 
 /// Kills the processes that this one started, at once, and says which. A shim ends by itself once nothing lives below it.
-pub fn kill_own() -> Vec<String> {
+pub(crate) fn kill_own() -> Vec<String> {
     let Ok(own) = Owner::this() else { return Vec::new() };
     let mut left = find(false);
     left.retain(|leftover| leftover.owner == own && !leftover.is_shim());
@@ -137,7 +133,7 @@ fn lineage(all: &[ProcessInfo]) -> BTreeSet<u32> {
 /// removed.
 ///
 /// `cache` is where starts are recorded, by which processes without marks are found.
-pub async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Path) -> Swept {
+pub(crate) async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Path) -> Swept {
     let (processes, containers) =
         tokio::join!(processes(grace, cache), docker::sweep(grace, whereabouts, cache));
     // Containers that share the host's memory are gone by now as well.

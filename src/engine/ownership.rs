@@ -23,7 +23,7 @@ pub(crate) const OWNER: &str = "MATRIX_OWNER";
 /// A process id alone comes back; with its start time and the boot it names one process for ever. Ids of another
 /// namespace (a container) mean nothing here, so their owners are never taken for dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub(crate) struct Owner {
     pid: i32,
     started: u64,
     boot: String,

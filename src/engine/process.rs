@@ -73,7 +73,6 @@ pub(super) async fn start(
         log,
         devices: Devices::Local(context.devices.clone()),
         began,
-        install_seconds: made.and_then(|made| made.seconds),
         executor: Box::new(Engine {
             group,
             grace: launch.patience.stop.duration(),

@@ -9,8 +9,7 @@ use crate::base::secrets::Redactor;
 #[error(
     "the program `{program}` was not found in {looked}; install it, or give its environment with `venv:`"
 )]
-pub struct NoProgram {
-    /// The program.
+pub(crate) struct NoProgram {
     pub program: String,
     /// Where it was looked for.
     pub looked: String,

@@ -38,7 +38,7 @@ const BEAT: Duration = Duration::from_millis(500);
 
 /// How a start went.
 #[derive(Clone, Debug)]
-pub struct Readiness {
+pub(crate) struct Readiness {
     /// Seconds from the start of its process to the first real token.
     pub seconds: f64,
     /// The phases that its log told, with the seconds each took; what came before the first of them is `start`, and `first-token`
@@ -48,7 +48,7 @@ pub struct Readiness {
 
 /// Why a first request gave no token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoToken {
+pub(crate) enum NoToken {
     /// The engine may still give one.
     Yet(String),
     /// It refuses the request for what it holds: another try of the same comes to the same.
@@ -74,8 +74,7 @@ const UNKNOWN: u32 = 3;
 
 /// Why an engine did not get ready.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum NotReady {
-    /// Its process ended.
+pub(crate) enum NotReady {
     #[error("the engine {status} before it was ready{}", explained(omen.as_deref()))]
     Ended {
         /// What became of it.
@@ -86,7 +85,6 @@ pub enum NotReady {
         end: End,
         /// Whose fault it is.
         class: FailureClass,
-        /// Its last words.
         tail: Vec<String>,
     },
     /// Its log says that it is dead, though its process lives.
@@ -94,12 +92,7 @@ pub enum NotReady {
         "the engine's log says that it is dead before it was ready{}",
         explained(Some(omen))
     )]
-    Fatal {
-        /// The line.
-        omen: Box<Omen>,
-        /// Its last words.
-        tail: Vec<String>,
-    },
+    Fatal { omen: Box<Omen>, tail: Vec<String> },
     /// Nothing was seen of it for too long.
     #[error(
         "the engine hangs: nothing came to its log for {limit} while `{phase}`{}, and it is not healthy{}; if it only needs longer, raise \
@@ -116,7 +109,6 @@ pub enum NotReady {
         phase: String,
         /// The line that explains it.
         omen: Option<Box<Omen>>,
-        /// Its last words.
         tail: Vec<String>,
     },
     /// It took too long.
@@ -131,7 +123,6 @@ pub enum NotReady {
         phase: String,
         /// The line that explains it.
         omen: Option<Box<Omen>>,
-        /// Its last words.
         tail: Vec<String>,
     },
     /// It refuses the first request.
@@ -139,7 +130,6 @@ pub enum NotReady {
     Refused {
         /// What it answered, with what to do about it.
         reason: String,
-        /// Its last words.
         tail: Vec<String>,
     },
     /// Its answers cannot be measured.
@@ -147,7 +137,6 @@ pub enum NotReady {
     Unusable {
         /// Why, with what to do about it.
         reason: String,
-        /// Its last words.
         tail: Vec<String>,
     },
     /// It says that it is healthy and gives no token.
@@ -156,13 +145,11 @@ pub enum NotReady {
          raise `timeouts: {{ probe: … }}`"
     )]
     Liar {
-        /// The health path.
         health: String,
         /// The longest wait allowed.
         limit: Span,
         /// What the last try came to.
         reason: String,
-        /// Its last words.
         tail: Vec<String>,
     },
 }
@@ -173,7 +160,7 @@ fn explained(omen: Option<&Omen>) -> String {
 
 impl NotReady {
     /// Whose fault it seems.
-    pub fn class(&self) -> FailureClass {
+    pub(crate) fn class(&self) -> FailureClass {
         let omen = match self {
             Self::Ended { class, .. } => return *class,
             Self::Stalled { omen, .. } | Self::Late { omen, .. } => omen.as_deref(),
@@ -185,7 +172,7 @@ impl NotReady {
     }
 
     /// How it ended, where it did.
-    pub const fn end(&self) -> Option<End> {
+    pub(crate) const fn end(&self) -> Option<End> {
         match self {
             Self::Ended { end, .. } => Some(*end),
             Self::Fatal { .. }
@@ -198,7 +185,7 @@ impl NotReady {
     }
 
     /// The engine's last words.
-    pub fn tail(&self) -> &[String] {
+    pub(crate) fn tail(&self) -> &[String] {
         match self {
             Self::Ended { tail, .. }
             | Self::Fatal { tail, .. }
@@ -237,7 +224,7 @@ impl NotReady {
 ///
 /// # Errors
 /// The engine did not get ready; it is not stopped here.
-pub async fn ready<P, F>(
+pub(crate) async fn ready<P, F>(
     running: &mut Running,
     launch: &Launch,
     http: &reqwest::Client,

@@ -22,7 +22,7 @@ use crate::engine::running::Running;
 const HERE: [&str; 5] = ["127.0.0.1", "localhost", "[::1]", "::1", "0.0.0.0"];
 
 /// Whether a name means this host, whatever its network says.
-pub fn is_here(host: &str) -> bool {
+pub(crate) fn is_here(host: &str) -> bool {
     HERE.contains(&host)
 }
 
@@ -30,15 +30,14 @@ impl Running {
     /// The processes of this host from which all others of the engine descend: the one that was started, the first one of its
     /// container, or, of an engine that someone else started, those that listen on its port. Nothing where it runs elsewhere, or where
     /// nobody can tell. It reads `/proc`, so ask it once rather than again and again.
-    pub fn tree(&self) -> Vec<u32> {
+    pub(crate) fn tree(&self) -> Vec<u32> {
         self.executor.root_pids(&self.endpoint)
     }
 }
 
 /// Whose the socket is that answers on an engine's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listener {
-    /// The engine's.
+pub(crate) enum Listener {
     Ours,
     /// Another process's: its id and what it was started as.
     Stranger(String),
@@ -55,7 +54,7 @@ struct Question {
 
 impl Running {
     /// Whose the socket is that answers on its port. It reads `/proc`: not for the time while a load is driven.
-    pub async fn listener(&self) -> Listener {
+    pub(crate) async fn listener(&self) -> Listener {
         let marks = match self.executor.port_holder() {
             PortHolder::EngineAlone => return Listener::Ours,
             PortHolder::Processes(marks) => marks,
@@ -100,7 +99,7 @@ impl Question {
 }
 
 /// Whether a server still answers at an endpoint; asked once its engine was stopped. A port that closes within a second is closed.
-pub async fn still_answers(endpoint: &Endpoint) -> bool {
+pub(crate) async fn still_answers(endpoint: &Endpoint) -> bool {
     const LOOKS: u32 = 6;
     const PAUSE: Duration = Duration::from_millis(200);
     const LIMIT: Duration = Duration::from_secs(1);
@@ -165,7 +164,7 @@ fn holders(sockets: &BTreeSet<u64>) -> Vec<(u32, u32)> {
 
 /// The processes that listen on a port of this host, as far as this user may see; of a parent and its children that share the socket
 /// only the parent.
-pub fn listeners(port: u16) -> Vec<u32> {
+pub(crate) fn listeners(port: u16) -> Vec<u32> {
     let tables = [procfs::net::tcp(), procfs::net::tcp6()];
     let sockets: BTreeSet<u64> = tables
         .into_iter()
@@ -185,7 +184,7 @@ pub fn listeners(port: u16) -> Vec<u32> {
 }
 
 /// Who listens on a port of this host, in words; `None` where nobody does.
-pub fn holder(port: u16) -> Option<String> {
+pub(crate) fn holder(port: u16) -> Option<String> {
     let holders: Vec<String> = listeners(port).into_iter().map(named).collect();
     match holders.is_empty() {
         false => Some(holders.join(", ")),

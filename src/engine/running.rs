@@ -12,12 +12,11 @@ use crate::results::record::cell::FailureClass;
 use crate::results::record::post_mortem::End;
 
 /// An engine that was started, or attached to. Dropping it kills what was started; [`Running::stop`] is the orderly way.
-pub struct Running {
+pub(crate) struct Running {
     pub(super) endpoint: Endpoint,
     pub(super) log: Log,
     pub(super) devices: Devices,
     pub(super) began: clock::Moment,
-    pub(super) install_seconds: Option<f64>,
     pub(super) executor: Box<dyn Executor>,
     /// Its shared memory, where it shares this host's.
     pub(super) shm: Option<shared_memory::Watch>,
@@ -27,11 +26,10 @@ pub struct Running {
 
 /// How an engine was found to be dead.
 #[derive(Clone, Debug)]
-pub struct Death {
+pub(crate) struct Death {
     /// What became of it: `ended (…)` with `exit status: 1`, `signal: 9 (SIGKILL)` or, of a container, `exit code 137`, or with the line by
     /// which its log says that it is dead; or why it is given up though it may live.
     pub status: String,
-    /// Its last words.
     pub tail: Vec<String>,
     /// The line that explains it, where the recipe knows one or the container daemon tells.
     pub omen: Option<Omen>,
@@ -43,7 +41,7 @@ pub struct Death {
 
 impl Death {
     /// Whether a signal that asks a process to end may have caused it. SIGKILL asks nothing.
-    pub fn may_follow_a_request(&self) -> bool {
+    pub(crate) fn may_follow_a_request(&self) -> bool {
         let is_kill = |end: &End| end.signal == Some(9) || end.code == Some(137);
         !self.end.as_ref().is_some_and(is_kill)
     }
@@ -51,53 +49,45 @@ impl Death {
 
 /// How an engine was stopped.
 #[derive(Clone, Debug)]
-pub struct Stopped {
+pub(crate) struct Stopped {
     /// How it ended, in words.
     pub how: String,
     /// The bytes of shared memory that it left behind and that were freed, where it left any.
     pub shm_freed_bytes: Option<u64>,
-    /// Seconds it took.
     pub seconds: f64,
 }
 
 impl Running {
-    /// Where it answers.
-    pub const fn endpoint(&self) -> &Endpoint {
+    pub(crate) const fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
     /// What identifies it: a process id, a container's name and id, or the address that was attached to.
-    pub fn identity(&self) -> String {
+    pub(crate) fn identity(&self) -> String {
         self.executor.identity()
     }
 
-    /// What it says.
-    pub const fn log(&self) -> &Log {
+    pub(crate) const fn log(&self) -> &Log {
         &self.log
     }
 
     /// Where its devices are.
-    pub const fn devices(&self) -> &Devices {
+    pub(crate) const fn devices(&self) -> &Devices {
         &self.devices
     }
 
     /// When its process was started, after its environment was made.
-    pub const fn began(&self) -> clock::Moment {
+    pub(crate) const fn began(&self) -> clock::Moment {
         self.began
     }
 
-    /// How long making its environment took, where it has one that `matrix` keeps.
-    pub const fn install_seconds(&self) -> Option<f64> {
-        self.install_seconds
-    }
-
     /// The digest of the image that was started, for a container; the image's own id where it came from no registry.
-    pub fn image_digest(&self) -> Option<&str> {
+    pub(crate) fn image_digest(&self) -> Option<&str> {
         self.executor.image_digest()
     }
 
     /// The size of that image on the daemon's disk, in bytes.
-    pub fn image_bytes(&self) -> Option<u64> {
+    pub(crate) fn image_bytes(&self) -> Option<u64> {
         self.executor.image_bytes()
     }
 
@@ -113,7 +103,7 @@ impl Running {
 
     /// Waits until it is dead: its process ended, or its log has a line that means so. An engine that someone else started is
     /// never seen dead. Nothing is lost when this is dropped; later calls give the same answer.
-    pub async fn exited(&mut self) -> Death {
+    pub(crate) async fn exited(&mut self) -> Death {
         let ended = tokio::select! {
             biased;
             ended = self.executor.exited(&self.log) => Ok(ended),
@@ -142,28 +132,28 @@ impl Running {
     }
 
     /// Whether nobody can tell at the moment if it lives, as when the container daemon is away.
-    pub fn is_unheard(&self) -> bool {
+    pub(crate) fn is_unheard(&self) -> bool {
         self.executor.is_unheard()
     }
 
     /// An answer of it moved, so that it lives, whatever its container daemon says or does not.
-    pub fn moves(&self) {
+    pub(crate) fn moves(&self) {
         self.executor.moves();
     }
 
     /// Nothing moves, so that its executor looks why: a container may be paused. What it finds ends [`Running::exited`].
-    pub fn suspect(&self) {
+    pub(crate) fn suspect(&self) {
         self.executor.suspect();
     }
 
     /// The stretches since it was asked last in which its container daemon was away and it lived on.
-    pub fn take_unheard(&self) -> Vec<std::time::Duration> {
+    pub(crate) fn take_unheard(&self) -> Vec<std::time::Duration> {
         self.executor.take_unheard()
     }
 
     /// Records which processes it has and what shared memory they use, by which alone what they leave is known as theirs. It reads
     /// `/proc`: do not call it while a load is driven.
-    pub async fn look(&mut self) {
+    pub(crate) async fn look(&mut self) {
         let mut shm = self.shm.clone();
         let mut record = self.executor.record().cloned();
         let records_processes = self.executor.records_processes();
@@ -194,7 +184,7 @@ impl Running {
     }
 
     /// Stops it and waits until nothing of it is left. When this is dropped halfway what is left is killed at once.
-    pub async fn stop(mut self) -> Stopped {
+    pub(crate) async fn stop(mut self) -> Stopped {
         let began = clock::now();
         self.look().await;
         let (how, record) = self.executor.stop(&self.log).await;

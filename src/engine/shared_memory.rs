@@ -47,7 +47,6 @@ pub(super) struct Watch {
 /// What was removed, and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Freed {
-    /// How many files.
     pub(super) files: usize,
     /// How many bytes they held.
     pub(super) bytes: u64,
@@ -296,7 +295,6 @@ fn entries(folder: &Path) -> impl Iterator<Item = (File, fs::Metadata)> + use<> 
 /// Which use of a file counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// Any.
     Any,
     /// Mapped shared and writable, or open for writing. What only reads, as an engine reads weights that somebody staged here, did
     /// not make the file.

@@ -69,7 +69,7 @@ impl Message {
 ///
 /// # Errors
 /// The parent is gone, or the system refuses.
-pub fn supervise(parent: i32, cgroup: Option<PathBuf>, command: &[OsString]) -> io::Result<()> {
+pub(crate) fn supervise(parent: i32, cgroup: Option<PathBuf>, command: &[OsString]) -> io::Result<()> {
     end_with(parent)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -90,7 +90,12 @@ pub fn supervise(parent: i32, cgroup: Option<PathBuf>, command: &[OsString]) -> 
 ///
 /// It returns only on failure: with [`io::ErrorKind::NotFound`] and its like where the program cannot be started, with
 /// [`io::ErrorKind::Interrupted`] where the parent ended before.
-pub fn exec(parent: i32, cgroup: Option<PathBuf>, program: OsString, args: Vec<OsString>) -> io::Error {
+pub(crate) fn exec(
+    parent: i32,
+    cgroup: Option<PathBuf>,
+    program: OsString,
+    args: Vec<OsString>,
+) -> io::Error {
     if let Err(error) = end_with(parent) {
         return error;
     }

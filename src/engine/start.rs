@@ -18,7 +18,7 @@ use crate::plan::Launch;
 ///
 /// # Errors
 /// What the launch asks for cannot be had here.
-pub async fn start(
+pub(crate) async fn start(
     launch: &Launch,
     context: &Context,
     logs: Logs,
@@ -37,21 +37,21 @@ pub async fn start(
 }
 
 /// The name of the image that a launch is started from; `None` where it runs in no container.
-pub fn image(launch: &Launch) -> Option<&str> {
+pub(crate) fn image(launch: &Launch) -> Option<&str> {
     launcher::of(&launch.place).image()
 }
 
 /// Whether a launch runs on this host, started by us.
-pub fn is_local(launch: &Launch, whereabouts: &Whereabouts) -> bool {
+pub(crate) fn is_local(launch: &Launch, whereabouts: &Whereabouts) -> bool {
     launcher::of(&launch.place).is_local(whereabouts)
 }
 
 /// Whether a launch takes a port of this host.
-pub fn takes_port(launch: &Launch) -> bool {
+pub(crate) fn takes_port(launch: &Launch) -> bool {
     launcher::of(&launch.place).takes_port()
 }
 
 /// What this host lacks for a launch, beside what a container daemon or an attached server says; `path` is the `PATH` of programs.
-pub fn host_lacks(launch: &Launch, path: Option<&str>) -> Option<Lack> {
+pub(crate) fn host_lacks(launch: &Launch, path: Option<&str>) -> Option<Lack> {
     launcher::of(&launch.place).lacks(launch, path)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How far a start is.
 #[derive(Clone, Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// What it does, such as `weights`: the phase that its log told last.
     pub phase: String,
     /// The time since its process was started.
@@ -14,4 +14,4 @@ pub struct Progress {
 }
 
 /// Hears how far a start is.
-pub type Tell<'a> = &'a (dyn Fn(Progress) + Sync);
+pub(crate) type Tell<'a> = &'a (dyn Fn(Progress) + Sync);

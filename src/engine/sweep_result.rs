@@ -2,8 +2,7 @@
 
 /// What became of what dead runs left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
-    /// What is gone.
+pub(crate) struct Swept {
     pub removed: Vec<String>,
     /// What is still there, and why.
     pub remaining: Vec<String>,

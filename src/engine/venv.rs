@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use crate::base::clock;
 use crate::base::ids::ContentHash;
 use crate::base::secrets::Redactor;
 use crate::base::units::Span;
@@ -53,32 +52,24 @@ pub(super) struct Make<'a> {
 /// An environment that can be used.
 pub(super) struct Made {
     pub(super) folder: PathBuf,
-    /// How long making it took, or finding it made; `None` for one that somebody else keeps.
-    pub(super) seconds: Option<f64>,
 }
 
 /// Why an environment cannot be had.
 #[derive(Debug, thiserror::Error)]
-pub enum VenvError {
+pub(crate) enum VenvError {
     /// The environment that the recipe names is none.
     #[error(
         "there is no Python environment at {path} (no `bin/python` in it); make it, or take `venv:` out: then `matrix` keeps one"
     )]
-    Missing {
-        /// The folder.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// The Python to make it with is nowhere.
     #[error("{0}, which the Python environment is made with")]
     Python(String),
     /// A step of making it failed.
     #[error("`{step}` ended with {status}; its last words are in the log of the installation")]
     Step {
-        /// The command.
         step: String,
-        /// How it ended.
         status: String,
-        /// Its last words.
         tail: Vec<String>,
     },
     /// The package is not in it.
@@ -86,11 +77,8 @@ pub enum VenvError {
         "the Python environment {path} holds no package `{distribution}`: {reason}; install it there, or mend `distribution:`"
     )]
     NotInstalled {
-        /// The environment.
         path: PathBuf,
-        /// The package.
         distribution: String,
-        /// What Python says.
         reason: String,
     },
     /// It holds another version than the one asked for.
@@ -98,9 +86,7 @@ pub enum VenvError {
         "`{distribution}` is {found} in {path}, and {asked} was asked for; install {asked} there, or ask for `version: {found}`"
     )]
     OtherVersion {
-        /// The environment.
         path: PathBuf,
-        /// The package.
         distribution: String,
         /// The version that is installed.
         found: String,
@@ -110,7 +96,6 @@ pub enum VenvError {
     /// The disk or the system refuses.
     #[error("the Python environment {path} cannot be made: {source}")]
     Io {
-        /// The environment.
         path: PathBuf,
         /// What the system says.
         source: io::Error,
@@ -158,7 +143,6 @@ fn existing(path: &Path) -> Result<Made, VenvError> {
     match path.join("bin/python").exists() {
         true => Ok(Made {
             folder: path.to_owned(),
-            seconds: None,
         }),
         false => Err(VenvError::Missing {
             path: path.to_owned(),
@@ -168,7 +152,6 @@ fn existing(path: &Path) -> Result<Made, VenvError> {
 
 /// The environment of this engine version and these packages in the cache; made where it is missing.
 async fn managed(make: &Make<'_>, log: store::Log) -> Result<Made, VenvError> {
-    let began = clock::now();
     let content = (&make.asked.packages, &make.asked.python);
     let hash = ContentHash::of(&content);
     let name: String = format!("{}-{hash}", make.name)
@@ -207,10 +190,7 @@ async fn managed(make: &Make<'_>, log: store::Log) -> Result<Made, VenvError> {
             .and_then(|()| file.sync_all())
             .map_err(io)?;
     }
-    Ok(Made {
-        folder,
-        seconds: Some(clock::now().since(began).as_secs_f64()),
-    })
+    Ok(Made { folder })
 }
 
 /// The steps of making an environment, all said in one log.

@@ -278,7 +278,6 @@ pub(super) fn unquoted(word: &str) -> &str {
     inner('\'').or_else(|| inner('"')).unwrap_or(word)
 }
 
-/// Reads Python literals.
 struct Literals<'a>(&'a str);
 
 impl Literals<'_> {

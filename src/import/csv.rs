@@ -13,7 +13,6 @@ use crate::analysis::metrics::{Count, Flow, Metric, Sample, Statistic::Mean};
 use crate::config::workload::Profile;
 use crate::results::record::provenance::Tool;
 
-/// Columns of figures.
 const FIGURES: [(&str, Metric); 11] = [
     ("completed", Metric::Completed),
     ("total_input_tokens", Metric::Tokens(Count::Input)),
@@ -42,7 +41,6 @@ fn is_header(line: &str) -> bool {
         .all(|column| columns.contains(column))
 }
 
-/// Reads every row.
 pub(super) fn read(text: &str) -> Parts {
     let (mut found, mut warnings) = (Vec::new(), Vec::new());
     let mut columns: Vec<&str> = Vec::new();

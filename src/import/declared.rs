@@ -8,10 +8,8 @@ use super::{About, Found, Title};
 /// What is declared of all measurements of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Declared {
-    /// The engine.
+pub(crate) struct Declared {
     pub engine: Option<String>,
-    /// Its version.
     pub version: Option<String>,
     /// How many GPUs it computed on.
     pub gpus: Option<u32>,
@@ -19,13 +17,12 @@ pub struct Declared {
     pub gpu: Option<String>,
     /// The precision of the weights.
     pub precision: Option<String>,
-    /// The model.
     pub model: Option<String>,
 }
 
 impl Declared {
     /// What is declared here, and where it is not, what is declared there.
-    pub fn or(self, other: Self) -> Self {
+    pub(crate) fn or(self, other: Self) -> Self {
         Self {
             engine: self.engine.or(other.engine),
             version: self.version.or(other.version),

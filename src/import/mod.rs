@@ -24,8 +24,8 @@ mod twins;
 use std::collections::BTreeMap;
 
 use args::Asked;
-pub use declared::Declared;
-pub use run::{Imports, Keep, run};
+pub(crate) use declared::Declared;
+pub(crate) use run::{Imports, Keep, run};
 
 use crate::analysis::metrics::Metric;
 use crate::config::workload::Profile;
@@ -35,7 +35,7 @@ use crate::results::record::validity::Reason;
 
 /// What one file gave.
 #[derive(Clone, Debug, Default)]
-pub struct Reading {
+pub(crate) struct Reading {
     /// Its name, without folders.
     file: String,
     found: Vec<Found>,
@@ -51,8 +51,7 @@ pub struct Reading {
     "`{file}` holds no results that can be read: {why}; give a console log or a Markdown report with blocks of bench_serving, \
      its JSON lines or CSV, or the JSON of `vllm bench serve`"
 )]
-pub struct Unread {
-    /// The file.
+pub(crate) struct Unread {
     pub file: String,
     /// What was found instead.
     pub why: String,
@@ -60,10 +59,9 @@ pub struct Unread {
 
 /// Something that contradicts itself, or that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning {
+pub(crate) struct Warning {
     /// The line of the file, from 1.
     pub line: u32,
-    /// What is wrong.
     pub says: String,
     /// What it makes doubtful.
     pub about: About,
@@ -71,12 +69,11 @@ pub struct Warning {
 
 /// What a warning makes doubtful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum About {
+pub(crate) enum About {
     /// What was measured: the model, the version, the workload.
     Identity,
     /// What was measured, where the file contradicts what somebody declared of it.
     Declared,
-    /// What came out.
     Figures,
     /// How times between tokens are to be read: events carry several tokens.
     Chunks,
@@ -135,7 +132,6 @@ struct Printed {
     value: Option<f64>,
     /// Half of its last digit; 0 in formats that programs read, which have all digits unless somebody rounded them.
     half: f64,
-    /// Its line.
     line: u32,
 }
 
@@ -168,7 +164,7 @@ struct Started {
 ///
 /// # Errors
 /// It holds nothing that is known.
-pub fn read(file: &str, text: &str) -> Result<Reading, Unread> {
+pub(crate) fn read(file: &str, text: &str) -> Result<Reading, Unread> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let read = if text.trim_start().starts_with('{') {
         json::read(text)
@@ -203,7 +199,7 @@ pub fn read(file: &str, text: &str) -> Result<Reading, Unread> {
 
 impl Reading {
     /// The same, with what somebody knows of everything in it; what the file itself tells of its measurements is believed first.
-    pub fn declared(self, declared: Declared) -> Self {
+    pub(crate) fn declared(self, declared: Declared) -> Self {
         Self { declared, ..self }
     }
 }

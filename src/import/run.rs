@@ -26,8 +26,7 @@ use crate::results::record::validity::{Code, Reason, Validity, Verdict};
 
 /// What becomes a run.
 #[derive(Clone, Debug)]
-pub struct Imports {
-    /// The plan.
+pub(crate) struct Imports {
     pub plan: Plan,
     /// A summary for each set of figures.
     pub summaries: Vec<Summary>,
@@ -37,7 +36,7 @@ pub struct Imports {
 
 /// What is kept of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub(crate) enum Keep {
     /// Figures with the commands beside them.
     Commands,
     /// Figures, names and sizes alone.
@@ -45,7 +44,7 @@ pub enum Keep {
 }
 
 /// A run of that name of everything that was read.
-pub fn run(name: &str, readings: &[Reading], keep: Keep) -> Imports {
+pub(crate) fn run(name: &str, readings: &[Reading], keep: Keep) -> Imports {
     let mut imports = Imports {
         plan: Plan::empty(name),
         summaries: Vec::new(),

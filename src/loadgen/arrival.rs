@@ -24,7 +24,6 @@ impl Stamp {
 /// What a read brought, besides its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
-    /// When it arrived.
     pub(super) at: Moment,
     /// Whose clock says so.
     pub(super) stamp: Stamp,

@@ -28,8 +28,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::load::{Item, Load};
 use self::outcome::unreachable;
-pub use self::progress::Progress;
-pub use self::result::{DriveError, Driven, Effort, Lag};
+pub(crate) use self::progress::Progress;
+pub(crate) use self::result::{DriveError, Driven, Effort, Lag};
 use self::shared::Shared;
 use self::worker::{Share, Worker};
 use crate::base::clock::{self, Moment};

@@ -21,7 +21,7 @@ const TRIES: u32 = 5;
 
 /// The hub, as it is reached from here.
 #[derive(Clone)]
-pub struct Hub {
+pub(crate) struct Hub {
     /// Its address without a slash at the end, such as `https://huggingface.co`.
     pub endpoint: String,
     /// The token that private and gated files want.
@@ -36,10 +36,9 @@ pub struct Hub {
 
 /// What a repository holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Weights with their tokenizer.
     Model,
-    /// A data set.
     Dataset,
 }
 
@@ -62,7 +61,7 @@ impl Kind {
 
 /// A file of the `main` revision of a repository.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// What the repository holds.
     pub kind: Kind,
     /// The repository, such as `Qwen/Qwen3-8B`.
@@ -75,12 +74,11 @@ pub struct Wanted {
 
 /// What became of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fetched {
+pub(crate) enum Fetched {
     /// It was there already, whole.
     Kept(PathBuf),
     /// It was downloaded and checked.
     Downloaded {
-        /// Where it lies.
         path: PathBuf,
         /// Its size in bytes.
         bytes: u64,
@@ -91,46 +89,32 @@ pub enum Fetched {
 
 /// Why a file could not be had.
 #[derive(Debug, thiserror::Error)]
-pub enum HubError {
+pub(crate) enum HubError {
     /// The hub wants a token, or another one.
     #[error(
         "the hub refuses `{file}` of `{repository}` (status {status}): export HF_TOKEN with a token that may read it, and accept the \
          model's terms on its page where it has some"
     )]
     Refused {
-        /// The repository.
         repository: String,
-        /// The file.
         file: String,
-        /// The status.
         status: u16,
     },
     /// There is no such repository or file.
     #[error("the hub has no `{file}` in `{repository}`: check the name")]
-    Missing {
-        /// The repository.
-        repository: String,
-        /// The file.
-        file: String,
-    },
+    Missing { repository: String, file: String },
     /// No connection to the hub: no other file will come either.
     #[error("cannot fetch `{file}` of `{repository}`: {reason}")]
     Unreachable {
-        /// The repository.
         repository: String,
-        /// The file.
         file: String,
-        /// What happened.
         reason: String,
     },
     /// The hub broke off too often, or is none.
     #[error("cannot fetch `{file}` of `{repository}`: {reason}")]
     Broken {
-        /// The repository.
         repository: String,
-        /// The file.
         file: String,
-        /// What happened.
         reason: String,
     },
     /// What came is not what the hub said.
@@ -138,19 +122,15 @@ pub enum HubError {
         "`{file}` of `{repository}` arrived wrong: its digest is {ours}, and the hub says {theirs}; it was thrown away, try again"
     )]
     Wrong {
-        /// The repository.
         repository: String,
-        /// The file.
         file: String,
         /// The digest of what came.
         ours: String,
         /// The digest that the hub gave.
         theirs: String,
     },
-    /// The disk refuses.
     #[error("cannot keep `{}`: {source}", path.display())]
     Disk {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -170,7 +150,7 @@ impl Hub {
     ///
     /// # Errors
     /// The hub refuses or cannot be reached, or the disk refuses.
-    pub async fn fetch(
+    pub(crate) async fn fetch(
         &self,
         wanted: &Wanted,
         mut tell: impl FnMut(u64, Option<u64>),
@@ -208,7 +188,7 @@ impl Hub {
     ///
     /// # Errors
     /// The hub refuses or cannot be reached.
-    pub async fn list(&self, kind: Kind, repository: &str) -> Result<Vec<Wanted>, HubError> {
+    pub(crate) async fn list(&self, kind: Kind, repository: &str) -> Result<Vec<Wanted>, HubError> {
         let all = Wanted {
             kind,
             repository: repository.to_owned(),

@@ -36,7 +36,6 @@ pub struct Lateness {
     pub p90: Duration,
     /// 99 of 100 events may be off by so much at most.
     pub p99: Duration,
-    /// The most.
     pub max: Duration,
     /// One of ten events came at this rate or a higher one, counted over quarters of a second.
     pub events_per_s: u64,
@@ -97,7 +96,6 @@ impl Late {
         }
     }
 
-    /// Adds another thread.
     pub(super) fn add(&mut self, other: &Self) {
         self.exact += other.exact;
         for (ours, theirs) in [

@@ -5,30 +5,36 @@
 
 mod arrival;
 pub mod dataset;
-pub mod generator;
-pub mod hf_hub;
+pub(crate) mod generator;
+pub(crate) mod hf_hub;
 mod lateness;
-pub mod probe;
+pub(crate) mod probe;
 pub mod protocol;
 mod request;
-pub mod route;
-pub mod schedule;
+pub(crate) mod route;
+pub(crate) mod schedule;
 mod sink;
 mod socket;
-pub mod spill;
+pub(crate) mod spill;
 pub mod sse;
-pub mod target;
+pub(crate) mod target;
 #[cfg(test)]
 mod test_server;
 mod tls;
 mod wakeups;
 
-pub use arrival::Stamp;
+pub(crate) use arrival::Stamp;
 pub use dataset::Content;
-pub use generator::{DriveError, Driven, Effort, Item, Lag, Load, Progress, drive};
-pub use lateness::Lateness;
-pub use probe::{ProbeAnswer, ProbeError, probe};
-pub use route::RouteError;
-pub use sink::Sink;
-pub use spill::Spill;
-pub use target::{Address, Headers, Scheme, Target, TargetError};
+pub use generator::Item;
+pub use generator::Load;
+pub use generator::drive;
+pub(crate) use generator::{DriveError, Driven, Effort, Progress};
+pub(crate) use probe::{ProbeError, probe};
+pub(crate) use sink::Sink;
+
+pub(crate) use spill::Spill;
+pub use target::Address;
+pub use target::Headers;
+pub use target::Scheme;
+pub use target::Target;
+pub(crate) use target::TargetError;

@@ -25,7 +25,7 @@ const TOKENS: u32 = 4;
 
 /// What an engine that is ready answered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ProbeAnswer {
+pub(crate) struct ProbeAnswer {
     /// The model that it says it is; some servers only repeat what was asked for.
     pub model: Option<String>,
     /// The text, not empty unless the tokens stand for none.
@@ -38,11 +38,10 @@ pub struct ProbeAnswer {
 
 /// Why an engine did not prove itself.
 #[derive(Debug, Error)]
-pub enum ProbeError {
+pub(crate) enum ProbeError {
     /// Nobody takes the connection.
     #[error("{address} cannot be reached: {reason}")]
     Unreachable {
-        /// The engine's address.
         address: String,
         /// What the system said.
         reason: String,
@@ -50,37 +49,25 @@ pub enum ProbeError {
     /// It is there, and does not serve the model.
     #[error("{address} does not serve the model `{model}` (status {status}): {message}")]
     WrongModel {
-        /// The engine's address.
         address: String,
         /// The model asked for.
         model: String,
-        /// The status.
         status: u16,
-        /// What it said.
         message: String,
     },
     /// It refuses the request.
     #[error("{address} answered the first request with status {status}: {message}")]
     Status {
-        /// The engine's address.
         address: String,
-        /// The status.
         status: u16,
-        /// What it said.
         message: String,
     },
     /// It answered, and no token was in it.
     #[error("{address} answered the first request without a token: {message}")]
-    NoToken {
-        /// The engine's address.
-        address: String,
-        /// What came instead.
-        message: String,
-    },
+    NoToken { address: String, message: String },
     /// It did not end in time.
     #[error("{address} did not answer the first request within {limit}: {message}")]
     Timeout {
-        /// The engine's address.
         address: String,
         /// How long it was waited for.
         limit: Span,
@@ -92,20 +79,12 @@ pub enum ProbeError {
         "{address} failed the first request: {message}, and its events cannot be timed; turn compression off at the server, or at the proxy \
          before it"
     )]
-    Compressed {
-        /// The engine's address.
-        address: String,
-        /// What was said.
-        message: String,
-    },
+    Compressed { address: String, message: String },
     /// The answer broke off, was garbled, or held an error.
     #[error("{address} failed the first request ({}): {message}", class.name())]
     Broken {
-        /// The engine's address.
         address: String,
-        /// How.
         class: Class,
-        /// What was said.
         message: String,
     },
     /// No request can be written for it.
@@ -114,7 +93,7 @@ pub enum ProbeError {
 }
 
 /// Asks the engine for a few tokens.
-pub async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswer, ProbeError> {
+pub(crate) async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswer, ProbeError> {
     let load = Load {
         target: target.clone(),
         items: vec![Item {

@@ -18,19 +18,13 @@ pub enum RouteError {
     /// The name has no address.
     #[error("the host `{host}` cannot be found: {source}")]
     Name {
-        /// The name.
         host: String,
         /// What the system said.
         source: io::Error,
     },
     /// No encrypted connection can be made.
     #[error("no encrypted connection to `{host}` can be made: {why}")]
-    Tls {
-        /// The name.
-        host: String,
-        /// The reason.
-        why: String,
-    },
+    Tls { host: String, why: String },
 }
 
 /// The way to an engine: its addresses, looked up once.

@@ -20,14 +20,15 @@ use crate::loadgen::dataset::rng::Numpy;
 ///
 /// Where the rate changes, arrivals of one per second are drawn and time is stretched until they fall due at the rate of
 /// each moment. There may be fewer due times than `count` then: nothing falls due after the last stage.
-pub fn due(arrival: &Arrival, count: usize, numpy: &mut Numpy) -> Vec<Duration> {
+#[cfg(test)]
+pub(crate) fn due(arrival: &Arrival, count: usize, numpy: &mut Numpy) -> Vec<Duration> {
     let mut gaps = Gaps::new(arrival, count);
     (0..count).map_while(|_| gaps.pass(numpy)).collect()
 }
 
 /// When requests fall due, which adapters they ask for, and when one more would have fallen due.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Drawn {
+pub(crate) struct Drawn {
     /// When each request falls due.
     pub due: Vec<Duration>,
     /// The place of each one's adapter among the names; empty without adapters.
@@ -37,7 +38,7 @@ pub struct Drawn {
 }
 
 /// When each of `count` requests falls due, as [`due`] says, and the adapters of a `lora`.
-pub fn drawn(arrival: &Arrival, lora: Option<&Lora>, count: usize, draws: &mut Draws) -> Drawn {
+pub(crate) fn drawn(arrival: &Arrival, lora: Option<&Lora>, count: usize, draws: &mut Draws) -> Drawn {
     let mut gaps = Gaps::new(arrival, count);
     let (due, adapters) = match lora {
         Some(lora) => deal(&mut gaps, lora, count, draws),
@@ -56,7 +57,13 @@ pub fn drawn(arrival: &Arrival, lora: Option<&Lora>, count: usize, draws: &mut D
 /// When each of `count` requests falls due, as [`due`] says, and the place of its adapter among the names.
 ///
 /// A request's adapter is drawn before the gap behind it, as the Python tool does.
-pub fn dealt(arrival: &Arrival, lora: &Lora, count: usize, draws: &mut Draws) -> (Vec<Duration>, Vec<usize>) {
+#[cfg(test)]
+pub(crate) fn dealt(
+    arrival: &Arrival,
+    lora: &Lora,
+    count: usize,
+    draws: &mut Draws,
+) -> (Vec<Duration>, Vec<usize>) {
     deal(&mut Gaps::new(arrival, count), lora, count, draws)
 }
 
@@ -86,7 +93,7 @@ fn shares(alpha: f64, count: usize) -> Vec<f64> {
 }
 
 /// When the requests of a trace fall due: as far apart as in the trace, stretched by `slowdown`.
-pub fn replayed(moments: &[Duration], slowdown: f64) -> Vec<Duration> {
+pub(crate) fn replayed(moments: &[Duration], slowdown: f64) -> Vec<Duration> {
     let first = moments.iter().min().copied().unwrap_or_default();
     let after = |moment: &Duration| (*moment - first).as_secs_f64() * slowdown;
     moments
@@ -149,7 +156,7 @@ impl<'a> Gaps<'a> {
 }
 
 /// A digest of a schedule, to the nanosecond, and of the adapters that were dealt, if any were.
-pub fn hash(due: &[Duration], adapters: &[usize]) -> ContentHash {
+pub(crate) fn hash(due: &[Duration], adapters: &[usize]) -> ContentHash {
     let mut bytes: Vec<u8> = due.iter().flat_map(|due| due.as_nanos().to_le_bytes()).collect();
     bytes.extend(adapters.iter().flat_map(|place| (*place as u64).to_le_bytes()));
     ContentHash::of_bytes(&bytes)

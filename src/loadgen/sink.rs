@@ -17,10 +17,10 @@ pub struct Sink {
 
 impl Sink {
     /// So many records may wait to be written while a load runs.
-    pub const ROOM: usize = 4096;
+    pub(crate) const ROOM: usize = 4096;
 
     /// With room for so many records, and the other end. Texts of answers go along only where they are kept.
-    pub fn new(room: usize, keeps_text: bool) -> (Self, Receiver<Request>) {
+    pub(crate) fn new(room: usize, keeps_text: bool) -> (Self, Receiver<Request>) {
         let (records, receiver) = sync_channel(room);
         let sink = Self {
             records,
@@ -31,7 +31,7 @@ impl Sink {
     }
 
     /// How many records found it full.
-    pub fn missed(&self) -> u64 {
+    pub(crate) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 

@@ -52,17 +52,17 @@ struct SpillFile {
 
 /// How much of some bytes counts as held in memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Held(usize);
+pub(crate) struct Held(usize);
 
 impl Spill {
     /// Bytes of answers that are held in memory before any are put into the file.
-    pub const BUDGET: usize = 64 << 20;
+    pub(crate) const BUDGET: usize = 64 << 20;
 
     /// A file in a folder that nothing else sees and that goes with the process.
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn new(folder: &Path, budget: usize) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(folder: &Path, budget: usize) -> io::Result<Arc<Self>> {
         let file = Arc::new(SpillFile::new(tempfile::tempfile_in(folder)?));
         let (queue, blocks) = sync_channel(ROOM);
         let writer = Arc::clone(&file);
@@ -79,7 +79,7 @@ impl Spill {
     }
 
     /// That blocks stayed in memory because the queue was full or the disk refused them.
-    pub fn missed(&self) -> Option<String> {
+    pub(crate) fn missed(&self) -> Option<String> {
         let missed = self.file.missed.load(Ordering::Relaxed);
         (missed > 0).then(|| {
             format!("{missed} blocks of answers stayed in memory while the load ran: the disk was too slow or refused them")
@@ -87,7 +87,7 @@ impl Spill {
     }
 
     /// That blocks were written and could not be read again: what was computed since lacks them.
-    pub fn lost(&self) -> Option<String> {
+    pub(crate) fn lost(&self) -> Option<String> {
         let lost = self.file.lost.load(Ordering::Relaxed);
         (lost > 0).then(|| format!("{lost} times a part of an answer could not be read from the disk again"))
     }

@@ -96,7 +96,7 @@ impl Scanner {
     }
 
     /// What was seen that bench_serving cannot read.
-    pub fn oddities(&self) -> impl Iterator<Item = Oddity> {
+    pub(crate) fn oddities(&self) -> impl Iterator<Item = Oddity> {
         let field = self.has_field.then_some(Oddity::Field);
         field
             .into_iter()

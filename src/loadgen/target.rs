@@ -10,7 +10,7 @@ use crate::plan::Dialect;
 /// An engine as requests see it.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Where it listens.
+    /// Where the engine listens.
     pub address: Address,
     /// Headers sent with every request, secrets revealed.
     pub headers: Headers,
@@ -159,7 +159,7 @@ pub struct Headers(Vec<(String, String)>);
 
 impl Headers {
     /// Checks that every header can be sent and leaves the framing of requests alone.
-    pub fn new(headers: Vec<(String, String)>) -> Result<Self, TargetError> {
+    pub(crate) fn new(headers: Vec<(String, String)>) -> Result<Self, TargetError> {
         for (name, value) in &headers {
             let wrong = |why| {
                 Err(TargetError::Header {
@@ -188,12 +188,12 @@ impl Headers {
     }
 
     /// The headers in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Whether a header of that name is among them.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
     }
 }

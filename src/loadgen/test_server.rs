@@ -156,7 +156,6 @@ impl Server {
         }
     }
 
-    /// Always the same.
     pub(super) async fn saying(acts: Vec<Act>) -> Self {
         Self::start(move |_| acts.clone()).await
     }

@@ -71,7 +71,6 @@ pub(super) fn native_roots() -> RootCertStore {
     roots
 }
 
-/// One connection's TLS.
 pub(super) struct Session {
     connection: Box<ClientConnection>,
     /// Whether the other side sent close_notify.

@@ -7,19 +7,19 @@ use crate::config::select;
 use crate::plan::{Cell, Launch, Plan};
 
 /// The value of the axis `version` of a cell that is measured on the baseline's build.
-pub const BASELINE: &str = "(baseline)";
+pub(crate) const BASELINE: &str = "(baseline)";
 
 const VERSION: &str = "version";
 
 impl Cell {
     /// Whether it is measured on the baseline's build.
-    pub fn is_baseline(&self) -> bool {
+    pub(crate) fn is_baseline(&self) -> bool {
         self.axes.get(VERSION).is_some_and(|version| version == BASELINE)
     }
 }
 
 /// The key of the cell that measures the baseline's build beside a cell.
-pub fn baseline_of(cell: &Cell) -> CellKey {
+pub(crate) fn baseline_of(cell: &Cell) -> CellKey {
     let mut axes = cell.axes.clone();
     axes.insert(VERSION.to_owned(), BASELINE.to_owned());
     CellKey::new(select::key(&axes))
@@ -30,7 +30,7 @@ impl Launch {
     ///
     /// # Errors
     /// Why that build cannot be started.
-    pub fn pinned(&self, image: Option<&str>) -> Result<Self, &'static str> {
+    pub(crate) fn pinned(&self, image: Option<&str>) -> Result<Self, &'static str> {
         Ok(Self {
             place: self.place.clone().pinned(image)?,
             ..self.clone()
@@ -39,13 +39,13 @@ impl Launch {
 }
 
 /// The name under which `matrix noise` measures a matrix: its runs are none of the matrix, whose newest run is compared and goes on.
-pub fn noise_name(matrix: &str) -> String {
+pub(crate) fn noise_name(matrix: &str) -> String {
     format!("{matrix}-noise")
 }
 
 impl Plan {
     /// Adds to each of these cells one that is measured on the baseline's launch.
-    pub fn add_baselines(&mut self, launches: &BTreeMap<CellKey, Launch>) {
+    pub(crate) fn add_baselines(&mut self, launches: &BTreeMap<CellKey, Launch>) {
         let mut ids: Vec<(LaunchId, LaunchId)> = Vec::new();
         for (key, launch) in launches {
             let Some(cell) = self.cells.iter().find(|cell| cell.key == *key).cloned() else {
@@ -81,7 +81,7 @@ impl Plan {
     }
 
     /// The plan of `matrix noise`: every launch is started so often, in a run under a name of its own.
-    pub fn measure_noise(&mut self, starts: u32) {
+    pub(crate) fn measure_noise(&mut self, starts: u32) {
         self.matrix = noise_name(&self.matrix);
         self.start_times(starts);
     }

@@ -21,14 +21,14 @@ impl Line {
     }
 
     /// Broken into lines that a shell joins again.
-    pub fn wrapped(&self) -> String {
+    pub(crate) fn wrapped(&self) -> String {
         self.0.join(" \\\n    ")
     }
 }
 
 /// What a start gives a launch, where the line is to be the one that really ran.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Given<'a> {
+pub(crate) struct Given<'a> {
     /// The folder of the matrix file, from which relative mounts are resolved.
     pub folder: Option<&'a Path>,
     /// The port; the usual one where absent.
@@ -43,7 +43,7 @@ pub fn line(launch: &Launch) -> Line {
 }
 
 /// The line that starts a launch in a folder, on the port and the devices of a start.
-pub fn line_of(launch: &Launch, given: Given<'_>) -> Line {
+pub(crate) fn line_of(launch: &Launch, given: Given<'_>) -> Line {
     let filler = Filler {
         folder: given.folder,
         port: given.port.unwrap_or_else(|| launch.usual_port()),
@@ -67,7 +67,7 @@ pub fn line_of(launch: &Launch, given: Given<'_>) -> Line {
 const LONGEST_NAME: usize = 100;
 
 /// The name of the container of a launch, before a run adds its own mark.
-pub fn container_name(launch: &Launch) -> String {
+pub(crate) fn container_name(launch: &Launch) -> String {
     let whole = format!("matrix-{}", launch.id.as_str().to_ascii_lowercase());
     let mut name = String::with_capacity(whole.len());
     for c in whole.chars() {

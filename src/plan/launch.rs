@@ -53,7 +53,7 @@ pub struct Launch {
 
 impl Launch {
     /// A launch of which only this is said: without a name, devices and waiting.
-    pub(crate) fn new(engine: Engine, model: &str, place: Place, contact: Contact) -> Self {
+    pub fn new(engine: Engine, model: &str, place: Place, contact: Contact) -> Self {
         Self {
             id: LaunchId::new(""),
             engine,
@@ -73,12 +73,12 @@ impl Launch {
     }
 
     /// The port it listens on unless a start chooses another one.
-    pub fn usual_port(&self) -> u16 {
+    pub(crate) fn usual_port(&self) -> u16 {
         self.contact.port.fixed.unwrap_or(self.contact.port.default)
     }
 
     /// Whether someone else started it: nothing that is measured on it is a start.
-    pub const fn is_attached(&self) -> bool {
+    pub(crate) const fn is_attached(&self) -> bool {
         self.place.is_attached()
     }
 
@@ -136,7 +136,7 @@ pub struct Engine {
 
 impl Engine {
     /// An engine that is called so everywhere.
-    pub(crate) fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             recipe: name.to_owned(),
@@ -211,7 +211,7 @@ pub struct Contact {
 
 impl Contact {
     /// How to talk to a server of which only the protocol is known, at the default port.
-    pub(crate) fn new(protocol: Protocol) -> Self {
+    pub fn new(protocol: Protocol) -> Self {
         Self {
             port: Port {
                 default: 8000,

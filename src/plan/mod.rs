@@ -1,6 +1,6 @@
 //! What will run, in which order: the matrix with every axis expanded. Pure.
 
-pub mod arms;
+pub(crate) mod arms;
 mod attached;
 mod axes;
 mod canonical;
@@ -8,7 +8,7 @@ mod check;
 pub mod command;
 mod expand;
 mod grid;
-pub mod launch;
+pub(crate) mod launch;
 mod merge;
 mod order;
 mod place;
@@ -20,16 +20,23 @@ use std::collections::{BTreeMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 pub use expand::expand;
-pub use launch::{Contact, Dialect, Engine, Launch, Parallel, Patience, Port};
-pub use order::Loads;
-pub use place::{Attach, Container, Imported, Place, Process, Venv};
+pub(crate) use launch::{Contact, Engine, Parallel, Patience, Port};
+pub use launch::{Dialect, Launch};
+pub(crate) use order::Loads;
+pub(crate) use place::{Attach, Container, Imported, Place, Process, Venv};
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
-pub use crate::config::api::{Protocol, Reading, Reset, Usage};
-pub use crate::config::container::{Gpus, Mount, Network};
+#[cfg(test)]
+pub(crate) use crate::config::api::Reading;
+pub(crate) use crate::config::api::Reset;
+pub use crate::config::api::{Protocol, Usage};
+#[cfg(test)]
+pub(crate) use crate::config::container::Mount;
+pub(crate) use crate::config::container::{Gpus, Network};
 use crate::config::gpus::GpuList;
-pub use crate::config::log_patterns::{Blame, DeadSign, PhaseSign, Signs};
-pub use crate::config::metrics::Metrics;
+#[cfg(test)]
+pub(crate) use crate::config::log_patterns::PhaseSign;
+pub(crate) use crate::config::log_patterns::{Blame, DeadSign, Signs};
 use crate::config::repeats::Until;
 use crate::config::scenario::Scenario;
 use crate::config::select::AxisValues;
@@ -106,7 +113,7 @@ impl Plan {
     }
 
     /// What in a plan that somebody may have edited contradicts the rest of it: a launch or a cell that it names and does not have.
-    pub fn contradiction(&self) -> Option<String> {
+    pub(crate) fn contradiction(&self) -> Option<String> {
         let launches: HashSet<&LaunchId> = self.launches.iter().map(|launch| &launch.id).collect();
         let cells: HashSet<&CellKey> = self.cells.iter().map(|cell| &cell.key).collect();
         let named = self.cells.iter().map(|cell| &cell.launch);
@@ -122,7 +129,7 @@ impl Plan {
     }
 
     /// The cells of each launch, in the plan's order.
-    pub fn cells_by_launch(&self) -> BTreeMap<&LaunchId, Vec<&Cell>> {
+    pub(crate) fn cells_by_launch(&self) -> BTreeMap<&LaunchId, Vec<&Cell>> {
         order::by_launch(&self.cells)
     }
 

@@ -186,7 +186,7 @@ impl Plan {
 
     /// Plans more starts after those that are planned, and gives them: each cell on so many of them, launches going on to take turns
     /// A B B A. Every start measures its cells as often as those before did.
-    pub fn start_again(&mut self, wanted: &BTreeMap<CellKey, u32>) -> Vec<Start> {
+    pub(crate) fn start_again(&mut self, wanted: &BTreeMap<CellKey, u32>) -> Vec<Start> {
         let more = self.further(wanted, self.per_start());
         self.starts.extend(more.iter().cloned());
         more
@@ -249,7 +249,7 @@ impl Plan {
 
     /// Takes over the starts that an earlier plan of the same run holds beyond those planned here, of the cells that are still the same. Those
     /// that decided about suspects are left where they are: what they measured was chosen.
-    pub fn take_up(&mut self, earlier: &Plan) {
+    pub(crate) fn take_up(&mut self, earlier: &Plan) {
         let is_same = |key: &CellKey| {
             let of = |plan: &Plan| {
                 let cell = plan.cells.iter().find(|cell| cell.key == *key)?;
@@ -279,7 +279,7 @@ impl Plan {
     }
 
     /// Plans every launch to be started so many times, A B B A, instead of what the matrix says.
-    pub fn start_times(&mut self, starts: u32) {
+    pub(crate) fn start_times(&mut self, starts: u32) {
         let repeats = Repeats {
             starts: NonZeroU32::new(starts).unwrap_or(NonZeroU32::MIN),
             per_start: NonZeroU32::new(self.per_start()).unwrap_or(NonZeroU32::MIN),

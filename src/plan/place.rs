@@ -41,7 +41,7 @@ impl Place {
     }
 
     /// Where the engine came from, in words that follow "engine".
-    pub(crate) const fn origin(&self) -> &'static str {
+    pub const fn origin(&self) -> &'static str {
         match self {
             Self::Container(_) => "from an image",
             Self::Process(process) if process.venv.is_some() => "from pip",
@@ -56,7 +56,7 @@ impl Place {
     }
 
     /// The image that it runs from.
-    pub(crate) fn image(&self) -> Option<&str> {
+    pub fn image(&self) -> Option<&str> {
         match self {
             Self::Container(container) => Some(&container.image),
             Self::Imported(imported) => imported.image.as_deref(),
@@ -78,7 +78,7 @@ impl Place {
     }
 
     /// The command that starts it: of a container what follows the entrypoint. `None` where `matrix` does not start it.
-    pub(crate) fn command(&self) -> Option<&[Text]> {
+    pub fn command(&self) -> Option<&[Text]> {
         match self {
             Self::Container(container) => Some(&container.command),
             Self::Process(process) => Some(&process.command),
@@ -87,7 +87,7 @@ impl Place {
     }
 
     /// The environment variables that are set for it, in order.
-    pub(crate) fn env(&self) -> &[(String, Text)] {
+    pub fn env(&self) -> &[(String, Text)] {
         match self {
             Self::Container(container) => &container.env,
             Self::Process(process) => &process.env,
@@ -96,7 +96,7 @@ impl Place {
     }
 
     /// Every text that may name a secret.
-    pub(crate) fn texts(&self) -> Vec<&Text> {
+    pub fn texts(&self) -> Vec<&Text> {
         let env = self.env().iter().map(|(_, value)| value);
         let mut texts: Vec<&Text> = self.command().into_iter().flatten().chain(env).collect();
         match self {
@@ -115,7 +115,7 @@ impl Place {
     }
 
     /// How many GPUs it computes on where its launch needs `devices`; `None` where nothing declares it.
-    pub(crate) fn gpus(&self, devices: u32) -> Option<u32> {
+    pub fn gpus(&self, devices: u32) -> Option<u32> {
         match self {
             Self::Attach(attach) => attach.gpus.map(NonZeroU32::get),
             Self::Container(_) | Self::Process(_) | Self::Imported(_) => Some(devices),

@@ -12,7 +12,7 @@ const PIPE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Draws how far a bench is: on a terminal a bar, in a pipe a line from time to time and one at the end.
 #[derive(Debug)]
-pub struct Bar {
+pub(crate) struct Bar {
     drawn: Option<ProgressBar>,
     total: usize,
     began: Moment,
@@ -21,7 +21,7 @@ pub struct Bar {
 
 impl Bar {
     /// A bar of so many requests, beginning now.
-    pub fn new(total: usize) -> Self {
+    pub(crate) fn new(total: usize) -> Self {
         let drawn = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
             bar.set_style(ProgressStyle::with_template("{wide_msg}").expect("the template is well formed"));
@@ -39,7 +39,7 @@ impl Bar {
     }
 
     /// Says that so many requests have ended.
-    pub fn show(&mut self, ended: usize) {
+    pub(crate) fn show(&mut self, ended: usize) {
         let now = clock::now();
         let text = line(ended, self.total, now.since(self.began));
         match &self.drawn {
@@ -56,7 +56,7 @@ impl Bar {
     }
 
     /// Leaves the last state behind.
-    pub fn finish(self, ended: usize) {
+    pub(crate) fn finish(self, ended: usize) {
         if let Some(bar) = &self.drawn {
             bar.finish_and_clear();
         }

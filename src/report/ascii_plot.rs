@@ -11,7 +11,7 @@ const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇'
 
 /// A value for each second from 0, drawn from 0 to the largest one; where there are more seconds than columns, a column is the
 /// largest of several.
-pub fn plot(title: &str, values: &[f64]) -> String {
+pub(crate) fn plot(title: &str, values: &[f64]) -> String {
     let per = values.len().div_ceil(WIDTH).max(1);
     let columns: Vec<f64> = values
         .chunks(per)
@@ -58,7 +58,7 @@ const ROOM: f64 = 0.04;
 const NONE: char = '·';
 
 /// A letter for each value, the higher the larger it is between the least and the most of them.
-pub fn trend(values: &[Option<f64>]) -> String {
+pub(crate) fn trend(values: &[Option<f64>]) -> String {
     let known = || values.iter().copied().flatten();
     let (least, most) = (
         known().fold(f64::INFINITY, f64::min),

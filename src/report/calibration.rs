@@ -4,7 +4,7 @@ use super::{Align, Column, Row, Table, Value};
 use crate::results::record::client::Calibration;
 
 /// What the client is worth at each number of streams.
-pub fn table(calibration: &Calibration) -> Table {
+pub(crate) fn table(calibration: &Calibration) -> Table {
     let column = |head: &str, unit: &'static str| Column {
         head: head.to_owned(),
         unit,

@@ -13,7 +13,7 @@ const APART: f64 = 1.25;
 
 /// What ITL stands for where it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Itl {
+pub(crate) enum Itl {
     /// The time of a token, under the definitions `matrix`.
     Token,
     /// The time between two events, as in a block of OpenAI's protocols.
@@ -24,7 +24,12 @@ pub enum Itl {
 
 impl Itl {
     /// What it is in a block of bench_serving's form.
-    pub fn of_block(profile: Profile, protocol: Protocol, backend: &str, accept_length: Option<f64>) -> Self {
+    pub(crate) fn of_block(
+        profile: Profile,
+        protocol: Protocol,
+        backend: &str,
+        accept_length: Option<f64>,
+    ) -> Self {
         let is_divided = protocol == Protocol::SglangNative || divides_gaps(backend, accept_length);
         match (profile, is_divided) {
             (Profile::Current, true) => Self::Divided,
@@ -34,7 +39,7 @@ impl Itl {
 }
 
 /// What must be said of latencies, by the figures of the definitions `matrix`.
-pub fn traps(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) -> Vec<String> {
+pub(crate) fn traps(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) -> Vec<String> {
     let mean = |sample| figure(Metric::Time(Statistic::Mean, sample));
     let mut notes = Vec::new();
     if let Some(tokens) = figure(Metric::TokensPerChunk).filter(|tokens| *tokens > MERGED) {
@@ -72,13 +77,13 @@ pub fn traps(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) -> Vec<String> {
 }
 
 /// The prompt tokens that the server counts and those of the data set, where both are known.
-pub fn counted_prompts(figure: &dyn Fn(Metric) -> Option<f64>) -> Option<(f64, f64)> {
+pub(crate) fn counted_prompts(figure: &dyn Fn(Metric) -> Option<f64>) -> Option<(f64, f64)> {
     let reported = figure(Metric::Tokens(Count::InputReported))?;
     Some((reported, figure(Metric::Tokens(Count::Input))?))
 }
 
 /// The note that the two differ.
-pub fn prompt_count_note((reported, input): (f64, f64)) -> String {
+pub(crate) fn prompt_count_note((reported, input): (f64, f64)) -> String {
     format!(
         "the server counts {reported} prompt tokens and the data set {input}; throughput follows the data set"
     )

@@ -14,7 +14,7 @@ use crate::base::text::counted;
 use crate::results::record::cell_stats::Varies;
 
 /// What comes first: in one line how many figures were not judged and what the others came to; then why, and what failed.
-pub fn headline(comparison: &Comparison) -> String {
+pub(crate) fn headline(comparison: &Comparison) -> String {
     let (all, judged) = (comparison.figures(), comparison.judged());
     let counts = [Verdict::Worse, Verdict::Better, Verdict::Unclear, Verdict::Same]
         .map(|verdict| (comparison.count(verdict), verdict.name()));
@@ -75,7 +75,7 @@ fn not_judged(comparison: &Comparison) -> Vec<(String, usize)> {
 }
 
 /// The tables of a comparison: what differs besides figures, where anything does, and the verdicts.
-pub fn tables(comparison: &Comparison, names: [&str; 2]) -> Vec<Table> {
+pub(crate) fn tables(comparison: &Comparison, names: [&str; 2]) -> Vec<Table> {
     let mut tables = Vec::new();
     tables.extend((!comparison.differences.is_empty()).then(|| differences(comparison, names)));
     tables.push(verdicts(comparison, names));
@@ -322,7 +322,7 @@ fn value(value: Option<f64>, known: Option<[f64; 2]>) -> Value {
 }
 
 /// A share as people read a change.
-pub fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:+.1} %", share * 100.0)
 }
 
@@ -345,7 +345,7 @@ fn column(head: &str, unit: &'static str, align: Align, rank: u8) -> Column {
 }
 
 /// A comparison as JSON, for machines.
-pub fn json(comparison: &Comparison) -> serde_json::Value {
+pub(crate) fn json(comparison: &Comparison) -> serde_json::Value {
     let rows: Vec<serde_json::Value> = comparison.rows.iter().map(judged).collect();
     let differences: Vec<serde_json::Value> = comparison
         .differences
@@ -423,7 +423,7 @@ fn judged(row: &Judged) -> serde_json::Value {
 }
 
 /// What figures vary by though nothing changed: cell, figure, noise, and the smallest change that five starts against five show.
-pub fn noise<'a>(rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a Varies, f64)>) -> Table {
+pub(crate) fn noise<'a>(rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a Varies, f64)>) -> Table {
     let share = |share: f64| Value::Text(format!("{:.2} %", share * 100.0));
     let rows: Vec<_> = rows.collect();
     let labels = Labels::of(rows.iter().map(|(cell, ..)| *cell));

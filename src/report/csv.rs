@@ -50,7 +50,7 @@ const COLUMNS: [&str; 35] = [
 /// without figures has one row, so that it is not overlooked.
 ///
 /// Text that a spreadsheet would take for a formula begins with `'`.
-pub fn draw(document: &Document) -> String {
+pub(crate) fn draw(document: &Document) -> String {
     let mut text = line(COLUMNS.map(str::to_owned).into());
     let placed = document.comparisons.iter().flat_map(|comparison| {
         let rows = comparison.rows.iter();

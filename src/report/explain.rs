@@ -20,7 +20,7 @@ const LINES: usize = 10;
 
 /// Why a measurement is judged as it is, with the file that holds everything known of a failure. Everything that others wrote is made
 /// harmless.
-pub fn explain(summary: &Summary, validity: Option<&Validity>, post_mortem: Option<&Path>) -> String {
+pub(crate) fn explain(summary: &Summary, validity: Option<&Validity>, post_mortem: Option<&Path>) -> String {
     let began = match summary.began.is_empty() {
         true => String::new(),
         false => format!(", {}", summary.began),
@@ -57,7 +57,7 @@ pub fn explain(summary: &Summary, validity: Option<&Validity>, post_mortem: Opti
 }
 
 /// One line for each measurement: its verdict and the codes of its findings.
-pub fn overview(judged: &[(&Summary, Option<Validity>)]) -> String {
+pub(crate) fn overview(judged: &[(&Summary, Option<Validity>)]) -> String {
     let mut text = String::new();
     for (summary, validity) in judged {
         let reasons = validity.iter().flat_map(|validity| &validity.reasons);

@@ -13,7 +13,7 @@ const BARE: [&str; 6] = ["engine", "version", "variant", "model", "precision", "
 
 /// Short names for cells that are shown together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Labels {
+pub(crate) struct Labels {
     /// What is said of each cell.
     said: BTreeMap<CellKey, AxisValues>,
     /// What is left out of every name, as a note.
@@ -23,7 +23,7 @@ pub struct Labels {
 impl Labels {
     /// Short names for these cells: without axes that have one value everywhere or follow from the engine. Where that would not tell
     /// them apart, their keys.
-    pub fn of<'a>(keys: impl IntoIterator<Item = &'a CellKey>) -> Self {
+    pub(crate) fn of<'a>(keys: impl IntoIterator<Item = &'a CellKey>) -> Self {
         let values = |key: &'a CellKey| (key.clone(), select::values(key.as_str()));
         let all: BTreeMap<CellKey, AxisValues> = keys.into_iter().map(values).collect();
         let constant = axes(|axis| all.len() > 1 && is_constant(&all, axis));
@@ -60,12 +60,12 @@ impl Labels {
     }
 
     /// The values that a cell is called by; none where it is called by its key.
-    pub fn said(&self, key: &CellKey) -> AxisValues {
+    pub(crate) fn said(&self, key: &CellKey) -> AxisValues {
         self.said.get(key).cloned().unwrap_or_default()
     }
 
     /// The name of a cell.
-    pub fn name(&self, key: &CellKey) -> String {
+    pub(crate) fn name(&self, key: &CellKey) -> String {
         match self.said.get(key) {
             Some(values) => words(values).join(" "),
             None => key.to_string(),
@@ -74,7 +74,7 @@ impl Labels {
 }
 
 /// Values as people say them, in the order of axes.
-pub fn words(values: &AxisValues) -> Vec<String> {
+pub(crate) fn words(values: &AxisValues) -> Vec<String> {
     let known = AXES.iter().filter_map(|axis| Some((*axis, values.get(*axis)?)));
     known
         .map(|(axis, value)| match BARE.contains(&axis) {

@@ -3,7 +3,7 @@
 use super::{Align, Table, plain};
 
 /// The table below a heading of the given level, with its notes as a list.
-pub fn draw(table: &Table, level: usize) -> String {
+pub(crate) fn draw(table: &Table, level: usize) -> String {
     let mut text = format!("{} {}\n\n", "#".repeat(level), escaped(&table.title));
     let cells = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let heads = table.columns.iter().map(|column| {

@@ -4,47 +4,47 @@
 //! [`text`], [`csv`], [`terminal`] and [`markdown`] draw and compute nothing; [`bench_serving`] writes bench_serving's own forms, [`vllm_json`] the one
 //! of `vllm bench serve`; [`engine_report`] puts a whole document together. Nothing here has an effect: every function returns text.
 
-pub mod bench_serving;
-pub mod calibration;
-pub mod chart;
+pub(crate) mod bench_serving;
+pub(crate) mod calibration;
+pub(crate) mod chart;
 
-pub mod csv;
-pub mod document;
-pub mod engine_report;
-pub mod explain;
-pub mod history;
-pub mod html;
+pub(crate) mod csv;
+pub(crate) mod document;
+pub(crate) mod engine_report;
+pub(crate) mod explain;
+pub(crate) mod history;
+pub(crate) mod html;
 
-pub mod ascii_plot;
+pub(crate) mod ascii_plot;
 mod labels;
-pub mod markdown;
-pub mod nightly;
-pub mod plan;
-pub mod text;
+pub(crate) mod markdown;
+pub(crate) mod nightly;
+pub(crate) mod plan;
+pub(crate) mod text;
 
-pub mod tables;
-pub mod terminal;
+pub(crate) mod tables;
+pub(crate) mod terminal;
 #[cfg(test)]
 mod testing;
 
-pub mod caveats;
-pub mod comparison;
-pub mod vllm_json;
+pub(crate) mod caveats;
+pub(crate) mod comparison;
+pub(crate) mod vllm_json;
 
 use std::fmt;
 
-pub use tables::Shown;
+pub(crate) use tables::Shown;
 
 use crate::analysis::metrics::Better;
 use crate::base::text::is_control;
 use crate::results::record::validity::Family;
 
 /// What a missing value prints as.
-pub const MISSING: &str = "–";
+pub(crate) const MISSING: &str = "–";
 
 /// How a table is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     /// For a terminal of that many columns.
     Terminal {
         /// Columns of the terminal.
@@ -58,21 +58,17 @@ pub enum Format {
 
 /// A table, before anyone decides how it looks.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Table {
-    /// What it shows.
+pub(crate) struct Table {
     pub title: String,
     /// Its columns; every row has as many cells.
     pub columns: Vec<Column>,
-    /// Its rows.
     pub rows: Vec<Row>,
     /// What must be said below it.
     pub notes: Vec<String>,
 }
 
-/// A column.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Column {
-    /// Its heading.
+pub(crate) struct Column {
     pub head: String,
     /// The unit of its values; empty where they have none.
     pub unit: &'static str,
@@ -86,16 +82,13 @@ pub struct Column {
 
 /// To which side values lean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
-    /// Words.
+pub(crate) enum Align {
     Left,
-    /// Numbers.
     Right,
 }
 
-/// A row.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub(crate) struct Row {
     /// Its cells, one for each column.
     pub cells: Vec<Value>,
     /// What must be seen at once.
@@ -104,7 +97,7 @@ pub struct Row {
 
 impl Row {
     /// The texts of its cells, made harmless; the first one carries the marks.
-    pub fn texts(&self) -> Vec<String> {
+    pub(crate) fn texts(&self) -> Vec<String> {
         let mut texts: Vec<String> = self.cells.iter().map(|cell| plain(&cell.to_string())).collect();
         if let Some(first) = texts.first_mut() {
             for word in self.marks.iter().filter_map(|mark| mark.word()) {
@@ -117,7 +110,7 @@ impl Row {
 
 /// Something about a row that must be seen at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mark {
+pub(crate) enum Mark {
     /// Measured on the simulated engine.
     Simulated,
     /// Read from what another tool wrote.
@@ -138,7 +131,7 @@ pub enum Mark {
 
 impl Mark {
     /// The word beside the row's name.
-    pub const fn word(self) -> Option<&'static str> {
+    pub(crate) const fn word(self) -> Option<&'static str> {
         match self {
             Self::Simulated => Some("simulated"),
             Self::Imported => Some("imported"),
@@ -158,36 +151,26 @@ impl Mark {
 
 /// The value of a cell.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    /// There is none.
+pub(crate) enum Value {
     Missing,
-    /// Words.
     Text(String),
-    /// A whole number.
     Count(u64),
-    /// One measured number.
     Number {
-        /// The number.
         value: f64,
         /// Digits after the point.
         decimals: usize,
     },
     /// The value that stands for several starts, with the least and the most of them.
     Spread {
-        /// The value.
         median: f64,
-        /// The least.
         least: f64,
-        /// The most.
         most: f64,
         /// Digits after the point.
         decimals: usize,
     },
     /// A number that rests on few requests.
     Rough(Box<Self>),
-    /// A ratio.
     Ratio {
-        /// The ratio.
         value: f64,
         /// Where it lies with 95 % confidence, where anything tells.
         interval: Option<[f64; 2]>,
@@ -198,12 +181,12 @@ pub enum Value {
 
 impl Value {
     /// Words, from anything that has them.
-    pub fn text(text: impl Into<String>) -> Self {
+    pub(crate) fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
     /// The number that it is ordered by; `None` for words.
-    pub fn number(&self) -> Option<f64> {
+    pub(crate) fn number(&self) -> Option<f64> {
         match self {
             Self::Missing | Self::Text(_) => None,
             Self::Count(count) => Some(*count as f64),
@@ -255,7 +238,7 @@ impl fmt::Display for Value {
 }
 
 /// One table as text, with a line break at its end.
-pub fn draw(table: &Table, format: Format) -> String {
+pub(crate) fn draw(table: &Table, format: Format) -> String {
     match format {
         Format::Terminal { width, colors } => terminal::draw(table, width, colors),
         Format::Markdown => markdown::draw(table, 3),
@@ -273,7 +256,7 @@ pub(crate) fn plain(text: &str) -> String {
 }
 
 /// Text of someone else for a line on a terminal.
-pub fn quiet(text: &str) -> String {
+pub(crate) fn quiet(text: &str) -> String {
     plain(text)
 }
 

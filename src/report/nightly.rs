@@ -8,7 +8,7 @@ use crate::base::ids::CellKey;
 use crate::results::record::night::{Finding, FindingKind, Night};
 
 /// A night as Markdown: what was found, then what each cell came to.
-pub fn markdown(night: &Night) -> String {
+pub(crate) fn markdown(night: &Night) -> String {
     let mut text = format!("# {}: {}\n\n", escaped(&night.matrix), headline(night));
     let against = night.baseline.as_ref().map_or_else(
         || "no baseline: set one with `matrix baseline set`".to_owned(),
@@ -31,17 +31,16 @@ pub fn markdown(night: &Night) -> String {
 
 /// Findings as people read them.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Line {
+pub(crate) struct Line {
     /// The kind of finding.
     pub kind: FindingKind,
     /// The cells that it is about.
     pub cells: String,
-    /// What happened.
     pub text: String,
 }
 
 /// The findings of a night, one line each; cells that were not judged for one reason share a line.
-pub fn lines(night: &Night) -> Vec<Line> {
+pub(crate) fn lines(night: &Night) -> Vec<Line> {
     let mut lines: Vec<(FindingKind, Vec<&str>, &str)> = Vec::new();
     for finding in &night.findings {
         let cell = finding.cell.as_ref().map_or("all", CellKey::as_str);
@@ -74,7 +73,7 @@ fn bold(kind: FindingKind) -> String {
 }
 
 /// A night in a line: what was not judged comes first.
-pub fn headline(night: &Night) -> String {
+pub(crate) fn headline(night: &Night) -> String {
     let count = |kind| {
         night
             .findings
@@ -132,7 +131,7 @@ pub fn headline(night: &Night) -> String {
 
 /// A night as JUnit XML: a case for each cell, failed where something got worse, failed or is invalid, skipped where it was not judged or is
 /// under a suspicion that nothing decided.
-pub fn junit(night: &Night) -> String {
+pub(crate) fn junit(night: &Night) -> String {
     let whole: Vec<&Finding> = night
         .findings
         .iter()
@@ -199,7 +198,7 @@ fn attribute(text: &str) -> String {
 /// nothing decided.
 ///
 /// Source: docs.github.com, "Workflow commands for GitHub Actions": `%`, line ends and, in properties, `:` and `,` are escaped.
-pub fn annotations(night: &Night) -> String {
+pub(crate) fn annotations(night: &Night) -> String {
     let mut text = String::new();
     let is_told = |finding: &&Finding| finding.kind.is_news() || finding.kind == FindingKind::Undecided;
     for finding in night.findings.iter().filter(is_told) {
@@ -220,7 +219,7 @@ pub fn annotations(night: &Night) -> String {
 }
 
 /// A message as Slack's incoming webhooks read it; others take its `text`. `over` are findings that were told before and are no more.
-pub fn message(night: &Night, over: usize) -> serde_json::Value {
+pub(crate) fn message(night: &Night, over: usize) -> serde_json::Value {
     let mut lines = vec![format!("*{}*: {}", slack(&night.matrix), headline(night))];
     for finding in night.findings.iter().filter(|finding| finding.kind.is_news()) {
         let cell = finding.cell.as_ref().map_or("all", CellKey::as_str);

@@ -11,10 +11,15 @@ use crate::plan::{Attach, Cell, Launch, Loads, Place, Plan, Start};
 use crate::results::record::last_duration::LastDuration;
 
 /// How long each cell took the last time.
-pub type LastDurations = BTreeMap<CellKey, LastDuration>;
+pub(crate) type LastDurations = BTreeMap<CellKey, LastDuration>;
 
 /// The plan as text; `passed` has the engines that are processes, with the part of the environment that each gets if it is not all of it.
-pub fn text(plan: &Plan, past: &LastDurations, given: Given<'_>, passed: &[(String, String)]) -> String {
+pub(crate) fn text(
+    plan: &Plan,
+    past: &LastDurations,
+    given: Given<'_>,
+    passed: &[(String, String)],
+) -> String {
     let mut out = String::new();
     let total = plan.measurements();
     let repeats = if total == plan.cells.len() {
@@ -269,7 +274,7 @@ fn indented(text: &str) -> String {
 }
 
 /// The plan as JSON.
-pub fn json(plan: &Plan, past: &LastDurations, given: Given<'_>) -> String {
+pub(crate) fn json(plan: &Plan, past: &LastDurations, given: Given<'_>) -> String {
     let launches: Vec<_> = plan
         .launches
         .iter()

@@ -8,7 +8,7 @@ use crate::base::text::wrapped;
 use crate::results::record::validity::Family;
 
 /// Columns of a page, which files and pipes are drawn for. Its notes stay on one line each, so that they can be searched line by line.
-pub const PAGE: u16 = 160;
+pub(crate) const PAGE: u16 = 160;
 
 /// Blanks before a note, and before its further lines.
 const NOTE: [usize; 2] = [2, 4];
@@ -18,7 +18,7 @@ const PADDING: u16 = 2;
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─'));
 
 /// The table in at most `width` columns. Rows that need attention are coloured if `colors` is set.
-pub fn draw(table: &Table, width: u16, colors: bool) -> String {
+pub(crate) fn draw(table: &Table, width: u16, colors: bool) -> String {
     let (kept, left_out) = fitting(table, width);
     let mut text = format!("{}\n", styled(&plain(&table.title), bold(), colors));
     let drawn = drawn(table, &kept, width);

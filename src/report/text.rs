@@ -5,7 +5,7 @@ use super::markdown::escaped;
 use super::{Format, draw, plain};
 
 /// The report in Markdown.
-pub fn markdown(document: &Document) -> String {
+pub(crate) fn markdown(document: &Document) -> String {
     let mut text = format!("# {}\n\n", escaped(&document.title));
     for run in &document.runs {
         text.push_str(&format!(
@@ -49,7 +49,7 @@ pub fn markdown(document: &Document) -> String {
 }
 
 /// The comparisons for a terminal of that many columns.
-pub fn terminal(document: &Document, width: u16, colors: bool) -> String {
+pub(crate) fn terminal(document: &Document, width: u16, colors: bool) -> String {
     let format = Format::Terminal { width, colors };
     let tables = &document.tables;
     let compared = tables.comparisons.iter().map(|compared| &compared.figures);

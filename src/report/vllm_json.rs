@@ -17,32 +17,26 @@ use crate::results::record::request::Request;
 
 /// What the object tells of a bench.
 #[derive(Clone, Copy, Debug)]
-pub struct VllmResult<'a> {
+pub(crate) struct VllmResult<'a> {
     /// Local date and time, as in `20261121-065311`.
     pub date: &'a str,
-    /// The backend's name.
     pub backend: &'a str,
     /// The user's own word for the run.
     pub label: Option<&'a str>,
     /// The model's name in requests.
     pub model: &'a str,
-    /// The tokenizer's name.
     pub tokenizer: &'a str,
-    /// Requests per second.
     pub rate: Traffic,
     /// How the rate changes, where it does.
     pub pace: Option<&'a Pace>,
-    /// How gaps spread.
     pub spacing: Spacing,
     /// The most requests under way at once.
     pub concurrency: Option<u32>,
     /// The figures of the block.
     pub block: &'a Figures,
-    /// The records.
     pub details: Details<'a>,
     /// Whether the lists of single requests are kept.
     pub detailed: bool,
-    /// Ours, below `matrix`.
     pub ours: &'a Value,
 }
 
@@ -57,7 +51,7 @@ fn burstiness(spacing: Spacing) -> Value {
 
 impl VllmResult<'_> {
     /// The object as text, with a line break at its end.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut object = Map::new();
         self.about(&mut object);
         self.totals(&mut object);

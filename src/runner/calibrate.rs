@@ -30,7 +30,7 @@ const TTFT_MS: u32 = 200;
 /// The simulated engine's flag that makes it record the moments of its answers.
 const TRUTH: &str = "--truth";
 /// The times between tokens that are tried before a run, ms.
-pub const GAPS_MS: [u32; 3] = [20, 5, 1];
+pub(crate) const GAPS_MS: [u32; 3] = [20, 5, 1];
 /// What a simulated engine on the same machine keeps up with.
 const MOST_EVENTS_PER_S: u32 = 20_000;
 /// Tokens of one flood, over all streams. A build for tests is ten times as slow: one pass over them would be taken for a pause.
@@ -46,7 +46,7 @@ const FLOOD_STREAMS: u32 = 64;
 
 /// What is to be measured.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// Numbers of streams, in any order.
     pub streams: Vec<u32>,
     /// Times between tokens in any order, ms: the longest is tried with every number of streams, each other one with the most that a
@@ -62,7 +62,7 @@ pub struct Wanted {
 ///
 /// # Errors
 /// In words, why it could not be measured.
-pub async fn calibrate(
+pub(crate) async fn calibrate(
     host: &Host,
     store: &Store,
     wanted: &Wanted,
@@ -116,7 +116,7 @@ pub async fn calibrate(
 }
 
 /// The numbers of streams at once that a run's cells will have at most, where the plan tells: the fewest, the middle and the most.
-pub fn streams(plan: &Plan, todo: &[Start]) -> Vec<u32> {
+pub(crate) fn streams(plan: &Plan, todo: &[Start]) -> Vec<u32> {
     let of = |measurement: &Measurement| {
         let scenario = &plan.cell(&measurement.cell).scenario;
         let bound = scenario.arrival.concurrency.map_or(MOST, NonZeroU32::get);
@@ -133,7 +133,7 @@ pub fn streams(plan: &Plan, todo: &[Start]) -> Vec<u32> {
 }
 
 /// The calibration in the cache folder, if it is of this machine and of this version of `matrix`, which `machine` names.
-pub fn kept(cache: &Path, machine: impl FnOnce() -> Machine) -> Option<Calibration> {
+pub(crate) fn kept(cache: &Path, machine: impl FnOnce() -> Machine) -> Option<Calibration> {
     let kept = store::calibration::kept(cache)?;
     let machine = machine();
     (kept.tool == machine.tool && kept.machine == identity(&machine)).then_some(kept)

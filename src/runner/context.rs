@@ -19,8 +19,7 @@ use crate::telemetry::gpu::Gpus;
 
 /// Where a run takes place.
 #[derive(Clone, Debug)]
-pub struct Host {
-    /// The run.
+pub(crate) struct Host {
     pub run: RunId,
     /// The `matrix` binary, which the simulated engine and the shim are.
     pub matrix: PathBuf,
@@ -48,7 +47,6 @@ pub struct Host {
     pub redactor: Redactor,
     /// The client for every untimed call.
     pub http: reqwest::Client,
-    /// The machine.
     pub machine: Machine,
     /// The GPUs that the run uses.
     pub devices: Vec<u32>,
@@ -58,7 +56,7 @@ pub struct Host {
 
 impl Host {
     /// Where data sets and tokenizers are looked up.
-    pub fn caches(&self) -> Caches {
+    pub(crate) fn caches(&self) -> Caches {
         Caches {
             hf_home: self.hf_home.clone(),
             prompts: self.prompts.clone(),
@@ -68,7 +66,7 @@ impl Host {
 
 /// Everybody who listens to a run.
 #[derive(Default)]
-pub struct Events {
+pub(crate) struct Events {
     listeners: Vec<Listener>,
     redactor: Redactor,
 }
@@ -77,7 +75,7 @@ type Listener = Box<dyn Fn(&Event) + Send + Sync>;
 
 impl Events {
     /// Nobody listens yet; no event will hold a secret.
-    pub fn without_secrets(redactor: Redactor) -> Self {
+    pub(crate) fn without_secrets(redactor: Redactor) -> Self {
         Self {
             listeners: Vec::new(),
             redactor,
@@ -85,12 +83,12 @@ impl Events {
     }
 
     /// Adds a listener. It is called at once and in order; a slow one holds up the conductor, never the load.
-    pub fn listen(&mut self, listener: impl Fn(&Event) + Send + Sync + 'static) {
+    pub(crate) fn listen(&mut self, listener: impl Fn(&Event) + Send + Sync + 'static) {
         self.listeners.push(Box::new(listener));
     }
 
     /// Tells everybody. Secrets are taken out here, once for all who listen.
-    pub fn tell(&self, event: Event) {
+    pub(crate) fn tell(&self, event: Event) {
         let event = store::redacted(event, &self.redactor);
         for listener in &self.listeners {
             listener(&event);
@@ -99,14 +97,11 @@ impl Events {
 }
 
 /// What a run needs.
-pub struct Job<'a> {
-    /// The whole plan.
+pub(crate) struct Job<'a> {
     pub plan: &'a Plan,
     /// What is to be done of it.
     pub todo: Vec<Start>,
-    /// Where results go.
     pub store: &'a Store,
-    /// Who listens.
     pub events: &'a Events,
     /// Where it takes place.
     pub host: &'a Host,
@@ -118,12 +113,9 @@ pub struct Job<'a> {
 
 /// How the measurements of a run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// To their end.
+pub(crate) struct Tally {
     pub done: usize,
-    /// Failed.
     pub failed: usize,
-    /// Not tried.
     pub skipped: usize,
     /// Stopped while they were measured.
     pub interrupted: usize,

@@ -32,7 +32,6 @@ pub(crate) struct Environment {
 /// The folders of caches.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheDirs {
-    /// Hugging Face's cache.
     pub(crate) hf_home: Option<PathBuf>,
     /// Python environments, prepared data and records of starts.
     pub(crate) cache: PathBuf,

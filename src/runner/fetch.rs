@@ -27,7 +27,6 @@ const TOKENIZER: [(&str, bool); 6] = [
     ("config.json", true),
 ];
 
-/// What to fetch.
 pub(crate) struct FetchRequest<'a> {
     /// The address of the hub.
     pub(crate) endpoint: &'a str,
@@ -35,7 +34,6 @@ pub(crate) struct FetchRequest<'a> {
     pub(crate) token: Option<String>,
     /// The folder of Hugging Face's cache.
     pub(crate) home: PathBuf,
-    /// Names of tokenizers.
     pub(crate) tokenizers: &'a [String],
     pub(crate) datasets: Vec<DatasetName>,
     /// A matrix, of which everything that is missing is fetched.

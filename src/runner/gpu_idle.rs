@@ -266,7 +266,6 @@ fn restless(device: u32, look: &Result<Look, String>, bound: Bytes, draws: bool)
     }
 }
 
-/// Each device once.
 pub(crate) async fn look(gpus: &Arc<Gpus>, devices: &[u32]) -> Vec<(u32, Result<Look, String>)> {
     let (gpus, wanted) = (Arc::clone(gpus), devices.to_vec());
     let looking = tokio::task::spawn_blocking(move || {

@@ -16,17 +16,16 @@ const PLACES: [&str; 2] = ["/run/lock", "/tmp"];
 
 /// GPUs that no other run of this host may use until this is dropped.
 #[derive(Debug)]
-pub struct Claim {
+pub(crate) struct Claim {
     _locks: Vec<File>,
 }
 
 /// Why GPUs cannot be claimed.
 #[derive(Debug, Error)]
-pub enum ClaimError {
+pub(crate) enum ClaimError {
     /// Another run has them.
     #[error("GPU {gpu} belongs to another run of matrix on this host ({by})")]
     Taken {
-        /// The GPU.
         gpu: u32,
         /// Which process, where it left its id.
         by: String,
@@ -34,9 +33,7 @@ pub enum ClaimError {
     /// The lock cannot be laid.
     #[error("GPU {gpu} cannot be claimed: {}: {source}", path.display())]
     Lock {
-        /// The GPU.
         gpu: u32,
-        /// The lock's file.
         path: PathBuf,
         /// What the system says.
         source: std::io::Error,
@@ -48,7 +45,7 @@ impl Claim {
     ///
     /// # Errors
     /// Another run has one of them, or no lock can be laid.
-    pub fn take(gpus: &[u32], folder: Option<&Path>) -> Result<Self, ClaimError> {
+    pub(crate) fn take(gpus: &[u32], folder: Option<&Path>) -> Result<Self, ClaimError> {
         let usual = || {
             let mut places = PLACES.iter().map(Path::new);
             places

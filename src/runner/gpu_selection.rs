@@ -11,8 +11,7 @@ use crate::runner::gpu_idle;
 
 /// GPUs that somebody named, and who did.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wish {
-    /// The GPUs.
+pub(crate) struct Wish {
     pub list: GpuList,
     /// Where they are named, such as `--gpus`.
     pub from: &'static str,
@@ -22,7 +21,7 @@ pub struct Wish {
 ///
 /// # Errors
 /// In words, which of the names means none.
-pub fn allowed(machine: &Machine, wish: Option<&Wish>) -> Result<Vec<u32>, String> {
+pub(crate) fn allowed(machine: &Machine, wish: Option<&Wish>) -> Result<Vec<u32>, String> {
     let count = u32::try_from(machine.gpus.len()).unwrap_or(u32::MAX);
     let Some(Wish { list, from }) = wish else {
         return Ok((0..count).collect());
@@ -84,7 +83,7 @@ pub(super) fn wanted(plan: &Plan) -> usize {
 }
 
 /// Of the GPUs that a run may use those that it will use: as many as it wants, the idle ones first.
-pub async fn chosen(plan: &Plan, host: &Host, allowed: &[u32]) -> Vec<u32> {
+pub(crate) async fn chosen(plan: &Plan, host: &Host, allowed: &[u32]) -> Vec<u32> {
     let wanted = wanted(plan).min(allowed.len());
     let mut chosen = allowed.to_vec();
     if let Some(gpus) = host
@@ -102,7 +101,7 @@ pub async fn chosen(plan: &Plan, host: &Host, allowed: &[u32]) -> Vec<u32> {
 }
 
 /// Gives containers that would see all GPUs of the host only those that they lease, where a run does not use all of them.
-pub fn hold_to_leased(plan: &mut Plan) {
+pub(crate) fn hold_to_leased(plan: &mut Plan) {
     for launch in &mut plan.launches {
         if let Place::Container(container) = &mut launch.place {
             let Container { gpus, .. } = container.as_mut();

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use tokio::sync::Notify;
 
 /// The devices of this host.
-pub struct Pool {
+pub(crate) struct Pool {
     /// Which are free. The lock is held for a moment only, never across an await.
     free: Mutex<Vec<u32>>,
     all: u32,
@@ -13,14 +13,14 @@ pub struct Pool {
 }
 
 /// Devices that a launch may use until this is dropped.
-pub struct Lease<'p> {
+pub(crate) struct Lease<'p> {
     pool: &'p Pool,
     devices: Vec<u32>,
 }
 
 impl Pool {
     /// A pool of these devices.
-    pub fn new(mut devices: Vec<u32>) -> Self {
+    pub(crate) fn new(mut devices: Vec<u32>) -> Self {
         devices.sort_unstable();
         Self {
             all: u32::try_from(devices.len()).unwrap_or(u32::MAX),
@@ -31,7 +31,7 @@ impl Pool {
 
     /// Waits until `count` devices are free and takes the lowest of them. Where the host never had so many, all that are free are
     /// taken: preflight has said so, and the engine will.
-    pub async fn acquire(&self, count: u32) -> Lease<'_> {
+    pub(crate) async fn acquire(&self, count: u32) -> Lease<'_> {
         let wanted = count.min(self.all) as usize;
         loop {
             let returned = self.returned.notified();
@@ -49,7 +49,7 @@ impl Pool {
 
 impl Pool {
     /// How many are free now.
-    pub fn free(&self) -> u32 {
+    pub(crate) fn free(&self) -> u32 {
         let free = self.free.lock().expect("leasing does not panic");
         u32::try_from(free.len()).unwrap_or(u32::MAX)
     }
@@ -57,7 +57,7 @@ impl Pool {
 
 impl Lease<'_> {
     /// The devices, lowest first.
-    pub fn devices(&self) -> &[u32] {
+    pub(crate) fn devices(&self) -> &[u32] {
         &self.devices
     }
 }

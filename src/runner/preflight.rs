@@ -18,8 +18,7 @@ use crate::runner::gpu_idle;
 
 /// Something that keeps the machine from measuring.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
-    /// What is missing.
+pub(crate) struct Finding {
     pub what: String,
     /// How to mend it.
     pub help: String,
@@ -34,22 +33,21 @@ impl Finding {
     }
 
     /// It as a note, for where it keeps nobody from anything.
-    pub fn note(&self) -> String {
+    pub(crate) fn note(&self) -> String {
         format!("note: {}\n  = help: {}\n", self.what, self.help)
     }
 }
 
 /// Where a run begins and ends, as the command line names it.
 #[derive(Clone, Copy, Debug)]
-pub struct Places<'a> {
-    /// The matrix file.
+pub(crate) struct Places<'a> {
     pub matrix: &'a Path,
     /// The folder of results.
     pub results: &'a Path,
 }
 
 /// Everything that is missing for a plan.
-pub async fn findings(
+pub(crate) async fn findings(
     plan: &Plan,
     host: &Host,
     places: Places<'_>,
@@ -241,7 +239,7 @@ const NAMED: usize = 3;
 
 /// Data sets and tokenizers that cannot be opened; `folder` is where paths begin. What `matrix fetch` gets is one finding, as it is one
 /// command.
-pub fn inputs(plan: &Plan, folder: &Path, caches: &Caches, matrix: &Path) -> Vec<Finding> {
+pub(crate) fn inputs(plan: &Plan, folder: &Path, caches: &Caches, matrix: &Path) -> Vec<Finding> {
     let tokenizers: BTreeSet<&str> = plan
         .launches
         .iter()
@@ -303,7 +301,7 @@ fn grouped(missing: &BTreeSet<(String, &str)>, matrix: &Path) -> Vec<Finding> {
 
 /// Chat templates that tokenizers at hand do not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Untemplated {
+pub(crate) struct Untemplated {
     /// A data set needs one here.
     pub needed: BTreeSet<Finding>,
     /// An engine that speaks `chat` is to apply one, and may have it from elsewhere.
@@ -311,7 +309,7 @@ pub struct Untemplated {
 }
 
 /// Which chat templates are missing for a plan, as far as its tokenizers are at hand; `folder` is where paths begin.
-pub fn templates(plan: &Plan, folder: &Path, caches: &Caches) -> Untemplated {
+pub(crate) fn templates(plan: &Plan, folder: &Path, caches: &Caches) -> Untemplated {
     let mut found = Untemplated::default();
     let launches: BTreeMap<&LaunchId, &Launch> =
         plan.launches.iter().map(|launch| (&launch.id, launch)).collect();

@@ -37,7 +37,6 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// All prompts.
     pub(super) fn whole(prepared: &Prepared) -> Self {
         Self {
             from: 0,
@@ -92,7 +91,7 @@ pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part, draws: 
 
 /// That the prompts ran out before the time to send was over.
 #[derive(Clone, Copy, Debug)]
-pub struct RanOut {
+pub(crate) struct RanOut {
     /// How many there were.
     sent: usize,
     /// How long they lasted.
@@ -103,7 +102,7 @@ pub struct RanOut {
 
 impl RanOut {
     /// In words; `key` is what to raise.
-    pub fn says(&self, key: &str) -> String {
+    pub(crate) fn says(&self, key: &str) -> String {
         format!(
             "the {} prompts ran out after {:.1} of {} s: nothing was sent for the rest of the time; raise {key}",
             self.sent,

@@ -44,7 +44,6 @@ pub(super) fn next(
         .map(|(at, _)| at)
 }
 
-/// Who ran when.
 #[derive(Default)]
 pub(super) struct Roster {
     /// The lock is held for a moment only, never across an await.

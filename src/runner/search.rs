@@ -16,7 +16,6 @@ use crate::runner::requests::Part;
 
 /// Measures the points of a search and receives what they are judged to be.
 pub(crate) trait PointMeasurement {
-    /// A measured point.
     type Measured: AsRef<LoadOutcome>;
     /// What ends a search without a result.
     type Failure;

@@ -36,7 +36,7 @@ static HANDLERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether the run is asked to stop, and how urgently.
 #[derive(Clone, Debug, Default)]
-pub struct Stop {
+pub(crate) struct Stop {
     /// Finish tidily: the cell under way is cut and saved, its engine stopped.
     pub asked: CancellationToken,
     /// Kill what was started.
@@ -45,19 +45,19 @@ pub struct Stop {
 
 impl Stop {
     /// Whether nothing new may begin.
-    pub fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.asked.is_cancelled()
     }
 
     /// Whether an engine that ended may have been stopped together with this run.
-    pub async fn is_asked_soon(&self) -> bool {
+    pub(crate) async fn is_asked_soon(&self) -> bool {
         tokio::time::timeout(SAME_SIGNAL, self.asked.cancelled())
             .await
             .is_ok()
     }
 
     /// Does some work, unless the run is asked to stop before it is done.
-    pub async fn unless_asked<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn unless_asked<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             () = self.asked.cancelled() => None,
@@ -66,7 +66,7 @@ impl Stop {
     }
 
     /// Tells a run of every signal, for as long as it is polled.
-    pub async fn listen(&self, signals: &mut Signals, events: &Events) -> std::convert::Infallible {
+    pub(crate) async fn listen(&self, signals: &mut Signals, events: &Events) -> std::convert::Infallible {
         loop {
             signals.caught.next().await;
             let second = self.asked.is_cancelled();
@@ -80,7 +80,7 @@ impl Stop {
 }
 
 /// Signals that somebody takes care of, for as long as this exists. Outside of that a signal ends the command.
-pub struct Signals {
+pub(crate) struct Signals {
     caught: Caught,
     _handler: Handler,
 }
@@ -90,7 +90,7 @@ impl Signals {
     ///
     /// # Errors
     /// The system refuses to deliver signals.
-    pub fn catch() -> std::io::Result<Self> {
+    pub(crate) fn catch() -> std::io::Result<Self> {
         Ok(Self {
             caught: Caught::begin()?,
             _handler: Handler::new(),
@@ -176,7 +176,7 @@ impl Caught {
 ///
 /// # Errors
 /// The host gives no threads; the work was not begun.
-pub fn supervise<T: Send + 'static>(
+pub(crate) fn supervise<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Option<T>, NoThread> {
     let (sender, receiver) = mpsc::channel();

@@ -26,10 +26,7 @@ pub(crate) enum AbortReason {
     /// The engine ended by itself, or its log says that it is dead.
     Died(Death),
     /// No stream moved for too long.
-    Hung {
-        /// For how long.
-        seconds: u64,
-    },
+    Hung { seconds: u64 },
     /// The run was asked to stop.
     Stopped,
 }

@@ -36,7 +36,6 @@ pub(crate) struct Sampling {
     buses: Vec<String>,
 }
 
-/// A measured window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasuredWindow {
     /// The start of the measurement.

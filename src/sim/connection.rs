@@ -22,7 +22,6 @@ pub(crate) struct Wire<'a> {
     inbox: Vec<u8>,
 }
 
-/// A whole request.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub head: RequestHead,

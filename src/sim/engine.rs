@@ -32,7 +32,6 @@ pub(crate) struct Engine {
     ended: AtomicU64,
     /// The end by a fault: connections are reset.
     pub dead: CancellationToken,
-    /// The orderly end.
     pub closing: CancellationToken,
     /// The end of listening.
     pub refusing: CancellationToken,

@@ -25,7 +25,6 @@ pub(crate) struct Histogram {
 }
 
 impl Histogram {
-    /// Counts one time.
     pub(crate) fn observe(&self, time: Duration) {
         let seconds = time.as_secs_f64();
         self.buckets[BOUNDS.partition_point(|bound| *bound < seconds)].fetch_add(1, Relaxed);

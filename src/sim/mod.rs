@@ -34,8 +34,8 @@ mod text;
 mod timer;
 mod token_source;
 
-pub use batching::CostModel;
-pub use faults::{DieAfter, Faults, HugeLine, Loading, LyingHealth};
-pub use options::{ApiKey, Dialect, Options, OptionsFault, Schedule, Timing};
-pub use presets::{PRESETS, Preset};
-pub use server::{Log, SimError, serve};
+pub(crate) use batching::CostModel;
+pub(crate) use faults::{DieAfter, Faults, HugeLine, Loading, LyingHealth};
+pub(crate) use options::{ApiKey, Dialect, Options, Schedule, Timing};
+pub(crate) use presets::{PRESETS, Preset};
+pub(crate) use server::{SimError, serve};

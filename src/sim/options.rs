@@ -56,7 +56,7 @@ pub struct ApiKey(String);
 
 impl ApiKey {
     /// The key, from its text.
-    pub fn new(text: impl Into<String>) -> Self {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
@@ -152,13 +152,12 @@ impl Default for Options {
 
 /// Why options cannot be served.
 #[derive(Clone, Debug, PartialEq, Error)]
-pub enum OptionsFault {
+pub(crate) enum OptionsFault {
     /// The model does not fit.
     #[error(
         "preset `{preset}` leaves no room for a KV cache on {gpus} GPU(s) beside {weights_gib} GiB of weights; raise `--tp`"
     )]
     NoRoom {
-        /// The preset.
         preset: &'static str,
         /// The number of GPUs asked for.
         gpus: u32,
@@ -170,16 +169,14 @@ pub enum OptionsFault {
     Range {
         /// The flag that sets it.
         flag: &'static str,
-        /// What was given.
         given: String,
-        /// What is allowed.
         rule: &'static str,
     },
 }
 
 impl Options {
     /// Checks what the types leave open.
-    pub fn check(&self) -> Result<(), OptionsFault> {
+    pub(crate) fn check(&self) -> Result<(), OptionsFault> {
         let ensure = |holds: bool, flag, given: &dyn fmt::Display, rule| {
             if holds {
                 Ok(())

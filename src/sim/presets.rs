@@ -8,7 +8,7 @@ use crate::sim::options::OptionsFault;
 
 /// A GPU and a model, in the few figures that decide how an engine behaves.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Preset {
+pub(crate) struct Preset {
     /// How it is called on the command line.
     pub name: &'static str,
     /// The model it serves unless told otherwise.
@@ -62,7 +62,7 @@ const fn preset(
 
 /// All presets. Memory: of the GPU and the weights in GiB, and bytes of KV cache per token. Step: microseconds for
 /// the weights, per sequence, per thousand tokens of context. Last, prompt tokens per second.
-pub const PRESETS: [Preset; 7] = [
+pub(crate) const PRESETS: [Preset; 7] = [
     Preset {
         max_model_len: 32_768,
         ..preset(
@@ -119,12 +119,12 @@ pub const PRESETS: [Preset; 7] = [
 
 impl Preset {
     /// The preset of this name.
-    pub fn named(name: &str) -> Option<&'static Preset> {
+    pub(crate) fn named(name: &str) -> Option<&'static Preset> {
         PRESETS.iter().find(|preset| preset.name == name)
     }
 
     /// What steps cost on `gpus` GPUs by tensor parallelism; refused when the weights leave no room for a KV cache.
-    pub fn cost(&self, gpus: u32) -> Result<CostModel, OptionsFault> {
+    pub(crate) fn cost(&self, gpus: u32) -> Result<CostModel, OptionsFault> {
         let count = f64::from(gpus.max(1));
         let room_gib = (self.gpu_gib * MEMORY_SHARE - OVERHEAD_GIB) * count - self.weights_gib;
         let kv_tokens = (room_gib * GIB / self.kv_bytes_per_token).max(0.0) as usize / 16 * 16;

@@ -23,7 +23,7 @@ use crate::sim::scheduler;
 use crate::sim::startup;
 
 /// Where the lines of the engine's log go, without line ends.
-pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Connections that the kernel holds until they are accepted; it may cap this by `net.core.somaxconn`.
 const BACKLOG: u32 = 4096;
@@ -33,7 +33,7 @@ const PARTING: Duration = Duration::from_secs(1);
 
 /// Why a simulated engine ended other than by being told to.
 #[derive(Debug, Error)]
-pub enum SimError {
+pub(crate) enum SimError {
     /// The options contradict themselves.
     #[error(transparent)]
     Options(#[from] OptionsFault),
@@ -59,7 +59,7 @@ pub enum SimError {
 /// Serves until `stop` is cancelled, SIGTERM or SIGINT arrives, or a fault ends it. `log` takes the lines an engine
 /// would print; `on_ready` is called with the bound address once connections are taken, which with
 /// [`Options::listen_while_loading`] is before loading ends.
-pub async fn serve(
+pub(crate) async fn serve(
     options: Options,
     log: Log,
     on_ready: impl FnOnce(SocketAddr),

@@ -61,7 +61,6 @@ impl Ord for Order {
 }
 
 impl Metronome {
-    /// Starts the thread.
     pub(crate) fn start() -> std::io::Result<Self> {
         let desk = Arc::new(Desk::default());
         let worker = Arc::clone(&desk);

@@ -15,17 +15,16 @@ use crate::sim::scheduler::Order;
 /// The tokens of one request, one after another.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// From the batch.
     Batch(Ticket),
-    /// By a schedule.
     Exact {
         due: Moment,
         schedule: Schedule,
         draw: Draw,
         left: usize,
     },
-    /// At once.
-    Flood { left: usize },
+    Flood {
+        left: usize,
+    },
 }
 
 /// A request in the batch; dropping it takes the request back.
@@ -43,7 +42,6 @@ impl Drop for Ticket {
     }
 }
 
-/// One token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub cached: usize,

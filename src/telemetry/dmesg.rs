@@ -29,7 +29,7 @@ const MOST: usize = 50;
 const RECORD: usize = 8 << 10;
 
 /// The telling lines of the last `ago`. They may be about processes that have nothing to do with us.
-pub fn told_since(ago: Duration) -> KernelLog {
+pub(crate) fn told_since(ago: Duration) -> KernelLog {
     let from = clock::since_boot().saturating_sub(ago);
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let opened = OpenOptions::new()
@@ -73,7 +73,7 @@ fn telling(record: &str, from: Duration) -> Option<String> {
 }
 
 /// Whether a line tells of a fault (an Xid) of one of the devices with these addresses on the bus.
-pub fn is_fault_of(line: &str, buses: &[String]) -> bool {
+pub(crate) fn is_fault_of(line: &str, buses: &[String]) -> bool {
     let line = line.to_ascii_lowercase();
     // The line names no function of the device.
     let device = |bus: &String| {

@@ -21,10 +21,9 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Where an engine tells its metrics.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub(crate) struct Page {
     /// The client; it must keep no connection open, as it is used from another thread.
     pub http: Client,
-    /// The address.
     pub url: String,
     /// Headers to send along.
     pub headers: HeaderMap,
@@ -34,14 +33,14 @@ pub struct Page {
 
 impl Page {
     /// Whether it answers and has any of the names.
-    pub async fn tells(&self) -> bool {
+    pub(crate) async fn tells(&self) -> bool {
         let told = ask(self).await;
         told.is_ok_and(|told| !values(&told, &self.names).is_empty())
     }
 }
 
 /// Asks an engine for its metrics.
-pub struct EngineProbe {
+pub(crate) struct EngineProbe {
     page: Page,
     /// Made by the thread that asks.
     runtime: Option<tokio::runtime::Runtime>,
@@ -49,7 +48,7 @@ pub struct EngineProbe {
 
 impl EngineProbe {
     /// A probe of a page.
-    pub const fn new(page: Page) -> Self {
+    pub(crate) const fn new(page: Page) -> Self {
         Self { page, runtime: None }
     }
 }
@@ -96,7 +95,7 @@ async fn ask(page: &Page) -> Result<Scrape, String> {
 
 /// What a page tells, under our names; of times their sum and their number, as `<name>_sum` and `<name>_count`. What it does not tell is
 /// absent.
-pub fn values(scrape: &Scrape, names: &BTreeMap<String, Vec<String>>) -> Values {
+pub(crate) fn values(scrape: &Scrape, names: &BTreeMap<String, Vec<String>>) -> Values {
     let mut values = Values::new();
     for (name, theirs) in names {
         match kind(name) {

@@ -23,17 +23,16 @@ const SECTOR: f64 = 512.0;
 
 /// Where the engine runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Engine {
+pub(crate) enum Engine {
     /// On this host, with everything that descends from these processes.
     Here(Vec<u32>),
-    /// On another host.
     Elsewhere,
     /// On this host, and nobody can tell as what.
     Unknown,
 }
 
 /// Asks the kernel of this host.
-pub struct HostProbe {
+pub(crate) struct HostProbe {
     engine: Engine,
     kin: Kin,
     threads: Threads,
@@ -43,7 +42,7 @@ pub struct HostProbe {
 
 impl HostProbe {
     /// A probe that tells the engine from everybody else.
-    pub fn new(engine: Engine) -> Self {
+    pub(crate) fn new(engine: Engine) -> Self {
         let roots = match &engine {
             Engine::Here(roots) => roots.clone(),
             Engine::Elsewhere | Engine::Unknown => Vec::new(),
@@ -57,7 +56,7 @@ impl HostProbe {
     }
 
     /// The same, for an engine whose devices are near these processors, as the kernel lists them (`0-31,64-95`).
-    pub fn near(self, cpus: Option<&str>) -> Self {
+    pub(crate) fn near(self, cpus: Option<&str>) -> Self {
         Self {
             near: cpus.and_then(listed),
             ..self

@@ -10,7 +10,7 @@ use crate::base::ids::ContentHash;
 use crate::results::record::machine::{Machine, NumaNode};
 
 /// What the machine tells of itself; what it does not tell is absent.
-pub fn read(tool: &str) -> Machine {
+pub(crate) fn read(tool: &str) -> Machine {
     let line = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let cpu = procfs::CpuInfo::current()
         .ok()
@@ -41,7 +41,7 @@ pub fn read(tool: &str) -> Machine {
 }
 
 /// NVIDIA GPUs in the order of their device nodes, with the names that the kernel driver gives.
-pub fn gpus() -> Vec<String> {
+pub(crate) fn gpus() -> Vec<String> {
     let mut found: Vec<(u32, String)> = Vec::new();
     for entry in fs::read_dir("/proc/driver/nvidia/gpus")
         .into_iter()

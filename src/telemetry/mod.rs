@@ -3,11 +3,11 @@
 //! The machine as it is, what its kernel said; and sources that a sampler asks again and again: each engine's own metrics, the host, the
 //! devices (`gpu`).
 
-pub mod dmesg;
-pub mod engine;
+pub(crate) mod dmesg;
+pub(crate) mod engine;
 pub mod gpu;
-pub mod host;
+pub(crate) mod host;
 pub mod machine;
 pub mod probe;
-pub mod prometheus;
+pub(crate) mod prometheus;
 pub mod sampler;

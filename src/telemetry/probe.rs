@@ -16,7 +16,7 @@ pub struct Reading {
 /// Something that can be asked again and again. It may block: each has a thread of its own, and one that hangs is cut off and
 /// reported, so that it holds up nobody.
 pub trait Probe: Send {
-    /// Who it asks.
+    /// What it reads.
     fn source(&self) -> Source;
 
     /// The device it is about, where it is about one.

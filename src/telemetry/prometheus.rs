@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The values of one scrape, by name and set of labels. A histogram gives its `_sum` and `_count`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Scrape {
+pub(crate) struct Scrape {
     series: BTreeMap<String, Vec<Series>>,
     /// Counters that were announced: one without any value has counted nothing yet.
     counters: BTreeSet<String>,
@@ -19,7 +19,7 @@ struct Series {
 
 impl Scrape {
     /// Reads Prometheus' text format. Lines that are no samples are passed over.
-    pub fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut scrape = Self::default();
         for line in text.lines() {
             if let Some((name, labels, value)) = sample(line) {
@@ -35,7 +35,7 @@ impl Scrape {
 
     /// The first of `names` that the engine offers, summed over all sets of labels, or over those that the name asks for, as in
     /// `requests_total{reason="abort"}`. A counter is found with and without `_total`.
-    pub fn sum(&self, names: &[String]) -> Option<f64> {
+    pub(crate) fn sum(&self, names: &[String]) -> Option<f64> {
         names.iter().find_map(|name| {
             let found = self.find(name)?;
             Some(found.iter().sum())
@@ -43,7 +43,7 @@ impl Scrape {
     }
 
     /// The first of `names` that the engine offers, the mean over its sets of labels.
-    pub fn mean(&self, names: &[String]) -> Option<f64> {
+    pub(crate) fn mean(&self, names: &[String]) -> Option<f64> {
         let found = names
             .iter()
             .find_map(|name| self.find(name).filter(|found| !found.is_empty()))?;
@@ -51,17 +51,12 @@ impl Scrape {
     }
 
     /// The sum of all times of the first of these histograms that the engine offers, and how many there were.
-    pub fn times(&self, names: &[String]) -> Option<(f64, f64)> {
+    pub(crate) fn times(&self, names: &[String]) -> Option<(f64, f64)> {
         names.iter().find_map(|name| {
             let (bare, labels) = name.split_at(name.find('{').unwrap_or(name.len()));
             let of = |end: &str| self.sum(&[format!("{bare}{end}{labels}")]);
             Some((of("_sum")?, of("_count")?))
         })
-    }
-
-    /// Whether nothing was offered.
-    pub fn is_empty(&self) -> bool {
-        self.series.is_empty()
     }
 
     /// The values under a name, which may be none yet; `None` where the engine does not know it.

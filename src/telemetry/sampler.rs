@@ -28,7 +28,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Begins to ask.
+    /// Starts one thread for each probe.
     pub fn begin(probes: Vec<Box<dyn Probe>>) -> Self {
         let mut sampler = Self::default();
         for probe in probes {
@@ -38,7 +38,7 @@ impl Sampler {
     }
 
     /// Begins to ask one more.
-    pub fn add(&mut self, probe: Box<dyn Probe>) {
+    pub(crate) fn add(&mut self, probe: Box<dyn Probe>) {
         let track = Arc::new(Track {
             source: probe.source(),
             device: probe.device(),
@@ -84,7 +84,7 @@ impl Sampler {
     }
 
     /// Forgets what was sampled before a moment.
-    pub fn forget(&self, before: Moment) {
+    pub(crate) fn forget(&self, before: Moment) {
         for track in &self.tracks {
             let taken = &mut track.lock().taken;
             let end = taken.partition_point(|taken| taken.at < before);
@@ -115,7 +115,6 @@ impl Drop for Sampler {
     }
 }
 
-/// One probe's asking.
 struct Track {
     source: Source,
     device: Option<u32>,

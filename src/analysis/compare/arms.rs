@@ -14,16 +14,15 @@ use crate::results::record::cell_stats::SideCell;
 
 /// The two cells of a question, with what their sides hold.
 #[derive(Clone, Copy, Debug)]
-pub struct Arms<'a> {
+pub(crate) struct Arms<'a> {
     /// What is compared against.
     pub baseline: (&'a CellKey, &'a SideCell),
-    /// What is judged.
     pub candidate: (&'a CellKey, &'a SideCell),
 }
 
 /// The question whether a metric got better or worse from one arm to the other: by the rounds in which both arms have a start that counts; by
 /// all starts where the arms did not alternate.
-pub fn question(
+pub(crate) fn question(
     plan: &Plan,
     summaries: &[Summary],
     arms: Arms<'_>,
@@ -102,7 +101,7 @@ fn rounds(
 ///
 /// # Errors
 /// A cell that fits several.
-pub fn pairs<'a>(
+pub(crate) fn pairs<'a>(
     cells: &'a BTreeMap<CellKey, SideCell>,
     axis: &str,
     values: [&str; 2],

@@ -19,7 +19,7 @@ const OF_MEDIAN: f64 = 1.4826;
 
 /// A figure of one night in the past.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Past {
+pub(crate) struct Past {
     /// The logarithms of its starts.
     pub logs: Vec<f64>,
     /// Which baseline the night was compared against: nights of one number lie in one series, 0 is that of the present baseline.
@@ -30,7 +30,7 @@ pub struct Past {
 /// from neighbouring nights without broken ones, which a change of level hardly moves, and the larger one of all nights, from neighbours or around the
 /// mean, which a host that wanders needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Between {
+pub(crate) struct Between {
     /// From neighbouring nights, without broken ones.
     pub neighbours: Variance,
     /// The larger one of all nights.
@@ -41,7 +41,7 @@ impl Between {
     /// What nights tell.
     ///
     /// Source: J. von Neumann and others, "The mean square successive difference", 1941.
-    pub fn of(nights: &[Past]) -> Option<Self> {
+    pub(crate) fn of(nights: &[Past]) -> Option<Self> {
         let all: Vec<&Past> = nights.iter().filter(|night| !night.logs.is_empty()).collect();
         let of_all = of_neighbours(&all)?;
         let around = around_means(&all).map_or(of_all, |around| beyond_starts(around, &all));
@@ -60,7 +60,7 @@ impl Between {
 /// nothing of how much other nights differ, and would hide every loss for as long as it is remembered.
 ///
 /// Source: the median of absolute deviations as a scale, F. R. Hampel, "The influence curve and its role in robust estimation", 1974.
-pub fn usual(nights: &[Past]) -> Vec<&Past> {
+pub(crate) fn usual(nights: &[Past]) -> Vec<&Past> {
     let all: Vec<&Past> = nights.iter().filter(|night| !night.logs.is_empty()).collect();
     let mut levels: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for night in &all {
@@ -151,7 +151,7 @@ fn of_starts(nights: &[&Past]) -> f64 {
 }
 
 /// The variance of the difference of two nights.
-pub fn of_two(night: Variance) -> Option<Variance> {
+pub(crate) fn of_two(night: Variance) -> Option<Variance> {
     (night.value > 0.0).then_some(Variance {
         value: 2.0 * night.value,
         ..night

@@ -26,7 +26,7 @@ const ALPHA: f64 = 0.000_03;
 
 /// A change of level.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Change {
+pub(crate) struct Change {
     /// The first value of the new level, counted from 0.
     pub at: usize,
     /// The mean before, back to the change before that.
@@ -42,7 +42,7 @@ pub struct Change {
 /// Source: hierarchical divisive estimation with the energy statistic, D. S. Matteson and N. A. James, "A nonparametric approach for
 /// multiple change point analysis of multivariate data", 2014; significance by t instead of permutations as in "Hunter: using change point
 /// detection to hunt for performance regressions" (M. Fleming and others, 2023), with the variance of a series that remembers.
-pub fn changes(series: &[f64], floor: f64) -> Vec<Change> {
+pub(crate) fn changes(series: &[f64], floor: f64) -> Vec<Change> {
     let mut found = Vec::new();
     divide(series, 0, floor.ln_1p(), &mut found);
     found.sort_by_key(|change| change.at);
@@ -69,7 +69,7 @@ fn divide(series: &[f64], offset: usize, least: f64, found: &mut Vec<Change>) {
 
 /// The change that the end of a series shows, where both votes are for it: its last nights lie beyond every single night before
 /// the change, by more than those vary. `floor` is the smallest change that counts, as a share.
-pub fn recent(series: &[f64], floor: f64) -> Option<Change> {
+pub(crate) fn recent(series: &[f64], floor: f64) -> Option<Change> {
     let window = &series[series.len().saturating_sub(WINDOW)..];
     let offset = series.len() - window.len();
     let change = changes(window, floor).pop()?;

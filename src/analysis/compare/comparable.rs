@@ -24,10 +24,8 @@ use crate::results::record::validity::Verdict;
 
 /// One of the two cells.
 #[derive(Clone, Copy, Debug)]
-pub struct Side<'a> {
-    /// What answered.
+pub(crate) struct Side<'a> {
     pub launch: &'a Launch,
-    /// What was asked.
     pub cell: &'a Cell,
     /// Every measurement of it.
     pub summaries: &'a [&'a Summary],
@@ -37,7 +35,7 @@ pub struct Side<'a> {
 
 /// What may be said of two cells together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Comparability {
+pub(crate) enum Comparability {
     /// A ratio, without a word.
     Comparable,
     /// A ratio, with these differences beside it.
@@ -52,7 +50,8 @@ pub enum Comparability {
 
 impl Comparability {
     /// Every difference or reason.
-    pub fn said(&self) -> &[String] {
+    #[cfg(test)]
+    pub(crate) fn said(&self) -> &[String] {
         match self {
             Self::Comparable => &[],
             Self::WithDifferences(said)
@@ -63,7 +62,7 @@ impl Comparability {
     }
 
     /// Whether the figures themselves may be divided.
-    pub const fn gives_ratio(&self) -> bool {
+    pub(crate) const fn gives_ratio(&self) -> bool {
         matches!(
             self,
             Self::Comparable | Self::WithDifferences(_) | Self::DescribedOnly(_)
@@ -81,7 +80,7 @@ struct Said {
 }
 
 /// What may be said of two cells together; `one` is held against `other`.
-pub fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
+pub(crate) fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
     let mut said = Said::default();
     validity(&mut said, one, other);
     sent(&mut said, one, other);
@@ -118,7 +117,7 @@ pub fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
 
 /// What a cell asks besides its prompts, by name: two cells that differ in one of these answer different questions. What nobody knows, and
 /// what a search chooses, is absent.
-pub fn asked(side: &Side<'_>) -> Facts {
+pub(crate) fn asked(side: &Side<'_>) -> Facts {
     let (launch, scenario) = (side.launch, &side.cell.scenario);
     let mut facts = Facts::new();
     let mut tell = |name: &str, told: String| facts.insert(name.to_owned(), told);
@@ -237,7 +236,7 @@ fn sampling(launch: &Launch, scenario: &Scenario) -> String {
 }
 
 /// What requests have to meet and how long they may take, by name.
-pub fn limits(scenario: &Scenario) -> Facts {
+pub(crate) fn limits(scenario: &Scenario) -> Facts {
     let limits = &scenario.limits;
     [
         (SLO, slo(scenario)),
@@ -251,10 +250,10 @@ pub fn limits(scenario: &Scenario) -> Facts {
 }
 
 /// The name of the SLO among limits.
-pub const SLO: &str = "SLO";
+pub(crate) const SLO: &str = "SLO";
 
 /// The SLO of a scenario, in words.
-pub fn slo(scenario: &Scenario) -> String {
+pub(crate) fn slo(scenario: &Scenario) -> String {
     let Some(slo) = &scenario.slo else {
         return "none".to_owned();
     };
@@ -267,13 +266,13 @@ pub fn slo(scenario: &Scenario) -> String {
 }
 
 /// Why a metric that counts what meets an SLO cannot be compared; `None` of other metrics, and where both meet the same one.
-pub fn slo_apart(metric: Metric, ours: &str, theirs: &str) -> Option<String> {
+pub(crate) fn slo_apart(metric: Metric, ours: &str, theirs: &str) -> Option<String> {
     let depends = matches!(metric, Metric::Goodput | Metric::Attainment | Metric::Found(_));
     (depends && ours != theirs).then(|| format!("{SLO} {ours} against {theirs}"))
 }
 
 /// What prompts a scenario draws, in words.
-pub fn load(scenario: &Scenario) -> String {
+pub(crate) fn load(scenario: &Scenario) -> String {
     let workload = &scenario.workload;
     let mut words = format!(
         "{} of {}",
@@ -294,7 +293,7 @@ pub fn load(scenario: &Scenario) -> String {
 }
 
 /// Two loads of different prompts; their digests only where the words do not tell them apart.
-pub fn told_apart([ours, theirs]: [String; 2], digests: [&ContentHash; 2]) -> [String; 2] {
+pub(crate) fn told_apart([ours, theirs]: [String; 2], digests: [&ContentHash; 2]) -> [String; 2] {
     if ours != theirs {
         return [ours, theirs];
     }
@@ -302,7 +301,7 @@ pub fn told_apart([ours, theirs]: [String; 2], digests: [&ContentHash; 2]) -> [S
 }
 
 /// What is known of both and differs: name and both values.
-pub fn differing<'a>(
+pub(crate) fn differing<'a>(
     ours: &'a Facts,
     theirs: &'a Facts,
 ) -> impl Iterator<Item = (&'a str, &'a str, &'a str)> {
@@ -313,7 +312,7 @@ pub fn differing<'a>(
 }
 
 /// The definitions by which two cells can be compared: `matrix` where both were measured here, else those of what was imported.
-pub fn shared(one: &Side<'_>, other: &Side<'_>) -> Option<Definitions> {
+pub(crate) fn shared(one: &Side<'_>, other: &Side<'_>) -> Option<Definitions> {
     let (ours, theirs) = (one.definitions(), other.definitions());
     [Definitions::Matrix, Definitions::Current, Definitions::Classic]
         .into_iter()
@@ -765,7 +764,7 @@ fn searches(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
 
 /// Why no ratio may be made of what a search found: it has no bracket, or one of the points that bound it rests on fewer requests than it takes to
 /// tell whether the target is met (five that may miss it).
-pub fn doubt_of_search(record: &SearchRecord) -> Option<String> {
+pub(crate) fn doubt_of_search(record: &SearchRecord) -> Option<String> {
     if record.ending != SearchEnding::Bracketed {
         return Some("the bound that was searched for is not bracketed".to_owned());
     }
@@ -783,7 +782,7 @@ pub fn doubt_of_search(record: &SearchRecord) -> Option<String> {
 }
 
 /// Mean output tokens of an answer, where the model decides when it ends; `None` where lengths are asked for, or are not known.
-pub fn answer_tokens(scenario: &Scenario, summaries: &[&Summary]) -> Option<f64> {
+pub(crate) fn answer_tokens(scenario: &Scenario, summaries: &[&Summary]) -> Option<f64> {
     if !scenario.stop_at_eos {
         return None;
     }
@@ -796,7 +795,7 @@ pub fn answer_tokens(scenario: &Scenario, summaries: &[&Summary]) -> Option<f64>
 }
 
 /// Mean lengths of answers, in tokens, that differ so much that whatever counts whole answers or their tokens is not of the same work; in words.
-pub fn lengths_apart(ours: Option<f64>, theirs: Option<f64>) -> Option<String> {
+pub(crate) fn lengths_apart(ours: Option<f64>, theirs: Option<f64>) -> Option<String> {
     const SHARE: f64 = 0.02;
     let (ours, theirs) = (ours?, theirs?);
     let is_apart = (ours - theirs).abs() > SHARE * ours.min(theirs);
@@ -804,7 +803,7 @@ pub fn lengths_apart(ours: Option<f64>, theirs: Option<f64>) -> Option<String> {
 }
 
 /// Whether a metric is another one where answers are longer: all but times of tokens, and rates made of them, are.
-pub const fn depends_on_length(metric: Metric) -> bool {
+pub(crate) const fn depends_on_length(metric: Metric) -> bool {
     !matches!(
         metric,
         Metric::Time(

@@ -33,7 +33,7 @@ const MANY_ANSWERS: u32 = 100;
 
 /// What is known of a cell's measurements together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Conditions {
+pub(crate) struct Conditions {
     /// Mean clock of the GPUs while they were busy, in MHz.
     pub clock_mhz: Option<f64>,
     /// The share of the samples in which a GPU was at its power limit, the mean over all GPUs.
@@ -54,8 +54,7 @@ pub struct Conditions {
 
 /// One condition in which two sides differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Differs {
-    /// Its name.
+pub(crate) struct Differs {
     pub what: &'static str,
     /// On the first side.
     pub before: String,
@@ -67,10 +66,8 @@ pub struct Differs {
 
 /// Of what a condition is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
-    /// The machine.
+pub(crate) enum Of {
     Machine,
-    /// The answers.
     Answers,
     /// The prompts as the server read them: figures of two sides that differ in it are of other work.
     Prompts,
@@ -78,7 +75,7 @@ pub enum Of {
 
 impl Conditions {
     /// The conditions of all these measurements.
-    pub fn of(summaries: &[&Summary]) -> Self {
+    pub(crate) fn of(summaries: &[&Summary]) -> Self {
         let gpus = || {
             let told = summaries.iter().filter_map(|summary| summary.telemetry.as_ref());
             told.flat_map(|telemetry| &telemetry.gpus)
@@ -119,7 +116,7 @@ impl Conditions {
     }
 
     /// What differs so much that figures of the two sides are not only those of their engines.
-    pub fn differing(&self, other: &Self) -> Vec<Differs> {
+    pub(crate) fn differing(&self, other: &Self) -> Vec<Differs> {
         let mut found = Vec::new();
         if let (Some(before), Some(after)) = (self.clock_mhz, other.clock_mhz)
             && (after / before - 1.0).abs() > CLOCK

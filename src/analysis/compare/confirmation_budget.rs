@@ -10,7 +10,7 @@ use crate::results::record::cell::{Phase, PhaseTime, Summary};
 
 /// What a fresh start of a cell takes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cost {
+pub(crate) struct Cost {
     /// The launch, which its cells share.
     pub launch: LaunchId,
     /// Seconds until its engine is ready, of both sides where both are started.
@@ -21,7 +21,7 @@ pub struct Cost {
 
 /// What fresh starts may cost.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits<'a> {
+pub(crate) struct Limits<'a> {
     /// The most for one cell.
     pub most: u32,
     /// Seconds for all of them together; no bound where absent.
@@ -32,7 +32,7 @@ pub struct Limits<'a> {
 
 /// The fresh starts that a cell gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub(crate) struct Granted {
     /// How many would decide.
     pub wanted: u32,
     /// How many there are.
@@ -43,7 +43,7 @@ pub struct Granted {
 
 impl Granted {
     /// Why there are fewer than wanted, where there are.
-    pub const fn short(self) -> Option<&'static str> {
+    pub(crate) const fn short(self) -> Option<&'static str> {
         match (self.starts < self.wanted, self.is_time) {
             (false, _) => None,
             (true, true) => Some("`--budget` has no room for more"),
@@ -93,7 +93,7 @@ pub(crate) fn costs<T>(
 impl Look {
     /// How many fresh starts each cell gets: the most that one of its figures needs, as far as `limits` allow. The largest losses come first, so that
     /// where time is short some are decided rather than none.
-    pub fn fresh_starts(&self, limits: &Limits<'_>) -> BTreeMap<CellKey, Granted> {
+    pub(crate) fn fresh_starts(&self, limits: &Limits<'_>) -> BTreeMap<CellKey, Granted> {
         let mut cells: Vec<(&CellKey, u32, f64)> = Vec::new();
         for suspect in &self.suspects {
             match cells.iter_mut().find(|(cell, ..)| *cell == &suspect.cell) {

@@ -9,7 +9,7 @@ use crate::results::record::cell_stats::{Facts, Side, SideCell};
 
 /// Whose a difference is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// The machine's, in what decides how fast an engine can be: what changed with it is an event of the environment, not the engine's doing.
     Environment,
     /// The machine's, in what is told and forbids nothing: its name, a kernel patch, another machine of the same class.
@@ -20,13 +20,12 @@ pub enum Kind {
     Limits,
     /// The engine's: what comparisons are made for.
     Engine,
-    /// The tool's.
     Tool,
 }
 
 impl Kind {
     /// The kind as it is written.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Environment => "environment",
             Self::Host => "host",
@@ -38,27 +37,24 @@ impl Kind {
     }
 
     /// Whether a verdict on the engine across this difference would be wrong.
-    pub const fn forbids(self) -> bool {
+    pub(crate) const fn forbids(self) -> bool {
         matches!(self, Self::Environment | Self::Load)
     }
 }
 
 /// One thing that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
-    /// Whose it is.
+pub(crate) struct Difference {
     pub kind: Kind,
     /// Its name, such as `driver`.
     pub what: String,
-    /// What it was.
     pub before: String,
-    /// What it is.
     pub after: String,
 }
 
 impl Difference {
     /// The difference as a sentence: an event with a name.
-    pub fn told(&self) -> String {
+    pub(crate) fn told(&self) -> String {
         format!(
             "{} {}: {} → {}",
             self.kind.name(),
@@ -72,7 +68,7 @@ impl Difference {
 const UNKNOWN: &str = "unknown";
 
 /// What differs between the machines and tools of two sides.
-pub fn of_sides(first: &Side, second: &Side) -> Vec<Difference> {
+pub(crate) fn of_sides(first: &Side, second: &Side) -> Vec<Difference> {
     let mut found = of_machines(&first.machine, &second.machine);
     if first.tool != second.tool {
         found.push(Difference {
@@ -86,17 +82,17 @@ pub fn of_sides(first: &Side, second: &Side) -> Vec<Difference> {
 }
 
 /// What differs between two machines.
-pub fn of_machines(first: &Facts, second: &Facts) -> Vec<Difference> {
+pub(crate) fn of_machines(first: &Facts, second: &Facts) -> Vec<Difference> {
     machines::differences(first, second)
 }
 
 /// What differs between two engines.
-pub fn of_engines(first: &Facts, second: &Facts) -> Vec<Difference> {
+pub(crate) fn of_engines(first: &Facts, second: &Facts) -> Vec<Difference> {
     of_facts(Kind::Engine, first, second)
 }
 
 /// What differs between two cells that are held against each other.
-pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
+pub(crate) fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
     let mut found = Vec::new();
     let differing = conditions(first).differing(&conditions(second));
     found.extend(differing.into_iter().map(|differs| Difference {
@@ -183,14 +179,14 @@ pub fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
 }
 
 /// Why two cells may not be judged though nothing is seen to differ: what they were sent is not known.
-pub fn unknown(first: &SideCell, second: &SideCell) -> Option<String> {
+pub(crate) fn unknown(first: &SideCell, second: &SideCell) -> Option<String> {
     let is_unknown = first.prompts.is_none() && second.prompts.is_none();
     is_unknown
         .then(|| "the prompts of both sides are not known, or not the same in every measurement".to_owned())
 }
 
 /// What differs between the engines of two cells, in words; empty where nothing does.
-pub fn engines_in_words(first: &SideCell, second: &SideCell) -> String {
+pub(crate) fn engines_in_words(first: &SideCell, second: &SideCell) -> String {
     let differences = of_cells(first, second);
     let of_engine = differences
         .iter()
@@ -248,7 +244,7 @@ fn of_facts(kind: Kind, first: &Facts, second: &Facts) -> Vec<Difference> {
 }
 
 /// Differences of cells, each once with the cells that show it.
-pub fn gathered<'a>(
+pub(crate) fn gathered<'a>(
     all: impl IntoIterator<Item = (&'a CellKey, Vec<Difference>)>,
 ) -> Vec<(Difference, Vec<&'a CellKey>)> {
     let mut found: BTreeMap<(Kind, String, String, String), Vec<&CellKey>> = BTreeMap::new();

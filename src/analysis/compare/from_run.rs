@@ -31,7 +31,7 @@ fn kept() -> Vec<Metric> {
 }
 
 /// One side, from what a run holds. `gates` are figures that gate every cell, instead of those that fit its scenario.
-pub fn of_run(
+pub(crate) fn of_run(
     about: &About,
     plan: &Plan,
     machine: &Machine,
@@ -149,7 +149,7 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
 }
 
 /// How many of the starts that count were planned before the rule of `target_ci` looked at any.
-pub fn first_stage(counted: &[&Summary], stage: u32) -> u32 {
+pub(crate) fn first_stage(counted: &[&Summary], stage: u32) -> u32 {
     let starts: BTreeSet<u32> = counted.iter().map(|summary| summary.start).collect();
     starts.range(..=stage).count() as u32
 }
@@ -361,7 +361,7 @@ fn engine_facts(summaries: &[&Summary]) -> Facts {
 }
 
 /// What a machine is, as far as figures may depend on it.
-pub fn machine_facts(machine: &Machine) -> Facts {
+pub(crate) fn machine_facts(machine: &Machine) -> Facts {
     let mut facts = Facts::new();
     let mut put = |name: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -411,7 +411,7 @@ pub fn machine_facts(machine: &Machine) -> Facts {
 }
 
 /// The family of figures that a figure belongs to, where a reason may concern that alone.
-pub fn family(metric: Metric) -> Option<Family> {
+pub(crate) fn family(metric: Metric) -> Option<Family> {
     match metric {
         Metric::Time(_, Sample::Ttft | Sample::TtftAnswer | Sample::TtftConnected | Sample::TtftDue)
         | Metric::AttainmentOf(Target::Ttft) => Some(Family::Ttft),
@@ -431,6 +431,6 @@ pub fn family(metric: Metric) -> Option<Family> {
 }
 
 /// Why a figure of a cell may not vote; `None` if it may.
-pub fn too_few(cell: &SideCell, metric: Metric) -> Option<String> {
+pub(crate) fn too_few(cell: &SideCell, metric: Metric) -> Option<String> {
     percentile::too_few(metric, cell.requests?)
 }

@@ -22,7 +22,7 @@ const ENOUGH: usize = 5;
 
 /// How a night decides. Shares are between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Policy {
+pub(crate) struct Policy {
     /// The chance at which a metric becomes a suspect though nothing changed.
     pub suspicion: f64,
     /// The smallest loss that counts.
@@ -33,13 +33,12 @@ pub struct Policy {
     pub power: f64,
     /// The fewest fresh starts per side of a confirmation.
     pub least: usize,
-    /// The most.
     pub most: usize,
 }
 
 impl Policy {
     /// The policy with this practical bound.
-    pub fn of_bound(bound: f64) -> Self {
+    pub(crate) fn of_bound(bound: f64) -> Self {
         Self {
             suspicion: 0.045,
             bound,
@@ -53,7 +52,7 @@ impl Policy {
 
 /// One gating metric of a night.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub(crate) struct Asked {
     /// The night's starts and the baseline's.
     pub question: Question,
     /// The metric on earlier nights, the oldest first.
@@ -62,7 +61,7 @@ pub struct Asked {
 
 /// What the screen says of a metric.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Screened {
+pub(crate) struct Screened {
     /// What the decision function says of the night as it is.
     pub answer: Answer,
     /// What nights differ by, where history tells.
@@ -73,10 +72,9 @@ pub struct Screened {
 
 /// Why a metric is a suspect, and how it is decided.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Suspicion {
+pub(crate) struct Suspicion {
     /// The loss that was seen, as a difference of logarithms above zero; 0 where the nights alone raised the suspicion.
     pub loss: f64,
-    /// What raised it.
     pub why: String,
     /// Fresh starts per side that decide.
     pub starts: usize,
@@ -86,7 +84,7 @@ pub struct Suspicion {
 
 impl Screened {
     /// Whether it belongs to the family of tests. Too few starts of the night keep nobody from being suspected, and fresh starts decide.
-    pub fn is_tested(&self) -> bool {
+    pub(crate) fn is_tested(&self) -> bool {
         is_tested(&self.answer)
     }
 }
@@ -99,7 +97,7 @@ const fn is_tested(answer: &Answer) -> bool {
 }
 
 /// The first look at every gating metric of a night.
-pub fn screen(asked: &[Asked], policy: &Policy) -> Vec<Screened> {
+pub(crate) fn screen(asked: &[Asked], policy: &Policy) -> Vec<Screened> {
     let between: Vec<Option<Between>> = asked.iter().map(|one| Between::of(&one.past)).collect();
     let questions: Vec<Question> = asked
         .iter()
@@ -229,13 +227,13 @@ fn suspicion(answer: &Answer, asked: &Asked, policy: &Policy, family: usize, why
 
 impl Policy {
     /// The loss that the screen would have suspected nine times of ten.
-    pub fn visible_loss(&self, answer: &Answer) -> Option<f64> {
+    pub(crate) fn visible_loss(&self, answer: &Answer) -> Option<f64> {
         answer.visible_loss_at(self.suspicion * OF_TWO)
     }
 
     /// How many fresh starts per side decide, where starts are known to differ so much, among `family` metrics: they confirm the loss where it is one, and
     /// refute it where nothing changed.
-    pub fn fresh_starts(&self, noise: Option<KnownNoise>, family: usize) -> usize {
+    pub(crate) fn fresh_starts(&self, noise: Option<KnownNoise>, family: usize) -> usize {
         let least = match noise {
             Some(noise) if noise.is_enough() => self.least,
             _ => decision::STARTS_NOISE_UNKNOWN.max(self.least),
@@ -261,7 +259,7 @@ impl Policy {
 }
 
 /// What fresh starts say of the suspects, among `family` metrics: the answers, in their order.
-pub fn confirm(questions: &[Question], family: usize, policy: &Policy) -> Vec<Answer> {
+pub(crate) fn confirm(questions: &[Question], family: usize, policy: &Policy) -> Vec<Answer> {
     let terms = Terms {
         bound: policy.bound,
         family,
@@ -271,18 +269,16 @@ pub fn confirm(questions: &[Question], family: usize, policy: &Policy) -> Vec<An
 
 /// What a confirmation came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Confirmed {
+pub(crate) enum Confirmed {
     /// It is a loss.
     Worse,
-    /// It is none.
     Refuted,
-    /// Neither.
     Undecided,
 }
 
 impl Confirmed {
     /// What an answer says of a suspicion.
-    pub const fn of(answer: &Answer) -> Self {
+    pub(crate) const fn of(answer: &Answer) -> Self {
         match answer.verdict() {
             Some(Verdict::Worse) => Self::Worse,
             Some(Verdict::Same | Verdict::Better) => Self::Refuted,
@@ -300,7 +296,7 @@ fn is_loss(change: f64, better: Better) -> bool {
 }
 
 /// A difference of logarithms in percent.
-pub fn percent(difference: f64) -> String {
+pub(crate) fn percent(difference: f64) -> String {
     format!("{:+.1} %", relative(difference) * 100.0)
 }
 

@@ -18,7 +18,7 @@ const MOST_DRAIN: f64 = 0.25;
 
 /// What decides how fast requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub(crate) enum Load {
     /// A search for the highest value that holds the SLO.
     Search(By),
     /// A rate, a pace or the moments of a trace: throughput follows from these.
@@ -31,7 +31,7 @@ pub enum Load {
 
 impl Load {
     /// The load of a scenario.
-    pub fn of(scenario: &Scenario) -> Self {
+    pub(crate) fn of(scenario: &Scenario) -> Self {
         let (arrival, workload) = (&scenario.arrival, &scenario.workload);
         if let Some(search) = &scenario.search {
             return Self::Search(search.by);
@@ -47,7 +47,7 @@ impl Load {
 }
 
 /// The metrics that gate a cell unless somebody chooses others, the one that ratios are of first.
-pub fn gates(scenario: &Scenario) -> Vec<Metric> {
+pub(crate) fn gates(scenario: &Scenario) -> Vec<Metric> {
     let tpot = Metric::Time(Statistic::Median, Sample::Tpot);
     match Load::of(scenario) {
         Load::Search(by) => vec![Metric::Found(by)],
@@ -71,7 +71,7 @@ pub fn gates(scenario: &Scenario) -> Vec<Metric> {
 
 /// The metric that stands for one of the steady state where a side has no such state, as imported figures have none: of the whole run, on both
 /// sides.
-pub const fn of_full_run(metric: Metric) -> Metric {
+pub(crate) const fn of_full_run(metric: Metric) -> Metric {
     match metric {
         Metric::SteadyOutput => Metric::Throughput(Flow::Output),
         other => other,
@@ -79,7 +79,7 @@ pub const fn of_full_run(metric: Metric) -> Metric {
 }
 
 /// Whether a measurement has a metric that stands for it: a steady state that holds too few requests on each of its slots says less than the whole run.
-pub fn has(figures: &Figures, metric: Metric) -> bool {
+pub(crate) fn has(figures: &Figures, metric: Metric) -> bool {
     let is_thin = || held_on_a_slot(figures).is_some_and(|held| held < LEAST_HELD);
     metrics::figure(figures, metric).is_some() && (metric != Metric::SteadyOutput || !is_thin())
 }
@@ -93,7 +93,7 @@ fn held_on_a_slot(figures: &Figures) -> Option<f64> {
 
 /// Why the whole run, which stands for a steady state that is too short, gives no verdict either: the drain at its end decides it. `None` where it does
 /// not, and of all other metrics.
-pub fn drained<'a>(
+pub(crate) fn drained<'a>(
     scenario: &Scenario,
     metric: Metric,
     measurements: impl Iterator<Item = &'a Figures>,
@@ -116,7 +116,7 @@ pub fn drained<'a>(
 }
 
 /// The metric that two cells are compared by where the candidate is gated by `metric`.
-pub fn of_pair(metric: Metric, one: &SideCell, two: &SideCell) -> Metric {
+pub(crate) fn of_pair(metric: Metric, one: &SideCell, two: &SideCell) -> Metric {
     let name = metric.name();
     let is_gated_by_all = one.gates.contains(&of_full_run(metric).name()) && !one.gates.contains(&name);
     match is_gated_by_all || one.starts(&name).is_empty() || two.starts(&name).is_empty() {

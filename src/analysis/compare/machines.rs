@@ -9,32 +9,30 @@ use super::environment_diff::{Difference, Kind};
 use crate::results::record::cell_stats::Facts;
 
 /// The name of the host, a label.
-pub const HOST: &str = "host";
+pub(crate) const HOST: &str = "host";
 /// The UUIDs of all GPUs, joined by commas.
-pub const GPU_UUIDS: &str = "GPU UUIDs";
+pub(crate) const GPU_UUIDS: &str = "GPU UUIDs";
 /// A digest of the DMI UUID.
-pub const DMI_UUID: &str = "DMI UUID";
+pub(crate) const DMI_UUID: &str = "DMI UUID";
 /// A digest of the machine id.
-pub const MACHINE_ID: &str = "machine id";
+pub(crate) const MACHINE_ID: &str = "machine id";
 /// The GPUs' models, joined by commas.
-pub const GPUS: &str = "GPUs";
+pub(crate) const GPUS: &str = "GPUs";
 
 /// Memory that differs by less than this share is the same: the kernel keeps a little, and not the same after every boot.
 const MEMORY_SHARE: f64 = 0.02;
 
 /// Whether two machines are one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Identity {
-    /// They are.
+pub(crate) enum Identity {
     Same,
-    /// They are not.
     Other,
     /// Nothing that both sides know identifies them, and their names differ.
     Unknown,
 }
 
 /// Whether two machines are one host.
-pub fn identity(first: &Facts, second: &Facts) -> Identity {
+pub(crate) fn identity(first: &Facts, second: &Facts) -> Identity {
     let known = |name: &str| Some((first.get(name)?, second.get(name)?));
     let told = |is_same: bool| if is_same { Identity::Same } else { Identity::Other };
     if let Some((one, two)) = known(GPU_UUIDS) {
@@ -54,7 +52,7 @@ pub fn identity(first: &Facts, second: &Facts) -> Identity {
 }
 
 /// Whether what one machine's figures vary by holds of the other one's: they are one host, and nothing that matters changed.
-pub fn shares_noise(first: &Facts, second: &Facts) -> bool {
+pub(crate) fn shares_noise(first: &Facts, second: &Facts) -> bool {
     identity(first, second) == Identity::Same
         && !differences(first, second)
             .iter()
@@ -62,7 +60,7 @@ pub fn shares_noise(first: &Facts, second: &Facts) -> bool {
 }
 
 /// What differs between two machines: of kind [`Kind::Environment`] where that forbids a verdict, of kind [`Kind::Host`] where it is told only.
-pub fn differences(first: &Facts, second: &Facts) -> Vec<Difference> {
+pub(crate) fn differences(first: &Facts, second: &Facts) -> Vec<Difference> {
     let mut found: Vec<Difference> = Vec::new();
     found.extend(of_hosts(first, second));
     let (first, second) = (gathered(first), gathered(second));

@@ -52,7 +52,6 @@ enum Fresh {
     Alone,
 }
 
-/// What is simulated.
 #[derive(Clone, Copy, Debug)]
 struct Condition {
     shape: Shape,
@@ -89,7 +88,6 @@ const PLAIN: Condition = Condition {
     most: 16,
 };
 
-/// What was counted.
 #[derive(Debug, Default)]
 struct Told {
     nights: usize,

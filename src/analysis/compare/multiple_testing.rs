@@ -4,7 +4,8 @@
 /// count as never rejected.
 ///
 /// Source: S. Holm, "A simple sequentially rejective multiple test procedure", 1979.
-pub fn holm(p: &[f64], family: usize, alpha: f64) -> Vec<bool> {
+#[cfg(test)]
+pub(crate) fn holm(p: &[f64], family: usize, alpha: f64) -> Vec<bool> {
     let mut rejected = vec![false; p.len()];
     for (rank, at) in ascending(p).into_iter().enumerate() {
         let left = family.max(p.len()) - rank;

@@ -16,7 +16,7 @@ use crate::results::record::night::{Finding, FindingKind, Judged, Night, NightCe
 
 /// What a first look at a night found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Look {
+pub(crate) struct Look {
     /// Gating metrics that could be judged or were suspected: the family of tests.
     pub family: usize,
     /// Metrics that fresh starts must decide on.
@@ -33,7 +33,7 @@ pub struct Look {
 
 /// Metrics that may hide a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Unclear {
+pub(crate) struct Unclear {
     count: usize,
     /// The largest loss that one of them needs to be shown, as a share.
     visible_loss: Option<f64>,
@@ -78,12 +78,9 @@ impl Unclear {
 
 /// A metric under suspicion.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Suspected {
-    /// The cell.
+pub(crate) struct Suspected {
     pub cell: CellKey,
-    /// The baseline's cell.
     pub baseline: CellKey,
-    /// The metric.
     pub metric: Metric,
     /// Fresh starts per side that decide.
     pub starts: u32,
@@ -131,7 +128,6 @@ impl Suspected {
     }
 }
 
-/// A finding.
 pub(super) fn finding(
     kind: FindingKind,
     cell: Option<&CellKey>,
@@ -213,7 +209,7 @@ pub(super) fn begin<'a>(baseline: &'a Side, tonight: &'a Side) -> (Look, Vec<Pai
 }
 
 /// The first look: every gating metric of `tonight` against the baseline, and against what earlier nights tell.
-pub fn look(
+pub(crate) fn look(
     baseline: &Side,
     tonight: &Side,
     nights: &[Night],
@@ -277,7 +273,7 @@ pub fn look(
 }
 
 /// What failed or is invalid, cell by cell, whatever it is compared against. A cell some of whose starts count is found too.
-pub fn failures(tonight: &Side) -> Vec<Finding> {
+pub(crate) fn failures(tonight: &Side) -> Vec<Finding> {
     let mut found = Vec::new();
     for (key, cell) in &tonight.cells {
         if let Some((cause, reason)) = cell.refused() {
@@ -369,17 +365,16 @@ fn past(nights: &[Night], baseline: &Side, tonight: &Side, key: &CellKey, metric
 
 /// What fresh starts say of a suspect.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Fresh {
+pub(crate) enum Fresh {
     /// Baseline and candidate alternated.
     Alternated(Question),
     /// Only the candidate could be started: its fresh starts, and why.
     Alone(Question, String),
-    /// Nothing was started.
     None,
 }
 
 /// What fresh starts decide of the suspects, with how many metrics are judged in the end. `fresh` and `granted` tell what was started.
-pub fn decide(
+pub(crate) fn decide(
     look: &Look,
     fresh: &[Fresh],
     policy: &Policy,
@@ -442,7 +437,7 @@ impl Suspected {
     }
 
     /// The question that these fresh starts of the candidate ask.
-    pub fn against(&self, fresh: &SideCell) -> Question {
+    pub(crate) fn against(&self, fresh: &SideCell) -> Question {
         match question::sample(fresh, self.metric) {
             Ok(candidate) => Question {
                 candidate,
@@ -511,12 +506,9 @@ fn remarks(one: &SideCell, two: &SideCell, metric: Metric) -> String {
 
 /// A metric of a cell that was measured in turn with its baseline.
 #[derive(Clone, Copy, Debug)]
-pub struct Pairing<'a> {
-    /// The cell.
+pub(crate) struct Pairing<'a> {
     pub cell: &'a CellKey,
-    /// The baseline's cell.
     pub baseline: &'a CellKey,
-    /// The metric.
     pub metric: Metric,
     /// What is known of its noise.
     pub noise: Option<KnownNoise>,
@@ -524,7 +516,7 @@ pub struct Pairing<'a> {
 
 /// What is found on a night on which the baseline was started in turn with every cell. `ask` gives the question of a metric, or says why there
 /// is none.
-pub fn paired(
+pub(crate) fn paired(
     baseline: &Side,
     tonight: &Side,
     noise: Option<&Noise>,
@@ -577,7 +569,7 @@ pub fn paired(
 }
 
 /// What history keeps of each cell.
-pub fn kept(tonight: &Side) -> BTreeMap<CellKey, NightCell> {
+pub(crate) fn kept(tonight: &Side) -> BTreeMap<CellKey, NightCell> {
     let of_cell = |cell: &SideCell| NightCell {
         prompts: cell.prompts.clone(),
         origin: Some(cell.origin),

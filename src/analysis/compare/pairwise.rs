@@ -17,7 +17,7 @@ use crate::results::record::cell_stats::{Cause, Noise, Side, SideCell};
 
 /// What a comparison is told besides the two sides.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms<'a> {
+pub(crate) struct Terms<'a> {
     /// The practical bound: the smallest change that counts, as a share.
     pub bound: f64,
     /// What this machine's figures vary by though nothing changes, where it was measured.
@@ -28,7 +28,7 @@ pub struct Terms<'a> {
 
 /// Two sides held against each other.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// What differs besides figures; without cells: of the whole sides.
     pub differences: Vec<(Difference, Vec<CellKey>)>,
     /// Every gating figure of every pair, in the order of the baseline's cells.
@@ -43,8 +43,7 @@ pub struct Comparison {
 
 /// A cell of one side that the other lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unpaired {
-    /// The cell.
+pub(crate) struct Unpaired {
     pub cell: CellKey,
     /// The side that has it.
     pub side: &'static str,
@@ -54,8 +53,7 @@ pub struct Unpaired {
 
 /// Something that starts of one side are suspect of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Suspicion {
-    /// The side.
+pub(crate) struct Suspicion {
     pub side: &'static str,
     /// Its starts that show it.
     pub starts: BTreeSet<u32>,
@@ -64,8 +62,7 @@ pub struct Suspicion {
 }
 
 impl Suspicion {
-    /// The code alone.
-    pub fn code(&self) -> &str {
+    pub(crate) fn code(&self) -> &str {
         self.reason.split(' ').next().unwrap_or_default()
     }
 }
@@ -79,10 +76,8 @@ impl fmt::Display for Suspicion {
 
 /// One gating figure of one pair.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// The candidate's cell.
+pub(crate) struct Row {
     pub cell: CellKey,
-    /// The figure.
     pub metric: Metric,
     /// The baseline's starts and the candidate's.
     pub samples: [Sample; 2],
@@ -95,7 +90,6 @@ pub struct Row {
     pub spread: Components,
     /// The noise of this figure on this host, where it was measured.
     pub noise: Option<KnownNoise>,
-    /// What is said.
     pub answer: Answer,
     /// Why nothing of a side counts, where it was measured and nothing does.
     pub refused: Option<Cause>,
@@ -110,7 +104,7 @@ pub struct Row {
 
 impl Row {
     /// The reason, as a sentence for people.
-    pub fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         let reason = self.answer.reason_of(self.change_of_zero());
         let of_whom = match self.attached {
             _ if self.verdict().is_none() => return reason,
@@ -123,7 +117,7 @@ impl Row {
     }
 
     /// The change of a figure that is zero on one side, of which the estimate only tells what half a request would be.
-    pub const fn change_of_zero(&self) -> Option<&'static str> {
+    pub(crate) const fn change_of_zero(&self) -> Option<&'static str> {
         match self.is_zero {
             [false, true] => Some("to zero"),
             [true, false] => Some("from zero"),
@@ -132,31 +126,31 @@ impl Row {
     }
 
     /// The estimate, where there is one of more than zeros.
-    pub fn estimate(&self) -> Option<Estimate> {
+    pub(crate) fn estimate(&self) -> Option<Estimate> {
         self.answer.estimate.filter(|_| self.is_zero != [true, true])
     }
 
     /// The value of the baseline (0) or of the candidate (1).
-    pub fn value(&self, side: usize) -> Option<f64> {
+    pub(crate) fn value(&self, side: usize) -> Option<f64> {
         self.samples[side]
             .value()
             .map(|value| if self.is_zero[side] { 0.0 } else { value })
     }
 
     /// The verdict, where there is one.
-    pub const fn verdict(&self) -> Option<Verdict> {
+    pub(crate) const fn verdict(&self) -> Option<Verdict> {
         self.answer.verdict()
     }
 
     /// The word for people.
-    pub fn word(&self) -> &'static str {
+    pub(crate) fn word(&self) -> &'static str {
         self.refused.map_or_else(|| self.answer.word(), Cause::name)
     }
 }
 
 impl Comparison {
     /// How many rows have that verdict.
-    pub fn count(&self, verdict: Verdict) -> usize {
+    pub(crate) fn count(&self, verdict: Verdict) -> usize {
         self.rows
             .iter()
             .filter(|row| row.verdict() == Some(verdict))
@@ -164,22 +158,22 @@ impl Comparison {
     }
 
     /// How many figures were to be judged, those of cells included that the candidate lacks.
-    pub fn figures(&self) -> usize {
+    pub(crate) fn figures(&self) -> usize {
         self.rows.len() + self.lost().map(|lost| lost.gates).sum::<usize>()
     }
 
     /// How many figures have a verdict.
-    pub fn judged(&self) -> usize {
+    pub(crate) fn judged(&self) -> usize {
         self.rows.iter().filter(|row| row.verdict().is_some()).count()
     }
 
     /// Whether a failure is a regression.
-    pub fn is_less_reliable(&self) -> bool {
+    pub(crate) fn is_less_reliable(&self) -> bool {
         self.failures.iter().any(|failure| failure.is_regression)
     }
 
     /// The cells that the candidate lacks.
-    pub fn lost(&self) -> impl Iterator<Item = &Unpaired> {
+    pub(crate) fn lost(&self) -> impl Iterator<Item = &Unpaired> {
         self.unpaired.iter().filter(|unpaired| unpaired.side == BASELINE)
     }
 }
@@ -189,7 +183,7 @@ const CANDIDATE: &str = "candidate";
 
 /// The cells of two sides that belong together, by the candidate's key: those of one key, and where a key has no partner, those that differ in
 /// the version alone.
-pub fn pairs<'a>(first: &'a Side, second: &'a Side) -> Pairs<'a> {
+pub(crate) fn pairs<'a>(first: &'a Side, second: &'a Side) -> Pairs<'a> {
     let same = |key: &CellKey| second.cells.get_key_value(key);
     let loose = |axes: &AxisValues| -> AxisValues {
         axes.iter()
@@ -229,19 +223,19 @@ pub fn pairs<'a>(first: &'a Side, second: &'a Side) -> Pairs<'a> {
 }
 
 /// The two sides held against each other: the first is the baseline.
-pub fn compare(first: &Side, second: &Side, terms: &Terms<'_>) -> Comparison {
+pub(crate) fn compare(first: &Side, second: &Side, terms: &Terms<'_>) -> Comparison {
     let ask: Ask<'_> = &|_, [one, two], metric, noise| question::of_cells(one, two, metric, noise);
     compare_pairs(first, second, pairs(first, second), terms, ask)
 }
 
 /// The question about a metric of the pair with the candidate's key.
-pub type Ask<'a> = &'a dyn Fn(&CellKey, [&SideCell; 2], Metric, Option<KnownNoise>) -> Question;
+pub(crate) type Ask<'a> = &'a dyn Fn(&CellKey, [&SideCell; 2], Metric, Option<KnownNoise>) -> Question;
 
 /// The cells of two sides that belong together, by the candidate's key.
-pub type Pairs<'a> = Vec<(&'a CellKey, &'a SideCell, &'a SideCell)>;
+pub(crate) type Pairs<'a> = Vec<(&'a CellKey, &'a SideCell, &'a SideCell)>;
 
 /// These pairs of the two sides held against each other, by the questions that `ask` asks.
-pub fn compare_pairs(
+pub(crate) fn compare_pairs(
     first: &Side,
     second: &Side,
     pairs: Pairs<'_>,
@@ -314,7 +308,7 @@ pub fn compare_pairs(
 }
 
 /// What keeps a difference of figures from being the engine's doing.
-pub fn forbidden(differences: &[&Difference], across: bool) -> Option<String> {
+pub(crate) fn forbidden(differences: &[&Difference], across: bool) -> Option<String> {
     let told: Vec<String> = differences
         .iter()
         .filter(|difference| difference.kind.forbids() && !(across && difference.kind == Kind::Environment))

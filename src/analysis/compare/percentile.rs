@@ -3,10 +3,10 @@
 use crate::analysis::metrics::Metric;
 
 /// How many observations there must be beyond a percentile before it may vote.
-pub const BEYOND: f64 = 10.0;
+pub(crate) const BEYOND: f64 = 10.0;
 
 /// How many of so many requests lie beyond a percentile; `None` of what is none.
-pub fn beyond(metric: Metric, requests: f64) -> Option<f64> {
+pub(crate) fn beyond(metric: Metric, requests: f64) -> Option<f64> {
     let Metric::Time(statistic, _) = metric else {
         return None;
     };
@@ -18,7 +18,7 @@ const JUMP: f64 = 1.5;
 
 /// Whether a percentile stands at a jump: requests of one measurement alone let it lie far from where it lies, such as a median where two of five
 /// requests take several times as long. It then says next to nothing of these. `bounds` are those of each measurement.
-pub fn is_at_jump(value: f64, bounds: &[[f64; 2]]) -> bool {
+pub(crate) fn is_at_jump(value: f64, bounds: &[[f64; 2]]) -> bool {
     let is_far = |[low, high]: &&[f64; 2]| *high > JUMP * value || *low * JUMP < value;
     2 * bounds.iter().filter(is_far).count() > bounds.len()
 }
@@ -26,7 +26,7 @@ pub fn is_at_jump(value: f64, bounds: &[[f64; 2]]) -> bool {
 /// Why a percentile of that many requests may not vote; `None` if it may.
 ///
 /// Source: the binomial spread of what lies beyond: below ten it is a third of itself or more.
-pub fn too_few(metric: Metric, requests: u32) -> Option<String> {
+pub(crate) fn too_few(metric: Metric, requests: u32) -> Option<String> {
     let Metric::Time(statistic, _) = metric else {
         return None;
     };

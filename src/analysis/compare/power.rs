@@ -42,7 +42,7 @@ pub fn components(starts: &[Vec<f64>]) -> Components {
 
 /// How sure a comparison shall be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Demand {
+pub(crate) struct Demand {
     /// The chance of a false finding, to one side.
     pub alpha: f64,
     /// The chance that a true one is found.
@@ -53,7 +53,7 @@ pub struct Demand {
 /// are too few to show anything.
 ///
 /// Source: H. S. Bloom, "Minimum detectable effects", 1995: the standard error times the sum of two quantiles of t.
-pub fn detectable(sigma: f64, first: usize, second: usize, demand: Demand) -> f64 {
+pub(crate) fn detectable(sigma: f64, first: usize, second: usize, demand: Demand) -> f64 {
     if first == 0 || second == 0 || first + second < 3 {
         return f64::INFINITY;
     }
@@ -64,7 +64,8 @@ pub fn detectable(sigma: f64, first: usize, second: usize, demand: Demand) -> f6
 
 /// How many starts the second side needs to show `effect` against `first` starts, at least `least`; `most` where even that many may miss
 /// it.
-pub fn starts_needed(
+#[cfg(test)]
+pub(crate) fn starts_needed(
     sigma: f64,
     first: usize,
     effect: f64,
@@ -81,7 +82,7 @@ pub fn starts_needed(
 /// standard deviation `sigma`.
 ///
 /// Source: Student, "The probable error of a mean", 1908.
-pub fn half_width(sigma: f64, stage: usize, starts: usize) -> f64 {
+pub(crate) fn half_width(sigma: f64, stage: usize, starts: usize) -> f64 {
     let error = sigma / (starts as f64).sqrt();
     error * quantile(stage as f64 - 1.0, f64::midpoint(1.0, LEVEL))
 }
@@ -92,7 +93,7 @@ pub fn half_width(sigma: f64, stage: usize, starts: usize) -> f64 {
 /// where they vary more than the first.
 ///
 /// Source: C. Stein, "A two-sample test for a linear hypothesis whose power is independent of the variance", 1945.
-pub fn two_stage(sigma: f64, stage: usize, target: f64) -> usize {
+pub(crate) fn two_stage(sigma: f64, stage: usize, target: f64) -> usize {
     let reach = quantile(stage as f64 - 1.0, f64::midpoint(1.0, LEVEL)) * sigma / target;
     let wanted = (reach * reach).ceil();
     // A float that is no count, infinity included, saturates.

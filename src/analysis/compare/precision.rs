@@ -13,7 +13,7 @@ use crate::results::record::cell_stats::{Cause, SideCell};
 
 /// How well the figure of a cell is known that is known worst of those that gate it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Known {
+pub(crate) struct Known {
     /// The figure, for people.
     pub figure: String,
     /// How far its interval (95 %, by Student's t on the logarithms) reaches up, as a share of it; down it is a little less.
@@ -28,21 +28,19 @@ pub struct Known {
 
 /// How well a cell is known, and whether it is to be started again.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Certainty {
+pub(crate) struct Certainty {
     /// When it would not be.
     pub until: Until,
     /// How well it is known, where that can be told.
     pub known: Option<Known>,
-    /// Whether it is.
     pub outlook: Outlook,
 }
 
 /// Whether a cell is to be started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outlook {
+pub(crate) enum Outlook {
     /// No: it is known as well as it should be.
     Enough,
-    /// Yes, so often.
     Wants(u32),
     /// No: it has as many starts as it may have.
     Most,
@@ -54,7 +52,7 @@ pub enum Outlook {
 
 impl Outlook {
     /// The outlook as it is written.
-    pub const fn name(&self) -> &'static str {
+    pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Enough => "enough",
             Self::Wants(_) => "wants-more",
@@ -67,7 +65,7 @@ impl Outlook {
 
 /// A cell that may be started again.
 #[derive(Clone, Debug)]
-pub struct Candidate<'a> {
+pub(crate) struct Candidate<'a> {
     /// What was measured of it.
     pub cell: &'a SideCell,
     /// The launch it is measured on.
@@ -78,7 +76,7 @@ pub struct Candidate<'a> {
 
 /// What a launch has taken so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cost {
+pub(crate) struct Cost {
     /// How often it was started.
     pub starts: u32,
     /// What all of that took, in seconds of one device.
@@ -94,7 +92,7 @@ impl Cost {
 
 /// How well every cell is known, and which are to be started again. The budget goes to launches in turn, a start each, as far as it
 /// reaches by what each took so far.
-pub fn certainties(
+pub(crate) fn certainties(
     until: &Until,
     candidates: &BTreeMap<CellKey, Candidate<'_>>,
     costs: &BTreeMap<LaunchId, Cost>,

@@ -10,7 +10,12 @@ use crate::results::record::cell_stats::{Cause, SideCell};
 
 /// The question whether a figure got better or worse from one cell to another, each side by itself. What keeps the cells from being
 /// comparable is for the caller to add.
-pub fn of_cells(one: &SideCell, two: &SideCell, metric: Metric, noise: Option<KnownNoise>) -> Question {
+pub(crate) fn of_cells(
+    one: &SideCell,
+    two: &SideCell,
+    metric: Metric,
+    noise: Option<KnownNoise>,
+) -> Question {
     let sides = [("baseline", one), ("candidate", two)];
     let least = least([one, two], metric);
     let zeros = [one, two].iter().all(|cell| {
@@ -40,7 +45,7 @@ pub fn of_cells(one: &SideCell, two: &SideCell, metric: Metric, noise: Option<Kn
 }
 
 /// The question about a figure of the starts of two sides, of which each may be a server that somebody else started.
-pub fn of_samples(
+pub(crate) fn of_samples(
     [baseline, candidate]: [Sample; 2],
     attached: [bool; 2],
     metric: Metric,
@@ -77,7 +82,7 @@ fn own_least(cell: &SideCell, metric: Metric) -> Option<f64> {
 ///
 /// # Errors
 /// Why there are none, or none that can be judged.
-pub fn sample(cell: &SideCell, metric: Metric) -> Result<Sample, String> {
+pub(crate) fn sample(cell: &SideCell, metric: Metric) -> Result<Sample, String> {
     raised_sample(cell, metric, own_least(cell, metric))
 }
 

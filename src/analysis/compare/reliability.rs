@@ -13,14 +13,13 @@ use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::{Cause, SideCell, Tried};
 
 /// A share of failed requests may rise by this much before it counts.
-pub const REQUEST_BOUND: f64 = 0.001;
+pub(crate) const REQUEST_BOUND: f64 = 0.001;
 /// The fewest starts per side that tell how much starts differ in failed requests.
 const LEAST_STARTS: usize = 3;
 
 /// A loss of reliability of one cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// The candidate's cell.
+pub(crate) struct Failure {
     pub cell: CellKey,
     /// What failed, as a sentence for people.
     pub text: String,
@@ -33,7 +32,7 @@ pub struct Failure {
 ///
 /// Requests of one start share its luck, so that chance is that among starts: whichever side each start belongs to, so large a rise must be rare in any
 /// of the cells (`chances_of_starts`). A rise that is beyond chance for independent requests only is shown, and is no regression.
-pub fn failures(pairs: &[(&CellKey, &SideCell, &SideCell)]) -> Vec<Failure> {
+pub(crate) fn failures(pairs: &[(&CellKey, &SideCell, &SideCell)]) -> Vec<Failure> {
     let mut found: Vec<Failure> = Vec::new();
     let mut rises = Vec::new();
     // What the client gave up at is no failure of the engine: with other timeouts other requests fail.

@@ -12,7 +12,11 @@ const FEW: usize = 3;
 ///
 /// What a search found lies anywhere in its bracket, and half of that is counted to either side, or how far its draws lie from their rates. What another tool printed may lie half of the last
 /// digit away.
-pub fn of<'a>(summaries: impl Iterator<Item = &'a Summary>, definitions: Definitions, metric: Metric) -> f64 {
+pub(crate) fn of<'a>(
+    summaries: impl Iterator<Item = &'a Summary>,
+    definitions: Definitions,
+    metric: Metric,
+) -> f64 {
     let shares = summaries.filter_map(|summary| match (metric, summary.origin) {
         (Metric::Found(_), _) => of_search(summary),
         (_, Origin::Imported) => of_print(summary.figures.get(&definitions)?, metric),
@@ -23,7 +27,7 @@ pub fn of<'a>(summaries: impl Iterator<Item = &'a Summary>, definitions: Definit
 
 /// What half a request would be: a goodput or an attainment below that is one of no request at all, of which there is no logarithm. Throughputs are those
 /// of the starts, in requests per second; `None` of other metrics, and where nothing was completed.
-pub fn least(metric: Metric, throughput: &[f64], completed: Option<f64>) -> Option<f64> {
+pub(crate) fn least(metric: Metric, throughput: &[f64], completed: Option<f64>) -> Option<f64> {
     let completed = completed.filter(|completed| *completed > 0.0)?;
     let known: Vec<f64> = throughput.iter().copied().filter(|rate| *rate > 0.0).collect();
     match metric {
@@ -37,19 +41,19 @@ pub fn least(metric: Metric, throughput: &[f64], completed: Option<f64>) -> Opti
 
 /// What half a request more or less on each start is, as a variance of logarithms: `least` is the value of half a request. `None` of figures that are no
 /// counts of requests.
-pub fn counting(metric: Metric, logs: &[f64], least: Option<f64>) -> Option<f64> {
+pub(crate) fn counting(metric: Metric, logs: &[f64], least: Option<f64>) -> Option<f64> {
     let squares = logs.iter().map(|log| (least.unwrap_or(0.0) / log.exp()).powi(2));
     let is_count = matches!(metric, Metric::Goodput | Metric::Attainment);
     is_count.then(|| squares.sum::<f64>() / logs.len().max(1) as f64)
 }
 
 /// What zeros of two sides are raised to: the lesser of both, so that two zeros are the same, and no zero passes a value that is none.
-pub fn common(leasts: [Option<f64>; 2]) -> Option<f64> {
+pub(crate) fn common(leasts: [Option<f64>; 2]) -> Option<f64> {
     leasts.into_iter().flatten().reduce(f64::min)
 }
 
 /// The repeats of starts, those of zero raised to the least that can be told from it.
-pub fn raised(starts: &[Vec<f64>], least: Option<f64>) -> Vec<Vec<f64>> {
+pub(crate) fn raised(starts: &[Vec<f64>], least: Option<f64>) -> Vec<Vec<f64>> {
     let raise = |value: &f64| match least {
         Some(least) if *value == 0.0 => least,
         _ => *value,

@@ -113,10 +113,10 @@ const REPORTED: [(&str, &[&str]); 9] = [
 const UNQUANTIZED: [&str; 2] = ["auto", "none"];
 
 /// Where a setting is not given.
-pub const USUAL: &str = "not set";
+pub(crate) const USUAL: &str = "not set";
 
 /// The settings of an engine: what it was started with, or what it reports where somebody else started it.
-pub fn of(launch: &Launch, summaries: &[&Summary]) -> Facts {
+pub(crate) fn of(launch: &Launch, summaries: &[&Summary]) -> Facts {
     let mut facts = settings(launch);
     facts.extend(reported(launch, summaries));
     facts
@@ -166,7 +166,7 @@ fn reported(launch: &Launch, summaries: &[&Summary]) -> Facts {
 }
 
 /// The precision of the weights that a server reports: its quantization, else what the name of its checkpoint says.
-pub fn reported_precision(summaries: &[&Summary]) -> Option<String> {
+pub(crate) fn reported_precision(summaries: &[&Summary]) -> Option<String> {
     let known = |name: &str| family_of_precision(name).map(str::to_owned);
     let is_chosen =
         |quantization: &String| !UNQUANTIZED.contains(&quantization.to_ascii_lowercase().as_str());
@@ -178,7 +178,7 @@ pub fn reported_precision(summaries: &[&Summary]) -> Option<String> {
 }
 
 /// The number of GPUs that each copy of the model is spread over, as a server reports it.
-pub fn reported_parallel(summaries: &[&Summary]) -> Option<String> {
+pub(crate) fn reported_parallel(summaries: &[&Summary]) -> Option<String> {
     let tp = reported_value(summaries, "tp_size")?;
     let pp = reported_value(summaries, "pp_size").unwrap_or_else(|| "1".to_owned());
     Some(format!("tp {tp} pp {pp}"))
@@ -192,7 +192,7 @@ fn reported_value(summaries: &[&Summary], key: &str) -> Option<String> {
 
 /// What two launches are told to differ in: `ours` against `theirs`. Launches of one recipe differ in all that they are given; those of different
 /// engines only in what both call the same.
-pub fn differing(ours: &Facts, theirs: &Facts, is_one_recipe: bool) -> Vec<String> {
+pub(crate) fn differing(ours: &Facts, theirs: &Facts, is_one_recipe: bool) -> Vec<String> {
     if ours.is_empty() || theirs.is_empty() {
         return Vec::new();
     }
@@ -205,7 +205,7 @@ pub fn differing(ours: &Facts, theirs: &Facts, is_one_recipe: bool) -> Vec<Strin
 }
 
 /// The settings in which two sides differ, with both values.
-pub fn pairs<'a>(ours: &'a Facts, theirs: &'a Facts) -> Vec<(&'a str, &'a str, &'a str)> {
+pub(crate) fn pairs<'a>(ours: &'a Facts, theirs: &'a Facts) -> Vec<(&'a str, &'a str, &'a str)> {
     let names: std::collections::BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
     let value = |facts: &'a Facts, name: &String| facts.get(name).map_or(USUAL, String::as_str);
     names
@@ -216,7 +216,7 @@ pub fn pairs<'a>(ours: &'a Facts, theirs: &'a Facts) -> Vec<(&'a str, &'a str, &
 }
 
 /// The mark of a setting that is not lossless.
-pub fn warned(name: &str) -> &'static str {
+pub(crate) fn warned(name: &str) -> &'static str {
     match NOT_LOSSLESS.contains(&name) {
         true => "not lossless: ",
         false => "",
@@ -224,7 +224,7 @@ pub fn warned(name: &str) -> &'static str {
 }
 
 /// Whether a setting may change what the model answers.
-pub fn is_lossless(name: &str) -> bool {
+pub(crate) fn is_lossless(name: &str) -> bool {
     !NOT_LOSSLESS.contains(&name)
 }
 

@@ -13,7 +13,7 @@ const MOST_SHARE: f64 = 5.0;
 
 /// What is known of the noise of a figure of a cell: as it was measured of this cell in whatever version; else of other cells of the same
 /// model and scenario; else of all cells of this host.
-pub fn known(noise: &Noise, cell: &CellKey, figure: &str) -> Option<KnownNoise> {
+pub(crate) fn known(noise: &Noise, cell: &CellKey, figure: &str) -> Option<KnownNoise> {
     let axes = select::values(cell.as_str());
     let without_version = |axes: &AxisValues| -> AxisValues {
         let others = axes.iter().filter(|(name, _)| *name != "version");
@@ -54,7 +54,7 @@ fn pooled<'a>(all: impl Iterator<Item = &'a Varies>) -> Option<KnownNoise> {
 
 /// The upper confidence bound of the noise of one cell: as it is stored, or by the starts that a file of before knows. `None` of figures that no
 /// measurement gives.
-pub fn bound(varies: &Varies) -> Option<KnownNoise> {
+pub(crate) fn bound(varies: &Varies) -> Option<KnownNoise> {
     let df = degrees(varies);
     let is_known = df > 0.0;
     (is_known && doubt(varies).is_none()).then(|| match varies.bound_share {
@@ -64,7 +64,7 @@ pub fn bound(varies: &Varies) -> Option<KnownNoise> {
 }
 
 /// The stored figures that no measurement gives and that are not used, in words.
-pub fn doubts(noise: &Noise) -> Vec<String> {
+pub(crate) fn doubts(noise: &Noise) -> Vec<String> {
     let cells = noise.cells.iter();
     let figures =
         cells.flat_map(|(key, figures)| figures.iter().map(move |(figure, varies)| (key, figure, varies)));

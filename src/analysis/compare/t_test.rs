@@ -2,18 +2,19 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Two ends.
+/// A confidence interval, bounds included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// The lower one.
+    /// Its lower bound.
     pub low: f64,
-    /// The upper one.
+    /// Its upper bound.
     pub high: f64,
 }
 
 impl Interval {
     /// Whether a value lies in it.
-    pub fn holds(self, value: f64) -> bool {
+    #[cfg(test)]
+    pub(crate) fn holds(self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 }
@@ -23,7 +24,7 @@ impl Interval {
 pub struct Difference {
     /// The second side's mean less the first one's.
     pub value: f64,
-    /// Its standard error.
+    /// The standard error of `value`.
     pub error: f64,
     /// Degrees of freedom of the error.
     pub freedom: f64,
@@ -59,12 +60,12 @@ impl Difference {
     }
 
     /// The chance of a difference as low where there is none.
-    pub fn below(self) -> f64 {
+    pub(crate) fn below(self) -> f64 {
         self.tail(self.value)
     }
 
     /// The chance of a difference as high where there is none.
-    pub fn above(self) -> f64 {
+    pub(crate) fn above(self) -> f64 {
         self.tail(-self.value)
     }
 
@@ -90,7 +91,7 @@ impl Difference {
 }
 
 /// The chance that Student's t with these degrees of freedom lies at least so far from zero, to either side.
-pub fn two_sided(t: f64, freedom: f64) -> f64 {
+pub(crate) fn two_sided(t: f64, freedom: f64) -> f64 {
     (2.0 * distribution(freedom).cdf(-t.abs())).min(1.0)
 }
 
@@ -107,12 +108,12 @@ fn distribution(freedom: f64) -> StudentsT {
 }
 
 /// The variance of a sample of at least two values: divided by n − 1.
-pub fn variance(values: &[f64]) -> f64 {
+pub(crate) fn variance(values: &[f64]) -> f64 {
     squares(values, mean(values)) / (values.len() as f64 - 1.0)
 }
 
 /// The arithmetic mean of at least one value.
-pub fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 

@@ -15,10 +15,9 @@ use crate::results::record::night::{FindingKind, Night, NightCell};
 
 /// One gating figure of one cell, night after night.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Series {
+pub(crate) struct Series {
     /// The cell; without its version where nights have different ones.
     pub cell: CellKey,
-    /// The figure.
     pub metric: Metric,
     /// Where the figure of the last night comes from, where that is known.
     pub origin: Option<Origin>,
@@ -34,14 +33,12 @@ pub struct Series {
 
 /// A figure on one night.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Point {
+pub(crate) struct Point {
     /// When the night ended.
     pub at: String,
-    /// Its run.
     pub run: RunId,
     /// The geometric mean of its starts.
     pub value: f64,
-    /// How many starts.
     pub starts: usize,
     /// The figure on the night that was the baseline by then; absent where history does not hold it.
     pub baseline: Option<f64>,
@@ -49,29 +46,27 @@ pub struct Point {
 
 /// A night without the figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gap {
+pub(crate) struct Gap {
     /// How many nights before it have the figure.
     pub before: usize,
     /// When the night ended.
     pub at: String,
-    /// Why.
     pub why: String,
 }
 
 /// Something else than the figure that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub(crate) struct Turn {
     /// The first night with it, a position in [`Series::nights`].
     pub at: usize,
     /// What it is, in words.
     pub what: String,
-    /// Whose it is.
     pub kind: TurnKind,
 }
 
 /// What changed besides a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnKind {
+pub(crate) enum TurnKind {
     /// Machine or prompts: figures on both sides are of different things, and the series is cut.
     Cut,
     /// The host, in what makes no figures of another thing: its name, a kernel patch.
@@ -84,7 +79,7 @@ pub enum TurnKind {
 
 /// A change of level.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub(crate) struct Step {
     /// The first night of the new level, a position in [`Series::nights`].
     pub at: usize,
     /// The change, as a share.
@@ -95,7 +90,7 @@ pub struct Step {
 
 impl Series {
     /// Every night from the first that has the figure on, in order: when, and the figure.
-    pub fn course(&self) -> Vec<(&str, Option<f64>)> {
+    pub(crate) fn course(&self) -> Vec<(&str, Option<f64>)> {
         let mut course = Vec::with_capacity(self.nights.len() + self.gaps.len());
         let mut gaps = self.gaps.iter().peekable();
         for at in 0..=self.nights.len() {
@@ -112,7 +107,7 @@ impl Series {
     }
 
     /// The stretches between cuts and changes: from which night to before which, positions in [`Series::nights`].
-    pub fn levels(&self) -> Vec<[usize; 2]> {
+    pub(crate) fn levels(&self) -> Vec<[usize; 2]> {
         let mut ends: Vec<usize> = self
             .cuts()
             .chain(self.changes.iter().map(|step| step.at))
@@ -131,7 +126,7 @@ impl Series {
 
 /// Something besides figures that changed from one night to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub(crate) struct Event {
     /// The first night with it.
     pub at: String,
     /// What it is, in words.
@@ -185,7 +180,7 @@ fn loose(key: &CellKey) -> String {
 }
 
 /// Every series of these nights, with changes of at least `floor` as a share.
-pub fn all(nights: &[Night], floor: f64) -> Vec<Series> {
+pub(crate) fn all(nights: &[Night], floor: f64) -> Vec<Series> {
     let cells = Names::of(nights).told(nights);
     let mut wanted: BTreeSet<(&String, &String)> = BTreeSet::new();
     for night in &cells {
@@ -337,7 +332,7 @@ fn moved(before: &Night, after: &Night) -> Option<String> {
 }
 
 /// What changed from night to night besides figures, in order. A cell is held against the last night that measured it.
-pub fn events(nights: &[Night]) -> Vec<Event> {
+pub(crate) fn events(nights: &[Night]) -> Vec<Event> {
     let mut events = Vec::new();
     let cells = Names::of(nights).told(nights);
     let mut last: BTreeMap<&String, &NightCell> = BTreeMap::new();

@@ -2,7 +2,7 @@
 
 /// What a comparison says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// It got worse, by more than the practical bound and beyond chance.
     Worse,
     /// It cannot be told.
@@ -15,7 +15,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The verdict as it is written.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Worse => "worse",
             Self::Unclear => "unclear",
@@ -26,21 +26,21 @@ impl Verdict {
 }
 
 /// The confidence of intervals.
-pub const LEVEL: f64 = 0.95;
+pub(crate) const LEVEL: f64 = 0.95;
 
 /// The logarithms of a figure of starts; `None` if one of them has none.
-pub fn logs(starts: &[f64]) -> Option<Vec<f64>> {
+pub(crate) fn logs(starts: &[f64]) -> Option<Vec<f64>> {
     let all_positive = starts.iter().all(|value| value.is_finite() && *value > 0.0);
     (all_positive && !starts.is_empty()).then(|| starts.iter().map(|value| value.ln()).collect())
 }
 
 /// A difference of logarithms as a relative change.
-pub fn relative(difference: f64) -> f64 {
+pub(crate) fn relative(difference: f64) -> f64 {
     difference.exp_m1()
 }
 
 /// A chance in few characters.
-pub fn chance(p: f64) -> String {
+pub(crate) fn chance(p: f64) -> String {
     if p < 0.0001 {
         "< 0.0001".to_owned()
     } else {

@@ -10,7 +10,7 @@ use crate::results::record::request::{Chunk, ChunkKind, Class, Oddity, Request, 
 /// Whether `current` divides gaps by the tokens of each chunk's text, which then must be counted.
 ///
 /// Source: docs/bench-serving.md 7.2, retokenized ITL.
-pub fn divides_gaps(backend: &str, accept_length: Option<f64>) -> bool {
+pub(crate) fn divides_gaps(backend: &str, accept_length: Option<f64>) -> bool {
     accept_length.is_some_and(|length| length > 0.0) && ["sglang-oai", "sglang-oai-chat"].contains(&backend)
 }
 
@@ -60,13 +60,11 @@ pub(super) enum Gaps<'r> {
     OfEvents(&'r Request, Profile),
     /// Of the native protocol, by the tokens of each event.
     OfTokens(&'r Request, Profile),
-    /// As they are.
     #[cfg(test)]
     Given(Vec<f64>),
 }
 
 impl Gaps<'_> {
-    /// All of them.
     pub(super) fn read(&self) -> Vec<f64> {
         match self {
             Self::OfEvents(request, profile) => {
@@ -90,7 +88,6 @@ impl Gaps<'_> {
 pub(super) struct GapTokens<'r>(&'r Request, Profile);
 
 impl GapTokens<'_> {
-    /// All of them.
     pub(super) fn read(&self) -> Vec<u32> {
         let counts = self.0.counted_chunks.iter().flat_map(|counts| counts.iter());
         let read = self.0.chunks.iter().zip(counts);

@@ -29,7 +29,7 @@ pub(super) fn sound(requests: &[Request], protocol: Protocol) -> Vec<Request> {
 /// Output tokens that were generated, as far as anybody knows: what the server reports, at the end or in an event; the number of
 /// events where that is the length at which the server says that it stopped; what we counted; the number of events where nobody
 /// counted. The length that was asked for is never taken for a count.
-pub fn generated_tokens(request: &Request) -> u32 {
+pub(crate) fn generated_tokens(request: &Request) -> u32 {
     let in_events = || request.chunks.last_tokens();
     let reported = request
         .usage
@@ -46,8 +46,7 @@ pub fn generated_tokens(request: &Request) -> u32 {
 
 /// What a profile holds of one request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Held {
-    /// Output tokens.
+pub(crate) struct Held {
     pub tokens: u32,
     /// Seconds to the first output; 0 without any.
     pub ttft_s: f64,
@@ -56,7 +55,7 @@ pub struct Held {
 }
 
 /// What the profile's samples hold of one request; of a failed one nothing. `copied` keeps the faults.
-pub fn held(request: &Request, protocol: Protocol, profile: Profile, copied: bool) -> Held {
+pub(crate) fn held(request: &Request, protocol: Protocol, profile: Profile, copied: bool) -> Held {
     let mended;
     let answers = match (copied, request.is_completed()) {
         (true, _) => bench_serving::answers(std::slice::from_ref(request), protocol, profile),

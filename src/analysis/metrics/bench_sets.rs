@@ -11,7 +11,6 @@ pub(crate) struct MetricSets {
     pub(crate) block: Figures,
     /// As bench_serving of this profile would compute them.
     pub(crate) copied: Figures,
-    /// Ours.
     pub(crate) matrix: Figures,
 }
 

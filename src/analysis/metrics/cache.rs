@@ -4,7 +4,7 @@ use crate::results::record::request::Request;
 
 /// Prompt tokens of completed requests, and those of them that came from the prefix cache, as the server reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CacheHits {
+pub(crate) struct CacheHits {
     /// Prompt tokens; where the server reports none, as the data set counts.
     pub prompt: u64,
     /// Those from the cache.
@@ -17,12 +17,10 @@ pub struct CacheHits {
 
 /// Where cached tokens lay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CacheTiers {
-    /// On the device.
+pub(crate) struct CacheTiers {
     pub device: u64,
     /// In the host's memory.
     pub host: u64,
-    /// In storage.
     pub storage: u64,
     /// The name of the storage that was last read from.
     pub storage_backend: Option<String>,
@@ -30,7 +28,7 @@ pub struct CacheTiers {
 
 impl CacheHits {
     /// A part as a percentage of a whole; 0 of nothing.
-    pub fn percent(part: u64, whole: u64) -> f64 {
+    pub(crate) fn percent(part: u64, whole: u64) -> f64 {
         match whole {
             0 => 0.0,
             whole => part as f64 / whole as f64 * 100.0,
@@ -41,7 +39,7 @@ impl CacheHits {
 /// Sums up what the requests took from the prefix cache.
 ///
 /// Source: docs/bench-serving.md 7.6.
-pub fn cache_hits(requests: &[Request]) -> CacheHits {
+pub(crate) fn cache_hits(requests: &[Request]) -> CacheHits {
     let mut hits = CacheHits::default();
     for request in requests.iter().filter(|request| request.is_completed()) {
         let usage = request.usage.unwrap_or_default();

@@ -10,7 +10,7 @@ use super::metric::Metric;
 use crate::results::record::request::Request;
 
 /// The confidence of an interval.
-pub const LEVEL: f64 = 0.95;
+pub(crate) const LEVEL: f64 = 0.95;
 
 /// Between which two values each percentile of the completed requests lies with 95 % confidence, in milliseconds, by the figure's name,
 /// under the definitions of `matrix`. A percentile that so few requests cannot bound has none, and neither has one of gaps, which follow
@@ -18,7 +18,7 @@ pub const LEVEL: f64 = 0.95;
 ///
 /// Requests count as if they knew nothing of each other. They share batches and queues, so this is the least that is not known; what
 /// starts of the engine differ by comes on top.
-pub fn intervals(requests: &[Request]) -> BTreeMap<String, [f64; 2]> {
+pub(crate) fn intervals(requests: &[Request]) -> BTreeMap<String, [f64; 2]> {
     let times: Vec<Times> = requests
         .iter()
         .filter(|request| request.is_completed())

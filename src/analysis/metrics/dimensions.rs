@@ -130,8 +130,7 @@ impl Count {
 }
 
 impl Flow {
-    /// Every flow.
-    pub const ALL: [Self; 4] = [Self::Requests, Self::Input, Self::Output, Self::Total];
+    pub(crate) const ALL: [Self; 4] = [Self::Requests, Self::Input, Self::Output, Self::Total];
 
     /// Flows that are also told per joule.
     pub(super) const OF_EFFICIENCY: [Self; 2] = [Self::Output, Self::Total];
@@ -155,10 +154,10 @@ impl Flow {
 
 impl Target {
     /// Every target, in the order of reports.
-    pub const ALL: [Self; 3] = [Self::Ttft, Self::Tpot, Self::E2e];
+    pub(crate) const ALL: [Self; 3] = [Self::Ttft, Self::Tpot, Self::E2e];
 
     /// The target as bench_serving writes it.
-    pub const fn compat_name(self) -> &'static str {
+    pub(crate) const fn compat_name(self) -> &'static str {
         match self {
             Self::Ttft => "ttft",
             Self::Tpot => "tpot",
@@ -177,7 +176,7 @@ impl Target {
 
 impl Sample {
     /// Every sample, in the order of reports.
-    pub const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Ttft,
         Self::TtftAnswer,
         Self::TtftConnected,
@@ -210,7 +209,7 @@ impl Sample {
     }
 
     /// The sample for people.
-    pub const fn label(self) -> &'static str {
+    pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Ttft => "TTFT",
             Self::TtftAnswer => "TTFT of the answer",
@@ -230,7 +229,7 @@ impl Sample {
 
 impl Statistic {
     /// Every statistic, in the order of reports.
-    pub const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Mean,
         Self::Median,
         Self::Std,
@@ -243,7 +242,7 @@ impl Statistic {
     ];
 
     /// The share of values that lie below it, where it is a percentile.
-    pub const fn share(self) -> Option<f64> {
+    pub(crate) const fn share(self) -> Option<f64> {
         match self {
             Self::Median | Self::P50 => Some(0.5),
             Self::P90 => Some(0.9),

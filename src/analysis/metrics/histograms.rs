@@ -33,7 +33,6 @@ struct Values {
 /// Values, those that a histogram does not tell apart together: a second may have a million of them.
 #[derive(Default)]
 struct Counts {
-    /// The last few.
     few: Vec<u64>,
     /// How often the others come, in order.
     many: Vec<(u64, u64)>,
@@ -76,7 +75,7 @@ impl Extend<u64> for Counts {
 }
 
 /// The seconds of a measurement in which anything happened, in order.
-pub fn seconds(requests: &[Request]) -> Vec<Second> {
+pub(crate) fn seconds(requests: &[Request]) -> Vec<Second> {
     let mut all: BTreeMap<u32, Values> = BTreeMap::new();
     let is_counted = requests
         .iter()
@@ -241,20 +240,18 @@ pub fn cut(seconds: &[Second], window: Range<u32>) -> Result<Cut, CutError> {
 
 /// A sample that histograms are kept of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub(crate) enum Kept {
     /// Times to the first token.
     Ttft,
     /// Times per output token after the first.
     Tpot,
-    /// Times between tokens.
     Itl,
     /// Times to the last token.
     E2e,
 }
 
 impl Kept {
-    /// Every sample.
-    pub const ALL: [Self; 4] = [Self::Ttft, Self::Tpot, Self::Itl, Self::E2e];
+    pub(crate) const ALL: [Self; 4] = [Self::Ttft, Self::Tpot, Self::Itl, Self::E2e];
 
     fn of(self, second: &Second) -> (&'static str, &Option<String>) {
         match self {
@@ -271,7 +268,7 @@ impl Kept {
 ///
 /// # Errors
 /// A histogram is not what this tool writes.
-pub fn reached(seconds: &[&Second], sample: Kept, shares: &[f64]) -> Result<Vec<f64>, CutError> {
+pub(crate) fn reached(seconds: &[&Second], sample: Kept, shares: &[f64]) -> Result<Vec<f64>, CutError> {
     let histogram = merged(seconds, sample)?;
     if histogram.is_empty() {
         return Ok(Vec::new());

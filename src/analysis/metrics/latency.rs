@@ -78,7 +78,7 @@ const HELD_SILENCE: f64 = 0.7;
 /// eight events, much faster than those at the end of the answer, after a silence in which they can have been made at the pace of
 /// the end. That pace is the median gap of the last quarter, so that a pause of the server is none. Of one answer nobody can tell: an
 /// engine is slower at its end too while it reads the prompts of others. What is held back in several parts looks like an engine that pauses.
-pub fn is_held_back(request: &Request) -> bool {
+pub(crate) fn is_held_back(request: &Request) -> bool {
     const FEW: usize = AT_ONCE_TOKENS as usize;
     let chunks = &request.chunks;
     let ends = request.sent_ns.zip(chunks.first()).zip(chunks.last());
@@ -151,7 +151,7 @@ const PAUSE_SHARE: f64 = 0.5;
 /// Whether an answer of several tokens arrived at one moment, or in so few parts that the times between its tokens are those of whatever
 /// gathered them, and nothing is known of how they were made. One large part after a pause of the server, the network or the client is not
 /// gathered: its tokens came late, which TPOT tells.
-pub fn is_gathered(request: &Request) -> bool {
+pub(crate) fn is_gathered(request: &Request) -> bool {
     let chunks = &request.chunks;
     let tokens = request.visible_tokens().unwrap_or(0);
     if chunks.is_empty() || (tokens as usize).max(chunks.len()) <= 1 {
@@ -184,7 +184,7 @@ fn is_after_pause(moments: &Moments) -> bool {
 const STRAY: f64 = 0.01;
 
 /// Whether answers that arrived at one moment are more than strays.
-pub fn are_gathered(requests: &[Request]) -> bool {
+pub(crate) fn are_gathered(requests: &[Request]) -> bool {
     let completed = || requests.iter().filter(|request| request.is_completed());
     let gathered = completed().filter(|request| is_gathered(request)).count();
     gathered as f64 > STRAY * completed().count() as f64

@@ -77,24 +77,17 @@ pub enum Metric {
 
 /// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Milliseconds.
+pub(crate) enum Unit {
     Millis,
-    /// Seconds.
     Seconds,
     /// A number of requests.
     Requests,
     /// A number of tokens.
     Tokens,
-    /// Requests per second.
     RequestsPerSecond,
-    /// Tokens per second.
     TokensPerSecond,
-    /// Energy.
     Joules,
-    /// Power.
     Watts,
-    /// Tokens per joule.
     TokensPerJoule,
     /// A share between 0 and 1.
     Share,
@@ -102,7 +95,7 @@ pub enum Unit {
 
 impl Unit {
     /// The unit as people write it; nothing for a share.
-    pub const fn symbol(self) -> &'static str {
+    pub(crate) const fn symbol(self) -> &'static str {
         match self {
             Self::Millis => "ms",
             Self::Seconds => "s",
@@ -120,16 +113,14 @@ impl Unit {
 
 /// Which way is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Better {
-    /// More is better.
+pub(crate) enum Better {
     Higher,
-    /// Less is better.
     Lower,
 }
 
 impl Metric {
     /// Whether it counts requests or tokens, so that it is a whole number.
-    pub const fn is_count(self) -> bool {
+    pub(crate) const fn is_count(self) -> bool {
         matches!(
             self,
             Self::Completed | Self::Failed | Self::Tokens(_) | Self::PeakConcurrency
@@ -137,7 +128,7 @@ impl Metric {
     }
 
     /// Every figure, in the order of reports.
-    pub fn all() -> impl Iterator<Item = Self> {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
         let counts = [Self::Duration, Self::Due, Self::Completed, Self::Failed];
         let flows = [
             Self::PerUser,
@@ -181,7 +172,7 @@ impl Metric {
     }
 
     /// The name on disk; it ends in its unit, except for shares, which have none.
-    pub fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         match self {
             Self::Duration => "duration_s".to_owned(),
             Self::Due => "due_requests".to_owned(),
@@ -223,7 +214,7 @@ impl Metric {
     }
 
     /// The name for people.
-    pub fn label(self) -> String {
+    pub(crate) fn label(self) -> String {
         let plain = match self {
             Self::Duration => "duration",
             Self::Due => "requests due",
@@ -275,8 +266,7 @@ impl Metric {
         plain.to_owned()
     }
 
-    /// Its unit.
-    pub const fn unit(self) -> Unit {
+    pub(crate) const fn unit(self) -> Unit {
         match self {
             Self::Duration | Self::SteadyDuration => Unit::Seconds,
             Self::Due
@@ -307,7 +297,7 @@ impl Metric {
     }
 
     /// Which way is better; `None` for what only describes.
-    pub const fn better(self) -> Option<Better> {
+    pub(crate) const fn better(self) -> Option<Better> {
         match self {
             Self::Failed
             | Self::FailedBy(_)

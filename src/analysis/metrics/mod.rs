@@ -29,19 +29,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub(crate) use bench_serving::asks_accept_length;
-pub use bench_serving::divides_gaps;
-pub use bench_serving_fixed::{Held, generated_tokens, held};
+pub(crate) use bench_serving::divides_gaps;
+#[cfg(test)]
+pub(crate) use bench_serving_fixed::generated_tokens;
+pub(crate) use bench_serving_fixed::{Held, held};
 pub(crate) use bench_sets::MetricSets;
-pub use cache::{CacheHits, CacheTiers, cache_hits};
-pub use confidence::{intervals, order_interval};
-pub use dimensions::{Count, Flow, Sample, Statistic, Target};
-pub use histograms::{Cut, CutError, Kept, Quantiles, cut, reached, seconds};
-pub use latency::{is_gathered, is_held_back};
-pub use metric::{Better, Metric, Unit};
-pub use peaks::{EachSecond, each_second};
-pub use stats::{Statistics, percentile};
-pub use steady_state::{SteadyState, steady_state};
-pub use throughput::{Rates, rates};
+pub(crate) use cache::{CacheHits, CacheTiers, cache_hits};
+pub(crate) use confidence::intervals;
+pub use confidence::order_interval;
+pub(crate) use dimensions::{Count, Flow, Sample, Statistic, Target};
+pub use histograms::cut;
+pub(crate) use histograms::{Kept, reached, seconds};
+pub(crate) use latency::{is_gathered, is_held_back};
+pub use metric::Metric;
+pub(crate) use metric::{Better, Unit};
+pub(crate) use peaks::each_second;
+pub(crate) use stats::{Statistics, percentile};
+pub(crate) use steady_state::{SteadyState, steady_state};
+pub(crate) use throughput::{Rates, rates};
 
 use crate::base::threads::on_all_cores;
 use crate::config::scenario::Slo;
@@ -53,7 +58,7 @@ use crate::results::record::telemetry::{Energy, EngineWindow};
 
 /// What figures depend on besides the records.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Basis {
+pub(crate) struct Basis {
     /// The protocol that was spoken.
     pub protocol: Protocol,
     /// The name that bench_serving knows the backend by.
@@ -75,7 +80,7 @@ pub struct Basis {
 
 impl Basis {
     /// The basis of a cell of a plan.
-    pub fn of(launch: &Launch, cell: &Cell) -> Self {
+    pub(crate) fn of(launch: &Launch, cell: &Cell) -> Self {
         Self {
             protocol: launch.contact.dialect.protocol,
             backend: launch.engine.backend.clone(),
@@ -91,15 +96,14 @@ impl Basis {
 
 /// Percentiles of one sample of times.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Percentiles {
-    /// The sample.
+pub(crate) struct Percentiles {
     pub sample: Sample,
     /// Percentages and the values below which so many lie, in milliseconds.
     pub values: Vec<(f64, f64)>,
 }
 
 /// Percentiles of the times of completed requests under the definitions of `matrix`; samples without a value are left out.
-pub fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percentiles> {
+pub(crate) fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percentiles> {
     if percents.is_empty() {
         return Vec::new();
     }
@@ -122,7 +126,7 @@ pub fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percentiles> {
 
 /// A set of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Set {
+pub(crate) enum Set {
     /// As bench_serving of this profile would compute them.
     Copied(Profile),
     /// The same with its faults mended.
@@ -132,7 +136,7 @@ pub enum Set {
 }
 
 /// Every figure of one measurement, by definition set.
-pub fn summarize(requests: &[Request], basis: &Basis) -> BTreeMap<Definitions, Figures> {
+pub(crate) fn summarize(requests: &[Request], basis: &Basis) -> BTreeMap<Definitions, Figures> {
     let sets = [
         Set::Matrix,
         Set::Copied(Profile::Classic),
@@ -147,7 +151,7 @@ pub fn summarize(requests: &[Request], basis: &Basis) -> BTreeMap<Definitions, F
 }
 
 /// The figures of these sets, as many at the same time as there are cores: each reads all events several times, and holds many of them.
-pub fn sets_of<const N: usize>(requests: &[Request], basis: &Basis, sets: [Set; N]) -> [Figures; N] {
+pub(crate) fn sets_of<const N: usize>(requests: &[Request], basis: &Basis, sets: [Set; N]) -> [Figures; N] {
     let made: [OnceLock<Figures>; N] = [const { OnceLock::new() }; N];
     let next = AtomicUsize::new(0);
     let work = || {
@@ -168,7 +172,7 @@ fn figures_of(requests: &[Request], basis: &Basis, set: Set) -> Figures {
 }
 
 /// TPOT of a request under the definitions of `matrix`, in milliseconds, where it has one.
-pub fn tpot_ms(request: &Request) -> Option<f64> {
+pub(crate) fn tpot_ms(request: &Request) -> Option<f64> {
     latency::Times::of(request).tpot
 }
 
@@ -178,12 +182,12 @@ pub fn figure(figures: &Figures, metric: Metric) -> Option<f64> {
 }
 
 /// How many requests met every target of an SLO, counted from the moments at which they fell due; a failed one never does.
-pub fn good(requests: &[Request], slo: &Slo) -> usize {
+pub(crate) fn good(requests: &[Request], slo: &Slo) -> usize {
     goodput::good(requests, slo)
 }
 
 /// The limits of an SLO in milliseconds, by target; targets without a limit are left out.
-pub fn slo_limits(slo: &Slo) -> Vec<(Target, f64)> {
+pub(crate) fn slo_limits(slo: &Slo) -> Vec<(Target, f64)> {
     let limits = goodput::limits_ms(slo);
     Target::ALL
         .into_iter()
@@ -229,7 +233,6 @@ fn matrix_figures(requests: &[Request], basis: &Basis) -> Figures {
 /// Whether the faults of bench_serving are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Faults {
-    /// As they are.
     Copied,
     /// As they should be.
     Mended,

@@ -46,7 +46,7 @@ pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>]) {
 
 /// A load over time: a value for each second, from when the first request was sent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct EachSecond {
+pub(crate) struct EachSecond {
     /// Output tokens that arrived; `None` where nobody counted.
     pub tokens: Option<Vec<f64>>,
     /// The most requests that were under way at once.
@@ -55,7 +55,7 @@ pub struct EachSecond {
 
 /// The load over time; `None` if no request was sent. `copied` has events for tokens, and every request that touches a second, as
 /// bench_serving has.
-pub fn each_second(
+pub(crate) fn each_second(
     requests: &[Request],
     protocol: Protocol,
     profile: Profile,

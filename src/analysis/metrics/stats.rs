@@ -16,8 +16,7 @@ const DIGIT: u32 = 16;
 
 /// The statistics of one sample, in the unit of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Statistics {
-    /// The arithmetic mean.
+pub(crate) struct Statistics {
     pub mean: f64,
     /// The middle value, or the mean of the two middle ones.
     pub median: f64,
@@ -25,7 +24,6 @@ pub struct Statistics {
     pub std: f64,
     /// The percentiles 50, 90, 95, 99 and 99.9, linear between neighbours.
     pub percentiles: [f64; 5],
-    /// The largest value.
     pub max: f64,
 }
 
@@ -35,7 +33,7 @@ const PERCENTS: [f64; 5] = [50.0, 90.0, 95.0, 99.0, 99.9];
 impl Statistics {
     /// The statistics of values that can be read again and again; `None` if there are none. They are the same to the last digit as those
     /// of [`Self::of`], and only so many values are in memory at a time.
-    pub fn of_each<I: Iterator<Item = f64>>(values: impl Fn() -> I) -> Option<Self> {
+    pub(crate) fn of_each<I: Iterator<Item = f64>>(values: impl Fn() -> I) -> Option<Self> {
         Self::within(values, TOGETHER)
     }
 
@@ -58,7 +56,7 @@ impl Statistics {
     }
 
     /// The statistics of a sample; `None` if it is empty.
-    pub fn of(values: &[f64]) -> Option<Self> {
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
         Self::of_held(&mut values.to_vec())
     }
 
@@ -80,7 +78,7 @@ impl Statistics {
     }
 
     /// The same statistics in a unit of which there are `factor` to one.
-    pub fn times(self, factor: f64) -> Self {
+    pub(crate) fn times(self, factor: f64) -> Self {
         Self {
             mean: self.mean * factor,
             median: self.median * factor,
@@ -94,7 +92,7 @@ impl Statistics {
 /// The sum as numpy adds: pairwise over the whole array, as numpy 2.3 and later do.
 ///
 /// Source: docs/bench-serving.md 7.3, "bit-exact sums".
-pub fn sum(values: &[f64]) -> f64 {
+pub(crate) fn sum(values: &[f64]) -> f64 {
     let n = values.len();
     // The sum of an empty iterator is -0.
     if n == 0 {
@@ -119,19 +117,19 @@ pub fn sum(values: &[f64]) -> f64 {
 }
 
 /// The arithmetic mean; `None` of nothing.
-pub fn mean(values: &[f64]) -> Option<f64> {
+pub(crate) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| sum(values) / values.len() as f64)
 }
 
 /// The percentile `q` of sorted values, linear between neighbours, with the two-sided interpolation of numpy.
 ///
 /// Source: docs/bench-serving.md 7.3. `sorted` must not be empty.
-pub fn percentile(sorted: &[f64], q: f64) -> f64 {
+pub(crate) fn percentile(sorted: &[f64], q: f64) -> f64 {
     between(sorted.len(), q, |place| sorted[place])
 }
 
 /// Percentiles of values that can be read again and again, with only so many of them in memory at a time; `None` if there are none.
-pub fn percentiles_of_each<I: Iterator<Item = f64>>(
+pub(crate) fn percentiles_of_each<I: Iterator<Item = f64>>(
     values: impl Fn() -> I,
     percents: &[f64],
 ) -> Option<Vec<f64>> {
@@ -200,7 +198,6 @@ static LARGE: Mutex<Vec<f64>> = Mutex::new(Vec::new());
 /// A sample of so many values is large.
 const MANY: usize = 1 << 16;
 
-/// Values in memory.
 enum Held {
     Few(Vec<f64>),
     Many(MutexGuard<'static, Vec<f64>>),
@@ -232,7 +229,6 @@ impl Held {
 
 /// What the first pass over values came to.
 enum First {
-    /// All of them.
     Held(Held),
     /// How many there are, which are too many to be held, and how they begin.
     Counted(usize, Ranks),
@@ -271,7 +267,6 @@ struct Ranks {
 enum Pass {
     /// Counts their next digits.
     Count(BTreeMap<u64, Vec<usize>>),
-    /// Holds them.
     Hold(BTreeMap<u64, Vec<u64>>),
     /// Nothing, as all are found.
     Done,

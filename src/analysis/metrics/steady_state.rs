@@ -15,12 +15,10 @@ pub(super) const RATIO: f64 = 0.9;
 ///
 /// Times in seconds after the start of the measurement, rates per second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SteadyState {
+pub(crate) struct SteadyState {
     /// The share of the peak that counts as steady.
     pub concurrency_ratio: f64,
-    /// When it began.
     pub window_start: f64,
-    /// When it ended.
     pub window_end: f64,
     /// How long it lasted.
     pub duration: f64,
@@ -57,7 +55,7 @@ fn or_zero<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S
 /// The steady state of a measurement under a profile; `None` if nothing was ever under way. `copied` keeps the profile's faults.
 ///
 /// Source: docs/bench-serving.md 7.7.
-pub fn steady_state(
+pub(crate) fn steady_state(
     requests: &[Request],
     basis: &Basis,
     profile: Profile,

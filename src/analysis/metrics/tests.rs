@@ -512,7 +512,6 @@ fn an_answer_in_one_piece_has_its_latency_for_its_ttft_and_no_gap() {
     }
 }
 
-/// Source: docs/bench-serving.md T8.
 #[test]
 fn an_answer_whose_tokens_have_no_text_has_no_ttft_and_bench_serving_counts_0() {
     let mut silent = answered(1, 0.0, &[], 50.0);
@@ -532,7 +531,6 @@ fn an_answer_whose_tokens_have_no_text_has_no_ttft_and_bench_serving_counts_0() 
     }
 }
 
-/// Source: docs/bench-serving.md T19.
 #[test]
 fn what_bench_serving_does_before_it_stops_its_clock_is_not_in_our_duration() {
     let requests = [answered(0, 0.0, &[10.0], 500.0)];

@@ -117,7 +117,7 @@ pub(super) fn window_s(requests: &[Request]) -> Option<f64> {
 
 /// Requests per second at which they fell due and at which they were sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rates {
+pub(crate) struct Rates {
     /// At which they fell due.
     pub due: f64,
     /// At which they were sent.
@@ -125,7 +125,7 @@ pub struct Rates {
 }
 
 /// The rates of a load whose requests have times of their own; `None` where too few tell of one.
-pub fn rates(requests: &[Request]) -> Option<Rates> {
+pub(crate) fn rates(requests: &[Request]) -> Option<Rates> {
     let per_second = |mut moments: Vec<u64>| {
         moments.sort_unstable();
         let span = moments.last()?.checked_sub(*moments.first()?)?;

@@ -18,10 +18,9 @@ const BEGIN: f64 = 1.0;
 
 /// One load on an engine: what is known of the caches that it met.
 #[derive(Clone, Copy, Debug)]
-pub struct Met<'a> {
+pub(crate) struct Met<'a> {
     /// How requests were written.
     pub protocol: Protocol,
-    /// What was sent.
     pub scenario: &'a Scenario,
     /// From where on it is doubted.
     pub bounds: &'a Bounds,
@@ -112,7 +111,7 @@ fn of_points(record: &SearchRecord, reasons: &mut Vec<Reason>) {
 }
 
 /// What speaks against the caches that a load met. `is_unseen`: nothing like its prompts was sent on this start before.
-pub fn caches(met: &Met<'_>, is_unseen: bool) -> Vec<Reason> {
+pub(crate) fn caches(met: &Met<'_>, is_unseen: bool) -> Vec<Reason> {
     let hits = warm_share(met);
     let mut reasons: Vec<Reason> = warm(met, hits.as_ref()).into_iter().collect();
     let Some(bound) = met.bound() else {
@@ -155,7 +154,7 @@ pub fn caches(met: &Met<'_>, is_unseen: bool) -> Vec<Reason> {
 
 /// That a load on a server of which nobody has a recipe found its prompts in the cache, by what the server tells; `None` where it did not, or
 /// where that is unknown.
-pub fn cache_warm(met: &Met<'_>) -> Option<Reason> {
+pub(crate) fn cache_warm(met: &Met<'_>) -> Option<Reason> {
     let reason = warm(met, warm_share(met).as_ref())?;
     Some(Reason {
         advice: "Send other prompts (another `--seed`), or have the caches emptied before the load (`--flush-cache`), or start the \

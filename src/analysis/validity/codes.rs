@@ -5,7 +5,6 @@ use crate::results::record::validity::{Code, Family, Verdict};
 /// The row of one code.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// The code.
     pub code: Code,
     /// What it makes of a measurement; `valid` for a note.
     pub weight: Verdict,
@@ -36,7 +35,7 @@ use Family::{Energy, Itl, Ttft};
 use Verdict::{Invalid, Suspect, Valid};
 
 /// Every code, in the order of [`Code::ALL`].
-pub const TABLE: &[Entry] = &[
+pub(crate) const TABLE: &[Entry] = &[
     Entry {
         code: ClientLate,
         weight: Invalid,
@@ -563,7 +562,7 @@ pub fn entry(code: Code) -> &'static Entry {
 const VERDICTS: &str = include_str!("../compare/rules.md");
 
 /// The whole table as a document, with the rules of verdicts on comparisons at its end.
-pub fn described() -> String {
+pub(crate) fn described() -> String {
     let mut text = String::from(
         "# Validity\n\nWhat is judged of every measurement, made from the table in `src/analysis/validity/codes.rs` by \
          `matrix explain --codes`. A measurement is as bad as its worst finding: `invalid` gives no ratio, wins no comparison, sets no \

@@ -15,7 +15,7 @@ pub(super) const FEW_TOKENS: f64 = 100.0;
 const UNTOLD: f64 = 0.01;
 
 /// What the requests of one load report.
-pub fn reported(met: &Met<'_>) -> ReportedTokens {
+pub(crate) fn reported(met: &Met<'_>) -> ReportedTokens {
     let requests = met.requests;
     let completed = || requests.iter().filter(|request| request.is_completed());
     let of_prompt = |request: &Request| request.usage.and_then(|usage| usage.prompt).map(f64::from);

@@ -17,11 +17,14 @@ mod steadiness;
 mod tests;
 mod untimed;
 
-pub use caches::{Met, cache_warm, caches};
-pub use codes::{Entry, TABLE, described, entry};
-pub use counters::reported;
+pub(crate) use caches::{Met, cache_warm, caches};
+#[cfg(test)]
+pub(crate) use codes::TABLE;
+pub use codes::entry;
+pub(crate) use codes::{Entry, described};
+pub(crate) use counters::reported;
 pub(crate) use outputs::family_of_precision;
-pub use responses::{Responses, answers};
+pub(crate) use responses::{Responses, answers};
 
 use crate::analysis::calibration;
 use crate::analysis::metrics::{self, Metric, Sample, Statistic};
@@ -36,8 +39,7 @@ use crate::results::record::validity::{Code, Reason, Validity, Verdict};
 
 /// Everything that a judgement is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Evidence<'a> {
-    /// What was started.
+pub(crate) struct Evidence<'a> {
     pub launch: &'a Launch,
     /// What was to be measured.
     pub cell: &'a Cell,
@@ -75,7 +77,7 @@ impl Evidence<'_> {
 }
 
 /// Judges a measurement; `None` if it did not come to its end, because how it ended says enough.
-pub fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
+pub(crate) fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
     if evidence.summary.ending != Ending::Done {
         return None;
     }

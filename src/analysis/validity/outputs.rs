@@ -89,7 +89,7 @@ fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 }
 
 /// What answers report against what our tokenizer counts of their text, and the events that they came in.
-pub fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Option<Reason> {
+pub(crate) fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Option<Reason> {
     let completed = || requests.iter().filter(|request| request.is_completed());
     let both: Vec<(f64, f64)> = completed()
         .filter_map(|request| {

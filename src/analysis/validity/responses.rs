@@ -113,10 +113,9 @@ const FEW_ANSWERS: usize = 8;
 
 /// What a server answered to a load.
 #[derive(Clone, Copy, Debug)]
-pub struct Responses<'a> {
+pub(crate) struct Responses<'a> {
     /// A record of each request.
     pub requests: &'a [Request],
-    /// What was sent.
     pub scenario: &'a Scenario,
     /// Names of the model, first that which requests ask for.
     pub names: &'a [&'a str],
@@ -142,7 +141,7 @@ impl Responses<'_> {
 }
 
 /// What speaks against the answers of a server, by themselves.
-pub fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
+pub(crate) fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
     let mut reasons = Vec::new();
     prompts(responses, &mut reasons);
     if responses.protocol != Protocol::Embeddings {
@@ -395,7 +394,6 @@ impl Firsts {
 /// How the beginning of an answer relates to what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beginning {
-    /// As the rest.
     Usual,
     /// The next event is late, and first events of other answers came shortly before it: an engine that reads prompts first.
     HeldUp,
@@ -492,7 +490,7 @@ impl Beginning {
 }
 
 /// What the answers of a measurement held.
-pub fn answers(requests: &[Request]) -> Answers {
+pub(crate) fn answers(requests: &[Request]) -> Answers {
     let mut answers = Answers::default();
     for request in requests.iter().filter(|request| request.is_completed()) {
         if let Some(share) = request.uniform {
@@ -802,7 +800,6 @@ type IsIts = fn(&Request) -> bool;
 /// When a small share of answers of a kind is named.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Named {
-    /// In each case.
     Always,
     /// Where their tokens come faster than those of the others.
     IfQuick,

@@ -366,7 +366,6 @@ mod tests {
     use crate::results::record::chunks::Chunks;
     use crate::results::record::request::{Class, Failure};
 
-    /// A seeded generator.
     struct Draws(Mt64);
 
     impl Draws {

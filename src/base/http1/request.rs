@@ -4,16 +4,16 @@
 use thiserror::Error;
 
 /// The longest request head that is read, in bytes.
-pub const LONGEST_HEAD: usize = 64 * 1024;
+pub(crate) const LONGEST_HEAD: usize = 64 * 1024;
 
 /// The longest request body that is read, in bytes.
-pub const LONGEST_BODY: usize = 512 * 1024 * 1024;
+pub(crate) const LONGEST_BODY: usize = 512 * 1024 * 1024;
 
 const MOST_HEADERS: usize = 128;
 
 /// Why the bytes of a client are not a request that can be answered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum RequestFault {
+pub(crate) enum RequestFault {
     /// The head breaks the grammar of HTTP/1.1.
     #[error("the request head is not HTTP/1.1 ({0}); send a request line, headers and an empty line")]
     Grammar(String),
@@ -37,7 +37,7 @@ pub enum RequestFault {
 
 impl RequestFault {
     /// The status that tells the client what is wrong.
-    pub const fn status(&self) -> u16 {
+    pub(crate) const fn status(&self) -> u16 {
         match self {
             Self::HeadTooLong => 431,
             Self::BodyTooLong => 413,
@@ -48,7 +48,7 @@ impl RequestFault {
 
 /// The head of a request: everything before its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestHead {
+pub(crate) struct RequestHead {
     /// The method, in capitals as sent.
     pub method: String,
     /// The path without its query.
@@ -62,7 +62,7 @@ pub struct RequestHead {
 
 impl RequestHead {
     /// Reads a head from the start of `bytes`: the head and its length, or `None` while it is incomplete.
-    pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, RequestFault> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, RequestFault> {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(bytes) {
@@ -95,7 +95,7 @@ impl RequestHead {
     }
 
     /// The value of the first header of this name, if it is text; names are compared without regard to case.
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.values(name).next()
     }
 
@@ -107,7 +107,7 @@ impl RequestHead {
     }
 
     /// The value of a query parameter, as sent, not decoded.
-    pub fn parameter(&self, name: &str) -> Option<&str> {
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         self.query.split('&').find_map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             (key == name).then_some(value)
@@ -115,7 +115,7 @@ impl RequestHead {
     }
 
     /// Whether the client wants to send another request on this connection.
-    pub fn keeps_alive(&self) -> bool {
+    pub(crate) fn keeps_alive(&self) -> bool {
         let says = |word: &str| {
             self.values("connection").any(|value| {
                 value
@@ -131,7 +131,7 @@ impl RequestHead {
     }
 
     /// Whether the client waits for `100 Continue` before it sends its body.
-    pub fn expects_continue(&self) -> bool {
+    pub(crate) fn expects_continue(&self) -> bool {
         self.is_http11
             && self
                 .header("expect")
@@ -139,7 +139,7 @@ impl RequestHead {
     }
 
     /// How the end of the body is known.
-    pub fn body(&self) -> Result<RequestBody, RequestFault> {
+    pub(crate) fn body(&self) -> Result<RequestBody, RequestFault> {
         if let Some(coding) = self.header("transfer-encoding") {
             if !coding.eq_ignore_ascii_case("chunked") {
                 return Err(RequestFault::Length(format!("transfer-encoding `{coding}`")));
@@ -173,8 +173,7 @@ impl RequestHead {
 
 /// A request body on its way in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RequestBody {
-    /// This many bytes.
+pub(crate) enum RequestBody {
     Sized(usize),
     /// Chunks until the empty one.
     Chunked(ChunkedBody),
@@ -183,7 +182,7 @@ pub enum RequestBody {
 impl RequestBody {
     /// Takes the body off the front of `inbox` as far as it has arrived; the whole body once it is complete.
     /// What follows the body stays in `inbox`.
-    pub fn take(&mut self, inbox: &mut Vec<u8>) -> Result<Option<Vec<u8>>, RequestFault> {
+    pub(crate) fn take(&mut self, inbox: &mut Vec<u8>) -> Result<Option<Vec<u8>>, RequestFault> {
         match self {
             Self::Sized(length) if inbox.len() >= *length => {
                 let rest = inbox.split_off(*length);
@@ -197,7 +196,7 @@ impl RequestBody {
 
 /// A chunked body on its way in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ChunkedBody {
+pub(crate) struct ChunkedBody {
     body: Vec<u8>,
     state: ChunkState,
 }
@@ -275,14 +274,14 @@ fn chunk_size(line: &[u8]) -> Result<usize, RequestFault> {
 }
 
 /// The end of a chunked body without trailers.
-pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// What tells a waiting client to send its body.
-pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// How the end of a response body is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResponseBody {
+pub(crate) enum ResponseBody {
     /// By its length in bytes.
     Sized(usize),
     /// By an empty chunk.
@@ -292,7 +291,7 @@ pub enum ResponseBody {
 }
 
 /// Appends the head of a response to `out`.
-pub fn write_head(
+pub(crate) fn write_head(
     out: &mut Vec<u8>,
     status: u16,
     content_type: &str,
@@ -322,7 +321,7 @@ pub fn write_head(
 }
 
 /// Appends one chunk with these bytes to `out`; nothing for no bytes, since the empty chunk ends a body.
-pub fn write_chunk(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn write_chunk(out: &mut Vec<u8>, bytes: &[u8]) {
     if bytes.is_empty() {
         return;
     }
@@ -332,7 +331,7 @@ pub fn write_chunk(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// The reason phrase of a status; `Unknown` for one that this tool never sends.
-pub const fn reason(status: u16) -> &'static str {
+pub(crate) const fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",
         200 => "OK",

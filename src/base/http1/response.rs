@@ -9,7 +9,7 @@ use std::mem;
 use thiserror::Error;
 
 /// The longest head of an answer, in bytes; also bounds the trailers and the extensions of one chunk.
-pub const HEAD_LIMIT: usize = 64 << 10;
+pub(crate) const HEAD_LIMIT: usize = 64 << 10;
 
 const HEADERS: usize = 128;
 
@@ -26,7 +26,7 @@ pub struct Head {
 
 impl Head {
     /// The first header of that name, which is given in lower case.
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
             .find(|(known, _)| known == name)
@@ -59,7 +59,7 @@ pub enum Fault {
     Framing {
         /// The header at fault.
         header: &'static str,
-        /// Its value.
+        /// The header's value as it came.
         value: String,
     },
     /// A chunk has no readable size, or does not end where it says.
@@ -75,9 +75,9 @@ pub enum Fault {
 pub enum Where {
     /// Before its first byte.
     BeforeHead,
-    /// Inside its head.
+    /// Within its head.
     InHead,
-    /// Inside its body.
+    /// Within its body.
     InBody,
 }
 
@@ -159,7 +159,7 @@ impl Reader {
     }
 
     /// Whether the body lasts until the connection ends, so that nothing but its content can tell whether it is whole.
-    pub fn is_until_close(&self) -> bool {
+    pub(crate) fn is_until_close(&self) -> bool {
         self.state == State::UntilClose
     }
 

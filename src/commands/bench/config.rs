@@ -62,7 +62,6 @@ pub(crate) struct BenchConfig {
     pub(crate) output: Output,
 }
 
-/// Where results go.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Output {
     /// The file that was named.
@@ -85,7 +84,6 @@ pub(crate) struct Output {
 }
 
 impl Backend {
-    /// Source: docs/bench-serving.md 1.1.
     pub(crate) const fn protocol(self) -> Protocol {
         match self {
             Self::Sglang | Self::SglangNative => Protocol::SglangNative,
@@ -241,7 +239,6 @@ impl Collect<'_> {
     }
 }
 
-/// Source: docs/bench-serving.md 7.5.
 fn slo(pairs: Option<&[String]>) -> Result<Option<Slo>, Vec<String>> {
     let Some(pairs) = pairs else {
         return Ok(None);

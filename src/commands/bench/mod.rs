@@ -40,7 +40,7 @@ use crate::runner::shutdown::{Signals, Stop};
 ///
 /// # Errors
 /// Flags that cannot be, a server that does not answer, data that is not there.
-pub fn execute(args: &BenchArgs) -> Outcome {
+pub(crate) fn execute(args: &BenchArgs) -> Outcome {
     let variables = Environment {
         bearer: cli::variable("OPENAI_API_KEY"),
         key: cli::variable("API_KEY"),

@@ -242,7 +242,6 @@ impl BenchResult<'_> {
         line.text()
     }
 
-    /// vLLM's object.
     pub(super) fn vllm(&self, sets: &MetricSets, notes: &[String]) -> String {
         let date = clock::local_stamp();
         let ours = self.ours(sets, notes);

@@ -27,7 +27,7 @@ use probe::Probe;
 ///
 /// # Errors
 /// As `matrix run`; fewer than three versions.
-pub fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
+pub(crate) fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
     let matrix = load(&args.run.matrix, colors)?;
     let mut plan = matrix.plan.clone();
     if let Some(only) = &args.run.only {

@@ -30,9 +30,7 @@ pub(super) struct Nightly<'a> {
 
 /// The results of fresh starts.
 pub(super) struct Confirmed {
-    /// Of each suspect.
     pub(super) fresh: Vec<Fresh>,
-    /// What failed meanwhile.
     pub(super) failures: Vec<Finding>,
 }
 

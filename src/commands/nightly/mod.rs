@@ -31,7 +31,7 @@ use confirm::Nightly;
 ///
 /// # Errors
 /// As `matrix run`; another nightly run that goes on; a baseline that cannot be read.
-pub fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
+pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     let matrix = load(&args.run.matrix, colors)?;
     let gates = gates(&args.judging.gate)?;
     let file = baseline::file(&args.run.matrix, args.baseline.as_deref());

@@ -19,7 +19,6 @@ pub(crate) struct GeneratedSharedPrefix {
 }
 
 impl GeneratedSharedPrefix {
-    /// What it draws.
     pub(crate) fn prefix(&self) -> SharedPrefix {
         self.shared_prefix.clone().unwrap_or_default()
     }

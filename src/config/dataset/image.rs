@@ -123,7 +123,6 @@ impl PictureContent {
 pub(crate) struct Size {
     /// Pixels in a line.
     pub(crate) width: u32,
-    /// Lines.
     pub(crate) height: u32,
 }
 
@@ -155,13 +154,10 @@ impl FromStr for Size {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) enum Resolution {
-    /// All alike.
     Fixed(Size),
     /// Width and height of each are drawn.
     Drawn {
-        /// The smallest.
         least: Size,
-        /// The largest.
         most: Size,
     },
 }

@@ -26,7 +26,7 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, Serialize, forward_to_deserialize_any};
 use serde_json::{Map, Value};
 
-pub use self::objection::Objection;
+pub(crate) use self::objection::Objection;
 pub(crate) use self::rules::{Facts, PromptForm, PublishedFile, Rules, TemplateUse, WebFile};
 
 /// Options of a data set by name, as far as they are given.
@@ -50,11 +50,10 @@ macro_rules! datasets {
         }
 
         impl DatasetName {
-            /// All of them.
             pub(crate) const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// What `bench_serving --dataset-name` calls it.
-            pub const fn bench_serving_name(self) -> &'static str {
+            pub(crate) const fn bench_serving_name(self) -> &'static str {
                 match self {
                     $(Self::$name => $theirs,)*
                 }

@@ -103,7 +103,6 @@ pub(crate) enum MooncakeTrace {
 }
 
 impl MooncakeTrace {
-    /// All of them.
     pub(crate) const ALL: [Self; 4] = [
         Self::Mooncake,
         Self::Conversation,
@@ -130,7 +129,6 @@ impl MooncakeTrace {
         )
     }
 
-    /// The file's name.
     pub(crate) const fn file(self) -> &'static str {
         match self {
             Self::Mooncake => "mooncake_trace.jsonl",

@@ -93,14 +93,12 @@ pub(crate) enum PromptForm {
         /// How many turns were asked for; `None` where the file decides.
         turns: Option<u32>,
     },
-    /// Text and pictures.
     Pictures,
 }
 
 /// What the tokenizer's chat template is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TemplateUse {
-    /// Nothing.
     #[default]
     None,
     /// Prompts are put through it where the tokenizer has one.

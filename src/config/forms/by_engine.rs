@@ -25,7 +25,7 @@ pub enum ByEngine<T> {
 
 impl<T> ByEngine<T> {
     /// The value for an engine: its own, else the default.
-    pub fn get(&self, engine: &str) -> Option<&T> {
+    pub(crate) fn get(&self, engine: &str) -> Option<&T> {
         match self {
             Self::All(value) => Some(value),
             Self::Each(map) => map.get(engine).or_else(|| map.get(DEFAULT)),
@@ -33,7 +33,7 @@ impl<T> ByEngine<T> {
     }
 
     /// The entries as written, `default` among them; none when one value serves all.
-    pub fn entries(&self) -> impl Iterator<Item = (&Spanned<String>, &T)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&Spanned<String>, &T)> {
         let map = match self {
             Self::All(_) => None,
             Self::Each(map) => Some(map),
@@ -42,7 +42,7 @@ impl<T> ByEngine<T> {
     }
 
     /// Every value that is written, whoever it is for.
-    pub fn values(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         let one = match self {
             Self::All(value) => Some(value),
             Self::Each(_) => None,

@@ -22,17 +22,17 @@ impl<V> Default for OrderedMap<V> {
 
 impl<V> OrderedMap<V> {
     /// The value under a name.
-    pub fn get(&self, name: &str) -> Option<&V> {
+    pub(crate) fn get(&self, name: &str) -> Option<&V> {
         self.entry(name).map(|(_, value)| value)
     }
 
     /// The name as written, with its place, and the value under it.
-    pub fn entry(&self, name: &str) -> Option<(&Spanned<String>, &V)> {
+    pub(crate) fn entry(&self, name: &str) -> Option<(&Spanned<String>, &V)> {
         self.iter().find(|(key, _)| key.value == name)
     }
 
     /// All entries in the order written.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Spanned<String>, &V)> + DoubleEndedIterator {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&Spanned<String>, &V)> + DoubleEndedIterator {
         self.0.iter().map(|(key, value)| (key, value))
     }
 
@@ -42,7 +42,7 @@ impl<V> OrderedMap<V> {
     }
 
     /// Sets the value under a name: in its old place, or as the last one.
-    pub fn insert(&mut self, name: impl Into<Spanned<String>>, value: V) -> Option<V> {
+    pub(crate) fn insert(&mut self, name: impl Into<Spanned<String>>, value: V) -> Option<V> {
         let name = name.into();
         match self.0.iter_mut().find(|(key, _)| *key == name) {
             Some((_, old)) => Some(std::mem::replace(old, value)),
@@ -54,13 +54,8 @@ impl<V> OrderedMap<V> {
     }
 
     /// How many entries there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
-    }
-
-    /// Whether there is no entry.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

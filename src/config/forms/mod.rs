@@ -9,10 +9,10 @@ mod list;
 mod map;
 mod named;
 
-pub use by_engine::ByEngine;
-pub use list::OneOrMany;
-pub use map::OrderedMap;
-pub use named::Named;
+pub(crate) use by_engine::ByEngine;
+pub(crate) use list::OneOrMany;
+pub(crate) use map::OrderedMap;
+pub(crate) use named::Named;
 
 /// The name by which [`OneOrMany`] asks the reader for a sequence.
 pub(super) const LIST: &str = "$list";

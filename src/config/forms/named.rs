@@ -16,7 +16,6 @@ use crate::config::yaml::Spanned;
 /// On disk always a map of one key. A name alone, or with nothing after its colon, has the default value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named<T> {
-    /// The name.
     pub name: Spanned<String>,
     /// What belongs to it.
     pub value: T,

@@ -13,7 +13,6 @@ pub struct Mistake {
     pub label: String,
     /// Other places that matter, each with its label.
     pub also: Vec<(Place, String)>,
-    /// Facts that explain.
     pub notes: Vec<String>,
     /// How to mend it.
     pub help: Option<String>,
@@ -25,7 +24,7 @@ pub struct Mistake {
 
 impl Mistake {
     /// A mistake without a place yet.
-    pub fn new(message: impl Into<String>) -> Self {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
             place: None,
@@ -39,38 +38,38 @@ impl Mistake {
     }
 
     /// Says where it is and what to write beside the caret.
-    pub fn at(mut self, place: &Place, label: impl Into<String>) -> Self {
+    pub(crate) fn at(mut self, place: &Place, label: impl Into<String>) -> Self {
         self.place = Some(place.clone());
         self.label = label.into();
         self
     }
 
     /// Shows one more place.
-    pub fn also(mut self, place: &Place, label: impl Into<String>) -> Self {
+    pub(crate) fn also(mut self, place: &Place, label: impl Into<String>) -> Self {
         self.also.push((place.clone(), label.into()));
         self
     }
 
     /// Adds a fact that explains.
-    pub fn note(mut self, note: impl Into<String>) -> Self {
+    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
     }
 
     /// Says how to mend it.
-    pub fn help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
     /// Shows what the line would look like with `with` in this place.
-    pub fn replace(mut self, place: &Place, with: impl Into<String>) -> Self {
+    pub(crate) fn replace(mut self, place: &Place, with: impl Into<String>) -> Self {
         self.patch = Some((place.clone(), with.into()));
         self
     }
 
     /// Keeps what stands at the place from being shown.
-    pub fn hide(mut self) -> Self {
+    pub(crate) fn hide(mut self) -> Self {
         self.hides = true;
         self
     }

@@ -14,7 +14,6 @@ pub(super) struct Fault(pub Box<State>);
 pub(super) enum State {
     /// Not yet at a node.
     Loose(What),
-    /// At a node.
     Placed(Placed),
     /// The file as a whole cannot be read on.
     Fatal(Mistake),

@@ -22,12 +22,13 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use diagnostic::Mistake;
+pub(crate) use diagnostic::Mistake;
 pub use draw::draw;
-pub use reader::{Reading, read, read_with_names};
-pub use spanned::Spanned;
+pub use reader::read;
+pub(crate) use reader::{Reading, read_with_names};
+pub(crate) use spanned::Spanned;
 pub(crate) use suggest::listed;
-pub use suggest::nearest;
+pub(crate) use suggest::nearest;
 
 /// One YAML file: the name shown in messages, and its text.
 #[derive(Clone, Debug)]
@@ -50,12 +51,11 @@ impl Source {
 
 /// A key that is written by the name that it had in earlier versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renamed {
+pub(crate) struct Renamed {
     /// Where it is written.
     pub place: Place,
     /// The name that is written.
     pub earlier: String,
-    /// Today's name.
     pub today: &'static str,
 }
 

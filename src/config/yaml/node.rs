@@ -70,7 +70,6 @@ pub(super) struct Document {
     pub mistakes: Vec<Mistake>,
 }
 
-/// Reads one document.
 pub(super) fn parse(source: &Source) -> Result<Document, Box<Mistake>> {
     let bom = if source.text.starts_with('\u{feff}') {
         '\u{feff}'.len_utf8()

@@ -21,7 +21,7 @@ pub fn read<T: DeserializeOwned>(source: &Source) -> (Option<T>, Vec<Mistake>) {
 }
 
 /// What came of reading one file.
-pub struct Reading<T> {
+pub(crate) struct Reading<T> {
     /// The value; `None` only where nothing usable came out.
     pub value: Option<T>,
     /// Every error that was found.
@@ -31,7 +31,7 @@ pub struct Reading<T> {
 }
 
 /// Reads one file as [`read`] does, and tells which keys have another name today.
-pub fn read_with_names<T: DeserializeOwned>(source: &Source) -> Reading<T> {
+pub(crate) fn read_with_names<T: DeserializeOwned>(source: &Source) -> Reading<T> {
     let node::Document { root, mut mistakes } = match node::parse(source) {
         Ok(document) => document,
         Err(mistake) => {

@@ -1,7 +1,7 @@
 //! Names near and far, and how lists of them are written.
 
 /// The nearest known name, if near enough to be a slip of the same word.
-pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
     known
         .into_iter()

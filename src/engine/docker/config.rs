@@ -12,7 +12,6 @@ use serde::Deserialize;
 pub(super) struct ConfigFile {
     /// The context that `docker context use` chose.
     pub(super) current_context: Option<String>,
-    /// Logins by registry.
     pub(super) auths: BTreeMap<String, Login>,
     /// The program that keeps all logins: `docker-credential-<name>`.
     pub(super) creds_store: Option<String>,
@@ -24,7 +23,6 @@ pub(super) struct ConfigFile {
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Login {
-    /// `user:password` in base64.
     pub(super) auth: Option<String>,
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,

@@ -7,7 +7,6 @@ use crate::results::record::cell::FailureClass::{Client, Image, Infrastructure, 
 /// What a daemon's message means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meaning {
-    /// What is wrong.
     pub(super) what: String,
     /// The key of the recipe or the matrix that says so, where it is one.
     pub(super) place: Option<&'static str>,

@@ -25,13 +25,10 @@ use crate::engine::ownership::Marks;
 /// How much of what it says is read.
 const MOST: usize = 4 << 20;
 
-/// A dry container.
 pub(crate) struct Dry<'a> {
-    /// The image's id.
     pub(crate) image: &'a str,
     /// The entrypoint, where the image's own is replaced.
     pub(crate) entrypoint: Option<Vec<String>>,
-    /// What follows it.
     pub(crate) command: Vec<String>,
     pub(crate) run: RunId,
     pub(crate) launch: &'a LaunchId,

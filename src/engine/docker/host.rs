@@ -29,7 +29,7 @@ const PARTING: Duration = Duration::from_secs(6);
 
 /// What the environment says to Docker's own client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Whereabouts {
+pub(crate) struct Whereabouts {
     /// DOCKER_HOST: where the daemon listens. It wins over every context.
     pub host: Option<String>,
     /// DOCKER_CONTEXT: the context to use.
@@ -48,7 +48,8 @@ pub struct Whereabouts {
 
 impl Whereabouts {
     /// A daemon at an address, and nothing else.
-    pub fn at(host: impl Into<String>) -> Self {
+    #[cfg(test)]
+    pub(crate) fn at(host: impl Into<String>) -> Self {
         Self {
             host: Some(host.into()),
             ..Self::default()
@@ -116,7 +117,6 @@ impl Keys {
 }
 
 impl Address {
-    /// Finds the daemon.
     pub(super) fn of(whereabouts: &Whereabouts) -> Result<Self, Refused> {
         let environment = |host: &str| {
             let secured = (whereabouts.tls_verify || whereabouts.tls).then(|| {

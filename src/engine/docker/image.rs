@@ -28,7 +28,7 @@ const LATE: Duration = Duration::from_secs(2);
 
 /// When images are pulled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pull {
+pub(crate) enum Pull {
     /// Never: what is not here is missing.
     Never,
     /// Where they are not here.
@@ -40,7 +40,7 @@ pub enum Pull {
 
 /// What every image of a run is.
 #[derive(Debug, Default)]
-pub struct Images {
+pub(crate) struct Images {
     pull: Pull,
     /// By name: the digest with its repository, or the id of an image that came from no registry.
     pins: Mutex<BTreeMap<String, Pin>>,
@@ -64,7 +64,7 @@ pub(super) struct Had {
 
 impl Images {
     /// Images that are pulled at those times.
-    pub fn new(pull: Pull) -> Self {
+    pub(crate) fn new(pull: Pull) -> Self {
         Self {
             pull,
             pins: Mutex::default(),
@@ -72,7 +72,7 @@ impl Images {
     }
 
     /// Says what a name meant when the run began, where it is taken up again.
-    pub fn hold(&self, image: &str, digest: &str) {
+    pub(crate) fn hold(&self, image: &str, digest: &str) {
         let held = Arc::new(tokio::sync::Mutex::new(Some(digest.to_owned())));
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         pins.insert(image.to_owned(), held);

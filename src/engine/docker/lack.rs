@@ -4,7 +4,7 @@ use crate::engine::docker::refused::Refused;
 
 /// Something that a daemon lacks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lack {
+pub(crate) struct Lack {
     /// What is missing, and where it is asked for.
     pub what: String,
     /// How to mend it.

@@ -40,7 +40,6 @@ pub(super) enum Life {
     Lives,
     /// The daemon is not heard, so nobody knows.
     Unheard,
-    /// It ended.
     Ended(Exit),
 }
 
@@ -126,7 +125,6 @@ impl Exit {
         }
     }
 
-    /// Somebody paused it.
     fn paused(id: &str) -> Self {
         let short: String = id.chars().take(12).collect();
         Self {

@@ -66,13 +66,12 @@ use crate::plan::{Container, Launch, Network, command};
 use crate::results::store;
 
 pub(crate) use help_output::{Dry, help, image_at_hand};
-pub use host::Whereabouts;
-pub use image::{Images, Pull};
-pub use lack::Lack;
+pub(crate) use host::Whereabouts;
+pub(crate) use image::{Images, Pull};
 pub(crate) use orphans::sweep;
-pub use preflight::{Wanted, lacks};
+pub(crate) use preflight::{Wanted, lacks};
 pub use refused::Refused;
-pub use unremoved::{Orphans, Remaining};
+pub(crate) use unremoved::Orphans;
 
 /// How long to wait for last words once a container has ended: its log ends with it.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -190,7 +189,6 @@ pub(super) async fn start(
             false => Devices::Remote,
         },
         began,
-        install_seconds: image.pulled_seconds,
         executor: Box::new(Engine {
             docker,
             container: created,
@@ -209,12 +207,12 @@ pub(super) async fn start(
 }
 
 /// Whether the containers of a daemon run on this host, as far as its address tells.
-pub fn is_here(whereabouts: &Whereabouts) -> bool {
+pub(crate) fn is_here(whereabouts: &Whereabouts) -> bool {
     Address::of(whereabouts).is_ok_and(|address| address.is_local())
 }
 
 /// Gets the image of a start to come. What goes wrong is told by that start.
-pub async fn pull_ahead(
+pub(crate) async fn pull_ahead(
     whereabouts: &Whereabouts,
     images: &Images,
     image: &str,

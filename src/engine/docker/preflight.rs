@@ -15,7 +15,7 @@ use crate::engine::docker::refused::Refused;
 use crate::plan::{Container, Gpus, Launch, Place};
 
 /// What is to run in containers, and where.
-pub struct Wanted<'a> {
+pub(crate) struct Wanted<'a> {
     /// The launches; those of other executors are passed over.
     pub launches: Vec<&'a Launch>,
     /// Where the daemon is.
@@ -35,7 +35,7 @@ pub struct Wanted<'a> {
 }
 
 /// Everything that the daemon lacks for the launches.
-pub async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
+pub(crate) async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
     let launches: Vec<(&Launch, &Container)> = wanted
         .launches
         .iter()

@@ -13,9 +13,7 @@ use crate::results::record::cell::{FailureClass, Phase};
 pub struct Refused {
     /// What was asked of it, such as `create`.
     pub(super) step: &'static str,
-    /// Its own text.
     pub(super) raw: String,
-    /// What that means.
     pub(super) meaning: Box<Meaning>,
     /// Where the daemon is, where that matters.
     address: Option<String>,

@@ -40,7 +40,7 @@ pub(super) struct Request {
 
 /// What is said of an orphan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remaining {
+pub(crate) struct Remaining {
     /// Its name, with its first process where that runs.
     pub what: String,
     /// Whether its engine may still run.
@@ -53,7 +53,7 @@ pub struct Remaining {
 
 /// The orphans of a run.
 #[derive(Debug, Default)]
-pub struct Orphans {
+pub(crate) struct Orphans {
     all: Mutex<Vec<Orphan>>,
     /// Removed by whoever asked, once the daemon has answered.
     requests: Mutex<Vec<Request>>,
@@ -71,7 +71,7 @@ impl Orphans {
     }
 
     /// Tries again to remove every orphan, for `patience` each, and says which ones are still there.
-    pub async fn remove(&self, patience: Duration) -> Vec<Remaining> {
+    pub(crate) async fn remove(&self, patience: Duration) -> Vec<Remaining> {
         let _removing = self.removing.lock().await;
         let mut remaining = self.answered(patience).await;
         // They stay listed until they are gone: whoever asks may stop waiting.

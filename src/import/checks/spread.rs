@@ -12,7 +12,6 @@ const ALLOWED: f64 = 0.9;
 /// A percentile of a sample of so many values.
 struct Percentile {
     metric: Metric,
-    /// Where it lies.
     range: Range,
     line: u32,
     /// The share of the values that lie at or below it, at least; the share at or above it.

@@ -106,7 +106,6 @@ fn message(message: &Value) -> Result<Value, String> {
     }
 }
 
-/// Source: docs/bench-serving.md 4.11.
 fn said(turns: &[usize], offset: u32, output_tokens: u32) -> Vec<String> {
     let (Some(least), Some(most)) = (turns.iter().min(), turns.iter().max()) else {
         return Vec::new();

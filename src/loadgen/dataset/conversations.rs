@@ -19,7 +19,6 @@ use crate::config::workload::Profile;
 pub(super) struct Pair<'a> {
     /// The first turn, whoever spoke.
     pub prompt: Said<'a>,
-    /// The second turn.
     pub completion: Said<'a>,
     /// When it took place, where the file says so and somebody asked.
     pub at: Option<Duration>,
@@ -41,7 +40,6 @@ impl From<String> for Said<'_> {
 }
 
 impl Said<'_> {
-    /// The text.
     pub(super) fn into_text(self) -> String {
         match self {
             Self::Plain(text) => text,

@@ -17,7 +17,6 @@ pub struct Caches {
 pub(super) enum Repository {
     /// Weights with their tokenizer.
     Model,
-    /// A data set.
     Dataset,
 }
 

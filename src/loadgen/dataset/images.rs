@@ -118,7 +118,10 @@ pub(super) fn breakdown(raw: &[u64], prompts: &[Prompt]) -> Vec<String> {
 ///
 /// # Errors
 /// The template refuses pictures.
-pub fn with_placeholders(content: &Content, template: &ChatTemplate) -> Result<Content, TemplateError> {
+pub(crate) fn with_placeholders(
+    content: &Content,
+    template: &ChatTemplate,
+) -> Result<Content, TemplateError> {
     let Content::Pictures { text, images } = content else {
         return Ok(content.clone());
     };

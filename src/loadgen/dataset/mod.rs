@@ -8,7 +8,7 @@ mod conversations;
 mod custom;
 mod hf_cache;
 mod image;
-pub mod images;
+pub(crate) mod images;
 mod jsonl;
 mod longbench;
 mod mmmu;
@@ -23,10 +23,10 @@ mod row_files;
 mod shared_prefix;
 mod sharegpt;
 mod speed_bench;
-pub mod template;
+pub(crate) mod template;
 pub mod tokenizer;
-pub mod unique_prefix;
-pub mod words;
+pub(crate) mod unique_prefix;
+pub(crate) mod words;
 
 #[cfg(test)]
 mod golden;
@@ -39,10 +39,11 @@ use std::path::{Path, PathBuf};
 
 pub use hf_cache::Caches;
 use hf_cache::{Repository, lines};
+pub use prompt::Content;
 use prompt::hash;
-pub use prompt::{Content, Extras, Prompt, known_share};
+pub(crate) use prompt::{Extras, Prompt, known_share};
 use prompt_cache::{Key, Shelf};
-pub use repeated::repeated_token_share;
+pub(crate) use repeated::repeated_token_share;
 use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
 
@@ -137,7 +138,6 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// The generators, seeded.
     fn new(seed: u32) -> Self {
         Self {
             python: rng::Python::new(seed.into()),
@@ -207,7 +207,6 @@ struct RowInputs<'a> {
     profile: Profile,
     seed: u64,
     tokenizer: &'a Tokenizer,
-    /// What [`locate`] found.
     file: Option<&'a Path>,
     dataset: DatasetName,
 }
@@ -230,7 +229,11 @@ trait MakeRows {
 /// The file a data set is read from: its path relative to `base`, else the one that is published; `None` if it needs none.
 ///
 /// A path that leads nowhere is an error, never a reason to take another file.
-pub fn locate(workload: &Workload, base: &Path, caches: &Caches) -> Result<Option<PathBuf>, DatasetError> {
+pub(crate) fn locate(
+    workload: &Workload,
+    base: &Path,
+    caches: &Caches,
+) -> Result<Option<PathBuf>, DatasetError> {
     let Some(file) = workload.facts().file else {
         return Ok(None);
     };
@@ -255,7 +258,7 @@ pub fn locate(workload: &Workload, base: &Path, caches: &Caches) -> Result<Optio
 }
 
 /// As [`prepare`], but what was prepared before is taken from the disk, and what was not is kept there.
-pub fn take_or_prepare(
+pub(crate) fn take_or_prepare(
     workload: &Workload,
     profile: Profile,
     seed: u64,

@@ -13,7 +13,6 @@ use crate::config::dataset::openai::Openai;
 /// Tokens asked for where neither the scenario nor the row says how many.
 const OUTPUT_LEN: u32 = 256;
 
-/// A recorded request.
 struct Record {
     messages: Vec<Value>,
     output_tokens: u32,

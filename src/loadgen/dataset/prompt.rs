@@ -30,7 +30,7 @@ pub enum Content {
 
 /// The share of all prompts that begins like another prompt before it, which is the most that a prefix cache can know of them by right.
 /// `None` where prompts grow turn by turn or hold more than text.
-pub fn repeated_share(prompts: &[Prompt]) -> Option<f64> {
+pub(crate) fn repeated_share(prompts: &[Prompt]) -> Option<f64> {
     let mut texts = Vec::with_capacity(prompts.len());
     for prompt in prompts {
         let has_turns = prompt
@@ -62,7 +62,7 @@ pub fn repeated_share(prompts: &[Prompt]) -> Option<f64> {
 }
 
 /// The share of the prompts that begins like one of the `earlier` ones, by bytes: so much of them a prefix cache may know from those.
-pub fn known_share<'p>(earlier: impl IntoIterator<Item = &'p Prompt>, prompts: &[Prompt]) -> f64 {
+pub(crate) fn known_share<'p>(earlier: impl IntoIterator<Item = &'p Prompt>, prompts: &[Prompt]) -> f64 {
     let mut known: Vec<Cow<'_, [u8]>> = earlier.into_iter().map(said).collect();
     known.sort_unstable();
     let (mut all, mut common) = (0, 0);

@@ -11,7 +11,7 @@ const MUCH: f64 = 0.2;
 ///
 /// # Errors
 /// The tokenizer failed.
-pub fn repeated_token_share(
+pub(crate) fn repeated_token_share(
     prompts: &[Prompt],
     tokenizer: &Tokenizer,
 ) -> Result<Option<f64>, TokenizerError> {

@@ -14,7 +14,6 @@ use super::DatasetError;
 use super::jsonl::{Lines, malformed, value};
 use crate::config::dataset::DatasetName;
 
-/// One row.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     texts: BTreeMap<String, String>,

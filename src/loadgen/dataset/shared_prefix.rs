@@ -175,7 +175,6 @@ fn mean(lengths: &[u32]) -> f64 {
     lengths.iter().copied().map(f64::from).sum::<f64>() / lengths.len() as f64
 }
 
-/// Source: docs/bench-serving.md 4.4.
 fn said(wish: &SharedPrefix, longest_output: u32, rows: &Rows, averages: Option<Averages>) -> Vec<String> {
     let (name, alpha) = match wish.popularity {
         Popularity::Uniform => ("uniform", None),

@@ -66,7 +66,7 @@ pub enum TemplateError {
 }
 
 /// A tokenizer's chat template.
-pub struct ChatTemplate {
+pub(crate) struct ChatTemplate {
     name: String,
     environment: Environment<'static>,
     /// `bos_token`, `eos_token` and the like, which templates write out.
@@ -89,7 +89,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// There is none, or it is no template.
-    pub fn open(tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
+    pub(crate) fn open(tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
         let Some(path) = tokenizer.path() else {
             return Ok(Self::of_bytes(tokenizer));
         };
@@ -173,7 +173,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// What the template says against the messages, or where it broke.
-    pub fn render(
+    pub(crate) fn render(
         &self,
         messages: &[Value],
         tools: Option<&Value>,
@@ -202,7 +202,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// As [`Self::render`].
-    pub fn render_user(&self, content: &str) -> Result<String, TemplateError> {
+    pub(crate) fn render_user(&self, content: &str) -> Result<String, TemplateError> {
         self.render(
             &[serde_json::json!({"role": "user", "content": content})],
             None,
@@ -211,7 +211,7 @@ impl ChatTemplate {
     }
 
     /// What a text begins with by this tokenizer's settings, if anything.
-    pub fn bos_token(&self) -> Option<&str> {
+    pub(crate) fn bos_token(&self) -> Option<&str> {
         self.specials
             .get("bos_token")
             .map(String::as_str)
@@ -219,12 +219,12 @@ impl ChatTemplate {
     }
 
     /// A digest of the template and of the special tokens it may write, in hex digits.
-    pub fn digest(&self) -> &str {
+    pub(crate) fn digest(&self) -> &str {
         &self.digest
     }
 
     /// Whether the text depends on today's date, too.
-    pub const fn tells_time(&self) -> bool {
+    pub(crate) const fn tells_time(&self) -> bool {
         self.tells_time
     }
 }
@@ -318,7 +318,6 @@ struct Style<'a> {
 }
 
 impl Style<'static> {
-    /// Python's `repr`.
     const PYTHON: Self = Self {
         constants: ["None", "True", "False"],
         between: ", ",

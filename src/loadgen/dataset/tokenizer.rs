@@ -91,10 +91,11 @@ struct Inner {
 }
 
 enum Model {
-    /// A `tokenizer.json`.
     Hub(Box<tokenizers::Tokenizer>),
     /// A token per byte of UTF-8, with or without a first token `<s>`: for tests and the simulated engine.
-    Bytes { bos: bool },
+    Bytes {
+        bos: bool,
+    },
 }
 
 /// The id of `<s>` in the byte tokenizer that has one.
@@ -192,7 +193,8 @@ impl Tokenizer {
     }
 
     /// The byte tokenizer that begins every text with `<s>`, as tokenizers with a BOS token do.
-    pub fn bytes_with_bos() -> Self {
+    #[cfg(test)]
+    pub(crate) fn bytes_with_bos() -> Self {
         Self::of_bytes("bytes-with-bos", true)
     }
 
@@ -261,7 +263,11 @@ impl Tokenizer {
     }
 
     /// The ids of several texts, on all cores: not to be called while a cell is measured.
-    pub fn encode_batch(&self, texts: &[&str], special: bool) -> Result<Vec<Vec<u32>>, TokenizerError> {
+    pub(crate) fn encode_batch(
+        &self,
+        texts: &[&str],
+        special: bool,
+    ) -> Result<Vec<Vec<u32>>, TokenizerError> {
         match self.model()? {
             Model::Hub(model) => {
                 let encodings = model
@@ -282,7 +288,7 @@ impl Tokenizer {
     }
 
     /// How many tokens each of several texts has, on all cores: not to be called while a cell is measured.
-    pub fn count_batch(&self, texts: &[&str], special: bool) -> Result<Vec<usize>, TokenizerError> {
+    pub(crate) fn count_batch(&self, texts: &[&str], special: bool) -> Result<Vec<usize>, TokenizerError> {
         match self.model()? {
             Model::Hub(model) => {
                 let encodings = model
@@ -306,7 +312,11 @@ impl Tokenizer {
     }
 
     /// The texts of several lists of ids, on all cores: not to be called while a cell is measured.
-    pub fn decode_batch(&self, ids: &[&[u32]], clean_up: CleanUp) -> Result<Vec<String>, TokenizerError> {
+    pub(crate) fn decode_batch(
+        &self,
+        ids: &[&[u32]],
+        clean_up: CleanUp,
+    ) -> Result<Vec<String>, TokenizerError> {
         match self.model()? {
             Model::Hub(model) => {
                 let texts = match byte_level::decode_batch(model, ids) {
@@ -330,7 +340,7 @@ impl Tokenizer {
     }
 
     /// How many special tokens encoding adds to one text; 0 for a tokenizer that cannot be loaded.
-    pub fn specials_added(&self) -> usize {
+    pub(crate) fn specials_added(&self) -> usize {
         match self.loaded() {
             Some(Model::Hub(model)) => model
                 .get_post_processor()
@@ -341,7 +351,7 @@ impl Tokenizer {
     }
 
     /// The size of the base vocabulary, without added tokens; 0 for a tokenizer that cannot be loaded.
-    pub fn vocab_size(&self) -> usize {
+    pub(crate) fn vocab_size(&self) -> usize {
         match self.loaded() {
             Some(Model::Hub(model)) => model.get_vocab_size(false),
             Some(Model::Bytes { .. }) => 256,
@@ -350,7 +360,7 @@ impl Tokenizer {
     }
 
     /// Every id of the vocabulary, added tokens included, in order; none for a tokenizer that cannot be loaded.
-    pub fn vocabulary(&self) -> Vec<u32> {
+    pub(crate) fn vocabulary(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = match self.loaded() {
             Some(Model::Hub(model)) => model.get_vocab(true).into_values().collect(),
             Some(Model::Bytes { bos }) => (0..BYTES_BOS + u32::from(*bos)).collect(),
@@ -362,7 +372,7 @@ impl Tokenizer {
 
     /// The ids that random text beside pictures is made of: [`Self::vocabulary`] without special tokens and without the one that
     /// stands for a picture.
-    pub fn ids_for_text(&self) -> Vec<u32> {
+    pub(crate) fn ids_for_text(&self) -> Vec<u32> {
         let mut ids = self.vocabulary();
         let Some(path) = self.path() else {
             ids.retain(|id| *id != BYTES_BOS);
@@ -387,7 +397,8 @@ impl Tokenizer {
     }
 
     /// The size of the vocabulary with added tokens; 0 for a tokenizer that cannot be loaded.
-    pub fn vocab_size_with_added(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn vocab_size_with_added(&self) -> usize {
         match self.loaded() {
             Some(Model::Hub(model)) => model.get_vocab_size(true),
             Some(Model::Bytes { bos }) => 256 + usize::from(*bos),
@@ -517,7 +528,7 @@ fn locate(name: &str, base: &Path, caches: &Caches) -> Result<PathBuf, Tokenizer
 
 /// Whether a name is a path, by its form or because the folder that it begins with holds files, and no tokenizer lies there. A folder that
 /// holds models by their names has none but folders.
-pub fn is_missing_path(name: &str, base: &Path) -> bool {
+pub(crate) fn is_missing_path(name: &str, base: &Path) -> bool {
     let given = base.join(name);
     let holds_files = |folder: &Path| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();

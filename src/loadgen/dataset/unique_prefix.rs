@@ -23,13 +23,13 @@ const WINDOW: usize = 128;
 
 /// Letters with which prompts begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beginning {
+pub(crate) struct Beginning {
     letters: String,
 }
 
 /// What became of the prompts that were given a beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Given {
+pub(crate) struct Given {
     /// Tokens of the letters by themselves.
     pub tokens: usize,
     /// Prompts that kept their own: there is no text at their beginning, or none of the same length was found.
@@ -38,7 +38,7 @@ pub struct Given {
 
 impl Beginning {
     /// The beginning of what has this name: the same one every time, and another one for every other name.
-    pub fn of(name: &impl Serialize) -> Self {
+    pub(crate) fn of(name: &impl Serialize) -> Self {
         let digest = ContentHash::of(name);
         let mut number = u64::from_str_radix(digest.as_str(), 16).expect("a digest has 16 hex digits");
         let letters = (0..LETTERS).map(|_| {
@@ -51,8 +51,7 @@ impl Beginning {
         }
     }
 
-    /// Its letters.
-    pub fn letters(&self) -> &str {
+    pub(crate) fn letters(&self) -> &str {
         &self.letters
     }
 
@@ -61,7 +60,7 @@ impl Beginning {
     ///
     /// # Errors
     /// The tokenizer failed.
-    pub fn put<'c>(
+    pub(crate) fn put<'c>(
         &self,
         contents: impl Iterator<Item = &'c mut Content>,
         tokenizer: &Tokenizer,

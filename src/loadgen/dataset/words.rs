@@ -33,7 +33,6 @@ const LETTERS: [&str; 8] = [
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
 ];
-/// The others.
 const OTHERS: [&str; 23] = [
     "'s",
     "'t",
@@ -61,7 +60,7 @@ const OTHERS: [&str; 23] = [
 ];
 
 /// Encodes long texts; each thread has its own.
-pub struct Words<'t> {
+pub(crate) struct Words<'t> {
     tokenizer: &'t Tokenizer,
     /// Whether texts may be cut at all.
     is_cut: bool,
@@ -72,7 +71,7 @@ pub struct Words<'t> {
 
 impl<'t> Words<'t> {
     /// For texts that this tokenizer encodes.
-    pub fn new(tokenizer: &'t Tokenizer) -> Self {
+    pub(crate) fn new(tokenizer: &'t Tokenizer) -> Self {
         Self {
             tokenizer,
             is_cut: tokenizer.library().is_some_and(splits_words),
@@ -86,7 +85,7 @@ impl<'t> Words<'t> {
     ///
     /// # Errors
     /// The tokenizer cannot be read, or failed.
-    pub fn encode(&mut self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+    pub(crate) fn encode(&mut self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         if !self.is_cut {
             return self.tokenizer.encode(text, false);
         }
@@ -151,11 +150,9 @@ fn splits_words(library: &tokenizers::Tokenizer) -> bool {
 /// What a pre-tokenizer does to a letter, a space and a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Split {
-    /// Nothing.
     Nothing,
     /// A piece ends between the first two.
     Words,
-    /// Nobody knows.
     Unknown,
 }
 

@@ -88,7 +88,6 @@ struct Stream {
     is_heard: bool,
 }
 
-/// An event loop.
 pub(super) struct Loop {
     epoll: rustix::fd::OwnedFd,
     /// The sockets that connect or take a body.

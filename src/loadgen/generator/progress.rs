@@ -22,33 +22,32 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Requests under way.
-    pub fn running(&self) -> u64 {
+    pub(crate) fn running(&self) -> u64 {
         self.running.load(Ordering::Relaxed)
     }
 
     /// Requests that ended, in whatever way; those never sent are counted when they are given up.
-    pub fn ended(&self) -> u64 {
+    pub(crate) fn ended(&self) -> u64 {
         self.ended.load(Ordering::Relaxed)
     }
 
     /// Requests that failed, among those ended.
-    pub fn failed(&self) -> u64 {
+    pub(crate) fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
     /// Events of answers that arrived; a few of them carry no output.
-    pub fn events(&self) -> u64 {
+    pub(crate) fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
     }
 
     /// Connections that the server left open for a second after `[DONE]`.
-    pub fn left_open(&self) -> u64 {
+    pub(crate) fn left_open(&self) -> u64 {
         self.left_open.load(Ordering::Relaxed)
     }
 
     /// Whether the load was ended because too many of its requests failed.
-    pub fn is_aborted(&self) -> bool {
+    pub(crate) fn is_aborted(&self) -> bool {
         self.is_aborted.load(Ordering::Relaxed)
     }
 

@@ -39,7 +39,6 @@ pub struct Driven {
 /// What one sending thread spent between the start of the measurement and its last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Its processor time.
     pub cpu: Duration,
     /// The time that passed meanwhile.
     pub wall: Duration,
@@ -50,15 +49,12 @@ pub struct Effort {
 /// How long after its due time, or after its slot became free if that was later, a request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lag {
-    /// The mean.
     pub mean: Duration,
     /// 99 of 100 were at most this late.
     pub p99: Duration,
-    /// The latest.
     pub max: Duration,
     /// The second latest, where so many were sent.
     pub second: Option<Duration>,
-    /// The fifth latest.
     pub fifth: Option<Duration>,
 }
 
@@ -87,12 +83,7 @@ pub enum DriveError {
     Route(RouteError),
     /// A prompt cannot be written in the dialect.
     #[error("request {index} cannot be written: {source}")]
-    Encode {
-        /// The item's place.
-        index: u32,
-        /// The reason.
-        source: EncodeError,
-    },
+    Encode { index: u32, source: EncodeError },
     /// A thread of the load generator could not start or did not survive.
     #[error("a thread of the load generator failed: {0}")]
     Thread(String),

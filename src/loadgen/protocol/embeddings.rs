@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use super::{Ask, Content, Decoded, EncodeError, Words, bare_prompt_value, error_words, lenient};
 
-/// Source: docs/bench-serving.md 2.7.
 pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
     let mut body: Map<String, Value> = [("input", bare_prompt_value(prompt)?), ("model", json!(ask.model))]
         .map(|(key, value)| (key.to_owned(), value))
@@ -45,13 +44,11 @@ struct Counts {
 
 /// What an answer holds.
 pub(super) enum Read {
-    /// So many vectors.
     Vectors(usize),
     /// The server's words about an error.
     Error(String),
 }
 
-/// Reads the answer.
 pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Read, serde_json::Error> {
     let answer: Answer<'_> = serde_json::from_str(json)?;
     if let Some(error) = answer.error {

@@ -65,11 +65,11 @@ pub enum EncodeError {
 }
 
 /// The header that tells a router which requests belong together.
-pub const ROUTING_KEY: &str = "X-SMG-Routing-Key";
+pub(crate) const ROUTING_KEY: &str = "X-SMG-Routing-Key";
 
 /// What a request asks for, besides its prompt.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub(crate) struct Ask<'a> {
     /// The model's name in requests.
     pub model: &'a str,
     /// Output tokens asked for.
@@ -78,7 +78,6 @@ pub struct Ask<'a> {
     pub stop_at_eos: bool,
     /// Fields of the scenario, added after those of the dialect; `null` removes one.
     pub body: &'a Map<String, Value>,
-    /// The LoRA adapter.
     pub lora: Option<&'a str>,
     /// What the row carries beside its prompt.
     pub extras: Option<&'a Extras>,
@@ -86,7 +85,13 @@ pub struct Ask<'a> {
 
 impl<'a> Ask<'a> {
     /// What a row without extras asks for.
-    pub const fn plain(model: &'a str, tokens: u32, stop_at_eos: bool, body: &'a Map<String, Value>) -> Self {
+    #[cfg(test)]
+    pub(crate) const fn plain(
+        model: &'a str,
+        tokens: u32,
+        stop_at_eos: bool,
+        body: &'a Map<String, Value>,
+    ) -> Self {
         Self {
             model,
             tokens,
@@ -98,7 +103,7 @@ impl<'a> Ask<'a> {
     }
 
     /// The value of the header [`ROUTING_KEY`].
-    pub fn routing_key(&self) -> Option<&'a str> {
+    pub(crate) fn routing_key(&self) -> Option<&'a str> {
         self.extras.and_then(|extras| extras.routing_key.as_deref())
     }
 
@@ -108,7 +113,7 @@ impl<'a> Ask<'a> {
 }
 
 /// The path that a dialect's requests go to.
-pub fn path(dialect: &Dialect) -> &str {
+pub(crate) fn path(dialect: &Dialect) -> &str {
     match (&dialect.path, dialect.protocol) {
         (Some(path), _) => path,
         (None, Protocol::SglangNative) => "/generate",
@@ -128,7 +133,7 @@ pub fn path(dialect: &Dialect) -> &str {
 ///
 /// # Errors
 /// The dialect has no place for something that the row carries.
-pub fn encode(dialect: &Dialect, prompt: &Content, ask: &Ask<'_>) -> Result<Vec<u8>, EncodeError> {
+pub(crate) fn encode(dialect: &Dialect, prompt: &Content, ask: &Ask<'_>) -> Result<Vec<u8>, EncodeError> {
     refuse(dialect.protocol, ask)?;
     let mut body = match dialect.protocol {
         Protocol::SglangNative => sglang_native::body(prompt, ask)?,
@@ -181,7 +186,7 @@ pub fn encode(dialect: &Dialect, prompt: &Content, ask: &Ask<'_>) -> Result<Vec<
 
 /// The most output tokens that a body allows, choices of one request together: those that the row asks for, unless fields that are
 /// added say otherwise.
-pub fn limit(dialect: &Dialect, ask: &Ask<'_>) -> Option<u32> {
+pub(crate) fn limit(dialect: &Dialect, ask: &Ask<'_>) -> Option<u32> {
     let nested = dialect.protocol == Protocol::SglangNative;
     let keys: &[&str] = match dialect.protocol {
         Protocol::SglangNative => &["max_new_tokens"],
@@ -205,7 +210,7 @@ pub fn limit(dialect: &Dialect, ask: &Ask<'_>) -> Option<u32> {
 }
 
 /// The model that a body names, where it is another than the load's.
-pub fn other_model(dialect: &Dialect, ask: &Ask<'_>) -> Option<String> {
+pub(crate) fn other_model(dialect: &Dialect, ask: &Ask<'_>) -> Option<String> {
     let row = ask.extras.map(|extras| &extras.body);
     // What is named last wins.
     let named = [row, Some(ask.body), Some(&dialect.body)]
@@ -370,7 +375,7 @@ impl Decoder {
 
     /// Puts events into `spill` once memory is full, and the text too unless it is needed before the load is over.
     #[must_use]
-    pub fn spill_to(mut self, spill: Option<&Arc<Spill>>, needs_text: bool) -> Self {
+    pub(crate) fn spill_to(mut self, spill: Option<&Arc<Spill>>, needs_text: bool) -> Self {
         // Each event of this protocol is compared with the text so far.
         let needs_text = needs_text || self.protocol == Protocol::SglangNative;
         self.relief = spill.map(|spill| Relief {
@@ -405,13 +410,13 @@ impl Decoder {
 
     /// An answer that says why it ended may hold nothing: the model may end it with its first token.
     #[must_use]
-    pub fn allow_empty(mut self, may_be_empty: bool) -> Self {
+    pub(crate) fn allow_empty(mut self, may_be_empty: bool) -> Self {
         self.may_be_empty = may_be_empty;
         self
     }
 
     /// Whether every whole answer that streams says so: by a reason, a report of its counts, or `[DONE]`.
-    pub fn tells_ends(&self) -> bool {
+    pub(crate) fn tells_ends(&self) -> bool {
         matches!(self.protocol, Protocol::Completions | Protocol::Chat)
     }
 
@@ -440,7 +445,7 @@ impl Decoder {
     }
 
     /// Reads an event without parsing it, if it differs from one that was parsed in nothing but its text; whether it did.
-    pub fn push_known(&mut self, event: &[u8], at_ns: u64) -> bool {
+    pub(crate) fn push_known(&mut self, event: &[u8], at_ns: u64) -> bool {
         let Some((kind, text)) = self.known.text_of(event) else {
             return false;
         };
@@ -454,7 +459,7 @@ impl Decoder {
     }
 
     /// Makes room for about so many events with output.
-    pub fn expect(&mut self, events: usize) {
+    pub(crate) fn expect(&mut self, events: usize) {
         self.decoded.chunks.reserve(events);
     }
 
@@ -598,7 +603,7 @@ impl From<CachedDetails<'_>> for CachedTokens {
 
 impl Decoded {
     /// Notes something that bench_serving cannot read.
-    pub fn note(&mut self, oddity: Oddity) {
+    pub(crate) fn note(&mut self, oddity: Oddity) {
         if !self.oddities.contains(&oddity) {
             self.oddities.push(oddity);
         }

@@ -11,7 +11,6 @@ use crate::results::record::request::ChunkKind;
 /// The id that no token has, so that no answer ends before its length.
 const NO_TOKEN: u32 = 1_048_576;
 
-/// Source: docs/bench-serving.md 2.5.
 pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
     let mut body: Map<String, Value> = [
         ("accumulate_tokens", json!(true)),

@@ -4,7 +4,6 @@ use serde_json::{Map, Value, json};
 
 use super::{Ask, Content, EncodeError, bare_prompt_value};
 
-/// Source: docs/bench-serving.md 2.6.
 pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
     Ok([
         ("model", json!(ask.model)),

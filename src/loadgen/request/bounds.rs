@@ -14,7 +14,6 @@ pub(crate) struct Bounds {
     pub(crate) first_byte: Duration,
     /// The longest it may take.
     pub(crate) request: Duration,
-    /// The longest line.
     pub(crate) line_bytes: usize,
     /// The most events before it is cut as endless.
     pub(crate) events: u64,

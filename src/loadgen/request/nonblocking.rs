@@ -33,7 +33,6 @@ pub(crate) enum Course {
     Waits,
     /// More may be there to be read at once.
     Ready,
-    /// It is over.
     Over(Box<Answer>),
 }
 
@@ -45,7 +44,6 @@ pub(crate) struct Haul {
 }
 
 impl Live {
-    /// Begins now.
     pub(crate) fn begin(request: Vec<u8>, decoder: Decoder, bounds: Bounds, zero: Moment) -> Self {
         Self {
             trace: Trace::new(decoder, bounds, zero),
@@ -57,7 +55,6 @@ impl Live {
         }
     }
 
-    /// When it began.
     pub(crate) fn sent(&self) -> Moment {
         self.trace.sent
     }

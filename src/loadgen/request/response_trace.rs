@@ -37,7 +37,6 @@ struct Lines {
     plain_bytes: usize,
     /// Whether one was an event, so that the answer is a stream.
     is_stream: bool,
-    /// Whether `[DONE]` arrived.
     is_done: bool,
 }
 
@@ -137,7 +136,6 @@ impl Trace {
         self.lines.count
     }
 
-    /// Whether `[DONE]` arrived.
     pub(super) fn is_done(&self) -> bool {
         self.lines.is_done
     }

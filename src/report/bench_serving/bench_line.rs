@@ -15,24 +15,21 @@ use crate::results::record::request::Request;
 
 /// What was asked for, as the line repeats it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RequestedLoad {
+pub(crate) struct RequestedLoad {
     /// The user's own word for the run.
     pub tag: Option<String>,
     /// The name that bench_serving knows the backend by.
     pub backend: String,
     /// The data set as bench_serving calls it.
     pub dataset: String,
-    /// Requests per second.
     pub rate: Traffic,
     /// The most requests under way at once.
     pub concurrency: Option<u32>,
-    /// `--sharegpt-output-len`.
     pub sharegpt_output_len: Option<u32>,
     /// `--random-input-len`, whatever the data set.
     pub random_input_len: Option<u32>,
     /// `--random-output-len`, whatever the data set.
     pub random_output_len: Option<u32>,
-    /// `--random-range-ratio`.
     pub random_range_ratio: f64,
     /// What makes a request good.
     pub slo: Option<Slo>,
@@ -40,7 +37,7 @@ pub struct RequestedLoad {
 
 /// The records of a bench, for its lists of single requests.
 #[derive(Clone, Copy, Debug)]
-pub struct Details<'a> {
+pub(crate) struct Details<'a> {
     /// The records, in the order in which requests were issued.
     pub requests: &'a [Request],
     /// The protocol that was spoken.
@@ -65,10 +62,9 @@ impl Details<'_> {
 
 /// One line of a bench, without its line break.
 #[derive(Clone, Copy, Debug)]
-pub struct BenchLine<'a> {
+pub(crate) struct BenchLine<'a> {
     /// What was asked for.
     pub asked: &'a RequestedLoad,
-    /// What `/server_info` says.
     pub server_info: Option<&'a Value>,
     /// The figures of the block.
     pub figures: &'a Figures,
@@ -76,7 +72,6 @@ pub struct BenchLine<'a> {
     pub cache: Option<&'a CacheHits>,
     /// The records, where details were asked for, with the protocol that was spoken and the profile.
     pub details: Option<Details<'a>>,
-    /// Ours, below `matrix`.
     pub ours: &'a Value,
     /// Whether an infinite rate is the bare word that Python writes, which is not JSON.
     pub infinity: bool,
@@ -86,7 +81,7 @@ impl BenchLine<'_> {
     /// The line.
     ///
     /// Source: docs/bench-serving.md 9.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut line = Map::new();
         self.asked(&mut line);
         measured(&mut line, self.figures);
@@ -129,7 +124,7 @@ impl BenchLine<'_> {
 /// The line of the steady state, without its line break.
 ///
 /// Source: docs/bench-serving.md 7.7.
-pub fn steady_line(steady: &SteadyState) -> String {
+pub(crate) fn steady_line(steady: &SteadyState) -> String {
     python::json(&json!(steady))
 }
 

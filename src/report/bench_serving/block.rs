@@ -19,7 +19,7 @@ const WIDTH: usize = 50;
 
 /// What a block tells besides figures.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     /// The name that bench_serving knows the backend by.
     pub backend: &'a str,
     /// Requests per second that were asked for.
@@ -40,7 +40,7 @@ pub struct Facts<'a> {
 
 /// Which lines stand in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub(crate) enum Layout {
     /// Every line of the profile; a figure without a value shows as `–`.
     Whole,
     /// The lines whose figures are there: so a block of another version of the tool comes out as that version printed it.
@@ -53,7 +53,7 @@ pub enum Layout {
 /// The block of a profile, the empty line before it included.
 ///
 /// Source: docs/bench-serving.md 8.1 and 8.2.
-pub fn block(profile: Profile, facts: &Facts<'_>, figures: &Figures) -> String {
+pub(crate) fn block(profile: Profile, facts: &Facts<'_>, figures: &Figures) -> String {
     let mut lines = Lines {
         figures,
         is_whole: facts.layout == Layout::Whole,
@@ -158,7 +158,7 @@ fn current(lines: &mut Lines<'_>, facts: &Facts<'_>) {
 }
 
 /// Figures that the Python tool does not print, after its block, the empty line before it included; only those that have a value.
-pub fn more_block(figures: &Figures, percentiles: &[Percentiles], embeds: bool) -> String {
+pub(crate) fn more_block(figures: &Figures, percentiles: &[Percentiles], embeds: bool) -> String {
     let mut lines = Lines {
         figures,
         is_whole: false,
@@ -207,7 +207,7 @@ pub fn more_block(figures: &Figures, percentiles: &[Percentiles], embeds: bool) 
 /// The block of the steady state, the empty line before it included.
 ///
 /// Source: docs/bench-serving.md 8.1, steady state.
-pub fn steady_block(steady: &SteadyState) -> String {
+pub(crate) fn steady_block(steady: &SteadyState) -> String {
     let none = Figures::new();
     let mut lines = Lines {
         figures: &none,
@@ -701,7 +701,6 @@ mod tests {
         );
     }
 
-    /// Source: docs/bench-serving.md 14.4.
     #[test]
     fn values_fill_ten_columns_and_longer_ones_are_not_cut() {
         for (rate, expected) in [

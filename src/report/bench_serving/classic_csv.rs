@@ -7,7 +7,6 @@ use crate::report::bench_serving::jsonl::measured;
 use crate::report::bench_serving::python;
 use crate::results::record::cell::Figures;
 
-/// Source: docs/bench-serving.md 12.4.
 const COLUMNS: [&str; 18] = [
     "backend",
     "dataset_name",
@@ -30,12 +29,12 @@ const COLUMNS: [&str; 18] = [
 ];
 
 /// The first line of a new file, with its line break.
-pub fn header() -> String {
+pub(crate) fn header() -> String {
     format!("{}\r\n", COLUMNS.join(","))
 }
 
 /// The row of one bench, with its line break; what has no value is empty.
-pub fn row(asked: &RequestedLoad, figures: &Figures) -> String {
+pub(crate) fn row(asked: &RequestedLoad, figures: &Figures) -> String {
     let mut all = Map::new();
     measured(&mut all, figures);
     for (key, value) in [

@@ -9,7 +9,6 @@ use crate::report::bench_serving::python::literal;
 
 pub(crate) const NO_CACHE_REPORT: &str = "WARNING: --cache-report is only supported with sglang backends.";
 
-/// Source: docs/bench-serving.md 1.2.
 pub(crate) const BASE_MODEL: &str = "
 WARNING It is recommended to use the `Chat` or `Instruct` model for benchmarking.
 Because when the tokenizer counts the output tokens, if there is gibberish, it might count incorrectly.

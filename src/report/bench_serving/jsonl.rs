@@ -22,7 +22,7 @@ const USUAL_LENGTH: u32 = 1024;
 /// The line of one measurement, without a line break. Its figures are those of `current`; ours stand below `matrix`.
 ///
 /// Source: docs/bench-serving.md 9.
-pub fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
+pub(crate) fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
     let none = Figures::new();
     let figures = |definitions| summary.figures.get(&definitions).unwrap_or(&none);
     let mut line = Map::new();

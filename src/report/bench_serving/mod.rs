@@ -1,11 +1,11 @@
 //! What bench_serving prints and writes, in its layouts and keys.
 
-pub mod bench_line;
-pub mod block;
-pub mod classic_csv;
+pub(crate) mod bench_line;
+pub(crate) mod block;
+pub(crate) mod classic_csv;
 pub(crate) mod console;
-pub mod jsonl;
+pub(crate) mod jsonl;
 pub(crate) mod notes;
 pub(crate) mod python;
 pub(crate) mod request_lines;
-pub mod traffic;
+pub(crate) mod traffic;

@@ -7,10 +7,8 @@ use crate::config::arrival::Arrival;
 use crate::config::scenario::Scenario;
 use crate::report::bench_serving::python;
 
-/// How requests arrived.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Traffic {
-    /// At a rate.
+pub(crate) enum Traffic {
     Rate(RequestRate),
     /// At a rate that changes; the word for how.
     Changing(&'static str),
@@ -41,7 +39,7 @@ impl Traffic {
 
 impl Traffic {
     /// How the requests of a scenario arrived at this arrival, its own or the one that a search found.
-    pub fn of(scenario: &Scenario, arrival: &Arrival) -> Self {
+    pub(crate) fn of(scenario: &Scenario, arrival: &Arrival) -> Self {
         match scenario.workload.is_replayed() {
             true => Self::Trace,
             false => Self::at(arrival),
@@ -49,7 +47,7 @@ impl Traffic {
     }
 
     /// How requests arrive that no trace times.
-    pub fn at(arrival: &Arrival) -> Self {
+    pub(crate) fn at(arrival: &Arrival) -> Self {
         match &arrival.pace {
             Some(pace) => Self::Changing(pace.name()),
             None => Self::Rate(arrival.rate),

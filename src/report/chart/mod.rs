@@ -8,20 +8,18 @@ mod plot;
 mod scale;
 mod svg;
 
-pub use scale::Kind;
+pub(crate) use scale::Kind;
 
 use super::{Align, Column, Row, Table, Value};
 
 /// Colours there are; the dashes and markers go on.
 const COLORS: usize = 7;
-/// Dashes there are.
 const DASHES: usize = 4;
-/// Markers there are.
 const MARKERS: usize = 6;
 
 /// A picture, before it is drawn.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Picture {
+pub(crate) enum Picture {
     /// A bar or a row of dots for each name.
     Bars(Bars),
     /// Lines or points between two axes.
@@ -30,8 +28,7 @@ pub enum Picture {
 
 /// A bar or a row of dots for each name.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bars {
-    /// What it shows.
+pub(crate) struct Bars {
     pub title: String,
     /// The unit of its values; empty where they have none.
     pub unit: &'static str,
@@ -43,7 +40,7 @@ pub struct Bars {
 
 /// A row of [`Bars`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bar {
+pub(crate) struct Bar {
     /// Whose value it is.
     pub name: String,
     /// Its place in the order of colours.
@@ -58,14 +55,12 @@ pub struct Bar {
 
 /// Lines or points between two axes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plot {
-    /// What it shows.
+pub(crate) struct Plot {
     pub title: String,
     /// From left to right.
     pub x: Axis,
     /// From bottom to top.
     pub y: Axis,
-    /// Its lines.
     pub lines: Vec<Line>,
     /// From where to where on the x axis the ground is shaded.
     pub window: Option<[f64; 2]>,
@@ -75,20 +70,17 @@ pub struct Plot {
 
 /// Something that happened at a place of the x axis of a [`Plot`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Turn {
-    /// Its place.
+pub(crate) struct Turn {
     pub x: f64,
-    /// How it looks.
     pub look: TurnLook,
     /// What is written above it; empty for nothing.
     pub label: String,
-    /// What it is.
     pub title: String,
 }
 
 /// How a [`Turn`] looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnLook {
+pub(crate) enum TurnLook {
     /// A broken line: what lies on either side cannot be held against each other.
     Cut,
     /// A line: from here on values are worse.
@@ -101,9 +93,8 @@ pub enum TurnLook {
     Gap,
 }
 
-/// An axis.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Axis {
+pub(crate) struct Axis {
     /// What lies on it.
     pub label: String,
     /// The unit of its values; empty where they have none.
@@ -114,12 +105,11 @@ pub struct Axis {
 
 /// A line of a [`Plot`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub(crate) struct Line {
     /// What it is called.
     pub name: String,
     /// Its place in the order of colours, dashes and markers.
     pub color: usize,
-    /// How it looks.
     pub look: Look,
     /// Its points, in the order in which they are joined.
     pub points: Vec<Dot>,
@@ -129,8 +119,7 @@ pub struct Line {
 
 /// How a line looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// A line alone.
+pub(crate) enum Look {
     Line,
     /// A line with a marker at every point.
     Marked,
@@ -140,7 +129,7 @@ pub enum Look {
 
 /// A point of a line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Dot {
+pub(crate) struct Dot {
     /// Its place from left to right.
     pub x: f64,
     /// Its place from bottom to top.
@@ -152,8 +141,7 @@ pub struct Dot {
 }
 
 impl Picture {
-    /// What it shows.
-    pub fn title(&self) -> &str {
+    pub(crate) fn title(&self) -> &str {
         match self {
             Self::Bars(bars) => &bars.title,
             Self::Plot(plot) => &plot.title,
@@ -161,7 +149,7 @@ impl Picture {
     }
 
     /// The picture as SVG. Every text in it is escaped.
-    pub fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         match self {
             Self::Bars(bars) => bars::draw(bars),
             Self::Plot(plot) => plot::draw(plot),
@@ -169,7 +157,7 @@ impl Picture {
     }
 
     /// What stands beside the picture: for each line a sample of how it looks, as SVG, and its name. Rows of bars carry their names.
-    pub fn legend(&self) -> Vec<(String, String)> {
+    pub(crate) fn legend(&self) -> Vec<(String, String)> {
         match self {
             Self::Plot(plot) if plot.lines.len() > 1 => {
                 let sample = |line: &Line| (sample(line), line.name.clone());
@@ -180,7 +168,7 @@ impl Picture {
     }
 
     /// The same in figures, for those who do not see it. A line of many points is told by its least, mean and most.
-    pub fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> Table {
         match self {
             Self::Bars(bars) => bars_table(bars),
             Self::Plot(plot) if plot.x.kind == Kind::Dates => dated(plot),
@@ -195,12 +183,12 @@ impl Picture {
 }
 
 /// How something that happened looks, as SVG, for a legend.
-pub fn turn_sample(look: TurnLook) -> String {
+pub(crate) fn turn_sample(look: TurnLook) -> String {
     plot::turn_sample(look)
 }
 
 /// How a line looks, as SVG, for a legend.
-pub fn sample(line: &Line) -> String {
+pub(crate) fn sample(line: &Line) -> String {
     plot::sample(line)
 }
 

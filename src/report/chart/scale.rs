@@ -4,7 +4,7 @@ use crate::base::date;
 
 /// How values lie on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// From nothing on, evenly.
     FromZero,
     /// Around the values, evenly.
@@ -22,7 +22,6 @@ pub enum Kind {
 pub(super) enum Spacing {
     /// Equal differences lie equally far apart.
     Even,
-    /// Equal ratios do.
     Log,
     /// Equal differences of moments do.
     Dates,

@@ -55,7 +55,6 @@ impl Svg {
         );
     }
 
-    /// A straight line.
     pub(super) fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
         self.element(
             "line",
@@ -127,7 +126,6 @@ impl Svg {
         self.element("path", &[("d", shape), ("class", class.to_owned())], title);
     }
 
-    /// The whole drawing.
     pub(super) fn end(mut self) -> String {
         self.text.push_str("</svg>");
         self.text

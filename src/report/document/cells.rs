@@ -17,7 +17,7 @@ use crate::results::record::validity::{Reason, Verdict};
 
 /// A cell with everything that was measured of it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct CellFacts {
+pub(crate) struct CellFacts {
     /// The run.
     pub run: String,
     /// The cell's key, unique within its run.
@@ -88,7 +88,7 @@ pub struct CellFacts {
 
 impl CellFacts {
     /// A figure by the definitions `matrix`; of what was imported, where these have none, by those that it follows.
-    pub fn figure(&self, metric: Metric) -> Option<&Figure> {
+    pub(crate) fn figure(&self, metric: Metric) -> Option<&Figure> {
         let sets: &[Definitions] = match self.origin {
             Origin::Imported => &[Definitions::Matrix, Definitions::Classic, Definitions::Current],
             Origin::Measured | Origin::Simulated => &[Definitions::Matrix],
@@ -100,7 +100,7 @@ impl CellFacts {
 
 /// A figure over the measurements of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// The mean of its starts, as comparisons take it: the geometric one, or the arithmetic one of what holds a zero.
     pub value: f64,
     /// The least.
@@ -113,7 +113,7 @@ pub struct Figure {
 
 /// How well a cell is known by its starts.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct CertaintyFacts {
+pub(crate) struct CertaintyFacts {
     /// How far its 95 % interval should reach to either side, as a share.
     pub wanted_share: f64,
     /// How far it reaches, for the figure known worst of those that gate; absent where that cannot be told.
@@ -129,7 +129,7 @@ pub struct CertaintyFacts {
 
 /// One measurement of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct MeasurementFacts {
+pub(crate) struct MeasurementFacts {
     /// Which start of the launch, from 1.
     pub start: u32,
     /// Which repeat on that start, from 1.
@@ -155,12 +155,12 @@ pub struct MeasurementFacts {
 }
 
 /// The unit of a figure by its name on disk; empty for a share.
-pub fn unit(name: &str) -> &'static str {
+pub(crate) fn unit(name: &str) -> &'static str {
     Metric::of_name(name).map_or("", |metric| metric.unit().symbol())
 }
 
 /// The name of a figure for people, by its name on disk.
-pub fn label(name: &str) -> String {
+pub(crate) fn label(name: &str) -> String {
     Metric::of_name(name).map_or_else(|| name.to_owned(), Metric::label)
 }
 

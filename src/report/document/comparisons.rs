@@ -14,7 +14,7 @@ const COVERAGE: f64 = 0.8;
 
 /// The cells of one model and scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// Model and scenario.
     pub title: String,
     /// The engine that ratios refer to, by its name in the matrix.
@@ -27,7 +27,7 @@ pub struct Comparison {
 
 /// A cell in a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Placed {
+pub(crate) struct Placed {
     /// Its place among the cells of the report, from 0.
     pub cell: usize,
     /// What it is called among its neighbours.
@@ -46,7 +46,7 @@ pub struct Placed {
 
 /// A ratio to the reference.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct RatioFacts {
+pub(crate) struct RatioFacts {
     /// The ratio of the geometric means over starts.
     pub value: f64,
     /// The lower end of its 95 % interval; absent where a side has a single start.
@@ -66,7 +66,7 @@ pub struct RatioFacts {
 /// What a ratio says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standpoint {
+pub(crate) enum Standpoint {
     /// It is the reference itself.
     Reference,
     /// Better, beyond chance and beyond the practical bound.
@@ -83,7 +83,7 @@ pub enum Standpoint {
 
 /// How one engine did against the reference over all comparisons.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Standings {
+pub(crate) struct Standings {
     /// The engine with its version, and the run where there are several.
     pub engine: String,
     /// Cells that have a ratio to another cell.
@@ -108,7 +108,7 @@ pub struct Standings {
 
 /// A mean of ratios, each taken so that above 1 is better.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct MeanFacts {
+pub(crate) struct MeanFacts {
     /// The geometric mean.
     pub value: f64,
     /// The least of the ratios.

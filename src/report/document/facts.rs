@@ -9,7 +9,7 @@ use crate::results::record::telemetry::Gpu;
 
 /// Something known, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Fact {
+pub(crate) struct Fact {
     /// What it is about.
     pub name: String,
     /// What is known.
@@ -24,7 +24,7 @@ impl std::fmt::Display for Fact {
 
 /// A cell that the matrix crosses and leaves out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct LeftOutFact {
+pub(crate) struct LeftOutFact {
     /// Which.
     pub cell: String,
     /// Why.
@@ -33,7 +33,7 @@ pub struct LeftOutFact {
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct RunFacts {
+pub(crate) struct RunFacts {
     /// Its name.
     pub run: String,
     /// The matrix's name.
@@ -68,7 +68,7 @@ pub(super) fn run(source: &Source<'_>) -> RunFacts {
 }
 
 /// What is known of a machine.
-pub fn machine_facts(machine: &Machine) -> Vec<Fact> {
+pub(crate) fn machine_facts(machine: &Machine) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut say = |name: &str, value: Option<String>| {
         facts.extend(value.map(|value| Fact {

@@ -18,12 +18,14 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub use cells::{CellFacts, CertaintyFacts, Figure, MeasurementFacts, label, unit};
-pub use comparisons::{Comparison, MeanFacts, Placed, RatioFacts, Standings, Standpoint};
-pub use facts::{Fact, LeftOutFact, RunFacts, machine_facts};
-pub use tables::{Compared, Tables};
-pub use time_series::{Distribution, Quantity, Series, Trace};
-pub use tradeoffs::{Operating, Tradeoff};
+pub(crate) use cells::{CellFacts, Figure, label, unit};
+#[cfg(test)]
+pub(crate) use comparisons::Standpoint;
+pub(crate) use comparisons::{Comparison, Placed, Standings};
+pub(crate) use facts::{Fact, LeftOutFact, RunFacts, machine_facts};
+pub(crate) use tables::Tables;
+pub(crate) use time_series::{Quantity, Series, Trace};
+pub(crate) use tradeoffs::{Operating, Tradeoff};
 
 use super::Shown;
 use super::tables::compared;
@@ -36,18 +38,15 @@ use crate::results::record::machine::Machine;
 use crate::results::record::run::About;
 
 /// The version of the layout of `report.json`.
-pub const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 
 /// A run as a report needs it.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
-    /// What it is.
+pub(crate) struct Source<'a> {
     pub about: &'a About,
     /// What was to run.
     pub plan: &'a Plan,
-    /// Where it ran.
     pub machine: &'a Machine,
-    /// Its finished measurements.
     pub summaries: &'a [Summary],
     /// What was kept of each measurement over time; absent where nothing was.
     pub traces: &'a BTreeMap<Measurement, Trace>,
@@ -61,7 +60,7 @@ pub struct Source<'a> {
 
 /// Everything that a report shows.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Document {
+pub(crate) struct Document {
     /// The version of this layout.
     pub format: u32,
     /// What the report is about: the names of its matrices.
@@ -84,7 +83,7 @@ pub struct Document {
 impl Document {
     /// The document of some runs. `reference` names the engine that ratios refer to; without it that is the one that the first run's
     /// plan names, else the first of each comparison. `bound` is the smallest change that counts, as a share.
-    pub fn of(sources: &[Source<'_>], reference: Option<&str>, bound: f64) -> Self {
+    pub(crate) fn of(sources: &[Source<'_>], reference: Option<&str>, bound: f64) -> Self {
         let has_several = sources.len() > 1;
         let shown: Vec<Shown<'_>> = sources
             .iter()
@@ -129,7 +128,7 @@ impl Document {
     }
 
     /// The document as JSON, on one line.
-    pub fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         let text = serde_json::to_string(self).expect("a document has text keys");
         format!("{text}\n")
     }

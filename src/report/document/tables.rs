@@ -11,7 +11,7 @@ use crate::results::record::validity::{Reason, Verdict};
 
 /// Every table of a report.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tables {
+pub(crate) struct Tables {
     /// All engines side by side, a row for each model and scenario; none where no two engines meet.
     pub across: Option<Table>,
     /// A row for every cell.
@@ -28,10 +28,9 @@ pub struct Tables {
 
 /// The two tables of one comparison.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compared {
+pub(crate) struct Compared {
     /// Throughput, and the ratio.
     pub figures: Table,
-    /// Latencies.
     pub latencies: Table,
 }
 

@@ -24,7 +24,7 @@ const SHARES: [f64; 17] = [
 
 /// What was kept of a measurement over time.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Trace {
+pub(crate) struct Trace {
     /// The histograms of each second.
     pub seconds: Vec<Second>,
     /// The samples of telemetry.
@@ -33,7 +33,7 @@ pub struct Trace {
 
 /// How the values of a latency are distributed.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Distribution {
+pub(crate) struct Distribution {
     /// `TTFT`, `TPOT`, `ITL` or `E2E`, under the definitions `matrix`.
     pub latency: String,
     /// Pairs: a value in milliseconds, and the share of values, 0 to 1, that are not above it.
@@ -43,7 +43,7 @@ pub struct Distribution {
 /// What a series shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Quantity {
+pub(crate) enum Quantity {
     /// Output tokens that arrived, per second.
     Output,
     /// Requests under way: at the end of each second by the client, whenever it was asked by the engine.
@@ -62,7 +62,7 @@ pub enum Quantity {
 
 impl Quantity {
     /// Every quantity, in the order of reports.
-    pub const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Output,
         Self::Running,
         Self::Waiting,
@@ -73,7 +73,7 @@ impl Quantity {
     ];
 
     /// The quantity for people.
-    pub const fn label(self) -> &'static str {
+    pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Output => "Output throughput",
             Self::Running => "Running requests",
@@ -86,7 +86,7 @@ impl Quantity {
     }
 
     /// Its unit; empty for a share.
-    pub const fn unit(self) -> &'static str {
+    pub(crate) const fn unit(self) -> &'static str {
         match self {
             Self::Output => "tok/s",
             Self::Running | Self::Waiting => "requests",
@@ -112,7 +112,7 @@ impl Quantity {
 
 /// A quantity over time.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Series {
+pub(crate) struct Series {
     /// What it shows.
     pub quantity: Quantity,
     /// About which device; absent where it is about none.

@@ -10,7 +10,7 @@ use crate::results::record::validity::Verdict;
 
 /// The points of one model and workload.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Tradeoff {
+pub(crate) struct Tradeoff {
     /// Model and workload.
     pub title: String,
     /// Whether `output_tok_s` is of each GPU. Where no engine has GPUs, as simulated ones, it is of all together.
@@ -21,7 +21,7 @@ pub struct Tradeoff {
 
 /// An engine at one load.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Operating {
+pub(crate) struct Operating {
     /// The engine with its version, precision and GPUs, and the run where there are several.
     pub engine: String,
     /// The load, in words.

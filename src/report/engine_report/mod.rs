@@ -24,12 +24,12 @@ use crate::results::record::provenance::Unknown;
 use crate::results::record::request::by_class;
 
 /// The cells of each engine and version, in the order of first appearance, under the name of the engine.
-pub fn by_engine<'a>(shown: &[Shown<'a>]) -> Vec<(String, Vec<Shown<'a>>)> {
+pub(crate) fn by_engine<'a>(shown: &[Shown<'a>]) -> Vec<(String, Vec<Shown<'a>>)> {
     grouped(shown.iter().map(|one| (one.engine(), one.clone())))
 }
 
 /// The report in Markdown; `shown` holds the cells of one engine in one version, as [`by_engine`] groups them.
-pub fn engine_report(shown: &[Shown<'_>], machine: Option<&Machine>) -> String {
+pub(crate) fn engine_report(shown: &[Shown<'_>], machine: Option<&Machine>) -> String {
     let Some(first) = shown.first() else {
         return String::new();
     };

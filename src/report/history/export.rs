@@ -5,8 +5,7 @@ use crate::analysis::compare::time_series::TurnKind;
 use crate::analysis::metrics::Better;
 use crate::report::csv::{guarded, line};
 
-/// Everything, for machines.
-pub fn json(history: &History<'_>) -> serde_json::Value {
+pub(crate) fn json(history: &History<'_>) -> serde_json::Value {
     let series = history.series.iter().map(|series| {
         let nights: Vec<_> = series
             .nights
@@ -85,7 +84,7 @@ const COLUMNS: [&str; 13] = [
 
 /// A row for every night of every series, as RFC 4180 has it: a night without the figure has no value, and says why under `what`, where also stands
 /// what else changed. `change_share` is on the first night of a new level.
-pub fn csv(history: &History<'_>) -> String {
+pub(crate) fn csv(history: &History<'_>) -> String {
     let mut text = line(COLUMNS.map(str::to_owned).into());
     for series in &history.series {
         let better = match series.metric.better() {

@@ -6,7 +6,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-pub use export::{csv, json};
+pub(crate) use export::{csv, json};
 
 use super::comparison::{numbers, percent, unit, words};
 use super::labels::Labels;
@@ -24,8 +24,7 @@ const FINDINGS: usize = 300;
 
 /// Nights in a row with what they tell.
 #[derive(Clone, Debug, PartialEq)]
-pub struct History<'a> {
-    /// The matrix.
+pub(crate) struct History<'a> {
     pub matrix: &'a str,
     /// The nights, the oldest first.
     pub nights: &'a [Night],
@@ -39,7 +38,7 @@ pub struct History<'a> {
 
 impl<'a> History<'a> {
     /// The history of these nights, with changes of at least `floor` as a share.
-    pub fn of(matrix: &'a str, nights: &'a [Night], floor: f64) -> Self {
+    pub(crate) fn of(matrix: &'a str, nights: &'a [Night], floor: f64) -> Self {
         let series = time_series::all(nights, floor);
         Self {
             matrix,
@@ -78,7 +77,7 @@ pub(super) fn starts(count: usize) -> String {
 }
 
 /// A row for each series: its first and last value, its trend, its changes; and below them what changed when.
-pub fn table(history: &History<'_>) -> Table {
+pub(crate) fn table(history: &History<'_>) -> Table {
     let changes = history.series.iter().flat_map(|series| {
         let (cell, figure) = (history.labels.name(&series.cell), series.metric.label());
         let note = move |step: &Step| format!("{cell}: {figure}: {}", told(series, step));
@@ -98,7 +97,7 @@ pub fn table(history: &History<'_>) -> Table {
 }
 
 /// A row for each series, with notes that explain it and nothing else.
-pub fn figures(history: &History<'_>) -> Table {
+pub(crate) fn figures(history: &History<'_>) -> Table {
     let row = |series: &Series| {
         let level =
             |value: Option<f64>| value.map_or(Value::Missing, |value| Value::Number { value, decimals: 2 });
@@ -155,7 +154,7 @@ fn of_cells(history: &History<'_>, event: &Event) -> String {
 }
 
 /// What changed besides figures, the last first.
-pub fn events(history: &History<'_>) -> Table {
+pub(crate) fn events(history: &History<'_>) -> Table {
     let row = |event: &Event| Row {
         cells: vec![
             Value::Text(day(&event.at)),
@@ -180,7 +179,7 @@ struct Told<'a> {
 }
 
 /// What these nights found, the last first; what they found night after night is told once, as the last of them told it.
-pub fn findings(history: &History<'_>, nights: &[Night]) -> Table {
+pub(crate) fn findings(history: &History<'_>, nights: &[Night]) -> Table {
     let mut all: Vec<Told<'_>> = Vec::new();
     let mut open: BTreeMap<String, usize> = BTreeMap::new();
     for (at, night) in nights.iter().enumerate() {

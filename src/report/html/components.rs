@@ -56,7 +56,6 @@ pub(super) struct Key {
     name: String,
 }
 
-/// A table.
 #[derive(Serialize)]
 pub(super) struct TableView {
     title: String,

@@ -30,12 +30,12 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// The document as a page.
-pub fn draw(document: &Document) -> String {
+pub(crate) fn draw(document: &Document) -> String {
     page(REPORT, view::view(document))
 }
 
 /// A history as a page.
-pub fn nights(history: &History<'_>) -> String {
+pub(crate) fn nights(history: &History<'_>) -> String {
     page(NIGHTS, nights::view(history))
 }
 

@@ -16,12 +16,12 @@ const BEST: &str = "[best]: better than every other row, by the decision rule of
 /// A table for each model and scenario.
 ///
 /// A ratio is given only where both cells are done and may stand side by side (`analysis::compare::comparable`); a note says what differs.
-pub fn comparison(groups: &[Group<'_, '_>]) -> Vec<Table> {
+pub(crate) fn comparison(groups: &[Group<'_, '_>]) -> Vec<Table> {
     groups.iter().map(table).collect()
 }
 
 /// The cells that stand side by side, under the model and scenario that they share, in the order of first appearance.
-pub fn groups<'s, 'a>(shown: &'s [Shown<'a>]) -> Vec<(String, Vec<&'s Shown<'a>>)> {
+pub(crate) fn groups<'s, 'a>(shown: &'s [Shown<'a>]) -> Vec<(String, Vec<&'s Shown<'a>>)> {
     let title = |one: &Shown<'_>| format!("{} · {}", one.launch.model, one.scenario());
     grouped(shown.iter().map(|one| (title(one), one)))
 }

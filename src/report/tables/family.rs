@@ -14,10 +14,8 @@ use crate::results::record::validity::{Code, Verdict};
 
 /// The cells of one model and scenario, each compared with the reference.
 #[derive(Clone, Debug)]
-pub struct Group<'s, 'a> {
-    /// Model and scenario.
+pub(crate) struct Group<'s, 'a> {
     pub title: String,
-    /// The cells.
     pub rows: Vec<&'s Shown<'a>>,
     /// What each is called among its neighbours.
     pub names: Vec<String>,
@@ -33,7 +31,7 @@ pub struct Group<'s, 'a> {
 
 impl Group<'_, '_> {
     /// The metric that ratios are of.
-    pub fn metric(&self) -> Metric {
+    pub(crate) fn metric(&self) -> Metric {
         self.metrics
             .first()
             .copied()
@@ -47,7 +45,11 @@ type Answers = BTreeMap<(usize, usize), Vec<Answer>>;
 /// The cells of a report by model and scenario, in the order of first appearance, each compared with the rows of the reference engine. `reference`
 /// names that engine; without it that is the first one of the report, and of a group that lacks it the group's first. `bound` is the smallest change
 /// that counts, as a share.
-pub fn compared<'s, 'a>(shown: &'s [Shown<'a>], reference: Option<&str>, bound: f64) -> Vec<Group<'s, 'a>> {
+pub(crate) fn compared<'s, 'a>(
+    shown: &'s [Shown<'a>],
+    reference: Option<&str>,
+    bound: f64,
+) -> Vec<Group<'s, 'a>> {
     let usual = shown.first().map_or("", |first| &first.launch.engine.name);
     let mut groups: Vec<Group<'s, 'a>> = super::groups(shown)
         .into_iter()

@@ -24,7 +24,7 @@ const SAMPLES: [(Sample, &str, usize); 4] = [
 ];
 
 /// A table for each model and scenario, with the same rows as the comparison.
-pub fn latencies(groups: &[Group<'_, '_>]) -> Vec<Table> {
+pub(crate) fn latencies(groups: &[Group<'_, '_>]) -> Vec<Table> {
     groups.iter().map(table).collect()
 }
 

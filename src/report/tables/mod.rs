@@ -13,14 +13,14 @@ mod ratio;
 mod units;
 
 pub(crate) use comparison::names;
-pub use comparison::{comparison, groups};
-pub use family::{Group, compared};
-pub use latencies::latencies;
+pub(crate) use comparison::{comparison, groups};
+pub(crate) use family::{Group, compared};
+pub(crate) use latencies::latencies;
 pub(crate) use notes::{beside, doubts, told};
 use notes::{certain, misread, notes, queue_bound, rough};
-pub use overview::{engine_results, overview};
-pub use overview_matrix::across;
-pub use ratio::{Held, Ratio, Standing};
+pub(crate) use overview::{engine_results, overview};
+pub(crate) use overview_matrix::across;
+pub(crate) use ratio::{Held, Ratio, Standing};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -51,14 +51,13 @@ pub(crate) fn grouped<T>(named: impl Iterator<Item = (String, T)>) -> Vec<(Strin
 
 /// One cell with every measurement of it.
 #[derive(Clone, Debug)]
-pub struct Shown<'a> {
+pub(crate) struct Shown<'a> {
     /// The run it was measured in; empty where there is only one.
     pub run: &'a str,
     /// The machine it was measured on, where cells of several runs meet.
     pub machine: Option<&'a Machine>,
     /// The launch it was measured on.
     pub launch: &'a Launch,
-    /// The cell.
     pub cell: &'a Cell,
     /// Its measurements, in any order; none if nothing was measured yet.
     pub summaries: Vec<&'a Summary>,
@@ -77,12 +76,12 @@ pub struct Shown<'a> {
 
 impl<'a> Shown<'a> {
     /// Every cell of a plan with the measurements that belong to it, in the order of the plan.
-    pub fn of_plan(plan: &'a Plan, summaries: &'a [Summary]) -> Vec<Self> {
+    pub(crate) fn of_plan(plan: &'a Plan, summaries: &'a [Summary]) -> Vec<Self> {
         Self::of_run("", None, plan, summaries)
     }
 
     /// The same for one of several runs.
-    pub fn of_run(
+    pub(crate) fn of_run(
         run: &'a str,
         machine: Option<&'a Machine>,
         plan: &'a Plan,
@@ -119,18 +118,18 @@ impl<'a> Shown<'a> {
     }
 
     /// The same with how well it is known.
-    pub fn known(self, certainties: &'a BTreeMap<CellKey, Certainty>) -> Self {
+    pub(crate) fn known(self, certainties: &'a BTreeMap<CellKey, Certainty>) -> Self {
         let certainty = certainties.get(&self.cell.key);
         Self { certainty, ..self }
     }
 
     /// The same with the noise of its host.
-    pub fn beside(self, noise: Option<&'a Noise>) -> Self {
+    pub(crate) fn beside(self, noise: Option<&'a Noise>) -> Self {
         Self { noise, ..self }
     }
 
     /// The engine with its version: the one asked for, else the one it reports, here or in the other cells of its run.
-    pub fn engine(&self) -> String {
+    pub(crate) fn engine(&self) -> String {
         let engine = &self.launch.engine;
         let reported = || {
             self.summaries
@@ -144,7 +143,7 @@ impl<'a> Shown<'a> {
     }
 
     /// The measurements that came to their end.
-    pub fn done(&self) -> impl Iterator<Item = &'a Summary> {
+    pub(crate) fn done(&self) -> impl Iterator<Item = &'a Summary> {
         self.summaries
             .iter()
             .copied()
@@ -153,27 +152,27 @@ impl<'a> Shown<'a> {
 
     /// The measurements that its figures come from: those that came to their end and are not invalid, or all that came to their end
     /// if every one is.
-    pub fn counted(&self) -> impl Iterator<Item = &'a Summary> {
+    pub(crate) fn counted(&self) -> impl Iterator<Item = &'a Summary> {
         let verdict = self.verdict();
         self.done().filter(move |summary| verdict_of(summary) <= verdict)
     }
 
     /// Whether the figures that are shown can be believed: the worst verdict of the measurements that count.
-    pub fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Verdict {
         let verdicts = || self.done().map(verdict_of);
         let sound = verdicts().filter(|verdict| *verdict < Verdict::Invalid).max();
         sound.or_else(|| verdicts().max()).unwrap_or_default()
     }
 
     /// The digest of what was sent, if all measurements sent the same.
-    pub fn prompts_hash(&self) -> Option<&'a ContentHash> {
+    pub(crate) fn prompts_hash(&self) -> Option<&'a ContentHash> {
         let first = self.summaries.first()?.prompts_hash.as_ref()?;
         let is_same = |summary: &&Summary| summary.prompts_hash.as_ref() == Some(first);
         self.summaries.iter().all(is_same).then_some(first)
     }
 
     /// What the cell is called where cells of several runs may meet.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self.run {
             "" => self.cell.key.to_string(),
             run => format!("{run}: {}", self.cell.key),
@@ -181,12 +180,12 @@ impl<'a> Shown<'a> {
     }
 
     /// Whether it was measured and every measurement came to its end.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         !self.summaries.is_empty() && self.done().count() == self.summaries.len()
     }
 
     /// The scenario with what an axis may have changed of it.
-    pub fn scenario(&self) -> String {
+    pub(crate) fn scenario(&self) -> String {
         let scenario = &self.cell.scenario;
         let mut words = scenario.name.clone();
         if !scenario.arrival.rate.is_infinite() {
@@ -249,7 +248,7 @@ impl<'a> Shown<'a> {
     }
 
     /// Of the measurements that count the one with the median output throughput, the lower one of two in the middle.
-    pub fn middle(&self) -> Option<&'a Summary> {
+    pub(crate) fn middle(&self) -> Option<&'a Summary> {
         let value = |summary: &Summary| value_of(summary, Metric::Throughput(Flow::Output)).unwrap_or(0.0);
         let mut counted: Vec<&Summary> = self.counted().collect();
         counted.sort_by(|a, b| value(a).total_cmp(&value(b)));
@@ -258,7 +257,7 @@ impl<'a> Shown<'a> {
     }
 
     /// Where its figures come from.
-    pub fn origin(&self) -> Origin {
+    pub(crate) fn origin(&self) -> Origin {
         match self.summaries.first() {
             Some(summary) => summary.origin,
             None if self.launch.engine.simulated => Origin::Simulated,

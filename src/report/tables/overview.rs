@@ -9,7 +9,7 @@ use crate::results::record::cell::Summary;
 use crate::results::record::request::by_class;
 
 /// A table for each engine and version: a row for each of its cells.
-pub fn engine_results(shown: &[Shown<'_>]) -> Vec<Table> {
+pub(crate) fn engine_results(shown: &[Shown<'_>]) -> Vec<Table> {
     grouped(shown.iter().map(|one| (one.engine(), one)))
         .into_iter()
         .map(|(engine, group)| results(engine, &group))
@@ -44,7 +44,7 @@ fn results(engine: String, group: &[&Shown<'_>]) -> Table {
 }
 
 /// A row for each cell: how it ended, the few figures that one looks at first, and its failures by class.
-pub fn overview(shown: &[Shown<'_>]) -> Table {
+pub(crate) fn overview(shown: &[Shown<'_>]) -> Table {
     let has_runs = shown.iter().any(|one| one.run != shown[0].run);
     let mut columns = vec![columns::words("engine", 0)];
     columns.extend(has_runs.then(|| columns::words("run", 0)));

@@ -29,7 +29,7 @@ pub(super) fn striking() -> String {
 ///
 /// Beside each value stand what differs within its row of precision and number of GPUs, its ratio to the reference (`≠` where there may be none,
 /// with the reasons below the table), and every mark of the cell.
-pub fn across(groups: &[Group<'_, '_>]) -> Table {
+pub(crate) fn across(groups: &[Group<'_, '_>]) -> Table {
     let has_several = |group: &&Group<'_, '_>| {
         let first = column_of(group.rows[0]);
         group.rows.iter().any(|one| column_of(one) != first)

@@ -13,7 +13,7 @@ use crate::results::record::cell::{Definitions, Summary};
 
 /// A metric of a cell relative to that of the reference.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ratio {
+pub(crate) struct Ratio {
     /// The ratio of the geometric means over starts.
     pub value: f64,
     /// Where it lies with 95 % confidence; `None` where a side has a single start.
@@ -30,14 +30,14 @@ pub struct Ratio {
 
 impl Ratio {
     /// Whether a side has a single start, so that nothing tells how far the ratio may be off.
-    pub fn is_of_one_start(&self) -> bool {
+    pub(crate) fn is_of_one_start(&self) -> bool {
         !self.is_reference && self.starts.contains(&1)
     }
 }
 
 /// What a row is beside the row that it is compared with.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Held {
+pub(crate) enum Held {
     /// The ratio, with the differences that belong beside it.
     Ratio(Ratio, Vec<String>),
     /// None, and why; where only the numbers of GPUs are unequal, the ratio per GPU.
@@ -46,7 +46,7 @@ pub enum Held {
 
 /// What may be said of a cell and its reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub(crate) enum Standing {
     /// Better in at least one gating metric, and worse in none.
     Better,
     /// Worse in at least one, and better in none.

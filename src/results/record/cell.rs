@@ -121,7 +121,7 @@ pub struct Summary {
 
 impl Summary {
     /// The first measurement of a cell, done, of which nothing else is known.
-    pub(crate) fn new(cell: CellKey, content: ContentHash, launch: LaunchId, origin: Origin) -> Self {
+    pub fn new(cell: CellKey, content: ContentHash, launch: LaunchId, origin: Origin) -> Self {
         Self {
             format: FORMAT,
             cell,
@@ -184,7 +184,7 @@ const ROUNDING: f64 = 1e-6;
 
 impl Summary {
     /// All of each cell.
-    pub fn by_cell(summaries: &[Self]) -> BTreeMap<&CellKey, Vec<&Self>> {
+    pub(crate) fn by_cell(summaries: &[Self]) -> BTreeMap<&CellKey, Vec<&Self>> {
         let mut cells: BTreeMap<&CellKey, Vec<&Self>> = BTreeMap::new();
         for summary in summaries {
             cells.entry(&summary.cell).or_default().push(summary);
@@ -200,7 +200,7 @@ impl Summary {
 
     /// How the figures that we derived ourselves contradict each other, if they do: somebody wrote them who did not measure them. What was
     /// imported has warnings of its own.
-    pub fn contradiction(&self) -> Option<String> {
+    pub(crate) fn contradiction(&self) -> Option<String> {
         let figures = self.figures.get(&Definitions::Matrix)?;
         if self.origin == Origin::Imported {
             return None;
@@ -295,7 +295,7 @@ impl Answers {
     }
 
     /// The share of the answers that begin with their own prompt; `None` where too few were read.
-    pub fn echo_share(&self) -> Option<f64> {
+    pub(crate) fn echo_share(&self) -> Option<f64> {
         self.share(self.echoes)
     }
 
@@ -315,7 +315,7 @@ impl Answers {
 }
 
 /// Figures by name, such as `mean_ttft_ms`; `None` where a figure has no meaning.
-pub type Figures = BTreeMap<String, Option<f64>>;
+pub(crate) type Figures = BTreeMap<String, Option<f64>>;
 
 /// The definitions a figure follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -484,7 +484,7 @@ impl FailureClass {
     }
 
     /// Whether another try may end otherwise though nothing is changed.
-    pub const fn is_retried(self) -> bool {
+    pub(crate) const fn is_retried(self) -> bool {
         matches!(self, Self::Infrastructure)
     }
 }

@@ -33,7 +33,7 @@ pub struct Side {
 
 impl Side {
     /// The key of the cell of that key or, where there is none, of the one cell that differs from it in the version alone.
-    pub fn key_like(&self, key: &CellKey) -> Option<&CellKey> {
+    pub(crate) fn key_like(&self, key: &CellKey) -> Option<&CellKey> {
         if let Some((known, _)) = self.cells.get_key_value(key) {
             return Some(known);
         }
@@ -167,7 +167,7 @@ pub struct Tried {
     pub crashed: u32,
     /// Requests that fell due in measurements that came to their end.
     pub requests: u64,
-    /// Those that failed.
+    /// Those of `requests` that failed.
     pub failed: u64,
     /// Requests of each start that came to its end: those that failed, and all; absent in files of before they were kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -181,7 +181,7 @@ pub struct Excluded {
     pub start: u32,
     /// Which repeat on it, from 1.
     pub repeat: u32,
-    /// Why.
+    /// Why it does not count.
     pub cause: Cause,
     /// What was found, in words.
     pub reason: String,
@@ -201,7 +201,7 @@ pub enum Cause {
 
 impl Cause {
     /// The cause as it is written.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::NotMeasured => "not measured",
             Self::Failed => "failed",
@@ -212,7 +212,7 @@ impl Cause {
 
 impl SideCell {
     /// The value of each start that counts, of one figure: the geometric mean of its repeats, or their mean where one is not above zero.
-    pub fn starts(&self, figure: &str) -> Vec<f64> {
+    pub(crate) fn starts(&self, figure: &str) -> Vec<f64> {
         let mean = |repeats: &Vec<f64>| {
             let n = repeats.len() as f64;
             match repeats.as_slice() {
@@ -228,7 +228,7 @@ impl SideCell {
     }
 
     /// Why nothing of it counts, where nothing does: the worst cause with its reason.
-    pub fn refused(&self) -> Option<(Cause, String)> {
+    pub(crate) fn refused(&self) -> Option<(Cause, String)> {
         if self.figures.values().any(|starts| !starts.is_empty()) {
             return None;
         }
@@ -245,7 +245,7 @@ impl SideCell {
     }
 
     /// Whether nothing of it counts because it was not measured.
-    pub fn is_missing(&self) -> bool {
+    pub(crate) fn is_missing(&self) -> bool {
         matches!(self.refused(), Some((Cause::NotMeasured, _)))
     }
 }
@@ -267,11 +267,11 @@ pub struct Baseline {
 /// One time a baseline was moved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
-    /// When, RFC 3339.
+    /// When, as RFC 3339 text.
     pub at: String,
     /// The run it was moved to.
     pub run: RunId,
-    /// Why.
+    /// Why, as the user wrote.
     pub reason: String,
 }
 

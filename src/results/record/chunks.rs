@@ -17,7 +17,7 @@ const PACKED: usize = 6;
 const RESERVED: usize = 4096;
 
 /// Events that follow one another no faster than this arrive at different moments.
-pub const AT_ONCE_NS: u64 = 50_000;
+pub(crate) const AT_ONCE_NS: u64 = 50_000;
 
 /// Events in order of arrival. A clone of those of an answer that is over shares them.
 #[derive(Clone, Default)]
@@ -77,7 +77,7 @@ struct Packed {
 
 /// At which moments events arrived; those that arrive together are of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moments {
+pub(crate) struct Moments {
     /// How many moments there are.
     pub count: usize,
     /// How many events are of the first one.
@@ -134,7 +134,7 @@ impl Moments {
 
     /// How long the bytes of the largest moment would have taken at the pace of the others, ns: that of what came after a wait, the first moment
     /// left out. `None` where nothing else came after a wait.
-    pub fn largest_at_pace_ns(&self) -> Option<f64> {
+    pub(crate) fn largest_at_pace_ns(&self) -> Option<f64> {
         let is_first = self.before_largest_ns == 0;
         let others = self.bytes - self.largest - if is_first { 0 } else { self.first_bytes };
         let waited = self.waited_ns.saturating_sub(self.before_largest_ns);
@@ -145,7 +145,6 @@ impl Moments {
 /// As what they are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum View {
-    /// As they arrived.
     #[default]
     Recorded,
     /// Tool calls and thoughts as answers.
@@ -157,8 +156,7 @@ enum View {
 }
 
 impl Chunks {
-    /// Appends an event.
-    pub fn push(&mut self, chunk: Chunk) {
+    pub(crate) fn push(&mut self, chunk: Chunk) {
         debug_assert_eq!(self.view, View::Recorded, "a view is not added to");
         let events = &mut *self.events;
         pack(events.bytes.end(), chunk, events.last);
@@ -173,7 +171,7 @@ impl Chunks {
     }
 
     /// Notes that no more will come: clones share what is there.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         if let Events::Growing(packed) = &mut self.events {
             packed.bytes.shrink();
             self.events = Events::Whole(Arc::new(std::mem::take(packed)));
@@ -181,12 +179,12 @@ impl Chunks {
     }
 
     /// Marks the events of the answer whose text lies before so many bytes as thoughts; one that reaches beyond is of the answer.
-    pub fn mark_thoughts(&mut self, until: usize) {
+    pub(crate) fn mark_thoughts(&mut self, until: usize) {
         self.events.thought = until;
     }
 
     /// Makes room for about so many events in memory.
-    pub fn reserve(&mut self, events: usize) {
+    pub(crate) fn reserve(&mut self, events: usize) {
         self.events.bytes.end().reserve((events * PACKED).min(RESERVED));
     }
 
@@ -200,25 +198,23 @@ impl Chunks {
         self.events.length == 0
     }
 
-    /// The first.
-    pub fn first(&self) -> Option<Chunk> {
+    pub(crate) fn first(&self) -> Option<Chunk> {
         let first = self.events.first?;
         Some(self.seen(first, 0, text_of(first)))
     }
 
-    /// The last.
-    pub fn last(&self) -> Option<Chunk> {
+    pub(crate) fn last(&self) -> Option<Chunk> {
         let last = self.events.last?;
         Some(self.seen(last, self.events.length.saturating_sub(1), self.events.text))
     }
 
     /// At which moments they arrived.
-    pub fn moments(&self) -> Moments {
+    pub(crate) fn moments(&self) -> Moments {
         self.events.moments
     }
 
     /// Whether each tells how many tokens there are so far.
-    pub fn are_counted(&self) -> bool {
+    pub(crate) fn are_counted(&self) -> bool {
         match self.view {
             View::Spread => true,
             View::Uncounted => self.is_empty(),
@@ -227,7 +223,7 @@ impl Chunks {
     }
 
     /// How many tokens there are by the last event that tells.
-    pub fn last_tokens(&self) -> Option<u32> {
+    pub(crate) fn last_tokens(&self) -> Option<u32> {
         match self.view {
             View::Spread => self.last().and_then(|chunk| chunk.tokens),
             View::Recorded | View::Answers => self.events.last_tokens,
@@ -236,7 +232,7 @@ impl Chunks {
     }
 
     /// Whether one of them is reasoning.
-    pub fn has_reasoning(&self) -> bool {
+    pub(crate) fn has_reasoning(&self) -> bool {
         match (self.view, self.events.thought) {
             (View::Recorded, 0) => self.events.has_reasoning,
             _ => self.iter().any(|chunk| chunk.kind.is_reasoning()),
@@ -268,7 +264,7 @@ impl Chunks {
     }
 
     /// Each event but the first, with the one before it.
-    pub fn pairs(&self) -> impl Iterator<Item = (Chunk, Chunk)> + '_ {
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (Chunk, Chunk)> + '_ {
         let mut events = self.iter();
         let mut before = events.next();
         std::iter::from_fn(move || {
@@ -279,14 +275,14 @@ impl Chunks {
 
     /// The same events with tool calls and thoughts as answers; `spread` counts a token for each.
     #[must_use]
-    pub fn as_answers(&self, spread: bool) -> Self {
+    pub(crate) fn as_answers(&self, spread: bool) -> Self {
         let view = if spread { View::Spread } else { View::Answers };
         Self { view, ..self.clone() }
     }
 
     /// The same events with tool calls and thoughts as answers, and without the counts that they bring.
     #[must_use]
-    pub fn as_uncounted_answers(&self) -> Self {
+    pub(crate) fn as_uncounted_answers(&self) -> Self {
         Self {
             view: View::Uncounted,
             ..self.clone()
@@ -304,7 +300,7 @@ impl Chunks {
     }
 
     /// The bytes that they are kept as.
-    pub fn packed(&mut self) -> &mut Outsourced {
+    pub(crate) fn packed(&mut self) -> &mut Outsourced {
         &mut self.events.bytes
     }
 }

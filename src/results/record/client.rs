@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What the client of one machine was found to be worth against the simulated engine, whose own moments are the truth.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Calibration {
+pub(crate) struct Calibration {
     /// The version of `matrix`.
     pub tool: String,
     /// The machine: host, kernel, processor and their number, as far as they are known.
@@ -22,7 +22,7 @@ pub struct Calibration {
 }
 
 /// The most events in a second whose moments one client can tell.
-pub const MOST_EVENTS_PER_S: u32 = 150_000;
+pub(crate) const MOST_EVENTS_PER_S: u32 = 150_000;
 
 /// The client at one number of streams, which all begin at once and get tokens at fixed times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub struct Point {
 
 impl Point {
     /// The time between the events of one stream, ms.
-    pub fn gap_ms(&self) -> f64 {
+    pub(crate) fn gap_ms(&self) -> f64 {
         f64::from(self.streams) * 1000.0 / self.events_per_s
     }
 }
@@ -59,10 +59,8 @@ pub struct Deviation {
 
 /// Tokens sent as fast as the client takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Flood {
-    /// Streams at once.
+pub(crate) struct Flood {
     pub streams: u32,
-    /// Events per second.
     pub events_per_s: f64,
     /// The busiest thread's share of a processor, 0 to 1.
     pub cpu_share: f64,
@@ -116,7 +114,7 @@ pub struct Late {
 impl ClientFacts {
     /// How far 99 of 100 of the client's moments lie from the truth at most, ms, TTFT and ITL: by calibration, and by what the load itself
     /// showed. `None` where neither is known.
-    pub fn error_ms(&self) -> Option<[f64; 2]> {
+    pub(crate) fn error_ms(&self) -> Option<[f64; 2]> {
         let calibrated = self.error.map(|point| [point.ttft_ms.p99, point.itl_ms.p99]);
         let late = self.late.map_or(0.0, |late| late.p99_ms);
         calibrated.map(|errors| errors.map(|error| error.max(late)))
@@ -126,7 +124,7 @@ impl ClientFacts {
     /// is measured by a client in trouble decides where the search goes, whichever point it chooses. The threads and the calibrated error are
     /// those of this load, whose figures are reported.
     #[must_use]
-    pub fn worst(self, other: Self) -> Self {
+    pub(crate) fn worst(self, other: Self) -> Self {
         Self {
             send_lag: either(self.send_lag, other.send_lag, SendLag::worst),
             cpu_share: either(self.cpu_share, other.cpu_share, f64::max),

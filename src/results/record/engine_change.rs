@@ -42,7 +42,7 @@ pub struct EngineChange {
 
 impl EngineChange {
     /// Whether the same server may tell it: models are added to a server that runs.
-    pub fn is_of_models(&self) -> bool {
+    pub(crate) fn is_of_models(&self) -> bool {
         self.what == MODELS
     }
 
@@ -53,7 +53,7 @@ impl EngineChange {
 }
 
 /// What `after` tells otherwise than `before`. What only one of both tells is no change.
-pub fn changes(before: &EngineFacts, after: &EngineFacts) -> Vec<EngineChange> {
+pub(crate) fn changes(before: &EngineFacts, after: &EngineFacts) -> Vec<EngineChange> {
     let mut found = Vec::new();
     let mut compare = |what: &str, before: Option<String>, after: Option<String>| {
         if let (Some(before), Some(after)) = (before, after)
@@ -78,7 +78,7 @@ pub fn changes(before: &EngineFacts, after: &EngineFacts) -> Vec<EngineChange> {
 }
 
 /// A setting of the live configuration; `None` where the engine does not report it, or reports no value.
-pub fn setting(facts: &EngineFacts, name: &str) -> Option<String> {
+pub(crate) fn setting(facts: &EngineFacts, name: &str) -> Option<String> {
     match facts.info.as_ref()?.get(name)? {
         Value::String(text) if !text.is_empty() => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),

@@ -4,7 +4,7 @@ use crate::base::ids::RunId;
 
 /// How long a cell took when it was last measured to its end.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LastDuration {
+pub(crate) struct LastDuration {
     /// Seconds for one measurement; the mean of several.
     pub seconds: f64,
     /// Seconds from the command until the engine was ready; the mean of its starts, absent if no engine was started for it.

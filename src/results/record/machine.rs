@@ -59,7 +59,7 @@ pub struct NumaNode {
 impl Machine {
     /// What these devices are called where an engine is told which to use: by their numbers. Where a GPU is cut into instances (MIG), which
     /// have no number there, by their UUIDs.
-    pub fn device_names(&self, devices: &[u32]) -> Vec<String> {
+    pub(crate) fn device_names(&self, devices: &[u32]) -> Vec<String> {
         let is_cut = self.devices.iter().any(|known| known.instance.is_some());
         let uuid = |device: &u32| {
             let known = self.devices.iter().find(|known| known.device == *device)?;
@@ -71,7 +71,7 @@ impl Machine {
 
     /// The CPUs of the nodes that these GPUs are on, as a list for a CPU set; `None` where that is no part of the machine, or where
     /// a GPU's node is not known.
-    pub fn cpus_near(&self, gpus: &[u32]) -> Option<String> {
+    pub(crate) fn cpus_near(&self, gpus: &[u32]) -> Option<String> {
         let is_near = |node: &&NumaNode| node.gpus.iter().any(|gpu| gpus.contains(gpu));
         let is_known = |gpu: &u32| self.numa.iter().any(|node| node.gpus.contains(gpu));
         let near: Vec<&str> = self

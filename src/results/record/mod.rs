@@ -5,23 +5,23 @@
 
 pub mod cell;
 pub mod cell_stats;
-pub mod chunks;
-pub mod client;
-pub mod engine_change;
+pub(crate) mod chunks;
+pub(crate) mod client;
+pub(crate) mod engine_change;
 pub mod event;
-pub mod histogram;
-pub mod last_duration;
+pub(crate) mod histogram;
+pub(crate) mod last_duration;
 pub mod machine;
-pub mod night;
-pub mod outsourced;
-pub mod post_mortem;
-pub mod prompt;
-pub mod provenance;
+pub(crate) mod night;
+pub(crate) mod outsourced;
+pub(crate) mod post_mortem;
+pub(crate) mod prompt;
+pub(crate) mod provenance;
 pub mod request;
-pub mod run;
+pub(crate) mod run;
 pub mod search;
 pub mod telemetry;
 pub mod validity;
 
 /// The version of the layout on disk.
-pub const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 2;

@@ -10,18 +10,15 @@ use crate::results::record::cell_stats::Facts;
 
 /// One night: a line of the history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Night {
+pub(crate) struct Night {
     /// The version of the layout.
     pub format: u32,
     /// When it ended first, RFC 3339: a run that is resumed later keeps it.
     pub at: String,
-    /// Its run.
     pub run: RunId,
-    /// Its matrix.
     pub matrix: String,
     /// The run of the baseline that it was held against; none where there was no baseline.
     pub baseline: Option<RunId>,
-    /// The machine.
     pub machine: Facts,
     /// What each cell came to.
     pub cells: BTreeMap<CellKey, NightCell>,
@@ -34,7 +31,7 @@ pub struct Night {
 
 /// How many gating metrics of the baseline and of the night were judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Judged {
+pub(crate) struct Judged {
     /// Gating metrics of all cells.
     pub metrics: usize,
     /// Those of which it is known whether they got worse: better, same, worse, or unclear with enough starts.
@@ -57,7 +54,7 @@ const fn is_zero(count: &usize) -> bool {
 
 impl Judged {
     /// Metrics that could not be judged.
-    pub const fn not_judged(self) -> usize {
+    pub(crate) const fn not_judged(self) -> usize {
         self.metrics
             .saturating_sub(self.judged)
             .saturating_sub(self.undecided)
@@ -66,8 +63,7 @@ impl Judged {
 
 /// One cell of a night.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NightCell {
-    /// What was sent.
+pub(crate) struct NightCell {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompts: Option<ContentHash>,
     /// Where its figures come from; absent in older nights.
@@ -81,7 +77,7 @@ pub struct NightCell {
 
 /// What a night found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// What kind of finding it is.
     pub kind: FindingKind,
     /// The cell; none where it is about all of them.
@@ -96,7 +92,7 @@ pub struct Finding {
 
 impl Finding {
     /// What makes it the same finding on another night, whatever its numbers are by then.
-    pub fn identity(&self) -> String {
+    pub(crate) fn identity(&self) -> String {
         let cell = self.cell.as_ref().map_or("", |cell| cell.as_str());
         let figure = self.figure.as_deref().unwrap_or_default();
         match self.kind {
@@ -110,7 +106,7 @@ impl Finding {
 /// Kinds of findings, the gravest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum FindingKind {
+pub(crate) enum FindingKind {
     /// A loss, confirmed by fresh starts.
     Worse,
     /// A cell failed, or some of its starts did.
@@ -135,7 +131,7 @@ pub enum FindingKind {
 
 impl FindingKind {
     /// The kind as it is written.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Worse => "worse",
             Self::Failed => "failed",
@@ -151,7 +147,7 @@ impl FindingKind {
     }
 
     /// Whether people are told of it at once, by webhook.
-    pub const fn is_news(self) -> bool {
+    pub(crate) const fn is_news(self) -> bool {
         matches!(
             self,
             Self::Worse | Self::Failed | Self::Missing | Self::Invalid | Self::Environment

@@ -7,15 +7,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Where blocks of bytes lie that were put out of memory.
-pub trait Blocks: fmt::Debug + Send + Sync {
+pub(crate) trait Blocks: fmt::Debug + Send + Sync {
     /// Appends the block of so many bytes at a place.
     fn read(&self, place: Place, into: &mut Vec<u8>);
 }
 
 /// Where a block lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Where it begins.
+pub(crate) struct Place {
     pub at: u64,
     /// How many bytes it has.
     pub length: u32,
@@ -23,7 +22,7 @@ pub struct Place {
 
 /// Bytes that grow at their end, whose beginning may lie elsewhere.
 #[derive(Clone, Debug, Default)]
-pub struct Outsourced {
+pub(crate) struct Outsourced {
     elsewhere: Option<(Arc<dyn Blocks>, Vec<Place>)>,
     /// What is in memory: the end.
     here: Vec<u8>,
@@ -31,23 +30,18 @@ pub struct Outsourced {
 
 impl Outsourced {
     /// How many bytes there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let places = self.elsewhere.iter().flat_map(|(_, places)| places);
         places.map(|place| place.length as usize).sum::<usize>() + self.here.len()
     }
 
-    /// Whether there is nothing.
-    pub fn is_empty(&self) -> bool {
-        self.here.is_empty() && self.elsewhere.is_none()
-    }
-
     /// The bytes to be appended to.
-    pub fn end(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn end(&mut self) -> &mut Vec<u8> {
         &mut self.here
     }
 
     /// Notes where the bytes lie that were in memory, and that were taken from [`Self::end`].
-    pub fn lies(&mut self, blocks: &Arc<dyn Blocks>, place: Place) {
+    pub(crate) fn lies(&mut self, blocks: &Arc<dyn Blocks>, place: Place) {
         let (_, places) = self
             .elsewhere
             .get_or_insert_with(|| (Arc::clone(blocks), Vec::new()));
@@ -55,17 +49,17 @@ impl Outsourced {
     }
 
     /// Gives room back that is not used.
-    pub fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         self.here.shrink_to_fit();
     }
 
     /// How many blocks lie elsewhere.
-    pub fn blocks(&self) -> usize {
+    pub(crate) fn blocks(&self) -> usize {
         self.elsewhere.as_ref().map_or(0, |(_, places)| places.len())
     }
 
     /// Reads one of the blocks that lie elsewhere into `buffer`.
-    pub fn read(&self, nth: usize, buffer: &mut Vec<u8>) {
+    pub(crate) fn read(&self, nth: usize, buffer: &mut Vec<u8>) {
         buffer.clear();
         if let Some((blocks, places)) = &self.elsewhere {
             blocks.read(places[nth], buffer);
@@ -73,12 +67,11 @@ impl Outsourced {
     }
 
     /// What is in memory.
-    pub fn here(&self) -> &Vec<u8> {
+    pub(crate) fn here(&self) -> &Vec<u8> {
         &self.here
     }
 
-    /// All bytes.
-    pub fn all(&self) -> Vec<u8> {
+    pub(crate) fn all(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
         if let Some((blocks, places)) = &self.elsewhere {
             places.iter().for_each(|place| blocks.read(*place, &mut all));
@@ -93,29 +86,22 @@ impl Outsourced {
 pub struct Text(Outsourced);
 
 impl Text {
-    /// Appends some text.
-    pub fn push_str(&mut self, text: &str) {
+    pub(crate) fn push_str(&mut self, text: &str) {
         self.0.end().extend_from_slice(text.as_bytes());
     }
 
     /// Replaces a text that is in memory.
-    pub fn set(&mut self, text: &str) {
+    pub(crate) fn set(&mut self, text: &str) {
         self.0.end().clear();
         self.push_str(text);
     }
 
     /// How many bytes it has.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it is empty.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// All of it.
-    pub fn read(&self) -> Cow<'_, str> {
+    pub(crate) fn read(&self) -> Cow<'_, str> {
         if self.0.blocks() == 0 {
             return String::from_utf8_lossy(self.0.here());
         }
@@ -124,7 +110,7 @@ impl Text {
     }
 
     /// Its beginning: whole characters, as many as lie in so many bytes.
-    pub fn beginning(&self, bytes: usize) -> Cow<'_, str> {
+    pub(crate) fn beginning(&self, bytes: usize) -> Cow<'_, str> {
         let cut = |bytes: &[u8]| match std::str::from_utf8(bytes) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
             _ => bytes.len(),
@@ -147,13 +133,13 @@ impl Text {
     }
 
     /// What of it is in memory.
-    pub fn here(&self) -> &str {
+    pub(crate) fn here(&self) -> &str {
         // Pieces are whole texts, wherever they lie.
         std::str::from_utf8(self.0.here()).unwrap_or_default()
     }
 
     /// The bytes that it is kept as.
-    pub fn bytes(&mut self) -> &mut Outsourced {
+    pub(crate) fn bytes(&mut self) -> &mut Outsourced {
         &mut self.0
     }
 }
@@ -208,7 +194,6 @@ pub(crate) mod testing {
 
     use super::*;
 
-    /// Blocks in memory.
     #[derive(Debug, Default)]
     pub(crate) struct Shelf(Mutex<Vec<u8>>);
 

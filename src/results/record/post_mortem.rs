@@ -7,7 +7,7 @@ use crate::results::record::cell::{FailureClass, Phase};
 
 /// How an engine's process or container ended, as far as anyone tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct End {
+pub(crate) struct End {
     /// The code it gave.
     pub code: Option<i64>,
     /// The signal that ended it.
@@ -31,7 +31,7 @@ pub struct Retry {
 
 /// What the kernel said meanwhile of GPUs and memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KernelLog {
+pub(crate) enum KernelLog {
     /// The lines, oldest first; often none.
     Lines(Vec<String>),
     /// It cannot be read, and why.
@@ -40,14 +40,12 @@ pub enum KernelLog {
 
 /// Everything known of a failure.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PostMortem {
-    /// The cell.
+pub(crate) struct PostMortem {
     pub cell: CellKey,
     /// Which start of the launch, from 1.
     pub start: u32,
     /// Which repeat on that start, from 1.
     pub repeat: u32,
-    /// Where it failed.
     pub phase: Phase,
     /// Whose fault it seems.
     pub class: FailureClass,
@@ -73,7 +71,7 @@ pub struct PostMortem {
 
 impl PostMortem {
     /// The page, as Markdown.
-    pub fn page(&self) -> String {
+    pub(crate) fn page(&self) -> String {
         let mut page = format!("# Why this cell failed\n\n{}\n\n", one_line(&self.reason));
         let mut tell = |what: &str, value: &str| page.push_str(&format!("- {what}: {value}\n"));
         tell(

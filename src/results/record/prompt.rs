@@ -3,10 +3,10 @@
 use super::request::Request;
 
 /// Tokens by which a server's count of one prompt may differ from ours: a BOS token, and a split that is not quite ours.
-pub const FEW_TOKENS: f64 = 8.0;
+pub(crate) const FEW_TOKENS: f64 = 8.0;
 
 /// Tokens that a chat template may put around a prompt.
-pub const TEMPLATE_TOKENS: f64 = 256.0;
+pub(crate) const TEMPLATE_TOKENS: f64 = 256.0;
 
 /// The same around each further message.
 const MESSAGE_TOKENS: f64 = 16.0;
@@ -18,13 +18,13 @@ const JOINED_TOKENS: f64 = 2.0;
 const SHARE: f64 = 0.02;
 
 /// Whether a server counts so many more or fewer tokens in so many prompts that it is no BOS token and no other split.
-pub fn are_apart(reported: f64, sent: f64, prompts: f64) -> bool {
+pub(crate) fn are_apart(reported: f64, sent: f64, prompts: f64) -> bool {
     (reported - sent).abs() > (SHARE * sent).max(FEW_TOKENS * prompts)
 }
 
 /// A prompt as it was sent and as the server counts it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CountedPrompt {
+pub(crate) struct CountedPrompt {
     /// Tokens by our count.
     pub sent: u32,
     /// Tokens by the server's count.
@@ -37,7 +37,7 @@ pub struct CountedPrompt {
 
 impl CountedPrompt {
     /// A round of a conversation; `None` where one of the counts is missing.
-    pub fn of_round(request: &Request) -> Option<Self> {
+    pub(crate) fn of_round(request: &Request) -> Option<Self> {
         let round = request.round?;
         Some(Self {
             sent: request.counted_prompt?,
@@ -48,13 +48,13 @@ impl CountedPrompt {
     }
 
     /// Whether the server counts fewer tokens than it was sent, by more than this share.
-    pub fn is_fewer(&self, share: f64) -> bool {
+    pub(crate) fn is_fewer(&self, share: f64) -> bool {
         let missing = f64::from(self.sent) - f64::from(self.reported);
         missing > self.slack(share) + f64::from(self.omittable) + JOINED_TOKENS * f64::from(self.further)
     }
 
     /// Whether the server counts more tokens than it was sent, by more than this share and a template of so many tokens.
-    pub fn is_more(&self, share: f64, template: f64) -> bool {
+    pub(crate) fn is_more(&self, share: f64, template: f64) -> bool {
         let surplus = f64::from(self.reported) - f64::from(self.sent);
         surplus > self.slack(share) + template + MESSAGE_TOKENS * f64::from(self.further)
     }

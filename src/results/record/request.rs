@@ -163,7 +163,7 @@ impl Request {
 
     /// Prompt tokens: as the data set counts them; of rounds as the server counts them, which knows its template, unless our count
     /// contradicts it.
-    pub fn prompt_sent(&self) -> u32 {
+    pub(crate) fn prompt_sent(&self) -> u32 {
         let Some(round) = self.round else {
             return self.prompt_tokens;
         };
@@ -177,12 +177,12 @@ impl Request {
     }
 
     /// The most output tokens that were allowed.
-    pub fn limit(&self) -> u32 {
+    pub(crate) fn limit(&self) -> u32 {
         self.limit_tokens.unwrap_or(self.asked_tokens)
     }
 
     /// Prompt tokens from the prefix cache as the server reports them; more than the prompt has are none.
-    pub fn cached_tokens(&self) -> Option<u32> {
+    pub(crate) fn cached_tokens(&self) -> Option<u32> {
         let usage = self.usage?;
         let prompt = usage.prompt.unwrap_or_else(|| self.prompt_sent());
         usage.cached.filter(|cached| *cached <= prompt)
@@ -196,19 +196,19 @@ impl Request {
     }
 
     /// Whether the server reports counts that cannot be: more cached tokens than the prompt has, or more reasoning than output.
-    pub fn has_impossible_counts(&self) -> bool {
+    pub(crate) fn has_impossible_counts(&self) -> bool {
         let told = self.usage.unwrap_or_default();
         told.cached.is_some() && self.cached_tokens().is_none()
             || told.reasoning.is_some() && self.reported_reasoning().is_none()
     }
 
     /// Output tokens that are reasoning: what the server reported, else what we counted of its text.
-    pub fn reasoning_tokens(&self) -> Option<u32> {
+    pub(crate) fn reasoning_tokens(&self) -> Option<u32> {
         self.reported_reasoning().or(self.counted_reasoning)
     }
 
     /// Output tokens that no event carried: reasoning that the server keeps to itself.
-    pub fn hidden_tokens(&self) -> u32 {
+    pub(crate) fn hidden_tokens(&self) -> u32 {
         let reported = self.reported_reasoning().unwrap_or(0);
         if reported > 0 && self.chunks.has_reasoning() {
             0
@@ -218,7 +218,7 @@ impl Request {
     }
 
     /// Output tokens that came in events.
-    pub fn visible_tokens(&self) -> Option<u32> {
+    pub(crate) fn visible_tokens(&self) -> Option<u32> {
         Some(self.output_tokens()?.saturating_sub(self.hidden_tokens()))
     }
 }
@@ -258,18 +258,18 @@ const WHOLE_ENDS: [&str; 16] = [
 ];
 
 /// Whether a server ends an answer for this reason that it could not finish.
-pub fn is_failed_end(finish: &str) -> bool {
+pub(crate) fn is_failed_end(finish: &str) -> bool {
     let finish = finish.to_ascii_lowercase();
     FAILED_ENDS.iter().any(|word| finish.contains(word))
 }
 
 /// Whether it is known what an answer is that ends for this reason.
-pub fn is_known_end(finish: &str) -> bool {
+pub(crate) fn is_known_end(finish: &str) -> bool {
     WHOLE_ENDS.iter().any(|word| finish.eq_ignore_ascii_case(word))
 }
 
 /// Whether an answer ends for this reason because no more tokens were allowed.
-pub fn is_limit_end(finish: &str) -> bool {
+pub(crate) fn is_limit_end(finish: &str) -> bool {
     ["length", "max_tokens", "model_length"]
         .iter()
         .any(|word| finish.eq_ignore_ascii_case(word))
@@ -277,7 +277,7 @@ pub fn is_limit_end(finish: &str) -> bool {
 
 /// Whether two names of a model stand for the same one: a path and its last part do, as do a name and the version of a day
 /// (`gpt-4o-2024-08-06`).
-pub fn is_same_model(one: &str, other: &str) -> bool {
+pub(crate) fn is_same_model(one: &str, other: &str) -> bool {
     let last = |name: &str| {
         let name = name.trim_end_matches('/');
         let last = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
@@ -344,7 +344,7 @@ pub enum ChunkKind {
 
 impl ChunkKind {
     /// Whether it is reasoning, wherever the server puts it.
-    pub const fn is_reasoning(self) -> bool {
+    pub(crate) const fn is_reasoning(self) -> bool {
         matches!(self, Self::Reasoning | Self::Thought)
     }
 }
@@ -435,7 +435,7 @@ pub enum Class {
 }
 
 /// How many of the requests failed, by class.
-pub fn failures(requests: &[Request]) -> BTreeMap<Class, u32> {
+pub(crate) fn failures(requests: &[Request]) -> BTreeMap<Class, u32> {
     let mut failures = BTreeMap::new();
     for failure in requests.iter().filter_map(|request| request.failure.as_ref()) {
         *failures.entry(failure.class).or_default() += 1;
@@ -444,7 +444,7 @@ pub fn failures(requests: &[Request]) -> BTreeMap<Class, u32> {
 }
 
 /// How many failures there are of each class, in words: `refused 20, reset 5`; empty where there are none.
-pub fn by_class(failures: impl IntoIterator<Item = (Class, u32)>) -> String {
+pub(crate) fn by_class(failures: impl IntoIterator<Item = (Class, u32)>) -> String {
     let mut counts: BTreeMap<Class, u32> = BTreeMap::new();
     for (class, count) in failures {
         *counts.entry(class).or_default() += count;
@@ -458,7 +458,7 @@ pub fn by_class(failures: impl IntoIterator<Item = (Class, u32)>) -> String {
 
 impl Class {
     /// Every class, in the order of tables.
-    pub const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Connect,
         Self::Refused,
         Self::Status,

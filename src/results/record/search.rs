@@ -124,7 +124,7 @@ impl Point {
     }
 
     /// Whether it fails because nobody took its connections, which is not what a server does that has too much to do.
-    pub fn is_unanswered(&self) -> bool {
+    pub(crate) fn is_unanswered(&self) -> bool {
         let refused = [Class::Connect, Class::Refused].map(|class| self.failures.get(&class).copied());
         let refused: u32 = refused.into_iter().flatten().sum();
         !self.judged.holds && f64::from(refused) > UNANSWERED * self.judged.requests as f64
@@ -168,7 +168,7 @@ pub struct Judged {
 impl Judged {
     /// The same of a point whose prompts ran out after so many seconds, for which alone requests fell due. What failed until then fails.
     #[must_use]
-    pub fn cut_short(self, seconds: f64) -> Self {
+    pub(crate) fn cut_short(self, seconds: f64) -> Self {
         Self {
             holds: false,
             due_per_s: self
@@ -192,7 +192,7 @@ pub struct Unreached {
 impl SearchRecord {
     /// Requests of the smaller of the two points between which the value was found, and how many it takes to tell whether the target is
     /// met: five that may miss it. `None` where there are as many.
-    pub fn few_requests(&self) -> Option<(u64, f64)> {
+    pub(crate) fn few_requests(&self) -> Option<(u64, f64)> {
         const MISSES: f64 = 5.0;
         let needed = (MISSES / (1.0 - self.target) - 1e-9).ceil();
         let bounds = [self.found, self.fails_at];
@@ -205,14 +205,14 @@ impl SearchRecord {
     }
 
     /// The rate at which requests fell due at the point that was found.
-    pub fn found_due(&self) -> Option<f64> {
+    pub(crate) fn found_due(&self) -> Option<f64> {
         let found = self.found?;
         let point = self.points.iter().find(|point| point.value == found)?;
         point.judged.due_per_s
     }
 
     /// How far the drawn rates of the points that bound the value lie from their nominal ones, as a share; `None` where none was drawn.
-    pub fn draw_error(&self) -> Option<f64> {
+    pub(crate) fn draw_error(&self) -> Option<f64> {
         let bounds = [self.found, self.fails_at];
         let points = self
             .points
@@ -233,14 +233,14 @@ impl SearchRecord {
     }
 
     /// Which requests failed at the lowest value that does not hold, in words.
-    pub fn failed_above(&self) -> Option<String> {
+    pub(crate) fn failed_above(&self) -> Option<String> {
         let fails_at = self.fails_at?;
         let point = self.points.iter().rev().find(|point| point.value == fails_at)?;
         point.failed()
     }
 
     /// At which point nobody answered, in words.
-    pub fn unanswered(&self) -> Option<String> {
+    pub(crate) fn unanswered(&self) -> Option<String> {
         let point = self.points.iter().find(|point| point.is_unanswered())?;
         let (value, unit) = (point.value, self.by.unit());
         Some(format!(

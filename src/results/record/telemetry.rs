@@ -25,7 +25,7 @@ pub enum Source {
 
 impl Source {
     /// The source as it is written.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Nvml => "nvml",
             Self::Amd => "amd",

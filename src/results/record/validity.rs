@@ -29,7 +29,7 @@ impl Verdict {
     }
 
     /// The weight of a finding that leads to this verdict: what leaves a measurement valid is a note.
-    pub const fn as_weight(self) -> &'static str {
+    pub(crate) const fn as_weight(self) -> &'static str {
         match self {
             Self::Valid => "note",
             weight => weight.name(),
@@ -99,11 +99,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// Every one.
-    pub const ALL: [Self; 5] = [Self::Ttft, Self::Itl, Self::Tpot, Self::Goodput, Self::Energy];
+    pub(crate) const ALL: [Self; 5] = [Self::Ttft, Self::Itl, Self::Tpot, Self::Goodput, Self::Energy];
 
     /// The family as it is written in tables.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Ttft => "TTFT",
             Self::Itl => "ITL",
@@ -293,7 +292,7 @@ pub enum Code {
 impl Code {
     /// Whether something from outside disturbed the measurement, for which the engine is not to blame: a loss that goes with it may be that
     /// of the host.
-    pub const fn is_disturbance(self) -> bool {
+    pub(crate) const fn is_disturbance(self) -> bool {
         matches!(
             self,
             Self::ClientLate
@@ -317,8 +316,7 @@ impl Code {
         )
     }
 
-    /// Every code.
-    pub const ALL: &[Self] = &[
+    pub(crate) const ALL: &[Self] = &[
         Self::ClientLate,
         Self::ClientSaturated,
         Self::ClientSharesCpus,

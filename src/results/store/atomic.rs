@@ -18,7 +18,7 @@ const UNFINISHED: &str = ".unfinished-";
 static WRITING: RwLock<()> = RwLock::new(());
 
 /// Waits until no file is being written, but no longer than a moment; none is begun from then on. For who ends the process.
-pub fn settle() {
+pub(crate) fn settle() {
     for _ in 0..200 {
         if let Ok(guard) = WRITING.try_write() {
             std::mem::forget(guard);
@@ -29,19 +29,19 @@ pub fn settle() {
 }
 
 /// The folder of a file; that of a bare name is the present one.
-pub fn folder(path: &Path) -> &Path {
+pub(crate) fn folder(path: &Path) -> &Path {
     path.parent()
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or(Path::new("."))
 }
 
 /// Puts `bytes` at `path`: there is the old file or the new one, never a part, also after a power cut.
-pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_with(path, |file| file.write_all(bytes))
 }
 
 /// Puts `bytes` at `path`, whole or not at all, where nothing is yet; `false` where something is, which stays.
-pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
+pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     if path.symlink_metadata().is_ok() {
         return Ok(false);
     }
@@ -53,7 +53,7 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
 }
 
 /// Like [`write()`], for content that is made while it is written.
-pub fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     place(path, fill, |file| file.persist(path))
 }
 
@@ -80,17 +80,17 @@ fn place(
 }
 
 /// Makes the names in a folder last.
-pub fn sync_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
 /// Removes what killed processes were still writing in a folder that others may write to at this moment.
-pub fn sweep_killed(folder: &Path) {
+pub(crate) fn sweep_killed(folder: &Path) {
     unfinished::sweep(folder, UNFINISHED);
 }
 
 /// Removes what a killed process was still writing in `folder`. Only for who holds the run's lock.
-pub fn sweep(folder: &Path) -> io::Result<()> {
+pub(crate) fn sweep(folder: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
@@ -102,7 +102,7 @@ pub fn sweep(folder: &Path) -> io::Result<()> {
 
 /// For tests: which files this thread wrote in which order, and a disk that fails after so many.
 #[cfg(test)]
-pub mod trace {
+pub(crate) mod trace {
     use std::cell::{Cell, RefCell};
     use std::io;
     use std::path::Path;
@@ -113,12 +113,12 @@ pub mod trace {
     }
 
     /// The names of the files written since the last call.
-    pub fn taken() -> Vec<String> {
+    pub(crate) fn taken() -> Vec<String> {
         WRITTEN.take()
     }
 
     /// Lets the next `writes` writes of this thread pass and every later one fail; `None` heals the disk.
-    pub fn fail_after(writes: Option<usize>) {
+    pub(crate) fn fail_after(writes: Option<usize>) {
         LEFT.set(writes);
     }
 

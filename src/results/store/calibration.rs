@@ -14,7 +14,7 @@ const FOLDER: &str = ".calibration-";
 
 /// A folder in the cache for what a calibration writes while it runs; it is removed with this, and by [`sweep`] where this process is
 /// killed.
-pub struct Folder {
+pub(crate) struct Folder {
     folder: TempDir,
     _held: File,
 }
@@ -24,7 +24,7 @@ impl Folder {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn make(cache: &Path) -> Result<Self> {
+    pub(crate) fn make(cache: &Path) -> Result<Self> {
         fs::create_dir_all(cache).tried("make the folder", cache)?;
         let folder = tempfile::Builder::new().prefix(FOLDER).tempdir_in(cache);
         let folder = folder.tried("make a folder in", cache)?;
@@ -33,14 +33,13 @@ impl Folder {
         Ok(Self { folder, _held: held })
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 }
 
 /// Removes the folders of calibrations that were killed.
-pub fn sweep(cache: &Path) {
+pub(crate) fn sweep(cache: &Path) {
     unfinished::sweep(cache, FOLDER);
 }
 
@@ -48,7 +47,7 @@ pub fn sweep(cache: &Path) {
 ///
 /// # Errors
 /// The disk refuses.
-pub fn keep(cache: &Path, calibration: &Calibration) -> Result<PathBuf> {
+pub(crate) fn keep(cache: &Path, calibration: &Calibration) -> Result<PathBuf> {
     fs::create_dir_all(cache).tried("make the folder", cache)?;
     let path = cache.join(layout::CALIBRATION);
     let text = serde_json::to_string_pretty(calibration).expect("numbers and texts are JSON");
@@ -57,7 +56,7 @@ pub fn keep(cache: &Path, calibration: &Calibration) -> Result<PathBuf> {
 }
 
 /// The one kept; `None` where there is none, or none that can be read.
-pub fn kept(cache: &Path) -> Option<Calibration> {
+pub(crate) fn kept(cache: &Path) -> Option<Calibration> {
     let text = fs::read_to_string(cache.join(layout::CALIBRATION)).ok()?;
     serde_json::from_str(&text).ok()
 }

@@ -20,7 +20,7 @@ const RUNS: usize = 60;
 ///
 /// # Errors
 /// The disk refuses to list a folder.
-pub fn last_durations<'a>(
+pub(crate) fn last_durations<'a>(
     root: &Path,
     matrix: &str,
     cells: impl IntoIterator<Item = &'a Cell>,

@@ -17,7 +17,7 @@ use crate::results::record::event::Event;
 
 /// Appends to a run's journal.
 #[derive(Debug)]
-pub struct Journal {
+pub(crate) struct Journal {
     file: File,
     path: PathBuf,
     /// The bytes that whole lines take.
@@ -48,7 +48,7 @@ impl Journal {
     ///
     /// # Errors
     /// The disk refuses; then the journal is as it was before.
-    pub fn append(&mut self, event: &Event) -> Result<()> {
+    pub(crate) fn append(&mut self, event: &Event) -> Result<()> {
         if !event.is_kept() {
             return Ok(());
         }
@@ -80,7 +80,7 @@ fn whole(text: &[u8]) -> &[u8] {
 
 /// What a journal tells.
 #[derive(Debug, Default)]
-pub struct Told {
+pub(crate) struct Told {
     /// Events with their times.
     pub events: Vec<(String, Event)>,
     /// Lines that were passed over, and why.
@@ -88,7 +88,7 @@ pub struct Told {
 }
 
 /// Reads a journal. A torn last line is passed over without a word.
-pub fn read(path: &Path) -> io::Result<Told> {
+pub(crate) fn read(path: &Path) -> io::Result<Told> {
     let mut text = Vec::new();
     open_plain(path)?.read_to_end(&mut text)?;
     let mut told = Told::default();
@@ -108,14 +108,14 @@ pub fn read(path: &Path) -> io::Result<Told> {
 /// An event with its time: the event's own fields, and `at` before them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "Value", try_from = "Value")]
-pub struct Line {
+pub(crate) struct Line {
     at: String,
     event: Event,
 }
 
 impl Line {
     /// An event with the present time.
-    pub fn now(event: &Event) -> Self {
+    pub(crate) fn now(event: &Event) -> Self {
         Self {
             at: clock::timestamp(),
             event: event.clone(),

@@ -6,31 +6,31 @@ use crate::base::ids::{ContentHash, LaunchId};
 use crate::base::secrets::Redactor;
 use crate::plan::Measurement;
 
-pub const RUN: &str = "run.json";
-pub const MATRIX: &str = "matrix.yaml";
-pub const RECIPES: &str = "recipes";
-pub const PLAN: &str = "plan.json";
-pub const MACHINE: &str = "machine.json";
-pub const CALIBRATION: &str = "calibration.json";
-pub const JOURNAL: &str = "journal.jsonl";
-pub const LOG: &str = "matrix.log";
-pub const RESULTS: &str = "results.jsonl";
-pub const LOCK: &str = "lock";
-pub const LAUNCHES: &str = "launches";
-pub const CELLS: &str = "cells";
-pub const ENGINE_LOG: &str = "engine.log";
-pub const INSTALL_LOG: &str = "install.log";
-pub const SUMMARY: &str = "summary.json";
-pub const POST_MORTEM: &str = "post-mortem.md";
-pub const REQUESTS: &str = "requests.jsonl.zst";
-pub const PARTIAL: &str = "requests.partial.jsonl.zst";
-pub const HISTOGRAMS: &str = "histograms.jsonl.zst";
-pub const NIGHTLY: &str = "nightly";
-pub const NOISE: &str = "noise.json";
-pub const TELEMETRY: &str = "telemetry.jsonl.zst";
+pub(crate) const RUN: &str = "run.json";
+pub(crate) const MATRIX: &str = "matrix.yaml";
+pub(crate) const RECIPES: &str = "recipes";
+pub(crate) const PLAN: &str = "plan.json";
+pub(crate) const MACHINE: &str = "machine.json";
+pub(crate) const CALIBRATION: &str = "calibration.json";
+pub(crate) const JOURNAL: &str = "journal.jsonl";
+pub(crate) const LOG: &str = "matrix.log";
+pub(crate) const RESULTS: &str = "results.jsonl";
+pub(crate) const LOCK: &str = "lock";
+pub(crate) const LAUNCHES: &str = "launches";
+pub(crate) const CELLS: &str = "cells";
+pub(crate) const ENGINE_LOG: &str = "engine.log";
+pub(crate) const INSTALL_LOG: &str = "install.log";
+pub(crate) const SUMMARY: &str = "summary.json";
+pub(crate) const POST_MORTEM: &str = "post-mortem.md";
+pub(crate) const REQUESTS: &str = "requests.jsonl.zst";
+pub(crate) const PARTIAL: &str = "requests.partial.jsonl.zst";
+pub(crate) const HISTOGRAMS: &str = "histograms.jsonl.zst";
+pub(crate) const NIGHTLY: &str = "nightly";
+pub(crate) const NOISE: &str = "noise.json";
+pub(crate) const TELEMETRY: &str = "telemetry.jsonl.zst";
 
 /// Names at the top of a run that reports must leave alone.
-pub const OWN: [&str; 12] = [
+pub(crate) const OWN: [&str; 12] = [
     RUN,
     MATRIX,
     RECIPES,
@@ -49,7 +49,7 @@ pub const OWN: [&str; 12] = [
 const LONGEST: usize = 100;
 
 /// Where things are, for readers that do not know the layout.
-pub fn described() -> BTreeMap<String, String> {
+pub(crate) fn described() -> BTreeMap<String, String> {
     [
         ("matrix", MATRIX.to_owned()),
         ("recipes", format!("{RECIPES}/<recipe>.yaml")),
@@ -84,19 +84,19 @@ pub fn described() -> BTreeMap<String, String> {
 }
 
 /// The folder of a measurement, below [`CELLS`].
-pub fn cell(measurement: &Measurement, redactor: &Redactor) -> String {
+pub(crate) fn cell(measurement: &Measurement, redactor: &Redactor) -> String {
     let Measurement { cell, start, repeat } = measurement;
     format!("{}-s{start}-r{repeat}", slug(cell.as_str(), redactor))
 }
 
 /// The folder of a start, below [`LAUNCHES`].
-pub fn launch(launch: &LaunchId, start: u32, redactor: &Redactor) -> String {
+pub(crate) fn launch(launch: &LaunchId, start: u32, redactor: &Redactor) -> String {
     format!("{}-s{start}", slug(launch.as_str(), redactor))
 }
 
 /// A name as a file name: lower-case letters, digits, `.`, `-`, `_`. Where that changes or shortens the name, a digest of
 /// the whole name follows, so that different names stay different, also where the file system ignores case.
-pub fn slug(name: &str, redactor: &Redactor) -> String {
+pub(crate) fn slug(name: &str, redactor: &Redactor) -> String {
     let clean = redactor.redact(name);
     let mut readable = String::with_capacity(clean.len());
     for letter in clean.chars().map(|letter| letter.to_ascii_lowercase()) {
@@ -134,18 +134,18 @@ fn ends_in_digest(text: &str) -> bool {
 }
 
 /// The name under which the `n`th version of something is kept.
-pub fn old(name: &str, n: u32) -> String {
+pub(crate) fn old(name: &str, n: u32) -> String {
     format!("{name}.old-{n}")
 }
 
 /// Whether a name is that of a version moved aside.
-pub fn is_old(name: &str) -> bool {
+pub(crate) fn is_old(name: &str) -> bool {
     name.rsplit_once(".old-")
         .is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Whether a name is that of a file of raw data: records, histograms, samples, logs and their tails, or an earlier version of one.
-pub fn is_raw(name: &str) -> bool {
+pub(crate) fn is_raw(name: &str) -> bool {
     let name = match is_old(name) {
         true => name.rsplit_once(".old-").map_or(name, |(name, _)| name),
         false => name,
@@ -158,7 +158,7 @@ pub fn is_raw(name: &str) -> bool {
 }
 
 /// Whether a text names one entry of a folder and nothing else.
-pub fn is_plain(name: &str) -> bool {
+pub(crate) fn is_plain(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('.')
         && name
@@ -167,7 +167,7 @@ pub fn is_plain(name: &str) -> bool {
 }
 
 /// Whether a text can be the name of a run's folder: plain, and not that of the nights beside the runs, also where case does not count.
-pub fn is_run_name(name: &str) -> bool {
+pub(crate) fn is_run_name(name: &str) -> bool {
     is_plain(name) && !name.eq_ignore_ascii_case(NIGHTLY)
 }
 

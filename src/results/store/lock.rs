@@ -13,7 +13,7 @@ const TRIES: u32 = 4;
 
 /// The right to write a run, held until dropped.
 #[derive(Debug)]
-pub struct Lock {
+pub(crate) struct Lock {
     file: File,
 }
 
@@ -22,7 +22,7 @@ impl Lock {
     ///
     /// # Errors
     /// Another process holds it, or the file system refuses.
-    pub fn take(folder: &Path) -> Result<Self> {
+    pub(crate) fn take(folder: &Path) -> Result<Self> {
         let path = folder.join(layout::LOCK);
         if is_strange_link(folder) {
             return Err(io::Error::other("it is a link that another user made")).tried("write to", folder);
@@ -63,14 +63,14 @@ impl Drop for Lock {
 
 /// Keeps writers out of a folder that no process writes, until the file is dropped. The lock file is only read, so that one which another
 /// user planted as a link costs nothing.
-pub fn keep_out(folder: &Path) -> Option<File> {
+pub(crate) fn keep_out(folder: &Path) -> Option<File> {
     let file = File::open(folder.join(layout::LOCK)).ok()?;
     file.try_lock().ok()?;
     Some(file)
 }
 
 /// Which process writes the run in `folder` now: `None` if nobody does, `Some(None)` if its id cannot be read.
-pub fn writer_of(folder: &Path) -> Option<Option<u32>> {
+pub(crate) fn writer_of(folder: &Path) -> Option<Option<u32>> {
     let mut file = File::open(folder.join(layout::LOCK)).ok()?;
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => Some(pid(&mut file)),

@@ -25,7 +25,7 @@ const TAIL: u64 = 16 << 20;
 /// However much is written, it takes no more than 96 MiB: the first 64 stay in the file, and the end goes on in `<name>.tail`, with
 /// what was there before in `<name>.tail-before`.
 #[derive(Debug)]
-pub struct Log {
+pub(crate) struct Log {
     file: File,
     path: PathBuf,
     redactor: Redactor,

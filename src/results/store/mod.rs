@@ -26,14 +26,14 @@
 //!
 //! [`Redactor`]: crate::base::secrets::Redactor
 
-pub mod atomic;
-pub mod calibration;
-pub mod durations;
+pub(crate) mod atomic;
+pub(crate) mod calibration;
+pub(crate) mod durations;
 mod journal;
 mod layout;
 mod lock;
 mod log;
-pub mod nightly;
+pub(crate) mod nightly;
 pub mod partial;
 mod place;
 mod reader;
@@ -47,17 +47,18 @@ mod writer;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use atomic::settle;
-pub use journal::{Journal, Line};
-pub use lock::writer_of;
-pub use log::Log;
-pub use nightly::is_own_folder;
-pub use reader::{Listed, Run, Unfinished, about, latest, list, plan};
-pub use redact_json::redacted;
-pub use writer::{Beginning, Said, Store};
+pub(crate) use atomic::settle;
+pub(crate) use journal::{Journal, Line};
+pub(crate) use lock::writer_of;
+pub(crate) use log::Log;
+pub(crate) use nightly::is_own_folder;
+pub use reader::Run;
+pub(crate) use reader::{Listed, about, latest, list, plan};
+pub(crate) use redact_json::redacted;
+pub(crate) use writer::{Beginning, Said, Store};
 
 /// A name as a part of a file name: short, and of no other name.
-pub fn file_name(name: &str) -> String {
+pub(crate) fn file_name(name: &str) -> String {
     layout::slug(name, &crate::base::secrets::Redactor::default())
 }
 
@@ -158,8 +159,7 @@ pub enum StoreError {
     },
 }
 
-/// The store's result.
-pub type Result<T> = std::result::Result<T, StoreError>;
+pub(crate) type Result<T> = std::result::Result<T, StoreError>;
 
 fn meant(near: Option<&str>) -> String {
     near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))

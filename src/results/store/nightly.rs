@@ -31,7 +31,7 @@ use crate::results::record::night::Night;
 
 /// The folder of nights below the results, held by one night at a time.
 #[derive(Debug)]
-pub struct Nights {
+pub(crate) struct Nights {
     folder: PathBuf,
     matrix: String,
     _lock: Lock,
@@ -42,7 +42,7 @@ impl Nights {
     ///
     /// # Errors
     /// Another night goes on, the history is a link or no plain file, or the disk refuses.
-    pub fn take(root: &Path, matrix: &str) -> Result<Self> {
+    pub(crate) fn take(root: &Path, matrix: &str) -> Result<Self> {
         let folder = root.join(layout::NIGHTLY);
         fs::create_dir_all(&folder).tried("make the folder", &folder)?;
         let nights = Self {
@@ -61,7 +61,7 @@ impl Nights {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn record(&self, night: &Night) -> Result<PathBuf> {
+    pub(crate) fn record(&self, night: &Night) -> Result<PathBuf> {
         let path = history_file(&self.folder, &self.matrix);
         let text = contents(&path)?;
         // What a killed process left of a last line goes.
@@ -104,7 +104,7 @@ impl Nights {
     }
 
     /// What notifications told last: identities of findings.
-    pub fn told(&self) -> Vec<String> {
+    pub(crate) fn told(&self) -> Vec<String> {
         let [now, of_format_1] = ["notified", "told"].map(|name| self.told_file(name));
         let file = if now.exists() { now } else { of_format_1 };
         reader::json(&file, "").unwrap_or_default()
@@ -114,7 +114,7 @@ impl Nights {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn tell(&self, told: &[String]) -> Result<()> {
+    pub(crate) fn tell(&self, told: &[String]) -> Result<()> {
         write(&self.told_file("notified"), &told)
     }
 
@@ -162,7 +162,7 @@ fn contents(path: &Path) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// The disk refuses, or a newer `matrix` wrote a night.
-pub fn history(root: &Path, matrix: &str) -> Result<(Vec<Night>, Vec<String>)> {
+pub(crate) fn history(root: &Path, matrix: &str) -> Result<(Vec<Night>, Vec<String>)> {
     let path = history_file(&root.join(layout::NIGHTLY), matrix);
     let text = contents(&path)?;
     // A last line that was torn may end within a letter.
@@ -195,7 +195,7 @@ pub fn history(root: &Path, matrix: &str) -> Result<(Vec<Night>, Vec<String>)> {
 }
 
 /// The matrices whose nights lie below `root`, by the names that their histories tell.
-pub fn matrices(root: &Path) -> Vec<String> {
+pub(crate) fn matrices(root: &Path) -> Vec<String> {
     #[derive(Deserialize)]
     struct Named {
         matrix: String,
@@ -219,7 +219,7 @@ pub fn matrices(root: &Path) -> Vec<String> {
 ///
 /// # Errors
 /// It cannot be read, or a newer `matrix` wrote it.
-pub fn baseline(path: &Path) -> Result<Option<Baseline>> {
+pub(crate) fn baseline(path: &Path) -> Result<Option<Baseline>> {
     let baseline: Baseline = match reader::json(path, "") {
         Err(StoreError::Missing { .. }) => return Ok(None),
         Err(StoreError::Broken { path, why }) => return Err(StoreError::BrokenBaseline { path, why }),
@@ -239,12 +239,12 @@ pub fn baseline(path: &Path) -> Result<Option<Baseline>> {
 ///
 /// # Errors
 /// The disk refuses.
-pub fn keep_baseline(path: &Path, baseline: &Baseline) -> Result<()> {
+pub(crate) fn keep_baseline(path: &Path, baseline: &Baseline) -> Result<()> {
     write(path, baseline)
 }
 
 /// The noise that is kept with this machine; none where it was not measured, or cannot be read.
-pub fn noise(cache: &Path) -> Option<Noise> {
+pub(crate) fn noise(cache: &Path) -> Option<Noise> {
     reader::json(&cache.join(layout::NOISE), "").ok()
 }
 
@@ -252,7 +252,7 @@ pub fn noise(cache: &Path) -> Option<Noise> {
 ///
 /// # Errors
 /// The disk refuses.
-pub fn keep_noise(cache: &Path, noise: &Noise) -> Result<PathBuf> {
+pub(crate) fn keep_noise(cache: &Path, noise: &Noise) -> Result<PathBuf> {
     fs::create_dir_all(cache).tried("make the folder", cache)?;
     let path = cache.join(layout::NOISE);
     write(&path, noise)?;
@@ -271,7 +271,7 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<()> {
 ///
 /// # Errors
 /// The disk refuses.
-pub fn forget_raw(root: &Path, matrix: &str, seconds: f64, but: &[&str]) -> Result<u64> {
+pub(crate) fn forget_raw(root: &Path, matrix: &str, seconds: f64, but: &[&str]) -> Result<u64> {
     let (now, noise) = (clock::timestamp(), noise_name(matrix));
     let mut freed = 0;
     for listed in reader::list(root)?
@@ -310,7 +310,7 @@ pub fn forget_raw(root: &Path, matrix: &str, seconds: f64, but: &[&str]) -> Resu
 }
 
 /// Whether a path is a folder itself, and no link to one, that belongs to this user.
-pub fn is_own_folder(path: &Path) -> bool {
+pub(crate) fn is_own_folder(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|about| about.is_dir() && about.uid() == rustix::process::geteuid().as_raw())
 }
@@ -319,7 +319,7 @@ pub fn is_own_folder(path: &Path) -> bool {
 ///
 /// # Errors
 /// There is none, or it cannot be read.
-pub fn named(root: &Path, name: &str) -> Result<Run> {
+pub(crate) fn named(root: &Path, name: &str) -> Result<Run> {
     let path = Path::new(name);
     if path.join(layout::RUN).exists() {
         return Run::read(path);

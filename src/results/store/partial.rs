@@ -25,7 +25,7 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn keep_partial(&self, measurement: &Measurement, records: Receiver<Request>) -> Result<()> {
+    pub(crate) fn keep_partial(&self, measurement: &Measurement, records: Receiver<Request>) -> Result<()> {
         let folder = self.cell_dir(measurement);
         self.make(&folder)?;
         let path = folder.join(layout::PARTIAL);
@@ -47,7 +47,7 @@ impl Store {
 ///
 /// # Errors
 /// The disk refuses.
-pub fn keep_at(path: &Path, records: Receiver<Request>, redactor: Redactor) -> Result<()> {
+pub(crate) fn keep_at(path: &Path, records: Receiver<Request>, redactor: Redactor) -> Result<()> {
     if path.exists() {
         set_aside(path)?;
     }
@@ -106,7 +106,7 @@ fn lines(folder: &Path) -> Result<impl Iterator<Item = String>> {
 
 /// How far a measurement came that was not finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Reached {
+pub(crate) struct Reached {
     /// Requests whose records can be read.
     pub requests: usize,
     /// When the last of them ended, in seconds after the load began.
@@ -117,7 +117,7 @@ pub struct Reached {
 ///
 /// # Errors
 /// There are none, or the disk refuses.
-pub fn reached(folder: &Path) -> Result<Reached> {
+pub(crate) fn reached(folder: &Path) -> Result<Reached> {
     #[derive(serde::Deserialize)]
     struct Ended {
         end_ns: u64,

@@ -180,7 +180,7 @@ impl Run {
     }
 
     /// The folder of a finished measurement.
-    pub fn cell_dir(&self, measurement: &Measurement) -> Option<&Path> {
+    pub(crate) fn cell_dir(&self, measurement: &Measurement) -> Option<&Path> {
         self.places.get(measurement).map(PathBuf::as_path)
     }
 
@@ -303,10 +303,8 @@ fn read_lines<T: DeserializeOwned>(file: File, path: &Path) -> Result<Vec<T>> {
 
 /// A run below the results folder.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listed {
-    /// Its folder.
+pub(crate) struct Listed {
     pub folder: PathBuf,
-    /// What it is.
     pub about: About,
 }
 
@@ -314,7 +312,7 @@ pub struct Listed {
 ///
 /// # Errors
 /// The disk refuses. A folder that does not exist holds no run.
-pub fn list(root: &Path) -> Result<Vec<Listed>> {
+pub(crate) fn list(root: &Path) -> Result<Vec<Listed>> {
     let mut runs: Vec<Listed> = folders(root)?
         .into_iter()
         .filter_map(|folder| {
@@ -333,7 +331,7 @@ pub fn list(root: &Path) -> Result<Vec<Listed>> {
 ///
 /// # Errors
 /// The disk refuses.
-pub fn latest(root: &Path, matrix: &str) -> Result<Option<Listed>> {
+pub(crate) fn latest(root: &Path, matrix: &str) -> Result<Option<Listed>> {
     Ok(list(root)?.into_iter().find(|run| run.about.matrix == matrix))
 }
 
@@ -341,7 +339,7 @@ pub fn latest(root: &Path, matrix: &str) -> Result<Option<Listed>> {
 ///
 /// # Errors
 /// It is missing or broken, or names a launch or a cell that it does not have.
-pub fn plan(folder: &Path) -> Result<Plan> {
+pub(crate) fn plan(folder: &Path) -> Result<Plan> {
     let path = folder.join(layout::PLAN);
     let plan: Plan = json(&path, "continue the run with `--resume`, which writes it again")?;
     match plan.contradiction() {
@@ -351,7 +349,7 @@ pub fn plan(folder: &Path) -> Result<Plan> {
 }
 
 /// What the run in `folder` is.
-pub fn about(folder: &Path) -> Result<About> {
+pub(crate) fn about(folder: &Path) -> Result<About> {
     json(&folder.join(layout::RUN), "").map_err(|error| match error {
         StoreError::Missing { .. } => StoreError::NoRun {
             path: folder.to_owned(),
@@ -361,7 +359,7 @@ pub fn about(folder: &Path) -> Result<About> {
 }
 
 /// Folders of measurements, those moved aside left out.
-pub fn cell_folders(run: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn cell_folders(run: &Path) -> Result<Vec<PathBuf>> {
     let name = |folder: &PathBuf| {
         folder
             .file_name()
@@ -375,7 +373,7 @@ pub fn cell_folders(run: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The folders in `root`, by name; none if it does not exist.
-pub fn folders(root: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn folders(root: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.tried("list", root)?,
@@ -399,7 +397,7 @@ struct Version {
 }
 
 /// Reads a JSON file; `help` says what to do if it is missing.
-pub fn json<T: DeserializeOwned>(path: &Path, help: &'static str) -> Result<T> {
+pub(crate) fn json<T: DeserializeOwned>(path: &Path, help: &'static str) -> Result<T> {
     let path = path.to_owned();
     let bytes = open_plain(&path).and_then(|file| {
         let mut bytes = Vec::new();

@@ -17,7 +17,7 @@ const OWN: [&str; 6] = ["/run", "/matrix", "/tool", "/began", "/ended", "/at"];
 
 /// How JSON is laid out.
 #[derive(Clone, Copy)]
-pub enum Form {
+pub(crate) enum Form {
     /// One line, for JSON lines.
     Line,
     /// Indented, for people and for git.
@@ -25,7 +25,7 @@ pub enum Form {
 }
 
 /// The value as JSON without any secret, still readable as a `T`; ends in a newline.
-pub fn json<T: Serialize + DeserializeOwned>(value: &T, form: Form, redactor: &Redactor) -> String {
+pub(crate) fn json<T: Serialize + DeserializeOwned>(value: &T, form: Form, redactor: &Redactor) -> String {
     const STRINGS: &str = "what is recorded has string keys";
     let line = serde_json::to_string(value).expect(STRINGS);
     let found = redactor.redact(&line) != line;
@@ -45,7 +45,7 @@ pub fn json<T: Serialize + DeserializeOwned>(value: &T, form: Form, redactor: &R
 }
 
 /// The value without any secret.
-pub fn redacted<T: Serialize + DeserializeOwned>(value: T, redactor: &Redactor) -> T {
+pub(crate) fn redacted<T: Serialize + DeserializeOwned>(value: T, redactor: &Redactor) -> T {
     let Ok(json) = serde_json::to_value(&value) else {
         return value;
     };

@@ -24,11 +24,10 @@ use crate::results::record::histogram::Second;
 use crate::results::record::machine::Machine;
 use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Request, Usage as Counts};
 
-/// The matrix's name.
-pub const MATRIX: &str = "small";
+pub(crate) const MATRIX: &str = "small";
 
 /// One launch, two cells, one start.
-pub fn plan() -> Plan {
+pub(crate) fn plan() -> Plan {
     let launch = LaunchId::new("sim/Tiny-1B/tp1");
     let cells: Vec<Cell> = ["sharegpt", "random-1k-1k"]
         .map(|name| cell(&launch, name))
@@ -56,7 +55,7 @@ pub fn plan() -> Plan {
 }
 
 /// The first measurement of a cell.
-pub fn measurement(cell: &CellKey) -> Measurement {
+pub(crate) fn measurement(cell: &CellKey) -> Measurement {
     Measurement {
         cell: cell.clone(),
         start: 1,
@@ -131,7 +130,7 @@ fn launch_of(id: &LaunchId) -> Launch {
 }
 
 /// What came of a cell: the second cell of [`plan`] failed in the middle.
-pub fn summary(cell: &Cell) -> Summary {
+pub(crate) fn summary(cell: &Cell) -> Summary {
     let failed = cell.scenario.name != "sharegpt";
     Summary {
         ending: if failed {
@@ -192,7 +191,7 @@ pub fn summary(cell: &Cell) -> Summary {
 }
 
 /// Three requests: two answered, one cut off.
-pub fn requests() -> Vec<Request> {
+pub(crate) fn requests() -> Vec<Request> {
     (0..3).map(request).collect()
 }
 
@@ -253,7 +252,7 @@ fn request(index: u32) -> Request {
 }
 
 /// The machine of tests.
-pub fn machine() -> Machine {
+pub(crate) fn machine() -> Machine {
     Machine {
         host: Some("bench-1".to_owned()),
         cpus: Some(8),
@@ -263,14 +262,14 @@ pub fn machine() -> Machine {
 }
 
 /// Makes a run and begins it with a plan.
-pub fn begun(root: &Path, run: &str, plan: &Plan, redactor: Redactor) -> Store {
+pub(crate) fn begun(root: &Path, run: &str, plan: &Plan, redactor: Redactor) -> Store {
     let store = Store::create(root, &RunId::new(run), redactor).unwrap();
     begin(&store, plan);
     store
 }
 
 /// Two seconds of a measurement.
-pub fn seconds() -> Vec<Second> {
+pub(crate) fn seconds() -> Vec<Second> {
     let first = Second {
         due: 3,
         sent: 2,
@@ -288,7 +287,7 @@ pub fn seconds() -> Vec<Second> {
 }
 
 /// Begins a run, or goes on with it.
-pub fn begin(store: &Store, plan: &Plan) -> Vec<Measurement> {
+pub(crate) fn begin(store: &Store, plan: &Plan) -> Vec<Measurement> {
     let recipes = BTreeMap::from([(
         "sim".to_owned(),
         "# a recipe\ntitle: Simulated engine\n".to_owned(),
@@ -303,7 +302,7 @@ pub fn begin(store: &Store, plan: &Plan) -> Vec<Measurement> {
 }
 
 /// Measures every cell of a plan, as a run does it.
-pub fn measure(store: &Store, plan: &Plan) {
+pub(crate) fn measure(store: &Store, plan: &Plan) {
     let mut journal = store.journal().unwrap();
     let mut lines = Vec::new();
     for cell in &plan.cells {

@@ -34,7 +34,7 @@ pub(super) const LEVEL: i32 = 3;
 
 /// A run that this process writes; others are kept out until it is dropped.
 #[derive(Debug)]
-pub struct Store {
+pub(crate) struct Store {
     run: RunId,
     place: Place,
     redactor: Redactor,
@@ -45,20 +45,18 @@ pub struct Store {
 
 /// What a run begins with.
 #[derive(Clone, Copy, Debug)]
-pub struct Beginning<'a> {
+pub(crate) struct Beginning<'a> {
     /// The text of the matrix as it was read.
     pub source: &'a str,
     /// The recipes' texts as they were read, by name.
     pub recipes: &'a BTreeMap<String, String>,
-    /// What will run.
     pub plan: &'a Plan,
-    /// Where it runs.
     pub machine: &'a Machine,
 }
 
 /// What belongs to a measurement beside its records.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Said<'a> {
+pub(crate) struct Said<'a> {
     /// What the engine said meanwhile.
     pub log: &'a str,
     /// Why it failed, where it did.
@@ -81,7 +79,7 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn create_new(root: &Path, matrix: &str, redactor: &Redactor) -> Result<Self> {
+    pub(crate) fn create_new(root: &Path, matrix: &str, redactor: &Redactor) -> Result<Self> {
         sweep_cut_off(root);
         let mut tries = 0;
         loop {
@@ -98,7 +96,7 @@ impl Store {
     ///
     /// # Errors
     /// A run of that name exists, its name would leave `root`, or is one of the store's own.
-    pub fn check_new(root: &Path, run: &RunId) -> Result<()> {
+    pub(crate) fn check_new(root: &Path, run: &RunId) -> Result<()> {
         let folder = folder_of(root, run)?;
         match folder.exists() {
             true => Err(StoreError::Exists { path: folder }),
@@ -107,7 +105,7 @@ impl Store {
     }
 
     /// A name for a new run of a matrix below `root`: `<matrix>-<UTC stamp>`, with a number where that is taken.
-    pub fn new_run_id(root: &Path, matrix: &str, redactor: &Redactor) -> RunId {
+    pub(crate) fn new_run_id(root: &Path, matrix: &str, redactor: &Redactor) -> RunId {
         let name = format!("{}-{}", layout::slug(matrix, redactor), clock::stamp());
         let free = (2..).map(|number| format!("{name}-{number}"));
         let free = std::iter::once(name.clone())
@@ -120,7 +118,7 @@ impl Store {
     ///
     /// # Errors
     /// The run exists, its name would leave `root`, or the disk refuses.
-    pub fn create(root: &Path, run: &RunId, redactor: Redactor) -> Result<Self> {
+    pub(crate) fn create(root: &Path, run: &RunId, redactor: Redactor) -> Result<Self> {
         let folder = folder_of(root, run)?;
         fs::create_dir_all(root).tried("make the folder", root)?;
         match fs::create_dir(&folder) {
@@ -143,7 +141,7 @@ impl Store {
     ///
     /// # Errors
     /// There is no such run, another process writes it, it has a newer format, or the disk refuses.
-    pub fn open(root: &Path, run: &RunId, redactor: Redactor) -> Result<Self> {
+    pub(crate) fn open(root: &Path, run: &RunId, redactor: Redactor) -> Result<Self> {
         let folder = folder_of(root, run)?;
         let about = reader::about(&folder)?;
         let store = Self::locked(run, folder, redactor)?;
@@ -173,7 +171,7 @@ impl Store {
     ///
     /// # Errors
     /// It was moved or removed meanwhile; nothing is written any more.
-    pub fn check_place(&self) -> Result<()> {
+    pub(crate) fn check_place(&self) -> Result<()> {
         self.place.check()
     }
 
@@ -181,8 +179,7 @@ impl Store {
         self.place.make(folder)
     }
 
-    /// The run's name.
-    pub fn run(&self) -> &RunId {
+    pub(crate) fn run(&self) -> &RunId {
         &self.run
     }
 
@@ -190,8 +187,7 @@ impl Store {
         &self.redactor
     }
 
-    /// The run's folder.
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.place.path()
     }
 
@@ -200,7 +196,7 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn begin_run(&self, beginning: &Beginning) -> Result<Vec<Measurement>> {
+    pub(crate) fn begin_run(&self, beginning: &Beginning) -> Result<Vec<Measurement>> {
         let Beginning {
             source,
             recipes,
@@ -243,7 +239,7 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn restore_about(&self) -> Result<()> {
+    pub(crate) fn restore_about(&self) -> Result<()> {
         self.check_place()?;
         let path = self.folder().join(layout::RUN);
         match self.about.get() {
@@ -253,14 +249,14 @@ impl Store {
     }
 
     /// Removes the folder of a run that could not be begun: half a beginning is no run, and nothing can go on with it. `false` where it was begun.
-    pub fn discard_unbegun(&self) -> bool {
+    pub(crate) fn discard_unbegun(&self) -> bool {
         let is_begun =
             self.about.get().is_some() || !matches!(self.folder().join(layout::RUN).try_exists(), Ok(false));
         !is_begun && self.discard()
     }
 
     /// Removes the run's folder; `false` where it is not there any more, or the disk refuses.
-    pub fn discard(&self) -> bool {
+    pub(crate) fn discard(&self) -> bool {
         self.check_place().is_ok() && fs::remove_dir_all(self.folder()).is_ok()
     }
 
@@ -268,7 +264,7 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn write_calibration(&self, calibration: &Calibration) -> Result<()> {
+    pub(crate) fn write_calibration(&self, calibration: &Calibration) -> Result<()> {
         self.check_place()?;
         self.renew(
             &self.folder().join(layout::CALIBRATION),
@@ -280,7 +276,7 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn journal(&self) -> Result<Journal> {
+    pub(crate) fn journal(&self) -> Result<Journal> {
         self.check_place()?;
         Journal::open(self.folder().join(layout::JOURNAL), self.redactor.clone())
     }
@@ -289,7 +285,7 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn log(&self) -> Result<Log> {
+    pub(crate) fn log(&self) -> Result<Log> {
         self.check_place()?;
         Log::open(&self.folder().join(layout::LOG), &self.redactor)
     }
@@ -298,7 +294,7 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn engine_log(&self, launch: &LaunchId, start: u32) -> Result<Log> {
+    pub(crate) fn engine_log(&self, launch: &LaunchId, start: u32) -> Result<Log> {
         self.launch_log(launch, start, layout::ENGINE_LOG)
     }
 
@@ -306,7 +302,7 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn install_log(&self, launch: &LaunchId, start: u32) -> Result<Log> {
+    pub(crate) fn install_log(&self, launch: &LaunchId, start: u32) -> Result<Log> {
         self.launch_log(launch, start, layout::INSTALL_LOG)
     }
 
@@ -332,7 +328,7 @@ impl Store {
     }
 
     /// The folder of a measurement. Whatever lies in it before the measurement ends is lost when it is written.
-    pub fn cell_dir(&self, measurement: &Measurement) -> PathBuf {
+    pub(crate) fn cell_dir(&self, measurement: &Measurement) -> PathBuf {
         self.folder()
             .join(layout::CELLS)
             .join(layout::cell(measurement, &self.redactor))
@@ -343,7 +339,7 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses; then the measurement is not finished.
-    pub fn write_cell<'s>(
+    pub(crate) fn write_cell<'s>(
         &self,
         summary: &Summary,
         requests: &[Request],
@@ -394,7 +390,7 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn amend_cell(&self, summary: &Summary, post_mortem: Option<&PostMortem>) -> Result<()> {
+    pub(crate) fn amend_cell(&self, summary: &Summary, post_mortem: Option<&PostMortem>) -> Result<()> {
         self.check_place()?;
         let folder = self.cell_dir(&summary.measurement());
         if let Some(post_mortem) = post_mortem {
@@ -407,7 +403,7 @@ impl Store {
     }
 
     /// Where the post-mortem of a measurement is, if it has one.
-    pub fn post_mortem(&self, measurement: &Measurement) -> PathBuf {
+    pub(crate) fn post_mortem(&self, measurement: &Measurement) -> PathBuf {
         self.cell_dir(measurement).join(layout::POST_MORTEM)
     }
 
@@ -427,7 +423,7 @@ impl Store {
     ///
     /// # Errors
     /// A file is there and cannot be read. A broken summary is no error: its measurement is not finished.
-    pub fn finished(&self, plan: &Plan) -> Result<BTreeMap<Measurement, Summary>> {
+    pub(crate) fn finished(&self, plan: &Plan) -> Result<BTreeMap<Measurement, Summary>> {
         let mut finished = BTreeMap::new();
         self.each_on_disk(plan, |measurement, _, mut summary, is_same| {
             if is_same {
@@ -444,7 +440,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::finished`].
-    pub fn outdated(&self, plan: &Plan) -> Result<Vec<Measurement>> {
+    pub(crate) fn outdated(&self, plan: &Plan) -> Result<Vec<Measurement>> {
         let mut outdated = Vec::new();
         self.each_on_disk(plan, |measurement, _, summary, is_same| {
             if !is_same && summary.ending == Ending::Done {
@@ -493,7 +489,7 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn write_results(&self, lines: &[serde_json::Value]) -> Result<()> {
+    pub(crate) fn write_results(&self, lines: &[serde_json::Value]) -> Result<()> {
         self.check_place()?;
         let text: String = lines
             .iter()
@@ -506,7 +502,7 @@ impl Store {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn append_result(&self, line: &serde_json::Value) -> Result<()> {
+    pub(crate) fn append_result(&self, line: &serde_json::Value) -> Result<()> {
         self.check_place()?;
         let path = self.folder().join(layout::RESULTS);
         let text = json(line, Form::Line, &self.redactor);
@@ -519,7 +515,7 @@ impl Store {
     ///
     /// # Errors
     /// It is missing or broken, or the disk refuses.
-    pub fn summary(&self, measurement: &Measurement) -> Result<Summary> {
+    pub(crate) fn summary(&self, measurement: &Measurement) -> Result<Summary> {
         let path = self.cell_dir(measurement).join(layout::SUMMARY);
         reader::json(&path, "it was not finished")
     }
@@ -528,7 +524,7 @@ impl Store {
     ///
     /// # Errors
     /// The name is not a plain file name or is one of the store's own; the disk refuses.
-    pub fn write_report(&self, name: &str, text: &str) -> Result<PathBuf> {
+    pub(crate) fn write_report(&self, name: &str, text: &str) -> Result<PathBuf> {
         if !layout::is_plain(name) || layout::is_old(name) || layout::OWN.contains(&name) {
             return Err(StoreError::Name {
                 name: name.to_owned(),

@@ -77,7 +77,6 @@ impl Bench<'_> {
         }))
     }
 
-    /// Measures every arrival.
     pub(super) async fn arrivals(
         &mut self,
         prepared: Prepared,

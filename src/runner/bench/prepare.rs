@@ -25,7 +25,6 @@ pub(super) struct Prepared {
     /// The tokenizer by which prompts are cut and counted.
     pub(super) tokenizer: String,
     pub(super) prompt_store: Arc<PromptStore>,
-    /// The first load.
     pub(super) session: Session,
     /// Where the draws of its arrivals and adapters have come to.
     pub(super) draws: Draws,

@@ -77,7 +77,6 @@ impl Session {
         &self.workload.prepared.said
     }
 
-    /// Where requests go.
     pub(crate) fn url(&self) -> String {
         format!("{}{}", self.target.address, path(&self.target.dialect))
     }

@@ -12,7 +12,6 @@ use crate::results::record::request::Request;
 
 /// Receives what happens in a measurement, in order.
 pub(crate) trait CellObserver {
-    /// Receives an event.
     fn event(&mut self, event: CellEvent<'_>);
 }
 

@@ -75,7 +75,6 @@ pub(super) struct AfterMeasurement {
 }
 
 impl AfterMeasurement {
-    /// What follows.
     pub(super) const fn next_step(self) -> NextStep {
         match self {
             Self {
@@ -95,7 +94,6 @@ impl AfterMeasurement {
 }
 
 impl Attempts {
-    /// No attempt yet.
     pub(super) const fn new(retry_invalid: u32) -> Self {
         Self {
             retries: Vec::new(),

@@ -41,7 +41,6 @@ impl BatchError {
 pub(super) struct RunTotals {
     /// Those that an earlier invocation finished.
     pub(super) finished: usize,
-    /// All.
     pub(super) planned: usize,
 }
 

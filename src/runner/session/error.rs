@@ -86,7 +86,6 @@ pub(crate) enum ResumeError {
 #[derive(Debug)]
 pub(crate) struct Aborted {
     pub(crate) run: RunId,
-    /// Why; without secrets.
     pub(crate) reason: String,
     pub(crate) results: SavedResults,
 }

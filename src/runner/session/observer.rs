@@ -5,7 +5,6 @@ use crate::runner::preflight::Finding;
 
 /// Receives reports of a session that is being opened.
 pub(crate) trait Observer: Sync {
-    /// Receives a report.
     fn notice(&self, notice: Notice);
 
     /// Whether finished measurements that no longer fit the matrix may be set aside and repeated.

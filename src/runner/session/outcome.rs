@@ -24,7 +24,6 @@ pub(crate) struct MeasurementCounts {
     pub(crate) invalid: usize,
     pub(crate) failed: usize,
     pub(crate) interrupted: usize,
-    /// Not measured yet.
     pub(crate) missing: usize,
 }
 

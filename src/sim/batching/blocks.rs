@@ -21,7 +21,6 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// `total` free blocks.
     pub(crate) fn new(total: usize) -> Self {
         Self {
             total,

@@ -36,7 +36,6 @@ pub(crate) struct Sequence {
     tail_hash: BlockHash,
     /// How many of `hashes` are held as sealed blocks.
     pub sealed: usize,
-    /// Private blocks held.
     pub private: usize,
     /// Prompt tokens that the prefix cache spared at the first admission; unknown before it.
     pub cached: Option<usize>,

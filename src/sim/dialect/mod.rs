@@ -13,9 +13,7 @@ use crate::sim::options::Dialect;
 pub(crate) enum Endpoint {
     /// SGLang's own: `POST /generate`.
     Native,
-    /// `POST /v1/completions`.
     Completions,
-    /// `POST /v1/chat/completions`.
     Chat,
 }
 

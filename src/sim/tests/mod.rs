@@ -29,14 +29,14 @@ pub(super) struct Sim {
 }
 
 impl Sim {
-    pub async fn start(options: Options) -> Self {
+    pub(crate) async fn start(options: Options) -> Self {
         Self::try_start(options)
             .await
             .expect("the simulated engine gets ready")
     }
 
     /// Starts it; how it ended, if it did so before it was ready.
-    pub async fn try_start(options: Options) -> Result<Self, Result<(), SimError>> {
+    pub(crate) async fn try_start(options: Options) -> Result<Self, Result<(), SimError>> {
         let log = Arc::new(Mutex::new(Vec::new()));
         let stop = CancellationToken::new();
         let (sender, ready) = oneshot::channel();
@@ -61,12 +61,12 @@ impl Sim {
         }
     }
 
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.ended().await.unwrap();
     }
 
-    pub async fn ended(mut self) -> Result<(), SimError> {
+    pub(crate) async fn ended(mut self) -> Result<(), SimError> {
         tokio::time::timeout(LIMIT, self.task.join_next())
             .await
             .expect("it ends in time")
@@ -74,12 +74,12 @@ impl Sim {
             .unwrap()
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().join("\n")
     }
 
     /// Sends a request on a connection of its own and reads until the end: the bytes, and how they ended.
-    pub async fn raw(
+    pub(crate) async fn raw(
         &self,
         method: &str,
         path: &str,
@@ -99,23 +99,23 @@ impl Sim {
         (bytes, end.map(|_| ()))
     }
 
-    pub async fn call(&self, method: &str, path: &str, body: &str) -> Answer {
+    pub(crate) async fn call(&self, method: &str, path: &str, body: &str) -> Answer {
         let (bytes, end) = self.raw(method, path, "", body).await;
         end.unwrap();
         Answer::read(&bytes)
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.call("GET", path, "").await
     }
 
     /// A streamed completion with this many tokens.
-    pub async fn complete(&self, tokens: usize) -> Answer {
+    pub(crate) async fn complete(&self, tokens: usize) -> Answer {
         self.call("POST", "/v1/completions", &completion(tokens)).await
     }
 
     /// The value of a metric without labels of its own.
-    pub async fn metric(&self, name: &str) -> f64 {
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
         let page = self.get("/metrics").await.body;
         let line = page
             .lines()
@@ -148,7 +148,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub fn read(bytes: &[u8]) -> Self {
+    pub(crate) fn read(bytes: &[u8]) -> Self {
         let end = bytes
             .windows(4)
             .position(|four| four == b"\r\n\r\n")
@@ -180,12 +180,12 @@ impl Answer {
         }
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap()
     }
 
     /// The data of all events.
-    pub fn events(&self) -> Vec<&str> {
+    pub(crate) fn events(&self) -> Vec<&str> {
         self.body
             .split_terminator("\n\n")
             .map(|event| event.strip_prefix("data: ").unwrap())
@@ -193,7 +193,7 @@ impl Answer {
     }
 
     /// The events that are JSON.
-    pub fn values(&self) -> Vec<Value> {
+    pub(crate) fn values(&self) -> Vec<Value> {
         self.events()
             .iter()
             .filter_map(|event| serde_json::from_str(event).ok())
@@ -201,7 +201,7 @@ impl Answer {
     }
 
     /// How many events carry text.
-    pub fn texts(&self) -> usize {
+    pub(crate) fn texts(&self) -> usize {
         let text = |value: &Value| {
             let choice = &value["choices"][0];
             [&choice["text"], &choice["delta"]["content"], &value["text"]]

@@ -133,7 +133,6 @@ fn word(gpu: &Value, path: &str) -> Option<String> {
     (!text.is_empty() && text != "N/A").then(|| text.to_owned())
 }
 
-/// `amd-smi static --json`.
 fn facts(told: &Value) -> Vec<Gpu> {
     let limits = [
         "/limit/socket_power",
@@ -156,7 +155,6 @@ fn facts(told: &Value) -> Vec<Gpu> {
         .collect()
 }
 
-/// `amd-smi metric --json`.
 fn metrics(told: &Value) -> Vec<(u32, Values)> {
     devices(told)
         .map(|(index, gpu)| {
@@ -184,7 +182,6 @@ fn metrics(told: &Value) -> Vec<(u32, Values)> {
         .collect()
 }
 
-/// `amd-smi process --json`.
 fn occupants(told: &Value) -> Vec<(u32, GpuProcess)> {
     devices(told)
         .flat_map(|(index, gpu)| {

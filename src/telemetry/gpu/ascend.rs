@@ -9,7 +9,6 @@ use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
 use crate::telemetry::gpu::Look;
 use crate::telemetry::gpu::vendor_cli::{self, Program};
 
-/// The tool.
 #[derive(Clone, Debug)]
 pub(super) struct Ascend(Program);
 

@@ -174,7 +174,6 @@ struct Asked {
     offers: [bool; FIELDS.len()],
     /// Why the last call gave nothing.
     trouble: Option<NvmlError>,
-    /// Calls so far.
     calls: u32,
 }
 
@@ -268,7 +267,6 @@ impl Asked {
     }
 }
 
-/// What changes quickly.
 struct Quick {
     asked: Asked,
     readings: u64,

@@ -28,7 +28,7 @@ struct State {
 
 /// Who is on a device now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Occupancy {
+pub(crate) struct Occupancy {
     /// How many processes are not the launch's.
     pub foreign: usize,
     /// Memory that the launch's own processes hold, in bytes; `None` where the driver does not tell of all of them, or there are none.
@@ -46,7 +46,7 @@ impl Processes {
     }
 
     /// Forgets whom it saw, for a window to begin.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         let mut state = self.lock();
         state.seen.clear();
         state.is_measured = true;

@@ -19,7 +19,6 @@ struct Thread {
     spent: Spent,
 }
 
-/// Nanoseconds.
 #[derive(Clone, Copy, Default)]
 struct Spent {
     load_ran: u64,

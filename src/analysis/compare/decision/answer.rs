@@ -10,7 +10,7 @@ use crate::analysis::metrics::Better;
 
 impl Outcome {
     /// Why there is no verdict, where there is none.
-    pub const fn gap(&self) -> Option<&Gap> {
+    pub(crate) const fn gap(&self) -> Option<&Gap> {
         match self {
             Self::Judged(_) => None,
             Self::NotJudged(gap) => Some(gap),
@@ -20,7 +20,7 @@ impl Outcome {
 
 impl Answer {
     /// The verdict, where there is one.
-    pub const fn verdict(&self) -> Option<Verdict> {
+    pub(crate) const fn verdict(&self) -> Option<Verdict> {
         match &self.outcome {
             Outcome::Judged(verdict) => Some(*verdict),
             Outcome::NotJudged(_) => None,
@@ -50,12 +50,12 @@ impl Answer {
 
     /// Whether the error holds everything by which two measurements that are apart in time differ: the sides alternated, or what runs differ
     /// by is known.
-    pub const fn knows_drift(&self) -> bool {
+    pub(crate) const fn knows_drift(&self) -> bool {
         matches!(self.design, Design::Rounds) || self.between.is_some()
     }
 
     /// The word for people.
-    pub const fn word(&self) -> &'static str {
+    pub(crate) const fn word(&self) -> &'static str {
         match &self.outcome {
             Outcome::Judged(verdict) => verdict.name(),
             Outcome::NotJudged(_) => "not judged",
@@ -64,12 +64,12 @@ impl Answer {
 
     /// The smallest loss that these starts show with a chance of [`POWER`], as a share, among all questions of the family; `None` where
     /// nothing tells.
-    pub fn visible_loss(&self) -> Option<f64> {
+    pub(crate) fn visible_loss(&self) -> Option<f64> {
         self.visible_loss_at(ALPHA / self.family.max(1) as f64 / 2.0)
     }
 
     /// The same where chance is `tail`, to the side of a loss, whatever the family.
-    pub fn visible_loss_at(&self, tail: f64) -> Option<f64> {
+    pub(crate) fn visible_loss_at(&self, tail: f64) -> Option<f64> {
         let reach = self.reach_at(self.starts, tail)?;
         Some(match self.better {
             Better::Higher => -relative(-reach),
@@ -78,7 +78,7 @@ impl Answer {
     }
 
     /// Whether it is unclear and may be a loss as large as this share: its interval of 90 % holds that loss.
-    pub fn may_hide(&self, loss: f64) -> bool {
+    pub(crate) fn may_hide(&self, loss: f64) -> bool {
         let interval = self
             .estimate
             .and_then(|estimate| estimate.interval(EQUIVALENCE_LEVEL));
@@ -91,7 +91,7 @@ impl Answer {
 
     /// How many starts on each side would decide, if the change is as large as it seems; `None` where more than [`MOST_STARTS`] would not, as
     /// where the change lies close to the bound, and where it is decided.
-    pub fn starts_to_decide(&self) -> Option<usize> {
+    pub(crate) fn starts_to_decide(&self) -> Option<usize> {
         let estimate = self.estimate?;
         if matches!(
             self.verdict(),
@@ -164,12 +164,12 @@ impl Answer {
     }
 
     /// The reason, as a sentence for people.
-    pub fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         self.reason_of(None)
     }
 
     /// The same with these words for the change, where it is no share.
-    pub fn reason_of(&self, change: Option<&str>) -> String {
+    pub(crate) fn reason_of(&self, change: Option<&str>) -> String {
         let verdict = match &self.outcome {
             Outcome::NotJudged(gap) => return gap.reason().to_owned(),
             Outcome::Judged(verdict) => *verdict,

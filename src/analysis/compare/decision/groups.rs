@@ -6,7 +6,7 @@ use super::Question;
 
 /// For each question the number of its group, from 0 without gaps. Two questions are in one group where their baselines or their candidates
 /// were measured on the same launch, or where a third one links them.
-pub fn of_launches(questions: &[Question]) -> Vec<usize> {
+pub(crate) fn of_launches(questions: &[Question]) -> Vec<usize> {
     let mut parents: Vec<usize> = (0..questions.len()).collect();
     let mut seen: BTreeMap<(usize, Option<&str>), usize> = BTreeMap::new();
     for (at, question) in questions.iter().enumerate() {

@@ -33,9 +33,9 @@ mod groups;
 mod moderation;
 mod noise;
 
-pub use moderation::Variance;
+pub(crate) use moderation::Variance;
 use moderation::{Others, Spread};
-pub use noise::{KnownNoise, NOISE_DF, NOISE_LEVEL};
+pub(crate) use noise::KnownNoise;
 
 use std::collections::BTreeMap;
 
@@ -48,21 +48,21 @@ use crate::analysis::metrics::Better;
 use crate::base::text::counted;
 
 /// The chance of any false *better* or *worse* in a family.
-pub const ALPHA: f64 = 0.05;
+pub(crate) const ALPHA: f64 = 0.05;
 /// The chance with which [`Answer::visible_loss`] is found.
-pub const POWER: f64 = 0.9;
+pub(crate) const POWER: f64 = 0.9;
 /// The smallest change that counts, as a share, unless the user states another.
-pub const USUAL_BOUND: f64 = 0.02;
+pub(crate) const USUAL_BOUND: f64 = 0.02;
 /// The confidence of the interval that tables show.
-pub const LEVEL: f64 = 0.95;
+pub(crate) const LEVEL: f64 = 0.95;
 /// The confidence of the interval that must lie within the bound for *same*.
-pub const EQUIVALENCE_LEVEL: f64 = 0.9;
+pub(crate) const EQUIVALENCE_LEVEL: f64 = 0.9;
 /// The fewest starts per side where the noise of the figure is known.
-pub const STARTS_NOISE_KNOWN: usize = 3;
+pub(crate) const STARTS_NOISE_KNOWN: usize = 3;
 /// The fewest starts per side where it is not.
-pub const STARTS_NOISE_UNKNOWN: usize = 5;
+pub(crate) const STARTS_NOISE_UNKNOWN: usize = 5;
 /// The most starts per side that are ever recommended.
-pub const MOST_STARTS: usize = 100;
+pub(crate) const MOST_STARTS: usize = 100;
 /// No engine repeats itself better than this: starts that seem to are equal by luck or by rounding.
 const LEAST_SIGMA: f64 = 0.001;
 /// Starts are not luckier than this in how alike they are.
@@ -72,7 +72,7 @@ const LEAST_P: f64 = 1e-12;
 
 /// The starts of one side.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// One value for each start, as a logarithm.
     pub logs: Vec<f64>,
     /// Names the launch whose starts these are, within its run: values of one name were measured on the same starts. Without a name they
@@ -94,7 +94,7 @@ pub struct Sample {
 impl Sample {
     /// The sample of a figure whose repeats are given for each start; `None` if one of them is not above zero. A start without repeats counts
     /// as none.
-    pub fn of_starts(starts: &[Vec<f64>]) -> Option<Self> {
+    pub(crate) fn of_starts(starts: &[Vec<f64>]) -> Option<Self> {
         let has_log = |value: &f64| value.is_finite() && *value > 0.0;
         if !starts.iter().flatten().all(has_log) {
             return None;
@@ -111,7 +111,7 @@ impl Sample {
     }
 
     /// The value that stands for the side: the geometric mean of its starts; `None` without any.
-    pub fn value(&self) -> Option<f64> {
+    pub(crate) fn value(&self) -> Option<f64> {
         (!self.logs.is_empty()).then(|| t_test::mean(&self.logs).exp())
     }
 
@@ -124,7 +124,7 @@ impl Sample {
 
 /// How the starts of both sides lay in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Design {
+pub(crate) enum Design {
     /// Each side by itself.
     #[default]
     Separate,
@@ -134,7 +134,7 @@ pub enum Design {
 
 /// Why a question has no verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Gap {
+pub(crate) enum Gap {
     /// A side holds nothing that counts.
     Missing(String),
     /// There are too few starts.
@@ -145,7 +145,7 @@ pub enum Gap {
 
 impl Gap {
     /// The gap as it is written.
-    pub const fn name(&self) -> &'static str {
+    pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Missing(_) => "missing",
             Self::TooFewStarts(_) => "too-few-starts",
@@ -153,8 +153,7 @@ impl Gap {
         }
     }
 
-    /// The reason.
-    pub fn reason(&self) -> &str {
+    pub(crate) fn reason(&self) -> &str {
         match self {
             Self::Missing(why) | Self::TooFewStarts(why) | Self::NotComparable(why) => why,
         }
@@ -163,12 +162,11 @@ impl Gap {
 
 /// One gating metric of one pair of cells.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Question {
+pub(crate) struct Question {
     /// Which way is better.
     pub better: Better,
     /// What is compared against.
     pub baseline: Sample,
-    /// What is judged.
     pub candidate: Sample,
     /// How their starts lay in time.
     pub design: Design,
@@ -182,7 +180,7 @@ pub struct Question {
 
 /// What holds for a whole family.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// The smallest change that counts, as a share.
     pub bound: f64,
     /// How many questions the family has, where these are only some of them; otherwise 0.
@@ -191,8 +189,7 @@ pub struct Terms {
 
 /// What is said of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// A verdict.
+pub(crate) enum Outcome {
     Judged(Verdict),
     /// None, for this reason.
     NotJudged(Gap),
@@ -200,7 +197,7 @@ pub enum Outcome {
 
 /// How well a difference is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Precision {
+pub(crate) struct Precision {
     /// The standard deviation of one start, of logarithms, that the test uses.
     pub sigma: f64,
     /// The standard error of the difference.
@@ -217,7 +214,7 @@ pub struct Precision {
 
 /// How the sides differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub(crate) struct Estimate {
     /// The mean of the candidate's logarithms less that of the baseline's.
     pub log_change: f64,
     /// How far resolution alone lets it lie from the truth.
@@ -228,12 +225,12 @@ pub struct Estimate {
 
 impl Estimate {
     /// The candidate relative to the baseline, less one: -0.05 is five percent less.
-    pub fn change(&self) -> f64 {
+    pub(crate) fn change(&self) -> f64 {
         relative(self.log_change)
     }
 
     /// Where the change lies with this confidence, as shares.
-    pub fn interval(&self, level: f64) -> Option<Interval> {
+    pub(crate) fn interval(&self, level: f64) -> Option<Interval> {
         let reach = self.reach(level)?;
         Some(Interval {
             low: relative(self.log_change - reach),
@@ -250,7 +247,7 @@ impl Estimate {
 
 /// What is said of one question, and why.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// The verdict, or why there is none.
     pub outcome: Outcome,
     /// Starts of the baseline and of the candidate.
@@ -268,7 +265,7 @@ pub struct Answer {
 }
 
 /// The answers to a family of questions, in their order.
-pub fn decide(questions: &[Question], terms: &Terms) -> Vec<Answer> {
+pub(crate) fn decide(questions: &[Question], terms: &Terms) -> Vec<Answer> {
     let mut answers = described(questions, terms);
     let tested: Vec<usize> = (0..answers.len())
         .filter(|at| answers[*at].gap(&questions[*at]).is_none())
@@ -304,7 +301,7 @@ pub fn decide(questions: &[Question], terms: &Terms) -> Vec<Answer> {
 /// The answers to the questions of several pairs of sides, in their order: chance is corrected for among all of them. Variances are shared among the
 /// questions of the same pair, so that each pair has the estimate that it has alone; but a difference is found only where it is found with variances that
 /// all questions share, too, as few starts of one pair may be alike by luck. `pairs` names the pair of each question.
-pub fn decide_by_pairs<P: Ord>(questions: &[Question], pairs: &[P], terms: &Terms) -> Vec<Answer> {
+pub(crate) fn decide_by_pairs<P: Ord>(questions: &[Question], pairs: &[P], terms: &Terms) -> Vec<Answer> {
     let among_all = decide(questions, terms);
     let family = among_all.first().map_or(0, |answer| answer.family);
     let mut places: BTreeMap<&P, Vec<usize>> = BTreeMap::new();

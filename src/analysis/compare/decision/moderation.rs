@@ -8,8 +8,7 @@ use statrs::function::gamma::digamma;
 
 /// A variance and the degrees of freedom that it is known with.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Variance {
-    /// The variance.
+pub(crate) struct Variance {
     pub value: f64,
     /// Degrees of freedom, above zero.
     pub df: f64,
@@ -17,7 +16,7 @@ pub struct Variance {
 
 impl Variance {
     /// Both together, as of the same quantity.
-    pub fn pooled(self, other: Self) -> Self {
+    pub(crate) fn pooled(self, other: Self) -> Self {
         let df = self.df + other.df;
         Self {
             value: (self.value * self.df + other.value * other.df) / df,
@@ -28,8 +27,7 @@ impl Variance {
 
 /// What one cell knows of its variance by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
-    /// Its variance.
+pub(crate) struct Spread {
     pub variance: Variance,
     /// Which group of launches it was measured on: cells of one group share starts.
     pub group: usize,
@@ -43,7 +41,7 @@ const USUAL_WEIGHT: f64 = 3.0;
 
 /// What the other cells say of the variance of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Others {
+pub(crate) struct Others {
     /// The variance that they have.
     pub value: f64,
     /// How many degrees of freedom it weighs where a variance is drawn toward it.
@@ -59,7 +57,7 @@ pub struct Others {
 /// degrees of freedom come from launches, where s̃² comes from cells, so that cells of the same launch move the variance and add no degrees of
 /// freedom; with few launches d₀ leans to [`USUAL_DF`]; and the error of s₀² is part of the degrees of freedom, so that launches never add
 /// more than their own.
-pub fn of_others(cells: &[Spread]) -> Vec<Option<Others>> {
+pub(crate) fn of_others(cells: &[Spread]) -> Vec<Option<Others>> {
     let scores: Vec<Score> = cells.iter().map(Score::of).collect();
     let groups = cells.iter().map(|cell| cell.group + 1).max().unwrap_or(0);
     let mut sums = vec![Sums::default(); groups];

@@ -6,9 +6,9 @@ use super::super::t_test;
 use super::{Design, LEAST_SIGMA, Question, Variance, most_variance};
 
 /// With this confidence the standard deviation lies below [`KnownNoise::sigma`].
-pub const NOISE_LEVEL: f64 = 0.8;
+pub(crate) const NOISE_LEVEL: f64 = 0.8;
 /// Noise is known from this many degrees of freedom on.
-pub const NOISE_DF: f64 = 4.0;
+pub(crate) const NOISE_DF: f64 = 4.0;
 /// The degrees of freedom of five starts on each side, which are judged without stored noise.
 const SUFFICIENT_DF: f64 = 8.0;
 /// The most degrees of freedom that stored noise counts for: those of sixteen starts. It is of another day, however many starts told it.
@@ -16,7 +16,7 @@ const MOST_DF: f64 = 15.0;
 
 /// What is known of the standard deviation of one start from earlier measurements on this host.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct KnownNoise {
+pub(crate) struct KnownNoise {
     /// Its upper confidence bound at [`NOISE_LEVEL`], of logarithms.
     pub sigma: f64,
     /// The degrees of freedom that it was measured with.
@@ -25,7 +25,7 @@ pub struct KnownNoise {
 
 impl KnownNoise {
     /// The noise of a standard deviation that was measured with so many degrees of freedom, above zero.
-    pub fn measured(sigma: f64, df: f64) -> Self {
+    pub(crate) fn measured(sigma: f64, df: f64) -> Self {
         Self {
             sigma: sigma * upper_factor(df),
             df,
@@ -33,12 +33,12 @@ impl KnownNoise {
     }
 
     /// The noise that starts of one build show; `None` with fewer than two.
-    pub fn of_starts(logs: &[f64]) -> Option<Self> {
+    pub(crate) fn of_starts(logs: &[f64]) -> Option<Self> {
         (logs.len() > 1).then(|| Self::measured(t_test::variance(logs).sqrt(), logs.len() as f64 - 1.0))
     }
 
     /// Whether a verdict may rest on it.
-    pub fn is_enough(&self) -> bool {
+    pub(crate) fn is_enough(&self) -> bool {
         self.df >= NOISE_DF
     }
 }

@@ -34,7 +34,6 @@ fn most(rate: f64, runs: usize) -> usize {
     (rate * n + 2.36 * (rate * (1.0 - rate) * n).sqrt()) as usize
 }
 
-/// What is simulated.
 #[derive(Clone, Copy, Debug)]
 struct Condition {
     shape: Shape,
@@ -204,7 +203,6 @@ impl Condition {
     }
 }
 
-/// What was counted.
 #[derive(Debug, Default)]
 struct Rates {
     runs: usize,

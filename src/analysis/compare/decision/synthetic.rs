@@ -24,7 +24,6 @@ impl Dice {
 /// How starts of one cell differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in super::super) enum Shape {
-    /// Normal.
     Normal,
     /// Student's t with three degrees of freedom, scaled to the standard deviation.
     Heavy,

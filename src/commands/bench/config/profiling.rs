@@ -52,7 +52,6 @@ pub(super) fn profiled(args: &BenchArgs) -> Result<ProfiledServers, Vec<String>>
     }
 }
 
-/// Source: docs/bench-serving.md 6.1.
 pub(super) fn profiler(
     args: &BenchArgs,
     environment: &Environment,

@@ -10,7 +10,6 @@ use crate::config::workload::Profile;
 use crate::plan::{Dialect, Protocol, Usage};
 use crate::runner::bench::{Address, Headers, Scheme};
 
-/// Source: docs/bench-serving.md 1.1.
 pub(super) fn address(args: &BenchArgs) -> Result<Address, Vec<String>> {
     if let Some(url) = &args.server.base_url {
         return url.parse::<Address>().map_err(|error| vec![error.to_string()]);
@@ -31,7 +30,6 @@ pub(super) fn address(args: &BenchArgs) -> Result<Address, Vec<String>> {
 
 pub(super) type Key = Option<(String, String)>;
 
-/// Source: docs/bench-serving.md 1.3.
 pub(super) fn headers(args: &BenchArgs, environment: &Environment) -> Result<(Key, Headers), Vec<String>> {
     let bearer = environment.bearer.as_ref().map(|key| format!("Bearer {key}"));
     let key = bearer.or_else(|| environment.key.clone());

@@ -465,7 +465,6 @@ fn the_file_is_named_after_the_load() {
     }
 }
 
-/// Source: docs/bench-serving.md 7.5.
 #[test]
 fn of_a_target_that_is_given_twice_the_last_counts() {
     let slo = config(&["--goodput", "ttft:500", "tpot:50", "ttft:250"])

@@ -7,8 +7,8 @@ mod numpy;
 mod numpy_generator;
 mod python;
 
-pub use numpy::Numpy;
-pub use numpy_generator::Modern;
+pub(crate) use numpy::Numpy;
+pub(crate) use numpy_generator::Modern;
 pub use python::Python;
 
 use rand_mt::Mt;

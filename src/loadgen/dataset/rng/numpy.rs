@@ -20,7 +20,7 @@ impl std::fmt::Debug for Numpy {
 
 impl Numpy {
     /// `np.random.seed(seed)`; numpy itself takes no seed above 32 bits.
-    pub fn new(seed: u32) -> Self {
+    pub(crate) fn new(seed: u32) -> Self {
         Self {
             core: Core::of(Mt::new(seed)),
             spare: None,
@@ -28,12 +28,12 @@ impl Numpy {
     }
 
     /// The next word of 32 bits.
-    pub fn word(&mut self) -> u32 {
+    pub(crate) fn word(&mut self) -> u32 {
         self.core.next_u32()
     }
 
     /// How many words were drawn since the seed; `None` where that does not tell its place, for half of a pair is still to be given.
-    pub const fn drawn(&self) -> Option<u64> {
+    pub(crate) const fn drawn(&self) -> Option<u64> {
         match self.spare {
             None => Some(self.core.drawn),
             Some(_) => None,
@@ -41,12 +41,12 @@ impl Numpy {
     }
 
     /// Draws so many words and forgets them.
-    pub fn skip(&mut self, words: u64) {
+    pub(crate) fn skip(&mut self, words: u64) {
         self.core.skip(words);
     }
 
     /// `np.random.random_sample()`: a number in `0..1`.
-    pub fn random(&mut self) -> f64 {
+    pub(crate) fn random(&mut self) -> f64 {
         unit(&mut self.core)
     }
 
@@ -70,18 +70,17 @@ impl Numpy {
     }
 
     /// `np.random.randint(low, high)`: a whole number in `low..high`, which is not empty.
-    pub fn randint(&mut self, low: u64, high: u64) -> u64 {
+    pub(crate) fn randint(&mut self, low: u64, high: u64) -> u64 {
         assert!(low < high, "a draw needs a range that is not empty");
         low + self.masked(high - 1 - low)
     }
 
-    /// `np.random.uniform(low, high)`.
-    pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
+    #[cfg(test)]
+    pub(crate) fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.random()
     }
 
-    /// `np.random.exponential(scale)`.
-    pub fn exponential(&mut self, scale: f64) -> f64 {
+    pub(crate) fn exponential(&mut self, scale: f64) -> f64 {
         scale * self.standard_exponential()
     }
 
@@ -89,13 +88,12 @@ impl Numpy {
         -(1.0 - self.random()).ln()
     }
 
-    /// `np.random.gamma(shape, scale)`.
-    pub fn gamma(&mut self, shape: f64, scale: f64) -> f64 {
+    pub(crate) fn gamma(&mut self, shape: f64, scale: f64) -> f64 {
         scale * self.standard_gamma(shape)
     }
 
     /// `np.random.standard_gamma(shape)`, by Marsaglia and Tsang above 1 and by Ahrens and Dieter below.
-    pub fn standard_gamma(&mut self, shape: f64) -> f64 {
+    pub(crate) fn standard_gamma(&mut self, shape: f64) -> f64 {
         if shape == 1.0 {
             self.standard_exponential()
         } else if shape == 0.0 {
@@ -145,7 +143,7 @@ impl Numpy {
     }
 
     /// `np.random.normal(0, 1)`, by the polar method.
-    pub fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         if let Some(kept) = self.spare.take() {
             return kept;
         }
@@ -161,8 +159,8 @@ impl Numpy {
         }
     }
 
-    /// `np.random.shuffle(items)`.
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+    #[cfg(test)]
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other =
                 usize::try_from(self.masked(last as u64)).expect("a number below a length is an index");
@@ -170,22 +168,23 @@ impl Numpy {
         }
     }
 
-    /// `np.random.permutation(n)`.
-    pub fn permutation(&mut self, n: usize) -> Vec<usize> {
+    #[cfg(test)]
+    pub(crate) fn permutation(&mut self, n: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..n).collect();
         self.shuffle(&mut order);
         order
     }
 
     /// `np.random.choice(n, count, replace=False)`: `count` distinct numbers below `n`.
-    pub fn choice_distinct(&mut self, n: usize, count: usize) -> Vec<usize> {
+    #[cfg(test)]
+    pub(crate) fn choice_distinct(&mut self, n: usize, count: usize) -> Vec<usize> {
         let mut order = self.permutation(n);
         order.truncate(count);
         order
     }
 
     /// `np.random.choice(len(weights), p=weights)`: an index, as likely as its weight says.
-    pub fn choice_weighted(&mut self, weights: &[f64]) -> usize {
+    pub(crate) fn choice_weighted(&mut self, weights: &[f64]) -> usize {
         let u = self.random();
         weighted(weights, u)
     }

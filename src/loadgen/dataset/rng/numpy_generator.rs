@@ -4,7 +4,7 @@ use super::weighted;
 
 /// numpy's `Generator` over PCG64 (XSL-RR 128/64), seeded through `SeedSequence`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Modern {
+pub(crate) struct Modern {
     state: u128,
     increment: u128,
 }
@@ -12,8 +12,7 @@ pub struct Modern {
 const MULTIPLIER: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
 
 impl Modern {
-    /// `np.random.default_rng(seed)`.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let [a, b, c, d] = seed_sequence(seed).map(u128::from);
         let mut pcg = Self {
             state: 0,
@@ -30,19 +29,19 @@ impl Modern {
     }
 
     /// The next word of 64 bits.
-    pub fn word(&mut self) -> u64 {
+    pub(crate) fn word(&mut self) -> u64 {
         self.step();
         let folded = (self.state >> 64) as u64 ^ self.state as u64;
         folded.rotate_right((self.state >> 122) as u32)
     }
 
     /// `rng.random()`: a number in `0..1`.
-    pub fn random(&mut self) -> f64 {
+    pub(crate) fn random(&mut self) -> f64 {
         (self.word() >> 11) as f64 / 9_007_199_254_740_992.0
     }
 
     /// `rng.choice(len(weights), p=weights)`: an index, as likely as its weight says.
-    pub fn choice_weighted(&mut self, weights: &[f64]) -> usize {
+    pub(crate) fn choice_weighted(&mut self, weights: &[f64]) -> usize {
         let u = self.random();
         weighted(weights, u)
     }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::base::clock::Moment;
 
-/// The longest pause.
 const LONGEST: Duration = Duration::from_millis(1);
 /// Each stream under way lengthens the pause by this, so that few streams are looked at as often as they wish.
 const PER_STREAM: Duration = Duration::from_micros(16);
