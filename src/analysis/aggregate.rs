@@ -1,4 +1,4 @@
-//! Samples to what they say of the measured window. Pure.
+//! Turns telemetry samples into the values of the measured window.
 
 mod engine;
 mod gpu;
@@ -14,29 +14,28 @@ use crate::results::record::telemetry::{
     Energy, EnergySource, GpuProcess, GpuWindow, Sample, Source, SourceFacts, Telemetry,
 };
 
-/// The longest time without a sample over which a curve is drawn straight, in seconds.
-///
-/// Source: anchors/orchestration-anchors.md 5.2.
+/// Longest time between two samples over which a value is interpolated, in seconds.
 pub(crate) const LONGEST_GAP_S: f64 = 3.0;
 
-/// Two ways to tell the same energy disagree from this share on.
+/// Relative difference from which two measurements of the same energy disagree.
 const DISAGREE: f64 = 0.05;
 
-/// A shorter window has too few samples of power to compare their integral with a counter.
+/// Shortest window in which the integral of power is compared with an energy counter, in seconds. Shorter
+/// windows have too few power samples.
 const COMPARED_FROM_S: f64 = 2.0;
 
-/// What is known beside the samples.
+/// What [`telemetry`] needs besides the samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct About {
     /// Length of the window in seconds: from the start of the measurement to the end of the last request.
     pub seconds: f64,
-    /// The launch's devices; others of the host do not count for it.
+    /// Devices of the launch. Other devices of the host are left out.
     pub devices: Vec<u32>,
-    /// Watts of each device before the engine was started, where they were measured.
+    /// Power of each device before the engine was started, where it was measured.
     pub idle_w: BTreeMap<u32, f64>,
-    /// Processes on each device that are not the engine's.
+    /// Processes on each device that do not belong to the engine.
     pub foreign: BTreeMap<u32, Vec<GpuProcess>>,
-    /// Whether the engine is a simulated one, so that its watts are pretended.
+    /// The engine is simulated, so its power values are synthetic.
     pub is_simulated: bool,
 }
 
@@ -62,7 +61,7 @@ pub fn telemetry(samples: &[Sample], sources: Vec<SourceFacts>, about: &About) -
     }
 }
 
-/// What all devices of the launch took together, where each of them tells.
+/// Energy of all devices of the launch. `None` if one of them reports none.
 fn energy_of_gpus(samples: &[Sample], gpus: &[GpuWindow], about: &About) -> Option<Energy> {
     if gpus.is_empty() || gpus.len() < about.devices.len() {
         return None;
@@ -83,8 +82,8 @@ fn energy_of_gpus(samples: &[Sample], gpus: &[GpuWindow], about: &About) -> Opti
     )
 }
 
-/// What the engine tells of its own devices. Its power is asked for once a second, which says little of what it was in between: where it
-/// counts energy, that is not held against the integral.
+/// Energy of the devices as the engine reports it. The engine is polled once a second, which is too rare to
+/// compare its energy counter with the integral of its power. So the second source is empty.
 fn energy_of_engine(samples: &[&Sample], about: &About) -> Option<Energy> {
     let of = |name: &str| Series::of(samples.iter().copied(), name);
     let power = of("power_w");
@@ -98,7 +97,7 @@ fn energy_of_engine(samples: &[&Sample], about: &About) -> Option<Energy> {
     )
 }
 
-/// Energy by the first of two ways that tells it, held against the other.
+/// Takes the energy of the first source that has one, and compares it with the second.
 fn energy(
     ways: [(EnergySource, Option<f64>); 2],
     peak_w: Option<f64>,
@@ -120,7 +119,7 @@ fn energy(
         disagrees_j: other.filter(|other| (other - joules).abs() > DISAGREE * joules.abs().max(other.abs())),
         above_idle_j: idle_w.map(|idle| joules - idle * about.seconds),
         mean_w,
-        // A counter that is exact may say more than samples far apart.
+        // Samples can miss the peak, so the peak is at least the mean.
         peak_w: peak_w.map(|peak| peak.max(mean_w)),
         is_simulated: about.is_simulated,
     })

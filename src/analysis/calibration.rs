@@ -1,30 +1,31 @@
-//! How far the client's moments lie from the truth. Pure.
+//! Computes how far the client's timestamps are from the true ones. All functions are pure.
 
 use serde::Deserialize;
 
 use crate::results::record::client::{Calibration, ClientFacts, Deviation, Flood, Point};
 use crate::results::record::request::Request;
 
-/// Above this share of a processor a thread is the limit of what it measures.
+/// A thread that uses at least this share of a processor is the bottleneck.
 const SATURATED: f64 = 0.95;
-/// Gaps that differ by this factor are the same.
+/// Gaps are equal if they differ by at most this factor.
 const ABOUT: f64 = 1.1;
 
 /// One request as the simulated engine saw it: a line of `/sim/truth`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Truth {
-    /// When its first byte was read, seconds since the Unix epoch.
+    /// When the engine read the first byte of the request, in seconds since the Unix epoch.
     pub first_byte_unix_s: f64,
-    /// From that moment to just before the first token was written, µs; `None` if there was none.
+    /// From that time until just before the engine wrote the first token, µs. `None` if it wrote none.
     pub ttft_us: Option<f64>,
-    /// The same for every token.
+    /// The same time for every token.
     pub writes_us: Vec<f64>,
 }
 
-/// Holds requests against the truth: TTFT and ITL errors in ms. `None` where there is nothing to compare, or the counts differ.
+/// Computes the errors of TTFT and ITL in ms. Returns `None` if there are no requests, or if the numbers of
+/// requests and truths differ.
 ///
-/// Requests are paired in the order in which they were sent and read. The engine reads a burst nearly in the order of sending; where two
-/// change places the pairing widens the p99 and leaves the bias.
+/// Requests are paired in the order in which they were sent and read. The engine reads a burst nearly in the
+/// order of sending. Two requests that swap places increase the P99, but not the bias.
 pub(crate) fn deviations(requests: &[Request], truths: &[Truth]) -> Option<(Deviation, Deviation)> {
     let mut sent: Vec<&Request> = requests
         .iter()
@@ -64,7 +65,7 @@ fn deviation(errors: &mut [f64]) -> Option<Deviation> {
     })
 }
 
-/// A flood, judged: the client is the limit where its thread had hardly a pause.
+/// Judges a flood test: the client is the limit if its thread was almost always busy.
 pub(crate) fn flood(streams: u32, events_per_s: f64, cpu_share: f64) -> Flood {
     Flood {
         streams,
@@ -74,7 +75,7 @@ pub(crate) fn flood(streams: u32, events_per_s: f64, cpu_share: f64) -> Flood {
     }
 }
 
-/// That the server leaves connections open after its answers, where it does.
+/// Warning about connections that the server leaves open after its answers, if there are any.
 pub(crate) fn left_open(facts: &ClientFacts) -> Option<String> {
     (facts.left_open > 0).then(|| {
         format!(
@@ -85,14 +86,14 @@ pub(crate) fn left_open(facts: &ClientFacts) -> Option<String> {
     })
 }
 
-/// The most requests that were under way at the same moment.
+/// Highest number of requests that were in flight at the same time.
 pub(crate) fn most_at_once(requests: &[Request]) -> u32 {
     let mut edges: Vec<(u64, i32)> = requests
         .iter()
         .filter_map(|request| Some((request.sent_ns?, request.end_ns)))
         .flat_map(|(sent, end)| [(sent, 1), (end, -1)])
         .collect();
-    // At one moment ends come first.
+    // At equal times the ends sort before the starts.
     edges.sort_unstable();
     let (mut now, mut most) = (0_i32, 0);
     for (_, edge) in edges {
@@ -102,7 +103,7 @@ pub(crate) fn most_at_once(requests: &[Request]) -> u32 {
     u32::try_from(most).unwrap_or(0)
 }
 
-/// The mean time between the events of one stream, ms.
+/// Mean time between the chunks of a stream, ms.
 pub(crate) fn mean_gap_ms(requests: &[Request]) -> Option<f64> {
     let (mut span, mut gaps) = (0, 0);
     for chunks in requests.iter().map(|request| &request.chunks) {
@@ -114,9 +115,10 @@ pub(crate) fn mean_gap_ms(requests: &[Request]) -> Option<f64> {
     (gaps > 0).then(|| span as f64 / 1e6 / gaps as f64)
 }
 
-/// The point that speaks for a measurement with so many streams at once and such a gap between their events: of the points with the
-/// longest gap the smallest that has no fewer streams, else the largest one. Its error of ITL is that of the nearest gap that is no longer,
-/// else of the shortest one, where that is larger.
+/// Selects the calibration point that applies to a measurement. It is the point with the longest gap and at
+/// least `streams` streams, or the one with the most streams if none has enough. Its ITL error is replaced by
+/// that of the point with the longest gap that is at most `gap_ms` (or else with the shortest gap), if that
+/// error is larger.
 pub(crate) fn point(calibration: &Calibration, streams: u32, gap_ms: Option<f64>) -> Option<Point> {
     let points = &calibration.points;
     let longest = points.iter().map(Point::gap_ms).max_by(f64::total_cmp)?;

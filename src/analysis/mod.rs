@@ -1,4 +1,5 @@
-//! What the records mean. Pure: no store, no clock.
+//! Computes metrics, validity and comparisons from records. All functions are pure: no file is read, no
+//! clock.
 
 pub mod aggregate;
 pub(crate) mod calibration;

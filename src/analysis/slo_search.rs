@@ -1,4 +1,5 @@
-//! Which point a search measures next, and whether a point holds. Pure: it measures nothing and waits for nothing.
+//! Chooses the next point of a search and judges whether a point holds. All functions are pure: nothing is
+//! measured here.
 
 use crate::analysis::metrics;
 use crate::config::scenario::Slo;
@@ -7,15 +8,16 @@ use crate::config::validity::Bounds;
 use crate::results::record::request::Request;
 use crate::results::record::search::{Judged, Point, SearchEnding, SearchRecord, Unreached};
 
-/// The two-sided 95 % quantile of the normal distribution.
+/// Two-sided 95 % quantile of the normal distribution.
 const Z: f64 = 1.959_963_984_540_054;
-/// Below this many requests a rate is an accident.
+/// Fewest requests for which a rate is meaningful.
 const FEW: usize = 8;
-/// A value between two others is rounded to so many digits, so that people can say it.
+/// Significant digits of a rate between two measured ones.
 const DIGITS: i32 = 4;
 
-/// Whether enough requests met the SLO, counted from the moments at which they fell due. Every request that fell due counts, failed
-/// ones as misses; of none, none holds. A rate that was not reached does not hold either: it is another load that was measured.
+/// Judges whether enough requests met the SLO, counted from when they were due. Failed requests are misses. A
+/// point without requests does not hold. A rate that was not reached does not hold either, because another
+/// load was measured.
 pub(crate) fn judge(requests: &[Request], slo: &Slo, search: &Search) -> Judged {
     let all = requests.len();
     let good = metrics::good(requests, slo);
@@ -40,8 +42,8 @@ pub(crate) fn judge(requests: &[Request], slo: &Slo, search: &Search) -> Judged 
     }
 }
 
-/// What was judged of a point at a concurrency, with the most requests that were under way at once: a concurrency that was not reached does not
-/// hold.
+/// Judges a point at a concurrency. `peak` is the highest number of requests in flight. A concurrency that
+/// was not reached does not hold.
 pub(crate) fn judge_concurrency(judged: Judged, value: f64, peak: f64) -> Judged {
     let is_reached = peak >= value * (1.0 - Bounds::default().rate);
     Judged {
@@ -51,7 +53,8 @@ pub(crate) fn judge_concurrency(judged: Judged, value: f64, peak: f64) -> Judged
     }
 }
 
-/// The rate at which requests fell due: over the duration of the point where it has one, else over the gaps between them.
+/// Rate at which requests were due: over the duration of the point if it has one, otherwise over the gaps
+/// between the requests.
 fn due_per_s(requests: &[Request], search: &Search) -> Option<f64> {
     let seconds = search.duration.map(|duration| duration.duration().as_secs_f64());
     match seconds.filter(|seconds| *seconds > 0.0) {
@@ -60,7 +63,7 @@ fn due_per_s(requests: &[Request], search: &Search) -> Option<f64> {
     }
 }
 
-/// Wilson's score interval of a share.
+/// Wilson score interval of the share `good / all`.
 fn wilson(good: f64, all: f64) -> [f64; 2] {
     if all == 0.0 {
         return [0.0, 1.0];
@@ -72,32 +75,32 @@ fn wilson(good: f64, all: f64) -> [f64; 2] {
     [(middle - half).max(0.0), (middle + half).min(1.0)]
 }
 
-/// A search under way: it doubles the value until a point fails, then halves the gap between the highest that held and the
-/// lowest that failed.
+/// State of a search. It doubles the value until a point fails, then bisects between the highest value that
+/// held and the lowest that failed.
 ///
-/// Each point either ends the search or narrows one of the two bounds, so it ends whatever the points say.
+/// Each point ends the search or moves one of the two limits, so the search always ends.
 #[derive(Clone, Debug)]
 pub(crate) struct SloSearch {
     search: Search,
     points: Vec<Point>,
-    /// The place of the highest point that held.
+    /// Index of the highest point that held.
     best: Option<usize>,
     fails_at: Option<f64>,
-    /// What ended it at a point that says nothing of its value: a warm cache, too few prompts, a concurrency that was not reached, or a server that had gone. The next
-    /// ones would end so too.
+    /// Why the search ended early at a point that does not judge its value: a warm cache, too few prompts, a
+    /// concurrency that was not reached, or a server that does not answer. Further points would end the same
+    /// way.
     ended: Option<SearchEnding>,
 }
 
-/// What a search does next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Next {
-    /// It measures at this value.
+    /// Measure at this value.
     Try(f64),
     Over(SearchEnding),
 }
 
 impl SloSearch {
-    /// A search that has measured nothing yet. The search must have no [objection](Search::objection).
+    /// Starts a search. It must have no [objection](Search::objection).
     pub(crate) const fn new(search: Search) -> Self {
         Self {
             search,
@@ -108,7 +111,7 @@ impl SloSearch {
         }
     }
 
-    /// What to do now.
+    /// The next step of the search.
     pub(crate) fn next(&self) -> Next {
         if let Some(ending) = self.ended {
             return Next::Over(ending);
@@ -129,22 +132,23 @@ impl SloSearch {
         }
     }
 
-    /// A value that halves the gap; `None` if the gap is narrow enough or holds no further value.
+    /// A value between the two. `None` if they are closer than the resolution or no value lies between them.
     fn between(&self, held: f64, fails: f64) -> Option<f64> {
         if fails <= held * (1.0 + self.search.resolution) {
             return None;
         }
         let value = match self.search.by {
             By::Concurrency => f64::midpoint(held, fails).floor(),
-            // Halves are of the same ratio, as the resolution is a ratio.
+            // The geometric mean, because the resolution is a ratio.
             By::Rate => rounded((held * fails).sqrt()),
         };
         (held < value && value < fails).then_some(value)
     }
 
-    /// Takes in what was measured at the value of [`SloSearch::next`].
+    /// Adds the result of the point at the value that [`SloSearch::next`] returned.
     pub(crate) fn take(&mut self, point: Point) {
-        // Answers that miss the SLO although fewer requests were under way would miss it all the more.
+        // A point that misses the SLO with fewer requests in flight would also miss it at the full
+        // concurrency.
         let holds_with_fewer = point.judged.attainment >= self.search.target;
         if point.is_warm() {
             self.ended = Some(SearchEnding::CacheWarm);
@@ -247,7 +251,7 @@ mod tests {
         assert_eq!((judged.holds, judged.interval), (false, [0.0, 1.0]));
     }
 
-    /// Ten requests due every 10 ms; each is sent and answered so many milliseconds after it fell due.
+    /// Ten requests, one due every 10 ms. The functions give the ms from due to sent and to answered.
     fn ten(sent_after: impl Fn(u64) -> u64, answered_after: impl Fn(u64) -> u64) -> Vec<Request> {
         let at = |due: u64| {
             let (sent, answered) = (due + sent_after(due), due + answered_after(due));
@@ -263,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_wait_for_a_slot_counts() {
-        // Answered 100 ms after they were sent; sent on time, and 950 ms late.
+        // Each is answered 100 ms after it was sent. They are sent on time, then 950 ms late.
         let on_time = ten(|_| 0, |_| 100);
         let judged = judge(&on_time, &slo(), &by(By::Rate, 1.0));
         assert_eq!((judged.good, judged.holds, judged.unreached), (10, true, None));
@@ -274,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_rate_that_was_not_reached_does_not_hold() {
-        // Each is sent twice as late as it fell due: at half the rate.
+        // The requests are sent at half the rate at which they are due.
         let slow = ten(|due| due, |due| due + 1);
         let judged = judge(&slow, &slo(), &by(By::Rate, 1.0));
         assert_eq!((judged.attainment, judged.holds), (1.0, false));
@@ -306,7 +310,7 @@ mod tests {
 
     #[test]
     fn wilsons_interval_is_that_of_the_textbook() {
-        // 8 of 10: 0.490 to 0.943.
+        // Expected for 8 of 10: 0.490 to 0.943.
         let [low, high] = wilson(8.0, 10.0);
         assert!(
             (low - 0.4902).abs() < 1e-4 && (high - 0.9433).abs() < 1e-4,
@@ -335,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Lets an oracle answer until the search is over; panics if that takes too long.
+    /// Runs a search with `holds` as the result of each point. Panics if the search does not end.
     fn hunted(search: Search, mut holds: impl FnMut(f64) -> bool) -> SearchRecord {
         let mut hunt = SloSearch::new(search);
         for _ in 0..10_000 {
@@ -426,7 +430,7 @@ mod tests {
                 "{says}"
             );
         }
-        // A server with too much to do turns requests away, and is late.
+        // An overloaded server rejects requests and is late.
         for class in ["status", "reset", "timeout-before-first"] {
             let record = next(failed(class, 1));
             assert_eq!(
@@ -466,7 +470,8 @@ mod tests {
                 SearchEnding::Bracketed => {
                     let (found, fails) = (record.found.unwrap(), record.fails_at.unwrap());
                     prop_assert!(found <= bound && bound < fails);
-                    // Four digits may hide a further value only where the resolution is as fine.
+                    // Four digits can hide a value between the two only if the resolution is as fine as the
+                    // digits.
                     let is_narrow = fails <= found * (1.0 + search.resolution.max(2e-3));
                     prop_assert!(is_narrow || search.by == By::Concurrency && fails - found <= 1.0, "{} {}", found, fails);
                 }

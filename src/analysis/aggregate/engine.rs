@@ -1,14 +1,15 @@
-//! The engine by its own metrics over the window.
+//! Aggregates the engine's own metrics over the window.
 
 use crate::analysis::aggregate::series::{Fall, Series, is_within, names};
 use crate::config::metrics::{Kind, kind};
 use crate::results::record::telemetry::{EngineWindow, Sample};
 
-/// From this share of use on a KV cache is full.
+/// Usage of the KV cache from which it counts as full.
 const FULL: f64 = 0.95;
 
-/// `None` where the engine told nothing. Counters are read from the last sample before the window to the very last one, which is taken
-/// when the load is over: what an engine counts after its last answer is counted too, and nobody else asks it for anything.
+/// Returns `None` if there is no sample. Counters grow from the last sample before the window to the very
+/// last sample. That sample is taken when the load is over, so it includes what an engine counts after its
+/// last answer. No other client sends requests in between.
 pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
     if samples.is_empty() {
         return None;
@@ -50,7 +51,7 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
             Some(Kind::Times) | None => {}
         }
     }
-    // Some count what was found and what was not, and not what was asked for.
+    // Some engines count hits and misses but not queries.
     if !window.grown.contains_key("prefix_queries")
         && let Some((hits, misses)) = window
             .grown
@@ -60,7 +61,7 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
         let queries = hits + misses;
         window.grown.insert("prefix_queries".to_owned(), queries);
     }
-    // What lay in a store of others was not computed either.
+    // Tokens from an external cache were not computed either, so they are hits.
     if let Some(external) = window.grown.get("external_hits").copied()
         && let Some(hits) = window.grown.get_mut("prefix_hits")
     {
@@ -69,7 +70,7 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
     Some(window)
 }
 
-/// The share of samples within the window in which the KV cache was full.
+/// Share of the samples in the window in which the KV cache is full.
 fn full_share(samples: &[&Sample], end: f64) -> Option<f64> {
     let within = samples.iter().filter(|sample| is_within(sample, end));
     let told: Vec<f64> = within
@@ -79,7 +80,7 @@ fn full_share(samples: &[&Sample], end: f64) -> Option<f64> {
     (!told.is_empty()).then(|| full as f64 / told.len() as f64)
 }
 
-/// The mean of times over the window, by their sum and number.
+/// Computes the mean of a histogram over the window from the growth of its sum and its count.
 fn read_times(window: &mut EngineWindow, name: &str, (sum, count): (&Series, &Series), end: f64) {
     if sum.falls() || count.falls() {
         window.reset.push(name.to_owned());
@@ -94,7 +95,7 @@ fn read_times(window: &mut EngineWindow, name: &str, (sum, count): (&Series, &Se
     }
 }
 
-/// The name of times, of the name of their sum.
+/// Returns the name of the histogram whose sum is called `name`.
 fn name_of_times(name: &str) -> Option<&str> {
     let times = name.strip_suffix("_sum")?;
     (kind(times) == Some(Kind::Times)).then_some(times)

@@ -1,27 +1,27 @@
-//! One device over the window.
+//! Aggregates the samples of one device over the window.
 
 use crate::analysis::aggregate::About;
 use crate::analysis::aggregate::series::{Series, is_within, names};
 use crate::analysis::metrics::percentile;
 use crate::results::record::telemetry::{GpuWindow, Sample, Source};
 
-/// From this share of use on a device is busy.
+/// Utilization from which a device is busy.
 const BUSY: f64 = 0.1;
 
-/// What begins the names of reasons of throttling.
+/// Prefix of the names of throttling reasons.
 const THROTTLED: &str = "throttled_";
 
-/// The energy counter, which has no range.
+/// The energy counter. It gets no range.
 const ENERGY: &str = "energy_j";
 
-/// The samples of a device by those who ask devices.
+/// Samples of a device from the vendor's tools; the engine's and the host's samples are left out.
 pub(super) fn samples_of(samples: &[Sample], device: u32) -> impl Iterator<Item = &Sample> {
     samples.iter().filter(move |sample| {
         sample.device == Some(device) && matches!(sample.source, Source::Nvml | Source::Amd | Source::Ascend)
     })
 }
 
-/// `None` where nobody told anything of it.
+/// Returns `None` if there is no sample of the device.
 pub(super) fn window(samples: &[Sample], device: u32, about: &About) -> Option<GpuWindow> {
     let end = about.seconds;
     let own: Vec<&Sample> = samples_of(samples, device).collect();
@@ -69,7 +69,7 @@ pub(super) fn window(samples: &[Sample], device: u32, about: &About) -> Option<G
     })
 }
 
-/// (P95 - P5) / median, of ascending values.
+/// Computes (P95 - P5) / median of ascending values. Returns `None` for fewer than two values.
 fn spread(clocks: &[f64]) -> Option<f64> {
     let (_, rest) = clocks.split_first()?;
     let median = percentile(clocks, 50.0);

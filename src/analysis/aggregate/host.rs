@@ -1,15 +1,17 @@
-//! The host over the window.
+//! Aggregates the host's samples over the window.
 
 use crate::analysis::aggregate::series::{Series, names};
 use crate::results::record::telemetry::{HostWindow, Sample};
 
-/// `None` where the host told nothing.
+/// Returns `None` if there is no sample.
 pub(super) fn window(samples: &[&Sample], end: f64) -> Option<HostWindow> {
     let last = samples.last()?;
     let series = |name: &str| Series::of(samples.iter().copied(), name);
     let over = |name: &str| series(name).growth(end);
     let busy = |name: &str| over(name).filter(|_| end > 0.0).map(|seconds| seconds / end);
-    // What is left over falls where ticks of the parts are counted a moment before those of the whole: it is no counter of its own.
+    // The difference of the whole and its parts is not a monotonic counter: the kernel may count ticks of the
+    // parts just before those of the whole. So each counter is differenced first, and the result is at least
+    // 0.
     let is_told = last.values.contains_key("other_cpu_s");
     let others = || {
         let engine = busy("engine_cpu_s").unwrap_or(0.0);
@@ -30,7 +32,7 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<HostWindow> {
     for name in names(samples) {
         let (name, curve) = match name.strip_suffix("_total") {
             Some(stem) => (format!("{stem}_per_s"), series(&name).rate()),
-            // Processor time is told above, and what does not change is no curve.
+            // Processor time is reported above. Constants get no curve.
             None if name.ends_with("_s")
                 || ["cpus", "shares_cpus", "numa_remote"].contains(&name.as_str()) =>
             {

@@ -34,7 +34,8 @@ fn close(one: Option<f64>, two: f64) -> bool {
     one.is_some_and(|one| (one - two).abs() <= 1e-6 * two.abs().max(1.0))
 }
 
-/// Power that rises from `from` by `slope` each second, with the energy that it comes to, at these moments.
+/// Samples of a power that rises linearly from `from` by `slope` per second, with the energy counter that
+/// belongs to it.
 fn ramp(device: u32, from: f64, slope: f64, moments: &[f64]) -> Vec<Sample> {
     let energy = |at: f64| 1e6 + from * at + slope * at * at / 2.0;
     moments
@@ -63,7 +64,8 @@ proptest! {
             let last = *moments.last().unwrap();
             moments.push(last + step);
         }
-        // A sample at the end makes the counter exact there too; elsewhere it is curved, and read along a straight line.
+        // A sample at the end makes the counter exact there. Elsewhere the counter is curved, but
+        // interpolated linearly.
         moments.retain(|at| *at < seconds);
         moments.extend([0.0, seconds]);
         moments.sort_by(f64::total_cmp);
@@ -335,7 +337,7 @@ fn an_engine_that_tells_energy_of_its_own_is_taken_at_its_word() {
     let energy = telemetry(&samples, Vec::new(), &sim).energy.unwrap();
     assert!(energy.is_simulated && energy.source == EnergySource::Engine);
     assert!(close(Some(energy.joules), 3000.0) && close(energy.peak_w, 300.0));
-    // Between two looks at it the power may have been anything.
+    // Power is unknown between two polls of the engine.
     let samples =
         [-0.5, 5.0, 10.5].map(|at| engine(at, &[("power_w", 80.0), ("energy_j", 300.0 * at + 500.0)]));
     let energy = telemetry(&samples, Vec::new(), &sim).energy.unwrap();
@@ -380,7 +382,7 @@ fn the_peak_is_that_of_samples_within_the_window_and_never_below_the_mean() {
         let energy = telemetry(&samples, Vec::new(), &about(2.0, &[0])).energy.unwrap();
         (energy.mean_w.round(), energy.peak_w.map(f64::round))
     };
-    // Both samples lie outside and saw an idle device; the counter knows better.
+    // Both samples are outside the window and show an idle device. Only the counter includes the load.
     assert_eq!(of(&[(-0.5, 80.0, 0.0), (2.5, 80.0, 900.0)]), (300.0, None));
     assert_eq!(
         of(&[(-0.5, 80.0, 0.0), (1.0, 80.0, 450.0), (2.5, 80.0, 900.0)]),
