@@ -1,34 +1,35 @@
-//! One value over time: straight lines between samples.
+//! One value over time, interpolated linearly between samples.
 
 use std::collections::BTreeMap;
 
 use crate::analysis::aggregate::LONGEST_GAP_S;
 use crate::results::record::telemetry::{Range, Sample};
 
-/// Moments in seconds after the start of the window, ascending, with the value at each.
+/// Pairs of time and value, in the order of time. The time is in seconds after the start of the window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Series(Vec<(f64, f64)>);
 
 /// Why a counter fell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fall {
-    /// It came back to all that it had been at least twice, from more than half of that or at once: several counters are read in turn.
+    /// It returned to its earlier maximum at least twice, each time from more than half of it or within one
+    /// sample. The samples alternate between several counters.
     InTurn,
-    /// It fell to less than half of what it had been.
+    /// It fell to at most half of its maximum, so it was reset.
     Anew,
-    /// It fell by less: several counters, or one part of a sum began anew.
+    /// It fell by less. Either several counters alternate, or one part of a sum was reset.
     Unclear,
 }
 
 impl Series {
-    /// The samples that tell a name.
+    /// Selects the samples that contain `name`. Values that are not finite are left out.
     pub(super) fn of<'s>(samples: impl IntoIterator<Item = &'s Sample>, name: &str) -> Self {
         let told = samples.into_iter();
         let told = told.filter_map(|sample| Some((seconds(sample), *sample.values.get(name)?)));
         Self(told.filter(|(_, value)| value.is_finite()).collect())
     }
 
-    /// The value at a moment; `None` before the first sample and after the last.
+    /// Value at a time. `None` before the first sample and after the last.
     pub(super) fn at(&self, moment: f64) -> Option<f64> {
         let next = self.0.partition_point(|(at, _)| *at < moment);
         let (after, value) = *self.0.get(next)?;
@@ -39,25 +40,27 @@ impl Series {
         Some(earlier + (value - earlier) * (moment - before) / (after - before))
     }
 
-    /// How much a counter grew from 0 to `end`: `None` where a sample is missing at either side, or where it fell.
+    /// Growth of a counter from 0 to `end`. `None` if the samples do not cover this time, or if the counter
+    /// fell.
     pub(super) fn growth(&self, end: f64) -> Option<f64> {
         (!self.falls()).then_some(())?;
         Some(self.at(end)? - self.at(0.0)?)
     }
 
-    /// How much a counter grew from the last sample before the window to the very last one; `None` where that is not after its end.
+    /// Growth of a counter from the last sample before the window to the very last sample. `None` if the last
+    /// sample is before the end of the window.
     pub(super) fn whole_growth(&self, window: f64) -> Option<f64> {
         let start = self.0.iter().rev().find(|(at, _)| *at <= 0.0)?;
         let (_, end) = self.0.last().filter(|(at, _)| *at >= window)?;
         Some(end - start.1)
     }
 
-    /// Whether a counter fell.
     pub(super) fn falls(&self) -> bool {
         self.0.windows(2).any(|pair| pair[1].1 < pair[0].1)
     }
 
-    /// What a counter that fell may be: one that began anew begins at zero, and grows from there.
+    /// Says why the counter fell, or `None` if it did not. A counter that was reset starts at zero and grows
+    /// from there.
     pub(super) fn fall(&self) -> Option<Fall> {
         let (mut most, mut lowest, mut before, mut returns) = (0.0f64, f64::INFINITY, 0.0, 0);
         let (mut falls, mut is_deep) = (false, false);
@@ -83,7 +86,7 @@ impl Series {
         })
     }
 
-    /// Value times seconds from 0 to `end`: `None` where it was not told for too long.
+    /// Integral from 0 to `end`, in value times seconds. `None` if more than [`LONGEST_GAP_S`] has no sample.
     pub(super) fn integral(&self, end: f64) -> Option<f64> {
         let corners = self.corners(end);
         let first = self.0.first()?.0;
@@ -93,7 +96,8 @@ impl Series {
         (gap <= LONGEST_GAP_S).then(|| area(&corners))
     }
 
-    /// Least, mean and most from 0 to `end`; what was last told is taken to hold on at either side.
+    /// Minimum, mean and maximum from 0 to `end`. The values of the first and last sample extend to the ends
+    /// of the window.
     pub(super) fn range(&self, end: f64) -> Option<Range> {
         let corners = self.corners(end);
         let (_, first) = *corners.first()?;
@@ -114,7 +118,7 @@ impl Series {
         })
     }
 
-    /// What a counter grew by each second, between its samples.
+    /// Growth of a counter per second, between each two samples.
     pub(super) fn rate(&self) -> Self {
         let pairs = self
             .0
@@ -127,7 +131,7 @@ impl Series {
         Self(rates.collect())
     }
 
-    /// The curve from 0 to `end`, its ends included.
+    /// Points of the curve from 0 to `end`, both ends included.
     fn corners(&self, end: f64) -> Vec<(f64, f64)> {
         let (Some(first), Some(last)) = (self.0.first(), self.0.last()) else {
             return Vec::new();
@@ -144,7 +148,8 @@ impl Series {
     }
 }
 
-/// The most of the sum of several curves at the samples from 0 to `end`, where all are told; `None` where no sample lies there.
+/// Maximum of the sum of several curves, at the samples from 0 to `end` where all curves have a value. `None`
+/// if there is no such sample.
 pub(super) fn peak(curves: &[Series], end: f64) -> Option<f64> {
     let moments = curves.iter().flat_map(|curve| curve.0.iter().map(|(at, _)| *at));
     let within = moments.filter(|at| (0.0..=end).contains(at));
@@ -154,24 +159,23 @@ pub(super) fn peak(curves: &[Series], end: f64) -> Option<f64> {
     })
 }
 
-/// When a sample was taken, in seconds after the start of the window.
+/// Time of a sample, in seconds after the start of the window.
 pub(super) fn seconds(sample: &Sample) -> f64 {
     sample.at_ns as f64 / 1e9
 }
 
-/// Whether a sample was taken within the window.
 pub(super) fn is_within(sample: &Sample, end: f64) -> bool {
     (0.0..=end).contains(&seconds(sample))
 }
 
-/// The names that samples tell.
+/// Names of all values in the samples, sorted.
 pub(super) fn names(samples: &[&Sample]) -> Vec<String> {
     let names = samples.iter().flat_map(|sample| sample.values.keys());
     let names: BTreeMap<&String, ()> = names.map(|name| (name, ())).collect();
     names.into_keys().cloned().collect()
 }
 
-/// The area below a curve.
+/// Area below the curve.
 fn area(corners: &[(f64, f64)]) -> f64 {
     let parts = corners
         .windows(2)

@@ -1,4 +1,5 @@
-//! What an answer says to people: its word, its reason, what its starts could have shown and how many would decide.
+//! Derives texts from an answer: its word, its reason, the loss that its starts could show and the starts
+//! that would decide.
 
 use super::super::t_test::{self, Interval};
 use super::super::verdict::{Verdict, chance, relative};
@@ -9,7 +10,6 @@ use super::{
 use crate::analysis::metrics::Better;
 
 impl Outcome {
-    /// Why there is no verdict, where there is none.
     pub(crate) const fn gap(&self) -> Option<&Gap> {
         match self {
             Self::Judged(_) => None,
@@ -19,7 +19,6 @@ impl Outcome {
 }
 
 impl Answer {
-    /// The verdict, where there is one.
     pub(crate) const fn verdict(&self) -> Option<Verdict> {
         match &self.outcome {
             Outcome::Judged(verdict) => Some(*verdict),
@@ -27,7 +26,8 @@ impl Answer {
         }
     }
 
-    /// The same, or *unclear* where `other`, another answer to the same question, finds nothing.
+    /// Downgrades *better* or *worse* to *unclear* if `other`, another answer to the same question, finds
+    /// neither.
     pub(super) fn unless_by_chance(mut self, other: &Self) -> Self {
         let is_found = |answer: &Self| matches!(answer.verdict(), Some(Verdict::Better | Verdict::Worse));
         if !is_found(&self) || is_found(other) {
@@ -48,13 +48,12 @@ impl Answer {
         self
     }
 
-    /// Whether the error holds everything by which two measurements that are apart in time differ: the sides alternated, or what runs differ
-    /// by is known.
+    /// Whether the error includes all differences between two measurements at different times: the sides
+    /// alternated, or the variance between nightly runs is known.
     pub(crate) const fn knows_drift(&self) -> bool {
         matches!(self.design, Design::Rounds) || self.between.is_some()
     }
 
-    /// The word for people.
     pub(crate) const fn word(&self) -> &'static str {
         match &self.outcome {
             Outcome::Judged(verdict) => verdict.name(),
@@ -62,13 +61,13 @@ impl Answer {
         }
     }
 
-    /// The smallest loss that these starts show with a chance of [`POWER`], as a share, among all questions of the family; `None` where
-    /// nothing tells.
+    /// Smallest loss that these starts show with probability [`POWER`], as a share, corrected for the family.
+    /// `None` if the precision is unknown.
     pub(crate) fn visible_loss(&self) -> Option<f64> {
         self.visible_loss_at(ALPHA / self.family.max(1) as f64 / 2.0)
     }
 
-    /// The same where chance is `tail`, to the side of a loss, whatever the family.
+    /// The same loss with a one-sided error probability of `tail`, whatever the family.
     pub(crate) fn visible_loss_at(&self, tail: f64) -> Option<f64> {
         let reach = self.reach_at(self.starts, tail)?;
         Some(match self.better {
@@ -77,7 +76,7 @@ impl Answer {
         })
     }
 
-    /// Whether it is unclear and may be a loss as large as this share: its interval of 90 % holds that loss.
+    /// Whether the answer is unclear and its 90 % interval includes a loss of this share.
     pub(crate) fn may_hide(&self, loss: f64) -> bool {
         let interval = self
             .estimate
@@ -89,8 +88,9 @@ impl Answer {
         self.verdict() == Some(Verdict::Unclear) && is_held
     }
 
-    /// How many starts on each side would decide, if the change is as large as it seems; `None` where more than [`MOST_STARTS`] would not, as
-    /// where the change lies close to the bound, and where it is decided.
+    /// Number of starts per side that would decide if the true change is the estimate. `None` if it is
+    /// decided already, or if [`MOST_STARTS`] would not decide, for example because the change is close to
+    /// the floor.
     pub(crate) fn starts_to_decide(&self) -> Option<usize> {
         let estimate = self.estimate?;
         if matches!(
@@ -111,7 +111,7 @@ impl Answer {
                 -(-self.bound).ln_1p()
             };
             let reach = error * t_test::quantile(df, f64::midpoint(1.0, EQUIVALENCE_LEVEL));
-            // The interval has to end within the bound on either side.
+            // The interval has to end within the floor on either side.
             let beyond = |change: f64| {
                 let room = (bound - change - estimate.resolution - reach) / error;
                 let outside = t_test::two_sided(room, df) / 2.0;
@@ -124,7 +124,7 @@ impl Answer {
         if !decides(range.1) {
             return None;
         }
-        // More starts never decide less.
+        // Binary search: more starts never decide less.
         while range.0 < range.1 {
             let middle = usize::midpoint(range.0, range.1);
             range = if decides(middle) {
@@ -136,7 +136,7 @@ impl Answer {
         Some(range.0)
     }
 
-    /// The standard error of the difference of so many starts, and its degrees of freedom.
+    /// Standard error of the difference for these numbers of starts, and its degrees of freedom.
     fn precise(&self, [first, second]: [usize; 2]) -> Option<(f64, f64)> {
         let precision = self.estimate?.precision?;
         let own = match self.design {
@@ -151,24 +151,24 @@ impl Answer {
         })
     }
 
-    /// The difference of logarithms that so many starts show.
+    /// Difference of logarithms that these numbers of starts can show.
     fn reach(&self, starts: [usize; 2]) -> Option<f64> {
         self.reach_at(starts, ALPHA / self.family.max(1) as f64 / 2.0)
     }
 
-    /// The same where chance to one side is `tail`.
+    /// The same difference with a one-sided error probability of `tail`.
     fn reach_at(&self, starts: [usize; 2], tail: f64) -> Option<f64> {
         let (error, df) = self.precise(starts)?;
         let certain = error * t_test::quantile(df, 1.0 - tail) + self.estimate?.resolution;
         Some(certain.max(self.bound.ln_1p()) + error * t_test::quantile(df, POWER))
     }
 
-    /// The reason, as a sentence for people.
+    /// The reason as a sentence for users.
     pub(crate) fn reason(&self) -> String {
         self.reason_of(None)
     }
 
-    /// The same with these words for the change, where it is no share.
+    /// The reason with `change` as the text of the change, if it is no share.
     pub(crate) fn reason_of(&self, change: Option<&str>) -> String {
         let verdict = match &self.outcome {
             Outcome::NotJudged(gap) => return gap.reason().to_owned(),
@@ -222,7 +222,7 @@ impl Answer {
         }
     }
 
-    /// What the starts could have shown, and how many would decide.
+    /// Says what loss the starts could show and how many starts would decide.
     fn outlook(&self) -> String {
         let [first, second] = self.starts;
         let visible = self.visible_loss().map_or_else(String::new, |loss| {

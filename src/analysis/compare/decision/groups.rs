@@ -1,11 +1,11 @@
-//! Which questions share starts: those that have a launch in common, on either side.
+//! Groups questions that share starts: they have a launch in common, on either side.
 
 use std::collections::BTreeMap;
 
 use super::Question;
 
-/// For each question the number of its group, from 0 without gaps. Two questions are in one group where their baselines or their candidates
-/// were measured on the same launch, or where a third one links them.
+/// Returns the group of each question, numbered from 0 without gaps. Two questions are in one group if their
+/// baselines or their candidates were measured on the same launch, or if a third question connects them.
 pub(crate) fn of_launches(questions: &[Question]) -> Vec<usize> {
     let mut parents: Vec<usize> = (0..questions.len()).collect();
     let mut seen: BTreeMap<(usize, Option<&str>), usize> = BTreeMap::new();

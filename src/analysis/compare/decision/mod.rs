@@ -1,32 +1,35 @@
-//! The decision function: from the starts of two sides to better, same, worse or unclear, for a whole family of figures at once.
+//! The decision function: turns the starts of two sides into better, same, worse or unclear, for a whole
+//! family of metrics at once.
 //!
-//! Everything that says of two sides which one is better asks [`decide`]: `compare`, nightly runs, `bisect`, `[best]`, wins and headlines. It
-//! is pure: a [`Question`] holds one gating metric of one pair of cells, an [`Answer`] the verdict (or why there is none) with everything that
-//! a table shows beside it.
+//! Every claim that one side is better comes from [`decide`]: `compare`, nightly runs, `bisect`, `[best]`,
+//! wins and headlines. The function is pure. A [`Question`] holds one gating metric of one pair of cells. An
+//! [`Answer`] holds the verdict (or the reason that there is none) and all values that a table shows with it.
 //!
 //! # The rules
 //!
-//! - The unit is the start of an engine: a [`Sample`] has one value per start, the mean of the logarithms of its repeats
-//!   ([`Sample::of_starts`]). The estimate is the difference of the means of these values, and nothing else: value, change and interval never
-//!   contradict each other.
-//! - *worse*, *better*: the p-value, adjusted by Holm over all questions that are tested, is at most [`ALPHA`], and the estimate lies
-//!   beyond the practical bound of the user.
-//! - *same*: the interval of 90 % lies within the bound: two one-sided tests at 5 % each (D. J. Schuirmann, "A comparison of the two
-//!   one-sided tests procedure and the power approach", 1987).
-//! - *unclear*: neither. [`Answer::visible_loss`] is the smallest loss that these starts show, [`Answer::starts_to_decide`] how many would
-//!   decide.
-//! - *not judged*: a side lacks the figure, has too few starts, or the two sides are not comparable ([`Gap`]). That is no verdict.
+//! - The unit is the start of an engine. A [`Sample`] has one value per start, the mean of the logarithms of
+//!   its repeats ([`Sample::of_starts`]). The estimate is the difference of the means of these values. So
+//!   value, change and interval never contradict each other.
+//! - *worse*, *better*: the p-value, adjusted by Holm over all tested questions, is at most [`ALPHA`], and
+//!   the estimate is beyond the floor ([`Terms::bound`]).
+//! - *same*: the 90 % interval is within the floor. These are two one-sided tests at 5 % each (D. J.
+//!   Schuirmann, "A comparison of the two one-sided tests procedure and the power approach", 1987).
+//! - *unclear*: neither. [`Answer::visible_loss`] is the smallest loss that these starts can show,
+//!   [`Answer::starts_to_decide`] the number of starts that would decide.
+//! - *not judged*: a side lacks the metric, has too few starts, or the two sides are not comparable
+//!   ([`Gap`]). That is no verdict.
 //!
-//! Measured noise is knowledge about the variance and nothing more: it never widens the bound. The variance of a question is that of
-//! its own starts, of stored noise, and of the other questions of its kind (`moderation`); it is never below that of its own starts, and never so
-//! far above that these rule it out. So noise can
-//! turn a verdict into *unclear*, never a loss into *same*.
+//! Measured noise is used as an estimate of the variance. It never widens the floor. The variance of a
+//! question combines that of its own starts, stored noise, and the variances of the other questions of its
+//! kind (`moderation`). It is never below that of its own starts, and never higher than its own starts allow.
+//! So noise can turn a verdict into *unclear*, but never a loss into *same*.
 //!
 //! # How to ask
 //!
-//! Ask all questions of a report in one call: the family is what corrects for many looks. Where only some of a larger family are asked
-//! (confirmations of suspects), [`Terms::family`] says how many it has. Samples of the same starts carry the same [`Sample::launch`].
-//! Figures of one start on each side are *not judged* but described: [`Answer::estimate`] is there from one start on.
+//! Ask all questions of a report in one call, because the correction for multiple tests needs the whole
+//! family. If only some questions of a larger family are asked (confirmations of suspected losses),
+//! [`Terms::family`] gives its size. Samples of the same starts have the same [`Sample::launch`]. One start
+//! on each side is *not judged*, but still has an [`Answer::estimate`].
 
 mod answer;
 mod groups;
@@ -47,53 +50,56 @@ use super::verdict::{Verdict, relative};
 use crate::analysis::metrics::Better;
 use crate::base::text::counted;
 
-/// The chance of any false *better* or *worse* in a family.
+/// Probability of any false *better* or *worse* in a family.
 pub(crate) const ALPHA: f64 = 0.05;
-/// The chance with which [`Answer::visible_loss`] is found.
+/// Probability that a loss of [`Answer::visible_loss`] is found.
 pub(crate) const POWER: f64 = 0.9;
-/// The smallest change that counts, as a share, unless the user states another.
+/// Default floor: the smallest change that matters, as a share.
 pub(crate) const USUAL_BOUND: f64 = 0.02;
-/// The confidence of the interval that tables show.
+/// Confidence of the interval that tables show.
 pub(crate) const LEVEL: f64 = 0.95;
-/// The confidence of the interval that must lie within the bound for *same*.
+/// Confidence of the interval that must be within the floor for *same*.
 pub(crate) const EQUIVALENCE_LEVEL: f64 = 0.9;
-/// The fewest starts per side where the noise of the figure is known.
+/// Fewest starts per side if the noise of the metric is known.
 pub(crate) const STARTS_NOISE_KNOWN: usize = 3;
-/// The fewest starts per side where it is not.
+/// Fewest starts per side if the noise is not known.
 pub(crate) const STARTS_NOISE_UNKNOWN: usize = 5;
-/// The most starts per side that are ever recommended.
+/// Highest recommended number of starts per side.
 pub(crate) const MOST_STARTS: usize = 100;
-/// No engine repeats itself better than this: starts that seem to are equal by luck or by rounding.
+/// Smallest standard deviation that is assumed for an engine. Starts with a smaller one are equal by luck or
+/// by rounding.
 const LEAST_SIGMA: f64 = 0.001;
-/// Starts are not luckier than this in how alike they are.
+/// Probability at which a variance as low as that of the starts is ruled out (see `most_variance`).
 const LEAST_QUIET: f64 = 1e-5;
-/// No handful of starts makes anything more certain than this.
+/// Smallest reported p-value. A few starts cannot support a smaller one.
 const LEAST_P: f64 = 1e-12;
 
 /// The starts of one side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
-    /// One value for each start, as a logarithm.
+    /// One value per start, as a logarithm.
     pub logs: Vec<f64>,
-    /// Names the launch whose starts these are, within its run: values of one name were measured on the same starts. Without a name they
-    /// are taken to share starts with all others that have none.
+    /// Name of the launch that was started, within its run. Values with the same name were measured on the
+    /// same starts. All samples without a name are assumed to share starts.
     pub launch: Option<String>,
-    /// How many values, from the first on, were measured before a stopping rule looked at them; the variance is estimated from these alone
-    /// (Stein's two stages). `None` where no rule looked.
+    /// Number of values, from the first on, that were measured before a stopping rule looked at them. The
+    /// variance is estimated from these alone (Stein's two stages). `None` if there was no stopping rule.
     pub first_stage: Option<usize>,
-    /// How far the value that was meant may lie from the value that is given, to either side, as a share: half a printed digit, half a step of
-    /// the grid of a search.
+    /// Largest relative error of the value in either direction: half a printed digit, or half a step of a
+    /// search.
     pub resolution: f64,
-    /// Whether the figure is a percentile at a jump of the distribution of requests: equal percentiles then do not make the sides the same.
+    /// The metric is a percentile at a jump of the distribution of requests. Equal percentiles then do not
+    /// mean that the sides are the same.
     pub is_at_jump: bool,
-    /// Of a count of requests, such as goodput: the variance of one start, of logarithms, that half a request more or less is. `None` of figures that
-    /// are no counts. Counts can collapse where nothing else does, so their variances say nothing of those of other figures.
+    /// For a count of requests, such as goodput: the variance, of logarithms, that half a request per start
+    /// makes. `None` for metrics that are no counts. A count can collapse when no other metric does, so its
+    /// variance says nothing about theirs.
     pub counting: Option<f64>,
 }
 
 impl Sample {
-    /// The sample of a figure whose repeats are given for each start; `None` if one of them is not above zero. A start without repeats counts
-    /// as none.
+    /// Builds a sample from the repeats of each start. `None` if a repeat is not above zero. A start without
+    /// repeats is left out.
     pub(crate) fn of_starts(starts: &[Vec<f64>]) -> Option<Self> {
         let has_log = |value: &f64| value.is_finite() && *value > 0.0;
         if !starts.iter().flatten().all(has_log) {
@@ -110,41 +116,41 @@ impl Sample {
         })
     }
 
-    /// The value that stands for the side: the geometric mean of its starts; `None` without any.
+    /// Geometric mean of the starts. `None` if there are none.
     pub(crate) fn value(&self) -> Option<f64> {
         (!self.logs.is_empty()).then(|| t_test::mean(&self.logs).exp())
     }
 
-    /// The values that tell the variance.
+    /// The values from which the variance is estimated.
     fn staged(&self) -> &[f64] {
         let stage = self.first_stage.unwrap_or(self.logs.len());
         &self.logs[..stage.min(self.logs.len())]
     }
 }
 
-/// How the starts of both sides lay in time.
+/// How the starts of both sides were ordered in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Design {
-    /// Each side by itself.
+    /// Each side was measured separately.
     #[default]
     Separate,
-    /// The sides alternated within one run: values at the same place belong to the same round, and are compared round by round.
+    /// The sides alternated within one run. Values at the same index belong to the same round and are
+    /// compared in pairs.
     Rounds,
 }
 
 /// Why a question has no verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Gap {
-    /// A side holds nothing that counts.
+    /// A side has no usable value.
     Missing(String),
-    /// There are too few starts.
     TooFewStarts(String),
     /// Something besides the engine differs.
     NotComparable(String),
 }
 
 impl Gap {
-    /// The gap as it is written.
+    /// Name of the gap in output.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Missing(_) => "missing",
@@ -163,73 +169,70 @@ impl Gap {
 /// One gating metric of one pair of cells.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Question {
-    /// Which way is better.
     pub better: Better,
-    /// What is compared against.
     pub baseline: Sample,
     pub candidate: Sample,
-    /// How their starts lay in time.
     pub design: Design,
-    /// The noise of this figure, where it was measured.
+    /// Noise of this metric, if it was measured.
     pub noise: Option<KnownNoise>,
-    /// A variance of the difference of both sides that their starts do not show, such as that between two nights.
+    /// Variance of the difference that the starts do not show, such as that between two nightly runs.
     pub between: Option<Variance>,
-    /// Why this is not to be judged, whatever the starts say.
+    /// Reason not to judge the question, whatever the starts show.
     pub gap: Option<Gap>,
 }
 
-/// What holds for a whole family.
+/// Settings of a whole family of questions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Terms {
-    /// The smallest change that counts, as a share.
+    /// Floor: the smallest change that matters, as a share.
     pub bound: f64,
-    /// How many questions the family has, where these are only some of them; otherwise 0.
+    /// Size of the family if these questions are only some of it, otherwise 0.
     pub family: usize,
 }
 
-/// What is said of a question.
+/// Whether a question has a verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Judged(Verdict),
-    /// None, for this reason.
+    /// There is no verdict, for this reason.
     NotJudged(Gap),
 }
 
-/// How well a difference is known.
+/// How precise a difference is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Precision {
-    /// The standard deviation of one start, of logarithms, that the test uses.
+    /// Standard deviation of one start, of logarithms, that the test uses.
     pub sigma: f64,
-    /// The standard error of the difference.
+    /// Standard error of the difference.
     pub error: f64,
     /// Degrees of freedom of the error.
     pub df: f64,
-    /// The chance of such a difference where there is none, to either side, taken alone.
+    /// Two-sided p-value of this question alone.
     pub p: f64,
-    /// The same among all questions that were tested; `None` where this one was not.
+    /// p-value adjusted for all tested questions. `None` if this one was not tested.
     pub adjusted_p: Option<f64>,
-    /// The degrees of freedom that starts of other questions and stored noise add.
+    /// Degrees of freedom that come from other questions and stored noise.
     borrowed_df: f64,
 }
 
-/// How the sides differ.
+/// The difference of the sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Estimate {
-    /// The mean of the candidate's logarithms less that of the baseline's.
+    /// Mean logarithm of the candidate minus that of the baseline.
     pub log_change: f64,
-    /// How far resolution alone lets it lie from the truth.
+    /// Largest error that the resolution of both sides causes, of logarithms.
     pub resolution: f64,
-    /// How well it is known, where anything tells.
+    /// `None` if the variance is unknown.
     pub precision: Option<Precision>,
 }
 
 impl Estimate {
-    /// The candidate relative to the baseline, less one: -0.05 is five percent less.
+    /// Relative change from baseline to candidate: -0.05 is five percent less.
     pub(crate) fn change(&self) -> f64 {
         relative(self.log_change)
     }
 
-    /// Where the change lies with this confidence, as shares.
+    /// Confidence interval of the change, as shares.
     pub(crate) fn interval(&self, level: f64) -> Option<Interval> {
         let reach = self.reach(level)?;
         Some(Interval {
@@ -238,25 +241,24 @@ impl Estimate {
         })
     }
 
-    /// How far that interval reaches to either side, of logarithms.
+    /// Half the width of that interval, of logarithms.
     fn reach(&self, level: f64) -> Option<f64> {
         let precision = self.precision?;
         Some(self.resolution + precision.error * t_test::quantile(precision.df, f64::midpoint(1.0, level)))
     }
 }
 
-/// What is said of one question, and why.
+/// The result of one question, and the values behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answer {
-    /// The verdict, or why there is none.
     pub outcome: Outcome,
-    /// Starts of the baseline and of the candidate.
+    /// Number of starts of the baseline and of the candidate.
     pub starts: [usize; 2],
-    /// How they differ, where both have a start.
+    /// The difference, if both sides have a start.
     pub estimate: Option<Estimate>,
-    /// How many questions were tested together.
+    /// Number of questions that were tested together.
     pub family: usize,
-    /// The bound that it was judged against.
+    /// The floor that was applied.
     pub bound: f64,
     better: Better,
     design: Design,
@@ -264,7 +266,7 @@ pub(crate) struct Answer {
     is_at_jump: bool,
 }
 
-/// The answers to a family of questions, in their order.
+/// Answers all questions of a family, in their order.
 pub(crate) fn decide(questions: &[Question], terms: &Terms) -> Vec<Answer> {
     let mut answers = described(questions, terms);
     let tested: Vec<usize> = (0..answers.len())
@@ -298,9 +300,10 @@ pub(crate) fn decide(questions: &[Question], terms: &Terms) -> Vec<Answer> {
     answers
 }
 
-/// The answers to the questions of several pairs of sides, in their order: chance is corrected for among all of them. Variances are shared among the
-/// questions of the same pair, so that each pair has the estimate that it has alone; but a difference is found only where it is found with variances that
-/// all questions share, too, as few starts of one pair may be alike by luck. `pairs` names the pair of each question.
+/// Answers questions of several pairs of sides, in their order. `pairs` names the pair of each question. The
+/// correction for multiple tests covers all questions. Variances are shared only among the questions of a
+/// pair, so each pair has the same estimate as alone. But *better* and *worse* must also hold with variances
+/// that all questions share, because the few starts of one pair may be alike by luck.
 pub(crate) fn decide_by_pairs<P: Ord>(questions: &[Question], pairs: &[P], terms: &Terms) -> Vec<Answer> {
     let among_all = decide(questions, terms);
     let family = among_all.first().map_or(0, |answer| answer.family);
@@ -322,7 +325,7 @@ pub(crate) fn decide_by_pairs<P: Ord>(questions: &[Question], pairs: &[P], terms
         .collect()
 }
 
-/// The estimates, without any verdict.
+/// Computes the estimates, without verdicts.
 fn described(questions: &[Question], terms: &Terms) -> Vec<Answer> {
     let (counts, others): (Vec<usize>, Vec<usize>) =
         (0..questions.len()).partition(|at| questions[*at].is_count());
@@ -335,7 +338,7 @@ fn described(questions: &[Question], terms: &Terms) -> Vec<Answer> {
     described.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// The estimates of questions whose variances tell something of each other.
+/// Computes the estimates of questions whose variances inform each other.
 fn described_alike(questions: &[Question], terms: &Terms) -> Vec<Answer> {
     let groups = groups::of_launches(questions);
     let own: Vec<Option<Variance>> = questions.iter().map(told_variance).collect();
@@ -373,10 +376,12 @@ fn pooled(one: Option<Variance>, other: Option<Variance>) -> Option<Variance> {
     }
 }
 
-/// The variance of one start: of its own starts, of its noise, and of the others. It is never below that of its own starts, and the more
-/// these vary beyond all else, the less is borrowed. `None` where nothing is borrowed.
-/// Where one side has more starts than the other (`is_uneven`), the error is mostly that of the side with fewer, and starts that vary more than
-/// is known say more against what is known.
+/// Combines the variance of a question's own starts, its noise and the other questions into the variance of
+/// one start. The result is never below that of its own starts. The more these exceed the borrowed variance,
+/// the fewer degrees of freedom are borrowed. `None` if nothing is borrowed.
+///
+/// If one side has more starts than the other (`is_uneven`), the error comes mostly from the side with fewer.
+/// Its starts then count more against the borrowed variance.
 fn steadied(
     own: Option<Variance>,
     noise: Option<Variance>,
@@ -409,18 +414,21 @@ fn steadied(
     })
 }
 
-/// The most that a variance may be by what other questions say: more is ruled out by the starts themselves, but for a chance of [`LEAST_QUIET`]. So
-/// one question whose starts lie far apart hides nothing that is certain in another.
+/// Largest variance that other questions may contribute. The starts themselves rule out a larger one, except
+/// with a probability of [`LEAST_QUIET`]. So one question with a very high variance cannot hide a clear
+/// result of another.
 ///
-/// Source: (n − 1)s² / σ² is distributed as χ² with n − 1 degrees of freedom. After the robust prior of B. Phipson and others, "Robust hyperparameter
-/// estimation protects against hypervariable genes and improves power to detect differential expression", 2016.
+/// Source: (n − 1)s² / σ² has a χ² distribution with n − 1 degrees of freedom. It follows the robust prior of
+/// B. Phipson and others, "Robust hyperparameter estimation protects against hypervariable genes and improves
+/// power to detect differential expression", 2016.
 fn most_variance(own: Variance) -> f64 {
     let chi_squared = ChiSquared::new(own.df).expect("degrees of freedom are above zero");
     own.value * own.df / chi_squared.inverse_cdf(LEAST_QUIET)
 }
 
-/// The variance of one start that the starts of a question show: those of before a stopping rule looked, as the rule keeps its promise with these.
-/// Where the later ones vary more, such as by a slow start that the first did not have, no less than all show.
+/// Variance of one start, from the starts of the first stage, because the stopping rule is exact with these
+/// alone. If all starts vary more, for example by a slow start that the first stage did not have, their
+/// variance is used.
 fn own_variance(question: &Question) -> Option<Variance> {
     let staged = shown_variance(question)?;
     let has_stage = |sample: &Sample| sample.first_stage.is_some();
@@ -442,7 +450,7 @@ fn own_variance(question: &Question) -> Option<Variance> {
     })
 }
 
-/// The variance of one start that the starts of the first stage of a question show.
+/// Variance of one start, from the starts of the first stage alone.
 fn shown_variance(question: &Question) -> Option<Variance> {
     let (first, second) = (&question.baseline, &question.candidate);
     let (squares, df) = match question.design() {
@@ -452,7 +460,6 @@ fn shown_variance(question: &Question) -> Option<Variance> {
             if differences.is_empty() {
                 return None;
             }
-            // The difference of two starts has twice the variance of one.
             let squares = t_test::squares(&differences, t_test::mean(&differences)) / 2.0;
             (squares, differences.len() - 1)
         }
@@ -471,8 +478,8 @@ fn shown_variance(question: &Question) -> Option<Variance> {
             let (pooled, df) = (sides[0].0 + sides[1].0, sides[0].1 + sides[1].1);
             let are_staged = first.first_stage.is_some() && second.first_stage.is_some();
             if are_staged && starts[0] != starts[1] && question.noise.is_none() {
-                // First starts that are alike by luck stop early, and often far from their mean. Where one side stopped before the other and
-                // no noise is known, the one that varies more speaks for both.
+                // First starts that are alike by luck stop early, and often far from their mean. If one side
+                // stopped before the other and the noise is unknown, the larger variance is used for both.
                 let varied = sides.iter().filter(|(_, df)| *df > 0);
                 let larger = varied.map(|(squares, own)| squares / *own as f64 * df as f64);
                 (larger.fold(pooled, f64::max), df)
@@ -489,7 +496,8 @@ fn shown_variance(question: &Question) -> Option<Variance> {
     })
 }
 
-/// The same, but for counts of requests no less than whole requests can tell: five starts of one request each are alike by counting.
+/// Variance of one start. A count of requests has at least the variance that whole requests cause: five
+/// starts with one request each look equal only by counting.
 fn told_variance(question: &Question) -> Option<Variance> {
     let own = own_variance(question)?;
     let counting = [&question.baseline, &question.candidate].map(|side| side.counting.unwrap_or(0.0));
@@ -499,8 +507,9 @@ fn told_variance(question: &Question) -> Option<Variance> {
     })
 }
 
-/// The variance of one start where one side has more starts than the other, from squares and degrees of freedom of either: such that the
-/// error of the difference is that of both means, whichever side varies more. With as many starts on either side pooling gives the same error.
+/// Variance of one start if the sides have different numbers of starts, from the sum of squares and the
+/// degrees of freedom of each side. The value makes the error of the difference equal to that of both means,
+/// whichever side varies more. `None` if the numbers are equal, because pooling then gives the same error.
 ///
 /// Source: B. L. Welch, "The generalization of Student's problem when several different population variances are involved", 1947.
 fn of_unequal_sides(sides: [(f64, usize); 2], starts: [usize; 2]) -> Option<Variance> {
@@ -514,7 +523,8 @@ fn of_unequal_sides(sides: [(f64, usize); 2], starts: [usize; 2]) -> Option<Vari
     let sum = of_mean(first, starts[0]) + of_mean(second, starts[1]);
     Some(Variance {
         value: sum / (1.0 / starts[0] as f64 + 1.0 / starts[1] as f64),
-        // At least so many, whichever side the error is of. Welch's own number is largest where the few starts are alike by luck.
+        // A lower bound, whichever side the error comes from. Welch's own value is largest if the few starts
+        // are alike by luck.
         df: first.1.min(second.1) as f64,
     })
 }
@@ -529,7 +539,8 @@ fn estimate(question: &Question, variance: Option<Variance>, own: Option<Varianc
         let [one, other] = [&question.baseline, &question.candidate].map(|side| side.resolution.ln_1p());
         [one.max(other), one.min(other)]
     };
-    // The steps of a search grow with what was found, so that neighbours on its grid are as far apart as the coarser side's whole step.
+    // The step of a search grows with the value found, so neighbouring results differ by a whole step of the
+    // coarser side.
     let resolution = if fine > 0.0 { 2.0 * coarse } else { coarse };
     let precision = variance.map(|variance| {
         let squared = variance.value * (1.0 / first.len() as f64 + 1.0 / second.len() as f64);
@@ -552,7 +563,7 @@ fn estimate(question: &Question, variance: Option<Variance>, own: Option<Varianc
     })
 }
 
-/// A squared error with a further variance, and its degrees of freedom.
+/// Adds a further variance to a squared error, and combines their degrees of freedom.
 ///
 /// Source: F. E. Satterthwaite, "An approximate distribution of estimates of variance components", 1946.
 fn with_between(squared: f64, df: f64, between: Option<Variance>) -> (f64, f64) {
@@ -585,12 +596,10 @@ fn verdict(estimate: &Estimate, bound: f64, better: Better) -> Verdict {
 }
 
 impl Question {
-    /// Whether the figure is a count of requests.
     const fn is_count(&self) -> bool {
         self.baseline.counting.is_some() || self.candidate.counting.is_some()
     }
 
-    /// Whether one side has more starts than the other.
     fn is_uneven(&self) -> bool {
         self.baseline.logs.len() != self.candidate.logs.len()
     }
@@ -603,7 +612,7 @@ impl Question {
         }
     }
 
-    /// The fewest starts per side that allow a verdict.
+    /// Fewest starts per side that allow a verdict.
     fn least_starts(&self) -> usize {
         match self.noise {
             Some(noise) if noise.is_enough() => STARTS_NOISE_KNOWN,
@@ -613,7 +622,7 @@ impl Question {
 }
 
 impl Answer {
-    /// Why the question has no verdict, before any is sought.
+    /// Reason not to judge the question, checked before the test.
     fn gap(&self, question: &Question) -> Option<Gap> {
         if let Some(gap) = &question.gap {
             return Some(gap.clone());

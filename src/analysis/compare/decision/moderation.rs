@@ -1,21 +1,22 @@
-//! The variance of one cell, steadied by what the other cells of a comparison show.
+//! Combines the variance of one cell with those of the other cells of a comparison.
 //!
-//! A handful of starts knows its own variance badly: five against five are luckily quiet in one comparison of many. Other cells on
-//! the same host say what is likely. How much they say is estimated from how far their variances differ beyond chance, and their number is
-//! counted by launches: cells of one launch are measured on the same starts and are lucky together.
+//! A few starts estimate their own variance badly: in one comparison of many, five against five are alike by
+//! luck. Other cells on the same host show which variance is likely. Their weight is estimated from how far
+//! their variances differ beyond chance. It counts launches, because cells of one launch are measured on the
+//! same starts and share their luck.
 
 use statrs::function::gamma::digamma;
 
-/// A variance and the degrees of freedom that it is known with.
+/// A variance and its degrees of freedom.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Variance {
     pub value: f64,
-    /// Degrees of freedom, above zero.
+    /// Above zero.
     pub df: f64,
 }
 
 impl Variance {
-    /// Both together, as of the same quantity.
+    /// Combines two estimates of the same variance.
     pub(crate) fn pooled(self, other: Self) -> Self {
         let df = self.df + other.df;
         Self {
@@ -25,38 +26,38 @@ impl Variance {
     }
 }
 
-/// What one cell knows of its variance by itself.
+/// The variance of one cell by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub variance: Variance,
-    /// Which group of launches it was measured on: cells of one group share starts.
+    /// Index of the group of launches. Cells of one group share starts.
     pub group: usize,
 }
 
-/// Variances of cells are taken to differ like those of four degrees of freedom (by a factor of two, either way) as long as few launches
-/// say otherwise.
+/// Prior degrees of freedom of the variances of cells: they differ by a factor of about two in either
+/// direction. The prior is used as long as few launches show otherwise.
 const USUAL_DF: f64 = 4.0;
-/// How many launches that expectation counts for.
+/// Number of launches that the prior counts for.
 const USUAL_WEIGHT: f64 = 3.0;
 
-/// What the other cells say of the variance of one.
+/// What the other cells add to the variance of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Others {
-    /// The variance that they have.
     pub value: f64,
-    /// How many degrees of freedom it weighs where a variance is drawn toward it.
+    /// Degrees of freedom with which the variance of the others is weighted.
     pub weight: f64,
-    /// How many it adds to those with which the variance is then known.
+    /// Degrees of freedom that the result gains.
     pub df: f64,
 }
 
-/// What the others say of every cell; `None` of a cell alone.
+/// Computes what the other cells add to each cell. `None` for a single cell.
 ///
-/// Source: G. K. Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray experiments", 2004,
-/// section 6.2: s̃² = (d₀s₀² + ds²) / (d₀ + d), with s₀² and d₀ from the moments of ln s². Differences from it, all to the side of caution: the
-/// degrees of freedom come from launches, where s̃² comes from cells, so that cells of the same launch move the variance and add no degrees of
-/// freedom; with few launches d₀ leans to [`USUAL_DF`]; and the error of s₀² is part of the degrees of freedom, so that launches never add
-/// more than their own.
+/// Source: G. K. Smyth, "Linear models and empirical Bayes methods for assessing differential expression in
+/// microarray experiments", 2004, section 6.2: s̃² = (d₀s₀² + ds²) / (d₀ + d), with s₀² and d₀ from the
+/// moments of ln s². There are three differences, all on the side of caution. The degrees of freedom come
+/// from launches and s̃² from cells, so cells of the same launch change the variance but add no degrees of
+/// freedom. With few launches d₀ tends to [`USUAL_DF`]. The error of s₀² is part of the degrees of freedom,
+/// so launches never add more than their own.
 pub(crate) fn of_others(cells: &[Spread]) -> Vec<Option<Others>> {
     let scores: Vec<Score> = cells.iter().map(Score::of).collect();
     let groups = cells.iter().map(|cell| cell.group + 1).max().unwrap_or(0);
@@ -68,7 +69,8 @@ pub(crate) fn of_others(cells: &[Spread]) -> Vec<Option<Others>> {
     if cells.len() < 2 {
         return cells.iter().map(|_| None).collect();
     }
-    // Between launches, for the degrees of freedom; between all cells, for how far each is drawn: drawn too far is to the side of caution.
+    // Launches determine the degrees of freedom. All cells determine how far each variance is moved; moving
+    // it too far is on the side of caution.
     let between_launches = heterogeneity(&sums, launches);
     let between_cells = heterogeneity(&[sums.iter().fold(Sums::default(), Sums::with)], 1);
     let prior_df = 2.0 * inverse_trigamma(between_cells);
@@ -84,7 +86,7 @@ pub(crate) fn of_others(cells: &[Spread]) -> Vec<Option<Others>> {
             if group.cells < 0.5 {
                 continue;
             }
-            // A launch counts once, however many cells were measured on it.
+            // Each launch counts once, however many cells were measured on it.
             let share = group.weight / group.cells;
             location += share * group.score / group.weight;
             weight += share;
@@ -103,7 +105,7 @@ pub(crate) fn of_others(cells: &[Spread]) -> Vec<Option<Others>> {
     cells.iter().zip(&scores).map(others).collect()
 }
 
-/// The logarithm of a variance without its bias, and how far chance moves it.
+/// The logarithm of a variance without its bias, and the variance of that logarithm due to chance.
 struct Score {
     value: f64,
     chance: f64,
@@ -172,7 +174,8 @@ impl Sums {
         self
     }
 
-    /// Over all pairs of these cells: the weights, the weighted squared distances, and what chance gives of them.
+    /// Sums over all pairs of these cells: the weights, the weighted squared distances, and the part of these
+    /// that chance explains.
     fn pairs(&self) -> [f64; 3] {
         [
             (self.weight * self.weight - self.weights) / 2.0,
@@ -182,8 +185,8 @@ impl Sums {
     }
 }
 
-/// By how much the logarithms of true variances differ between cells, as a variance. From pairs of cells of different launches, or of one
-/// where there is but one.
+/// Variance of the logarithms of the true variances between cells. It comes from pairs of cells of different
+/// launches, or of the same launch if there is only one.
 fn heterogeneity(sums: &[Sums], launches: usize) -> f64 {
     let all = sums.iter().fold(Sums::default(), Sums::with);
     let mut pairs = all.pairs();
@@ -200,7 +203,7 @@ fn heterogeneity(sums: &[Sums], launches: usize) -> f64 {
     (units * found + USUAL_WEIGHT * trigamma(USUAL_DF / 2.0)) / (units + USUAL_WEIGHT)
 }
 
-/// The second derivative of ln Γ, above zero.
+/// Second derivative of ln Γ, for `x` above zero.
 ///
 /// Source: M. Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions", 1964, 6.4.6 and 6.4.12.
 fn trigamma(x: f64) -> f64 {
@@ -213,7 +216,7 @@ fn trigamma(x: f64) -> f64 {
     sum + 1.0 / x + r / 2.0 + r / x * (1.0 / 6.0 - r * (1.0 / 30.0 - r * (1.0 / 42.0 - r / 30.0)))
 }
 
-/// Where trigamma has this value above zero.
+/// Inverse of trigamma above zero.
 ///
 /// Source: Smyth 2004, appendix: Newton's method on 1 / trigamma, which is convex and nearly linear.
 fn inverse_trigamma(value: f64) -> f64 {
@@ -229,7 +232,7 @@ fn inverse_trigamma(value: f64) -> f64 {
     x
 }
 
-/// The derivative of trigamma.
+/// Derivative of trigamma.
 fn tetragamma(x: f64) -> f64 {
     let (mut x, mut sum) = (x, 0.0);
     while x < 8.0 {

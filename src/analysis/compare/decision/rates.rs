@@ -1,6 +1,8 @@
-//! The error rates of [`super::decide`] on synthetic cells: false verdicts, missed losses, coverage and width of intervals.
+//! Measures the error rates of [`super::decide`] on synthetic cells: false verdicts, missed losses, coverage
+//! and width of intervals.
 //!
-//! `MATRIX_RUNS` sets the number of runs per condition; `tests/montecarlo.sh` makes two thousand. Every test prints its rates.
+//! `MATRIX_RUNS` sets the number of runs per condition. `tests/montecarlo.sh` sets two thousand. Every test
+//! prints its rates.
 
 use super::super::power;
 use super::super::t_test;
@@ -9,11 +11,10 @@ use super::synthetic::{Dice, Layout, SHAPES, Shape};
 use super::{Answer, Design, KnownNoise, LEVEL, Question, Sample, Terms, decide, decide_by_pairs};
 use crate::analysis::metrics::Better;
 
-/// Cells of a comparison.
 const CELLS: usize = 24;
-/// Starts that noise is measured with: what `matrix noise` makes unless told otherwise.
+/// Starts of a noise measurement: the default of `matrix noise`.
 const NOISE_STARTS: usize = 10;
-/// The starts of a candidate that is started again by a stopping rule which look at its spread.
+/// Starts of the first stage of a candidate with a stopping rule.
 const STAGE: usize = 5;
 const SEED: u64 = 20_261_122;
 const BOUND: f64 = 0.02;
@@ -27,8 +28,8 @@ fn runs() -> usize {
     told.map_or(100, |text| text.parse().expect("MATRIX_RUNS is a number"))
 }
 
-/// The most of so many runs that may do what they should do with a chance of at most `rate`: two and a third standard deviations above,
-/// which are 123 of 2000 at 5 %.
+/// Highest count that is accepted for an event of probability `rate` in so many runs: 2.36 standard
+/// deviations above the mean, which is 123 of 2000 at 5 %.
 fn most(rate: f64, runs: usize) -> usize {
     let n = runs as f64;
     (rate * n + 2.36 * (rate * (1.0 - rate) * n).sqrt()) as usize
@@ -39,25 +40,27 @@ struct Condition {
     shape: Shape,
     sigma: f64,
     starts: usize,
-    /// Starts that the noise was measured with.
+    /// Starts of the noise measurement.
     noise: Option<usize>,
     layout: Layout,
-    /// The half width that both sides are started again for, after their first starts.
+    /// Target half width of the stopping rule for both sides.
     until: Option<f64>,
-    /// What the candidate of every cell lost.
+    /// Relative loss of the candidate in every cell.
     loss: f64,
-    /// How the standard deviations of cells differ: each is multiplied by between one over this and this.
+    /// How much the standard deviations of cells differ: each is multiplied by a factor between 1 / `unlike`
+    /// and `unlike`.
     unlike: f64,
-    /// The standard deviation at the time when noise was measured, relative to today's.
+    /// Standard deviation when the noise was measured, relative to today's.
     stale: f64,
-    /// The standard deviation of what both sides of one round share; they are then compared round by round.
+    /// Standard deviation that both sides of a round share. The sides are then compared round by round.
     drift: Option<f64>,
-    /// The starts of the candidate where it has others than the baseline, and its standard deviation relative to the baseline's.
+    /// Starts of the candidate if their number differs from the baseline's, and its standard deviation
+    /// relative to the baseline's.
     candidate: Option<(usize, f64)>,
     cells: usize,
 }
 
-/// Normal noise of 3 % on cells with launches of their own, five starts, nothing known and nothing lost.
+/// Normal noise of 3 %, cells on separate launches, five starts, noise unknown, no loss.
 const PLAIN: Condition = Condition {
     shape: Shape::Normal,
     sigma: 0.03,
@@ -107,7 +110,6 @@ impl Condition {
         )
     }
 
-    /// The questions of one run.
     fn questions(&self, dice: &mut Dice) -> Vec<Question> {
         let scales: Vec<f64> = (0..self.cells)
             .map(|_| self.unlike.powf(2.0 * dice.even() - 1.0))
@@ -130,7 +132,8 @@ impl Condition {
         match (self.until, self.candidate) {
             (None, _) => {}
             (Some(target), None) => sides.iter_mut().for_each(|side| self.stop(side, target)),
-            // The candidate alone, whose first five starts decide how many of these it makes.
+            // Only the candidate has a stopping rule, and its first five starts decide how many of `starts`
+            // it makes.
             (Some(target), Some(_)) => Self {
                 starts: STAGE,
                 ..*self
@@ -172,7 +175,7 @@ impl Condition {
         (0..self.cells).map(question).collect()
     }
 
-    /// Keeps as many starts of every launch as `target_ci` asks for.
+    /// Truncates the starts of each launch to the number that `target_ci` asks for.
     fn stop(&self, side: &mut [Vec<f64>], target: f64) {
         for launch in side.chunks_mut(self.layout.cells) {
             let wanted = launch.iter().map(|cell| {
@@ -212,7 +215,7 @@ struct Rates {
     found: usize,
     same: usize,
     covered: usize,
-    /// The sum of widths relative to those of a known standard deviation.
+    /// Sum of widths relative to those for a known standard deviation.
     width: f64,
     df: f64,
 }
@@ -253,7 +256,7 @@ impl Rates {
     }
 }
 
-/// Starts per side, and starts that noise was measured with.
+/// Starts per side, and starts of the noise measurement.
 const SIZES: [(usize, Option<usize>); 5] = [
     (3, Some(NOISE_STARTS)),
     (5, None),
@@ -262,7 +265,8 @@ const SIZES: [(usize, Option<usize>); 5] = [
     (8, Some(NOISE_STARTS)),
 ];
 
-/// Each cell on a launch of its own; six or all on one, sharing their starts wholly, half or not at all.
+/// Each cell on its own launch, or six or all cells on one launch, whose starts they share fully, half or not
+/// at all.
 const LAYOUTS: [Layout; 6] = [
     Layout {
         cells: 1,
@@ -304,7 +308,7 @@ fn conditions() -> impl Iterator<Item = Condition> {
     })
 }
 
-/// What is wrong with the rates of builds that do not differ.
+/// Says which rates of identical builds are too high.
 fn complaints(condition: &Condition, rates: &Rates) -> Vec<String> {
     let mut wrong = Vec::new();
     if rates.found_in_runs > most(0.05, rates.runs) {
@@ -318,13 +322,13 @@ fn complaints(condition: &Condition, rates: &Rates) -> Vec<String> {
         Shape::Normal | Shape::Heavy => 0.93,
         Shape::TwoLevels | Shape::SlowStarts | Shape::SeldomSlow => 0.92,
     };
-    // Cells of one run are not independent: runs are counted.
+    // Cells of one run are not independent, so runs are counted.
     let slack = 2.36 * (0.05f64 * 0.95 / rates.runs as f64).sqrt();
     let slack = if rates.runs < 2000 { slack } else { 0.0 };
     if covered < promised - slack {
         wrong.push(format!("intervals hold the truth in {:.1} %", covered * 100.0));
     }
-    // Few runs of heavy tails hold widths that are many times the usual.
+    // A few runs with heavy tails have intervals that are many times wider than usual.
     if rates.mean_df() >= 9.0 && rates.mean_width() > 1.4 + 4.0 * slack {
         wrong.push(format!(
             "intervals are {:.2} times as wide as needed",
@@ -367,8 +371,8 @@ fn cells_that_are_unlike_and_noise_that_has_changed_raise_few_alarms() {
                 for condition in [Some(unlike), stale].into_iter().flatten() {
                     salt += 1;
                     let rates = condition.simulate(runs(), salt);
-                    // Two levels that happen to split the sides cannot be told from a change where no other cell is alike: beyond the promise,
-                    // and bounded here.
+                    // Two levels that happen to split the sides look like a change if no other cell is
+                    // similar. The rate exceeds the promise here and is bounded.
                     let rate = match shape {
                         Shape::Normal | Shape::Heavy => 0.05,
                         Shape::TwoLevels | Shape::SlowStarts | Shape::SeldomSlow => 0.15,
@@ -383,7 +387,7 @@ fn cells_that_are_unlike_and_noise_that_has_changed_raise_few_alarms() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Noise that was measured on a far quieter day, and closely.
+/// Noise that was measured precisely, on a much quieter day.
 #[test]
 fn noise_that_the_starts_contradict_makes_no_verdict_easier() {
     println!("{} runs per condition, seed {SEED}", runs());
@@ -409,8 +413,9 @@ fn noise_that_the_starts_contradict_makes_no_verdict_easier() {
                         ..PLAIN
                     };
                     let rates = condition.simulate(runs(), salt);
-                    // Three starts are judged with stored noise only: beyond the promise where it is too small, and bounded here.
-                    // Five rounds have half the degrees of freedom of five starts a side, which are too few to contradict noise that is half of today's.
+                    // Three starts are judged with stored noise only. The rate exceeds the promise if that
+                    // noise is too small, and is bounded here. Five rounds have half the degrees of freedom
+                    // of five starts per side, too few to contradict noise that is half of today's.
                     let rate = match (starts, drift) {
                         (3, _) => 0.12,
                         (_, Some(_)) => 0.075,
@@ -443,7 +448,7 @@ fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
     let with = with.map(|uneven| (uneven, Some(NOISE_STARTS)));
     for shape in [Shape::Normal, Shape::Heavy] {
         let fixed = without.into_iter().chain(with).map(|case| (case, None));
-        // A stopping rule on one side alone, with the most starts that it may make.
+        // A stopping rule on one side alone, with the highest number of starts.
         let until = [
             ((20, 6, 5.0), None),
             ((20, 6, 5.0), Some(NOISE_STARTS)),
@@ -466,8 +471,8 @@ fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
                 let rates = condition.simulate(runs(), salt);
                 let covered = rates.share(rates.covered);
                 let slack = 2.36 * (0.05f64 * 0.95 / rates.runs as f64).sqrt();
-                // Three starts that vary three times as much as the noise that is known may be alike by luck, and nothing else tells of it: beyond
-                // the promise, and bounded here.
+                // Three starts that vary three times as much as the known noise may be alike by luck. The
+                // rate exceeds the promise and is bounded here.
                 let (rate, promised) = match (noise, scale > 1.0 && of_candidate == 3) {
                     (Some(_), true) if starts == 3 => (0.12, 0.88),
                     (Some(_), true) => (0.1, 0.9),
@@ -487,7 +492,8 @@ fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A report of several engines that do not differ, each cell of each held against that of every other one: runs with a false verdict.
+/// Counts runs with a false verdict in a report of several identical engines, in which each cell is compared
+/// with that of every other engine.
 fn false_reports(shape: Shape, engines: usize, models: usize, condition: &Condition, salt: u64) -> usize {
     let mut dice = Dice::new(SEED + salt);
     let terms = Terms {
@@ -630,7 +636,7 @@ fn stopping_when_it_is_known_well_enough_costs_no_confidence() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A start that is far slower than all others, and that most first stages do not have.
+/// One start is far slower than all others, and most first stages do not include it.
 #[test]
 fn a_slow_start_after_the_first_stage_widens_what_is_said() {
     println!("{} runs per condition, seed {SEED}", runs());
@@ -675,7 +681,7 @@ fn a_loss_of_five_percent_is_never_called_the_same() {
                         loss: 0.05,
                         ..PLAIN
                     };
-                    // The short form has its cells to count.
+                    // Cells are counted, so the short form needs fewer runs.
                     let runs = if runs() < 2000 { runs().div_ceil(4) } else { runs() };
                     let rates = condition.simulate(runs, salt);
                     if rates.share(rates.same) > 0.05 {

@@ -2,7 +2,7 @@
 
 use rand_mt::Mt64;
 
-/// A source of chance with a printed seed.
+/// A seeded random generator.
 pub(in super::super) struct Dice(Mt64);
 
 impl Dice {
@@ -10,18 +10,18 @@ impl Dice {
         Self(Mt64::new(seed))
     }
 
-    /// Evenly from 0 to 1, neither included.
+    /// Uniform between 0 and 1, both excluded.
     pub(in super::super) fn even(&mut self) -> f64 {
         ((self.0.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// Normal, by Box and Muller.
+    /// Standard normal, by Box and Muller.
     pub(in super::super) fn normal(&mut self) -> f64 {
         (-2.0 * self.even().ln()).sqrt() * (std::f64::consts::TAU * self.even()).cos()
     }
 }
 
-/// How starts of one cell differ.
+/// Distribution of the starts of one cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in super::super) enum Shape {
     Normal,
@@ -31,7 +31,7 @@ pub(in super::super) enum Shape {
     TwoLevels,
     /// One start of five is slow, with a little noise.
     SlowStarts,
-    /// Normal, but for three starts of a hundred that lie sixteen standard deviations of the others below.
+    /// Normal, but three starts of a hundred are sixteen standard deviations lower.
     SeldomSlow,
 }
 
@@ -39,7 +39,7 @@ pub(in super::super) const SHAPES: [Shape; 4] =
     [Shape::Normal, Shape::Heavy, Shape::TwoLevels, Shape::SlowStarts];
 
 impl Shape {
-    /// One start's deviation, of standard deviation 1 (two levels and slow starts: √1.01).
+    /// Draws the deviation of one start, with a standard deviation of 1 (two levels and slow starts: √1.01).
     fn draw(self, dice: &mut Dice) -> f64 {
         match self {
             Self::Normal => dice.normal(),
@@ -52,7 +52,7 @@ impl Shape {
                 level + 0.1 * dice.normal()
             }
             Self::SlowStarts => {
-                // A chance of a fifth has a standard deviation of 0.4.
+                // A probability of a fifth has a standard deviation of 0.4.
                 let slow = if dice.even() < 0.2 { -2.5 } else { 0.0 };
                 slow + 0.1 * dice.normal()
             }
@@ -64,22 +64,21 @@ impl Shape {
     }
 }
 
-/// How cells lie on launches, and how much of their deviations they share.
+/// How cells are distributed over launches, and how much of their deviations they share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in super::super) struct Layout {
     /// Cells on each launch.
     pub(in super::super) cells: usize,
-    /// The share of the variance that is the start's and therefore that of all its cells.
+    /// Share of the variance that comes from the start and is therefore common to all its cells.
     pub(in super::super) shared: f64,
 }
 
 impl Layout {
-    /// The launch of a cell.
     pub(in super::super) fn launch(self, cell: usize) -> usize {
         cell / self.cells
     }
 
-    /// Deviations of so many starts of every one of `cells` cells.
+    /// Deviations of `starts` starts for each of `cells` cells.
     pub(in super::super) fn starts(
         self,
         dice: &mut Dice,

@@ -1,4 +1,4 @@
-//! Single decisions.
+//! Tests of single decisions.
 
 use super::*;
 
@@ -198,7 +198,7 @@ fn starts_that_do_not_vary_at_all_leave_a_chance_above_zero() {
 
 #[test]
 fn a_step_of_a_grid_is_no_finding_and_widens_what_is_said() {
-    // One step of a search that knows its bound to 4.4 %.
+    // One step of a search that knows its limit to 4.4 %.
     let step = |resolution: f64| {
         let mut question = question(&[76.61; 5], &[73.36; 5]);
         question.baseline.resolution = resolution;
@@ -289,7 +289,7 @@ fn as_many_starts_as_would_decide_do_decide() {
     let many: Vec<f64> = (0..wanted).map(|at| wide[at % 5]).collect();
     let more: Vec<f64> = many.iter().map(|value| value * 1.001).collect();
     assert_eq!(alone(question(&many, &more)).word(), "same");
-    // The loss that these starts show is one that they do show.
+    // A loss of the visible size is found.
     let visible = alone(question(&LEVEL, &LEVEL)).visible_loss().unwrap();
     assert_eq!(alone(question(&LEVEL, &scaled(1.0 - visible))).word(), "worse");
 }
@@ -319,7 +319,7 @@ fn one_figure_that_collapses_hides_no_certain_loss_of_another() {
     let answers = decide(&[lost.clone(), goodput.clone()], &terms);
     assert_eq!(answers[0].word(), "worse", "{}", answers[0].reason());
     assert_eq!(interval(&answers[0]), expected);
-    // A figure that is no count may have such starts, too: it widens what is said and no more.
+    // A metric that is no count may have such starts, too. It only widens the intervals.
     goodput.baseline.counting = None;
     goodput.candidate.counting = None;
     let answers = decide(&[lost, goodput.clone()], &terms);
@@ -330,7 +330,7 @@ fn one_figure_that_collapses_hides_no_certain_loss_of_another() {
 
 #[test]
 fn neighbours_on_the_grid_of_a_search_are_no_change_however_coarse_it_is() {
-    // Found and failing: 64 of 68 against 60 of 64, 64 of 72 against 56 of 64.
+    // Value found and first value that failed: 64 and 68 against 60 and 64; 64 and 72 against 56 and 64.
     for (baseline, candidate) in [((64.0, 68.0), (60.0, 64.0)), ((64.0, 72.0), (56.0, 64.0))] {
         let side = |(found, fails_at): (f64, f64)| Sample {
             resolution: (fails_at / found).sqrt() - 1.0,
