@@ -1,44 +1,45 @@
-//! How much the level of a figure differs between nights though nothing changed: what a host does from night to night is in no start of one
-//! night, and so in no test on starts.
+//! Estimates how much the level of a metric differs between nightly runs without a change. A host changes
+//! from night to night. The starts of a single night do not show this, so a test on starts cannot see it.
 
 use std::collections::BTreeMap;
 
 use super::decision::Variance;
 use super::t_test;
 
-/// The fewest differences between nights that tell their variance.
+/// Fewest differences between nights that give a variance.
 const LEAST: usize = 4;
-/// By how many standard deviations a broken night lies beyond the median of its series.
+/// Distance of a broken night from the median of its series, in standard deviations.
 const BROKEN: f64 = 5.0;
-/// No night is broken that lies closer to the median than this, of logarithms.
+/// A night closer to the median than this is not broken, of logarithms.
 const LEAST_BROKEN: f64 = 0.02;
-/// One night of so many may be broken; where more lie as far off, that is what nights are like.
+/// At most one night in this many may be broken. If more are that far off, nights are normally like that.
 const RARE: usize = 10;
-/// The standard deviation of normal values, relative to the median of their distances from the median.
+/// Ratio of the standard deviation of normal values to their median absolute deviation.
 const OF_MEDIAN: f64 = 1.4826;
 
-/// A figure of one night in the past.
+/// A metric of one earlier nightly run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Past {
-    /// The logarithms of its starts.
+    /// Logarithms of its starts.
     pub logs: Vec<f64>,
-    /// Which baseline the night was compared against: nights of one number lie in one series, 0 is that of the present baseline.
+    /// The baseline that the night was compared against. Nights with the same number belong to one series; 0
+    /// is the present baseline.
     pub series: usize,
 }
 
-/// The variance of a night's level, beyond what its starts explain, where the nights, the oldest first, are enough to tell. Two estimates:
-/// from neighbouring nights without broken ones, which a change of level hardly moves, and the larger one of all nights, from neighbours or around the
-/// mean, which a host that wanders needs.
+/// Variance of the level of a night, beyond what its starts explain. There are two estimates. The first uses
+/// neighbouring nights without broken ones, and a level change hardly affects it. The second is the larger
+/// one of all nights, from neighbours or around the mean; a host that wanders needs it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Between {
     /// From neighbouring nights, without broken ones.
     pub neighbours: Variance,
-    /// The larger one of all nights.
+    /// The larger estimate of all nights.
     pub largest: Variance,
 }
 
 impl Between {
-    /// What nights tell.
+    /// Estimates both variances from nights in the order of time. `None` if there are too few nights.
     ///
     /// Source: J. von Neumann and others, "The mean square successive difference", 1941.
     pub(crate) fn of(nights: &[Past]) -> Option<Self> {
@@ -56,8 +57,9 @@ impl Between {
     }
 }
 
-/// The nights without the broken ones: those that lie far from the median of their series, where they are few. One night at half the speed says
-/// nothing of how much other nights differ, and would hide every loss for as long as it is remembered.
+/// Returns the nights that are not broken. A night is broken if it is far from the median of its series and
+/// such nights are rare. One night at half speed says nothing about how much other nights differ. It would
+/// hide every loss as long as it is in the history.
 ///
 /// Source: the median of absolute deviations as a scale, F. R. Hampel, "The influence curve and its role in robust estimation", 1974.
 pub(crate) fn usual(nights: &[Past]) -> Vec<&Past> {
@@ -82,12 +84,11 @@ pub(crate) fn usual(nights: &[Past]) -> Vec<&Past> {
     if is_rare { usual } else { all }
 }
 
-/// The level of a night.
 fn level(night: &Past) -> f64 {
     t_test::mean(&night.logs)
 }
 
-/// The median; 0 of none.
+/// Median of the values, or 0 if there are none.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let Some(last) = values.len().checked_sub(1) else {
@@ -96,7 +97,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     f64::midpoint(values[last / 2], values[last.div_ceil(2)])
 }
 
-/// The variance of a night's level from neighbouring nights; `None` where they are too few.
+/// Variance of the level from neighbouring nights. `None` if there are too few.
 fn of_neighbours(nights: &[&Past]) -> Option<Variance> {
     let pairs = nights.windows(2).filter(|pair| pair[0].series == pair[1].series);
     let steps: Vec<f64> = pairs.map(|pair| level(pair[1]) - level(pair[0])).collect();
@@ -112,7 +113,7 @@ fn of_neighbours(nights: &[&Past]) -> Option<Variance> {
     Some(beyond_starts(variance, nights))
 }
 
-/// What a variance of levels has beyond what the starts of the nights explain.
+/// Subtracts the variance that the starts of the nights explain.
 fn beyond_starts(variance: Variance, nights: &[&Past]) -> Variance {
     Variance {
         value: (variance.value - of_starts(nights)).max(0.0),
@@ -120,7 +121,7 @@ fn beyond_starts(variance: Variance, nights: &[&Past]) -> Variance {
     }
 }
 
-/// The variance of levels around the mean of their series.
+/// Variance of the levels around the mean of their series.
 fn around_means(nights: &[&Past]) -> Option<Variance> {
     let (mut squares, mut df) = (0.0, 0);
     let numbers: std::collections::BTreeSet<usize> = nights.iter().map(|night| night.series).collect();
@@ -136,7 +137,7 @@ fn around_means(nights: &[&Past]) -> Option<Variance> {
     })
 }
 
-/// What the starts of a night explain of the variance of its level.
+/// Variance of a night's level that its starts explain.
 fn of_starts(nights: &[&Past]) -> f64 {
     let (mut squares, mut df, mut inverse) = (0.0, 0, 0.0);
     for night in nights {
@@ -150,7 +151,7 @@ fn of_starts(nights: &[&Past]) -> f64 {
     }
 }
 
-/// The variance of the difference of two nights.
+/// Variance of the difference of two nights. `None` if it is zero.
 pub(crate) fn of_two(night: Variance) -> Option<Variance> {
     (night.value > 0.0).then_some(Variance {
         value: 2.0 * night.value,

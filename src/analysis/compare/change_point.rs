@@ -1,47 +1,50 @@
-//! Where a series of nights changed its level.
+//! Finds level changes in a series of nightly values.
 //!
-//! A change must win two votes: it is beyond the noise that follows from night to night, and beyond what the series has
-//! shown before. The first alone is fooled by series that wander or switch between levels, the second alone by a single bad night. A series
-//! that visits a second level for the first time cannot be told from one that changed.
+//! A level change must pass two tests. It must be beyond the noise from night to night, and beyond everything
+//! that the series has shown before. The first test alone fails on series that wander or switch between
+//! levels, the second alone on a single bad night. If a series visits a second level for the first time, this
+//! cannot be distinguished from a level change.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::t_test::{mean, squares};
 
-/// The fewest nights of a level.
+/// Fewest nights of a level.
 const SHORTEST: usize = 4;
-/// The most nights that are looked at together.
+/// Most nights that are tested together.
 const WINDOW: usize = 30;
-/// The fewest nights before a change that may alarm.
+/// Fewest nights before a change that `recent` reports.
 const KNOWN: usize = 8;
-/// The nights whose mean stands for the present level.
+/// Number of last nights whose mean is the present level.
 const PRESENT: usize = 8;
-/// By how many standard deviations of the nights before a change the present level must lie beyond all of them, where nights know nothing
-/// of each other; where they do, a few nights show less of what the series can do.
+/// Distance that the present level must have from all nights before the change, in their standard deviations,
+/// if consecutive nights are independent. If they are correlated, the distance is larger, because a few
+/// nights then show less of the range of the series.
 const MARGIN: f64 = 1.25;
-/// The most that a night is taken to remember of the one before.
+/// Highest autocorrelation that is assumed.
 const LONGEST_MEMORY: f64 = 0.9;
-/// The chance of a change that is none, for one look at one series.
+/// Probability of a false level change in one test of one series.
 const ALPHA: f64 = 0.000_03;
 
-/// A change of level.
+/// A level change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Change {
-    /// The first value of the new level, counted from 0.
+    /// Index of the first value of the new level.
     pub at: usize,
-    /// The mean before, back to the change before that.
+    /// Mean before, back to the previous level change.
     pub before: f64,
-    /// The mean after, up to the next change.
+    /// Mean after, up to the next level change.
     pub after: f64,
-    /// The chance of such a difference where there is none.
+    /// Probability of such a difference without a change.
     pub p: f64,
 }
 
-/// Every change of level in a series of logarithms, in order, of at least `floor` as a share.
+/// Returns every level change of at least `floor` (a share) in a series of logarithms, in order.
 ///
-/// Source: hierarchical divisive estimation with the energy statistic, D. S. Matteson and N. A. James, "A nonparametric approach for
-/// multiple change point analysis of multivariate data", 2014; significance by t instead of permutations as in "Hunter: using change point
-/// detection to hunt for performance regressions" (M. Fleming and others, 2023), with the variance of a series that remembers.
+/// Source: hierarchical divisive estimation with the energy statistic, D. S. Matteson and N. A. James, "A
+/// nonparametric approach for multiple change point analysis of multivariate data", 2014. Significance comes
+/// from t instead of permutations as in "Hunter: using change point detection to hunt for performance
+/// regressions" (M. Fleming and others, 2023), with the variance of an autocorrelated series.
 pub(crate) fn changes(series: &[f64], floor: f64) -> Vec<Change> {
     let mut found = Vec::new();
     divide(series, 0, floor.ln_1p(), &mut found);
@@ -67,8 +70,9 @@ fn divide(series: &[f64], offset: usize, least: f64, found: &mut Vec<Change>) {
     divide(right, offset + at, least, found);
 }
 
-/// The change that the end of a series shows, where both votes are for it: its last nights lie beyond every single night before
-/// the change, by more than those vary. `floor` is the smallest change that counts, as a share.
+/// Returns the level change at the end of a series if it passes both tests: the mean of the last nights is
+/// beyond every single night before the change, by more than these vary. `floor` is the smallest change that
+/// matters, as a share.
 pub(crate) fn recent(series: &[f64], floor: f64) -> Option<Change> {
     let window = &series[series.len().saturating_sub(WINDOW)..];
     let offset = series.len() - window.len();
@@ -89,12 +93,12 @@ pub(crate) fn recent(series: &[f64], floor: f64) -> Option<Change> {
     let wandering = ((1.0 + memory) / (1.0 - memory)).sqrt();
     let margin = (MARGIN * spread * wandering).max(floor.ln_1p() / 2.0);
     let is_new = present < lowest - margin || present > highest + margin;
-    // A level that came and went is no present change.
+    // A level that was left again is no present change.
     let holds = (present - change.before).signum() == (change.after - change.before).signum();
     (is_new && holds).then_some(Change { at, ..change })
 }
 
-/// How much a night remembers of the one before: the first autocorrelation, without what so few nights hide of it, from 0.
+/// First autocorrelation of the series, corrected for the bias of a short series, at least 0.
 ///
 /// Source: M. G. Kendall, "Note on bias in the estimation of autocorrelation", 1954: E[r] = ρ − (1 + 3ρ)/n.
 fn memory(series: &[f64]) -> f64 {
@@ -110,7 +114,7 @@ fn memory(series: &[f64]) -> f64 {
     ((n * neighbours / all + 1.0) / (n - 3.0)).clamp(0.0, LONGEST_MEMORY)
 }
 
-/// The split into two levels that differ most; `None` where the series is too short for two.
+/// Returns the split into the two levels that differ most. `None` if the series is too short for two levels.
 ///
 /// Source: the energy statistic of G. J. Székely and M. L. Rizzo, n·m/(n+m) · (2·mean|x−y| − mean|x−x′| − mean|y−y′|).
 fn split(series: &[f64]) -> Option<usize> {
@@ -135,7 +139,7 @@ fn split(series: &[f64]) -> Option<usize> {
         if best.is_none_or(|(_, most)| energy > most) {
             best = Some((at, energy));
         }
-        // The value at the border goes over to the left.
+        // The value at the border moves to the left part.
         let to_left = distances(series[at], &series[..at]);
         let to_right = distances(series[at], &series[at + 1..]);
         across += to_right - to_left;
@@ -145,14 +149,16 @@ fn split(series: &[f64]) -> Option<usize> {
     best.map(|(at, _)| at)
 }
 
-/// The chance that two parts of one series differ so much: t with the variance of a mean of values that remember their neighbours.
+/// Probability that two parts of one series differ this much by chance: t with the variance of a mean of
+/// autocorrelated values.
 ///
-/// Source: the long-run variance of an autoregression of order one, σ²·(1+ρ)/(1−ρ), J. D. Hamilton, "Time Series Analysis", 1994, section 7.2.
-/// Both are taken from the differences of neighbours, which neither a step nor a steady leak can inflate: for such a series their variance is
-/// 2σ²·(1−ρ) and their first autocorrelation −(1−ρ)/2.
+/// Source: the long-run variance of an autoregression of order one, σ²·(1+ρ)/(1−ρ), J. D. Hamilton, "Time
+/// Series Analysis", 1994, section 7.2. σ² and ρ come from the differences of neighbours, which neither a
+/// step nor a steady drift can inflate. For such a series their variance is 2σ²·(1−ρ) and their first
+/// autocorrelation −(1−ρ)/2.
 fn significance(series: &[f64], at: usize) -> f64 {
     let mut steps: Vec<f64> = series.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    // The step at the border itself is what is asked about.
+    // The step at the border is what is tested, so it is left out of the variance.
     let asked = steps.remove(at - 1);
     let drift = mean(&steps);
     steps.iter_mut().for_each(|step| *step -= drift);

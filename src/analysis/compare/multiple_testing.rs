@@ -1,7 +1,7 @@
-//! Many tests at once: what a gate and what an overview may call found.
+//! Corrections for many tests at once.
 
-/// Which of `p` are rejected so that the chance of any false one is at most `alpha`, out of `family` tests in all; those not in `p`
-/// count as never rejected.
+/// Returns which p-values are rejected so that the probability of any false rejection is at most `alpha`,
+/// among `family` tests. Tests that are not in `p` count as never rejected.
 ///
 /// Source: S. Holm, "A simple sequentially rejective multiple test procedure", 1979.
 #[cfg(test)]
@@ -17,8 +17,8 @@ pub(crate) fn holm(p: &[f64], family: usize, alpha: f64) -> Vec<bool> {
     rejected
 }
 
-/// The p-values adjusted so that rejecting those at or below some level holds the chance of any false one to that level, out of
-/// `family` tests in all; those not in `p` count as never rejected.
+/// Adjusts p-values by Holm. Rejecting those at or below a level keeps the probability of any false rejection
+/// at that level, among `family` tests. Tests that are not in `p` count as never rejected.
 ///
 /// Source: S. Holm 1979; the adjusted form as in R's `p.adjust`.
 pub fn holm_adjusted(p: &[f64], family: usize) -> Vec<f64> {
@@ -46,7 +46,7 @@ mod tests {
     fn holm_stops_at_the_first_that_is_too_large() {
         let p = [0.01, 0.04, 0.03, 0.005];
         assert_eq!(holm(&p, 4, 0.05), [true, false, false, true]);
-        // The same four among three hundred that were never suspected.
+        // The same four among three hundred tests that are not in `p`.
         assert_eq!(holm(&p, 300, 0.05), [false; 4]);
         assert_eq!(holm(&[0.0001], 300, 0.05), [true]);
         assert!(holm(&[], 300, 0.05).is_empty());

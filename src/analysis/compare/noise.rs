@@ -1,4 +1,5 @@
-//! The noise of a machine: by how much the gating metrics of cells vary though nothing changes, and which changes are visible through it.
+//! Noise of a machine: how much the gating metrics of cells vary without a change, and which changes are
+//! visible.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +9,13 @@ use super::{stored, t_test, verdict};
 use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::{Side, SideCell, Varies};
 
-/// Starts on either side of a comparison for which the smallest visible change is stated.
+/// Starts on each side of the comparison for which the smallest visible change is stated.
 pub(crate) const SIDES: usize = 5;
 
-/// The noise of the gating metrics of each cell.
+/// Noise of the gating metrics of each cell.
 pub(crate) type NoiseFigures = BTreeMap<CellKey, BTreeMap<String, Varies>>;
 
-/// Whether a change of `target` is visible in every metric, even if its noise is as large as its upper bound.
+/// Whether a change of `target` is visible in every metric, even with the upper bound of its noise.
 pub(crate) fn is_reached(target: Option<f64>, found: &NoiseFigures) -> bool {
     match (target, widest(found)) {
         (Some(target), Some((.., widest))) => widest <= target,
@@ -22,7 +23,8 @@ pub(crate) fn is_reached(target: Option<f64>, found: &NoiseFigures) -> bool {
     }
 }
 
-/// The smallest change that five starts against five show, with the upper confidence bound of the noise: a lucky estimate ends nothing early.
+/// Smallest change that five starts against five show, with the upper confidence bound of the noise. The
+/// bound prevents that a low estimate ends the measurement early.
 pub(crate) fn visible(varies: &Varies) -> f64 {
     let sigma = stored::bound(varies).map_or(f64::INFINITY, |bound| bound.sigma);
     let demand = Demand {
@@ -32,7 +34,7 @@ pub(crate) fn visible(varies: &Varies) -> f64 {
     power::detectable(sigma, SIDES, SIDES, demand).exp_m1()
 }
 
-/// The figure whose smallest visible change is the largest, with that change.
+/// The metric with the largest visible change, and that change.
 pub(crate) fn widest(found: &NoiseFigures) -> Option<(&CellKey, &str, f64)> {
     let figures = found.iter().flat_map(|(cell, figures)| {
         let of_cell = figures.iter();
@@ -41,7 +43,8 @@ pub(crate) fn widest(found: &NoiseFigures) -> Option<(&CellKey, &str, f64)> {
     figures.max_by(|(.., one), (.., two)| one.total_cmp(two))
 }
 
-/// The noise of a run whose starts belong to the arms A B B A by their number; `at` is the time that is recorded.
+/// Computes the noise from a run whose starts belong to the arms A B B A by their number. `at` is the
+/// recorded time.
 pub(crate) fn of_side(side: &Side, at: &str) -> NoiseFigures {
     let of_cell = |cell: &SideCell| -> BTreeMap<String, Varies> {
         cell.gates
@@ -99,13 +102,13 @@ mod tests {
 
     use super::*;
 
-    /// Normal, by Box and Muller.
+    /// Standard normal, by Box and Muller.
     fn normal(dice: &mut Mt64) -> f64 {
         let mut even = || ((dice.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
         (-2.0 * even().ln()).sqrt() * (std::f64::consts::TAU * even()).cos()
     }
 
-    /// What is kept of starts.
+    /// The stored noise of these starts.
     fn varies(logs: &[f64]) -> Varies {
         let bound = KnownNoise::of_starts(logs).expect("there are several");
         Varies {
@@ -123,13 +126,13 @@ mod tests {
 
     #[test]
     fn a_target_that_the_noise_does_not_allow_is_seldom_reached_by_luck() {
-        // Five against five show 2.37 % at a noise of 1 %, and 2.85 % at one of 1.2 %.
+        // Five against five show 2.37 % at a noise of 1 %, and 2.85 % at a noise of 1.2 %.
         for (sigma, target, most) in [(0.01, 0.02, 0.15), (0.012, 0.02, 0.05), (0.005, 0.02, 1.0)] {
             let (mut reached, mut kept, runs) = (0, 0.0, 2000);
             let mut dice = Mt64::new(20_261_122);
             for _ in 0..runs {
                 let logs: Vec<f64> = (0..20).map(|_| sigma * normal(&mut dice)).collect();
-                // From ten starts on, a round of four more at a time: whether any look ends it.
+                // Ten starts, then rounds of four more: whether any round reaches the target.
                 let mut looks = [10, 14, 18, 20].into_iter().map(|starts| varies(&logs[..starts]));
                 if let Some(varies) = looks.find(|varies| visible(varies) <= target) {
                     reached += 1;

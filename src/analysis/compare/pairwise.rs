@@ -1,4 +1,4 @@
-//! Two sides, cell by cell: pairs, what differs, verdicts.
+//! Compares two sides cell by cell: pairs, differences and verdicts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,29 +15,29 @@ use crate::base::ids::CellKey;
 use crate::config::select::AxisValues;
 use crate::results::record::cell_stats::{Cause, Noise, Side, SideCell};
 
-/// What a comparison is told besides the two sides.
+/// Settings of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<'a> {
-    /// The practical bound: the smallest change that counts, as a share.
+    /// Floor: the smallest change that matters, as a share.
     pub bound: f64,
-    /// What this machine's figures vary by though nothing changes, where it was measured.
+    /// Noise of this machine, if it was measured.
     pub noise: Option<&'a Noise>,
-    /// Whether verdicts are given though the environment changed.
+    /// Whether verdicts are given even if the environment changed.
     pub across: bool,
 }
 
-/// Two sides held against each other.
+/// The result of a comparison of two sides.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Comparison {
-    /// What differs besides figures; without cells: of the whole sides.
+    /// Differences besides metrics, with the cells that have them. Without cells: differences of the whole
+    /// sides.
     pub differences: Vec<(Difference, Vec<CellKey>)>,
-    /// Every gating figure of every pair, in the order of the baseline's cells.
+    /// Every gating metric of every pair, in the order of the baseline's cells.
     pub rows: Vec<Row>,
-    /// Cells of one side that the other lacks.
     pub unpaired: Vec<Unpaired>,
-    /// What failed of the candidate and not of the baseline, or more often.
+    /// Failures of the candidate that the baseline did not have, or had less often.
     pub failures: Vec<Failure>,
-    /// The practical bound that verdicts were given against, as a share.
+    /// The floor that was applied, as a share.
     pub bound: f64,
 }
 
@@ -45,19 +45,19 @@ pub(crate) struct Comparison {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unpaired {
     pub cell: CellKey,
-    /// The side that has it.
+    /// The side that has the cell.
     pub side: &'static str,
-    /// How many figures gate it.
+    /// Number of its gating metrics.
     pub gates: usize,
 }
 
-/// Something that starts of one side are suspect of.
+/// A reason why starts of one side are suspect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Suspicion {
     pub side: &'static str,
-    /// Its starts that show it.
+    /// The starts that it concerns.
     pub starts: BTreeSet<u32>,
-    /// The code, and in brackets what was measured.
+    /// The reason code, with the measured value in brackets.
     pub reason: String,
 }
 
@@ -74,36 +74,36 @@ impl fmt::Display for Suspicion {
     }
 }
 
-/// One gating figure of one pair.
+/// One gating metric of one pair.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
     pub cell: CellKey,
     pub metric: Metric,
-    /// The baseline's starts and the candidate's.
+    /// Starts of the baseline and of the candidate.
     pub samples: [Sample; 2],
-    /// Whether the figure is zero on every start of that side: a goodput that no request met.
+    /// Whether the metric is zero on every start of that side, such as a goodput that no request met.
     pub is_zero: [bool; 2],
-    /// Of a percentile: where the requests of one start alone let it lie with 95 % confidence, on the baseline's side and on the
-    /// candidate's; the median of both bounds over the starts.
+    /// For a percentile: its 95 % confidence interval from the requests of single starts, for baseline and
+    /// candidate. Each bound is the median over the starts.
     pub known: [Option<[f64; 2]>; 2],
-    /// The candidate's spread as variances of logarithms.
+    /// Variance of the candidate, of logarithms.
     pub spread: Components,
-    /// The noise of this figure on this host, where it was measured.
+    /// Noise of this metric on this host, if it was measured.
     pub noise: Option<KnownNoise>,
     pub answer: Answer,
-    /// Why nothing of a side counts, where it was measured and nothing does.
+    /// Why a side that was measured has no usable value.
     pub refused: Option<Cause>,
-    /// Measurements of either side that were left out.
+    /// Measurements of both sides that are excluded.
     pub left_out: Vec<String>,
-    /// Measurements of either side that count and are suspect in this figure.
+    /// Measurements of both sides that are included but suspect in this metric.
     pub suspect: Vec<Suspicion>,
-    /// Whether the baseline's side and the candidate's are servers that somebody else started: what is said is said of these, and of no
-    /// other start.
+    /// Whether baseline and candidate are attached servers. The verdict then applies to these servers and to
+    /// no other start.
     pub attached: [bool; 2],
 }
 
 impl Row {
-    /// The reason, as a sentence for people.
+    /// The reason as a sentence for users.
     pub(crate) fn reason(&self) -> String {
         let reason = self.answer.reason_of(self.change_of_zero());
         let of_whom = match self.attached {
@@ -116,7 +116,8 @@ impl Row {
         format!("{reason}; for {of_whom} only, whose measurements are repeats")
     }
 
-    /// The change of a figure that is zero on one side, of which the estimate only tells what half a request would be.
+    /// Text for a change of a metric that is zero on one side. The estimate would only show the value of half
+    /// a request.
     pub(crate) const fn change_of_zero(&self) -> Option<&'static str> {
         match self.is_zero {
             [false, true] => Some("to zero"),
@@ -125,31 +126,30 @@ impl Row {
         }
     }
 
-    /// The estimate, where there is one of more than zeros.
+    /// The estimate, unless both sides are zero.
     pub(crate) fn estimate(&self) -> Option<Estimate> {
         self.answer.estimate.filter(|_| self.is_zero != [true, true])
     }
 
-    /// The value of the baseline (0) or of the candidate (1).
+    /// Value of the baseline (0) or of the candidate (1).
     pub(crate) fn value(&self, side: usize) -> Option<f64> {
         self.samples[side]
             .value()
             .map(|value| if self.is_zero[side] { 0.0 } else { value })
     }
 
-    /// The verdict, where there is one.
     pub(crate) const fn verdict(&self) -> Option<Verdict> {
         self.answer.verdict()
     }
 
-    /// The word for people.
+    /// The word for users.
     pub(crate) fn word(&self) -> &'static str {
         self.refused.map_or_else(|| self.answer.word(), Cause::name)
     }
 }
 
 impl Comparison {
-    /// How many rows have that verdict.
+    /// Number of rows with this verdict.
     pub(crate) fn count(&self, verdict: Verdict) -> usize {
         self.rows
             .iter()
@@ -157,22 +157,21 @@ impl Comparison {
             .count()
     }
 
-    /// How many figures were to be judged, those of cells included that the candidate lacks.
+    /// Number of metrics to be judged, including those of cells that the candidate lacks.
     pub(crate) fn figures(&self) -> usize {
         self.rows.len() + self.lost().map(|lost| lost.gates).sum::<usize>()
     }
 
-    /// How many figures have a verdict.
+    /// Number of metrics with a verdict.
     pub(crate) fn judged(&self) -> usize {
         self.rows.iter().filter(|row| row.verdict().is_some()).count()
     }
 
-    /// Whether a failure is a regression.
     pub(crate) fn is_less_reliable(&self) -> bool {
         self.failures.iter().any(|failure| failure.is_regression)
     }
 
-    /// The cells that the candidate lacks.
+    /// Cells that the candidate lacks.
     pub(crate) fn lost(&self) -> impl Iterator<Item = &Unpaired> {
         self.unpaired.iter().filter(|unpaired| unpaired.side == BASELINE)
     }
@@ -181,8 +180,8 @@ impl Comparison {
 const BASELINE: &str = "baseline";
 const CANDIDATE: &str = "candidate";
 
-/// The cells of two sides that belong together, by the candidate's key: those of one key, and where a key has no partner, those that differ in
-/// the version alone.
+/// Pairs the cells of two sides. Cells with the same key form a pair. A cell without a partner is paired with
+/// one that differs in the version alone, if there is exactly one.
 pub(crate) fn pairs<'a>(first: &'a Side, second: &'a Side) -> Pairs<'a> {
     let same = |key: &CellKey| second.cells.get_key_value(key);
     let loose = |axes: &AxisValues| -> AxisValues {
@@ -222,19 +221,19 @@ pub(crate) fn pairs<'a>(first: &'a Side, second: &'a Side) -> Pairs<'a> {
         .collect()
 }
 
-/// The two sides held against each other: the first is the baseline.
+/// Compares two sides. The first is the baseline.
 pub(crate) fn compare(first: &Side, second: &Side, terms: &Terms<'_>) -> Comparison {
     let ask: Ask<'_> = &|_, [one, two], metric, noise| question::of_cells(one, two, metric, noise);
     compare_pairs(first, second, pairs(first, second), terms, ask)
 }
 
-/// The question about a metric of the pair with the candidate's key.
+/// Builds the question for a metric of the pair with the candidate's key.
 pub(crate) type Ask<'a> = &'a dyn Fn(&CellKey, [&SideCell; 2], Metric, Option<KnownNoise>) -> Question;
 
-/// The cells of two sides that belong together, by the candidate's key.
+/// Pairs of cells of two sides, with the candidate's key.
 pub(crate) type Pairs<'a> = Vec<(&'a CellKey, &'a SideCell, &'a SideCell)>;
 
-/// These pairs of the two sides held against each other, by the questions that `ask` asks.
+/// Compares these pairs of the two sides. `ask` builds the questions.
 pub(crate) fn compare_pairs(
     first: &Side,
     second: &Side,
@@ -246,7 +245,7 @@ pub(crate) fn compare_pairs(
     let of_pairs: Vec<(&CellKey, Vec<Difference>)> = pairs
         .iter()
         .map(|(key, one, two)| {
-            // Of a side that was not measured nothing is known that could differ.
+            // A side that was not measured has no values that could differ.
             let is_missing = one.is_missing() || two.is_missing();
             let own = (!is_missing).then(|| environment_diff::of_cells(one, two));
             (*key, own.unwrap_or_default())
@@ -307,7 +306,7 @@ pub(crate) fn compare_pairs(
     }
 }
 
-/// What keeps a difference of figures from being the engine's doing.
+/// Says why a difference of metrics cannot be attributed to the engine. `None` if it can.
 pub(crate) fn forbidden(differences: &[&Difference], across: bool) -> Option<String> {
     let told: Vec<String> = differences
         .iter()
@@ -348,7 +347,7 @@ fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question,
     }
 }
 
-/// The median of both bounds of a percentile over the measurements of a cell.
+/// Median of both bounds of a percentile over the measurements of a cell.
 fn known(cell: &SideCell, figure: &str) -> Option<[f64; 2]> {
     let all = cell.intervals.get(figure)?;
     let middle = |at: usize| {
@@ -370,7 +369,7 @@ fn left_out<'a>(side: &'a str, cell: &'a SideCell) -> impl Iterator<Item = Strin
     })
 }
 
-/// What makes the starts of a figure suspect, each thing once with the starts that show it.
+/// Reasons why the starts of a metric are suspect, each once with its starts.
 pub(super) fn suspect(side: &'static str, cell: &SideCell, metric: Metric) -> Vec<Suspicion> {
     let mut starts: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     let family = from_run::family(metric);

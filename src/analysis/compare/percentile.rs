@@ -1,11 +1,11 @@
-//! Whether a percentile rests on requests enough to vote.
+//! Checks whether a percentile has enough requests for a verdict.
 
 use crate::analysis::metrics::Metric;
 
-/// How many observations there must be beyond a percentile before it may vote.
+/// Requests that must be beyond a percentile before it gets a verdict.
 pub(crate) const BEYOND: f64 = 10.0;
 
-/// How many of so many requests lie beyond a percentile; `None` of what is none.
+/// Expected number of requests beyond a percentile. `None` if the metric is no percentile.
 pub(crate) fn beyond(metric: Metric, requests: f64) -> Option<f64> {
     let Metric::Time(statistic, _) = metric else {
         return None;
@@ -13,19 +13,21 @@ pub(crate) fn beyond(metric: Metric, requests: f64) -> Option<f64> {
     Some(requests * (1.0 - statistic.share()?) + 1e-9)
 }
 
-/// How far, as a factor, requests alone may let a percentile lie from itself before it stands at a jump of their distribution.
+/// Factor between a percentile and its confidence bound from which it is at a jump of the distribution.
 const JUMP: f64 = 1.5;
 
-/// Whether a percentile stands at a jump: requests of one measurement alone let it lie far from where it lies, such as a median where two of five
-/// requests take several times as long. It then says next to nothing of these. `bounds` are those of each measurement.
+/// Whether a percentile is at a jump of the distribution: in more than half of the measurements its
+/// confidence bounds are far from it. An example is a median when two of five requests take several times as
+/// long. Such a percentile says little about these requests. `bounds` are those of each measurement.
 pub(crate) fn is_at_jump(value: f64, bounds: &[[f64; 2]]) -> bool {
     let is_far = |[low, high]: &&[f64; 2]| *high > JUMP * value || *low * JUMP < value;
     2 * bounds.iter().filter(is_far).count() > bounds.len()
 }
 
-/// Why a percentile of that many requests may not vote; `None` if it may.
+/// Says why a percentile of this many requests gets no verdict. `None` if it may get one.
 ///
-/// Source: the binomial spread of what lies beyond: below ten it is a third of itself or more.
+/// Source: the binomial distribution of the requests beyond. Below ten their number varies by a third or
+/// more.
 pub(crate) fn too_few(metric: Metric, requests: u32) -> Option<String> {
     let Metric::Time(statistic, _) = metric else {
         return None;

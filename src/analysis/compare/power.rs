@@ -1,18 +1,18 @@
-//! How much starts differ, what can be seen through that, and how many more are worth their time.
+//! Computes how much starts differ, which differences can be found, and how many more starts are needed.
 
 use super::t_test::{mean, quantile, squares};
 use super::verdict::LEVEL;
 
-/// The spread of measurements, within a start and between starts, as variances.
+/// Variance of measurements, within a start and between starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Components {
     /// Between repeats on one start; `None` where every start has one.
     pub within: Option<f64>,
-    /// Between starts, without what repeats within a start explain; `None` with one start.
+    /// Between starts, without the variance of repeats. `None` for one start.
     pub between: Option<f64>,
 }
 
-/// Both variances of repeats that lie in starts.
+/// Estimates both variances from the repeats of each start.
 ///
 /// Source: analysis of variance of a random one-way layout, S. R. Searle, G. Casella and C. E. McCulloch, "Variance Components", 1992,
 /// section 3.6: between = (MSA − MSE) / n₀, never below zero.
@@ -40,17 +40,17 @@ pub fn components(starts: &[Vec<f64>]) -> Components {
     Components { within, between }
 }
 
-/// How sure a comparison shall be.
+/// Required error rates of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Demand {
-    /// The chance of a false finding, to one side.
+    /// Probability of a false result, one-sided.
     pub alpha: f64,
-    /// The chance that a true one is found.
+    /// Probability that a true difference is found.
     pub power: f64,
 }
 
-/// The least difference that so many starts on either side show, where one start has the standard deviation `sigma`; infinite where they
-/// are too few to show anything.
+/// Smallest difference that these numbers of starts can show, if one start has the standard deviation
+/// `sigma`. Infinite if there are too few starts.
 ///
 /// Source: H. S. Bloom, "Minimum detectable effects", 1995: the standard error times the sum of two quantiles of t.
 pub(crate) fn detectable(sigma: f64, first: usize, second: usize, demand: Demand) -> f64 {
@@ -78,8 +78,8 @@ pub(crate) fn starts_needed(
         .unwrap_or(most)
 }
 
-/// How far the 95 % interval of the mean of so many starts reaches to either side, of which the first `stage` (two at least) have the
-/// standard deviation `sigma`.
+/// Half the width of the 95 % interval of the mean of `starts` starts. The first `stage` of them (at least
+/// two) have the standard deviation `sigma`.
 ///
 /// Source: Student, "The probable error of a mean", 1908.
 pub(crate) fn half_width(sigma: f64, stage: usize, starts: usize) -> f64 {
@@ -87,16 +87,17 @@ pub(crate) fn half_width(sigma: f64, stage: usize, starts: usize) -> f64 {
     error * quantile(stage as f64 - 1.0, f64::midpoint(1.0, LEVEL))
 }
 
-/// How many starts make the interval of a mean reach no further than `target`, of which the first `stage` (two at least) have the standard
-/// deviation `sigma`. Their number depends on these alone, so that the mean of all of them, with `sigma` and the degrees of freedom of the
-/// first stage, has exactly the confidence that is promised where noise is normal. Later starts do not narrow what is said; they widen it
-/// where they vary more than the first.
+/// Number of starts for which the 95 % interval of the mean is at most `target` to either side. The first
+/// `stage` of them (at least two) have the standard deviation `sigma`. The number depends on the first stage
+/// alone. So the mean of all starts, with `sigma` and the degrees of freedom of the first stage, has exactly
+/// the promised confidence if the noise is normal. Later starts do not narrow the interval; callers widen it
+/// if they vary more than the first.
 ///
 /// Source: C. Stein, "A two-sample test for a linear hypothesis whose power is independent of the variance", 1945.
 pub(crate) fn two_stage(sigma: f64, stage: usize, target: f64) -> usize {
     let reach = quantile(stage as f64 - 1.0, f64::midpoint(1.0, LEVEL)) * sigma / target;
     let wanted = (reach * reach).ceil();
-    // A float that is no count, infinity included, saturates.
+    // The cast saturates for values that do not fit, infinity included.
     (wanted as usize).max(stage)
 }
 
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_lies_within_starts_and_between_them_is_told_apart() {
-        // Means 1, 2, 3; within each start ±0.1.
+        // Means 1, 2 and 3; ±0.1 within each start.
         let starts: Vec<Vec<f64>> = [1.0, 2.0, 3.0]
             .map(|middle| vec![middle - 0.1, middle + 0.1])
             .to_vec();

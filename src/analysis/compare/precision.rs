@@ -1,5 +1,6 @@
-//! How well the figures of a run are known, and which cells are worth another start of their engine. How many starts a cell takes is told by
-//! the deviation of its first stage alone, so that stopping favours no finding and the interval keeps its confidence.
+//! Computes how precise the metrics of a run are, and which cells need another start. The number of starts of
+//! a cell depends only on the standard deviation of its first stage. So the stopping rule favours no result
+//! and the interval keeps its confidence.
 
 use std::collections::BTreeMap;
 
@@ -11,47 +12,48 @@ use crate::base::ids::{CellKey, LaunchId};
 use crate::config::repeats::Until;
 use crate::results::record::cell_stats::{Cause, SideCell};
 
-/// How well the figure of a cell is known that is known worst of those that gate it.
+/// Precision of the least precise gating metric of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Known {
-    /// The figure, for people.
+    /// Name of the metric, for users.
     pub figure: String,
-    /// How far its interval (95 %, by Student's t on the logarithms) reaches up, as a share of it; down it is a little less.
+    /// Upper half of its 95 % interval (Student's t of the logarithms), as a share. The lower half is
+    /// slightly smaller.
     pub half_width: f64,
-    /// The starts that count.
+    /// Valid starts.
     pub starts: usize,
-    /// Those of the first stage, which alone tell the standard deviation.
+    /// Starts of the first stage, which alone determine `sigma`.
     pub stage: usize,
-    /// Their standard deviation, of logarithms.
+    /// Standard deviation of the first stage, of logarithms.
     pub sigma: f64,
 }
 
-/// How well a cell is known, and whether it is to be started again.
+/// Precision of a cell, and whether it gets another start.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Certainty {
-    /// When it would not be.
+    /// The stopping rule.
     pub until: Until,
-    /// How well it is known, where that can be told.
+    /// The precision, if it can be computed.
     pub known: Option<Known>,
     pub outlook: Outlook,
 }
 
-/// Whether a cell is to be started again.
+/// Whether a cell gets another start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outlook {
-    /// No: it is known as well as it should be.
+    /// No: it is as precise as required.
     Enough,
     Wants(u32),
-    /// No: it has as many starts as it may have.
+    /// No: it has the highest number of starts.
     Most,
-    /// No: another start would take more than is left of the budget.
+    /// No: another start would exceed the budget.
     Budget,
-    /// No: nothing tells that another start would help, for this reason.
+    /// No: another start would not help, for this reason.
     Hopeless(String),
 }
 
 impl Outlook {
-    /// The outlook as it is written.
+    /// Name of the outlook in output.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Enough => "enough",
@@ -63,35 +65,32 @@ impl Outlook {
     }
 }
 
-/// A cell that may be started again.
+/// A cell that may get another start.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate<'a> {
-    /// What was measured of it.
     pub cell: &'a SideCell,
-    /// The launch it is measured on.
     pub launch: &'a LaunchId,
-    /// Starts that are planned to measure it, measured or not.
+    /// Starts that are planned for it, measured or not.
     pub planned: u32,
 }
 
-/// What a launch has taken so far.
+/// Cost of a launch so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cost {
-    /// How often it was started.
     pub starts: u32,
-    /// What all of that took, in seconds of one device.
+    /// Total time of these starts, in seconds of one device.
     pub device_s: f64,
 }
 
 impl Cost {
-    /// What another start would take, in seconds of one device.
+    /// Expected cost of another start, in seconds of one device.
     fn of_one(self) -> f64 {
         self.device_s / f64::from(self.starts.max(1))
     }
 }
 
-/// How well every cell is known, and which are to be started again. The budget goes to launches in turn, a start each, as far as it
-/// reaches by what each took so far.
+/// Computes the precision of each cell and the starts that it still needs. The budget is given to the
+/// launches in turn, one start each. The cost of a start is estimated from those of the launch so far.
 pub(crate) fn certainties(
     until: &Until,
     candidates: &BTreeMap<CellKey, Candidate<'_>>,
@@ -121,7 +120,7 @@ pub(crate) fn certainties(
     found
 }
 
-/// What a cell would do without a budget.
+/// The result for a cell without a budget.
 fn alone(until: &Until, candidate: &Candidate<'_>) -> Certainty {
     let known = known(candidate.cell);
     let mut failed = candidate.cell.excluded.iter();
@@ -146,10 +145,7 @@ fn alone(until: &Until, candidate: &Candidate<'_>) -> Certainty {
     }
 }
 
-/// How well a cell is known.
-///
-/// # Errors
-/// Why that cannot be told.
+/// Computes the precision of a cell, or says why it has none.
 fn known(cell: &SideCell) -> Result<Known, String> {
     let mut worst: Option<Known> = None;
     for gate in &cell.gates {
@@ -160,7 +156,7 @@ fn known(cell: &SideCell) -> Result<Known, String> {
             .map(|repeats| logs(repeats).map(|logs| t_test::mean(&logs)))
             .collect();
         let Some(means) = means else {
-            // Where no request meets the SLO there is no goodput, and more starts would not change that.
+            // If no request meets the SLO, there is no goodput, and more starts would not change that.
             if *gate == Metric::Goodput.name() {
                 continue;
             }
@@ -173,7 +169,7 @@ fn known(cell: &SideCell) -> Result<Known, String> {
             return Err(format!("{stage} of its starts count, and two are needed"));
         }
         let sigma = t_test::variance(&means[..stage]).sqrt();
-        // What later starts show may widen what is said, and asks for no more starts.
+        // Later starts may widen the interval, but request no further starts.
         let shown = t_test::variance(&means).sqrt().max(sigma);
         let half_width = relative(power::half_width(shown, stage, means.len()));
         if worst.as_ref().is_none_or(|worst| worst.half_width < half_width) {
@@ -189,7 +185,7 @@ fn known(cell: &SideCell) -> Result<Known, String> {
     worst.ok_or_else(|| "no figure gates it".to_owned())
 }
 
-/// How many of the wanted starts a budget has room for, in seconds of one device.
+/// Number of starts of each launch that fit into the budget, in seconds of one device.
 fn affordable<'a>(
     budget: f64,
     wanted: &BTreeMap<&'a LaunchId, u32>,
@@ -201,7 +197,8 @@ fn affordable<'a>(
     for round in 1..=most {
         for (launch, _) in wanted.iter().filter(|(_, starts)| **starts >= round) {
             let cost = costs.get(*launch).copied().unwrap_or_default().of_one();
-            // One that did not fit once is out: the others must not be held up by it, nor it slip in behind them.
+            // A launch whose start did not fit once gets no more starts. So it neither blocks the others nor
+            // gets a start after a cheaper one.
             if cost <= left && granted.get(launch).copied().unwrap_or(0) == round - 1 {
                 left -= cost;
                 granted.insert(*launch, round);
@@ -281,7 +278,7 @@ mod tests {
         }
     }
 
-    /// Outlooks of cells on launches of their own, each started three times for a minute.
+    /// Outlooks of cells on separate launches, each started three times for a minute.
     fn outlooks(until: &Until, cells: &[SideCell]) -> Vec<Outlook> {
         let launches: Vec<LaunchId> = (0..cells.len())
             .map(|at| LaunchId::new(format!("l{at}")))
@@ -306,12 +303,12 @@ mod tests {
     #[test]
     fn a_narrow_cell_is_left_alone_and_a_wide_one_started_again() {
         let (quiet, noisy) = (cell(&[100.0, 100.1, 99.9]), cell(&[100.0, 102.0, 98.0]));
-        // 2 % of deviation between three starts: (4.303 · 0.02 / ln 1.02)² = 18.9.
+        // 2 % standard deviation between three starts: (4.303 · 0.02 / ln 1.02)² = 18.9.
         assert_eq!(
             outlooks(&until(20, None), &[quiet.clone(), noisy.clone()]),
             [Outlook::Enough, Outlook::Wants(16)]
         );
-        // What later starts say does not change it.
+        // Later starts do not change the outlook.
         let later = [&[100.0, 102.0, 98.0][..], &[150.0; 16]].concat();
         assert_eq!(outlooks(&until(20, None), &[cell(&later)]), [Outlook::Enough]);
         assert_eq!(
@@ -327,7 +324,8 @@ mod tests {
     #[test]
     fn the_interval_is_that_of_the_tables() {
         let known = known(&cell(&[100.0, 102.0, 98.0])).unwrap();
-        // Logarithms with a standard deviation of 0.020 003, and t of two degrees of freedom 4.302 65.
+        // The logarithms have a standard deviation of 0.020 003, and t with two degrees of freedom is 4.302
+        // 65.
         assert!((known.half_width - 0.050_944).abs() < 1e-5, "{known:?}");
         assert_eq!((known.starts, known.figure.as_str()), (3, "output throughput"));
     }
@@ -367,7 +365,7 @@ mod tests {
             outlooks(&until(20, Some(6000)), &both),
             [Outlook::Wants(16), Outlook::Wants(16)]
         );
-        // Less than the planned starts took.
+        // The budget is less than the planned starts took.
         assert_eq!(outlooks(&until(20, Some(1)), &both[..1]), [Outlook::Budget]);
     }
 
@@ -399,7 +397,7 @@ mod tests {
                 outlooks[at]
             );
         }
-        // What is left out as invalid leaves two that tell.
+        // Two valid starts are left when the invalid one is excluded.
         assert!(matches!(outlooks[4], Outlook::Wants(_)), "{:?}", outlooks[4]);
     }
 }

@@ -1,4 +1,4 @@
-//! One figure of two cells as a question to the decision function.
+//! Builds the question about one metric of two cells.
 
 use super::comparable::{SLO, depends_on_length, lengths_apart, slo_apart};
 use super::decision::{Design, Gap, KnownNoise, Question, Sample, Variance};
@@ -8,8 +8,8 @@ use super::resolution;
 use crate::analysis::metrics::{Better, Flow, Metric};
 use crate::results::record::cell_stats::{Cause, SideCell};
 
-/// The question whether a figure got better or worse from one cell to another, each side by itself. What keeps the cells from being
-/// comparable is for the caller to add.
+/// Builds the question whether a metric changed between two cells that were measured separately. The caller
+/// adds reasons why the cells are not comparable.
 pub(crate) fn of_cells(
     one: &SideCell,
     two: &SideCell,
@@ -44,14 +44,15 @@ pub(crate) fn of_cells(
     }
 }
 
-/// The question about a figure of the starts of two sides, of which each may be a server that somebody else started.
+/// Builds the question for the starts of two sides. `attached` says which sides are attached servers.
 pub(crate) fn of_samples(
     [baseline, candidate]: [Sample; 2],
     attached: [bool; 2],
     metric: Metric,
     noise: Option<KnownNoise>,
 ) -> Question {
-    // Repeats on a server that somebody else started share the luck of its one start, which its noise tells and they do not.
+    // Repeats on an attached server share the luck of its one start. Only the noise shows how much starts
+    // differ.
     let attached = attached.into_iter().filter(|is_attached| *is_attached).count();
     let between = noise.filter(|_| attached > 0).map(|noise| Variance {
         value: attached as f64 * noise.sigma.powi(2),
@@ -68,7 +69,7 @@ pub(crate) fn of_samples(
     }
 }
 
-/// What values of zero are raised to in both of two cells.
+/// Value that replaces zeros in both cells.
 pub(super) fn least(cells: [&SideCell; 2], metric: Metric) -> Option<f64> {
     resolution::common(cells.map(|cell| own_least(cell, metric)))
 }
@@ -78,10 +79,7 @@ fn own_least(cell: &SideCell, metric: Metric) -> Option<f64> {
     resolution::least(metric, &throughput, cell.requests.map(f64::from))
 }
 
-/// The starts of a figure of a cell.
-///
-/// # Errors
-/// Why there are none, or none that can be judged.
+/// The starts of a metric of a cell, or the reason that there are none that can be judged.
 pub(crate) fn sample(cell: &SideCell, metric: Metric) -> Result<Sample, String> {
     raised_sample(cell, metric, own_least(cell, metric))
 }

@@ -1,17 +1,18 @@
-//! How coarse figures are by themselves: what lies within that of another value may be the same one, however often it is measured.
+//! Resolution of metrics: values closer than this may be the same value, however often they are measured.
 
 use crate::analysis::metrics::{self, Metric, Unit};
 use crate::results::record::cell::{Definitions, Figures, Origin, Summary};
 
-/// As many decimals as nobody prints: such a figure was computed.
+/// A value with at least this many decimals was computed, not printed.
 const COMPUTED: u32 = 6;
-/// With fewer figures of a unit, zeros at the end of all of them may be an accident.
+/// With fewer values of a unit, trailing zeros in all of them may be chance.
 const FEW: usize = 3;
 
-/// How far the value that was meant may lie from a figure of these measurements, to either side, as a share; the coarsest of them.
+/// Largest relative error of a metric in these measurements, in either direction.
 ///
-/// What a search found lies anywhere in its bracket, and half of that is counted to either side, or how far its draws lie from their rates. What another tool printed may lie half of the last
-/// digit away.
+/// The result of a search is anywhere in its bracket: the error is half of the bracket, or the deviation of
+/// the drawn arrivals from their rate if that is larger. The value that another tool printed can be off by
+/// half of its last digit.
 pub(crate) fn of<'a>(
     summaries: impl Iterator<Item = &'a Summary>,
     definitions: Definitions,
@@ -25,8 +26,9 @@ pub(crate) fn of<'a>(
     shares.fold(0.0, f64::max)
 }
 
-/// What half a request would be: a goodput or an attainment below that is one of no request at all, of which there is no logarithm. Throughputs are those
-/// of the starts, in requests per second; `None` of other metrics, and where nothing was completed.
+/// Value that half a request gives. It replaces a goodput or an attainment of zero, which has no logarithm.
+/// `throughput` holds the request rates of the starts, in requests per second. `None` for other metrics, and
+/// if no request completed.
 pub(crate) fn least(metric: Metric, throughput: &[f64], completed: Option<f64>) -> Option<f64> {
     let completed = completed.filter(|completed| *completed > 0.0)?;
     let known: Vec<f64> = throughput.iter().copied().filter(|rate| *rate > 0.0).collect();
@@ -39,20 +41,21 @@ pub(crate) fn least(metric: Metric, throughput: &[f64], completed: Option<f64>) 
     }
 }
 
-/// What half a request more or less on each start is, as a variance of logarithms: `least` is the value of half a request. `None` of figures that are no
-/// counts of requests.
+/// Variance of logarithms that half a request per start causes. `least` is the value of half a request.
+/// `None` for metrics that are no counts of requests.
 pub(crate) fn counting(metric: Metric, logs: &[f64], least: Option<f64>) -> Option<f64> {
     let squares = logs.iter().map(|log| (least.unwrap_or(0.0) / log.exp()).powi(2));
     let is_count = matches!(metric, Metric::Goodput | Metric::Attainment);
     is_count.then(|| squares.sum::<f64>() / logs.len().max(1) as f64)
 }
 
-/// What zeros of two sides are raised to: the lesser of both, so that two zeros are the same, and no zero passes a value that is none.
+/// Value that replaces zeros on both sides: the smaller one. Then two zeros are equal, and no zero exceeds a
+/// value above zero.
 pub(crate) fn common(leasts: [Option<f64>; 2]) -> Option<f64> {
     leasts.into_iter().flatten().reduce(f64::min)
 }
 
-/// The repeats of starts, those of zero raised to the least that can be told from it.
+/// Replaces zeros in the repeats of starts by `least`.
 pub(crate) fn raised(starts: &[Vec<f64>], least: Option<f64>) -> Vec<Vec<f64>> {
     let raise = |value: &f64| match least {
         Some(least) if *value == 0.0 => least,
@@ -65,12 +68,12 @@ pub(crate) fn raised(starts: &[Vec<f64>], least: Option<f64>) -> Vec<Vec<f64>> {
 fn of_search(summary: &Summary) -> Option<f64> {
     let search = summary.search.as_ref()?;
     let half = (search.fails_at? / search.found?).sqrt() - 1.0;
-    // Where the arrivals as they were drawn lie further from their rates than the bracket is wide, that decides.
+    // The deviation of the drawn arrivals from their rates counts if it is larger than the bracket.
     Some(half.max(search.draw_error().unwrap_or(0.0)))
 }
 
-/// Half of the last digit that was printed, relative to the value. Figures of one unit are printed with as many decimals as the one that shows most; where
-/// the unit has hardly any, all figures tell.
+/// Half of the last printed digit, relative to the value. All values of a unit are assumed to have as many
+/// decimals as the one with the most. If the unit has too few values, all values are used.
 fn of_print(figures: &Figures, metric: Metric) -> Option<f64> {
     let value = metrics::figure(figures, metric)?;
     let decimals_of = |is_alike: &dyn Fn(Metric) -> bool| -> Vec<u32> {
@@ -88,12 +91,12 @@ fn of_print(figures: &Figures, metric: Metric) -> Option<f64> {
     (decimals < COMPUTED && value > 0.0).then(|| 0.5 * 0.1f64.powi(decimals as i32) / value)
 }
 
-/// Shares are computed of what was printed.
+/// Shares are computed, not printed.
 fn is_printed(metric: Metric) -> bool {
     metric.unit() != Unit::Share
 }
 
-/// Decimals of a number as it is written shortest.
+/// Decimals of the shortest notation of a number.
 fn decimals(value: f64) -> u32 {
     let written = value.to_string();
     written
@@ -122,7 +125,7 @@ mod tests {
         let share = |figures: &[(Metric, f64)]| printed(figures).unwrap_or(0.0);
         assert!((share(&[(OUTPUT, 50.0), (total, 103.25)]) - 0.0001).abs() < 1e-12);
         assert!((share(&[(OUTPUT, 50.0), (total, 103.0)]) - 0.01).abs() < 1e-12);
-        // Times are of another unit, and tell where its own figures are too few.
+        // Times have another unit. They are used if the unit itself has too few values.
         let (ttft, peak) = (Metric::Time(Statistic::Median, Sample::Ttft), Metric::PeakOutput);
         let three = [(OUTPUT, 50.0), (total, 103.0), (peak, 60.0), (ttft, 12.345)];
         assert!((share(&three) - 0.01).abs() < 1e-12);

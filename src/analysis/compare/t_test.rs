@@ -1,4 +1,4 @@
-//! Means of two sides held against each other by Student's t.
+//! Compares the means of two sides by Student's t.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -19,7 +19,7 @@ impl Interval {
     }
 }
 
-/// The difference of two means, with how well it is known.
+/// Difference of two means, with its standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
     /// The second side's mean less the first one's.
@@ -30,12 +30,13 @@ pub struct Difference {
     pub freedom: f64,
 }
 
-/// The difference of two means under one common variance. `None` where a side is empty or both have one value, as nothing then tells
-/// the variance.
+/// Difference of two means with one common variance. `None` if a side is empty or both have one value,
+/// because the variance is then unknown.
 ///
-/// Both sides are the same engine on the same machine, so that one variance is near the truth; with about as many starts on either side
-/// the test holds its level also where it is not (G. E. P. Box, "Some theorems on quadratic forms", 1954), and Welch's would cost
-/// half the degrees of freedom of a handful of starts. A side may have a single value; its spread is then taken to be the other's.
+/// Both sides are the same engine on the same machine, so a common variance is close to the truth. With
+/// similar numbers of starts the test keeps its level even if it is not (G. E. P. Box, "Some theorems on
+/// quadratic forms", 1954), and Welch's test would cost half of the few degrees of freedom. A side may have a
+/// single value; the variance then comes from the other side.
 ///
 /// Source: Student, "The probable error of a mean", 1908; R. A. Fisher 1925 for two samples.
 pub fn difference(first: &[f64], second: &[f64]) -> Option<Difference> {
@@ -59,12 +60,12 @@ impl Difference {
         (2.0 * self.below().min(self.above())).min(1.0)
     }
 
-    /// The chance of a difference as low where there is none.
+    /// One-sided p-value of a difference this low.
     pub(crate) fn below(self) -> f64 {
         self.tail(self.value)
     }
 
-    /// The chance of a difference as high where there is none.
+    /// One-sided p-value of a difference this high.
     pub(crate) fn above(self) -> f64 {
         self.tail(-self.value)
     }
@@ -73,7 +74,7 @@ impl Difference {
         if self.error > 0.0 {
             distribution(self.freedom).cdf(value / self.error)
         } else if value < 0.0 {
-            // Not a single value varied: any difference is beyond chance, and whether it matters is for the floor to say.
+            // No value varied, so any difference is beyond chance. The floor decides whether it matters.
             0.0
         } else {
             1.0
@@ -90,7 +91,7 @@ impl Difference {
     }
 }
 
-/// The chance that Student's t with these degrees of freedom lies at least so far from zero, to either side.
+/// Probability that Student's t is at least this far from zero, in either direction.
 pub(crate) fn two_sided(t: f64, freedom: f64) -> f64 {
     (2.0 * distribution(freedom).cdf(-t.abs())).min(1.0)
 }
@@ -100,24 +101,25 @@ pub fn quantile(freedom: f64, chance: f64) -> f64 {
     distribution(freedom).inverse_cdf(chance)
 }
 
-/// Beyond so many degrees of freedom Student's t is normal to four digits, and its quantiles cost ever more.
+/// Above this many degrees of freedom Student's t is normal to four digits, and its quantiles take ever
+/// longer to compute.
 const MOST_FREEDOM: f64 = 1e4;
 
 fn distribution(freedom: f64) -> StudentsT {
     StudentsT::new(0.0, 1.0, freedom.min(MOST_FREEDOM)).expect("degrees of freedom are above zero")
 }
 
-/// The variance of a sample of at least two values: divided by n − 1.
+/// Sample variance of at least two values, divided by n − 1.
 pub(crate) fn variance(values: &[f64]) -> f64 {
     squares(values, mean(values)) / (values.len() as f64 - 1.0)
 }
 
-/// The arithmetic mean of at least one value.
+/// Arithmetic mean of at least one value.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The sum of squared distances from `mean`.
+/// Sum of squared distances from `mean`.
 pub(super) fn squares(values: &[f64], mean: f64) -> f64 {
     values.iter().map(|value| (value - mean).powi(2)).sum()
 }

@@ -1,20 +1,19 @@
-//! What a comparison says, and how shares and chances are written.
+//! The verdict of a comparison, and the notation of shares and probabilities.
 
-/// What a comparison says.
+/// The verdict of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Verdict {
-    /// It got worse, by more than the practical bound and beyond chance.
+    /// It got worse, by more than the floor and beyond chance.
     Worse,
-    /// It cannot be told.
+    /// The data do not decide.
     Unclear,
-    /// Whatever changed lies within the practical bound.
+    /// Any change is within the floor.
     Same,
-    /// It got better, by more than the practical bound and beyond chance.
+    /// It got better, by more than the floor and beyond chance.
     Better,
 }
 
 impl Verdict {
-    /// The verdict as it is written.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Worse => "worse",
@@ -25,21 +24,21 @@ impl Verdict {
     }
 }
 
-/// The confidence of intervals.
+/// Confidence of intervals.
 pub(crate) const LEVEL: f64 = 0.95;
 
-/// The logarithms of a figure of starts; `None` if one of them has none.
+/// Logarithms of a metric of several starts. `None` if there are no values or one is not above zero.
 pub(crate) fn logs(starts: &[f64]) -> Option<Vec<f64>> {
     let all_positive = starts.iter().all(|value| value.is_finite() && *value > 0.0);
     (all_positive && !starts.is_empty()).then(|| starts.iter().map(|value| value.ln()).collect())
 }
 
-/// A difference of logarithms as a relative change.
+/// Converts a difference of logarithms to a relative change.
 pub(crate) fn relative(difference: f64) -> f64 {
     difference.exp_m1()
 }
 
-/// A chance in few characters.
+/// Formats a probability in a few characters.
 pub(crate) fn chance(p: f64) -> String {
     if p < 0.0001 {
         "< 0.0001".to_owned()
