@@ -10,7 +10,6 @@ use crate::plan::Plan;
 use crate::results::record::cell::Summary;
 use crate::results::record::cell_stats::Side;
 
-/// Why two arms cannot be compared.
 #[derive(Debug, Error)]
 pub(crate) enum ArmsError {
     #[error("`{axis}={},{}`: {reason}", .values[0], .values[1])]
@@ -28,15 +27,15 @@ pub(crate) enum ArmsError {
         run: String,
         axis: String,
         values: [String; 2],
-        /// The values that its cells have.
+        /// Values that the cells have.
         known: String,
     },
 }
 
-/// Compares the cells of two values of an axis; `side` has the cells of the run of `plan` and `summaries`.
+/// Compares the cells of two values of an axis. `side` has the cells of the run of `plan` and `summaries`.
 ///
 /// # Errors
-/// No cells of the two arms belong together.
+/// No cells of the two arms form a pair, or a cell fits several.
 pub(crate) fn compare_arms(
     plan: &Plan,
     summaries: &[Summary],
@@ -95,7 +94,7 @@ pub(crate) fn compare_arms(
     ))
 }
 
-/// The values of an axis that cells have, each once.
+/// Values of an axis, each once, in the order of the cells.
 fn known_values(side: &Side, axis: &str) -> String {
     let mut known: Vec<&str> = Vec::new();
     for value in side.cells.values().filter_map(|cell| cell.axes.get(axis)) {

@@ -1,4 +1,4 @@
-//! Two arms of one run: their cells are compared round by round where their launches alternated.
+//! Compares two arms of one run, round by round if their launches alternated.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,15 @@ use crate::plan::Plan;
 use crate::results::record::cell::Summary;
 use crate::results::record::cell_stats::SideCell;
 
-/// The two cells of a question, with what their sides hold.
+/// The two cells of a question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arms<'a> {
-    /// What is compared against.
     pub baseline: (&'a CellKey, &'a SideCell),
     pub candidate: (&'a CellKey, &'a SideCell),
 }
 
-/// The question whether a metric got better or worse from one arm to the other: by the rounds in which both arms have a start that counts; by
-/// all starts where the arms did not alternate.
+/// Builds the question whether a metric differs between the arms. It uses the rounds in which both arms have
+/// a valid start, or all starts if the arms did not alternate.
 pub(crate) fn question(
     plan: &Plan,
     summaries: &[Summary],
@@ -56,8 +55,8 @@ pub(crate) fn question(
     }
 }
 
-/// The starts of both cells that were made in one round and count, in the order of the rounds; `None` where the arms did not alternate. Values of zero
-/// are raised to `least`.
+/// Returns the starts of both cells that are valid and belong to the same round, in the order of the rounds.
+/// Zeros are replaced by `least`. `None` if the arms did not alternate.
 fn rounds(
     plan: &Plan,
     summaries: &[Summary],
@@ -96,10 +95,11 @@ fn rounds(
     Some([of(0)?, of(1)?])
 }
 
-/// The cells of one value of an axis, each with the one cell of the other value that is the same in all else that is asked. An axis that names
-/// the engine frees whatever only says how it is run.
+/// Pairs each cell of one value of an axis with the one cell of the other value that has the same remaining
+/// axes. For the axis `engine`, the axes that only say how an engine runs may differ as well.
 ///
 /// # Errors
+/// A cell fits several.
 /// A cell that fits several.
 pub(crate) fn pairs<'a>(
     cells: &'a BTreeMap<CellKey, SideCell>,

@@ -1,4 +1,5 @@
-//! Fresh starts of a baseline beside the candidate: which of its launches can be started, and whether they are still the same builds.
+//! Fresh starts of a baseline in turn with the candidate: selects the launches that can be started and checks
+//! that they are the same builds.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +13,25 @@ use crate::plan::{Launch, Plan};
 use crate::results::record::cell::Summary;
 use crate::results::record::cell_stats::{Baseline, Side, SideCell};
 
-/// A run in which the baseline was started beside the candidate.
+/// A run in which the baseline was started in turn with the candidate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PairedRun<'a> {
     pub(crate) baseline: &'a Baseline,
     pub(crate) plan: &'a Plan,
     pub(crate) summaries: &'a [Summary],
-    /// The cells of the run, those of the baseline included.
+    /// The cells of the run, including those of the baseline.
     pub(crate) side: &'a Side,
 }
 
 impl<'a> PairedRun<'a> {
-    /// The cell that measured the baseline beside `candidate`.
+    /// The cell of this run that measured the baseline of `candidate`.
     fn twin(&self, candidate: &CellKey) -> Option<(&'a CellKey, &'a SideCell)> {
         let cell = self.plan.cells.iter().find(|cell| cell.key == *candidate)?;
         self.side.cells.get_key_value(&baseline_of(cell))
     }
 
-    /// What fresh starts show of a suspect; `missing` says why its baseline was not started.
+    /// Returns what fresh starts measured for a suspected loss. `missing` says why its baseline was not
+    /// started.
     pub(crate) fn fresh(&self, suspect: &Suspected, missing: Option<&String>) -> Fresh {
         let Some(candidate) = self.side.cells.get_key_value(&suspect.cell) else {
             return Fresh::None;
@@ -56,10 +58,7 @@ impl<'a> PairedRun<'a> {
         })
     }
 
-    /// The question whether a metric changed.
-    ///
-    /// # Errors
-    /// Why it cannot be answered.
+    /// Builds the question whether a metric changed, or says why it cannot be answered.
     pub(crate) fn question(&self, pairing: &Pairing<'_>) -> Result<Question, String> {
         let twin = self
             .twin(pairing.cell)
@@ -89,7 +88,8 @@ impl<'a> PairedRun<'a> {
     }
 }
 
-/// The launches of the baseline to start beside suspects; for the other suspects, why there is none.
+/// Selects the baseline launches to start in turn with the suspected losses. For the other suspected losses,
+/// returns the reason that there is none.
 pub(crate) fn launches_of_suspects(
     look: &Look,
     baseline: &Baseline,
@@ -113,7 +113,7 @@ pub(crate) fn launches_of_suspects(
     (launches, missing)
 }
 
-/// Adds the baseline beside every cell of a plan whose baseline can be started.
+/// Adds the baseline to a plan for every cell whose baseline can be started.
 pub(crate) fn pair(plan: &mut Plan, baseline: &Baseline) {
     let keys: Vec<_> = plan.cells.iter().map(|cell| cell.key.clone()).collect();
     let paired = keys
@@ -136,8 +136,8 @@ pub(crate) fn pinned(mut plan: Plan, tonight: &Side) -> Plan {
     plan
 }
 
-/// The launches of the baseline that can be started beside these cells, pinned to the measured builds; for the other cells, why there is none.
-/// `cells` are pairs of a cell and its cell in the baseline.
+/// Selects the baseline launches that can be started, pinned to the measured builds. `cells` are pairs of a
+/// cell and its cell in the baseline. For the other cells, returns the reason that there is none.
 pub(crate) fn launches<'a>(
     baseline: &Baseline,
     cells: impl Iterator<Item = (&'a CellKey, &'a CellKey)>,
@@ -168,7 +168,8 @@ fn startable(baseline: &Baseline, key: &CellKey) -> Result<Launch, String> {
     pinned.map_err(|why| format!("the baseline's engine cannot be started: {why}"))
 }
 
-/// Why a baseline that is started now may be the candidate itself: the command is the same, and neither version nor image is known.
+/// Says why a baseline that is started now may be the candidate itself: both have the same command, and
+/// neither version nor image is known.
 pub(crate) fn unknown_build(kept: &SideCell, candidate: &SideCell) -> Option<String> {
     let is_known = |fact: &str| kept.engine.contains_key(fact) && candidate.engine.contains_key(fact);
     let is_one_command = kept.settings == candidate.settings;
@@ -177,7 +178,8 @@ pub(crate) fn unknown_build(kept: &SideCell, candidate: &SideCell) -> Option<Str
     })
 }
 
-/// Why the engine that was started as the baseline is not the build that the baseline measured; `None` if it is.
+/// Says why the engine that was started as the baseline is not the build that the baseline measured. `None`
+/// if it is.
 pub(crate) fn other_build(kept: &SideCell, started: &SideCell) -> Option<String> {
     if started.engine.is_empty() {
         return None;
@@ -214,7 +216,7 @@ mod tests {
         let (untold, told) = (json!({}), json!({ "version": "1.2" }));
         assert!(unknown_build(&cell(&untold, "5ms"), &cell(&untold, "5ms")).is_some());
         assert!(unknown_build(&cell(&told, "5ms"), &cell(&untold, "5ms")).is_some());
-        // Another command, or a build that both sides name.
+        // Different commands, or a build that both sides name.
         assert_eq!(unknown_build(&cell(&untold, "5ms"), &cell(&untold, "6ms")), None);
         assert_eq!(unknown_build(&cell(&told, "5ms"), &cell(&told, "5ms")), None);
     }

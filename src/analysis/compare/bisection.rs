@@ -1,4 +1,4 @@
-//! The search for the first bad of several versions.
+//! Searches for the first bad version among several.
 
 use super::decision::{STARTS_NOISE_KNOWN, STARTS_NOISE_UNKNOWN};
 use super::pairwise::{Comparison, Row};
@@ -13,7 +13,7 @@ use crate::results::record::cell_stats::Noise;
 /// The axis that is searched.
 pub(crate) const VERSION: &str = "version";
 
-/// The versions between which a search still has to decide, by their index: the last good and the first bad one that are known.
+/// State of the search: indices of the last known good and the first known bad version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bisection {
     pub(crate) good: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Bisection {
 }
 
 impl Bisection {
-    /// A search between the first and the last of so many versions.
+    /// Starts a search between the first and the last of `versions` versions.
     pub(crate) const fn of(versions: usize) -> Self {
         Self {
             good: 0,
@@ -29,7 +29,7 @@ impl Bisection {
         }
     }
 
-    /// The version to compare with the first one next; `None` when the search is over.
+    /// Version to compare with the first one next. `None` if the search is over.
     pub(crate) const fn next(self) -> Option<usize> {
         match self.bad - self.good {
             0 | 1 => None,
@@ -37,7 +37,7 @@ impl Bisection {
         }
     }
 
-    /// The search after the version that [`next`](Self::next) gave was compared.
+    /// State after the version from [`next`](Self::next) was compared.
     pub(crate) const fn after(self, version: usize, is_bad: bool) -> Self {
         match is_bad {
             true => Self { bad: version, ..self },
@@ -49,7 +49,6 @@ impl Bisection {
     }
 }
 
-/// The metrics that gate a cell.
 fn gates_of(cell: &Cell, gates: &[Metric]) -> Vec<Metric> {
     match gates {
         [] => gates::gates(&cell.scenario),
@@ -57,7 +56,8 @@ fn gates_of(cell: &Cell, gates: &[Metric]) -> Vec<Metric> {
     }
 }
 
-/// The first cell with the reason why its percentiles cannot be judged, if no metric of any cell can be.
+/// Returns the first cell with the reason why its percentiles cannot be judged, if no metric of any cell can
+/// be judged.
 pub(crate) fn too_few_requests<'a>(plan: &'a Plan, gates: &[Metric]) -> Option<(&'a Cell, String)> {
     let mut first = None;
     for cell in &plan.cells {
@@ -70,7 +70,7 @@ pub(crate) fn too_few_requests<'a>(plan: &'a Plan, gates: &[Metric]) -> Option<(
     first
 }
 
-/// The fewest starts of each version that can decide; `noise` is that of this machine, if it is known.
+/// Fewest starts per version that can decide. `noise` is that of this machine, if it is known.
 pub(crate) fn least_starts(plan: &Plan, gates: &[Metric], noise: Option<&Noise>) -> usize {
     let is_known = |noise: &Noise, cell: &Cell| {
         let known = |gate: &Metric| stored::known(noise, &cell.key, &gate.name());
@@ -86,12 +86,13 @@ pub(crate) fn least_starts(plan: &Plan, gates: &[Metric], noise: Option<&Noise>)
 /// What the last version lost against the first.
 pub(crate) struct Loss {
     pub(crate) cell: CellKey,
-    /// The metric that got worse; `None` where it fails more often.
+    /// The metric that got worse. `None` if the cell fails more often.
     metric: Option<Metric>,
 }
 
 impl Loss {
-    /// The largest loss in a metric, else the first loss of reliability; `None` where nothing was lost.
+    /// Returns the largest loss in a metric, or else the first loss of reliability. `None` if there is no
+    /// loss.
     pub(crate) fn of(found: &Comparison) -> Option<Self> {
         let is_loss = |row: &&Row| row.verdict() == Some(Verdict::Worse);
         let losses = found.rows.iter().filter(is_loss);
@@ -109,7 +110,7 @@ impl Loss {
         })
     }
 
-    /// Whether a version lost it as well; `None` where that cannot be told.
+    /// Whether another version has this loss as well. `None` if the data do not decide.
     pub(crate) fn is_in(&self, found: &Comparison) -> Option<bool> {
         let Some(metric) = self.metric else {
             return match found.is_less_reliable() {
@@ -131,14 +132,14 @@ impl Loss {
     }
 }
 
-/// How large a change is.
+/// Size of a change, as a difference of logarithms.
 fn size(row: &Row) -> f64 {
     row.answer
         .estimate
         .map_or(0.0, |estimate| estimate.log_change.abs())
 }
 
-/// Keeps the cells of two versions, and of these the cell with the loss if it is known.
+/// Keeps the cells of two versions. If the loss is known, keeps only the cell that has it.
 pub(crate) fn keep_versions(plan: &mut Plan, versions: [&str; 2], loss: Option<&Loss>) {
     plan.keep(|cell| {
         let mut own = cell.axes.get(VERSION).into_iter();
@@ -148,14 +149,14 @@ pub(crate) fn keep_versions(plan: &mut Plan, versions: [&str; 2], loss: Option<&
     });
 }
 
-/// The axes of a cell, the version left out.
+/// Axes of a cell without the version.
 fn other_axes(key: &str) -> AxisValues {
     let mut axes = select::values(key);
     axes.remove(VERSION);
     axes
 }
 
-/// The versions of a plan in its order.
+/// Versions of a plan, in its order.
 pub(crate) fn versions(plan: &Plan) -> Vec<String> {
     let mut versions: Vec<String> = Vec::new();
     for version in plan.cells.iter().filter_map(|cell| cell.axes.get(VERSION)) {

@@ -1,54 +1,58 @@
-//! Under which conditions the measurements of a cell were made, as far as two sides must agree in them: what a cell alone is not doubted for,
-//! two cells that differ in it are.
+//! Conditions in which the measurements of a cell were made and in which two sides must agree. They do not
+//! make a single cell suspect, but two cells that differ in them are not comparable.
 
 use crate::results::record::cell::Summary;
 use crate::results::record::telemetry::GpuWindow;
 
-/// Busy clocks of two sides further apart than this are different clocks.
+/// Relative difference of busy clocks from which they are different.
 const CLOCK: f64 = 0.03;
 
-/// Shares of two sides further apart than this are different: of the time at the power limit, of answers that are one token.
+/// Difference of shares from which they are different: of the time at the power limit, or of answers that
+/// repeat one token.
 const SHARE: f64 = 0.2;
 
-/// Quotients of token counts of two sides further apart than this are different, where text and events say the same of one side.
+/// Relative difference of token counts from which they are different, if text and chunks of a side agree.
 const AGREED: f64 = 0.02;
 
-/// The same where events hold several tokens, so that the text alone decides.
+/// The same difference if chunks hold several tokens, so that the text alone decides.
 const BY_TEXT: f64 = 0.05;
 
-/// The same where each token has an event on both sides and the text alone says otherwise: other answers split otherwise.
+/// The same difference if each token has its own chunk on both sides and only the text differs. Different
+/// answers are tokenized differently.
 const AGAINST_EVENTS: f64 = 0.1;
 
-/// Numbers of tokens for the same pictures this factor apart are different: engines put a few of their own around them.
+/// Factor between token counts for the same images from which they are different. Engines add a few tokens of
+/// their own.
 const PICTURES: f64 = 1.1;
 
-/// The fewest tokens on each side of which that is said.
+/// Fewest tokens on each side for this comparison.
 const TOKENS: u64 = 1_000;
 
-/// The fewest answers of which a share is told.
+/// Fewest answers for which a share is computed.
 const ANSWERS: u32 = 8;
 
-/// The same of kinds of which sound engines give many, so that the shares of few answers differ by chance.
+/// The same limit for kinds of answers that correct engines also give often. Their shares in a few answers
+/// differ by chance.
 const MANY_ANSWERS: u32 = 100;
 
-/// What is known of a cell's measurements together.
+/// Conditions of all measurements of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Conditions {
     /// Mean clock of the GPUs while they were busy, in MHz.
     pub clock_mhz: Option<f64>,
-    /// The share of the samples in which a GPU was at its power limit, the mean over all GPUs.
+    /// Share of the samples in which a GPU was at its power limit, averaged over all GPUs.
     pub capped_share: Option<f64>,
-    /// The share of answers that are one token over and over.
+    /// Share of answers that repeat one token.
     pub one_token_share: Option<f64>,
-    /// The share of answers that are a loop of a few tokens.
+    /// Share of answers that repeat a few tokens in a loop.
     pub loop_share: Option<f64>,
-    /// The share of answers that are the same text as that to another prompt.
+    /// Share of answers with the same text as the answer to another prompt.
     pub canned_share: Option<f64>,
-    /// Output tokens by the server's count for each one of ours.
+    /// Output tokens reported by the server per token that we count.
     pub tokens_per_counted: Option<f64>,
-    /// Output tokens by the server's count in an event.
+    /// Output tokens reported by the server per chunk.
     pub tokens_per_event: Option<f64>,
-    /// Tokens of a prompt that stand for pictures, by the server's count.
+    /// Tokens of a prompt that stand for images, as the server reports them.
     pub vision_tokens: Option<f64>,
 }
 
@@ -56,25 +60,22 @@ pub(crate) struct Conditions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Differs {
     pub what: &'static str,
-    /// On the first side.
     pub before: String,
-    /// On the second side.
     pub after: String,
-    /// Of what it is a condition.
     pub of: Of,
 }
 
-/// Of what a condition is.
+/// What a condition is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     Machine,
     Answers,
-    /// The prompts as the server read them: figures of two sides that differ in it are of other work.
+    /// The prompts as the server read them. Sides that differ in it did different work.
     Prompts,
 }
 
 impl Conditions {
-    /// The conditions of all these measurements.
+    /// Computes the conditions from all measurements.
     pub(crate) fn of(summaries: &[&Summary]) -> Self {
         let gpus = || {
             let told = summaries.iter().filter_map(|summary| summary.telemetry.as_ref());
@@ -115,7 +116,7 @@ impl Conditions {
         }
     }
 
-    /// What differs so much that figures of the two sides are not only those of their engines.
+    /// Conditions that differ so much that the difference of metrics cannot be attributed to the engines.
     pub(crate) fn differing(&self, other: &Self) -> Vec<Differs> {
         let mut found = Vec::new();
         if let (Some(before), Some(after)) = (self.clock_mhz, other.clock_mhz)
@@ -172,7 +173,7 @@ impl Conditions {
         found
     }
 
-    /// That one side counts more tokens for the same pictures than the other does.
+    /// Difference in the tokens that each side counts for the same images.
     fn pictures(&self, other: &Self) -> Option<Differs> {
         let (before, after) = self.vision_tokens.zip(other.vision_tokens)?;
         (before.max(after) > PICTURES * before.min(after)).then(|| Differs {
@@ -183,7 +184,7 @@ impl Conditions {
         })
     }
 
-    /// That one side reports more output tokens for the same text than the other does.
+    /// Difference in the output tokens that each side reports for the same text.
     fn counts(&self, other: &Self) -> Option<Differs> {
         let (before, after) = self.tokens_per_counted.zip(other.tokens_per_counted)?;
         let by_text = (after / before).ln();
@@ -283,7 +284,7 @@ mod tests {
         assert!(differs(honest, of(1.18, 1.22)));
         assert!(differs(honest, of(1.0, 1.03)), "text and events agree");
         assert!(!differs(honest, of(0.98, 1.015)));
-        // Speculative decoding and merged events: the text decides.
+        // Speculative decoding and merged chunks: the text decides.
         assert!(!differs(honest, of(0.98, 4.0)), "the text agrees within 2 %");
         assert!(differs(honest, of(1.02, 4.0)));
         assert!(
@@ -291,7 +292,7 @@ mod tests {
             "the honest side merges more"
         );
         assert!(!differs(of(0.97, 4.0), of(1.01, 1.0)));
-        // A token has an event on either side, and other answers split otherwise.
+        // Each token has its own chunk on both sides, and different answers are tokenized differently.
         assert!(!differs(of(0.9, 1.0), of(0.97, 1.0)));
         assert!(differs(of(0.85, 1.0), of(1.0, 1.0)));
         assert!(!differs(honest, Conditions::default()));

@@ -1,4 +1,4 @@
-//! How many fresh starts each suspect of a night gets, where time and patience are bounded.
+//! Decides how many fresh starts each suspected loss of a nightly run gets within the limits.
 
 use std::collections::BTreeMap;
 
@@ -8,41 +8,41 @@ use crate::base::ids::{CellKey, LaunchId};
 use crate::plan::Plan;
 use crate::results::record::cell::{Phase, PhaseTime, Summary};
 
-/// What a fresh start of a cell takes.
+/// Cost of a fresh start of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cost {
-    /// The launch, which its cells share.
+    /// Launch of the cell. Its cells share the start.
     pub launch: LaunchId,
-    /// Seconds until its engine is ready, of both sides where both are started.
+    /// Seconds until the engine is ready, of both sides if both are started.
     pub launch_s: f64,
-    /// Seconds for the cell's measurements on one start, of both sides where both are started.
+    /// Seconds for the measurements of the cell on one start, of both sides if both are started.
     pub cell_s: f64,
 }
 
-/// What fresh starts may cost.
+/// Limits for fresh starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits<'a> {
-    /// The most for one cell.
+    /// Most starts for one cell.
     pub most: u32,
-    /// Seconds for all of them together; no bound where absent.
+    /// Seconds for all starts together. `None` means no limit.
     pub seconds: Option<f64>,
-    /// What a start of each cell takes, as far as it is known.
+    /// Cost of a start of each cell, if known.
     pub costs: &'a BTreeMap<CellKey, Cost>,
 }
 
 /// The fresh starts that a cell gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
-    /// How many would decide.
+    /// Number of starts that would decide.
     pub wanted: u32,
-    /// How many there are.
+    /// Number of starts that it gets.
     pub starts: u32,
-    /// Whether it was the time that allowed no more.
+    /// Whether the time limit allows no more.
     pub is_time: bool,
 }
 
 impl Granted {
-    /// Why there are fewer than wanted, where there are.
+    /// Says why there are fewer starts than wanted. `None` if there are not.
     pub(crate) const fn short(self) -> Option<&'static str> {
         match (self.starts < self.wanted, self.is_time) {
             (false, _) => None,
@@ -52,8 +52,8 @@ impl Granted {
     }
 }
 
-/// What a fresh start of each cell takes: its launch, and all its measurements on one start. Twice that for the cells in `both`, whose baseline is
-/// started too.
+/// Computes the cost of a fresh start of each cell: the start of its launch and all its measurements on one
+/// start. The cost is doubled for the cells in `both`, because their baseline is started too.
 pub(crate) fn costs<T>(
     plan: &Plan,
     summaries: &[Summary],
@@ -91,8 +91,8 @@ pub(crate) fn costs<T>(
 }
 
 impl Look {
-    /// How many fresh starts each cell gets: the most that one of its figures needs, as far as `limits` allow. The largest losses come first, so that
-    /// where time is short some are decided rather than none.
+    /// Decides how many fresh starts each cell gets: the highest number that one of its metrics needs, within
+    /// `limits`. The largest losses come first, so that a short time decides some of them.
     pub(crate) fn fresh_starts(&self, limits: &Limits<'_>) -> BTreeMap<CellKey, Granted> {
         let mut cells: Vec<(&CellKey, u32, f64)> = Vec::new();
         for suspect in &self.suspects {
@@ -192,7 +192,8 @@ mod tests {
     #[test]
     fn a_budget_goes_to_the_largest_loss_first_and_counts_a_shared_launch_once() {
         let short = Some("`--budget` has no room for more");
-        // The start of an engine counts: three starts of `c` take 210 s, of `b` as many, and `a` then shares them for 10 s each.
+        // Starting the engine costs time: three starts of `c` take 210 s, and as many of `b` take the same.
+        // `a` shares these starts and needs 10 s each.
         let look = looked(&[("a", 3, 0.1), ("b", 3, 0.2), ("c", 3, 0.3)]);
         assert_eq!(granted(&look, 16, Some(450.0)), [(3, None), (3, None), (3, None)]);
         assert_eq!(

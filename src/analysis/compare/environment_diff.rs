@@ -1,4 +1,4 @@
-//! What differs between two sides besides their figures: told before any verdict.
+//! Finds the differences of two sides besides their metrics. They are reported before any verdict.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,26 @@ use super::{comparable, machines, settings};
 use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::{Facts, Side, SideCell};
 
-/// Whose a difference is.
+/// What a difference is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// The machine's, in what decides how fast an engine can be: what changed with it is an event of the environment, not the engine's doing.
+    /// The machine, in something that decides how fast an engine can be. A change of metrics is then not
+    /// attributed to the engine.
     Environment,
-    /// The machine's, in what is told and forbids nothing: its name, a kernel patch, another machine of the same class.
+    /// The machine, in something that forbids no verdict: its name, a kernel patch, another machine of the
+    /// same class.
     Host,
-    /// What was asked: figures are of different things.
+    /// The load, so the metrics describe different work.
     Load,
-    /// How long requests may take and what they have to meet: told, and goodput is not judged across another SLO.
+    /// Timeouts and SLO. They are reported, and goodput is not judged if the SLOs differ.
     Limits,
-    /// The engine's: what comparisons are made for.
+    /// The engine, which is what a comparison is for.
     Engine,
     Tool,
 }
 
 impl Kind {
-    /// The kind as it is written.
+    /// Name of the kind in output.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Environment => "environment",
@@ -36,13 +38,12 @@ impl Kind {
         }
     }
 
-    /// Whether a verdict on the engine across this difference would be wrong.
+    /// Whether this difference forbids a verdict on the engine.
     pub(crate) const fn forbids(self) -> bool {
         matches!(self, Self::Environment | Self::Load)
     }
 }
 
-/// One thing that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
     pub kind: Kind,
@@ -53,7 +54,7 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    /// The difference as a sentence: an event with a name.
+    /// The difference as a sentence.
     pub(crate) fn told(&self) -> String {
         format!(
             "{} {}: {} → {}",
@@ -67,7 +68,7 @@ impl Difference {
 
 const UNKNOWN: &str = "unknown";
 
-/// What differs between the machines and tools of two sides.
+/// Differences between the machines and tools of two sides.
 pub(crate) fn of_sides(first: &Side, second: &Side) -> Vec<Difference> {
     let mut found = of_machines(&first.machine, &second.machine);
     if first.tool != second.tool {
@@ -81,17 +82,15 @@ pub(crate) fn of_sides(first: &Side, second: &Side) -> Vec<Difference> {
     found
 }
 
-/// What differs between two machines.
 pub(crate) fn of_machines(first: &Facts, second: &Facts) -> Vec<Difference> {
     machines::differences(first, second)
 }
 
-/// What differs between two engines.
 pub(crate) fn of_engines(first: &Facts, second: &Facts) -> Vec<Difference> {
     of_facts(Kind::Engine, first, second)
 }
 
-/// What differs between two cells that are held against each other.
+/// Differences between two cells that are compared.
 pub(crate) fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
     let mut found = Vec::new();
     let differing = conditions(first).differing(&conditions(second));
@@ -127,7 +126,7 @@ pub(crate) fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
         before: before.to_owned(),
         after: after.to_owned(),
     }));
-    // Of a side of which nothing counts there are no prompts.
+    // A side without valid measurements has no prompts.
     let is_measured = !first.figures.is_empty() && !second.figures.is_empty();
     if is_measured && first.prompts != second.prompts {
         let [before, after] = prompts(first, second);
@@ -148,7 +147,7 @@ pub(crate) fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
     }
     found.extend(of_engines(&first.engine, &second.engine));
     if !first.settings.is_empty() && !second.settings.is_empty() {
-        // What an attached server does not report may be set all the same.
+        // An attached server may have settings that it does not report.
         let told = match first.attached || second.attached {
             true => comparable::differing(&first.settings, &second.settings).collect(),
             false => settings::pairs(&first.settings, &second.settings),
@@ -165,7 +164,7 @@ pub(crate) fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
     }
     let is_told =
         |difference: &Difference| matches!(difference.kind, Kind::Engine | Kind::Load | Kind::Limits);
-    // Cells of other axes are defined otherwise: that is what is compared.
+    // Cells with different axes always have different definitions.
     let is_one_cell = first.axes == second.axes;
     if is_one_cell && first.content != second.content && !found.iter().any(is_told) {
         found.push(Difference {
@@ -178,14 +177,14 @@ pub(crate) fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
     found
 }
 
-/// Why two cells may not be judged though nothing is seen to differ: what they were sent is not known.
+/// Says why two cells may not be judged although they seem to be equal: their prompts are unknown.
 pub(crate) fn unknown(first: &SideCell, second: &SideCell) -> Option<String> {
     let is_unknown = first.prompts.is_none() && second.prompts.is_none();
     is_unknown
         .then(|| "the prompts of both sides are not known, or not the same in every measurement".to_owned())
 }
 
-/// What differs between the engines of two cells, in words; empty where nothing does.
+/// Differences between the engines of two cells as text. Empty if there are none.
 pub(crate) fn engines_in_words(first: &SideCell, second: &SideCell) -> String {
     let differences = of_cells(first, second);
     let of_engine = differences
@@ -202,7 +201,7 @@ pub(crate) fn engines_in_words(first: &SideCell, second: &SideCell) -> String {
     told.join("; ")
 }
 
-/// The prompts of two sides in words.
+/// The prompts of two sides as text.
 fn prompts(first: &SideCell, second: &SideCell) -> [String; 2] {
     match (&first.load, &second.load, &first.prompts, &second.prompts) {
         (Some(before), Some(after), Some(one), Some(two)) => {
@@ -243,7 +242,7 @@ fn of_facts(kind: Kind, first: &Facts, second: &Facts) -> Vec<Difference> {
         .collect()
 }
 
-/// Differences of cells, each once with the cells that show it.
+/// Groups equal differences, each with the cells that have it.
 pub(crate) fn gathered<'a>(
     all: impl IntoIterator<Item = (&'a CellKey, Vec<Difference>)>,
 ) -> Vec<(Difference, Vec<&'a CellKey>)> {

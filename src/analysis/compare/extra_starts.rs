@@ -12,7 +12,7 @@ use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
 use crate::results::record::run::About;
 
-/// How many more starts each cell gets.
+/// Number of further starts of each cell.
 pub(crate) type StartCounts = BTreeMap<CellKey, u32>;
 
 /// The starts that cells still need.
@@ -24,7 +24,8 @@ pub(crate) fn needed(certainties: BTreeMap<CellKey, Certainty>) -> StartCounts {
     certainties.into_iter().filter_map(needs).collect()
 }
 
-/// How precisely each cell of a run is known, if its matrix sets `target_ci`; empty otherwise. `journal` has the run's events with their times.
+/// Computes the precision of each cell of a run if its matrix sets `target_ci`, otherwise returns an empty
+/// map. `journal` has the events of the run with their times.
 pub(crate) fn certainties(
     about: &About,
     plan: &Plan,
@@ -59,7 +60,7 @@ struct EngineUptime<'a> {
     last: &'a str,
 }
 
-/// The cost of each launch so far. Every time that its engine was started counts, also after a restart or an interruption.
+/// Cost of each launch so far. Every start of its engine counts, also after a restart or an interruption.
 fn costs(plan: &Plan, journal: &[(String, Event)]) -> BTreeMap<LaunchId, Cost> {
     let cells = plan.cells.iter();
     let launch_of: BTreeMap<&CellKey, &LaunchId> = cells.map(|cell| (&cell.key, &cell.launch)).collect();
@@ -140,10 +141,10 @@ mod tests {
         let journal = [
             at(0, began(1)),
             at(7, stopped(1)),
-            // A moment between two starts is nobody's.
+            // The time between two starts belongs to no launch.
             at(9, swept.clone()),
             at(10, began(2)),
-            // Killed while it measured; what comes after the interruption is another try of the same start.
+            // Killed while it measured. After the interruption the same start is tried again.
             at(
                 14,
                 Event::CellBegan {

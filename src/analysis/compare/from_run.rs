@@ -1,4 +1,4 @@
-//! A run to one side of a comparison.
+//! Turns a run into one side of a comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::results::record::machine::Machine;
 use crate::results::record::run::About;
 use crate::results::record::validity::{Family, Reason, Verdict};
 
-/// The figures that a side keeps.
+/// Metrics that a side stores.
 fn kept() -> Vec<Metric> {
     let times = [Sample::Ttft, Sample::Tpot, Sample::Itl, Sample::E2e].into_iter();
     let times = times.flat_map(|sample| {
@@ -30,7 +30,8 @@ fn kept() -> Vec<Metric> {
     flows.into_iter().chain(found).chain(times).collect()
 }
 
-/// One side, from what a run holds. `gates` are figures that gate every cell, instead of those that fit its scenario.
+/// Builds a side from a run. `gates` are the gating metrics of every cell; if it is empty, they follow from
+/// the scenario.
 pub(crate) fn of_run(
     about: &About,
     plan: &Plan,
@@ -148,13 +149,13 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
     }
 }
 
-/// How many of the starts that count were planned before the rule of `target_ci` looked at any.
+/// Number of valid starts that were planned before the stopping rule of `target_ci` ran.
 pub(crate) fn first_stage(counted: &[&Summary], stage: u32) -> u32 {
     let starts: BTreeSet<u32> = counted.iter().map(|summary| summary.start).collect();
     starts.range(..=stage).count() as u32
 }
 
-/// How coarse figures are by themselves, as far as they are.
+/// Resolution of metrics, without those that have none.
 fn resolutions(summaries: &[&Summary], gates: &[Metric]) -> BTreeMap<String, f64> {
     kept()
         .into_iter()
@@ -167,7 +168,7 @@ fn resolutions(summaries: &[&Summary], gates: &[Metric]) -> BTreeMap<String, f64
         .collect()
 }
 
-/// What searches found without a bracket that can be believed.
+/// Results of searches without a reliable bracket, with the reason.
 fn no_ratio(summaries: &[&Summary]) -> Facts {
     let searches = summaries.iter().filter_map(|summary| summary.search.as_ref());
     let doubts = searches.filter_map(|search| {
@@ -177,7 +178,7 @@ fn no_ratio(summaries: &[&Summary]) -> Facts {
     doubts.collect()
 }
 
-/// Gating figures of imports that are known by the definitions of their tool alone, by which there is no verdict.
+/// Gating metrics of imports that are only known in the definitions of their tool, which give no verdict.
 fn of_other_definitions(counted: &[&Summary], gates: &[Metric]) -> Facts {
     let knows = |definitions: Definitions, metric: Metric| {
         let mut all = counted
@@ -202,7 +203,7 @@ fn of_other_definitions(counted: &[&Summary], gates: &[Metric]) -> Facts {
     told.collect()
 }
 
-/// The throughput of a whole run that the drain at its end decides.
+/// Throughput of a whole run that is dominated by the drain at its end.
 fn no_verdict(cell: &Cell, counted: &[&Summary]) -> Facts {
     let full = Metric::Throughput(Flow::Output);
     let figures = counted
@@ -212,7 +213,7 @@ fn no_verdict(cell: &Cell, counted: &[&Summary]) -> Facts {
     why.map(|why| (full.name(), why)).into_iter().collect()
 }
 
-/// What makes a measurement suspect that counts: for each family of figures that is concerned.
+/// Reasons why a valid measurement is suspect, with the metrics that each concerns.
 fn doubts(summary: &Summary) -> impl Iterator<Item = Doubt> {
     let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
     reasons
@@ -225,7 +226,7 @@ fn doubts(summary: &Summary) -> impl Iterator<Item = Doubt> {
         })
 }
 
-/// A reason with what was measured and what it was held against.
+/// A reason with its measured value and its bound.
 fn told(reason: &Reason) -> String {
     match &reason.bound {
         Some(bound) => format!("{} ({} against {bound})", reason.code.name(), reason.measured),
@@ -233,7 +234,8 @@ fn told(reason: &Reason) -> String {
     }
 }
 
-/// How often a cell was tried. A failure of the host, of the client or of the matrix says nothing of the engine.
+/// Counts how often a cell was tried. A failure of the host, the client or the matrix says nothing about the
+/// engine.
 fn tried(summaries: &[&Summary]) -> Tried {
     let mut starts: BTreeMap<u32, bool> = BTreeMap::new();
     let mut by_start: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
@@ -268,7 +270,7 @@ fn tried(summaries: &[&Summary]) -> Tried {
     }
 }
 
-/// Why a measurement does not count; `None` if it does.
+/// Says why a measurement is excluded. `None` if it is not.
 fn excluded(summary: &Summary) -> Option<Excluded> {
     let because = |cause, reason| {
         Some(Excluded {
@@ -304,12 +306,12 @@ fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
     metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric)
 }
 
-/// Whether a measurement counts.
+/// Whether a measurement is included.
 pub(super) fn counts(summary: &Summary) -> bool {
     excluded(summary).is_none()
 }
 
-/// A figure by the number of the start: its repeats.
+/// Repeats of a metric by the number of the start.
 pub(super) fn by_start(summaries: &[&Summary], metric: Metric) -> BTreeMap<u32, Vec<f64>> {
     let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for summary in summaries {
@@ -322,7 +324,7 @@ pub(super) fn by_start(summaries: &[&Summary], metric: Metric) -> BTreeMap<u32, 
     starts
 }
 
-/// The intervals of those figures that are kept.
+/// Confidence intervals of the stored metrics.
 fn intervals(
     summaries: &[&Summary],
     kept: &BTreeMap<String, Vec<Vec<f64>>>,
@@ -360,7 +362,7 @@ fn engine_facts(summaries: &[&Summary]) -> Facts {
     facts
 }
 
-/// What a machine is, as far as figures may depend on it.
+/// Facts of a machine that metrics may depend on.
 pub(crate) fn machine_facts(machine: &Machine) -> Facts {
     let mut facts = Facts::new();
     let mut put = |name: &str, value: Option<String>| {
@@ -410,7 +412,7 @@ pub(crate) fn machine_facts(machine: &Machine) -> Facts {
     facts
 }
 
-/// The family of figures that a figure belongs to, where a reason may concern that alone.
+/// Family of metrics that a metric belongs to. `None` if no reason concerns it alone.
 pub(crate) fn family(metric: Metric) -> Option<Family> {
     match metric {
         Metric::Time(_, Sample::Ttft | Sample::TtftAnswer | Sample::TtftConnected | Sample::TtftDue)
@@ -430,7 +432,7 @@ pub(crate) fn family(metric: Metric) -> Option<Family> {
     }
 }
 
-/// Why a figure of a cell may not vote; `None` if it may.
+/// Says why a metric of a cell gets no verdict. `None` if it may get one.
 pub(crate) fn too_few(cell: &SideCell, metric: Metric) -> Option<String> {
     percentile::too_few(metric, cell.requests?)
 }

@@ -1,10 +1,12 @@
-//! Many cells in one night against a pinned baseline: screen all, confirm the suspects by fresh starts, alarm only then.
+//! Judges many cells of a nightly run against a pinned baseline: screening finds suspected losses, fresh
+//! starts confirm them, and only confirmed losses are reported.
 //!
-//! The screen compares what the night measured with the baseline, which was measured on another night: the variance between nights, which
-//! history tells, is part of its error. It picks suspects generously. Only starts that are made after that decide: baseline and candidate
-//! alternate in the same night, and are compared round by round, so that what the night does to both cancels. As every gating metric counts in
-//! the family whether it was suspected or not, the chance of any false alarm in a night is at most that of the decision function however
-//! suspects are picked.
+//! Screening compares the nightly run with the baseline, which was measured on another night. The variance
+//! between nights, from the history, is part of its error. It selects suspected losses generously. Only later
+//! starts decide: baseline and candidate alternate in the same night and are compared round by round, so
+//! effects of the night cancel. Every gating metric counts in the family, suspected or not. So the
+//! probability of any false alarm in a night is at most that of the decision function, however losses are
+//! selected.
 
 use super::between::{self, Between, Past};
 use super::change_point;
@@ -15,29 +17,29 @@ use super::t_test;
 use super::verdict::{Verdict, relative};
 use crate::analysis::metrics::Better;
 
-/// The share of a suspicion's chance that each of two tests has that nearly say the same.
+/// Part of the false-positive rate that each test gets if two similar tests run.
 const OF_TWO: f64 = 0.65;
-/// The fewest nights whose mean a night is compared with.
+/// Fewest earlier nights whose mean a night is compared with.
 const ENOUGH: usize = 5;
 
-/// How a night decides. Shares are between 0 and 1.
+/// Rules by which a nightly run decides. Shares are between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Policy {
-    /// The chance at which a metric becomes a suspect though nothing changed.
+    /// Probability that an unchanged metric becomes a suspected loss.
     pub suspicion: f64,
-    /// The smallest loss that counts.
+    /// Floor: the smallest loss that matters.
     pub bound: f64,
-    /// The loss that confirmation is planned to find.
+    /// Loss that confirmation is planned to find.
     pub loss: f64,
-    /// The chance of finding it.
+    /// Probability of finding it.
     pub power: f64,
-    /// The fewest fresh starts per side of a confirmation.
+    /// Fewest fresh starts per side of a confirmation.
     pub least: usize,
     pub most: usize,
 }
 
 impl Policy {
-    /// The policy with this practical bound.
+    /// The policy with this floor.
     pub(crate) fn of_bound(bound: f64) -> Self {
         Self {
             suspicion: 0.045,
@@ -50,40 +52,42 @@ impl Policy {
     }
 }
 
-/// One gating metric of a night.
+/// One gating metric of a nightly run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Asked {
-    /// The night's starts and the baseline's.
+    /// The starts of this night and of the baseline.
     pub question: Question,
     /// The metric on earlier nights, the oldest first.
     pub past: Vec<Past>,
 }
 
-/// What the screen says of a metric.
+/// Screening result of one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Screened {
-    /// What the decision function says of the night as it is.
+    /// Answer of the decision function for this night.
     pub answer: Answer,
-    /// What nights differ by, where history tells.
+    /// Variance between nights, if the history is long enough.
     pub between: Option<Between>,
-    /// What makes it a suspect, where it is one.
+    /// Why the metric is a suspected loss, if it is one.
     pub suspicion: Option<Suspicion>,
 }
 
-/// Why a metric is a suspect, and how it is decided.
+/// Why a metric is a suspected loss, and how it is decided.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Suspicion {
-    /// The loss that was seen, as a difference of logarithms above zero; 0 where the nights alone raised the suspicion.
+    /// Loss in this night, as a difference of logarithms above zero. 0 if only the series raised the
+    /// suspicion.
     pub loss: f64,
     pub why: String,
     /// Fresh starts per side that decide.
     pub starts: usize,
-    /// What is known of the noise for the confirmation.
+    /// Known noise for the confirmation.
     pub noise: Option<KnownNoise>,
 }
 
 impl Screened {
-    /// Whether it belongs to the family of tests. Too few starts of the night keep nobody from being suspected, and fresh starts decide.
+    /// Whether the metric belongs to the family of tests. Too few starts in the night do not exclude it,
+    /// because fresh starts decide.
     pub(crate) fn is_tested(&self) -> bool {
         is_tested(&self.answer)
     }
@@ -96,7 +100,7 @@ const fn is_tested(answer: &Answer) -> bool {
     )
 }
 
-/// The first look at every gating metric of a night.
+/// Screens every gating metric of a nightly run.
 pub(crate) fn screen(asked: &[Asked], policy: &Policy) -> Vec<Screened> {
     let between: Vec<Option<Between>> = asked.iter().map(|one| Between::of(&one.past)).collect();
     let questions: Vec<Question> = asked
@@ -130,7 +134,7 @@ pub(crate) fn screen(asked: &[Asked], policy: &Policy) -> Vec<Screened> {
         .collect()
 }
 
-/// What speaks for a loss: the night against the baseline, against all nights since, and its course.
+/// Collects the evidence for a loss: against the baseline, against all nights since, and in the series.
 fn suspicions(answer: &Answer, asked: &Asked, between: Option<Between>, policy: &Policy) -> Vec<String> {
     let mut why = Vec::new();
     let better = asked.question.better;
@@ -166,8 +170,8 @@ fn suspicions(answer: &Answer, asked: &Asked, between: Option<Between>, policy: 
     why
 }
 
-/// The night against the mean of the baseline and of all nights since: the difference of logarithms, and the chance of such a one to either side.
-/// One night of the baseline alone may have been an unusual one.
+/// Compares the night with the mean of the baseline and of all nights since. Returns the difference of
+/// logarithms and the two-sided p-value. The single night of the baseline may have been unusual.
 fn since(answer: &Answer, asked: &Asked, between: Between) -> Option<(f64, f64)> {
     let Question {
         baseline, candidate, ..
@@ -191,7 +195,7 @@ fn since(answer: &Answer, asked: &Asked, between: Between) -> Option<(f64, f64)>
     is_enough.then(|| (change, t_test::two_sided(change.abs() / error, precision.df)))
 }
 
-/// The levels of the nights that were compared against the present baseline, with this one at the end.
+/// Levels of the nights that were compared against the present baseline, with this night at the end.
 fn series(asked: &Asked) -> Vec<f64> {
     let past = asked.past.iter().filter(|night| night.series == 0);
     let tonight = &asked.question.candidate.logs;
@@ -210,7 +214,7 @@ fn suspicion(answer: &Answer, asked: &Asked, policy: &Policy, family: usize, why
         .map_or(0.0, |precision| precision.sigma);
     let starts = [&asked.question.baseline, &asked.question.candidate];
     let df: usize = starts.iter().map(|side| side.logs.len().saturating_sub(1)).sum();
-    // The starts of this night tell how much starts differ, where nothing else does.
+    // Without stored noise, the starts of this night give the noise.
     let measured = (df > 0).then(|| KnownNoise::measured(sigma, df as f64));
     let noise = asked.question.noise.or(measured);
     Suspicion {
@@ -226,13 +230,13 @@ fn suspicion(answer: &Answer, asked: &Asked, policy: &Policy, family: usize, why
 }
 
 impl Policy {
-    /// The loss that the screen would have suspected nine times of ten.
+    /// Loss that screening would have suspected with probability [`POWER`].
     pub(crate) fn visible_loss(&self, answer: &Answer) -> Option<f64> {
         answer.visible_loss_at(self.suspicion * OF_TWO)
     }
 
-    /// How many fresh starts per side decide, where starts are known to differ so much, among `family` metrics: they confirm the loss where it is one, and
-    /// refute it where nothing changed.
+    /// Number of fresh starts per side that decide among `family` metrics, for a known noise. They confirm a
+    /// real loss and refute an unchanged metric.
     pub(crate) fn fresh_starts(&self, noise: Option<KnownNoise>, family: usize) -> usize {
         let least = match noise {
             Some(noise) if noise.is_enough() => self.least,
@@ -249,7 +253,7 @@ impl Policy {
             let df = n - 1.0 + noise.df;
             let certain = (error * t_test::quantile(df, 1.0 - tail)).max(bound);
             let confirms = certain + error * t_test::quantile(df, self.power) <= loss;
-            // An unchanged metric is `same` where its interval lies within the bound on both sides.
+            // An unchanged metric is `same` if its interval is within the floor on both sides.
             let within = t_test::quantile(df, f64::midpoint(1.0, EQUIVALENCE_LEVEL));
             let lucky = t_test::quantile(df, f64::midpoint(1.0, POWER));
             confirms && error * (within + lucky) <= bound
@@ -258,7 +262,7 @@ impl Policy {
     }
 }
 
-/// What fresh starts say of the suspects, among `family` metrics: the answers, in their order.
+/// Judges the fresh starts of the suspected losses, among `family` metrics, in their order.
 pub(crate) fn confirm(questions: &[Question], family: usize, policy: &Policy) -> Vec<Answer> {
     let terms = Terms {
         bound: policy.bound,
@@ -267,17 +271,15 @@ pub(crate) fn confirm(questions: &[Question], family: usize, policy: &Policy) ->
     decision::decide(questions, &terms)
 }
 
-/// What a confirmation came to.
+/// Result of a confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Confirmed {
-    /// It is a loss.
     Worse,
     Refuted,
     Undecided,
 }
 
 impl Confirmed {
-    /// What an answer says of a suspicion.
     pub(crate) const fn of(answer: &Answer) -> Self {
         match answer.verdict() {
             Some(Verdict::Worse) => Self::Worse,
@@ -374,7 +376,7 @@ mod tests {
             starts(0.01),
             starts(0.02)
         );
-        // Enough to refute, too: (1.73 + 1.73) · 0.01 · √(2/n) within ln 1.02.
+        // Enough to refute as well: (1.73 + 1.73) · 0.01 · √(2/n) within ln 1.02.
         assert!((6..=8).contains(&starts(0.01)), "{}", starts(0.01));
         assert_eq!(starts(0.5), policy.most);
         assert_eq!(policy.fresh_starts(None, 24), decision::STARTS_NOISE_UNKNOWN);

@@ -1,5 +1,5 @@
-//! The metrics that cells are compared by: those that fit their load. `compare`, nightly runs and the tables of reports ask here, so that one
-//! cell is never judged by two different metrics.
+//! Selects the gating metrics of cells, which depend on their load. `compare`, nightly runs and report tables
+//! all use this selection, so no cell is judged by two different metrics.
 
 use crate::analysis::metrics::{self, Flow, Metric, Sample, Statistic};
 use crate::config::scenario::Scenario;
@@ -7,30 +7,30 @@ use crate::config::search::By;
 use crate::results::record::cell::Figures;
 use crate::results::record::cell_stats::SideCell;
 
-/// With fewer requests than this for each one under way, the drain at the end is more than a tenth of the run and decides its throughput.
+/// Requests per concurrent request below which the drain takes more than a tenth of the run and decides its
+/// throughput.
 const ROUNDS: u64 = 10;
-/// With fewer requests than this for each one under way there is no steady state to speak of.
+/// Requests per concurrent request below which there is no steady state.
 const LEAST_ROUNDS: u64 = 2;
-/// The least that a slot answers in a steady state that stands for the engine.
+/// Fewest requests per slot in a steady state that represents the engine.
 const LEAST_HELD: f64 = 3.0;
-/// The largest share of a run that ramp and drain may take where the whole run stands for its steady state.
+/// Largest share of a run that ramp and drain may take if the whole run replaces its steady state.
 const MOST_DRAIN: f64 = 0.25;
 
 /// What decides how fast requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// A search for the highest value that holds the SLO.
+    /// A search for the highest value that meets the SLO.
     Search(By),
-    /// A rate, a pace or the moments of a trace: throughput follows from these.
+    /// A rate, a ramp, stages or the times of a trace. They determine the throughput.
     FixedRate,
-    /// The engine, with a limited number of requests under way.
+    /// The engine, with a limited concurrency.
     ClosedLoop,
-    /// The engine, with all requests sent at once: most of the time to the first token is the wait in its queue.
+    /// The engine, with all requests sent at once. TTFT is then mostly waiting in its queue.
     Burst,
 }
 
 impl Load {
-    /// The load of a scenario.
     pub(crate) fn of(scenario: &Scenario) -> Self {
         let (arrival, workload) = (&scenario.arrival, &scenario.workload);
         if let Some(search) = &scenario.search {
@@ -46,12 +46,13 @@ impl Load {
     }
 }
 
-/// The metrics that gate a cell unless somebody chooses others, the one that ratios are of first.
+/// The default gating metrics of a cell. The first one is used for ratios.
 pub(crate) fn gates(scenario: &Scenario) -> Vec<Metric> {
     let tpot = Metric::Time(Statistic::Median, Sample::Tpot);
     match Load::of(scenario) {
         Load::Search(by) => vec![Metric::Found(by)],
-        // Where the model ends its answers, engines answer at different lengths: tokens per second then say how much was written, not how fast.
+        // If the model ends its answers, engines give answers of different lengths. Tokens per second then
+        // show how much was written, not how fast.
         Load::FixedRate if scenario.stop_at_eos => {
             let goodput = scenario.slo.as_ref().map(|_| Metric::Goodput);
             std::iter::once(tpot).chain(goodput).collect()
@@ -69,8 +70,8 @@ pub(crate) fn gates(scenario: &Scenario) -> Vec<Metric> {
     }
 }
 
-/// The metric that stands for one of the steady state where a side has no such state, as imported figures have none: of the whole run, on both
-/// sides.
+/// Replaces a metric of the steady state by that of the whole run. It is used on both sides if one has no
+/// steady state, as imported results.
 pub(crate) const fn of_full_run(metric: Metric) -> Metric {
     match metric {
         Metric::SteadyOutput => Metric::Throughput(Flow::Output),
@@ -78,21 +79,22 @@ pub(crate) const fn of_full_run(metric: Metric) -> Metric {
     }
 }
 
-/// Whether a measurement has a metric that stands for it: a steady state that holds too few requests on each of its slots says less than the whole run.
+/// Whether a measurement has a representative value of a metric. A steady state with too few requests per
+/// slot is worse than the whole run.
 pub(crate) fn has(figures: &Figures, metric: Metric) -> bool {
     let is_thin = || held_on_a_slot(figures).is_some_and(|held| held < LEAST_HELD);
     metrics::figure(figures, metric).is_some() && (metric != Metric::SteadyOutput || !is_thin())
 }
 
-/// How many requests each slot answered in the steady state: its duration by the mean time of a request.
+/// Requests that each slot answered in the steady state: its duration divided by the mean E2E time.
 fn held_on_a_slot(figures: &Figures) -> Option<f64> {
     let steady = metrics::figure(figures, Metric::SteadyDuration)?;
     let request = metrics::figure(figures, Metric::Time(Statistic::Mean, Sample::E2e))? / 1000.0;
     (request > 0.0).then(|| steady / request)
 }
 
-/// Why the whole run, which stands for a steady state that is too short, gives no verdict either: the drain at its end decides it. `None` where it does
-/// not, and of all other metrics.
+/// Says why the whole run, which replaces a short steady state, gives no verdict either: its ramp and drain
+/// take too long. `None` if they do not, and for all other metrics.
 pub(crate) fn drained<'a>(
     scenario: &Scenario,
     metric: Metric,
@@ -115,7 +117,7 @@ pub(crate) fn drained<'a>(
     ))
 }
 
-/// The metric that two cells are compared by where the candidate is gated by `metric`.
+/// The metric by which two cells are compared if `metric` gates the candidate.
 pub(crate) fn of_pair(metric: Metric, one: &SideCell, two: &SideCell) -> Metric {
     let name = metric.name();
     let is_gated_by_all = one.gates.contains(&of_full_run(metric).name()) && !one.gates.contains(&name);
@@ -185,7 +187,7 @@ mod tests {
         let why = |figures: &Figures, prompts, metric| {
             drained(&scenario(prompts, Some(10)), metric, std::iter::once(figures))
         };
-        // One wave of four, and a run that ends as it was.
+        // One wave of four, and a run that is almost all steady state.
         assert!(!has(&figures(0.2, 200.0), Metric::SteadyOutput));
         assert!(has(&figures(0.98, 240.0), Metric::SteadyOutput));
         assert!(has(&figures(0.2, 200.0), Metric::Duration));
@@ -195,7 +197,7 @@ mod tests {
             told.starts_with("30 % of the run") && told.contains("2.0 requests"),
             "{told}"
         );
-        // Two waves without a drain, a steady state that holds enough, and loads whose whole run is what counts.
+        // Two waves without a drain, a steady state with enough requests, and a metric that is not affected.
         assert_eq!(why(&figures(0.95, 480.0), 20, full), None);
         assert_eq!(why(&figures(0.7, 100.0), 70, full), None);
         assert_eq!(why(&thin, 10, full), None);
@@ -210,7 +212,7 @@ mod tests {
         assert_eq!(gates(&scenario(1000, None)), [output]);
         assert_eq!(gates(&scenario(1000, Some(100))), [output]);
         assert_eq!(gates(&scenario(999, Some(100))), [Metric::SteadyOutput]);
-        // Hardly more requests than may be under way are a burst.
+        // Hardly more requests than the concurrency are a burst.
         assert_eq!(gates(&scenario(199, Some(100))), [output]);
         assert_eq!(Load::of(&scenario(100, Some(100))), Load::Burst);
         let mut paced = scenario(1000, Some(200));

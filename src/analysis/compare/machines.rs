@@ -1,14 +1,14 @@
-//! Two machines: whether they are one host, and which of their differences forbid a verdict.
+//! Compares two machines: whether they are one host, and which differences forbid a verdict.
 //!
-//! A host name is a label: containers, cloud machines and CI runners get a new one with every run. What identifies a host is, in this order,
-//! the UUIDs of its GPUs, its DMI UUID, its machine id. Runs of before these were recorded are told apart by the name alone.
+//! A host name does not identify a host: containers, cloud machines and CI runners get a new name with every
+//! run. A host is identified by the UUIDs of its GPUs, its DMI UUID or its machine id, in this order. Older
+//! runs did not record these and are compared by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::environment_diff::{Difference, Kind};
 use crate::results::record::cell_stats::Facts;
 
-/// The name of the host, a label.
 pub(crate) const HOST: &str = "host";
 /// The UUIDs of all GPUs, joined by commas.
 pub(crate) const GPU_UUIDS: &str = "GPU UUIDs";
@@ -16,10 +16,11 @@ pub(crate) const GPU_UUIDS: &str = "GPU UUIDs";
 pub(crate) const DMI_UUID: &str = "DMI UUID";
 /// A digest of the machine id.
 pub(crate) const MACHINE_ID: &str = "machine id";
-/// The GPUs' models, joined by commas.
+/// The models of the GPUs, joined by commas.
 pub(crate) const GPUS: &str = "GPUs";
 
-/// Memory that differs by less than this share is the same: the kernel keeps a little, and not the same after every boot.
+/// Relative difference up to which memory sizes are equal. The kernel reserves a little, which varies between
+/// boots.
 const MEMORY_SHARE: f64 = 0.02;
 
 /// Whether two machines are one host.
@@ -27,17 +28,16 @@ const MEMORY_SHARE: f64 = 0.02;
 pub(crate) enum Identity {
     Same,
     Other,
-    /// Nothing that both sides know identifies them, and their names differ.
+    /// Both sides share no identifying fact, and their names differ.
     Unknown,
 }
 
-/// Whether two machines are one host.
 pub(crate) fn identity(first: &Facts, second: &Facts) -> Identity {
     let known = |name: &str| Some((first.get(name)?, second.get(name)?));
     let told = |is_same: bool| if is_same { Identity::Same } else { Identity::Other };
     if let Some((one, two)) = known(GPU_UUIDS) {
         let uuids = |text: &str| text.split(", ").map(str::to_owned).collect::<BTreeSet<String>>();
-        // A container may see some of the host's GPUs only.
+        // A container may see only some GPUs of the host.
         return told(!uuids(one).is_disjoint(&uuids(two)));
     }
     for name in [DMI_UUID, MACHINE_ID] {
@@ -51,7 +51,8 @@ pub(crate) fn identity(first: &Facts, second: &Facts) -> Identity {
     }
 }
 
-/// Whether what one machine's figures vary by holds of the other one's: they are one host, and nothing that matters changed.
+/// Whether the noise of one machine applies to the other: they are one host, and no difference forbids a
+/// verdict.
 pub(crate) fn shares_noise(first: &Facts, second: &Facts) -> bool {
     identity(first, second) == Identity::Same
         && !differences(first, second)
@@ -59,7 +60,7 @@ pub(crate) fn shares_noise(first: &Facts, second: &Facts) -> bool {
             .any(|difference| difference.kind.forbids())
 }
 
-/// What differs between two machines: of kind [`Kind::Environment`] where that forbids a verdict, of kind [`Kind::Host`] where it is told only.
+/// Differences of two machines: [`Kind::Environment`] if they forbid a verdict, otherwise [`Kind::Host`].
 pub(crate) fn differences(first: &Facts, second: &Facts) -> Vec<Difference> {
     let mut found: Vec<Difference> = Vec::new();
     found.extend(of_hosts(first, second));
@@ -82,7 +83,7 @@ pub(crate) fn differences(first: &Facts, second: &Facts) -> Vec<Difference> {
     found
 }
 
-/// The difference of hosts, where they are not one or bear other names.
+/// The difference of hosts. `None` if they are one host with one name.
 fn of_hosts(first: &Facts, second: &Facts) -> Option<Difference> {
     let name = |facts: &Facts| facts.get(HOST).map_or_else(|| "unknown".to_owned(), Clone::clone);
     let (mut before, mut after) = (name(first), name(second));
@@ -112,7 +113,8 @@ fn of_hosts(first: &Facts, second: &Facts) -> Option<Difference> {
     })
 }
 
-/// The facts without those that identify, and those of single GPUs gathered by what they say: which GPU has which number does not matter.
+/// Returns the facts without those that identify the host. Facts of single GPUs are merged, because the
+/// numbers of GPUs do not matter.
 fn gathered(facts: &Facts) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, BTreeSet<&String>> = BTreeMap::new();
     for (name, value) in facts {
@@ -132,14 +134,15 @@ fn gathered(facts: &Facts) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// `GPU power limit` for `GPU 3 power limit`.
+/// Returns `GPU power limit` for `GPU 3 power limit`.
 fn of_gpu(name: &str) -> Option<String> {
     let (number, what) = name.strip_prefix("GPU ")?.split_once(' ')?;
     number.parse::<u32>().ok()?;
     Some(format!("GPU {what}"))
 }
 
-/// Whose a difference of that fact is, and by what name it is told where that is not the fact's own; `None` where there is none.
+/// Classifies the difference of a fact. The second part is its name in output, if that is not the name of the
+/// fact. `None` if the values are equal.
 fn class(
     name: &str,
     before: Option<&String>,
@@ -149,7 +152,8 @@ fn class(
         return None;
     }
     let (Some(one), Some(two)) = (before, after) else {
-        // Facts that an older version did not record yet are no difference; without these a comparison means nothing.
+        // A fact that an older version did not record is no difference, except for these facts, without which
+        // a comparison is meaningless.
         let is_vital = [GPUS, "driver", "GPU power limit", "CPU", "kernel"].contains(&name);
         return Some((if is_vital { Kind::Environment } else { Kind::Host }, None));
     };
@@ -175,7 +179,7 @@ fn class(
     }
 }
 
-/// Whether two kernels differ in their patches alone: version, subversion and flavour are the same.
+/// Whether two kernels differ only in their patch: version, subversion and flavour are equal.
 fn is_patch(first: &str, second: &str) -> bool {
     let version = |release: &str| {
         let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
@@ -191,7 +195,7 @@ fn is_patch(first: &str, second: &str) -> bool {
     version(first) == version(second) && flavour(first) == flavour(second)
 }
 
-/// The GiB that a fact tells, and how far rounding may have moved them.
+/// Returns the GiB of a fact, and the largest rounding error.
 fn gib(told: &str) -> Option<(f64, f64)> {
     let number = told.strip_suffix(" GiB")?;
     let blur = if number.contains('.') { 0.005 } else { 0.5 };
@@ -208,7 +212,7 @@ mod tests {
             .collect()
     }
 
-    /// What is told when one fact changes on one host.
+    /// Differences when one fact changes on one host.
     fn told(name: &str, before: &str, after: &str) -> Vec<String> {
         let found = differences(&facts(&[(name, before)]), &facts(&[(name, after)]));
         found.iter().map(Difference::told).collect()
@@ -252,7 +256,7 @@ mod tests {
             ),
             Identity::Other
         );
-        // A side from before identities were recorded.
+        // The second side was recorded without identities.
         assert_eq!(
             of(&[named, (GPU_UUIDS, "GPU-1"), (DMI_UUID, "1")], &[named]),
             Identity::Same

@@ -1,6 +1,6 @@
-//! The whole nightly procedure on synthetic cells: how often it cries wolf, what it misses, what it costs.
+//! Simulates the whole nightly procedure on synthetic cells: false alarms, missed losses and cost.
 //!
-//! `MATRIX_NIGHTS` sets the number of nights per condition; `tests/montecarlo.sh` runs a thousand.
+//! `MATRIX_NIGHTS` sets the number of nights per condition. `tests/montecarlo.sh` sets a thousand.
 
 use super::between::{self, Between, Past};
 use super::change_point;
@@ -14,7 +14,7 @@ const CELLS: usize = 24;
 const STARTS: usize = 5;
 const HISTORY: usize = 20;
 const BOUND: f64 = 0.02;
-/// Cells that really lost something in a night with losses.
+/// Cells with a real loss, in a night with losses.
 const LOSSES: usize = 4;
 const SEED: u64 = 20_260_914;
 
@@ -43,38 +43,38 @@ impl Dice {
     }
 }
 
-/// How a suspect is started afresh.
+/// How a suspected loss gets fresh starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fresh {
     /// Baseline and candidate in turn.
     Alternated,
-    /// The candidate alone, against what the baseline measured on its night.
+    /// The candidate alone, compared with the starts of the baseline from its night.
     Alone,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Condition {
     shape: Shape,
-    /// The standard deviation of a start.
+    /// Standard deviation of a start.
     sigma: f64,
-    /// The standard deviation of a night.
+    /// Standard deviation of a night.
     offset: f64,
-    /// Whether a night moves all cells alike, or each by itself.
+    /// Whether a night moves all cells equally, or each independently.
     is_shared: bool,
     /// Nights in the history.
     history: usize,
-    /// Whether one night of the history was broken: all cells at twice their usual level.
+    /// One night of the history is broken: all cells are at twice their usual level.
     is_broken: bool,
-    /// Starts that the noise was measured with.
+    /// Starts of the noise measurement.
     noise: Option<usize>,
-    /// What some cells of the candidate lost.
+    /// Loss of the candidate in some cells.
     loss: f64,
     fresh: Fresh,
-    /// The most fresh starts per side.
+    /// Most fresh starts per side.
     most: usize,
 }
 
-/// Normal noise of 1 % that is not stored, nights that move all cells by 1 %, 20 of them known, nothing lost.
+/// Normal noise of 1 % that is not stored, nights that move all cells by 1 %, 20 nights of history, no loss.
 const PLAIN: Condition = Condition {
     shape: Shape::Normal,
     sigma: 0.01,
@@ -91,14 +91,14 @@ const PLAIN: Condition = Condition {
 #[derive(Debug, Default)]
 struct Told {
     nights: usize,
-    /// Nights with a loss that is none.
+    /// Nights with a false loss.
     false_alarms: usize,
-    /// Of each night the share of unchanged cells that got fresh starts.
+    /// For each night, the share of unchanged cells that got fresh starts.
     unchanged: Vec<f64>,
     fresh: usize,
     lost: usize,
     found: usize,
-    /// Losses that were called none after fresh starts.
+    /// Losses that fresh starts refuted.
     refuted: usize,
 }
 
@@ -111,14 +111,13 @@ impl Condition {
         alone.starts(&mut dice.0, self.shape, self.sigma, CELLS, n)
     }
 
-    /// What a night does to each cell.
+    /// Offset of each cell in a night.
     fn offsets(&self, dice: &mut Dice) -> Vec<f64> {
         let shared = dice.normal();
         let of_cell = |_| self.offset * if self.is_shared { shared } else { dice.normal() };
         (0..CELLS).map(of_cell).collect()
     }
 
-    /// The starts of a night.
     fn night(&self, dice: &mut Dice, offsets: &[f64], n: usize) -> Vec<Vec<f64>> {
         let starts = self.starts(dice, n);
         let moved = starts.into_iter().zip(offsets);
@@ -268,7 +267,7 @@ impl std::fmt::Display for Told {
 }
 
 impl Told {
-    /// The mean share of unchanged cells that got fresh starts, and its standard error.
+    /// Mean share of unchanged cells that got fresh starts, and its standard error.
     fn suspected(&self) -> (f64, f64) {
         let mean = t_test::mean(&self.unchanged);
         (
@@ -278,12 +277,13 @@ impl Told {
     }
 }
 
-/// What short forms may miss a rate by: in a long one nothing.
+/// Tolerance of a rate for short simulations. Long ones have none.
 fn slack(nights: usize, error: f64) -> f64 {
     if nights < 1000 { 2.5 * error } else { 0.0 }
 }
 
-/// Whether so many of so many may come of a chance of 5 %: at most two and a half standard deviations above it.
+/// Whether a count is compatible with a probability of 5 %: at most two and a half standard deviations above
+/// it.
 fn is_at_most_five_percent(count: usize, of: usize) -> bool {
     let n = of as f64;
     count as f64
@@ -394,31 +394,31 @@ fn restless_nights_short_histories_and_a_baseline_that_cannot_be_started_do_not_
             loss: 0.05,
             ..condition
         };
-        // What is started afresh is found or undecided, and never called none.
+        // A loss with fresh starts is found or undecided, and never refuted.
         let told = lossy.simulate(nights, salt + 1);
         assert!(is_at_most_five_percent(told.false_alarms, nights), "{lossy:?}");
         assert!(is_at_most_five_percent(told.refuted, told.lost), "{lossy:?}");
     }
 }
 
-/// How a series of nights goes on.
+/// How a series of nights continues.
 #[derive(Clone, Copy, Debug)]
 enum Course {
     White,
-    /// Each night remembers this share of the last one's deviation.
+    /// Autocorrelated: each night keeps this share of the deviation of the last one.
     Remembering(f64),
-    /// Two levels this far apart, each night leaving with a chance of a quarter.
+    /// Two levels with this distance. Each night switches with a probability of a quarter.
     Switching(f64),
-    /// After the quiet nights, this much less every night.
+    /// After the quiet nights, lower by this much every night.
     Leaking(f64),
-    /// After the quiet nights, this much less.
+    /// After the quiet nights, lower by this much once.
     Stepping(f64),
 }
 
 const QUIET: usize = 20;
 const WATCHED: usize = 40;
 
-/// The night after the quiet ones on which a change is told, counted from 1.
+/// First night after the quiet ones on which a change is reported, counted from 1.
 fn alarm(course: Course, watched: usize, dice: &mut Dice) -> Option<usize> {
     let mut series = Vec::new();
     let (mut memory, mut is_low) = (dice.normal(), false);

@@ -1,4 +1,4 @@
-//! Gating metrics by the names that users give them.
+//! Parses the names of gating metrics.
 
 use thiserror::Error;
 
@@ -15,7 +15,7 @@ pub(crate) enum GateError {
     WithoutDirection { name: String },
 }
 
-/// The metric of a name: ours, or that of bench_serving and `vllm bench serve`.
+/// Finds the metric of a name: our name, or that of bench_serving and `vllm bench serve`.
 fn metric_named(name: &str) -> Option<Metric> {
     let theirs = || match name {
         "request_throughput" => Some(Metric::Throughput(Flow::Requests)),
@@ -31,10 +31,10 @@ fn metric_named(name: &str) -> Option<Metric> {
     Metric::of_name(name).or_else(theirs)
 }
 
-/// The gating metrics of these names, each once.
+/// Parses the gating metrics of these names, each once.
 ///
 /// # Errors
-/// One of them does not exist, or has no better end.
+/// A metric does not exist or has no better direction.
 pub(crate) fn named_gates(names: &[String]) -> Result<Vec<Metric>, GateError> {
     let mut gates = Vec::new();
     for name in names {
@@ -62,7 +62,7 @@ fn gate(name: &str) -> Result<Metric, GateError> {
     }
 }
 
-/// The name that a user may have meant; of a time without a statistic, its median.
+/// The nearest known name. For a time without a statistic, its median.
 fn nearest(name: &str) -> String {
     let of_time = format!("median_{}_ms", name.to_lowercase().replace("e2el", "e2e"));
     match Metric::of_name(&of_time) {
