@@ -1,7 +1,8 @@
-//! Whether two cells may stand side by side at all: what was sent, by which rules, to what, and who measured.
+//! Decides whether two cells may be compared: what was sent, by which definitions, to what, and who measured.
 //!
-//! [`comparable`] names every difference. What changes the question (other prompts, other weights, other definitions) keeps two
-//! cells apart; another number of GPUs leaves figures per GPU; the rest is told beside the ratio. Noise is not judged here.
+//! [`comparable`] lists every difference. Two cells that answer different questions (other prompts, weights
+//! or definitions) are not comparable. With different numbers of GPUs only metrics per GPU are comparable.
+//! All other differences are shown with the ratio. Noise is not considered here.
 
 use std::collections::BTreeSet;
 
@@ -27,24 +28,24 @@ use crate::results::record::validity::Verdict;
 pub(crate) struct Side<'a> {
     pub launch: &'a Launch,
     pub cell: &'a Cell,
-    /// Every measurement of it.
     pub summaries: &'a [&'a Summary],
-    /// Where it was measured; `None` where both sides are of one run, or where nobody knows.
+    /// Machine that measured the cell. `None` if both sides are of one run, or if it is unknown.
     pub machine: Option<&'a Machine>,
 }
 
-/// What may be said of two cells together.
+/// Which comparison of two cells is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Comparability {
-    /// A ratio, without a word.
+    /// A ratio, without remarks.
     Comparable,
-    /// A ratio, with these differences beside it.
+    /// A ratio, with these differences.
     WithDifferences(Vec<String>),
-    /// A ratio as a description and no verdict, as more than the engine differs; every difference, those of the environment first.
+    /// A ratio without a verdict, because more than the engine differs. Holds every difference, those of the
+    /// environment first.
     DescribedOnly(Vec<String>),
-    /// A ratio of figures per GPU alone, as the numbers of GPUs are unequal; every difference.
+    /// A ratio of metrics per GPU alone, because the numbers of GPUs differ. Holds every difference.
     PerGpuOnly(Vec<String>),
-    /// No ratio and no winner; every reason.
+    /// No ratio and no winner. Holds every reason.
     Not(Vec<String>),
 }
 
@@ -61,7 +62,7 @@ impl Comparability {
         }
     }
 
-    /// Whether the figures themselves may be divided.
+    /// Whether the metrics themselves may be divided.
     pub(crate) const fn gives_ratio(&self) -> bool {
         matches!(
             self,
@@ -70,7 +71,7 @@ impl Comparability {
     }
 }
 
-/// Findings as they are made.
+/// Differences found so far, by their consequence.
 #[derive(Default)]
 struct Said {
     apart: Vec<String>,
@@ -79,7 +80,7 @@ struct Said {
     beside: Vec<String>,
 }
 
-/// What may be said of two cells together; `one` is held against `other`.
+/// Compares the conditions of `one` with those of `other`.
 pub(crate) fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
     let mut said = Said::default();
     validity(&mut said, one, other);
@@ -115,8 +116,8 @@ pub(crate) fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
     }
 }
 
-/// What a cell asks besides its prompts, by name: two cells that differ in one of these answer different questions. What nobody knows, and
-/// what a search chooses, is absent.
+/// What a cell asks besides its prompts, by name. Cells that differ in one of these facts answer different
+/// questions. Unknown facts and those that a search chooses are left out.
 pub(crate) fn asked(side: &Side<'_>) -> Facts {
     let (launch, scenario) = (side.launch, &side.cell.scenario);
     let mut facts = Facts::new();
@@ -125,7 +126,7 @@ pub(crate) fn asked(side: &Side<'_>) -> Facts {
     match &launch.precision {
         Some(precision) => tell("precision", precision.clone()),
         None => {
-            // The same checkpoint has the same one; of an attached server nobody knows the checkpoint but the server.
+            // The same checkpoint has the same precision. For an attached server only the server knows it.
             tell("checkpoint", launch.checkpoint.clone());
             let reported = launch
                 .is_attached()
@@ -194,7 +195,7 @@ pub(crate) fn asked(side: &Side<'_>) -> Facts {
     facts
 }
 
-/// Fields of a body that change what an engine computes for each token, or when it ends.
+/// Fields of a body that change how an engine samples, or when an answer ends.
 const SAMPLING: [&str; 16] = [
     "best_of",
     "frequency_penalty",
@@ -214,13 +215,14 @@ const SAMPLING: [&str; 16] = [
     "use_beam_search",
 ];
 
-/// What an engine's own fields set of the sampling, in words; what the scenario sets is the same for all engines.
+/// Sampling settings in the engine's own fields, as text. Fields that the scenario sets are left out, because
+/// they are the same for all engines.
 fn sampling(launch: &Launch, scenario: &Scenario) -> String {
     let body = &launch.contact.dialect.body;
     let nested = body.get("sampling_params").and_then(serde_json::Value::as_object);
     let fields = body.iter().chain(nested.into_iter().flatten());
     let is_told = |(name, value): &(&String, &serde_json::Value)| {
-        // Requests are greedy unless somebody says otherwise.
+        // Requests are greedy unless a field sets a temperature.
         let is_usual = value.is_null() || name.as_str() == "temperature" && value.as_f64() == Some(0.0);
         SAMPLING.contains(&name.as_str()) && !is_usual && !scenario.body.contains_key(name.as_str())
     };
@@ -235,7 +237,7 @@ fn sampling(launch: &Launch, scenario: &Scenario) -> String {
     }
 }
 
-/// What requests have to meet and how long they may take, by name.
+/// SLO and timeouts of requests, by name.
 pub(crate) fn limits(scenario: &Scenario) -> Facts {
     let limits = &scenario.limits;
     [
@@ -249,10 +251,10 @@ pub(crate) fn limits(scenario: &Scenario) -> Facts {
     .into()
 }
 
-/// The name of the SLO among limits.
+/// Name of the SLO in [`limits`].
 pub(crate) const SLO: &str = "SLO";
 
-/// The SLO of a scenario, in words.
+/// The SLO of a scenario as text.
 pub(crate) fn slo(scenario: &Scenario) -> String {
     let Some(slo) = &scenario.slo else {
         return "none".to_owned();
@@ -265,13 +267,14 @@ pub(crate) fn slo(scenario: &Scenario) -> String {
     told.join(", ")
 }
 
-/// Why a metric that counts what meets an SLO cannot be compared; `None` of other metrics, and where both meet the same one.
+/// Says why a metric that depends on the SLO cannot be compared. `None` for other metrics, and if both SLOs
+/// are the same.
 pub(crate) fn slo_apart(metric: Metric, ours: &str, theirs: &str) -> Option<String> {
     let depends = matches!(metric, Metric::Goodput | Metric::Attainment | Metric::Found(_));
     (depends && ours != theirs).then(|| format!("{SLO} {ours} against {theirs}"))
 }
 
-/// What prompts a scenario draws, in words.
+/// The prompts of a scenario as text.
 pub(crate) fn load(scenario: &Scenario) -> String {
     let workload = &scenario.workload;
     let mut words = format!(
@@ -292,7 +295,7 @@ pub(crate) fn load(scenario: &Scenario) -> String {
     words + &format!(", seed {}", scenario.seed)
 }
 
-/// Two loads of different prompts; their digests only where the words do not tell them apart.
+/// Texts of two loads with different prompts. Their digests are added only if the texts are equal.
 pub(crate) fn told_apart([ours, theirs]: [String; 2], digests: [&ContentHash; 2]) -> [String; 2] {
     if ours != theirs {
         return [ours, theirs];
@@ -300,7 +303,7 @@ pub(crate) fn told_apart([ours, theirs]: [String; 2], digests: [&ContentHash; 2]
     digests.map(|digest| format!("{ours}, of another text (digest {digest})"))
 }
 
-/// What is known of both and differs: name and both values.
+/// Facts that both sides have and that differ: name and both values.
 pub(crate) fn differing<'a>(
     ours: &'a Facts,
     theirs: &'a Facts,
@@ -311,7 +314,8 @@ pub(crate) fn differing<'a>(
     })
 }
 
-/// The definitions by which two cells can be compared: `matrix` where both were measured here, else those of what was imported.
+/// Definitions in which two cells can be compared: `matrix` if both were measured here, otherwise those of
+/// the import.
 pub(crate) fn shared(one: &Side<'_>, other: &Side<'_>) -> Option<Definitions> {
     let (ours, theirs) = (one.definitions(), other.definitions());
     [Definitions::Matrix, Definitions::Current, Definitions::Classic]
@@ -330,7 +334,8 @@ impl<'a> Side<'a> {
         self.imported().is_some_and(|imported| imported.lacks(what))
     }
 
-    /// The definition sets whose figures it has whole; of what was imported only its own, as others have but a part.
+    /// Definitions in which all metrics are known. An import has only its own, because it has only some
+    /// metrics in others.
     fn definitions(&self) -> BTreeSet<Definitions> {
         let done = self
             .summaries
@@ -344,14 +349,14 @@ impl<'a> Side<'a> {
         all
     }
 
-    /// The digest of what was sent, if every measurement sent the same.
+    /// Digest of the prompts, if all measurements sent the same.
     fn hash(&self) -> Option<&'a ContentHash> {
         let first = self.summaries.first()?.prompts_hash.as_ref()?;
         let is_same = |summary: &&Summary| summary.prompts_hash.as_ref() == Some(first);
         self.summaries.iter().all(is_same).then_some(first)
     }
 
-    /// A figure of the first measurement, by whichever definitions know it.
+    /// Metric of the first measurement, in the first definitions that have it.
     fn figure(&self, metric: Metric) -> Option<f64> {
         let summary = self.summaries.first()?;
         [Definitions::Matrix, Definitions::Classic, Definitions::Current]
@@ -359,7 +364,7 @@ impl<'a> Side<'a> {
             .find_map(|definitions| metrics::figure(summary.figures.get(definitions)?, metric))
     }
 
-    /// How many prompts were to be sent.
+    /// Number of prompts to be sent.
     fn prompts(&self) -> Option<u64> {
         if self.lacks(Unknown::Prompts) {
             return None;
@@ -368,13 +373,13 @@ impl<'a> Side<'a> {
         Some(u64::from(given.unwrap_or(self.cell.scenario.workload.prompts)))
     }
 
-    /// Whether every prompt was answered, so that sums tell what was sent.
+    /// Whether every prompt was answered, so that sums describe all prompts.
     fn is_whole(&self) -> bool {
         let prompts = self.prompts().map(|prompts| prompts as f64);
         prompts.is_some() && self.figure(Metric::Completed) == prompts
     }
 
-    /// Whether its prompts began with letters of their measurement.
+    /// Whether its prompts had a unique prefix.
     fn has_unique_prefixes(&self) -> bool {
         let proofs = self.summaries.iter().filter_map(|summary| summary.reset.as_ref());
         proofs.into_iter().any(|proof| proof.unique_prefix.is_some())
@@ -386,7 +391,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Cells whose figures are no measurement of what was asked.
+/// Cells that are invalid.
 fn validity(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     for (side, name) in [(one, "it"), (other, "the reference")] {
         let invalid: Vec<_> = side
@@ -409,7 +414,7 @@ fn validity(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// Prompts, lengths and what shapes the answers.
+/// Prompts, lengths, and what determines the answers.
 fn sent(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let is_imported = one.imported().is_some() || other.imported().is_some();
     match (one.hash(), other.hash()) {
@@ -427,8 +432,8 @@ fn sent(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
             .apart
             .push("the prompts are not known, or not the same in every measurement".to_owned()),
     }
-    // Beside and not apart: the same prompts but for their first few tokens, of the same lengths, and cold on both sides, which is
-    // what the letters are for. An engine does the same work for either.
+    // A difference but no obstacle: only the first few tokens of the prompts differ. Lengths are the same and
+    // both sides are cold, which is the purpose of the prefix. An engine does the same work for both.
     if one.has_unique_prefixes() != other.has_unique_prefixes() {
         let word = |side: &Side<'_>| match side.has_unique_prefixes() {
             true => "prompts with unique prefixes",
@@ -451,7 +456,7 @@ fn sent(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// Prompts that no digest tells: by their number, their sums and how they were drawn.
+/// Prompts without a digest: compares their number, their sums and how they were drawn.
 fn by_sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let before = said.apart.len();
     match (one.prompts(), other.prompts()) {
@@ -505,7 +510,7 @@ fn by_sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// How prompts are made of what was drawn, by name; digests of prompts tell it where they are known.
+/// How drawn prompts are sent, by name. If digests of the prompts are known, they include this.
 fn as_sent(side: &Side<'_>) -> Facts {
     let facts = side.cell.scenario.workload.facts();
     let word = |is: bool, yes: &str, no: &str| if is { yes } else { no }.to_owned();
@@ -538,14 +543,14 @@ fn as_sent(side: &Side<'_>) -> Facts {
     .into()
 }
 
-/// What clients were told besides the prompts, where one side was imported.
+/// Settings of the clients besides the prompts, if one side is imported.
 fn client(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let (ours, theirs) = (as_sent(one), as_sent(other));
     said.apart.extend(
         differing(&ours, &theirs).map(|(what, ours, theirs)| format!("{what} {ours} against {theirs}")),
     );
     let warmup = |side: &Side<'_>| side.cell.scenario.limits.warmup;
-    // A file need not tell the number of its warm-up requests, and has the usual one then.
+    // A file need not have the number of warm-up requests. The import then uses the default.
     let is_filler = |side: &Side<'_>| side.imported().is_some() && warmup(side) == Limits::default().warmup;
     let are_told =
         one.imported().is_some() && other.imported().is_some() || ![one, other].into_iter().any(is_filler);
@@ -573,7 +578,7 @@ fn client(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         .extend(told.map(|(what, ours, theirs)| format!("{what} {ours} against {theirs}")));
 }
 
-/// The tokens of all prompts, and those asked for.
+/// Tokens of all prompts, and requested output tokens.
 fn sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let asked = Metric::Tokens(Count::OutputAsked);
     let input = |side: &Side<'_>| side.figure(Metric::Tokens(Count::Input));
@@ -594,7 +599,7 @@ fn sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
 }
 
 fn definitions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    // What has no figures at all is told apart by its ending.
+    // A cell without any metrics differs by its status.
     if shared(one, other).is_some() || one.definitions().is_empty() || other.definitions().is_empty() {
         return;
     }
@@ -614,7 +619,7 @@ fn definitions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         .push(format!("figures by the definitions {ours} against {theirs}"));
 }
 
-/// Over how many devices of which kind.
+/// Number and kind of devices.
 fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let (ours, theirs) = (one.launch.gpus(), other.launch.gpus());
     let is_unknown = "the number of GPUs is not known of both".to_owned();
@@ -640,7 +645,7 @@ fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// Which kinds of GPU servers compute on that somebody else started: nobody knows but who declared it.
+/// Kind of GPU of attached servers, which is known only if it is declared.
 fn gpu_kinds(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     match (gpu_kind(one), gpu_kind(other)) {
         (Some(ours), Some(theirs)) if ours == theirs => {}
@@ -651,7 +656,7 @@ fn gpu_kinds(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// The kind of GPU that a cell was measured on: as declared of a server or a file, else that of the machine.
+/// Kind of GPU of a cell: as declared for a server or a file, otherwise that of the machine.
 fn gpu_kind(side: &Side<'_>) -> Option<String> {
     let declared = side.launch.place.declared_gpu();
     if declared.is_some() || side.launch.is_attached() {
@@ -661,7 +666,7 @@ fn gpu_kind(side: &Side<'_>) -> Option<String> {
     (!gpus.is_empty()).then(|| gpus.into_iter().collect::<Vec<_>>().join(", "))
 }
 
-/// On which machines: what decides how fast an engine can be leaves no verdict.
+/// The machines. A difference that decides how fast an engine can be allows no verdict.
 fn machine(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     if one.launch.is_attached() || other.launch.is_attached() {
         gpu_kinds(said, one, other);
@@ -694,7 +699,7 @@ fn machine(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// Who measured, by which profile, and from where the engine came.
+/// Client, profile, and the origin of the engine.
 fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     if one.is_simulated() != other.is_simulated() {
         said.apart.push("only one of both is simulated".to_owned());
@@ -732,13 +737,14 @@ fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         );
         return;
     }
-    // The precision tells checkpoints of one model apart already, and engines need checkpoints of their own.
+    // The precision distinguishes checkpoints of one model already, and different engines need different
+    // checkpoints.
     let told = settings::differing(&ours, &theirs, is_one_recipe).into_iter();
     said.beside
         .extend(told.filter(|told| !told.starts_with("checkpoint ") || is_one_recipe));
 }
 
-/// Clocks, power limits and answers that differ more than figures may bear.
+/// Clocks, power limits and answers that differ too much.
 fn conditions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let differing = Conditions::of(one.summaries).differing(&Conditions::of(other.summaries));
     for differs in differing {
@@ -750,7 +756,7 @@ fn conditions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// What a search found without a bracket that can be believed gives no ratio.
+/// Results of searches without a reliable bracket give no ratio.
 fn searches(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     for (side, name) in [(one, "it"), (other, "the reference")] {
         let records = side
@@ -762,8 +768,8 @@ fn searches(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// Why no ratio may be made of what a search found: it has no bracket, or one of the points that bound it rests on fewer requests than it takes to
-/// tell whether the target is met (five that may miss it).
+/// Says why the result of a search gives no ratio: it has no bracket, or a limit of the bracket rests on too
+/// few requests to decide whether the target is met (five may miss it). `None` if it gives one.
 pub(crate) fn doubt_of_search(record: &SearchRecord) -> Option<String> {
     if record.ending != SearchEnding::Bracketed {
         return Some("the bound that was searched for is not bracketed".to_owned());
@@ -781,7 +787,8 @@ pub(crate) fn doubt_of_search(record: &SearchRecord) -> Option<String> {
     ))
 }
 
-/// Mean output tokens of an answer, where the model decides when it ends; `None` where lengths are asked for, or are not known.
+/// Mean output tokens of an answer, if the model ends its answers. `None` if lengths are requested or
+/// unknown.
 pub(crate) fn answer_tokens(scenario: &Scenario, summaries: &[&Summary]) -> Option<f64> {
     if !scenario.stop_at_eos {
         return None;
@@ -794,7 +801,8 @@ pub(crate) fn answer_tokens(scenario: &Scenario, summaries: &[&Summary]) -> Opti
     (tokens > 0.0 && answers > 0.0).then(|| tokens / answers)
 }
 
-/// Mean lengths of answers, in tokens, that differ so much that whatever counts whole answers or their tokens is not of the same work; in words.
+/// Says that mean answer lengths (in tokens) differ too much to compare metrics that count answers or their
+/// tokens. `None` if they do not.
 pub(crate) fn lengths_apart(ours: Option<f64>, theirs: Option<f64>) -> Option<String> {
     const SHARE: f64 = 0.02;
     let (ours, theirs) = (ours?, theirs?);
@@ -802,7 +810,8 @@ pub(crate) fn lengths_apart(ours: Option<f64>, theirs: Option<f64>) -> Option<St
     is_apart.then(|| format!("answers of {ours:.1} tokens against {theirs:.1}"))
 }
 
-/// Whether a metric is another one where answers are longer: all but times of tokens, and rates made of them, are.
+/// Whether a metric depends on the length of answers. Only times of tokens, and rates derived from them, do
+/// not.
 pub(crate) const fn depends_on_length(metric: Metric) -> bool {
     !matches!(
         metric,

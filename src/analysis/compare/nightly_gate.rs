@@ -1,4 +1,4 @@
-//! A night's run held against the baseline: what is suspected, what is confirmed, what else is to be told.
+//! Compares a nightly run with the baseline: suspected losses, confirmations and other findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,34 +14,34 @@ use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::{Cause, Excluded, Noise, Side, SideCell};
 use crate::results::record::night::{Finding, FindingKind, Judged, Night, NightCell};
 
-/// What a first look at a night found.
+/// Result of the screening of a nightly run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Look {
-    /// Gating metrics that could be judged or were suspected: the family of tests.
+    /// Size of the family of tests: gating metrics that could be judged or were suspected.
     pub family: usize,
-    /// Metrics that fresh starts must decide on.
+    /// Suspected losses that fresh starts must decide.
     pub suspects: Vec<Suspected>,
-    /// What is known without any.
+    /// Findings that need no fresh starts.
     pub findings: Vec<Finding>,
-    /// Gating metrics of the baseline and of the night.
+    /// Number of gating metrics of the baseline and of the night.
     pub metrics: usize,
-    /// Those that have a verdict without fresh starts.
+    /// Number of metrics with a verdict without fresh starts.
     pub judged: usize,
-    /// Those of them that may hide a loss.
+    /// Judged metrics that may hide a loss.
     pub unclear: Unclear,
 }
 
-/// Metrics that may hide a loss.
+/// Number of metrics that may hide a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Unclear {
     count: usize,
-    /// The largest loss that one of them needs to be shown, as a share.
+    /// The largest of their smallest visible losses, as a share.
     visible_loss: Option<f64>,
 }
 
 impl Unclear {
-    /// Takes in an answer that may hide the loss that is to be found, and tells of it; `None` where it hides none. `visible` is the loss that would have
-    /// been shown.
+    /// Adds an answer and returns a finding if it may hide a loss of the size that must be found. `visible`
+    /// is its smallest visible loss.
     fn finding(
         &mut self,
         cell: &CellKey,
@@ -76,7 +76,7 @@ impl Unclear {
     }
 }
 
-/// A metric under suspicion.
+/// A suspected loss.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Suspected {
     pub cell: CellKey,
@@ -84,22 +84,23 @@ pub(crate) struct Suspected {
     pub metric: Metric,
     /// Fresh starts per side that decide.
     pub starts: u32,
-    /// The loss that was seen, as a difference of logarithms above zero; 0 where the nights alone raised the suspicion.
+    /// Loss in this night, as a difference of logarithms above zero. 0 if only the series raised the
+    /// suspicion.
     pub loss: f64,
     /// What raised the suspicion.
     pub why: String,
-    /// What must be known beside what is found, as the end of a sentence.
+    /// Remarks for the finding, as the end of a sentence.
     pub remarks: String,
-    /// What is known of its noise.
+    /// Known noise of the metric.
     pub noise: Option<KnownNoise>,
-    /// The question that the night's own starts ask, for a candidate whose baseline cannot be started.
+    /// The question of the night's own starts, for a candidate whose baseline cannot be started.
     question: Question,
     between: Option<Between>,
 }
 
 #[cfg(test)]
 impl Suspected {
-    /// A suspect of that loss, which so many starts decide.
+    /// A suspected loss of this size, which needs this number of starts.
     pub(super) fn of(cell: &str, starts: u32, loss: f64) -> Self {
         let sample = |logs: &[f64]| super::decision::Sample {
             logs: logs.to_vec(),
@@ -142,7 +143,7 @@ pub(super) fn finding(
     }
 }
 
-/// Two cells that belong together, and why they cannot be judged where they cannot.
+/// Two cells that form a pair, and the reason that they cannot be judged, if any.
 pub(super) struct Pair<'a> {
     pub(super) key: &'a CellKey,
     pub(super) baseline: &'a CellKey,
@@ -151,7 +152,8 @@ pub(super) struct Pair<'a> {
     pub(super) gap: Option<Gap>,
 }
 
-/// What is known of a night before any figure is looked at: findings, pairs of cells, and how many metrics gate them all.
+/// Computes what is known before any metric is compared: findings, pairs of cells, and the number of gating
+/// metrics.
 pub(super) fn begin<'a>(baseline: &'a Side, tonight: &'a Side) -> (Look, Vec<Pair<'a>>) {
     let mut look = Look::default();
     let events = environment_diff::of_sides(baseline, tonight);
@@ -208,7 +210,7 @@ pub(super) fn begin<'a>(baseline: &'a Side, tonight: &'a Side) -> (Look, Vec<Pai
     (look, pairs)
 }
 
-/// The first look: every gating metric of `tonight` against the baseline, and against what earlier nights tell.
+/// Screens every gating metric of `tonight` against the baseline and earlier nights.
 pub(crate) fn look(
     baseline: &Side,
     tonight: &Side,
@@ -246,7 +248,7 @@ pub(crate) fn look(
                 question: asked.question,
                 between: screened.between,
             }),
-            // What failed is told as such.
+            // Failures are reported separately.
             (None, Some(_)) if pair.two.refused().is_some() => {}
             (None, Some(gap)) => look.findings.push(finding(
                 FindingKind::NotJudged,
@@ -272,7 +274,8 @@ pub(crate) fn look(
     look
 }
 
-/// What failed or is invalid, cell by cell, whatever it is compared against. A cell some of whose starts count is found too.
+/// Findings about failed and invalid cells, whatever they are compared with. Cells with some valid starts are
+/// included.
 pub(crate) fn failures(tonight: &Side) -> Vec<Finding> {
     let mut found = Vec::new();
     for (key, cell) in &tonight.cells {
@@ -305,7 +308,7 @@ pub(crate) fn failures(tonight: &Side) -> Vec<Finding> {
     found
 }
 
-/// Why a pair cannot be judged, whatever its figures are.
+/// Says why a pair cannot be judged, whatever its metrics are.
 fn forbidden(one: &SideCell, two: &SideCell, events: &[&Difference]) -> Option<Gap> {
     if let Some((cause, reason)) = one.refused() {
         let why = format!("the baseline holds nothing of it: {}: {reason}", cause.name());
@@ -325,8 +328,8 @@ fn forbidden(one: &SideCell, two: &SideCell, events: &[&Difference]) -> Option<G
     }
 }
 
-/// The metric on earlier nights, on this machine, with these prompts, but those on which it was found worse. Series 0 is that of the present
-/// baseline.
+/// The metric on earlier nights with the same machine and prompts. Nights on which it was found worse are
+/// left out. Series 0 is that of the present baseline.
 fn past(nights: &[Night], baseline: &Side, tonight: &Side, key: &CellKey, metric: Metric) -> Vec<Past> {
     let Some(cell) = tonight.cells.get(key) else {
         return Vec::new();
@@ -363,17 +366,18 @@ fn past(nights: &[Night], baseline: &Side, tonight: &Side, key: &CellKey, metric
     found
 }
 
-/// What fresh starts say of a suspect.
+/// The fresh starts of a suspected loss.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fresh {
     /// Baseline and candidate alternated.
     Alternated(Question),
-    /// Only the candidate could be started: its fresh starts, and why.
+    /// Only the candidate could be started. Holds its fresh starts, and the reason.
     Alone(Question, String),
     None,
 }
 
-/// What fresh starts decide of the suspects, with how many metrics are judged in the end. `fresh` and `granted` tell what was started.
+/// Decides the suspected losses by fresh starts and counts the judged metrics. `fresh` and `granted` say what
+/// was started.
 pub(crate) fn decide(
     look: &Look,
     fresh: &[Fresh],
@@ -420,7 +424,8 @@ pub(crate) fn decide(
 }
 
 impl Suspected {
-    /// The candidate's fresh starts against the starts of the baseline, which was measured on another night.
+    /// Compares the candidate's fresh starts with the starts of the baseline, which was measured on another
+    /// night.
     fn alone(&self, fresh: &Question) -> Question {
         let between = self.between.and_then(|between| between::of_two(between.largest));
         let gap = match self.between {
@@ -436,7 +441,7 @@ impl Suspected {
         }
     }
 
-    /// The question that these fresh starts of the candidate ask.
+    /// The question with these fresh starts of the candidate.
     pub(crate) fn against(&self, fresh: &SideCell) -> Question {
         match question::sample(fresh, self.metric) {
             Ok(candidate) => Question {
@@ -486,7 +491,7 @@ impl Suspected {
     }
 }
 
-/// What must be known beside a finding: how the engines differ, and which of the measurements are suspect.
+/// Remarks for a finding: differences of the engines, and suspect measurements.
 fn remarks(one: &SideCell, two: &SideCell, metric: Metric) -> String {
     let mut words = String::new();
     let differs = environment_diff::engines_in_words(one, two);
@@ -510,12 +515,12 @@ pub(crate) struct Pairing<'a> {
     pub cell: &'a CellKey,
     pub baseline: &'a CellKey,
     pub metric: Metric,
-    /// What is known of its noise.
+    /// Known noise of the metric.
     pub noise: Option<KnownNoise>,
 }
 
-/// What is found on a night on which the baseline was started in turn with every cell. `ask` gives the question of a metric, or says why there
-/// is none.
+/// Judges a nightly run in which the baseline was started in turn with every cell. `ask` returns the question
+/// for a metric, or the reason that there is none.
 pub(crate) fn paired(
     baseline: &Side,
     tonight: &Side,
@@ -568,7 +573,7 @@ pub(crate) fn paired(
     (findings, judged)
 }
 
-/// What history keeps of each cell.
+/// Values of each cell that the history stores.
 pub(crate) fn kept(tonight: &Side) -> BTreeMap<CellKey, NightCell> {
     let of_cell = |cell: &SideCell| NightCell {
         prompts: cell.prompts.clone(),
@@ -641,7 +646,7 @@ mod tests {
         assert!(unclear.visible_loss.is_some_and(|loss| loss > 0.1), "{unclear:?}");
     }
 
-    /// What is said of a suspect of whom this was started afresh.
+    /// The finding about a suspected loss with these fresh starts.
     fn said(fresh: Fresh) -> (FindingKind, String, Judged) {
         let look = Look {
             family: 1,
@@ -692,7 +697,7 @@ mod tests {
         assert_eq!((judged.judged, judged.undecided), (1, 0));
         let (kind, text, _) = said(Fresh::Alternated(question([-0.06, -0.06, -0.06], low)));
         assert_eq!(kind, FindingKind::Unconfirmed, "{text}");
-        // The baseline of another night, and nothing known of how nights differ.
+        // The baseline of another night, without history of nights.
         let (kind, text, _) = said(Fresh::Alone(
             question([0.0, 0.001, -0.001], low),
             "it is gone".to_owned(),

@@ -1,5 +1,5 @@
-//! What failed of the candidate and not of the baseline: starts that crashed, starts without a good request, requests that failed. Failures are findings
-//! of their own, whatever the starts that are left say.
+//! Finds losses of reliability: crashed starts, starts without a good request, and failed requests that the
+//! baseline did not have. They are findings of their own, whatever the remaining starts show.
 
 use std::collections::BTreeSet;
 
@@ -12,30 +12,34 @@ use crate::analysis::metrics::{Flow, Metric};
 use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::{Cause, SideCell, Tried};
 
-/// A share of failed requests may rise by this much before it counts.
+/// Increase of the share of failed requests from which it matters.
 pub(crate) const REQUEST_BOUND: f64 = 0.001;
-/// The fewest starts per side that tell how much starts differ in failed requests.
+/// Fewest starts per side that show how much starts differ in failed requests.
 const LEAST_STARTS: usize = 3;
 
 /// A loss of reliability of one cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub cell: CellKey,
-    /// What failed, as a sentence for people.
+    /// What failed, as a sentence for users.
     pub text: String,
-    /// Whether it is a regression; otherwise it is shown, and may be the luck of single starts.
+    /// Whether it is a regression. Otherwise it is shown, but may be the luck of single starts.
     pub is_regression: bool,
 }
 
-/// Losses of reliability: starts that crashed where none of the baseline's did, or beyond chance more of them; starts without a good request in the same
-/// way; failed requests whose share rose by more than [`REQUEST_BOUND`] and beyond chance among all cells.
+/// Returns losses of reliability. Crashed starts count if the baseline had none, or if the increase is beyond
+/// chance. Starts without a good request count in the same way. Failed requests count if their share rose by
+/// more than [`REQUEST_BOUND`] and beyond chance among all cells.
 ///
-/// Requests of one start share its luck, so that chance is that among starts: whichever side each start belongs to, so large a rise must be rare in any
+/// Requests of one start share its luck. So an increase must be rare when starts are assigned to sides at
+/// random, in any of the cells (`chances_of_starts`). An increase that is only beyond chance for independent
+/// requests is shown, but is no regression.
 /// of the cells (`chances_of_starts`). A rise that is beyond chance for independent requests only is shown, and is no regression.
 pub(crate) fn failures(pairs: &[(&CellKey, &SideCell, &SideCell)]) -> Vec<Failure> {
     let mut found: Vec<Failure> = Vec::new();
     let mut rises = Vec::new();
-    // What the client gave up at is no failure of the engine: with other timeouts other requests fail.
+    // A request that the client gives up is no failure of the engine. Other timeouts make other requests
+    // fail.
     let alike = pairs.iter().filter(|(_, one, two)| {
         let is_known = !one.limits.is_empty() && !two.limits.is_empty();
         let differing = super::comparable::differing(&one.limits, &two.limits);
@@ -73,20 +77,21 @@ pub(crate) fn failures(pairs: &[(&CellKey, &SideCell, &SideCell)]) -> Vec<Failur
     found
 }
 
-/// Whether rises of failed requests are regressions, among all of them; `None` of those that may be chance even where every request fails by itself.
+/// Says for each increase whether it is a regression, corrected for all of them. `None` if it may be chance
+/// even for independent requests.
 fn judged(rises: &[Rise]) -> Vec<Option<bool>> {
     let of_requests: Vec<f64> = rises.iter().map(Rise::chance_of_requests).collect();
     let of_requests = multiple_testing::holm_adjusted(&of_requests, of_requests.len());
     let of_starts = chances_of_starts(&rises.iter().map(Rise::shifts).collect::<Vec<_>>());
     let chances = of_requests.into_iter().zip(of_starts);
     let judge = |(rise, (of_requests, of_starts)): (&Rise, (f64, f64))| {
-        // Starts may be more alike than chance makes them, so both count.
+        // Starts may vary less than independent requests do, so both tests must pass.
         (rise.size() > REQUEST_BOUND && of_requests <= ALPHA).then_some(of_starts <= ALPHA)
     };
     rises.iter().zip(chances).map(judge).collect()
 }
 
-/// What is said of a loss that may be chance.
+/// Remark on a loss that may be chance.
 const LUCK: &str = "; shown and no regression: it may be the luck of single starts";
 
 /// Starts that were lost more often than on the baseline.
@@ -103,19 +108,19 @@ struct Rise {
 }
 
 impl Rise {
-    /// By how much the share of failed requests rose.
+    /// Increase of the share of failed requests.
     fn size(&self) -> f64 {
         let share = |tried: &Tried| tried.failed as f64 / tried.requests as f64;
         share(&self.after) - share(&self.before)
     }
 
-    /// The chance of it where every request fails by itself.
+    /// p-value of the increase for independent requests.
     fn chance_of_requests(&self) -> f64 {
         let Self { before, after } = self;
         exact([before.failed, before.requests], [after.failed, after.requests])
     }
 
-    /// The failed requests and all of each start, where they are known of enough starts to tell how much these differ.
+    /// Failed requests and all requests of each start. `None` if too few starts are known.
     fn by_start(&self) -> Option<[Vec<[u64; 2]>; 2]> {
         let sides = [by_start(&self.before)?, by_start(&self.after)?];
         sides
@@ -154,7 +159,8 @@ impl Rise {
     }
 }
 
-/// The failed requests and all of each start; of files from before they were kept only where none failed.
+/// Failed requests and all requests of each start. Older files have only the sums, which suffice if no
+/// request failed.
 fn by_start(tried: &Tried) -> Option<Vec<[u64; 2]>> {
     let measured = u64::from(tried.starts.saturating_sub(tried.crashed));
     match tried.by_start.as_slice() {
@@ -172,23 +178,24 @@ fn by_start(tried: &Tried) -> Option<Vec<[u64; 2]>> {
     }
 }
 
-/// So many ways to choose the starts of a side are tried one by one; where there are more, Student's t stands in for them.
+/// Number of choices up to which all are tried. Above it Student's t is used instead.
 const MOST_CHOICES: f64 = 60_000.0;
 
-/// How far the share of failed requests of a cell rose, and would have risen had its starts belonged to other sides.
+/// Increase of the failed requests of a cell, observed and for other assignments of its starts to sides.
 struct Shifts {
-    /// The rise in units of its error.
+    /// The observed increase in units of its error.
     seen: f64,
-    /// The same for each choice of as many starts for the candidate; empty where these are too many.
+    /// The same value for each choice of candidate starts. Empty if there are too many choices.
     choices: Vec<f64>,
     df: f64,
 }
 
 impl Shifts {
-    /// Student's t of the angles of shares. Their variance is that between starts, and no less than requests that fail independently have.
+    /// Computes Student's t of the angles of shares. Their variance is that between starts, but at least that
+    /// of independent requests.
     ///
-    /// Source: F. J. Anscombe, "The transformation of Poisson, binomial and negative-binomial data", 1948: arcsin √((k + 3/8) / (n + 3/4)) has the
-    /// variance 1 / (4n + 2).
+    /// Source: F. J. Anscombe, "The transformation of Poisson, binomial and negative-binomial data", 1948:
+    /// arcsin √((k + 3/8) / (n + 3/4)) has the variance 1 / (4n + 2).
     fn of(sides: &[Vec<[u64; 2]>; 2]) -> Self {
         let angle = |[failed, requests]: &[u64; 2]| {
             ((*failed as f64 + 0.375) / (*requests as f64 + 0.75))
@@ -209,7 +216,7 @@ impl Shifts {
             .map(|[_, requests]| 1.0 / (4.0 * *requests as f64 + 2.0))
             .sum::<f64>()
             / all;
-        // By the sum of the candidate's angles.
+        // From the sum of the candidate's angles.
         let shift = |own: f64| {
             let means = [(sum - own) / before, own / after];
             let within = squares - before * means[0] * means[0] - after * means[1] * means[1];
@@ -229,7 +236,7 @@ impl Shifts {
         }
     }
 
-    /// The chance of a rise of this size.
+    /// Probability of an increase of this size.
     fn chance(&self, size: f64) -> f64 {
         // Sums in another order differ in their last digits.
         let least = size - 1e-9 * size.abs();
@@ -240,14 +247,14 @@ impl Shifts {
     }
 }
 
-/// How many ways there are to choose so many of `all`.
+/// Number of ways to choose `chosen` of `all`.
 fn ways(all: usize, chosen: usize) -> f64 {
     (1..=chosen)
         .map(|nth| (all - chosen + nth) as f64 / nth as f64)
         .product()
 }
 
-/// Calls `each` with the sum of every choice of so many values.
+/// Calls `each` with the sum of every choice of `chosen` values.
 fn sums(values: &[f64], chosen: usize, sum: f64, each: &mut impl FnMut(f64)) {
     match (chosen, values) {
         (0, _) => each(sum),
@@ -259,11 +266,11 @@ fn sums(values: &[f64], chosen: usize, sum: f64, each: &mut impl FnMut(f64)) {
     }
 }
 
-/// For each cell the chance that a rise as large as its own is seen in it or in any cell with a smaller one, where it is luck which side each start
-/// belongs to; 1 where too few starts are known.
+/// Returns for each cell the probability that it, or any cell with a smaller increase, shows an increase of
+/// this size when starts are assigned to sides at random. 1 if too few starts are known.
 ///
-/// Source: P. H. Westfall and S. S. Young, "Resampling-based multiple testing", 1993, section 2.6 (step-down, of the largest of all), with cells that
-/// know nothing of each other; where they share starts the chance is smaller.
+/// Source: P. H. Westfall and S. S. Young, "Resampling-based multiple testing", 1993, section 2.6 (step-down,
+/// of the largest of all), for independent cells. Cells that share starts have a smaller probability.
 fn chances_of_starts(cells: &[Option<Shifts>]) -> Vec<f64> {
     let mut chances = vec![1.0; cells.len()];
     let mut known: Vec<(usize, &Shifts)> = cells
@@ -274,7 +281,7 @@ fn chances_of_starts(cells: &[Option<Shifts>]) -> Vec<f64> {
     known.sort_by(|one, other| other.1.seen.total_cmp(&one.1.seen));
     let mut last: f64 = 0.0;
     for (nth, (at, cell)) in known.iter().enumerate() {
-        // Not as 1 − ∏(1 − p), so that a single chance of 1 in 20 stays that to the last digit.
+        // Not as 1 − ∏(1 − p), so that a single probability of 1 in 20 stays exact.
         let any = known[nth..].iter().fold(0.0, |any, (_, other)| {
             let one = other.chance(cell.seen);
             any + one - any * one
@@ -285,8 +292,8 @@ fn chances_of_starts(cells: &[Option<Shifts>]) -> Vec<f64> {
     chances
 }
 
-/// What is said of starts without a good request, where none of the baseline's was like that, or beyond chance fewer. `None` where so few requests are good
-/// that a start may be without one by chance among `cells`.
+/// Reports starts without a good request if the baseline had none, or if the increase is beyond chance.
+/// `None` if so few requests are good that a start may have none by chance, among `cells`.
 fn without_goodput(one: &SideCell, two: &SideCell, cells: usize) -> Option<Lost> {
     let is_gating = |metric: &Metric| {
         let name = metric.name();
@@ -308,7 +315,7 @@ fn without_goodput(one: &SideCell, two: &SideCell, cells: usize) -> Option<Lost>
         return None;
     }
     let is_regression = is_loss([lost[0], tries[0]], [lost[1], tries[1]])?;
-    // The start of the baseline that has the fewest good ones, against one that has none.
+    // Compares the start of the baseline with the fewest good requests with a start that has none.
     let throughput = one.starts(&Metric::Throughput(Flow::Requests).name());
     let half = resolution::least(metric, &throughput, one.requests.map(f64::from))?;
     let fewest = before
@@ -333,14 +340,14 @@ fn without_goodput(one: &SideCell, two: &SideCell, cells: usize) -> Option<Lost>
     })
 }
 
-/// Whether more starts of a side were lost where none of the baseline's was, or beyond chance more of them; each side is lost starts and all. `None`
-/// where no larger share was lost.
+/// Whether more lost starts are a regression: the baseline had none, or the increase is beyond chance. Each
+/// side is lost starts and all starts. `None` if the share did not rise.
 fn is_loss(before: [u64; 2], after: [u64; 2]) -> Option<bool> {
     let is_more = after[0] * before[1] > before[0] * after[1];
     is_more.then(|| before[0] == 0 || exact(before, after) <= ALPHA)
 }
 
-/// What is said of crashed starts, where more of them crashed.
+/// Reports crashed starts if their share rose.
 fn crashes(before: &Tried, after: &Tried) -> Option<Lost> {
     let of = |tried: &Tried| [tried.crashed.into(), tried.starts.into()];
     let is_regression = is_loss(of(before), of(after))?;
@@ -351,14 +358,14 @@ fn crashes(before: &Tried, after: &Tried) -> Option<Lost> {
     Some(Lost { text, is_regression })
 }
 
-/// The reason of the first failure.
+/// Reason of the first failure, in brackets.
 fn reason(cell: &SideCell) -> String {
     let mut failed = cell.excluded.iter();
     let first = failed.find(|excluded| excluded.cause == Cause::Failed);
     first.map_or_else(String::new, |first| format!(" ({})", first.reason))
 }
 
-/// How often a cell was tried; of files from before that was kept, by the starts that count and those that failed.
+/// How often a cell was tried. Older files do not have it, so it is counted from valid and failed starts.
 fn tried(cell: &SideCell) -> Tried {
     cell.tried.clone().unwrap_or_else(|| {
         let failed = cell
@@ -378,7 +385,8 @@ fn tried(cell: &SideCell) -> Tried {
     })
 }
 
-/// The chance of as many failures on the second side where both fail as often; each side is failures and tries.
+/// p-value of this many failures on the second side if both fail equally often. Each side is failures and
+/// tries.
 ///
 /// Source: R. A. Fisher's exact test, one-sided: "The design of experiments", 1935.
 fn exact([failed, tries]: [u64; 2], [also_failed, also_tries]: [u64; 2]) -> f64 {
@@ -432,7 +440,7 @@ mod tests {
         assert!(exact([5, 10_000], [8, 10_000]) > 0.2);
     }
 
-    /// Failed requests of starts of a thousand.
+    /// Failed requests of starts with a thousand requests each.
     fn rise(before: &[u64], after: &[u64]) -> Rise {
         rise_of(before, after, 1000)
     }
@@ -451,7 +459,8 @@ mod tests {
         }
     }
 
-    /// Bursts that hit single starts are seldom a regression among 18 cells, and a rise in every start is found. `MATRIX_RUNS` sets the number of runs.
+    /// Bursts that hit single starts are rarely a regression among 18 cells, and an increase in every start
+    /// is found. `MATRIX_RUNS` sets the number of runs.
     #[test]
     fn bursts_are_seldom_regressions_and_a_rise_in_every_start_is_found() {
         #[expect(
@@ -494,13 +503,13 @@ mod tests {
     #[test]
     fn failed_requests_are_judged_by_starts() {
         let chance = |before: &[u64], after: &[u64]| chances_of_starts(&[rise(before, after).shifts()])[0];
-        // All of one start: as often on the other side.
+        // All failures are in one start, which is as likely on the other side.
         assert!(rise(&[0; 5], &[0, 0, 45, 0, 0]).chance_of_requests() < 1e-9);
         assert!((chance(&[0; 5], &[0, 0, 45, 0, 0]) - 0.5).abs() < 1e-9);
-        // In every start: one choice of 252, of three starts one of twenty.
+        // Failures in every start: one choice of 252, or one of 20 for three starts.
         assert!((chance(&[0; 5], &[9, 12, 10, 8, 11]) - 1.0 / 252.0).abs() < 1e-9);
         assert!(chance(&[1, 0, 2], &[9, 12, 10]) <= ALPHA, "1 in 20 is enough");
-        // As many as before, and few that nothing tells from chance.
+        // As many as before, and too few to be beyond chance.
         assert!(chance(&[10; 5], &[10; 5]) >= 0.5);
         assert!(chance(&[0; 5], &[1, 0, 1, 0, 1]) > ALPHA);
         assert_eq!(chance(&[0, 0], &[50, 50]), 1.0);
@@ -521,7 +530,7 @@ mod tests {
         assert!(family(|| rise(&[0; 5], &[0; 5]).shifts()) <= ALPHA);
         let bursts = || rise(&[30, 29, 0, 0, 0], &[0, 31, 0, 28, 0]).shifts();
         assert!(family(bursts) > ALPHA);
-        // Where the failures of all cells rise, all are found.
+        // If failures rise in all cells, all are found.
         let all: Vec<Option<Shifts>> = (0..24)
             .map(|cell| rise(&[0; 5], &[9, 12, 10 + cell, 8, 11]).shifts())
             .collect();

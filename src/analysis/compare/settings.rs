@@ -1,5 +1,5 @@
-//! Settings of an engine that its figures depend on, as values that can be compared: what its command, environment and image say, or what an
-//! attached server reports of itself.
+//! Engine settings that metrics depend on, as comparable values. They come from command, environment and
+//! image, or from what an attached server reports.
 
 use crate::analysis::validity::family_of_precision;
 use crate::config::template::Text;
@@ -8,7 +8,7 @@ use crate::results::record::cell::Summary;
 use crate::results::record::cell_stats::Facts;
 use crate::results::record::engine_change::setting;
 
-/// What engines call the same setting: a name for people, and the flags of all engines.
+/// Names of the same setting in all engines: a name for users, and the flags.
 const SETTINGS: [(&str, &[&str]); 8] = [
     (
         "context length",
@@ -88,7 +88,7 @@ const SETTINGS: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// Settings of which every value but the usual one changes what the model answers, or may.
+/// Settings for which any value but the default may change the answers of the model.
 const NOT_LOSSLESS: [&str; 4] = [
     "KV-cache dtype",
     "quantization",
@@ -96,7 +96,8 @@ const NOT_LOSSLESS: [&str; 4] = [
     "sparse attention",
 ];
 
-/// The same settings as servers report them: a name for people, and the keys of live configurations and lists of models.
+/// The same settings as servers report them: a name for users, and the keys of live configurations and model
+/// lists.
 const REPORTED: [(&str, &[&str]); 9] = [
     ("attention backend", &["attention_backend"]),
     ("checkpoint", &["root", "model_path"]),
@@ -109,21 +110,21 @@ const REPORTED: [(&str, &[&str]); 9] = [
     ("tokens in a batch", &["chunked_prefill_size"]),
 ];
 
-/// What servers report as their quantization where none was chosen: the checkpoint decides.
+/// Values that servers report as their quantization if none was chosen. The checkpoint then decides.
 const UNQUANTIZED: [&str; 2] = ["auto", "none"];
 
-/// Where a setting is not given.
+/// Value of a setting that is not given.
 pub(crate) const USUAL: &str = "not set";
 
-/// The settings of an engine: what it was started with, or what it reports where somebody else started it.
+/// Settings of an engine: those that it was started with, or those that an attached server reports.
 pub(crate) fn of(launch: &Launch, summaries: &[&Summary]) -> Facts {
     let mut facts = settings(launch);
     facts.extend(reported(launch, summaries));
     facts
 }
 
-/// Every argument, variable, image and checkpoint of a launch, by name. An argument that several engines have under different names has the
-/// common one. Of a server that somebody else started, and of an import, nothing is known.
+/// Every argument, variable, image and checkpoint of a launch, by name. Arguments with different names in
+/// several engines get the common name. Empty for attached servers and imports.
 fn settings(launch: &Launch) -> Facts {
     let mut facts = Facts::new();
     let Some(command) = launch.place.command() else {
@@ -153,7 +154,7 @@ fn settings(launch: &Launch) -> Facts {
     facts
 }
 
-/// The settings that an attached server reports; empty for engines that were started here, whose settings are known.
+/// Settings that an attached server reports. Empty for other engines, whose settings are known.
 fn reported(launch: &Launch, summaries: &[&Summary]) -> Facts {
     if !launch.is_attached() {
         return Facts::new();
@@ -165,7 +166,8 @@ fn reported(launch: &Launch, summaries: &[&Summary]) -> Facts {
         .collect()
 }
 
-/// The precision of the weights that a server reports: its quantization, else what the name of its checkpoint says.
+/// Precision of the weights that a server reports: its quantization, or else what the name of its checkpoint
+/// says.
 pub(crate) fn reported_precision(summaries: &[&Summary]) -> Option<String> {
     let known = |name: &str| family_of_precision(name).map(str::to_owned);
     let is_chosen =
@@ -177,21 +179,21 @@ pub(crate) fn reported_precision(summaries: &[&Summary]) -> Option<String> {
     known(checkpoint.trim_end_matches('/').rsplit('/').next()?)
 }
 
-/// The number of GPUs that each copy of the model is spread over, as a server reports it.
+/// Number of GPUs for each copy of the model, as a server reports it.
 pub(crate) fn reported_parallel(summaries: &[&Summary]) -> Option<String> {
     let tp = reported_value(summaries, "tp_size")?;
     let pp = reported_value(summaries, "pp_size").unwrap_or_else(|| "1".to_owned());
     Some(format!("tp {tp} pp {pp}"))
 }
 
-/// One value of the live configuration, or of what the list of models says of the model.
+/// A value of the live configuration, or else of the model list.
 fn reported_value(summaries: &[&Summary], key: &str) -> Option<String> {
     let mut engines = summaries.iter().map(|summary| &summary.engine);
     engines.find_map(|facts| setting(facts, key).or_else(|| facts.served.get(key).cloned()))
 }
 
-/// What two launches are told to differ in: `ours` against `theirs`. Launches of one recipe differ in all that they are given; those of different
-/// engines only in what both call the same.
+/// Differences of settings as text, `ours` against `theirs`. Launches of one recipe are compared in all
+/// settings, those of different recipes only in settings with a common name.
 pub(crate) fn differing(ours: &Facts, theirs: &Facts, is_one_recipe: bool) -> Vec<String> {
     if ours.is_empty() || theirs.is_empty() {
         return Vec::new();
@@ -204,7 +206,7 @@ pub(crate) fn differing(ours: &Facts, theirs: &Facts, is_one_recipe: bool) -> Ve
         .collect()
 }
 
-/// The settings in which two sides differ, with both values.
+/// Settings in which two sides differ, with both values.
 pub(crate) fn pairs<'a>(ours: &'a Facts, theirs: &'a Facts) -> Vec<(&'a str, &'a str, &'a str)> {
     let names: std::collections::BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
     let value = |facts: &'a Facts, name: &String| facts.get(name).map_or(USUAL, String::as_str);
@@ -215,7 +217,7 @@ pub(crate) fn pairs<'a>(ours: &'a Facts, theirs: &'a Facts) -> Vec<(&'a str, &'a
         .collect()
 }
 
-/// The mark of a setting that is not lossless.
+/// Prefix for a setting that is not lossless.
 pub(crate) fn warned(name: &str) -> &'static str {
     match NOT_LOSSLESS.contains(&name) {
         true => "not lossless: ",
@@ -223,7 +225,7 @@ pub(crate) fn warned(name: &str) -> &'static str {
     }
 }
 
-/// Whether a setting may change what the model answers.
+/// Whether a setting keeps the answers of the model unchanged.
 pub(crate) fn is_lossless(name: &str) -> bool {
     !NOT_LOSSLESS.contains(&name)
 }
@@ -238,7 +240,7 @@ fn named(flag: &str) -> String {
     known.map_or(flag, |(name, _)| *name).to_owned()
 }
 
-/// Adds a value of a flag; one without a value is on.
+/// Adds a value of a flag. A flag without a value is `on`.
 fn add(facts: &mut Facts, name: &str, value: Option<&str>) {
     let told = facts.entry(name.to_owned()).or_default();
     match value {

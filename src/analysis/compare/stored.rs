@@ -1,4 +1,4 @@
-//! The noise that is stored of a host, looked up for one figure of one cell.
+//! Looks up the stored noise of a host for one metric of one cell.
 
 use super::decision::KnownNoise;
 use crate::base::ids::CellKey;
@@ -6,13 +6,13 @@ use crate::base::text::counted;
 use crate::config::select::{self, AxisValues};
 use crate::results::record::cell_stats::{Noise, Varies};
 
-/// Axes that a cell shares with another one whose noise is taken for its own.
+/// Axes that two cells must share for one to use the noise of the other.
 const LOAD: [&str; 2] = ["model", "scenario"];
-/// The most that starts can differ by, as a standard deviation of logarithms: a factor of 150.
+/// Largest plausible standard deviation of starts, of logarithms: a factor of 150.
 const MOST_SHARE: f64 = 5.0;
 
-/// What is known of the noise of a figure of a cell: as it was measured of this cell in whatever version; else of other cells of the same
-/// model and scenario; else of all cells of this host.
+/// Noise of a metric of a cell. It comes from the cell itself, or else from other versions of it, from other
+/// cells with the same model and scenario, or from all cells of this host.
 pub(crate) fn known(noise: &Noise, cell: &CellKey, figure: &str) -> Option<KnownNoise> {
     let axes = select::values(cell.as_str());
     let without_version = |axes: &AxisValues| -> AxisValues {
@@ -38,7 +38,8 @@ pub(crate) fn known(noise: &Noise, cell: &CellKey, figure: &str) -> Option<Known
         .or_else(|| stored(&|_| true))
 }
 
-/// The noise of several cells as that of one: their mean variance, known no better than that of one of them, since cells differ.
+/// Combines the noise of several cells: their mean variance, with the degrees of freedom of a single cell,
+/// because cells differ.
 fn pooled<'a>(all: impl Iterator<Item = &'a Varies>) -> Option<KnownNoise> {
     let (mut squares, mut sum, mut cells) = (0.0, 0.0, 0.0);
     for known in all.filter_map(bound) {
@@ -52,8 +53,8 @@ fn pooled<'a>(all: impl Iterator<Item = &'a Varies>) -> Option<KnownNoise> {
     })
 }
 
-/// The upper confidence bound of the noise of one cell: as it is stored, or by the starts that a file of before knows. `None` of figures that no
-/// measurement gives.
+/// Upper confidence bound of the noise of one cell: the stored bound, or in older files one computed from the
+/// starts. `None` for values that no measurement gives.
 pub(crate) fn bound(varies: &Varies) -> Option<KnownNoise> {
     let df = degrees(varies);
     let is_known = df > 0.0;
@@ -63,7 +64,7 @@ pub(crate) fn bound(varies: &Varies) -> Option<KnownNoise> {
     })
 }
 
-/// The stored figures that no measurement gives and that are not used, in words.
+/// Stored values that no measurement gives, and that are therefore not used, as text.
 pub(crate) fn doubts(noise: &Noise) -> Vec<String> {
     let cells = noise.cells.iter();
     let figures =
@@ -82,7 +83,7 @@ fn degrees(varies: &Varies) -> f64 {
     varies.df.unwrap_or_else(|| f64::from(varies.starts) - 1.0)
 }
 
-/// Why stored noise cannot come of a measurement.
+/// Says why a stored value cannot come from a measurement.
 fn doubt(varies: &Varies) -> Option<String> {
     let (df, starts) = (degrees(varies), varies.starts);
     if df.is_nan() || df >= f64::from(starts.max(1)) {

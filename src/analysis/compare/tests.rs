@@ -1,4 +1,4 @@
-//! Whole comparisons of sides.
+//! Tests of whole comparisons.
 
 use std::collections::BTreeMap;
 
@@ -158,7 +158,7 @@ fn another_precision_is_another_question() {
     assert_eq!(found.rows[0].verdict(), None);
     let reason = found.rows[0].answer.reason();
     assert!(reason.contains("load precision: bf16 → fp8"), "{reason}");
-    // A baseline that was kept before such things were does not know.
+    // An old baseline does not have these facts.
     let old = side([cell("model=a", &LEVEL)]);
     assert_eq!(
         judged(&old, &side([asking("fp8")])).rows[0].verdict(),
@@ -223,7 +223,7 @@ fn cells_that_differ_in_the_version_alone_are_held_against_each_other() {
     assert_eq!(found.unpaired.len(), 2, "{:?}", found.unpaired);
 }
 
-/// What is said of two sides on a host whose starts vary by that share.
+/// The comparison of two sides on a host with this noise.
 fn with_noise(first: &[f64], second: &[f64], share: f64, starts: u32) -> Comparison {
     let varies = Varies {
         at: String::new(),
@@ -335,7 +335,7 @@ fn changed_arguments_and_prompts_are_told_by_their_values() {
     );
 }
 
-/// Repeats on two running servers: the verdict is of these servers, and the noise of a start, where it is known, stands beside it.
+/// The verdict is about these attached servers. The noise of a start, if known, is part of the error.
 #[test]
 fn repeats_on_running_servers_decide_about_these_servers_alone() {
     let attached = |starts: &[f64]| {
@@ -463,7 +463,7 @@ fn an_attainment_that_falls_to_zero_is_a_loss_as_a_goodput_is() {
             .iter()
             .any(|failure| failure.text.contains("SLO attainment 0 on 5 of 5 starts"))
     );
-    // One start that fell to zero leaves the cell judged.
+    // One start that fell to zero does not prevent a verdict.
     let one = judged(
         &with(&[0.15, 0.17, 0.13, 0.15, 0.16]),
         &with(&[0.16, 0.0, 0.15, 0.13, 0.16]),

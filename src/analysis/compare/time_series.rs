@@ -1,4 +1,4 @@
-//! Figures night after night, cut where the environment or the load changed, with the changes of level in between.
+//! Series of metrics over nights, cut at changes of environment or load, with the level changes between cuts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,83 +13,81 @@ use crate::config::select;
 use crate::results::record::cell::Origin;
 use crate::results::record::night::{FindingKind, Night, NightCell};
 
-/// One gating figure of one cell, night after night.
+/// One gating metric of one cell over nights.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Series {
-    /// The cell; without its version where nights have different ones.
+    /// The cell, without its version if nights have different ones.
     pub cell: CellKey,
     pub metric: Metric,
-    /// Where the figure of the last night comes from, where that is known.
+    /// Origin of the metric on the last night, if known.
     pub origin: Option<Origin>,
-    /// The nights that have it.
+    /// Nights with a value.
     pub nights: Vec<Point>,
-    /// Nights after the first of them that have not.
+    /// Later nights without a value.
     pub gaps: Vec<Gap>,
-    /// Where something else changed.
+    /// Changes besides the metric.
     pub turns: Vec<Turn>,
-    /// Where the level changed although neither machine nor prompts did.
+    /// Level changes without a change of machine or prompts.
     pub changes: Vec<Step>,
 }
 
-/// A figure on one night.
+/// Value of a metric on one night.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Point {
-    /// When the night ended.
     pub at: String,
     pub run: RunId,
-    /// The geometric mean of its starts.
+    /// Geometric mean of the starts.
     pub value: f64,
     pub starts: usize,
-    /// The figure on the night that was the baseline by then; absent where history does not hold it.
+    /// Value on the baseline's night. `None` if the history does not have it.
     pub baseline: Option<f64>,
 }
 
-/// A night without the figure.
+/// A night without a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
-    /// How many nights before it have the figure.
+    /// Number of earlier nights with a value.
     pub before: usize,
-    /// When the night ended.
     pub at: String,
     pub why: String,
 }
 
-/// Something else than the figure that changed.
+/// A change besides the metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// The first night with it, a position in [`Series::nights`].
+    /// First night after the change, an index into [`Series::nights`].
     pub at: usize,
-    /// What it is, in words.
+    /// The change as text.
     pub what: String,
     pub kind: TurnKind,
 }
 
-/// What changed besides a figure.
+/// What changed besides a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnKind {
-    /// Machine or prompts: figures on both sides are of different things, and the series is cut.
+    /// Machine or prompts. Values before and after describe different things, so the series is cut.
     Cut,
-    /// The host, in what makes no figures of another thing: its name, a kernel patch.
+    /// The host, in something that does not affect the metric: its name, a kernel patch.
     Host,
-    /// The engine: what may explain a change.
+    /// The engine. This may explain a level change.
     Engine,
     /// The baseline was moved.
     Baseline,
 }
 
-/// A change of level.
+/// A level change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Step {
-    /// The first night of the new level, a position in [`Series::nights`].
+    /// First night of the new level, an index into [`Series::nights`].
     pub at: usize,
-    /// The change, as a share.
+    /// Relative change, as a share.
     pub change: f64,
-    /// The chance of it where there is none.
+    /// Probability of such a change by chance.
     pub p: f64,
 }
 
 impl Series {
-    /// Every night from the first that has the figure on, in order: when, and the figure.
+    /// Times and values of every night from the first one with a value, in order.
     pub(crate) fn course(&self) -> Vec<(&str, Option<f64>)> {
         let mut course = Vec::with_capacity(self.nights.len() + self.gaps.len());
         let mut gaps = self.gaps.iter().peekable();
@@ -106,7 +104,7 @@ impl Series {
         course
     }
 
-    /// The stretches between cuts and changes: from which night to before which, positions in [`Series::nights`].
+    /// Ranges between cuts and level changes: start and end (excluded), indices into [`Series::nights`].
     pub(crate) fn levels(&self) -> Vec<[usize; 2]> {
         let mut ends: Vec<usize> = self
             .cuts()
@@ -124,18 +122,18 @@ impl Series {
     }
 }
 
-/// Something besides figures that changed from one night to another.
+/// Something besides metrics that changed from one night to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// The first night with it.
+    /// Time of the first night after the change.
     pub at: String,
-    /// What it is, in words.
+    /// The change as text.
     pub what: String,
-    /// The cells that it is about; none where it is about all.
+    /// Cells that it concerns. Empty if it concerns all.
     pub cells: Vec<CellKey>,
 }
 
-/// By what name cells go from night to night: their key, without the version where every night has one version of them.
+/// Names of cells across nights: their key, without the version if every night has only one version of them.
 struct Names(BTreeSet<String>);
 
 impl Names {
@@ -161,7 +159,7 @@ impl Names {
         }
     }
 
-    /// The cells of each night by name.
+    /// Cells of each night by name.
     fn told<'a>(&self, nights: &'a [Night]) -> Vec<BTreeMap<String, (&'a CellKey, &'a NightCell)>> {
         let of_night = |night: &'a Night| {
             let cells = night.cells.iter();
@@ -179,7 +177,7 @@ fn loose(key: &CellKey) -> String {
     }
 }
 
-/// Every series of these nights, with changes of at least `floor` as a share.
+/// Returns every series of these nights, with level changes of at least `floor` as a share.
 pub(crate) fn all(nights: &[Night], floor: f64) -> Vec<Series> {
     let cells = Names::of(nights).told(nights);
     let mut wanted: BTreeSet<(&String, &String)> = BTreeSet::new();
@@ -218,7 +216,7 @@ fn one(
         turns: Vec::new(),
         changes: Vec::new(),
     };
-    // What the matrix dropped, or does not gate by any more, has ended; it is not missing.
+    // A cell or metric that the matrix no longer has is ended, not missing.
     let is_wanted = |found: &Option<(&CellKey, &NightCell)>| {
         found.is_some_and(|(_, cell)| cell.figures.contains_key(figure))
     };
@@ -269,7 +267,7 @@ fn one(
     (!logs.is_empty()).then_some(series)
 }
 
-/// Why a night has no figure of a cell.
+/// Says why a night has no value of a cell.
 fn missing(night: &Night, found: Option<(&CellKey, &NightCell)>, figure: &str) -> String {
     let Some((key, cell)) = found else {
         return "the matrix did not have it".to_owned();
@@ -286,11 +284,11 @@ fn missing(night: &Night, found: Option<(&CellKey, &NightCell)>, figure: &str) -
         )
 }
 
-/// What changed besides the figure between two nights that have it.
+/// Changes besides the metric between two nights with a value.
 fn turns(before: (&Night, &NightCell), after: (&Night, &NightCell), at: usize) -> Vec<Turn> {
     let turn = |kind| move |what: String| Turn { at, what, kind };
     let told = |differences: Vec<Difference>| differences.into_iter().map(|difference| difference.told());
-    // The level of another machine is another level, of whatever class it is.
+    // Another machine has another level, even if it is of the same class.
     let is_same = machines::identity(&before.0.machine, &after.0.machine) == Identity::Same;
     let (cuts, notes): (Vec<Difference>, Vec<Difference>) =
         environment_diff::of_machines(&before.0.machine, &after.0.machine)
@@ -331,7 +329,8 @@ fn moved(before: &Night, after: &Night) -> Option<String> {
     (before.baseline != after.baseline).then(|| format!("baseline: {} → {}", run(before), run(after)))
 }
 
-/// What changed from night to night besides figures, in order. A cell is held against the last night that measured it.
+/// Returns the changes besides metrics from night to night, in order. A cell is compared with the last night
+/// that measured it.
 pub(crate) fn events(nights: &[Night]) -> Vec<Event> {
     let mut events = Vec::new();
     let cells = Names::of(nights).told(nights);
@@ -345,7 +344,7 @@ pub(crate) fn events(nights: &[Night]) -> Vec<Event> {
         }
         let mut own = Vec::new();
         for (name, (key, cell)) in &cells[at] {
-            // A cell that failed tells neither its engine nor its prompts.
+            // A failed cell has neither facts of its engine nor prompts.
             if cell.figures.values().all(Vec::is_empty) {
                 continue;
             }
@@ -374,7 +373,7 @@ mod tests {
 
     const FIGURE: &str = "output_throughput_tok_s";
 
-    /// A night with one cell; no value is a night on which it was invalid.
+    /// A night with one cell. No value is a night on which it was invalid.
     fn night(at: u32, version: &str, driver: &str, value: Option<f64>) -> Night {
         let key = CellKey::new(format!("engine=vllm,version={version},model=m"));
         let findings = match value {
