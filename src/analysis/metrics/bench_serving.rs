@@ -1,13 +1,14 @@
-//! What bench_serving would have kept of each request: its reading of a stream, faults included.
+//! Reads requests as bench_serving does, including its known bugs.
 //!
-//! Some of what it sees is not in a record: events that repeat the whole text without a new token (`classic` counts a gap
-//! for each on the native protocol), and the length of a line (`classic` fails at 128 KiB).
+//! Some of what bench_serving sees is not in a record: events that repeat the whole text without a new token
+//! (`classic` counts a gap for each on the native protocol), and the length of a line (`classic` fails at 128
+//! KiB).
 
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
 use crate::results::record::request::{Chunk, ChunkKind, Class, Oddity, Request, is_failed_end};
 
-/// Whether `current` divides gaps by the tokens of each chunk's text, which then must be counted.
+/// Whether `current` divides gaps by the tokens of each chunk's text. These tokens must then be counted.
 ///
 /// Source: docs/bench-serving.md 7.2, retokenized ITL.
 pub(crate) fn divides_gaps(backend: &str, accept_length: Option<f64>) -> bool {
@@ -24,28 +25,29 @@ pub(crate) fn asks_accept_length(backend: &str) -> bool {
 /// A request that bench_serving takes for a success. Times in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Answer<'r> {
-    /// When it began, after the start of the measurement.
+    /// When it was sent, after the start of the measurement.
     pub(super) start: f64,
-    /// To the first event with output; 0 if there was none.
+    /// From sending to the first event with output, or 0 if there was none.
     pub(super) ttft: f64,
-    /// To the last line that was not empty.
+    /// From sending to the last line that was not empty.
     pub(super) latency: f64,
-    /// Between tokens or events.
+    /// Gaps between tokens or events.
     pub(super) itl: Gaps<'r>,
-    /// Tokens of the text before each of these, counted by itself; `None` where nobody counted.
+    /// Tokens in the text at the end of each gap, each text counted separately. `None` if they were not
+    /// counted.
     pub(super) itl_tokens: Option<GapTokens<'r>>,
-    /// Output tokens, as it believes them to be.
+    /// Output tokens, as bench_serving counts them.
     pub(super) output: u32,
     /// Prompt tokens of the data set.
     pub(super) prompt: u32,
-    /// Those of them that stand for pictures.
+    /// The prompt tokens that stand for images.
     pub(super) vision: u32,
     /// Output tokens counted again from the text.
     pub(super) counted: Option<u32>,
 }
 
 impl Answer<'_> {
-    /// Time per output token after the first; `None` below two tokens.
+    /// Time per output token after the first. `None` for fewer than two tokens.
     ///
     /// Source: docs/bench-serving.md 7.2.
     pub(super) fn tpot(&self) -> Option<f64> {
@@ -53,12 +55,12 @@ impl Answer<'_> {
     }
 }
 
-/// Gaps between tokens or events, in seconds, which are read anew each time.
+/// Gaps between tokens or events, in seconds. They are computed at each read, to save memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Gaps<'r> {
-    /// Between the events that a profile reads.
+    /// Gaps between the events that a profile reads.
     OfEvents(&'r Request, Profile),
-    /// Of the native protocol, by the tokens of each event.
+    /// Gaps per token of each event, for the native protocol.
     OfTokens(&'r Request, Profile),
     #[cfg(test)]
     Given(Vec<f64>),
@@ -83,7 +85,7 @@ impl Gaps<'_> {
     }
 }
 
-/// How many tokens the text before each gap's end has by itself, which is read anew each time.
+/// Tokens in the text at the end of each gap. They are computed at each read, to save memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct GapTokens<'r>(&'r Request, Profile);
 
@@ -96,7 +98,6 @@ impl GapTokens<'_> {
     }
 }
 
-/// The events of a request that a profile reads.
 fn read(request: &Request, profile: Profile) -> impl Iterator<Item = Chunk> + '_ {
     request
         .chunks
@@ -104,7 +105,7 @@ fn read(request: &Request, profile: Profile) -> impl Iterator<Item = Chunk> + '_
         .filter(move |chunk| is_read(chunk.kind, profile))
 }
 
-/// The successes among the requests, in the order of the data set.
+/// Returns the successful requests, in the order of the data set.
 pub(super) fn answers(requests: &[Request], protocol: Protocol, profile: Profile) -> Vec<Answer<'_>> {
     let mut ordered: Vec<&Request> = requests.iter().collect();
     ordered.sort_by_key(|request| request.index);
@@ -127,7 +128,7 @@ fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Ans
     let prompt = |tokens: u32| if stands_alone { tokens } else { 0 };
     let itl = match (protocol, profile) {
         (Protocol::SglangNative, Profile::Current) => {
-            // An event that lacks its count fails the request.
+            // An event without a token count fails the request.
             native_gaps(read(request, profile))?;
             Gaps::OfTokens(request, profile)
         }
@@ -152,8 +153,9 @@ fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Ans
     })
 }
 
-/// Source: docs/bench-serving.md 2.1 to 2.4, 12.1, T8 and T9: a stream that ends well is a success, whatever it held;
-/// an error event is noticed only where the event must have other fields, and why an answer ended is not looked at.
+/// Source: docs/bench-serving.md 2.1 to 2.4, 12.1, T8 and T9: a stream that ends normally is a success,
+/// whatever it held. An error event is noticed only if other fields are required in it. The finish reason is
+/// ignored.
 fn is_success(request: &Request, protocol: Protocol, profile: Profile) -> bool {
     if request.oddities.iter().any(|oddity| breaks(*oddity, protocol)) {
         return false;
@@ -180,7 +182,8 @@ fn breaks(oddity: Oddity, protocol: Protocol) -> bool {
     }
 }
 
-/// Source: docs/bench-serving.md T15 and T16: reasoning is read by `current` only, tool calls by neither.
+/// Source: docs/bench-serving.md T15 and T16: only `current` reads reasoning, and neither profile reads tool
+/// calls.
 fn is_read(kind: ChunkKind, profile: Profile) -> bool {
     match kind {
         ChunkKind::Answer | ChunkKind::Thought => true,
@@ -189,8 +192,9 @@ fn is_read(kind: ChunkKind, profile: Profile) -> bool {
     }
 }
 
-/// Source: docs/bench-serving.md 2.2: a gap is split evenly among the tokens of its event; an event without a new token is
-/// skipped and the next gap reaches over it. `None` where an event lacks its count, which fails the request.
+/// Source: docs/bench-serving.md 2.2: a gap is divided evenly among the tokens of its event. An event without
+/// a new token is skipped, so the next gap includes its time. `None` if an event has no token count, which
+/// fails the request.
 fn native_gaps(mut chunks: impl Iterator<Item = Chunk>) -> Option<Vec<f64>> {
     let mut gaps = Vec::new();
     let Some(first) = chunks.next() else {
@@ -210,7 +214,8 @@ fn native_gaps(mut chunks: impl Iterator<Item = Chunk>) -> Option<Vec<f64>> {
     Some(gaps)
 }
 
-/// Source: docs/bench-serving.md 2.2 to 2.7 and 12.1: the requested length unless usage is read where the protocol has it.
+/// Source: docs/bench-serving.md 2.2 to 2.7 and 12.1: the requested length, unless the protocol has usage
+/// that is read.
 fn output_tokens(request: &Request, is_empty: bool, protocol: Protocol, profile: Profile) -> u32 {
     let asked = request.asked_tokens;
     if protocol == Protocol::Embeddings {
@@ -226,7 +231,7 @@ fn output_tokens(request: &Request, is_empty: bool, protocol: Protocol, profile:
         Protocol::SglangNative if is_empty => asked,
         Protocol::SglangNative => reported.or_else(last_reported).unwrap_or(asked),
         Protocol::Completions => last_reported().unwrap_or(asked),
-        // Source: docs/bench-serving.md 2.3: usage is read where it comes, and not asked for.
+        // Source: docs/bench-serving.md 2.3: usage is read if it is sent, but not requested.
         Protocol::Chat => reported.filter(|_| !is_ours).unwrap_or(asked),
         Protocol::Trt | Protocol::Truss | Protocol::Embeddings => asked,
     }

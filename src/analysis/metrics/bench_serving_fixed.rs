@@ -1,7 +1,8 @@
-//! The figures of a profile with the faults mended that have no other purpose: requests that failed count as failed, an answer
-//! without output has no time to its first token, output tokens are those that were generated, peaks are true peaks.
+//! bench_serving's metrics with its known bugs fixed: failed requests count as failed, an answer without
+//! output has no TTFT, output tokens are those that were generated, peaks are true peaks.
 //!
-//! What makes a profile's figures comparable with its published ones stays: where latency ends, what TPOT and ITL are.
+//! What makes the metrics comparable with published ones is kept: the end of latency, and the definitions of
+//! TPOT and ITL.
 
 use super::bench_serving;
 use super::{Basis, Faults, Figures};
@@ -10,7 +11,7 @@ use crate::plan::Protocol;
 use crate::results::record::chunks::Chunks;
 use crate::results::record::request::Request;
 
-/// Every figure of a profile, mended.
+/// Computes every metric of a profile, fixed.
 ///
 /// Source: docs/bench-serving.md T8, T9, T12, T16, T18, T19 and T21.
 pub(super) fn figures(requests: &[Request], basis: &Basis, profile: Profile) -> Figures {
@@ -26,9 +27,9 @@ pub(super) fn sound(requests: &[Request], protocol: Protocol) -> Vec<Request> {
     sound
 }
 
-/// Output tokens that were generated, as far as anybody knows: what the server reports, at the end or in an event; the number of
-/// events where that is the length at which the server says that it stopped; what we counted; the number of events where nobody
-/// counted. The length that was asked for is never taken for a count.
+/// Output tokens that were generated. The sources are, in this order: the server's count at the end or in an
+/// event; the number of events, if the server stopped at a length equal to it; our own count; the number of
+/// events. The requested length is never used as a count.
 pub(crate) fn generated_tokens(request: &Request) -> u32 {
     let in_events = || request.chunks.last_tokens();
     let reported = request
@@ -44,17 +45,18 @@ pub(crate) fn generated_tokens(request: &Request) -> u32 {
         .unwrap_or(events)
 }
 
-/// What a profile holds of one request.
+/// The samples of one request under a profile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Held {
     pub tokens: u32,
-    /// Seconds to the first output; 0 without any.
+    /// Seconds to the first output, or 0 if there was none.
     pub ttft_s: f64,
-    /// Seconds between tokens or events.
+    /// Gaps between tokens or events, in seconds.
     pub itl_s: Vec<f64>,
 }
 
-/// What the profile's samples hold of one request; of a failed one nothing. `copied` keeps the faults.
+/// Returns the samples of one request under a profile. They are empty for a failed request. `copied` keeps
+/// the known bugs.
 pub(crate) fn held(request: &Request, protocol: Protocol, profile: Profile, copied: bool) -> Held {
     let mended;
     let answers = match (copied, request.is_completed()) {
@@ -73,12 +75,14 @@ pub(crate) fn held(request: &Request, protocol: Protocol, profile: Profile, copi
     held.unwrap_or_default()
 }
 
-/// The record as the profile should have read it; without the text, which no figure needs.
+/// Changes a record to what the profile should have read. The text is left out, because no metric needs it.
 fn mend(request: &Request, protocol: Protocol) -> Request {
     let tokens = generated_tokens(request);
-    // `/generate` of a server that does not count in every event: then each event is a gap, as elsewhere.
+    // On `/generate`, a server may not count tokens in every event. Then each event makes one gap, as in
+    // other protocols.
     let spread = protocol == Protocol::SglangNative && !request.chunks.are_counted();
-    // Counts within an answer that its last count contradicts are none: some servers send a usage of zeros with each event.
+    // Counts in an answer are ignored if the last one contradicts the total. Some servers send a usage of
+    // zeros with each event.
     let is_contradicted =
         protocol != Protocol::SglangNative && request.chunks.last_tokens().is_some_and(|last| last != tokens);
     let mut usage = request.usage.unwrap_or_default();
@@ -97,7 +101,7 @@ fn mend(request: &Request, protocol: Protocol) -> Request {
     }
 }
 
-/// The plain fields of a record.
+/// The fields of a record without text and chunks.
 fn shell(request: &Request) -> Request {
     Request {
         index: request.index,

@@ -1,21 +1,22 @@
-//! The metrics of a bench by every definition that is shown.
+//! The metrics of `bench` under every definition that is shown.
 
 use crate::analysis::metrics::{Basis, Set, sets_of};
 use crate::config::workload::Profile;
 use crate::results::record::cell::Figures;
 use crate::results::record::request::Request;
 
-/// The metrics of a bench by every definition that is shown.
+/// The metrics of `bench` under every definition that is shown.
 pub(crate) struct MetricSets {
-    /// Those of the block and of the line.
+    /// Metrics of the block and of the result line.
     pub(crate) block: Figures,
-    /// As bench_serving of this profile would compute them.
+    /// bench_serving's metrics as published.
     pub(crate) copied: Figures,
     pub(crate) matrix: Figures,
 }
 
 impl MetricSets {
-    /// Those of these requests. `is_copied`: the block is that of bench_serving with its known bugs.
+    /// Computes the metrics of these requests. `is_copied`: the block shows bench_serving's metrics as
+    /// published.
     pub(crate) fn of(
         requests: &[Request],
         basis: &Basis,
@@ -30,7 +31,7 @@ impl MetricSets {
         let definitions = [Set::Matrix, Set::Copied(profile), of_block];
         let [matrix, mut copied, mut block] = sets_of(requests, basis, definitions);
         if are_conversations {
-            // docs/bench-serving.md T29: the Python tool sums no prompts of conversations.
+            // docs/bench-serving.md T29: the Python tool does not count the prompts of conversations.
             let mut promptless = requests.to_vec();
             for request in &mut promptless {
                 (request.prompt_tokens, request.vision_tokens) = (0, 0);

@@ -1,33 +1,33 @@
-//! What came from the prefix cache, and where it lay.
+//! Prompt tokens that came from the prefix cache, and their tier.
 
 use crate::results::record::request::Request;
 
-/// Prompt tokens of completed requests, and those of them that came from the prefix cache, as the server reports them.
+/// Prompt tokens of completed requests, and those from the prefix cache, as the server reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheHits {
-    /// Prompt tokens; where the server reports none, as the data set counts.
+    /// Prompt tokens. If the server reports none, those of the data set.
     pub prompt: u64,
-    /// Those from the cache.
+    /// Prompt tokens from the cache.
     pub cached: u64,
-    /// Whether any answer told of them.
+    /// Whether any answer reported them.
     pub is_told: bool,
-    /// Where these lay; `None` where the server never said.
+    /// Tiers of the cached tokens. `None` if the server reported none.
     pub tiers: Option<CacheTiers>,
 }
 
-/// Where cached tokens lay.
+/// Cached tokens by tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheTiers {
     pub device: u64,
-    /// In the host's memory.
+    /// In host memory.
     pub host: u64,
     pub storage: u64,
-    /// The name of the storage that was last read from.
+    /// Name of the storage that was read last.
     pub storage_backend: Option<String>,
 }
 
 impl CacheHits {
-    /// A part as a percentage of a whole; 0 of nothing.
+    /// Percentage of `part` in `whole`, or 0 if `whole` is 0.
     pub(crate) fn percent(part: u64, whole: u64) -> f64 {
         match whole {
             0 => 0.0,
@@ -36,7 +36,7 @@ impl CacheHits {
     }
 }
 
-/// Sums up what the requests took from the prefix cache.
+/// Sums up the tokens that the requests took from the prefix cache.
 ///
 /// Source: docs/bench-serving.md 7.6.
 pub(crate) fn cache_hits(requests: &[Request]) -> CacheHits {

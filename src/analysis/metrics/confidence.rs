@@ -1,4 +1,4 @@
-//! How well percentiles are known by the requests that they rest on.
+//! Confidence intervals of percentiles, from the requests of one measurement.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,15 @@ use super::latency::Times;
 use super::metric::Metric;
 use crate::results::record::request::Request;
 
-/// The confidence of an interval.
+/// Confidence of an interval.
 pub(crate) const LEVEL: f64 = 0.95;
 
-/// Between which two values each percentile of the completed requests lies with 95 % confidence, in milliseconds, by the figure's name,
-/// under the definitions of `matrix`. A percentile that so few requests cannot bound has none, and neither has one of gaps, which follow
-/// from each other within an answer.
+/// Computes the 95 % interval of each percentile of the completed requests, in milliseconds, by the name of
+/// the metric and under the definitions of `matrix`. Percentiles with too few requests have no interval.
+/// Percentiles of gaps have none either, because the gaps of an answer are not independent.
 ///
-/// Requests count as if they knew nothing of each other. They share batches and queues, so this is the least that is not known; what
+/// The requests are treated as independent. They share batches and queues, so the real uncertainty is larger;
+/// the variance between starts adds to it.
 /// starts of the engine differ by comes on top.
 pub(crate) fn intervals(requests: &[Request]) -> BTreeMap<String, [f64; 2]> {
     let times: Vec<Times> = requests
@@ -49,21 +50,22 @@ pub(crate) fn intervals(requests: &[Request]) -> BTreeMap<String, [f64; 2]> {
     found
 }
 
-/// Between which two of `n` sorted values, counted from 0, a percentile lies with at least this confidence; `None` where so few
-/// values cannot tell.
+/// Returns the indices of the two of `n` sorted values between which a percentile lies with at least this
+/// confidence. `None` if there are too few values.
 ///
 /// Source: H. A. David and H. N. Nagaraja, "Order Statistics", section 7.1: the number of values below the percentile is binomial.
 pub fn order_interval(n: usize, share: f64, level: f64) -> Option<(usize, usize)> {
     let below = Binomial::new(share, n as u64).ok()?;
     let tail = (1.0 - level) / 2.0;
-    // The first with more than the tail below it, so that everything before has at most the tail.
+    // The first index with more than `tail` below it, so that all indices before it have at most `tail`.
     let low = least(n, |k| below.cdf(k) > tail)?;
     let high = least(n, |k| below.cdf(k) >= 1.0 - tail)?;
-    // The percentile lies between the `low`-th and the `high + 1`-th value, counted from 1.
+    // The percentile is between the `low`-th and the `high + 1`-th value, counted from 1.
     (low > 0).then(|| (low - 1, high))
 }
 
-/// The least number below `n` of which something is so that is so of all above it.
+/// Smallest number below `n` for which `is_so` holds. If it holds for a number, it must hold for all larger
+/// ones.
 fn least(n: usize, is_so: impl Fn(u64) -> bool) -> Option<usize> {
     let (mut low, mut high) = (0, n);
     while low < high {

@@ -1,31 +1,31 @@
-//! What metrics are made of: whose count, what flows, which target, which sample, which statistic.
+//! The dimensions of metrics: token counts, quantities, SLO targets, samples and statistics.
 
 use super::metric::Unit;
 
-/// Whose count of tokens.
+/// A count of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Count {
-    /// Of prompts, as the data set counts.
+    /// Prompt tokens, as the data set counts them.
     Input,
-    /// Of prompts, those that stand for pictures.
+    /// Prompt tokens that stand for images.
     InputVision,
-    /// Of prompts, as the server reports.
+    /// Prompt tokens, as the server reports them.
     InputReported,
-    /// Of prompts, those the server took from its prefix cache.
+    /// Prompt tokens that the server took from its prefix cache.
     InputCached,
-    /// Of answers: the count that throughput is made of.
+    /// Output tokens, by the count that throughput uses.
     Output,
-    /// Of answers, as the server reports.
+    /// Output tokens, as the server reports them.
     OutputReported,
-    /// Of answers, as our tokenizer counts the text.
+    /// Output tokens, as our tokenizer counts the text.
     OutputCounted,
-    /// Of answers, as they were asked for.
+    /// Output tokens that were requested.
     OutputAsked,
-    /// Of answers, those that are reasoning: as the server reports, else as our tokenizer counts.
+    /// Reasoning tokens, as the server reports them, or else as our tokenizer counts them.
     OutputReasoning,
 }
 
-/// What flows.
+/// A quantity that has a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Flow {
     /// Completed requests.
@@ -34,7 +34,7 @@ pub enum Flow {
     Input,
     /// Output tokens of completed requests.
     Output,
-    /// Both kinds of tokens.
+    /// Prompt and output tokens.
     Total,
 }
 
@@ -45,36 +45,36 @@ pub enum Target {
     Ttft,
     /// Time per output token after the first.
     Tpot,
-    /// Time to the end.
+    /// Time to the end of the answer.
     E2e,
 }
 
 /// A sample of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sample {
-    /// To the first token, reasoning or answer, from the moment of sending.
+    /// From sending to the first token, reasoning or answer.
     Ttft,
-    /// To the first token of the answer, reasoning left out, from the moment of sending.
+    /// From sending to the first token of the answer, without reasoning.
     TtftAnswer,
-    /// To the first token, from the moment the connection stood.
+    /// From the established connection to the first token.
     TtftConnected,
-    /// To the first token, from the moment the request was due.
+    /// From due to the first token.
     TtftDue,
-    /// To the last token, from the moment of sending; under `classic` and `current` to the last line.
+    /// From sending to the last token. Under `classic` and `current`: to the last line.
     E2e,
-    /// To the last line that was not empty, from the moment of sending.
+    /// From sending to the last line that was not empty.
     E2eLine,
-    /// To the last token, from the moment the request was due.
+    /// From due to the last token.
     E2eDue,
-    /// To the last line that was not empty, from the moment the request was due.
+    /// From due to the last line that was not empty.
     E2eLineDue,
-    /// Per output token after the first, one value per request.
+    /// Time per output token after the first, one value per request.
     Tpot,
-    /// Between tokens; under `classic` between events.
+    /// Time between tokens. Under `classic`: between events.
     Itl,
-    /// Between events that carry output.
+    /// Time between events with output.
     ChunkGap,
-    /// From due to sent: our own lag, and the wait for a slot.
+    /// From due to sent: the client's lag and the wait for a slot.
     Lag,
 }
 
@@ -132,7 +132,7 @@ impl Count {
 impl Flow {
     pub(crate) const ALL: [Self; 4] = [Self::Requests, Self::Input, Self::Output, Self::Total];
 
-    /// Flows that are also told per joule.
+    /// Quantities that are also reported per joule.
     pub(super) const OF_EFFICIENCY: [Self; 2] = [Self::Output, Self::Total];
 
     pub(super) const fn name(self) -> &'static str {
@@ -153,10 +153,10 @@ impl Flow {
 }
 
 impl Target {
-    /// Every target, in the order of reports.
+    /// In the order of reports.
     pub(crate) const ALL: [Self; 3] = [Self::Ttft, Self::Tpot, Self::E2e];
 
-    /// The target as bench_serving writes it.
+    /// Name of the target in bench_serving.
     pub(crate) const fn compat_name(self) -> &'static str {
         match self {
             Self::Ttft => "ttft",
@@ -175,7 +175,7 @@ impl Target {
 }
 
 impl Sample {
-    /// Every sample, in the order of reports.
+    /// In the order of reports.
     pub(crate) const ALL: [Self; 12] = [
         Self::Ttft,
         Self::TtftAnswer,
@@ -208,7 +208,7 @@ impl Sample {
         }
     }
 
-    /// The sample for people.
+    /// Name for users.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Ttft => "TTFT",
@@ -228,7 +228,7 @@ impl Sample {
 }
 
 impl Statistic {
-    /// Every statistic, in the order of reports.
+    /// In the order of reports.
     pub(crate) const ALL: [Self; 9] = [
         Self::Mean,
         Self::Median,
@@ -241,7 +241,7 @@ impl Statistic {
         Self::Max,
     ];
 
-    /// The share of values that lie below it, where it is a percentile.
+    /// Share of values below the statistic. `None` if it is no percentile.
     pub(crate) const fn share(self) -> Option<f64> {
         match self {
             Self::Median | Self::P50 => Some(0.5),
@@ -267,7 +267,7 @@ impl Statistic {
         }
     }
 
-    /// The statistic for people.
+    /// Name for users.
     pub(super) const fn label(self) -> &'static str {
         match self {
             Self::P999 => "p99.9",

@@ -1,11 +1,12 @@
-//! What the devices took for it: joules, and what they come to per request and per token.
+//! Energy of the devices: total, per request and per token.
 
 use super::Sheet;
 use super::dimensions::{Count, Flow};
 use super::metric::Metric;
 use crate::results::record::telemetry::Energy;
 
-/// Energy of the whole window, what requests that failed took included, over what was completed, as it was counted before.
+/// Divides the energy of the whole window, including that of failed requests, by the completed amounts that
+/// are already in the sheet.
 pub(super) fn matrix(sheet: &mut Sheet, energy: &Energy) {
     let input = sheet.get(Metric::Tokens(Count::Input));
     let output = sheet.get(Metric::Tokens(Count::Output));

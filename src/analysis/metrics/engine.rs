@@ -1,4 +1,5 @@
-//! What the engine says of itself: speculative decoding and the prefix cache. Absent where nobody tells, never 0.
+//! Metrics of the engine itself: speculative decoding and prefix cache. `None` if they are not reported,
+//! never 0.
 
 use super::metric::Metric;
 use super::{Basis, Sheet};
@@ -20,7 +21,7 @@ fn grown(engine: &EngineWindow, name: &str) -> Option<f64> {
     engine.grown.get(name).copied()
 }
 
-/// A step makes one token by itself, and those of the draft that are accepted.
+/// Tokens per step: one from the step itself, and the accepted draft tokens.
 fn accept_length(engine: &EngineWindow) -> Option<f64> {
     let drafts = grown(engine, "spec_drafts").filter(|drafts| *drafts > 0.0);
     let by_counters = drafts.and_then(|drafts| Some(1.0 + grown(engine, "spec_accepted_tokens")? / drafts));
@@ -28,13 +29,13 @@ fn accept_length(engine: &EngineWindow) -> Option<f64> {
     by_counters.or(gauge.filter(|length| *length > 0.0))
 }
 
-/// The share of drafted tokens that were accepted.
+/// Share of the draft tokens that were accepted.
 fn accept_rate(engine: &EngineWindow) -> Option<f64> {
     let drafted = grown(engine, "spec_draft_tokens").filter(|tokens| *tokens > 0.0)?;
     Some(grown(engine, "spec_accepted_tokens")? / drafted)
 }
 
-/// Cached prompt tokens as a share of all, where every answer tells.
+/// Cached share of all prompt tokens, if every answer reports it.
 fn reported_hits(requests: &[Request]) -> Option<f64> {
     let completed = requests.iter().filter(|request| request.is_completed());
     let (mut prompt, mut cached) = (0u64, 0u64);
@@ -47,7 +48,7 @@ fn reported_hits(requests: &[Request]) -> Option<f64> {
     (prompt > 0).then(|| cached as f64 / prompt as f64)
 }
 
-/// The same by the engine's counters.
+/// Cached share of all prompt tokens, by the engine's counters.
 fn counted_hits(engine: &EngineWindow) -> Option<f64> {
     let queries = grown(engine, "prefix_queries").filter(|queries| *queries > 0.0)?;
     Some((grown(engine, "prefix_hits")? / queries).min(1.0))

@@ -1,7 +1,9 @@
-//! How many requests were good: every target of the SLO met. Failed requests never are, and stay in the denominator.
+//! Counts good requests, which met every target of the SLO. Failed requests are never good and stay in the
+//! denominator.
 //!
-//! Under the definitions of `matrix` the times count from the moment at which a request fell due, since that is how long its user
-//! waits: also for a slot, where a rate meets a limit of concurrency. bench_serving counts from the moment of sending.
+//! Under the definitions of `matrix` the times count from when a request was due, because that is how long
+//! its user waits, including the wait for a slot if concurrency is limited. bench_serving counts from
+//! sending.
 
 use super::Sheet;
 use super::bench_serving::Answer;
@@ -12,8 +14,9 @@ use super::throughput::window_s;
 use crate::config::scenario::Slo;
 use crate::results::record::request::Request;
 
-/// Goodput under the definitions of `matrix`: a target without a value is missed, except TPOT, which an answer of one token
-/// cannot miss. Where answers arrive at one moment, nobody knows whether they met a target of TPOT.
+/// Goodput under the definitions of `matrix`. A target without a value is missed, except TPOT, which an
+/// answer of one token cannot miss. If answers arrive in one piece, a target of TPOT cannot be judged, so
+/// goodput has no value.
 ///
 /// Source: docs/bench-serving.md 7.5.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], slo: &Slo) {
@@ -29,7 +32,7 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], slo: &Slo) {
     }
 }
 
-/// How many requests met every target under these definitions.
+/// Number of requests that met every target under the definitions of `matrix`.
 pub(super) fn good(requests: &[Request], slo: &Slo) -> usize {
     let limits = limits_ms(slo);
     values(requests)
@@ -38,7 +41,7 @@ pub(super) fn good(requests: &[Request], slo: &Slo) -> usize {
         .count()
 }
 
-/// The values of completed requests in milliseconds, in the order of [`Target::ALL`].
+/// Values of completed requests in milliseconds, in the order of [`Target::ALL`].
 fn values(requests: &[Request]) -> Vec<[f64; 3]> {
     requests
         .iter()
@@ -98,7 +101,7 @@ fn put(sheet: &mut Sheet, values: &[[f64; 3]], slo: &Slo, all: usize, duration_s
     }
 }
 
-/// The limits in milliseconds, in the order of [`Target::ALL`].
+/// Limits in milliseconds, in the order of [`Target::ALL`].
 pub(super) fn limits_ms(slo: &Slo) -> [Option<f64>; 3] {
     [slo.ttft, slo.tpot, slo.e2e].map(|limit| limit.map(|limit| limit.duration().as_nanos() as f64 / 1e6))
 }

@@ -1,7 +1,7 @@
-//! Histograms of each second of a measurement, and windows cut out of them.
+//! Histograms of each second of a measurement, and metrics of windows that are cut out of them.
 //!
-//! Latencies follow the definitions `matrix`. What a histogram tells is within its precision of what the records tell; where
-//! there are records, they are to be asked.
+//! Latencies follow the definitions of `matrix`. A histogram agrees with the records within its precision.
+//! Use the records if they exist.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,11 +16,11 @@ use super::latency::{Times, chunk_tokens, token_gaps};
 use crate::results::record::histogram::Second;
 use crate::results::record::request::Request;
 
-/// A value and what is kept of it differ by less than one in so many digits.
+/// Significant digits of a stored value.
 const DIGITS: u8 = 3;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// One second's values in microseconds, before they become histograms.
+/// Values of one second in microseconds, before they become histograms.
 #[derive(Default)]
 struct Values {
     second: Second,
@@ -30,15 +30,16 @@ struct Values {
     e2e: Counts,
 }
 
-/// Values, those that a histogram does not tell apart together: a second may have a million of them.
+/// Values of one sample. Values that the histogram cannot distinguish are counted together, because a second
+/// may have a million values.
 #[derive(Default)]
 struct Counts {
     few: Vec<u64>,
-    /// How often the others come, in order.
+    /// Pairs of value and count, sorted by value.
     many: Vec<(u64, u64)>,
 }
 
-/// So many values are kept one by one.
+/// Number of values that are kept individually before they are counted.
 const FEW: usize = 1024;
 
 impl Counts {
@@ -49,7 +50,7 @@ impl Counts {
         }
     }
 
-    /// Counts the last few among the others.
+    /// Moves the individual values to the counted ones.
     fn fold(&mut self) {
         let histogram = empty();
         let few = self.few.drain(..);
@@ -74,7 +75,7 @@ impl Extend<u64> for Counts {
     }
 }
 
-/// The seconds of a measurement in which anything happened, in order.
+/// Returns the seconds of a measurement in which anything happened, in order.
 pub(crate) fn seconds(requests: &[Request]) -> Vec<Second> {
     let mut all: BTreeMap<u32, Values> = BTreeMap::new();
     let is_counted = requests
@@ -126,7 +127,7 @@ fn latencies(all: &mut BTreeMap<u32, Values>, request: &Request, is_counted: boo
     let Some(tokens) = chunk_tokens(request).filter(|_| is_counted) else {
         return;
     };
-    // The gaps come in the order of the tokens after the first event.
+    // The gaps are in the order of the tokens after the first event.
     let mut gaps = token_gaps(request).into_iter();
     for (place, (chunk, count)) in request.chunks.iter().zip(tokens).enumerate() {
         let second = at(all, chunk.at_ns);
@@ -137,13 +138,13 @@ fn latencies(all: &mut BTreeMap<u32, Values>, request: &Request, is_counted: boo
     }
 }
 
-/// Milliseconds as whole microseconds; a broken clock's negative time is none.
+/// Converts milliseconds to whole microseconds. A negative time, from a broken clock, becomes 0.
 fn micros(millis: f64) -> u64 {
     (millis * 1e3).round() as u64
 }
 
 fn empty() -> Histogram<u64> {
-    // It grows with its values.
+    // The histogram grows with its values.
     Histogram::new(DIGITS).expect("three digits are within the limits of the format")
 }
 
@@ -154,7 +155,7 @@ fn encoded(values: &Counts) -> Option<String> {
     let mut histogram = empty();
     let few = values.few.iter().map(|value| (*value, 1));
     for (value, count) in few.chain(values.many.iter().copied()) {
-        // Not the saturating way, which keeps to the range of now instead of growing it.
+        // The saturating variant would not grow the histogram.
         histogram
             .record_n(value, count)
             .expect("a histogram that grows takes every value");
@@ -166,43 +167,44 @@ fn encoded(values: &Counts) -> Option<String> {
     Some(BASE64.encode(bytes))
 }
 
-/// Why a histogram cannot be read.
+/// The reason why a histogram cannot be read.
 #[derive(Debug, Error)]
 #[error("the histogram `{name}` of second {second} cannot be read: {why}")]
 pub struct CutError {
-    /// Which second.
+    /// Second of the histogram.
     pub second: u32,
-    /// Which histogram.
+    /// Name of the histogram.
     pub name: &'static str,
     /// What is wrong.
     pub why: String,
 }
 
-/// What histograms tell of a sample, in milliseconds. Percentiles are of the nearest rank: a value that was recorded.
+/// Statistics of a sample from histograms, in milliseconds. Percentiles use the nearest rank: a value that
+/// was recorded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantiles {
-    /// How many values.
+    /// Number of values.
     pub count: u64,
-    /// The mean.
+    /// Mean.
     pub mean: f64,
     /// The percentiles 50, 90, 95 and 99.
     pub percentiles: [f64; 4],
-    /// The largest.
+    /// Largest value.
     pub max: f64,
 }
 
-/// What happened within a window of whole seconds.
+/// Metrics of a window of whole seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cut {
-    /// Requests that fell due.
+    /// Requests that were due.
     pub due: u64,
     /// Requests that were sent.
     pub sent: u64,
-    /// Requests that came to a complete answer.
+    /// Requests that completed.
     pub completed: u64,
     /// Requests that failed.
     pub failed: u64,
-    /// Output tokens that arrived; `None` where nobody counted.
+    /// Output tokens that arrived. `None` if they were not counted.
     pub output_tokens: Option<u64>,
     /// Times to the first token.
     pub ttft: Option<Quantiles>,
@@ -214,10 +216,11 @@ pub struct Cut {
     pub e2e: Option<Quantiles>,
 }
 
-/// What happened from the first second of the window to before its end. What ended in the window counts, wherever it began.
+/// Computes the metrics of a window, whose end is excluded. Requests count in the window in which they end,
+/// wherever they began.
 ///
 /// # Errors
-/// A histogram in the window is not what this tool writes.
+/// A histogram in the window is not in the format of this tool.
 pub fn cut(seconds: &[Second], window: Range<u32>) -> Result<Cut, CutError> {
     let inside: Vec<&Second> = seconds
         .iter()
@@ -238,15 +241,12 @@ pub fn cut(seconds: &[Second], window: Range<u32>) -> Result<Cut, CutError> {
     })
 }
 
-/// A sample that histograms are kept of.
+/// A sample that has histograms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// Times to the first token.
     Ttft,
-    /// Times per output token after the first.
     Tpot,
     Itl,
-    /// Times to the last token.
     E2e,
 }
 
@@ -263,11 +263,11 @@ impl Kept {
     }
 }
 
-/// The values in milliseconds at which the given shares of a sample are reached, over all of these seconds, of one measurement or of
-/// several; nothing if the sample is empty.
+/// Returns the values in milliseconds at which the given shares of a sample are reached. `seconds` may come
+/// from one or several measurements. Empty if the sample is empty.
 ///
 /// # Errors
-/// A histogram is not what this tool writes.
+/// A histogram is not in the format of this tool.
 pub(crate) fn reached(seconds: &[&Second], sample: Kept, shares: &[f64]) -> Result<Vec<f64>, CutError> {
     let histogram = merged(seconds, sample)?;
     if histogram.is_empty() {
@@ -319,7 +319,7 @@ mod tests {
     use crate::results::record::chunks::Chunks;
     use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Usage};
 
-    /// A request sent at a moment, with events after gaps in microseconds, each of one token.
+    /// A request sent at `sent_us`, with events of one token after these gaps.
     fn request(sent_us: u64, gaps_us: &[u64]) -> Request {
         let mut at_us = sent_us;
         let chunks: Chunks = gaps_us
@@ -383,7 +383,7 @@ mod tests {
             class: Class::Reset,
             message: String::new(),
         });
-        // Sent in second 0, its first token in second 1, its last two in second 2.
+        // Sent in second 0, first token in second 1, last two tokens in second 2.
         let all = seconds(&[request(900_000, &[400_000, 800_000, 100_000]), broken]);
         let told: Vec<_> = all
             .iter()
@@ -445,7 +445,7 @@ mod tests {
         );
     }
 
-    /// Within the histogram's precision, and the microsecond to which values are rounded.
+    /// Whether two values agree within the precision of the histogram and the microsecond of rounding.
     fn is_near(told: f64, exact: f64) -> bool {
         (told - exact).abs() <= exact * 1e-3 + 1e-3
     }

@@ -1,4 +1,4 @@
-//! How long things took: the samples of times, and their statistics.
+//! Samples of times and their statistics.
 
 use super::bench_serving::Answer;
 use super::dimensions::{Sample, Statistic};
@@ -28,8 +28,8 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// TTFT and E2E from the moment of sending to the first and to the last event that carried output. TPOT is the time after the
-    /// events of the first moment, shared out over the tokens that came in it; it has no meaning where none came later.
+    /// Computes TTFT and E2E from sending to the first and to the last event with output. TPOT divides the
+    /// time after the first moment by the tokens that came in it. It is `None` if no token came later.
     ///
     /// Source: docs/bench-serving.md 7.2 with T6, T7, T8 and T16 fixed.
     pub(super) fn of(request: &Request) -> Self {
@@ -38,12 +38,12 @@ impl Times {
             .map_or_else(Self::default, |sent| Self::since(request, sent))
     }
 
-    /// E2E alone, without a look at all events.
+    /// Computes E2E alone, without reading all events.
     pub(super) fn e2e_of(request: &Request) -> Option<f64> {
         Some(millis(request.sent_ns?, request.chunks.last()?.at_ns))
     }
 
-    /// The same from the moment at which it fell due.
+    /// Computes the same times from when the request was due.
     pub(super) fn since_due(request: &Request) -> Self {
         Self::since(request, request.due_ns)
     }
@@ -67,17 +67,20 @@ impl Times {
     }
 }
 
-/// Events of a beginning that was held back follow one another so many times as fast, on average, as those at the end of the answer, and each
-/// of them [`HELD_GAP`] times as fast at least.
+/// Minimum factor between the mean pace of a beginning that was held back and the pace of the end.
+/// [`HELD_GAP`] is the minimum factor for each single gap.
 const HELD_PACE: f64 = 6.0;
 const HELD_GAP: f64 = 3.0;
-/// The silence before a beginning that was held back lasted for this share, at least, of the time that its events take at the pace of the end.
+/// Minimum wait before a beginning that was held back, as a share of the time that its events take at the
+/// pace of the end.
 const HELD_SILENCE: f64 = 0.7;
 
-/// Whether the beginning of an answer seems to have been held back, as by a proxy, and then passed on event by event: more than
-/// eight events, much faster than those at the end of the answer, after a silence in which they can have been made at the pace of
-/// the end. That pace is the median gap of the last quarter, so that a pause of the server is none. Of one answer nobody can tell: an
-/// engine is slower at its end too while it reads the prompts of others. What is held back in several parts looks like an engine that pauses.
+/// Whether the beginning of an answer seems to have been held back, for example by a proxy, and then passed
+/// on event by event. Such a beginning has at least eight gaps that are much shorter than those at the end of
+/// the answer, after a wait in which the events could have been made at the pace of the end. That pace is the
+/// median gap of the last quarter, so that a pause of the server does not change it. A single answer proves
+/// nothing: an engine is also slower at the end while it reads other prompts. An answer that was held back in
+/// several parts looks like an engine that pauses.
 pub(crate) fn is_held_back(request: &Request) -> bool {
     const FEW: usize = AT_ONCE_TOKENS as usize;
     let chunks = &request.chunks;
@@ -90,7 +93,7 @@ pub(crate) fn is_held_back(request: &Request) -> bool {
     };
     let mean_ns = last.at_ns.saturating_sub(first.at_ns) as f64 / gaps as f64;
     let begun = chunks.iter().nth(FEW).map_or(u64::MAX, |chunk| chunk.at_ns);
-    // Most answers need no look at each event: they begin about as fast as they go on.
+    // Most answers begin about as fast as they continue, so their events need not be read one by one.
     if 2.0 * begun.saturating_sub(first.at_ns) as f64 > mean_ns * FEW as f64 {
         return false;
     }
@@ -112,10 +115,11 @@ pub(crate) fn is_held_back(request: &Request) -> bool {
         && silence_ns >= HELD_SILENCE * (held + 1) as f64 * pace_ns
 }
 
-/// By less than this factor more or fewer tokens than events, each event is taken to hold one.
+/// If tokens and events differ by less than this factor, each event counts as one token.
 const SEVERAL: f64 = 1.25;
 
-/// Tokens in the events after the first so many; `None` where nobody counted, or nothing came after them.
+/// Tokens in the events after the first `events`. `None` if tokens were not counted, or if there are no later
+/// events.
 fn tokens_after(request: &Request, events: usize) -> Option<u32> {
     let tokens = request.visible_tokens()?;
     if events >= request.chunks.len() {
@@ -129,7 +133,7 @@ fn tokens_after(request: &Request, events: usize) -> Option<u32> {
         Some(tokens) => tokens.iter().take(events).sum(),
         None => {
             let events = u32::try_from(events).unwrap_or(u32::MAX);
-            // The later events hold a token each at least.
+            // The later events have at least one token each.
             let later = u32::try_from(request.chunks.len()).unwrap_or(u32::MAX) - events;
             let counted = request.counted_first.unwrap_or(events);
             counted.clamp(events, tokens.saturating_sub(later).max(events))
@@ -138,19 +142,20 @@ fn tokens_after(request: &Request, events: usize) -> Option<u32> {
     Some(tokens.saturating_sub(first.max(1)))
 }
 
-/// So many tokens may come at one moment in any answer: engines that speculate accept several at once.
+/// Number of tokens that may come at one moment in any answer. Engines with speculative decoding accept
+/// several at once.
 const AT_ONCE_TOKENS: f64 = 8.0;
-/// The largest share of an answer that may come at one moment, where that is more tokens.
+/// Largest share of an answer that may come at one moment, if that is more tokens.
 const AT_ONCE_SHARE: f64 = 0.2;
 
-/// A large part may be late, and not gathered, in an answer that came at so many other moments at least.
+/// Other moments that an answer must have at least before its large part counts as late and not as gathered.
 const OTHER_MOMENTS: usize = 8;
-/// It is late where the pause before it lasted for this share, at least, of the time that its tokens take at the pace of the others.
+/// Minimum pause before a late part, as a share of the time that its tokens take at the pace of the others.
 const PAUSE_SHARE: f64 = 0.5;
 
-/// Whether an answer of several tokens arrived at one moment, or in so few parts that the times between its tokens are those of whatever
-/// gathered them, and nothing is known of how they were made. One large part after a pause of the server, the network or the client is not
-/// gathered: its tokens came late, which TPOT tells.
+/// Whether an answer of several tokens arrived at one moment or in a few large parts. The times between its
+/// tokens then say nothing about how the engine made them. One large part after a pause of the server, the
+/// network or the client is not gathered: its tokens were late, which TPOT includes.
 pub(crate) fn is_gathered(request: &Request) -> bool {
     let chunks = &request.chunks;
     let tokens = request.visible_tokens().unwrap_or(0);
@@ -180,17 +185,17 @@ fn is_after_pause(moments: &Moments) -> bool {
     pace.is_some_and(|pace_ns| moments.before_largest_ns as f64 >= PAUSE_SHARE * pace_ns)
 }
 
-/// So many answers in a hundred may arrive at one moment before figures of the times between tokens stand on too few.
+/// Share of answers that may arrive at one moment before metrics of the times between tokens have no value.
 const STRAY: f64 = 0.01;
 
-/// Whether answers that arrived at one moment are more than strays.
+/// Whether too many answers arrived at one moment.
 pub(crate) fn are_gathered(requests: &[Request]) -> bool {
     let completed = || requests.iter().filter(|request| request.is_completed());
     let gathered = completed().filter(|request| is_gathered(request)).count();
     gathered as f64 > STRAY * completed().count() as f64
 }
 
-/// The statistics of every sample under the definitions of `matrix`.
+/// Computes the statistics of every sample under the definitions of `matrix`.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
     for sample in Sample::ALL {
         let statistics = Statistics::of_each(|| values(requests, sample));
@@ -201,11 +206,11 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
     }
 }
 
-/// The values of a sample in milliseconds. Failed requests have no latency.
+/// Values of a sample in milliseconds. Failed requests have no latency.
 pub(super) fn values(requests: &[Request], sample: Sample) -> Box<dyn Iterator<Item = f64> + '_> {
     let completed = requests.iter().filter(|request| request.is_completed());
     match sample {
-        // When a request was sent against when it was due, for every request that was sent.
+        // Every request that was sent has a lag, also if it failed.
         Sample::Lag => {
             let lag = |request: &Request| request.sent_ns.map(|sent| millis(request.due_ns, sent));
             Box::new(requests.iter().filter_map(lag))
@@ -219,7 +224,7 @@ pub(super) fn values(requests: &[Request], sample: Sample) -> Box<dyn Iterator<I
     }
 }
 
-/// A time of which every completed request has at most one.
+/// Value of a sample that has at most one value per completed request.
 fn time(request: &Request, sample: Sample) -> Option<f64> {
     let first = || request.chunks.first().map(|chunk| chunk.at_ns);
     let last = || request.chunks.last().map(|chunk| chunk.at_ns);
@@ -232,7 +237,7 @@ fn time(request: &Request, sample: Sample) -> Option<f64> {
     let between = |from: Option<u64>, to: Option<u64>| Some(millis(from?, to?));
     let due = Some(request.due_ns);
     match sample {
-        // The same as in [`Times`], without a look at all events.
+        // As in [`Times`], but without reading all events.
         Sample::Ttft => between(request.sent_ns, first()),
         Sample::E2e => Times::e2e_of(request),
         Sample::Tpot => Times::of(request).tpot,
@@ -246,9 +251,11 @@ fn time(request: &Request, sample: Sample) -> Option<f64> {
     }
 }
 
-/// The statistics that bench_serving prints, with gaps divided by tokens of their texts where it does so.
+/// Computes the statistics that bench_serving prints. Gaps are divided by the tokens of their texts if
+/// bench_serving does so.
 ///
-/// With its faults mended, an answer without output has no TTFT and no TPOT, and an empty sample no statistics.
+/// If its bugs are fixed, an answer without output has no TTFT and no TPOT, and an empty sample no
+/// statistics.
 pub(super) fn compat(
     sheet: &mut Sheet,
     answers: &[Answer<'_>],
@@ -277,7 +284,7 @@ pub(super) fn compat(
         Profile::Classic => &COMPAT_CLASSIC[..],
         Profile::Current => &COMPAT_CURRENT[..],
     };
-    // Source: docs/bench-serving.md 7.3: an empty sample prints as 0.0, but E2E then has no value at all.
+    // Source: docs/bench-serving.md 7.3: an empty sample prints as 0.0, but E2E then has no value.
     let zero = Statistics {
         mean: 0.0,
         median: 0.0,
@@ -304,17 +311,18 @@ pub(super) fn compat(
     }
 }
 
-/// What bench_serving takes for ITL under `current`.
+/// bench_serving's definition of ITL under `current`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gaps {
-    /// A gap as it is.
+    /// One value per gap.
     PerEvent,
-    /// A gap divided by the tokens of the text that ends it, as many times as there are tokens.
+    /// Each gap divided by the tokens of the text at its end, with one value per token.
     PerToken,
 }
 
-/// The gaps of an answer in seconds, each divided among the tokens of its text. `None` where nobody counted, and where a text has
-/// no token: there bench_serving divides by zero. With its faults mended, the next gap reaches over such a text.
+/// Gaps of an answer in seconds, each divided among the tokens of its text. `None` if tokens were not
+/// counted, and if a text has no token: there bench_serving divides by zero. If its bugs are fixed, the next
+/// gap includes the time of such a text.
 ///
 /// Source: docs/bench-serving.md 7.2, retokenized ITL.
 fn divided(answer: &Answer<'_>, faults: Faults) -> Option<Vec<f64>> {
@@ -340,8 +348,8 @@ fn divided(answer: &Answer<'_>, faults: Faults) -> Option<Vec<f64>> {
     Some(gaps)
 }
 
-/// Gaps per token in milliseconds: the gap before an event, shared evenly by the tokens it carries. An event that adds no
-/// token is skipped, and the next gap reaches over it.
+/// Gaps per token in milliseconds: the gap before an event is divided evenly among its tokens. An event
+/// without a new token is skipped, so the next gap includes its time.
 ///
 /// Source: docs/bench-serving.md 2.2 (the native rule), applied to every protocol for T1.
 pub(super) fn token_gaps(request: &Request) -> Vec<f64> {
@@ -364,7 +372,7 @@ pub(super) fn token_gaps(request: &Request) -> Vec<f64> {
     gaps
 }
 
-/// Whether it is known how many tokens each event carried ([`chunk_tokens`]).
+/// Whether the tokens of each event are known ([`chunk_tokens`]).
 pub(super) fn has_chunk_tokens(request: &Request) -> bool {
     let chunks = &request.chunks;
     let is_told = chunks.are_counted() && request.hidden_tokens() == 0;
@@ -372,8 +380,8 @@ pub(super) fn has_chunk_tokens(request: &Request) -> bool {
     is_told || request.visible_tokens().is_some_and(is_shared)
 }
 
-/// How many tokens each event carried. Where the server does not say so in every event, the answer's tokens are shared out by
-/// bytes of text, which keeps their sum and their order. `None` where nobody counted.
+/// Tokens of each event. If the server does not report them in every event, the tokens of the answer are
+/// distributed by bytes of text, which keeps their sum and order. `None` if tokens were not counted.
 pub(super) fn chunk_tokens(request: &Request) -> Option<Vec<u32>> {
     let chunks = &request.chunks;
     if chunks.are_counted() && request.hidden_tokens() == 0 {
@@ -386,7 +394,7 @@ pub(super) fn chunk_tokens(request: &Request) -> Option<Vec<u32>> {
         });
         return Some(added.collect());
     }
-    // Reasoning that no event carried is shared out over none.
+    // Reasoning tokens that no event contains are left out.
     let tokens = request.visible_tokens()?;
     if tokens as usize == chunks.len() {
         return Some(vec![1; chunks.len()]);
@@ -406,7 +414,7 @@ pub(super) fn chunk_tokens(request: &Request) -> Option<Vec<u32>> {
     Some(shares.collect())
 }
 
-/// Output tokens per event, over all completed requests whose tokens are known.
+/// Computes the output tokens per event, over all completed requests whose tokens are known.
 ///
 /// Source: docs/bench-serving.md T1 and 13.3.
 pub(super) fn tokens_per_chunk(sheet: &mut Sheet, requests: &[Request]) {
@@ -421,7 +429,7 @@ pub(super) fn tokens_per_chunk(sheet: &mut Sheet, requests: &[Request]) {
     sheet.put(Metric::TokensPerChunk, ratio);
 }
 
-/// Totals of tokens over completed requests; `None` where one of them has no such count.
+/// Computes token totals of completed requests. A total is `None` if one request lacks the count.
 pub(super) fn tokens(sheet: &mut Sheet, requests: &[Request]) -> (Option<u64>, Option<u64>) {
     let total = |count: &dyn Fn(&Request) -> Option<u32>| {
         requests
@@ -431,7 +439,7 @@ pub(super) fn tokens(sheet: &mut Sheet, requests: &[Request]) -> (Option<u64>, O
             .sum::<Option<u64>>()
     };
     let usage = |request: &Request| request.usage.unwrap_or_default();
-    // Where nobody ever spoke of reasoning there is no such figure.
+    // There is no such metric if no answer has reasoning.
     let has_reasoning =
         |request: &Request| request.reasoning_tokens().is_some() || request.chunks.has_reasoning();
     let reasoning = requests
@@ -477,7 +485,7 @@ fn pick(statistics: &Statistics, statistic: Statistic) -> f64 {
     }
 }
 
-/// Milliseconds between two moments; below zero if the second is earlier, which only a broken clock gives.
+/// Milliseconds between two times. Negative if the second is earlier, which only a broken clock gives.
 fn millis(from_ns: u64, to_ns: u64) -> f64 {
     (to_ns as f64 - from_ns as f64) / 1e6
 }

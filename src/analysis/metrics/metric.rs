@@ -1,55 +1,56 @@
-//! The names of figures: how they are called on disk and among people, their unit, and which way is better.
+//! Metrics with their names on disk and for users, their unit, and their better direction.
 
 use super::dimensions::{Count, Flow, Sample, Statistic, Target};
 use crate::config::search::By;
 use crate::results::record::request::Class;
 
-/// A figure that a cell can have. Its name is stable: reports, comparisons and scripts find it by that.
+/// A metric that a cell can have. Its name is stable, because reports, comparisons and scripts use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Metric {
-    /// Length of the measurement: under the definitions of `matrix` to the last end of a completed request.
+    /// Length of the measurement. Under the definitions of `matrix`: to the last end of a completed request.
     Duration,
-    /// Requests that fell due.
+    /// Requests that were due.
     Due,
-    /// Requests that came to a complete answer.
+    /// Requests that completed.
     Completed,
-    /// Requests that did not.
+    /// Requests that failed.
     Failed,
-    /// Those of one class of failure.
+    /// Requests that failed with this class.
     FailedBy(Class),
-    /// Failed requests as a share of those that fell due.
+    /// Failed requests as a share of those that were due.
     ErrorShare,
-    /// Completed answers shorter than asked for.
+    /// Completed answers that are shorter than requested.
     Short,
-    /// Tokens, by who counted them.
+    /// Number of tokens, by count.
     Tokens(Count),
-    /// Something per second, over the whole measurement.
+    /// A quantity per second, over the whole measurement.
     Throughput(Flow),
-    /// The same per device.
+    /// A quantity per second and device.
     PerDevice(Flow),
-    /// Output tokens per second that one user saw while waiting for answers.
+    /// Output tokens per second that one user received while waiting for answers.
     PerUser,
-    /// Output tokens per second that one user sees while an answer streams: 1 / TPOT.
+    /// Output tokens per second for one user while an answer streams: 1 / TPOT.
     Interactivity,
     /// Output tokens per event of a stream.
     TokensPerChunk,
-    /// Mean number of requests under way.
+    /// Mean number of requests in flight.
     MeanConcurrency,
-    /// Largest number of requests under way.
+    /// Highest number of requests in flight.
     PeakConcurrency,
-    /// Largest number of output tokens within one second.
+    /// Highest number of output tokens within one second.
     PeakOutput,
-    /// Length of the steady state: from the first moment to the last with at least nine tenths of the peak concurrency.
+    /// Length of the steady state: from the first to the last moment with at least nine tenths of the peak
+    /// concurrency.
     SteadyDuration,
-    /// Output tokens per second within the steady state.
+    /// Output tokens per second in the steady state.
     SteadyOutput,
-    /// Mean number of requests under way within the steady state.
+    /// Mean number of requests in flight in the steady state.
     SteadyConcurrency,
     /// Tokens accepted per step of speculative decoding, as the server reports it.
     AcceptLength,
-    /// The share of drafted tokens that were accepted, by the engine's counters.
+    /// Share of draft tokens that were accepted, by the engine's counters.
     AcceptRate,
-    /// The share of prompt tokens that came from the prefix cache, by the answers or else by the engine's counters.
+    /// Share of prompt tokens from the prefix cache, by the answers, or else by the engine's counters.
     CacheHitShare,
     /// Requests per second that met every target.
     Goodput,
@@ -57,32 +58,29 @@ pub enum Metric {
     Attainment,
     /// Share of requests that met one target.
     AttainmentOf(Target),
-    /// Energy of all devices together.
+    /// Energy of all devices.
     Energy,
-    /// Energy above what the same devices take when idle.
+    /// Energy above the idle energy of the same devices.
     EnergyAboveIdle,
-    /// Energy for each completed request, or for each token of completed requests.
+    /// Energy per completed request, or per token of completed requests.
     EnergyPer(Flow),
-    /// Tokens of completed requests for each joule.
+    /// Tokens of completed requests per joule.
     PerEnergy(Flow),
-    /// Mean power of all devices together.
+    /// Mean power of all devices.
     MeanPower,
-    /// Largest power of all devices together at one moment.
+    /// Highest power of all devices at one moment.
     PeakPower,
-    /// The highest value that a search found.
+    /// Highest value that a search found.
     Found(By),
     /// A statistic of a sample of times.
     Time(Statistic, Sample),
 }
 
-/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Millis,
     Seconds,
-    /// A number of requests.
     Requests,
-    /// A number of tokens.
     Tokens,
     RequestsPerSecond,
     TokensPerSecond,
@@ -94,7 +92,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// The unit as people write it; nothing for a share.
+    /// Symbol for users. Empty for a share.
     pub(crate) const fn symbol(self) -> &'static str {
         match self {
             Self::Millis => "ms",
@@ -111,7 +109,7 @@ impl Unit {
     }
 }
 
-/// Which way is better.
+/// The direction in which a metric is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Better {
     Higher,
@@ -119,7 +117,7 @@ pub(crate) enum Better {
 }
 
 impl Metric {
-    /// Whether it counts requests or tokens, so that it is a whole number.
+    /// Whether the metric counts requests or tokens and is a whole number.
     pub(crate) const fn is_count(self) -> bool {
         matches!(
             self,
@@ -127,7 +125,7 @@ impl Metric {
         )
     }
 
-    /// Every figure, in the order of reports.
+    /// Every metric, in the order of reports.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let counts = [Self::Duration, Self::Due, Self::Completed, Self::Failed];
         let flows = [
@@ -166,12 +164,12 @@ impl Metric {
             .chain(times)
     }
 
-    /// The figure of that name.
+    /// Finds the metric with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::all().find(|metric| metric.name() == name)
     }
 
-    /// The name on disk; it ends in its unit, except for shares, which have none.
+    /// Name on disk. It ends in the unit, except for shares, which have none.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Duration => "duration_s".to_owned(),
@@ -213,7 +211,7 @@ impl Metric {
         }
     }
 
-    /// The name for people.
+    /// Name for users.
     pub(crate) fn label(self) -> String {
         let plain = match self {
             Self::Duration => "duration",
@@ -296,7 +294,7 @@ impl Metric {
         }
     }
 
-    /// Which way is better; `None` for what only describes.
+    /// The better direction. `None` for a metric that only describes.
     pub(crate) const fn better(self) -> Option<Better> {
         match self {
             Self::Failed

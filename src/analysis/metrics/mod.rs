@@ -1,8 +1,8 @@
-//! Records to figures, under each of the three definition sets.
+//! Computes metrics from records, under each of the three sets of definitions.
 //!
-//! [`summarize`] reads the records of one measurement and gives every figure its name and value: `classic` and `current` as
-//! bench_serving of that profile would compute them, faults included, `matrix` with every fault mended. A figure without
-//! meaning is `None`, never 0. Nothing here judges whether a figure can be trusted.
+//! [`summarize`] reads the records of one measurement and returns every metric by name. `classic` and
+//! `current` are bench_serving's metrics of that profile as published. `matrix` has all known bugs fixed. A
+//! metric without meaning is `None`, never 0. Nothing here judges whether a value is valid.
 
 mod bench_serving;
 mod bench_serving_fixed;
@@ -56,30 +56,28 @@ use crate::results::record::cell::{Definitions, Figures};
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::{Energy, EngineWindow};
 
-/// What figures depend on besides the records.
+/// Inputs of the metrics besides the records.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Basis {
-    /// The protocol that was spoken.
     pub protocol: Protocol,
-    /// The name that bench_serving knows the backend by.
+    /// Name of the backend in bench_serving.
     pub backend: String,
-    /// Devices of the engine; 0 if it has none.
+    /// Devices of the engine, or 0 if it has none.
     pub devices: u32,
-    /// What makes a request good, where the scenario says so.
     pub slo: Option<Slo>,
-    /// From the start of the measurement until bench_serving would have stopped its clock, for `classic` and `current`; where
-    /// nobody measured it, until the last request ended.
+    /// From the start of the measurement until bench_serving would have stopped its clock, for `classic` and
+    /// `current`. `None` if it was not measured; the last end of a request is then used.
     pub duration: Option<Duration>,
-    /// Tokens accepted per step of speculative decoding, where the server reported it.
+    /// Tokens accepted per step of speculative decoding, if the server reported it.
     pub accept_length: Option<f64>,
-    /// Energy of the measurement, where anybody told it.
+    /// Energy of the measurement, if it was measured.
     pub energy: Option<Energy>,
-    /// What the engine's own metrics say, where it was asked.
+    /// The engine's own metrics, if they were read.
     pub engine: Option<EngineWindow>,
 }
 
 impl Basis {
-    /// The basis of a cell of a plan.
+    /// The inputs for a cell of a plan.
     pub(crate) fn of(launch: &Launch, cell: &Cell) -> Self {
         Self {
             protocol: launch.contact.dialect.protocol,
@@ -98,11 +96,12 @@ impl Basis {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Percentiles {
     pub sample: Sample,
-    /// Percentages and the values below which so many lie, in milliseconds.
+    /// Pairs of percentage and percentile, in milliseconds.
     pub values: Vec<(f64, f64)>,
 }
 
-/// Percentiles of the times of completed requests under the definitions of `matrix`; samples without a value are left out.
+/// Computes percentiles of the times of completed requests under the definitions of `matrix`. Samples without
+/// a value are left out.
 pub(crate) fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percentiles> {
     if percents.is_empty() {
         return Vec::new();
@@ -124,18 +123,17 @@ pub(crate) fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percent
     told.into_iter().filter_map(of).collect()
 }
 
-/// A set of figures.
+/// A set of definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Set {
-    /// As bench_serving of this profile would compute them.
+    /// bench_serving of this profile as published.
     Copied(Profile),
-    /// The same with its faults mended.
+    /// bench_serving of this profile with its bugs fixed.
     Mended(Profile),
-    /// Under the definitions of `matrix`.
     Matrix,
 }
 
-/// Every figure of one measurement, by definition set.
+/// Computes every metric of one measurement, by set of definitions.
 pub(crate) fn summarize(requests: &[Request], basis: &Basis) -> BTreeMap<Definitions, Figures> {
     let sets = [
         Set::Matrix,
@@ -150,7 +148,8 @@ pub(crate) fn summarize(requests: &[Request], basis: &Basis) -> BTreeMap<Definit
     ])
 }
 
-/// The figures of these sets, as many at the same time as there are cores: each reads all events several times, and holds many of them.
+/// Computes the metrics of these sets in parallel, on at most as many threads as there are cores. Each set
+/// reads all events several times and holds many of them in memory.
 pub(crate) fn sets_of<const N: usize>(requests: &[Request], basis: &Basis, sets: [Set; N]) -> [Figures; N] {
     let made: [OnceLock<Figures>; N] = [const { OnceLock::new() }; N];
     let next = AtomicUsize::new(0);
@@ -171,22 +170,23 @@ fn figures_of(requests: &[Request], basis: &Basis, set: Set) -> Figures {
     }
 }
 
-/// TPOT of a request under the definitions of `matrix`, in milliseconds, where it has one.
+/// TPOT of a request under the definitions of `matrix`, in milliseconds.
 pub(crate) fn tpot_ms(request: &Request) -> Option<f64> {
     latency::Times::of(request).tpot
 }
 
-/// A figure by its metric.
+/// Returns the value of a metric. `None` if it is missing or has no meaning.
 pub fn figure(figures: &Figures, metric: Metric) -> Option<f64> {
     figures.get(&metric.name()).copied().flatten()
 }
 
-/// How many requests met every target of an SLO, counted from the moments at which they fell due; a failed one never does.
+/// Number of requests that met every target of an SLO, counted from when they were due. A failed request
+/// never does.
 pub(crate) fn good(requests: &[Request], slo: &Slo) -> usize {
     goodput::good(requests, slo)
 }
 
-/// The limits of an SLO in milliseconds, by target; targets without a limit are left out.
+/// Limits of an SLO in milliseconds, by target. Targets without a limit are left out.
 pub(crate) fn slo_limits(slo: &Slo) -> Vec<(Target, f64)> {
     let limits = goodput::limits_ms(slo);
     Target::ALL
@@ -196,7 +196,7 @@ pub(crate) fn slo_limits(slo: &Slo) -> Vec<(Target, f64)> {
         .collect()
 }
 
-/// Figures as they are put together.
+/// A set of metrics that is being filled.
 #[derive(Default)]
 struct Sheet(Figures);
 
@@ -230,15 +230,15 @@ fn matrix_figures(requests: &[Request], basis: &Basis) -> Figures {
     sheet.0
 }
 
-/// Whether the faults of bench_serving are kept.
+/// Whether the known bugs of bench_serving are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Faults {
     Copied,
-    /// As they should be.
+    /// Fixed.
     Mended,
 }
 
-/// Figures from the records to be read; `all` are those that fell due.
+/// Computes the metrics of a profile from `requests`. `all` are all requests that were due.
 fn compat_sheet(
     requests: &[Request],
     all: &[Request],

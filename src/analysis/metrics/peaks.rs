@@ -1,4 +1,4 @@
-//! The most that ever was: requests under way at once, output tokens within one second. And both over time.
+//! Peak concurrency and peak output, and both over time.
 
 use super::Sheet;
 use super::bench_serving::{Answer, answers};
@@ -11,10 +11,11 @@ use crate::plan::Protocol;
 use crate::results::record::request::Request;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Into how many parts a second is divided: as many as come to no more than so many over the whole time.
+/// Possible numbers of parts per second. The first one that gives at most [`MOST_PARTS`] parts for the whole
+/// measurement is used.
 const PARTS: [u64; 8] = [10_000, 2000, 500, 250, 100, 50, 20, 10];
 const MOST_PARTS: u64 = 500_000;
-/// About so many arrivals are in memory at a time.
+/// Approximate number of arrivals that are in memory at a time.
 const TOGETHER: usize = 1 << 18;
 
 /// Peaks under the definitions of `matrix`.
@@ -25,8 +26,8 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
     sheet.put(Metric::PeakOutput, peak_output(requests));
 }
 
-/// The same for a block, whose tokens are those that were generated: `sound` are the completed requests as the profile should
-/// have read them.
+/// Peaks for a block with the bugs fixed, which counts generated tokens. `sound` are the completed requests
+/// as the profile should have read them.
 pub(super) fn mended(sheet: &mut Sheet, sound: &[Request], all: &[Request]) {
     sheet.put(Metric::PeakConcurrency, overlap(all).map(|peak| peak as f64));
     sheet.put(Metric::PeakOutput, peak_output(sound));
@@ -44,17 +45,17 @@ pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>]) {
     sheet.put(Metric::PeakConcurrency, requests.map(largest));
 }
 
-/// A load over time: a value for each second, from when the first request was sent.
+/// A load over time: one value per second, from when the first request was sent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct EachSecond {
-    /// Output tokens that arrived; `None` where nobody counted.
+    /// Output tokens that arrived. `None` if they were not counted.
     pub tokens: Option<Vec<f64>>,
-    /// The most requests that were under way at once.
+    /// Highest number of requests in flight.
     pub requests: Vec<f64>,
 }
 
-/// The load over time; `None` if no request was sent. `copied` has events for tokens, and every request that touches a second, as
-/// bench_serving has.
+/// Computes the load over time. `None` if no request was sent. `copied` counts events instead of tokens, and
+/// every request that touches a second, as bench_serving does.
 pub(crate) fn each_second(
     requests: &[Request],
     protocol: Protocol,
@@ -75,7 +76,7 @@ pub(crate) fn each_second(
     let mut under_way = vec![0.0f64; count];
     let (mut running, mut since) = (0i64, start);
     for (at, step) in turns(&sent) {
-        // What ends with a second is not under way in the next one.
+        // A request that ends exactly at the end of a second is not in flight in the next one.
         if at > since {
             for most in &mut under_way[second(since)..=second(at - 1)] {
                 *most = most.max(running as f64);
@@ -98,18 +99,18 @@ pub(crate) fn each_second(
     })
 }
 
-/// When requests begin and end, in order.
+/// Starts and ends of requests as steps of +1 and -1, in order.
 fn turns(sent: &[(u64, u64)]) -> Vec<(u64, i64)> {
     let mut turns: Vec<(u64, i64)> = sent
         .iter()
         .flat_map(|(sent, end)| [(*sent, 1), (*end, -1)])
         .collect();
-    // At one moment ends sort before beginnings.
+    // At equal times the ends sort before the starts.
     turns.sort_unstable();
     turns
 }
 
-/// The largest number of requests that were under way at one moment; one that ends as another begins does not meet it.
+/// Highest number of requests in flight. A request that ends when another starts does not overlap with it.
 fn overlap(requests: &[Request]) -> Option<i64> {
     let sent: Vec<(u64, u64)> = requests
         .iter()
@@ -123,8 +124,8 @@ fn overlap(requests: &[Request]) -> Option<i64> {
     peak.max()
 }
 
-/// The most tokens of completed requests that arrived within any one second, wherever it begins. A measurement of less than a
-/// second has no such figure, nor has one in which nobody counted tokens.
+/// Highest number of tokens of completed requests that arrived within any one second, wherever it begins.
+/// `None` for a measurement of less than a second, and if tokens were not counted.
 fn peak_output(requests: &[Request]) -> Option<f64> {
     window_s(requests).filter(|window| *window >= 1.0)?;
     let completed: Vec<&Request> = requests.iter().filter(|request| request.is_completed()).collect();
@@ -134,19 +135,21 @@ fn peak_output(requests: &[Request]) -> Option<f64> {
     Some(most_within(&completed, TOGETHER) as f64)
 }
 
-/// When tokens of a request arrived, and how many.
+/// Times and numbers of arriving tokens of a request.
 fn arrivals(request: &Request) -> impl Iterator<Item = (u64, u64)> + '_ {
     let tokens = chunk_tokens(request).unwrap_or_default();
     let moments = request.chunks.iter().map(|chunk| chunk.at_ns);
     moments.zip(tokens.into_iter().map(u64::from))
 }
 
-/// The most tokens within any one second, with about `together` arrivals in memory at a time.
+/// Returns the highest number of tokens within any one second, with about `together` arrivals in memory at a
+/// time.
 ///
-/// What came in each short part of the time bounds what can have come in a second that ends in it, and only the arrivals of its first and its
-/// last part need a look. Where the bounds are highest this is done, and so on until no other part can beat what was found.
+/// The tokens in each short part of the time give an upper bound for a second that ends in it. The exact
+/// value needs only the arrivals of its first and last part. It is computed for the parts with the highest
+/// bounds, until no other bound exceeds the peak that was found.
 fn most_within(requests: &[&Request], together: usize) -> u64 {
-    // Arrivals are in order; a clock that went back is not waited for.
+    // Arrivals are clamped to this range, in case the clock went back.
     let first = requests.iter().filter_map(|request| request.chunks.first());
     let last = requests.iter().filter_map(|request| request.chunks.last());
     let Some((first, last)) = first
@@ -196,7 +199,7 @@ fn most_within(requests: &[&Request], together: usize) -> u64 {
                 }
             }
         }
-        // A vector that grows is held twice.
+        // Allocated at once, because a growing vector briefly needs twice the memory.
         let mut held = Vec::with_capacity(count);
         held.extend(all().filter(|(at, _)| wanted[part_of(*at)]));
         held.sort_unstable_by_key(|(at, _)| *at);
@@ -212,10 +215,11 @@ fn most_within(requests: &[&Request], together: usize) -> u64 {
     peak
 }
 
-/// The most tokens within a second that begins in one part and ends in another, where so many came in the first part and all between them.
+/// Highest number of tokens within a second that begins in part `begin` and ends in part `end`. `before` is
+/// the number of tokens in `begin` and all parts between them.
 fn most_of(before: u64, begin: &[(u64, u64)], end: &[(u64, u64)]) -> u64 {
     let (mut within, mut peak, mut begin) = (before, 0, begin.iter().peekable());
-    // Arrivals of one moment may come in any order: the sum within a second that ends at it is told after each, and only grows.
+    // Arrivals at the same time may come in any order, because the sum only grows until the last of them.
     for &(at, tokens) in end {
         within += tokens;
         while let Some((_, gone)) = begin.next_if(|(begun, _)| at - begun >= SECOND_NS) {
@@ -277,11 +281,11 @@ mod tests {
         .unwrap()
     }
 
-    /// Looking where the most can be, and only there, finds what looking everywhere finds.
+    /// Reading only the parts with the highest bounds gives the same result as reading everything.
     #[test]
     fn the_busiest_second_is_found_whatever_is_in_memory_together() {
         let mut draws = crate::loadgen::dataset::rng::Python::new(3);
-        // The steps of the last ones are tenths of a second: seconds end in the very moment in which others begin.
+        // The steps of the last load are tenths of a second, so that seconds end exactly when others begin.
         for (crowd, step) in [(0.0, 1.0), (0.5, 1.0), (0.0, 1e8)] {
             let requests: Vec<Request> = (0..40)
                 .map(|_| {
@@ -313,7 +317,7 @@ mod tests {
     #[test]
     fn each_second_has_its_tokens_and_the_most_that_were_under_way() {
         const S: u64 = SECOND_NS;
-        // The second one begins in the very moment in which the first ends.
+        // The second request begins exactly when the first ends.
         let requests = [
             request(S, 2 * S, &[(S + 1, 2), (2 * S - 1, 1)]),
             request(2 * S, 4 * S + 1, &[(3 * S, 4)]),
@@ -324,7 +328,8 @@ mod tests {
         let ours = each(false);
         assert_eq!(ours.requests, [1.0, 1.0, 1.0, 1.0]);
         assert_eq!(ours.tokens.unwrap(), [3.0, 0.0, 4.0, 0.0]);
-        // bench_serving has both of them in the second in which one ends and the other begins, and one second more.
+        // bench_serving counts both in the second in which one ends and the other begins, and adds one
+        // second.
         assert_eq!(each(true).requests, [1.0, 2.0, 1.0, 1.0, 0.0]);
         assert_eq!(each_second(&[], Protocol::Chat, Profile::Current, false), None);
     }

@@ -1,6 +1,7 @@
-//! Sums, means, deviations and percentiles, in the order of operations that numpy has, so that even last digits agree.
+//! Sums, means, deviations and percentiles, in numpy's order of operations, so that even the last digits
+//! agree.
 //!
-//! Nothing here knows what a value means; an empty sample has no statistic.
+//! The functions do not know what a value means. An empty sample has no statistics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,30 +10,30 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const UNROLLED: usize = 8;
 /// Up to this many values numpy keeps eight running sums.
 const BLOCK: usize = 128;
-/// Up to so many values are held in memory together.
+/// Highest number of values in memory at a time.
 const TOGETHER: usize = 1 << 21;
-/// Bits of a value by which it is sorted at a time.
+/// Bits of a value that one pass sorts by.
 const DIGIT: u32 = 16;
 
-/// The statistics of one sample, in the unit of its values.
+/// Statistics of one sample, in the unit of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Statistics {
     pub mean: f64,
     /// The middle value, or the mean of the two middle ones.
     pub median: f64,
-    /// The standard deviation of the population: divided by n.
+    /// Standard deviation of the population: divided by n.
     pub std: f64,
-    /// The percentiles 50, 90, 95, 99 and 99.9, linear between neighbours.
+    /// The percentiles 50, 90, 95, 99 and 99.9, interpolated linearly.
     pub percentiles: [f64; 5],
     pub max: f64,
 }
 
-/// The percentiles that are told of every sample.
+/// The percentiles of every sample.
 const PERCENTS: [f64; 5] = [50.0, 90.0, 95.0, 99.0, 99.9];
 
 impl Statistics {
-    /// The statistics of values that can be read again and again; `None` if there are none. They are the same to the last digit as those
-    /// of [`Self::of`], and only so many values are in memory at a time.
+    /// Computes the statistics of values that can be read repeatedly. `None` if there are none. The result
+    /// equals [`Self::of`] to the last digit, but memory is limited to [`TOGETHER`] values.
     pub(crate) fn of_each<I: Iterator<Item = f64>>(values: impl Fn() -> I) -> Option<Self> {
         Self::within(values, TOGETHER)
     }
@@ -43,7 +44,7 @@ impl Statistics {
             First::Counted(n, ranks) => (n, ranks),
         };
         ranks.ask(told_places(n));
-        // A pass reads values for the sum and for the ranks.
+        // One pass serves both the sum and the ranks.
         let mean = sum_each(&mut values().inspect(|value| ranks.see(*value)), n) / n as f64;
         ranks.end_pass();
         let mut squares = values()
@@ -55,7 +56,7 @@ impl Statistics {
         Some(Self::at(&ranks.found(&values), n, mean, std))
     }
 
-    /// The statistics of a sample; `None` if it is empty.
+    /// The statistics of a sample. `None` if it is empty.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         Self::of_held(&mut values.to_vec())
     }
@@ -77,7 +78,7 @@ impl Statistics {
         }
     }
 
-    /// The same statistics in a unit of which there are `factor` to one.
+    /// The same statistics in a smaller unit, of which there are `factor` to one.
     pub(crate) fn times(self, factor: f64) -> Self {
         Self {
             mean: self.mean * factor,
@@ -89,7 +90,7 @@ impl Statistics {
     }
 }
 
-/// The sum as numpy adds: pairwise over the whole array, as numpy 2.3 and later do.
+/// Sums like numpy 2.3 and later: pairwise over the whole array.
 ///
 /// Source: docs/bench-serving.md 7.3, "bit-exact sums".
 pub(crate) fn sum(values: &[f64]) -> f64 {
@@ -116,19 +117,21 @@ pub(crate) fn sum(values: &[f64]) -> f64 {
     rest.iter().fold(first, |sum, value| sum + value)
 }
 
-/// The arithmetic mean; `None` of nothing.
+/// Arithmetic mean. `None` if there are no values.
 pub(crate) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| sum(values) / values.len() as f64)
 }
 
-/// The percentile `q` of sorted values, linear between neighbours, with the two-sided interpolation of numpy.
+/// Percentile `q` of sorted values, interpolated linearly from both sides like numpy. `sorted` must not be
+/// empty.
 ///
-/// Source: docs/bench-serving.md 7.3. `sorted` must not be empty.
+/// Source: docs/bench-serving.md 7.3.
 pub(crate) fn percentile(sorted: &[f64], q: f64) -> f64 {
     between(sorted.len(), q, |place| sorted[place])
 }
 
-/// Percentiles of values that can be read again and again, with only so many of them in memory at a time; `None` if there are none.
+/// Computes percentiles of values that can be read repeatedly, with at most [`TOGETHER`] values in memory.
+/// `None` if there are none.
 pub(crate) fn percentiles_of_each<I: Iterator<Item = f64>>(
     values: impl Fn() -> I,
     percents: &[f64],
@@ -152,20 +155,20 @@ pub(crate) fn percentiles_of_each<I: Iterator<Item = f64>>(
     Some(percents.iter().map(value).collect())
 }
 
-/// The places in sorted values between which a percentile lies.
+/// Ranks between which a percentile lies.
 fn around(n: usize, q: f64) -> [usize; 2] {
     let last = n - 1;
     let low = ((last as f64 * (q / 100.0)).floor() as usize).min(last);
     [low, (low + 1).min(last)]
 }
 
-/// The places in sorted values that [`Statistics`] are told by.
+/// Ranks that [`Statistics`] need.
 fn told_places(n: usize) -> BTreeSet<usize> {
     let percents = PERCENTS.iter().flat_map(|q| around(n, *q));
     percents.chain([(n - 1) / 2, n / 2, n - 1]).collect()
 }
 
-/// The values at some places of the values as they would be sorted.
+/// Values at these ranks.
 fn selected(values: &mut [f64], places: BTreeSet<usize>) -> BTreeMap<usize, f64> {
     let (mut rest, mut before) = (values, 0);
     let mut found = BTreeMap::new();
@@ -193,9 +196,10 @@ fn between(n: usize, q: f64, at: impl Fn(usize) -> f64) -> f64 {
     }
 }
 
-/// Where the values of a large sample are held: of several threads that compute figures at the same time, one holds such a sample.
+/// Buffer for the values of a large sample. Threads that compute metrics in parallel hold only one large
+/// sample at a time.
 static LARGE: Mutex<Vec<f64>> = Mutex::new(Vec::new());
-/// A sample of so many values is large.
+/// Number of values from which a sample is large.
 const MANY: usize = 1 << 16;
 
 enum Held {
@@ -211,7 +215,7 @@ impl Held {
         }
         let mut many = LARGE.lock().unwrap_or_else(PoisonError::into_inner);
         many.clear();
-        // Growing would hold the values twice; room that is not written to takes no memory.
+        // Growing would briefly need twice the memory. Reserved memory that is not written takes none.
         many.reserve_exact(most);
         many.extend(few);
         let left = most - many.len();
@@ -227,10 +231,10 @@ impl Held {
     }
 }
 
-/// What the first pass over values came to.
+/// Result of the first pass over the values.
 enum First {
     Held(Held),
-    /// How many there are, which are too many to be held, and how they begin.
+    /// Number of values, which are too many to hold in memory, and the counts of their first digits.
     Counted(usize, Ranks),
 }
 
@@ -250,25 +254,26 @@ fn first_pass(mut values: impl Iterator<Item = f64>, most: usize) -> First {
     First::Counted(n, ranks)
 }
 
-/// The values at some places of the values as they would be sorted, by passes over them. Each counts which values begin alike in sixteen
-/// more bits, until those that matter are few enough to be held.
+/// Finds the values at given ranks in several passes. Each pass counts the values by their next sixteen bits,
+/// until the values with the matching bits fit into memory.
 struct Ranks {
-    /// So many values are held at most.
+    /// Highest number of values to hold in memory.
     most: usize,
-    /// Bits in which the values that matter begin alike.
+    /// Number of leading bits that are known.
     known: u32,
-    /// What these begin with, and the places among those that do, with what they are asked for as.
+    /// Known leading bits of the wanted values, each with pairs of the rank among the values with these bits
+    /// and the rank among all values.
     heads: BTreeMap<u64, Vec<(usize, usize)>>,
     pass: Pass,
     found: BTreeMap<usize, f64>,
 }
 
-/// What a pass does with the values of each head.
+/// What the current pass collects for each of the known leading bits.
 enum Pass {
-    /// Counts their next digits.
+    /// Counts of the next digits.
     Count(BTreeMap<u64, Vec<usize>>),
     Hold(BTreeMap<u64, Vec<u64>>),
-    /// Nothing, as all are found.
+    /// Nothing, because all values are found.
     Done,
 }
 
@@ -302,7 +307,7 @@ impl Ranks {
         }
     }
 
-    /// Asks for these places, after the first pass.
+    /// Sets the ranks to find, after the first pass.
     fn ask(&mut self, places: BTreeSet<usize>) {
         self.heads = BTreeMap::from([(0, places.into_iter().map(|place| (place, place)).collect())]);
         self.end_pass();
@@ -325,7 +330,7 @@ impl Ranks {
         }
     }
 
-    /// Knows one digit more.
+    /// Uses the counts of one more digit.
     fn narrow(&mut self, counts: &BTreeMap<u64, Vec<usize>>) {
         let mut next: BTreeMap<u64, Vec<(usize, usize)>> = BTreeMap::new();
         let mut alike = 0;
@@ -359,7 +364,7 @@ impl Ranks {
         self.heads = next;
     }
 
-    /// What was asked for, by place, after as many more passes as it takes.
+    /// Returns the values by rank, after as many further passes as needed.
     fn found<I: Iterator<Item = f64>>(mut self, values: &impl Fn() -> I) -> BTreeMap<usize, f64> {
         while !matches!(self.pass, Pass::Done) {
             values().for_each(|value| self.see(value));
@@ -369,7 +374,7 @@ impl Ranks {
     }
 }
 
-/// A number that sorts as the value does in a total order.
+/// A number that sorts like the value in a total order.
 fn key(value: f64) -> u64 {
     let bits = value.to_bits();
     match bits >> 63 {
@@ -385,7 +390,7 @@ fn value(key: u64) -> f64 {
     })
 }
 
-/// The sum of so many values as [`sum`] adds them.
+/// Sums `n` values in the same order as [`sum`].
 fn sum_each(values: &mut impl Iterator<Item = f64>, n: usize) -> f64 {
     if n > BLOCK {
         let half = n / 2 - (n / 2) % UNROLLED;
@@ -408,7 +413,7 @@ fn middle(n: usize, at: impl Fn(usize) -> f64) -> f64 {
     }
 }
 
-/// Source: docs/bench-serving.md 7.3: population, squares of deviations summed pairwise.
+/// Source: docs/bench-serving.md 7.3: population, squared deviations summed pairwise.
 fn deviation(values: &[f64], mean: f64) -> f64 {
     let mut squares = values.iter().map(|value| (value - mean) * (value - mean));
     (sum_each(&mut squares, values.len()) / values.len() as f64).sqrt()
@@ -428,14 +433,14 @@ mod tests {
 
     #[test]
     fn sums_keep_numpys_order_of_additions() {
-        // Eight running sums take in 1 and -1 in places where adding from left to right would lose the 1.
+        // Eight running sums keep the 1 that adding from left to right would lose.
         let mut values = vec![0.0; 16];
         values[0] = 1e16;
         values[1] = 1.0;
         values[8] = -1e16;
         assert_eq!(sum(&values), 1.0);
         assert_eq!(values.iter().sum::<f64>(), 0.0);
-        // Above 128 the array is split at a multiple of eight: 130 = 64 + 66.
+        // Above 128 values the array is split at a multiple of eight: 130 = 64 + 66.
         let mut long = vec![0.0; 130];
         long[0] = 1e16;
         long[63] = -1e16;
@@ -443,7 +448,8 @@ mod tests {
         assert_eq!(sum(&long), 1.0);
     }
 
-    /// Printed by numpy 2.3.5 and 2.4.6; blocks of 8192 values, which older ones add up, would give other last digits.
+    /// Printed by numpy 2.3.5 and 2.4.6. Older versions add blocks of 8192 values and would give other last
+    /// digits.
     #[test]
     fn statistics_of_many_values_are_numpys_to_the_last_digit() {
         let value = |at: u32| f64::from(at % 1000) / 7.0 + f64::from(at) / 3.0;
@@ -458,7 +464,7 @@ mod tests {
         assert_eq!(in_blocks, 68_090_476.190_476_18);
     }
 
-    /// What is not held in memory has the same statistics to the last bit.
+    /// Values that are read repeatedly have the same statistics to the last bit as values in memory.
     #[test]
     fn many_values_that_are_read_again_and_again_have_the_statistics_of_those_in_memory() {
         let mut state = 7u64;
@@ -502,7 +508,7 @@ mod tests {
     }
 
     proptest! {
-        // Each counts in tables of 65 536 places.
+        // Each case counts in tables of 65 536 places.
         #![proptest_config(ProptestConfig::with_cases(16))]
         #[test]
         fn statistics_do_not_depend_on_how_many_values_are_in_memory(

@@ -1,4 +1,4 @@
-//! The steady state: the longest time for which nearly as many requests were under way as ever, and what came through in it.
+//! The steady state: the time of nearly full concurrency, and its metrics.
 
 use serde::{Serialize, Serializer};
 
@@ -8,43 +8,40 @@ use super::{Basis, Sheet, bench_serving_fixed};
 use crate::config::workload::Profile;
 use crate::results::record::request::Request;
 
-/// The share of the peak that our own figures of the steady state ask for.
+/// Share of the peak concurrency that our own steady state requires.
 pub(super) const RATIO: f64 = 0.9;
 
-/// What came through in the steady state, under the keys and in the order of bench_serving's line.
+/// The metrics of the steady state, with the keys and in the order of bench_serving's result line.
 ///
-/// Times in seconds after the start of the measurement, rates per second.
+/// Times are in seconds after the start of the measurement, rates per second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct SteadyState {
-    /// The share of the peak that counts as steady.
+    /// Share of the peak concurrency that counts as steady.
     pub concurrency_ratio: f64,
     pub window_start: f64,
     pub window_end: f64,
-    /// How long it lasted.
     pub duration: f64,
-    /// The least number of requests under way within it.
+    /// Lowest number of requests in flight in the window.
     pub concurrency_threshold: u32,
-    /// Requests that ended within it.
+    /// Requests that ended in the window.
     pub completed: u64,
-    /// Prompt tokens of the requests that began within it.
+    /// Prompt tokens of the requests that began in the window.
     pub total_input: u64,
-    /// The same per second.
     pub input_throughput: f64,
-    /// Output tokens that arrived within it: of each answer the share of its events.
+    /// Output tokens that arrived in the window. Each answer counts by the share of its events.
     pub total_output: f64,
-    /// The same by our own count; `None` where nobody counted, and then 0 in the line.
+    /// The same by our own count. `None` if tokens were not counted; the line then has 0.
     #[serde(serialize_with = "or_zero")]
     pub total_output_retokenized: Option<f64>,
-    /// Output tokens per second.
     pub output_throughput: f64,
     /// The same by our own count.
     #[serde(serialize_with = "or_zero")]
     pub output_throughput_retokenized: Option<f64>,
-    /// Requests under way, on average.
+    /// Mean number of requests in flight.
     pub average_concurrency: f64,
-    /// The most requests ever under way in the whole measurement.
+    /// Highest number of requests in flight in the whole measurement.
     pub peak_concurrency: u32,
-    /// The most output tokens in one of its seconds.
+    /// Highest number of output tokens in one second of the window.
     pub peak_output_throughput: f64,
 }
 
@@ -52,7 +49,8 @@ fn or_zero<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S
     serializer.serialize_f64(value.unwrap_or(0.0))
 }
 
-/// The steady state of a measurement under a profile; `None` if nothing was ever under way. `copied` keeps the profile's faults.
+/// Computes the steady state of a measurement under a profile. `None` if no request was in flight. `copied`
+/// keeps the profile's known bugs.
 ///
 /// Source: docs/bench-serving.md 7.7.
 pub(crate) fn steady_state(
@@ -73,10 +71,11 @@ pub(crate) fn steady_state(
     of_answers(&answers, ratio)
 }
 
-/// Our own figures of the steady state: all the time from the first moment to the last at which nearly as many requests were under way as ever.
+/// Computes our own metrics of the steady state, from the first to the last moment of nearly full
+/// concurrency.
 ///
-/// Unlike bench_serving's, it does not end where the number dips: requests of one length end together, and the longest time without a dip would be a
-/// single wave of them.
+/// Unlike bench_serving's steady state, it does not end when the concurrency dips: requests of one length end
+/// together, and the longest time without a dip would be a single wave of them.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
     let sound = bench_serving_fixed::sound(requests, basis.protocol);
     let answers = bench_serving::answers(&sound, basis.protocol, Profile::Current);
@@ -87,7 +86,7 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
     sheet.put(Metric::SteadyConcurrency, of(|answer| answer.latency));
 }
 
-/// From the first moment to the last at which nearly as many requests were under way as ever: without the drain at the end.
+/// The first and last moment with nearly full concurrency. It excludes the drain at the end.
 fn plateau(answers: &[Answer<'_>]) -> Option<(f64, f64)> {
     let intervals = intervals(answers);
     let peak = intervals.iter().map(|interval| interval.running).max()?;
@@ -98,8 +97,8 @@ fn plateau(answers: &[Answer<'_>]) -> Option<(f64, f64)> {
     Some((first.from, last.to))
 }
 
-/// The sum of what answers weigh that lies between two moments, per second. An answer is spread over its time: how an engine gathers tokens into events
-/// moves none of them in or out.
+/// Sum of the weights of answers between two times, per second. The weight of an answer is spread evenly over
+/// its time, so the result does not depend on how an engine groups tokens into events.
 fn per_second(answers: &[Answer<'_>], (from, to): (f64, f64), weight: fn(&Answer<'_>) -> f64) -> f64 {
     let inside = |answer: &Answer<'_>| {
         let end = answer.start + answer.latency;
@@ -112,12 +111,12 @@ fn per_second(answers: &[Answer<'_>], (from, to): (f64, f64), weight: fn(&Answer
     answers.iter().map(inside).sum::<f64>() / (to - from)
 }
 
-/// The least number of requests under way that counts as steady.
+/// Lowest number of requests in flight that counts as steady.
 fn threshold(peak: u32, ratio: f64) -> u32 {
     ((f64::from(peak) * ratio).ceil() as u32).max(1)
 }
 
-/// A time for which the number of requests under way did not change.
+/// A time with a constant number of requests in flight.
 struct Interval {
     from: f64,
     to: f64,
@@ -174,7 +173,7 @@ fn of_answers(answers: &[Answer<'_>], ratio: f64) -> Option<SteadyState> {
     })
 }
 
-/// When an answer's tokens arrived, as far as its events tell; at least one moment.
+/// Times at which the tokens of an answer arrived, as far as its events show. There is at least one.
 fn token_times(answer: &Answer<'_>) -> Vec<f64> {
     let mut at = answer.start + answer.ttft;
     let first = std::iter::once(at);
@@ -208,7 +207,8 @@ fn intervals(answers: &[Answer<'_>]) -> Vec<Interval> {
     intervals
 }
 
-/// The longest run of neighbours with so many requests under way, the first of equals.
+/// The longest run of neighbouring intervals with at least `threshold` requests in flight. Of equal runs, the
+/// first.
 fn longest(intervals: &[Interval], threshold: u32) -> Option<(f64, f64)> {
     let runs = intervals
         .chunk_by(|one, other| (one.running >= threshold) == (other.running >= threshold))
@@ -227,7 +227,7 @@ fn longest(intervals: &[Interval], threshold: u32) -> Option<(f64, f64)> {
 mod tests {
     use super::*;
 
-    /// An answer of events a second apart, the first one second after its start.
+    /// An answer with one event per second, the first one a second after its start.
     fn answer(start: f64, events: u32, tokens: u32) -> Answer<'static> {
         Answer {
             start,
@@ -244,19 +244,20 @@ mod tests {
 
     #[test]
     fn the_window_is_the_longest_time_at_the_threshold() {
-        // Under way: 1 from 0 to 1, 2 from 1 to 3, 1 from 3 to 4, 2 from 4 to 8, 1 from 8 to 9.
+        // In flight: 1 from 0 to 1, 2 from 1 to 3, 1 from 3 to 4, 2 from 4 to 8, 1 from 8 to 9.
         let answers = [answer(0.0, 3, 3), answer(1.0, 8, 16), answer(4.0, 4, 4)];
         let steady = of_answers(&answers, 0.9).unwrap();
         assert_eq!((steady.window_start, steady.window_end), (4.0, 8.0));
         assert_eq!((steady.concurrency_threshold, steady.peak_concurrency), (2, 2));
-        // Of the second answer the events at 4, 5, 6, 7, 8 lie inside, five of eight with two tokens each; all four of the third.
+        // The events of the second answer at 4, 5, 6, 7 and 8 are inside: five of eight with two tokens each.
+        // So are all four of the third.
         assert_eq!(steady.total_output, 10.0 + 4.0);
         assert_eq!(steady.total_output_retokenized, Some(28.0));
         assert_eq!(steady.output_throughput, 3.5);
-        // Only the third began inside, and only it ended there: the second ends at 9.
+        // Only the third began and ended inside. The second ends at 9.
         assert_eq!((steady.total_input, steady.completed), (10, 1));
         assert_eq!(steady.average_concurrency, 2.0);
-        // The first second holds the events at 4 and at 5, both of the second answer, and the third's first.
+        // The first second has the second answer's events at 4 and 5, and the third's first event.
         assert_eq!(steady.peak_output_throughput, 5.0);
     }
 
@@ -269,8 +270,8 @@ mod tests {
         assert_eq!(steady.completed, 3);
     }
 
-    /// Requests of one length on two slots: each wave ends with one request a tenth of a second before the other, and the client sends the next ones
-    /// half a second later.
+    /// Requests of one length on two slots. In each wave one request ends a tenth of a second before the
+    /// other, and the client sends the next ones half a second later.
     fn waves(count: u32, events: u32) -> Vec<Answer<'static>> {
         let at = |wave: u32| f64::from(wave) * (f64::from(events) + 0.5);
         let of_wave = |wave| {
@@ -288,7 +289,7 @@ mod tests {
         let answers = waves(4, 3);
         assert!((of_answers(&answers, RATIO).unwrap().duration - 2.9).abs() < 1e-9);
         let (from, to) = plateau(&answers).unwrap();
-        // Three waves with the pauses behind them, and the fourth until its first request ends.
+        // Three waves with the following pauses, and the fourth until its first request ends.
         assert_eq!((from, to), (0.0, 3.0 * 3.5 + 2.9));
         let output =
             |answers: &[Answer<'_>]| per_second(answers, (from, to), |answer| f64::from(answer.output));
@@ -308,7 +309,7 @@ mod tests {
 
     #[test]
     fn our_steady_state_ends_where_the_drain_begins() {
-        // Two slots, five requests of two seconds each; the last one of eight seconds runs alone.
+        // Two slots, five requests of two seconds each. The last request takes eight seconds and runs alone.
         let starts = [0.0, 0.0, 2.0, 2.0, 4.0];
         let mut answers: Vec<Answer<'_>> = starts.map(|start| answer(start, 2, 20)).into();
         answers.push(answer(4.0, 8, 80));

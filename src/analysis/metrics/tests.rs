@@ -57,7 +57,7 @@ fn chunk(at_ms: f64, tokens: Option<u32>) -> Chunk {
     }
 }
 
-/// Changes one of a request's events.
+/// Changes one event of a request.
 fn set(request: &mut Request, place: usize, change: impl Fn(&mut Chunk)) {
     request.chunks.edit(|nth, chunk| {
         if nth == place {
@@ -66,7 +66,7 @@ fn set(request: &mut Request, place: usize, change: impl Fn(&mut Chunk)) {
     });
 }
 
-/// A request that was due and sent at `start_ms`, with output at `chunks_ms` after it.
+/// A request that was due and sent at `start_ms`, with output `chunks_ms` after that.
 fn answered(index: u32, start_ms: f64, chunks_ms: &[f64], last_line_ms: f64) -> Request {
     let at = |ms: f64| ((start_ms + ms) * MS as f64).round() as u64;
     Request {
@@ -119,7 +119,7 @@ fn get(figures: &Figures, name: &str) -> Option<f64> {
         .unwrap_or_else(|| panic!("there is no figure `{name}`"))
 }
 
-/// The five results of docs/bench-serving.md 14.3, moments counted from 100.0 s.
+/// The five results of docs/bench-serving.md 14.3, with times relative to 100.0 s.
 fn golden() -> Vec<Request> {
     let row = |index, start, chunks: &[f64], latency, out, counted, prompt| Request {
         asked_tokens: out,
@@ -143,7 +143,7 @@ fn golden() -> Vec<Request> {
                 20,
             )
         },
-        // A stream that ended well and held nothing: a success for bench_serving, a failure for us.
+        // A stream that ended normally without content: a success for bench_serving, a failure for us.
         failed(row(4, 1000.0, &[], 300.0, 16, 0, 4), Class::Empty),
     ]
 }
@@ -336,7 +336,7 @@ fn the_first_token_of_reasoning_and_that_of_the_answer_have_times_of_their_own()
     let mut thinking = answered(0, 0.0, &[100.0, 200.0, 500.0, 600.0], 610.0);
     set(&mut thinking, 0, |chunk| chunk.kind = ChunkKind::Reasoning);
     set(&mut thinking, 1, |chunk| chunk.kind = ChunkKind::Reasoning);
-    // It thought and came to no answer.
+    // Reasoning without an answer.
     let mut silent = answered(1, 0.0, &[300.0], 310.0);
     set(&mut silent, 0, |chunk| chunk.kind = ChunkKind::Reasoning);
     let figures = &summarize(&[thinking, silent], &basis(Protocol::Chat))[&Definitions::Matrix];
@@ -347,8 +347,8 @@ fn the_first_token_of_reasoning_and_that_of_the_answer_have_times_of_their_own()
 
 #[test]
 fn the_steady_state_is_among_our_figures() {
-    // Requests of three and of four seconds overlap from 1 s to 3 s: two thirds of the first one's ten tokens and half of the second one's, however they
-    // arrive.
+    // Requests of three and of four seconds overlap from 1 s to 3 s: two thirds of the first one's ten tokens
+    // and half of the second one's, however they arrive.
     let early: Vec<f64> = (1..=10).map(|at| 1000.0 + 100.0 * f64::from(at)).collect();
     let mut first = answered(0, 0.0, &early, 3000.0);
     let late: Vec<f64> = (1..=10).map(|at| 100.0 * f64::from(at)).collect();
@@ -388,7 +388,7 @@ fn chat_reads_usage_and_reasoning_but_no_tool_calls() {
     );
     assert_eq!(answers[0].output, 9);
     assert_eq!((answers[1].ttft, answers[1].output), (0.0, 5));
-    // A tool call is a first token for us.
+    // We count a tool call as the first token.
     let ours = figures_of(&requests, &basis(Protocol::Chat), Definitions::Matrix);
     assert_eq!(get(&ours, "mean_ttft_ms"), Some(10.0));
 }
@@ -430,7 +430,7 @@ fn the_golden_results_have_the_golden_lengths() {
     assert_eq!(lengths, [5, 1, 0, 8, 16]);
 }
 
-/// Source: docs/bench-serving.md 14.3, steady state; its moments counted from 100.0 s.
+/// Source: docs/bench-serving.md 14.3, steady state, with times relative to 100.0 s.
 #[test]
 fn the_golden_results_have_the_golden_steady_states() {
     let steady = |ratio| steady_state(&golden(), &golden_basis(), Profile::Current, true, ratio).unwrap();
@@ -618,7 +618,7 @@ fn gaps_of_a_speculating_server_are_divided_by_the_tokens_of_their_texts() {
     }
     let mended = mended(&requests, &basis, Profile::Current);
     assert_eq!(get(&mended, "mean_itl_ms"), Some(120.0));
-    // Neither another profile, nor another backend, nor a server that accepts nothing.
+    // Not divided: another profile, another backend, and a server that accepts nothing.
     let is_per_event = |figures: &Figures| (get(figures, "mean_itl_ms").unwrap() - 300.0).abs() < 1e-9;
     let classic = figures_of(&requests, &basis, Definitions::Classic);
     assert!(is_per_event(&classic));
@@ -758,7 +758,7 @@ fn peaks_are_true_overlap_and_true_tokens() {
     };
     let requests = [
         counted(answered(0, 0.0, &[900.0], 1000.0), 4),
-        // Begins at the very moment at which the first one ends.
+        // Begins exactly when the first one ends.
         counted(answered(1, 1000.0, &[100.0], 1000.0), 6),
     ];
     let basis = basis(Protocol::Completions);
@@ -796,7 +796,8 @@ fn failures_stay_in_the_denominator_of_attainment() {
     assert_eq!(get(&figures, "failed_reset_requests"), Some(1.0));
 }
 
-/// One of 190 requests is lost and times out long after all others: no work, and no working time.
+/// One of 190 requests is lost and times out long after all others. It is no work, and its wait is not part
+/// of the window.
 #[test]
 fn a_lost_request_that_times_out_late_leaves_rates_as_they_are() {
     let mut requests: Vec<Request> = (0..190)
@@ -818,18 +819,18 @@ fn a_lost_request_that_times_out_late_leaves_rates_as_they_are() {
         ("request_throughput_req_s", 18.9),
         ("output_throughput_tok_s", 37.8),
         ("goodput_req_s", 18.9),
-        // The lost one was under way for 6.5 s of the window.
+        // The lost request was in flight for 6.5 s of the window.
         ("mean_concurrency_requests", (189.0 + 6.5) / 10.0),
     ] {
         let value = get(&figures, name).unwrap();
         assert!((value - expected).abs() < 1e-9, "{name}: {value}");
     }
-    // bench_serving waits for it too.
+    // bench_serving includes the wait.
     for definitions in [Definitions::Classic, Definitions::Current] {
         let copied = figures_of(&requests, &basis, definitions);
         assert_eq!(get(&copied, "duration_s"), Some(20.0));
     }
-    // Where none completed, there is only the last end of all.
+    // If no request completed, the window ends at the last end of all.
     let lost = figures_of(&requests[7..8], &basis, Definitions::Matrix);
     assert_eq!(get(&lost, "duration_s"), Some(16.5));
 }
@@ -859,7 +860,7 @@ fn every_figure_has_a_known_metric() {
     }
 }
 
-/// What was put on the disk has the figures of what is in memory, to the last bit.
+/// Events on disk give the same metrics as events in memory, to the last bit.
 #[test]
 fn figures_do_not_depend_on_where_events_lie() {
     use std::sync::Arc;
@@ -1167,8 +1168,8 @@ fn streamed(at_ms: &[f64], tokens: u32) -> Request {
     }
 }
 
-/// Events of 8 tokens, one every 40 ms, are 5 ms per token, whether a proxy joins them or writes them together. Of an answer in two parts nobody
-/// can tell.
+/// Events of 8 tokens, one every 40 ms, are 5 ms per token, whether a proxy joins them or writes them
+/// together. An answer in two parts has no TPOT.
 #[test]
 fn tokens_of_the_first_moment_took_no_time_that_is_known() {
     let tpot = |request: Request| {
@@ -1181,9 +1182,10 @@ fn tokens_of_the_first_moment_took_no_time_that_is_known() {
     assert_eq!(tpot(streamed(&together, 80)), Some(5.0));
     assert_eq!(tpot(streamed(&[120.0, 240.0], 48)), None);
     assert_eq!(tpot(streamed(&[10.0, 20.0, 30.0], 3)), Some(10.0));
-    // A count that says more than the events show, as the end of text, is no token of the first event.
+    // A counted token that no event shows, such as the end of text, does not belong to the first event.
     assert_eq!(tpot(streamed(&[10.0, 20.0, 30.0, 40.0, 50.0], 6)), Some(8.0));
-    // Seven tokens that were held back, and one every 10 ms: our tokenizer tells how many came first.
+    // Seven tokens are held back, then one comes every 10 ms. Our tokenizer counts the tokens of the first
+    // event.
     let held: Vec<f64> = (0..58).map(|event| 180.0 + 10.0 * f64::from(event)).collect();
     let counted_first = |counted| Request {
         counted_first: counted,
@@ -1223,7 +1225,8 @@ fn an_answer_that_came_at_one_moment_tells_no_times_between_tokens() {
         }
         assert_eq!(get(&figures, "slo_attainment_ttft_share"), Some(1.0));
     }
-    // Held back, and then given in two parts: the time between these is not that of its tokens. Accepted together, four of 48 are.
+    // Held back, and then sent in two parts: the time between these is not that of its tokens. Four accepted
+    // of 48 are not gathered.
     let halves: Vec<f64> = (0..48)
         .map(|token| if token < 24 { 240.0 } else { 243.0 })
         .collect();
@@ -1249,7 +1252,7 @@ fn an_answer_that_came_at_one_moment_tells_no_times_between_tokens() {
     assert_eq!(get(&figures, "slo_attainment_share"), Some(1.0));
 }
 
-/// An answer of one token every 10 ms, of which a pause holds back those that were made meanwhile.
+/// An answer of one token every 10 ms, in which a pause holds back the tokens that are made meanwhile.
 fn paused(tokens: u32, from_ms: f64, pause_ms: f64) -> Request {
     let moments = (0..tokens).map(|token| {
         let made = 100.0 + 10.0 * f64::from(token);
@@ -1282,7 +1285,7 @@ fn a_pause_in_the_middle_of_an_answer_is_no_gathering() {
     assert!(!is_gathered(&streamed(&accepted, 48)));
 }
 
-/// An answer of one token every 10 ms, of which so many are held back and then passed on every `apart_ms`.
+/// An answer of one token every 10 ms, whose first tokens are held back and then passed on every `apart_ms`.
 fn replayed(tokens: u32, ttft_ms: f64, held: u32, apart_ms: f64) -> Request {
     let made = |token: u32| ttft_ms + 10.0 * f64::from(token);
     let mut at = 0.0f64;
@@ -1335,7 +1338,7 @@ fn a_large_part_that_no_pause_explains_is_gathered() {
         })
         .collect();
     assert!(is_gathered(&streamed(&early, 40)));
-    // One token early, some one by one, and too few of these to tell a pace.
+    // One token early, some one by one, and too few of these to determine a pace.
     let few: Vec<f64> = (0..40)
         .map(|token: u32| {
             if token < 7 {
@@ -1346,7 +1349,7 @@ fn a_large_part_that_no_pause_explains_is_gathered() {
         })
         .collect();
     assert!(is_gathered(&streamed(&few, 40)));
-    // Two large parts: what came first was held back, whatever pause follows.
+    // Two large parts: the first one was held back, whatever pause follows.
     let two: Vec<f64> = (0..60)
         .map(|token: u32| match token {
             0..20 => 100.0,
@@ -1355,7 +1358,7 @@ fn a_large_part_that_no_pause_explains_is_gathered() {
         })
         .collect();
     assert!(is_gathered(&streamed(&two, 60)));
-    // Two of three parts of equal size after a pause each.
+    // Two of three parts of equal size, each after a pause.
     let thrice: Vec<f64> = (0..60)
         .map(|token: u32| match token {
             0..20 => 100.0 + f64::from(token),

@@ -1,4 +1,4 @@
-//! How much came through: counts, and what they come to per second, per device and per user.
+//! Counts, and their rates per second, per device and per user.
 
 use super::bench_serving::Answer;
 use super::dimensions::{Count, Flow};
@@ -44,7 +44,7 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
 
 /// Counts and rates as bench_serving prints them.
 ///
-/// Source: docs/bench-serving.md 7.1 and 7.3; `classic` knows no total throughput and no concurrency (8.2).
+/// Source: docs/bench-serving.md 7.1 and 7.3. `classic` has no total throughput and no concurrency (8.2).
 pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>], profile: Profile, duration_s: Option<f64>) {
     let sum =
         |count: &dyn Fn(&Answer<'_>) -> u32| answers.iter().map(|answer| u64::from(count(answer))).sum();
@@ -83,7 +83,7 @@ pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>], profile: Profile
     }
 }
 
-/// The time that rates are computed over under the definitions of `matrix`.
+/// The time over which rates are computed under the definitions of `matrix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
     start_ns: u64,
@@ -91,8 +91,9 @@ struct Window {
 }
 
 impl Window {
-    /// From the first due moment to the last end of a completed request. A failed request is no work, so the wait for it is no working time: one
-    /// request that is lost and times out late would otherwise halve every rate. Where no request completed, to the last end of all.
+    /// From the first due time to the last end of a completed request. The wait for a failed request is
+    /// excluded, because it is no work: otherwise one lost request with a late timeout could halve every
+    /// rate. If no request completed, the window ends at the last end of all.
     fn of(requests: &[Request]) -> Option<Self> {
         let start_ns = requests.iter().map(|request| request.due_ns).min()?;
         let completed = requests.iter().filter(|request| request.is_completed());
@@ -103,28 +104,27 @@ impl Window {
         Some(Self { start_ns, end_ns })
     }
 
-    /// Its length; `None` where nothing took any time.
+    /// Length in seconds. `None` if it is 0.
     fn seconds(self) -> Option<f64> {
         let length = self.end_ns.saturating_sub(self.start_ns);
         (length > 0).then(|| length as f64 / 1e9)
     }
 }
 
-/// Seconds that rates are computed over ([`Window::of`]); `None` where nothing took any time.
+/// Seconds over which rates are computed ([`Window::of`]). `None` if they are 0.
 pub(super) fn window_s(requests: &[Request]) -> Option<f64> {
     Window::of(requests)?.seconds()
 }
 
-/// Requests per second at which they fell due and at which they were sent.
+/// Rates of a load, in requests per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rates {
-    /// At which they fell due.
     pub due: f64,
-    /// At which they were sent.
     pub sent: f64,
 }
 
-/// The rates of a load whose requests have times of their own; `None` where too few tell of one.
+/// Computes the rates of a load whose requests have their own due times. `None` if there are too few requests
+/// for a rate.
 pub(crate) fn rates(requests: &[Request]) -> Option<Rates> {
     let per_second = |mut moments: Vec<u64>| {
         moments.sort_unstable();
@@ -137,7 +137,7 @@ pub(crate) fn rates(requests: &[Request]) -> Option<Rates> {
     })
 }
 
-/// How many requests fell due, completed and failed, and the failures by class.
+/// Counts due, completed and failed requests, and the failures by class.
 fn counts(sheet: &mut Sheet, requests: &[Request]) {
     let failed = |class: Class| {
         let failures = requests.iter().filter_map(|request| request.failure.as_ref());
@@ -153,7 +153,7 @@ fn counts(sheet: &mut Sheet, requests: &[Request]) {
     }
     let share = (due > 0).then(|| (due - completed) as f64 / due as f64);
     sheet.put(Metric::ErrorShare, share);
-    // An answer that nobody counted may be short or not.
+    // Without a token count it is unknown whether an answer is short.
     let short = requests
         .iter()
         .filter(|request| request.is_completed())
@@ -166,8 +166,8 @@ fn counts(sheet: &mut Sheet, requests: &[Request]) {
     sheet.put(Metric::Short, short.map(f64::from));
 }
 
-/// Output tokens of completed requests over the time their users waited for them: throughput divided by the mean number of
-/// users that wait. This is output tokens per second per user (docs/glossary.md, interactivity).
+/// Output tokens of completed requests divided by the time that their users waited. This equals throughput
+/// divided by the mean number of waiting users (docs/glossary.md, "per user").
 fn per_user(requests: &[Request], output: Option<u64>) -> Option<f64> {
     let waits: Vec<f64> = requests
         .iter()
@@ -178,9 +178,10 @@ fn per_user(requests: &[Request], output: Option<u64>) -> Option<f64> {
     (waited_ms > 0.0).then_some(output? as f64 / (waited_ms / 1e3))
 }
 
-/// Time within the window that requests were under way, whatever became of them, over its length.
+/// Mean number of requests in flight in the window, failed ones included.
 ///
-/// Source: docs/bench-serving.md 7.3, with failed requests counted, since the engine carried them too.
+/// Source: docs/bench-serving.md 7.3. Unlike there, failed requests count, because the engine processed them
+/// too.
 fn mean_concurrency(requests: &[Request], window: Window) -> Option<f64> {
     let spent: Vec<f64> = requests
         .iter()
