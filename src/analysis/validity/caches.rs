@@ -1,4 +1,4 @@
-//! Were the prompts new to the engine?
+//! Checks that the prompts were new to the engine.
 
 use super::{Evidence, found, percent};
 use crate::config::dataset::TemplateUse;
@@ -10,30 +10,28 @@ use crate::results::record::request::Request;
 use crate::results::record::search::SearchRecord;
 use crate::results::record::validity::{Code, Reason, Verdict};
 
-/// Tokens of each prompt that a chat template gives to all of them, unless the server counts more beyond ours.
+/// Tokens per prompt that a chat template adds to all prompts, unless the server counts even more beyond
+/// ours.
 const TEMPLATE: f64 = 64.0;
 
-/// The same of other prompts: the token with which a text begins, for a cache that keeps single tokens.
+/// The same for other prompts: the token with which a text begins, for a cache that stores single tokens.
 const BEGIN: f64 = 1.0;
 
-/// One load on an engine: what is known of the caches that it met.
+/// One load on an engine, and what is known about the caches at its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Met<'a> {
-    /// How requests were written.
     pub protocol: Protocol,
     pub scenario: &'a Scenario,
-    /// From where on it is doubted.
     pub bounds: &'a Bounds,
-    /// The share of prompt tokens that the prompts repeat of each other; `None` where that is unknown.
+    /// Share of prompt tokens that prompts share with each other. `None` if it is unknown.
     pub repeated: Option<f64>,
-    /// What was done about the caches before it, and what the engine counted.
+    /// How the caches were reset before the load, and the hits that the engine counted.
     pub proof: Option<&'a ResetProof>,
-    /// A record of each request.
     pub requests: &'a [Request],
 }
 
 impl<'a> Met<'a> {
-    /// That of a measurement which is no search.
+    /// The load of a measurement that is no search.
     pub(super) fn of(evidence: &Evidence<'a>) -> Self {
         Self {
             protocol: evidence.launch.contact.dialect.protocol,
@@ -45,33 +43,34 @@ impl<'a> Met<'a> {
         }
     }
 
-    /// The share of prompt tokens that may come from the cache. What prompts share among themselves is no warm cache; where that share is
-    /// unknown, nothing is judged.
+    /// Highest share of prompt tokens that may come from the cache. The share that prompts have in common
+    /// does not mean that the cache was warm. `None` if that share is unknown; nothing is judged then.
     fn bound(&self) -> Option<f64> {
         Some(self.repeated? + self.bounds.warm)
     }
 
-    /// How many prompt tokens a cache may hold by our own doing, of so many that the engine counts: what a unique prefix or a chat template gives to
-    /// all prompts, and what warmed up.
+    /// Number of prompt tokens that a cache may hold because of our own requests, if the engine counts
+    /// `counted` tokens: those that a unique prefix or a chat template adds to all prompts, and the warm-up
+    /// prompt.
     pub(super) fn common(&self, counted: f64) -> f64 {
         let is_chat =
             self.protocol == Protocol::Chat || self.scenario.workload.facts().template != TemplateUse::None;
         let count = self.requests.len() as f64;
         let template = if is_chat { TEMPLATE } else { BEGIN } * count;
-        // All prompts have it, so that an engine that keeps single tokens finds it for each but the first.
+        // All prompts have it, so an engine that caches single tokens finds it for each prompt but the first.
         let prefix = prefix(self.proof).map_or(0.0, |prefix| f64::from(prefix.tokens));
         let ours = self
             .requests
             .iter()
             .map(|request| f64::from(request.prompt_sent()));
-        // An engine that cuts prompts into more tokens than we do may do so in what they repeat, and tools and other words that a template says
-        // to each request are among them.
+        // An engine that counts more prompt tokens than we do may do so in the shared parts. Tools and other
+        // texts that a template adds to each request are among these tokens.
         prefix * count + warmed_up(self) + template.max(counted - ours.sum::<f64>())
     }
 }
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    // The points of a search were judged one by one.
+    // The points of a search are judged one by one.
     if let Some(record) = &evidence.summary.search {
         of_points(record, reasons);
         return;
@@ -83,7 +82,8 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     ));
 }
 
-/// What was found at the points of a search, one reason for each code: the worst of its points, and how many there are.
+/// Merges the reasons of the points of a search to one per code: that of the worst point, with the number of
+/// points.
 fn of_points(record: &SearchRecord, reasons: &mut Vec<Reason>) {
     for code in [Code::CacheWarm, Code::ResetUnproven] {
         let found: Vec<(f64, &Reason)> = record
@@ -110,7 +110,7 @@ fn of_points(record: &SearchRecord, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// What speaks against the caches that a load met. `is_unseen`: nothing like its prompts was sent on this start before.
+/// Judges the caches at the start of a load. `is_unseen`: no similar prompts were sent on this start before.
 pub(crate) fn caches(met: &Met<'_>, is_unseen: bool) -> Vec<Reason> {
     let hits = warm_share(met);
     let mut reasons: Vec<Reason> = warm(met, hits.as_ref()).into_iter().collect();
@@ -118,7 +118,7 @@ pub(crate) fn caches(met: &Met<'_>, is_unseen: bool) -> Vec<Reason> {
         return reasons;
     };
     let proof = met.proof;
-    // What begins as nothing before it did is in no cache, whether anybody counts or not.
+    // A prompt with a new prefix is in no cache, whether or not hits are counted.
     let is_new = prefix(proof).is_some_and(|prefix| prefix.kept == 0);
     if is_unseen || is_new {
         return reasons;
@@ -135,7 +135,7 @@ pub(crate) fn caches(met: &Met<'_>, is_unseen: bool) -> Vec<Reason> {
         (None, true) => "the engine says success, and counts no hits that would prove it".to_owned(),
         (None, false) => "the engine has no way to empty its caches, and counts no hits".to_owned(),
     };
-    // Hits that were counted and near zero prove more than any answer.
+    // Counted hits near zero prove more than any answer.
     if refused.is_none() && hits.is_some() {
         return reasons;
     }
@@ -152,8 +152,8 @@ pub(crate) fn caches(met: &Met<'_>, is_unseen: bool) -> Vec<Reason> {
     reasons
 }
 
-/// That a load on a server of which nobody has a recipe found its prompts in the cache, by what the server tells; `None` where it did not, or
-/// where that is unknown.
+/// Reports that a load on a server without a recipe found its prompts in the cache, by what the server
+/// reports. `None` if it did not, or if that is unknown.
 pub(crate) fn cache_warm(met: &Met<'_>) -> Option<Reason> {
     let reason = warm(met, warm_share(met).as_ref())?;
     Some(Reason {
@@ -176,12 +176,13 @@ fn warm(met: &Met<'_>, hits: Option<&(f64, String)>) -> Option<Reason> {
     (*share > bound).then(|| found(Code::CacheWarm, told.clone(), Some(told_bound())))
 }
 
-/// What the prompts began with in the place of their own tokens.
+/// The unique prefix that replaced the first tokens of the prompts.
 fn prefix(proof: Option<&ResetProof>) -> Option<&UniquePrefix> {
     proof?.unique_prefix.as_ref()
 }
 
-/// The share of prompt tokens that came from the cache, and who says so. Of a chat template's own tokens nobody expects otherwise.
+/// Share of prompt tokens that came from the cache, and a text with its source. Tokens that may be cached
+/// ([`Met::common`]) are left out.
 fn warm_share(met: &Met<'_>) -> Option<(f64, String)> {
     let proof = met.proof;
     let counted = proof.and_then(|proof| {
@@ -200,7 +201,7 @@ fn warm_share(met: &Met<'_>) -> Option<(f64, String)> {
         .filter_map(|request| request.usage?.prompt)
         .map(f64::from);
     let answered = warm_in_answers(met, met.common(reported.sum()));
-    // Of two that contradict each other the worse is believed.
+    // If the two disagree, the worse one counts.
     match (counted, answered) {
         (Some(counted), Some(answered)) if answered.0 > counted.0 => Some(answered),
         (counted, answered) => counted.or(answered),
@@ -228,11 +229,11 @@ fn warm_in_answers(met: &Met<'_>, common: f64) -> Option<(f64, String)> {
     })
 }
 
-/// Tokens of the prompt that warms up, which the engine knows by our own doing unless its caches were emptied after it.
+/// Tokens of the warm-up prompt. They may be in the cache, unless it was emptied after the warm-up.
 fn warmed_up(met: &Met<'_>) -> f64 {
     let proof = met.proof;
     let is_emptied = proof.is_some_and(|proof| proof.possible && proof.success == Some(true));
-    // The prompt that warms up begins otherwise than those of the load.
+    // With unique prefixes the warm-up prompt has another prefix than those of the load.
     let is_other = prefix(proof).is_some();
     if met.scenario.limits.warmup == 0 || is_emptied || is_other {
         return 0.0;

@@ -1,4 +1,4 @@
-//! Was it the engine that was measured, or the client?
+//! Checks that the engine was measured and not the client.
 
 use super::{Evidence, entry, found, host, percent, steadiness};
 use crate::analysis::metrics::{self, Metric, Rates, Sample, Statistic};
@@ -10,23 +10,25 @@ use crate::results::record::request::Request;
 use crate::results::record::telemetry::{HostWindow, Telemetry};
 use crate::results::record::validity::{Code, Reason, Verdict};
 
-/// Below this many arrivals a rate is an accident: one request that is late by a moment lowers it.
+/// Fewest arrivals for which a rate is judged. With fewer, one slightly late request lowers the rate.
 const FEW_ARRIVALS: usize = 20;
-/// The fewest arrivals whose drawn rate is compared with the requested one.
+/// Fewest arrivals whose drawn rate is compared with the requested one.
 const FEWEST_DRAWN: usize = 8;
-/// The share of the requested rate by which the drawn rate may differ without a note.
+/// Relative difference of drawn and requested rate up to which there is no note.
 const DRAWN_RATE_TOLERANCE: f64 = 0.1;
 
-/// What calibration found may be exceeded by this factor before it counts: the engine runs on the same machine then.
+/// Factor by which the lag may exceed that of the calibration. In a measurement the engine may run on the
+/// same machine.
 const CALIBRATED: f64 = 3.0;
 
-/// Events that follow one another faster come in bursts, whose gaps say nothing.
+/// Events with shorter gaps come in bursts, whose gaps mean nothing.
 const LEAST_GAP_MS: f64 = 0.05;
 
-/// Reads may be late by this part of what sending may: moments of arrival are finer than those of sending.
+/// Lowest bound for the error of arrival times, as a share of the bound for the send lag. Arrival times have to
+/// be more precise.
 const LATE_READS: f64 = 1.0 / 40.0;
 
-/// The share of the median TTFT that nobody would see.
+/// Share of the median TTFT that a lag does not affect noticeably.
 const UNSEEN: f64 = 0.05;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
@@ -36,7 +38,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     rate(evidence, reasons);
 }
 
-/// Requests that were sent after they fell due. One of them is an accident, and of a few nobody can tell more than that.
+/// Judges requests that were sent late. A single late request is ignored.
 fn late(evidence: &Evidence<'_>, client: &ClientFacts, reasons: &mut Vec<Reason>) {
     let Some(lag) = &client.send_lag else {
         return;
@@ -50,7 +52,7 @@ fn late(evidence: &Evidence<'_>, client: &ClientFacts, reasons: &mut Vec<Reason>
         .unwrap_or(0.0);
     let own = 1000.0 * bounds.send_lag.duration().as_secs_f64();
     let unseen = match is_burst(evidence.requests) {
-        // Nobody waits for one of them in particular: what counts is how long all of them take.
+        // The single request does not matter in a burst, only the time of all of them.
         true => UNSEEN * steadiness::window(evidence.requests).unwrap_or(0.0) * 1000.0,
         false => UNSEEN * median,
     };
@@ -63,7 +65,7 @@ fn late(evidence: &Evidence<'_>, client: &ClientFacts, reasons: &mut Vec<Reason>
     ));
 }
 
-/// What is to be said of requests that were sent so late, and of what others did meanwhile.
+/// Judges the lag against its bound. `others` describes the load of other processes.
 fn lateness(lag: &SendLag, bound: f64, others: Option<String>) -> Option<Reason> {
     if lag.p99_ms <= bound || lag.second_ms.is_some_and(|second| second <= bound) {
         return None;
@@ -87,7 +89,7 @@ fn lateness(lag: &SendLag, bound: f64, others: Option<String>) -> Option<Reason>
     Some(reason)
 }
 
-/// Whether all requests fell due at one moment.
+/// Whether all requests were due at the same time.
 fn is_burst(requests: &[Request]) -> bool {
     let first = requests.first().map(|request| request.due_ns);
     requests.len() > 1 && requests.iter().all(|request| Some(request.due_ns) == first)
@@ -97,8 +99,9 @@ fn summary_host<'a>(evidence: &Evidence<'a>) -> Option<&'a HostWindow> {
     evidence.summary.telemetry.as_ref()?.host.as_ref()
 }
 
-/// Whether moments of arrival say something of the time between events: a tenth of them may be off by more than half of it, or came at a
-/// rate at which no client tells them apart.
+/// Judges whether arrival times are precise enough for the time between events. They are not if a tenth of
+/// them may be off by more than half of that time, or if events came at a rate at which a client cannot
+/// separate them.
 pub(super) fn read_late(
     client: &ClientFacts,
     gap_ms: Option<f64>,
@@ -136,7 +139,7 @@ pub(super) fn read_late(
     });
 }
 
-/// What the client was busy with, and whether its clock was left alone.
+/// Judges the processor use of the client, and jumps of its clock.
 pub(super) fn effort(client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     if let Some(share) = client.cpu_share.filter(|share| *share > bounds.client_cpu) {
         let measured = format!("the busiest thread used {} of a processor", percent(share));
@@ -171,7 +174,7 @@ fn times(count: u32) -> String {
     }
 }
 
-/// Sharing processors is a fact of small machines; it is a fault where the client had to wait for one.
+/// Shared processors are normal on small machines. They count only if the client had to wait for one.
 pub(super) fn shared(telemetry: &Telemetry, threads: u32, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     let Some(host) = telemetry
         .host
@@ -193,7 +196,7 @@ pub(super) fn shared(telemetry: &Telemetry, threads: u32, bounds: &Bounds, reaso
         format!("{} processors{told}", host.cpus),
         Some(format!("{} of the time", percent(bounds.client_wait))),
     );
-    // Where there are no others, nothing can be done about it: how late the client was is told by its own figures.
+    // Without other processors there is no remedy. The client's own lag then shows whether it was late.
     let has_others = host.cpus > 2 * threads;
     let waits = waited.is_some_and(|share| share > bounds.client_wait);
     if !(has_others && waits) {
@@ -202,13 +205,13 @@ pub(super) fn shared(telemetry: &Telemetry, threads: u32, bounds: &Bounds, reaso
     reasons.push(reason);
 }
 
-/// Whether requests fell due by a rate, and not all at once or one after another.
+/// Whether requests were due at a rate, instead of all at once or one after another.
 pub(super) fn has_rate(evidence: &Evidence<'_>) -> bool {
     let scenario = &evidence.cell.scenario;
     is_paced(scenario, &evidence.summary.arrival(scenario), evidence.requests)
 }
 
-/// Whether requests fell due at a rate, and not as earlier answers ended.
+/// Whether requests were due at a rate, instead of when earlier answers ended.
 pub(super) fn is_paced(scenario: &Scenario, arrival: &Arrival, requests: &[Request]) -> bool {
     if !(arrival.is_paced() || scenario.workload.is_replayed()) {
         return false;
@@ -237,7 +240,7 @@ fn rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     ));
 }
 
-/// Whether the rate was reached that a load asked for, of which nothing but its requests is known.
+/// Judges whether a load reached the requested rate, from its requests alone.
 pub(super) fn rate_of(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Option<Reason> {
     is_paced(scenario, &scenario.arrival, requests)
         .then(|| {
@@ -252,7 +255,7 @@ pub(super) fn rate_of(requests: &[Request], scenario: &Scenario, bounds: &Bounds
         .flatten()
 }
 
-/// The note that the drawn arrivals came at another rate than the requested one, which labels the row.
+/// Note that the drawn arrivals had another rate than the requested one. It labels the row.
 fn rate_drawn(requests: &[Request], rates: &Rates, arrival: &Arrival) -> Option<Reason> {
     if requests.len() < FEWEST_DRAWN || arrival.pace.is_some() || arrival.rate.is_infinite() {
         return None;
@@ -272,7 +275,7 @@ fn rate_drawn(requests: &[Request], rates: &Rates, arrival: &Arrival) -> Option<
     })
 }
 
-/// What is to be said of requests that fell due at a rate and were sent at a lower one.
+/// Judges requests that were sent at a lower rate than they were due.
 fn rate_reached(
     requests: &[Request],
     rates: &Rates,
@@ -298,7 +301,7 @@ fn rate_reached(
             lag.p99_ms
         )
     };
-    // Behind a concurrency limit, lag counts from the moment that a slot is free.
+    // Behind a concurrency limit, lag counts from when a slot is free.
     let own = 1000.0 * bounds.send_lag.duration().as_secs_f64();
     let lag = lag.filter(|lag| arrival.concurrency.is_none() || lag.p99_ms > own);
     let measured = format!(
@@ -364,7 +367,7 @@ mod tests {
             fifth_ms: Some(fifth),
         };
         let weight = |lag: &SendLag| lateness(lag, 10.0, None).map(|reason| reason.weight);
-        // One of 40, as its P99 is the latest of them.
+        // One of 40, because the P99 is the latest of them.
         assert_eq!(weight(&lag(15.7, 0.3, 0.1)), None);
         assert_eq!(weight(&lag(15.7, 12.0, 0.1)), Some(Verdict::Suspect));
         assert_eq!(weight(&lag(15.7, 15.0, 11.0)), Some(Verdict::Invalid));
@@ -400,10 +403,11 @@ mod tests {
         let judged = |p90_ms: f64, gap_ms: f64| at_rate(p90_ms, gap_ms, 100.0);
         let suspect = Some((Code::ClientLate, Verdict::Suspect));
         assert_eq!([judged(4.9, 10.0), judged(5.1, 10.0)], [None, suspect]);
-        // Nobody keeps a processor to itself below a quarter of a millisecond, and bursts have no gaps.
+        // The client needs no processor of its own for this: the bound is at least a quarter of a
+        // millisecond. Bursts have no gaps.
         assert_eq!([judged(0.24, 0.1), judged(0.26, 0.1)], [None, suspect]);
         assert_eq!(judged(9.0, 0.01), None);
-        // Beyond a rate nobody can tell, however late the reads were, and whatever the gaps are.
+        // Above the highest rate events cannot be separated, whatever the lag and the gaps are.
         assert_eq!(at_rate(0.0, 10.0, 150_000.0), None);
         for (p90_ms, gap_ms) in [(0.0, 10.0), (0.0, 0.01), (9.0, 1.0)] {
             assert_eq!(at_rate(p90_ms, gap_ms, 150_001.0), suspect);

@@ -1,24 +1,24 @@
-//! What each code means, what it makes of a measurement, and what to do about it.
+//! Table of all reason codes: meaning, weight, bound and fix.
 
 use crate::results::record::validity::{Code, Family, Verdict};
 
-/// The row of one code.
+/// The entry of one code.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     pub code: Code,
-    /// What it makes of a measurement; `valid` for a note.
+    /// Weight of the code; `valid` for a note.
     pub weight: Verdict,
-    /// The families of figures that it concerns; empty if it concerns the whole measurement.
+    /// Families of metrics that it concerns. Empty if it concerns the whole measurement.
     pub only: &'static [Family],
     /// What happened, in one sentence.
     pub means: &'static str,
-    /// What to do about it, in one sentence.
+    /// How to fix it, in one sentence.
     pub mend: &'static str,
-    /// The default of its bound, and which field of `validity:` sets it.
+    /// Default of the bound, and the field of `validity:` that sets it.
     pub bound: &'static str,
-    /// Why the bound is what it is.
+    /// Reason for this bound.
     pub source: &'static str,
-    /// Other codes that may come with it as its consequence.
+    /// Other codes that may follow from this one.
     pub brings: &'static [Code],
 }
 
@@ -550,7 +550,7 @@ pub(crate) const TABLE: &[Entry] = &[
     },
 ];
 
-/// The row of a code.
+/// Returns the entry of a code.
 pub fn entry(code: Code) -> &'static Entry {
     TABLE
         .iter()
@@ -558,10 +558,10 @@ pub fn entry(code: Code) -> &'static Entry {
         .expect("a test keeps the table complete")
 }
 
-/// The rules of verdicts on comparisons, with their simulated rates.
+/// Rules of the verdicts of comparisons, with their simulated error rates.
 const VERDICTS: &str = include_str!("../compare/rules.md");
 
-/// The whole table as a document, with the rules of verdicts on comparisons at its end.
+/// Returns the whole table as a document, followed by the rules of verdicts.
 pub(crate) fn described() -> String {
     let mut text = String::from(
         "# Validity\n\nWhat is judged of every measurement, made from the table in `src/analysis/validity/codes.rs` by \

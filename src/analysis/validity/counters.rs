@@ -1,4 +1,4 @@
-//! The tokens that answers report against those that the engine's own counters say.
+//! Compares the tokens that answers report with the engine's own counters.
 
 use super::caches::Met;
 use super::{Evidence, found, percent};
@@ -8,13 +8,13 @@ use crate::results::record::search::ReportedTokens;
 use crate::results::record::telemetry::{EngineWindow, Source};
 use crate::results::record::validity::{Code, Reason};
 
-/// Below this many tokens a difference in counts is an accident.
+/// Below this many tokens a difference of counts is meaningless.
 pub(super) const FEW_TOKENS: f64 = 100.0;
 
-/// The share of answers that may tell no prompt tokens.
+/// Share of answers that may lack a count of prompt tokens.
 const UNTOLD: f64 = 0.01;
 
-/// What the requests of one load report.
+/// Sums up the token counts that the requests of one load report.
 pub(crate) fn reported(met: &Met<'_>) -> ReportedTokens {
     let requests = met.requests;
     let completed = || requests.iter().filter(|request| request.is_completed());
@@ -28,7 +28,7 @@ pub(crate) fn reported(met: &Met<'_>) -> ReportedTokens {
         .map(|request| of_prompt(request).unwrap_or_else(|| ours(request)))
         .sum();
     let own: f64 = completed().map(ours).sum();
-    // A template is put around the prompts of failed requests as well.
+    // The template is added to the prompts of failed requests as well.
     let around = if own > 0.0 { (prompt / own).max(1.0) } else { 1.0 };
     let unfinished = || {
         let sent = requests.iter().filter(|request| request.sent_ns.is_some());
@@ -51,7 +51,7 @@ pub(crate) fn reported(met: &Met<'_>) -> ReportedTokens {
         prompt_unfinished: unfinished().map(|request| around * ours(request)).sum(),
         prompt_known: met.repeated.map(|share| share * prompt + met.common(prompt)),
         prompt_cached: told(|usage| usage.cached),
-        // Some engines count a prompt once for each choice of its answer.
+        // Some engines count a prompt once per choice.
         is_prompt_exact: untold as f64 <= UNTOLD * completed().count() as f64 && !completed().any(is_several),
         longest: requests
             .iter()
@@ -60,13 +60,13 @@ pub(crate) fn reported(met: &Met<'_>) -> ReportedTokens {
     }
 }
 
-/// Whether nothing was made for a request: it was turned away.
+/// Whether the server rejected the request and generated nothing for it.
 fn is_refused(request: &Request) -> bool {
     let class = request.failure.as_ref().map(|failure| failure.class);
     matches!(class, Some(Class::Connect | Class::Refused | Class::Status))
 }
 
-/// What the engine's counters say against the answers of a measurement, or of all points of a search.
+/// Compares the engine's counters with the answers of a measurement, or of all points of a search.
 pub(super) fn judge(evidence: &Evidence<'_>) -> Option<Reason> {
     let engine = heard(evidence)?;
     let reported = match &evidence.summary.search {
@@ -76,8 +76,8 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Option<Reason> {
     outputs(engine, &reported, evidence.bounds).or_else(|| prompts(engine, &reported, evidence.bounds))
 }
 
-/// The engine by its own metrics, where these were read on both sides of the window and no counter fell. Those of a search are of all its points
-/// together.
+/// The engine's own metrics, if they were read before and after the window and no counter fell. Those of a
+/// search include all its points.
 pub(super) fn heard<'e>(evidence: &Evidence<'e>) -> Option<&'e EngineWindow> {
     let telemetry = evidence.summary.telemetry.as_ref()?;
     let mut sources = telemetry.sources.iter();
@@ -87,11 +87,12 @@ pub(super) fn heard<'e>(evidence: &Evidence<'e>) -> Option<&'e EngineWindow> {
     engine.filter(|engine| is_heard && engine.reset.is_empty())
 }
 
-/// That the engine made other numbers of output tokens than answers report.
+/// Reports that the engine generated another number of output tokens than the answers report.
 fn outputs(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) -> Option<Reason> {
     let counter = *engine.grown.get("generation_tokens")?;
     let (told, unfinished) = (reported.output, reported.output_unfinished);
-    // Of a request that failed it may have made every token that was asked for, and counted none of them.
+    // For a failed request, the engine may have generated all requested tokens or none of them, and counted
+    // them or not.
     let apart = (told - counter).max(counter - told - unfinished) / told;
     (told >= FEW_TOKENS && apart > bounds.tokens).then(|| {
         found(
@@ -106,8 +107,9 @@ fn outputs(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) ->
     })
 }
 
-/// That the engine saw far fewer prompt tokens than were sent, though its answers report them all; or more, so that somebody else used it. What
-/// prompts have in common and what caches held may be missing, as some engines (llama.cpp) count what they compute.
+/// Reports that the engine counted far fewer prompt tokens than its answers, or more, which means that other
+/// clients used it. Shared and cached tokens may be missing from the counter, because some engines
+/// (llama.cpp) count only what they compute.
 fn prompts(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) -> Option<Reason> {
     let grown = |name: &str| engine.grown.get(name).copied();
     let counter = grown("prompt_tokens")?;
@@ -129,7 +131,7 @@ fn prompts(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) ->
             )),
         ));
     }
-    // What was preempted is computed again, and counted again by some.
+    // A preempted request is computed again, and some engines count it again.
     let again = grown("preemptions").unwrap_or(0.0) * reported.longest;
     let most = (told + unfinished) * (1.0 + bounds.prompt_tokens) + again;
     let beyond = counter - told - unfinished;
@@ -146,7 +148,7 @@ fn prompts(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) ->
     })
 }
 
-/// What failed requests may have come to, in words.
+/// Text about the tokens that failed requests may have added.
 fn beside(unfinished: f64) -> String {
     match unfinished > 0.0 {
         true => format!(" and up to {unfinished:.0} of requests that failed"),
@@ -163,7 +165,7 @@ mod tests {
     use crate::plan::{Plan, Protocol};
     use crate::results::record::cell::ResetProof;
 
-    /// So many requests of 50 prompt and 40 output tokens, of which the last ones failed.
+    /// Requests of 50 prompt and 40 output tokens, of which the last `failed` ones failed.
     fn requests(completed: usize, failed: usize) -> Vec<Request> {
         let request = |rest: Value| -> Request {
             let mut request = json!({
@@ -226,7 +228,8 @@ mod tests {
         }
     }
 
-    /// SGLang tells how many tokens there are with each event, and counts those of requests that end well.
+    /// SGLang reports the number of tokens with each event, but its counters include only requests that end
+    /// normally.
     #[test]
     fn what_a_failed_request_reported_may_be_in_no_counter() {
         let mut requests = requests(100, 1);
@@ -260,7 +263,7 @@ mod tests {
         }
     }
 
-    /// A server that turns requests away at once may have made nothing for thousands of them.
+    /// A server that rejects requests at once may have generated nothing for thousands of them.
     #[test]
     fn requests_that_were_turned_away_explain_no_tokens() {
         let counters = [("generation_tokens", 4400.0)];
@@ -272,7 +275,7 @@ mod tests {
         assert_eq!(judged(&told(&cut, Protocol::Completions, None), &counters), None);
     }
 
-    /// llama.cpp counts the prompt tokens that it computes.
+    /// llama.cpp counts only the prompt tokens that it computes.
     #[test]
     fn what_all_prompts_begin_with_may_be_in_no_counter() {
         let counted = |tokens: f64| [("prompt_tokens", tokens)];

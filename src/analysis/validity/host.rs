@@ -1,17 +1,19 @@
-//! What else kept the host busy: other processes, other virtual machines, its swap.
+//! Checks what else used the host: other processes, other virtual machines, swap.
 
 use super::{found, percent};
 use crate::config::validity::Bounds;
 use crate::results::record::telemetry::{HostWindow, Telemetry};
 use crate::results::record::validity::{Code, Reason};
 
-/// On a host of few processors a quarter of them counts, however little that is.
+/// Other processes may use this share of all processors, but at most one processor, even if the bound is
+/// lower.
 const QUARTER: f64 = 0.25;
 
-/// The kernel counts processor time in hundredths of a second, and it is read twice a second: a shorter window tells nothing of others.
+/// Shortest window in which other processes are judged. The kernel counts processor time in hundredths of a
+/// second, and it is read twice a second.
 const SHORTEST_S: f64 = 2.0;
 
-/// Whose processor time it was, and what memory did not suffice for.
+/// Judges processor time of others, stolen processor time, and lack of memory.
 pub(super) fn judge(telemetry: &Telemetry, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     let Some(host) = &telemetry.host else {
         return;
@@ -50,7 +52,7 @@ pub(super) fn judge(telemetry: &Telemetry, bounds: &Bounds, reasons: &mut Vec<Re
     }
 }
 
-/// What other processes used, in words, where that is more than they may.
+/// Text about the processors that other processes used, if they exceed [`most`].
 pub(super) fn others(host: &HostWindow, bounds: &Bounds) -> Option<String> {
     let used = host.other_cpus.map(|used| used.min(f64::from(host.cpus)))?;
     if used <= most(host, bounds) {
@@ -62,7 +64,7 @@ pub(super) fn others(host: &HostWindow, bounds: &Bounds) -> Option<String> {
     ))
 }
 
-/// The processors that others may use.
+/// Number of processors that other processes may use.
 fn most(host: &HostWindow, bounds: &Bounds) -> f64 {
     let cpus = f64::from(host.cpus);
     (bounds.other_cpus * cpus).max(1.0f64.min(QUARTER * cpus))

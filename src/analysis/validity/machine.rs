@@ -1,4 +1,4 @@
-//! What the machine and the engine's process went through meanwhile.
+//! Checks events of the machine and of the engine's process during the measurement.
 
 use super::{Evidence, found, percent};
 use crate::base::units::Bytes;
@@ -8,13 +8,14 @@ use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::{Gpu, GpuWindow, Source, SourceFacts, Telemetry};
 use crate::results::record::validity::{Code, Reason, Verdict};
 
-/// Below this many samples of a busy GPU nothing is said of its clock.
+/// Fewest samples of a busy GPU for which its clock is judged.
 const BUSY: u32 = 30;
 
-/// From this share of a GPU's highest clock on nothing is said of it: boost clocks lie below the highest under load.
+/// Share of the highest clock of a GPU from which it is not judged. Under load, boost clocks are below the
+/// highest.
 const USUAL_CLOCK: f64 = 0.75;
 
-/// The share of the window for which a full KV cache is worth a note.
+/// Share of the window in which a full KV cache leads to a note.
 const FULL: f64 = 0.05;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
@@ -48,7 +49,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     gaps(evidence, telemetry, reasons);
 }
 
-/// What the GPUs went through, and who else was on them.
+/// Judges the state of the GPUs and other processes on them.
 pub(super) fn devices(
     telemetry: &Telemetry,
     machine: Option<&Machine>,
@@ -107,7 +108,7 @@ fn engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reas
         reasons.push(reason);
         return;
     }
-    // Those of a search are of all its points together.
+    // The counters of a search include all its points.
     if evidence.summary.search.is_some() {
         return;
     }
@@ -164,7 +165,7 @@ fn clocks(gpu: &GpuWindow, known: Option<&Gpu>, bounds: &Bounds, reasons: &mut V
     reasons.push(found(Code::ClocksSpread, measured, Some(bound)));
 }
 
-/// What the device counted as wrong, and a bus that is slower than it should be.
+/// Judges the error counters of a device, and a bus that is slower than possible.
 fn faults(gpu: &GpuWindow, known: Option<&Gpu>, reasons: &mut Vec<Reason>) {
     let range = |name: &str| gpu.ranges.get(name);
     let grown = |name: &str| range(name).map_or(0.0, |range| range.max - range.min);
@@ -194,7 +195,7 @@ fn faults(gpu: &GpuWindow, known: Option<&Gpu>, reasons: &mut Vec<Reason>) {
             Some("none".to_owned()),
         ));
     }
-    // An idle device lowers its generation to save power.
+    // An idle device lowers the link generation to save power.
     let Some(known) = known.filter(|_| gpu.busy_samples >= BUSY) else {
         return;
     };
@@ -216,7 +217,7 @@ fn faults(gpu: &GpuWindow, known: Option<&Gpu>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// Whoever else uses or used the GPU.
+/// Judges other processes that use or used the GPU.
 fn company(gpu: &GpuWindow, known: Option<&Gpu>, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     if !gpu.foreign.is_empty() {
         let named: Vec<String> = gpu
@@ -249,7 +250,7 @@ fn company(gpu: &GpuWindow, known: Option<&Gpu>, bounds: &Bounds, reasons: &mut 
     }
 }
 
-/// Memory that belongs to nobody who is known: another container, another user, another virtual machine.
+/// Judges memory of no known process. It belongs to another container, user or virtual machine.
 fn unexplained(gpu: &GpuWindow, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     let bound = bounds.unexplained_memory;
     let Some(taken) = gpu.ranges.get("memory_used_bytes") else {
@@ -276,8 +277,9 @@ fn unexplained(gpu: &GpuWindow, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// Sources that were silent or gave up. Who was never there is no gap, but GPUs that nobody watched are. An engine that answers late about
-/// itself while it computes hides gauges alone: its counters are whole where they were read before and after.
+/// Judges sources that were silent or failed. A source that never existed is no gap, except for GPUs without
+/// any source. An engine may answer late while it computes. Only its gauges are missing then: its counters
+/// are complete if they were read before and after the window.
 fn gaps(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason>) {
     let bound = evidence.bounds.gap.duration().as_secs_f64();
     let silent = || {
@@ -307,7 +309,7 @@ fn gaps(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason
     }
 }
 
-/// What a source did not tell, and what that makes of the measurement.
+/// Text about the silence of a source, and its weight.
 pub(super) fn silence(source: &SourceFacts, bound: f64) -> Option<(String, Verdict)> {
     let device = source.device;
     let whose = device.map_or_else(String::new, |device| format!(" of GPU {device}"));

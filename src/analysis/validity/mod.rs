@@ -1,8 +1,8 @@
-//! Whether the figures of a measurement can be believed: a pure function of its records, its telemetry, the client's calibration and
-//! the environment.
+//! Judges whether the metrics of a measurement can be believed. It is a pure function of records, telemetry,
+//! calibration and environment.
 //!
-//! Every finding has a stable code, the value that was measured, the bound it was held against and a sentence that says what to do.
-//! [`TABLE`] tells what each code means; whoever adds a code adds a row, and a test keeps the two together.
+//! Every reason has a stable code, the measured value, the bound, and a sentence with a fix. [`TABLE`]
+//! describes the codes. A test checks that every code has an entry.
 
 mod caches;
 mod client;
@@ -37,15 +37,12 @@ use crate::results::record::request::Request;
 use crate::results::record::telemetry::Telemetry;
 use crate::results::record::validity::{Code, Reason, Validity, Verdict};
 
-/// Everything that a judgement is made of.
+/// Inputs of the validity of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evidence<'a> {
     pub launch: &'a Launch,
-    /// What was to be measured.
     pub cell: &'a Cell,
-    /// What came of it.
     pub summary: &'a Summary,
-    /// A record of each request.
     pub requests: &'a [Request],
     /// The machine, where it is known.
     pub machine: Option<&'a Machine>,
@@ -76,7 +73,7 @@ impl Evidence<'_> {
     }
 }
 
-/// Judges a measurement; `None` if it did not come to its end, because how it ended says enough.
+/// Judges a measurement. `None` if it did not end normally, because its status says enough.
 pub(crate) fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
     if evidence.summary.ending != Ending::Done {
         return None;
@@ -128,7 +125,7 @@ pub(crate) fn judge_load(evidence: &Evidence<'_>) -> Vec<Reason> {
     reasons
 }
 
-/// What the client and the machine went through. `gap_ms` is the mean time between two events of a response.
+/// Judges client and machine. `gap_ms` is the mean time between two events of a response.
 fn surroundings(
     client: Option<&ClientFacts>,
     gap_ms: Option<f64>,
@@ -150,7 +147,7 @@ fn surroundings(
     reasons
 }
 
-/// What speaks against the responses of a server of which there is no recipe, and against the rate and the steady state of a load on it.
+/// Judges the responses of a server without a recipe, and the rate and steady state of the load.
 fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
     let Responses {
         requests,
@@ -169,14 +166,14 @@ fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
     reasons
 }
 
-/// Reasons without notes, the worst first.
+/// Removes notes and sorts the reasons, the worst first.
 fn doubts(mut reasons: Vec<Reason>) -> Vec<Reason> {
     reasons.retain(|reason| reason.weight > Verdict::Valid);
     reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
     reasons
 }
 
-/// Where the figures come from.
+/// Reports the origin of a result that was not measured here.
 fn origin(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     match evidence.summary.origin {
         Origin::Simulated => reasons.push(found(Code::Simulated, evidence.launch.engine.name.clone(), None)),
@@ -190,7 +187,7 @@ fn origin(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// A finding with the weight and the advice that the table gives its code.
+/// A reason with the weight and fix of its code in the table.
 fn found(code: Code, measured: String, bound: Option<String>) -> Reason {
     let entry = entry(code);
     Reason {
@@ -203,7 +200,6 @@ fn found(code: Code, measured: String, bound: Option<String>) -> Reason {
     }
 }
 
-/// A share as percent.
 fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }

@@ -1,4 +1,4 @@
-//! Failures, counts and names: does what the engine says of itself agree with what came?
+//! Checks failures, token counts and model names: does what the engine reports agree with its answers?
 
 use std::collections::BTreeMap;
 
@@ -16,24 +16,25 @@ use crate::results::record::search::SearchEnding;
 use crate::results::record::telemetry::EngineWindow;
 use crate::results::record::validity::{Code, Reason, Verdict};
 
-/// By which factor the engine's count may lie apart from both our count of the text and the events, which agree then that fewer or more
-/// tokens came.
+/// Factor between the engine's count and both the text and the events from which it disagrees, if text and
+/// events agree with each other on the direction.
 const AGREED: f64 = 1.25;
 
-/// So many events may arrive together on average: an engine and its client are not always awake when a token is there.
+/// Mean number of events that may arrive together. Engine and client do not always wake up for each token.
 const TOGETHER: f64 = 2.0;
 
-/// Events that follow one another within this share of the mean time between events come at nearly the same moment.
+/// Events whose gap is within this share of the mean gap count as one moment.
 const NEARLY: f64 = 0.05;
 
-/// The share of an answer's moments that may hold several events: more of them are flushes, and the median time between events is theirs.
-/// A stall of engine or host gathers many events at few moments.
+/// Share of the moments of an answer that may hold several events. With more of them, the answer comes in
+/// flushes and the median gap is that of the flushes. A stall of engine or host gathers many events at few
+/// moments.
 const FLUSHED: f64 = 1.0 / 3.0;
 
-/// An answer of fewer moments, without its first and its last, may hold several events at some by accident.
+/// Fewest moments of an answer, without the first and the last, for which this share is computed.
 const FEW_MOMENTS: usize = 8;
 
-/// So many answers may be in flushes by accident.
+/// Fewest answers for which flushes are judged.
 const FEW_ANSWERS: usize = 8;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
@@ -72,7 +73,7 @@ fn errors(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// What answers report, what the engine's counters say, what our tokenizer counts.
+/// Compares what answers report with the engine's counters and with our tokenizer.
 fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     if let Some(reason) = counters::judge(evidence) {
         let is_of_outputs = reason.code == Code::TokensDisagree;
@@ -88,7 +89,7 @@ fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     ));
 }
 
-/// What answers report against what our tokenizer counts of their text, and the events that they came in.
+/// Compares the tokens that answers report with our count of their text and with their events.
 pub(crate) fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Option<Reason> {
     let completed = || requests.iter().filter(|request| request.is_completed());
     let both: Vec<(f64, f64)> = completed()
@@ -102,11 +103,12 @@ pub(crate) fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds
     let (told, own) = both
         .iter()
         .fold((0.0, 0.0), |(told, own), (a, b)| (told + a, own + b));
-    // An engine that reports nothing at all for text that we count is off by any factor.
+    // An engine that reports no tokens for text that we count is off by any factor.
     if told.max(own) < FEW_TOKENS || own <= 0.0 {
         return textless(requests);
     }
-    // More than we count is what an engine gains by; text that is split again tends to have more tokens than made it.
+    // An engine profits from counting too much, so that bound is narrower. Tokenizing a text again tends to
+    // give more tokens than were generated.
     let margin = bounds.own_tokens - 1.0;
     let (factor, bound) = match told > own {
         true => (told / own, 1.0 + margin),
@@ -114,7 +116,7 @@ pub(crate) fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds
     };
     let counted = completed().filter(|request| request.counted_tokens.is_some() && request.usage.is_some());
     let events: usize = counted.map(|request| request.chunks.len()).sum();
-    // Where events and text agree that fewer or more tokens came, that is enough.
+    // If events and text agree on the direction, a smaller factor is enough.
     let is_agreed = events > 0
         && factor > AGREED
         && match told > own {
@@ -144,8 +146,8 @@ pub(crate) fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds
     ))
 }
 
-/// What is reported of answers none of which holds any text: nothing shows that these tokens were made. Reasoning that stays hidden and calls of
-/// tools have none.
+/// Reports output tokens of answers that all lack text: nothing shows that these tokens were generated.
+/// Hidden reasoning and tool calls have no such text and are left out.
 fn textless(requests: &[Request]) -> Option<Reason> {
     let completed = || requests.iter().filter(|request| request.is_completed());
     let is_textless = |request: &Request| {
@@ -176,7 +178,7 @@ fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
         reasons.push(reason);
         return;
     }
-    // Our own count of a text is no count of the tokens in its events.
+    // Our own count of the text does not give the tokens of an event.
     let is_reported = |request: &Request| reported_tokens(request).is_some();
     let are_reported = evidence.completed().all(is_reported);
     let bound = evidence.bounds.tokens_per_chunk;
@@ -194,15 +196,16 @@ fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
             None => return,
         },
     };
-    // Tokens that were accepted together come together, and that is how the engine works; more than these were gathered.
+    // Speculative decoding accepts tokens together, which is correct. More tokens per event than that were
+    // gathered.
     if made_together(evidence).is_some_and(|tokens| came <= tokens * evidence.bounds.tokens_per_chunk) {
         return;
     }
     reasons.push(found(Code::ChunkedTokens, measured, Some(bound)));
 }
 
-/// How many events of an answer arrive at one moment on average, in words and with the bound, where these are more than usual or most answers
-/// come in flushes, and not because the client looked late.
+/// Returns the mean number of events that arrive together, with a text and the bound. `None` if it is usual
+/// and most answers do not come in flushes, or if the client read late.
 fn together(evidence: &Evidence<'_>) -> Option<(f64, String, String)> {
     let (mut answers, mut events, mut arrivals, mut waited_ms) = (0, 0, 0, 0.0);
     for request in evidence.completed().filter(|request| !request.chunks.is_empty()) {
@@ -237,14 +240,16 @@ fn together(evidence: &Evidence<'_>) -> Option<(f64, String, String)> {
     ))
 }
 
-/// How many answers came in flushes, and of how many it can be said; `None` unless most of these did.
+/// Returns the number of answers in flushes and the number of judged answers. `None` unless most of these are
+/// in flushes.
 pub(super) fn flushed<'c>(answers: impl Iterator<Item = &'c Chunks>) -> Option<(usize, usize)> {
     let shares: Vec<f64> = answers.filter_map(several).collect();
     let flushed = shares.iter().filter(|share| **share > FLUSHED).count();
     (shares.len() >= FEW_ANSWERS && 2 * flushed > shares.len()).then_some((flushed, shares.len()))
 }
 
-/// The share of an answer's moments that hold several events, without the first and the last one: there two come together from any server.
+/// Share of the moments of an answer that hold several events. The first and the last moment are left out,
+/// because any server may send two events there.
 fn several(chunks: &Chunks) -> Option<f64> {
     let (first, last) = (chunks.first()?, chunks.last()?);
     let gaps = chunks.len().checked_sub(1).filter(|gaps| *gaps > FEW_MOMENTS)?;
@@ -262,7 +267,8 @@ fn several(chunks: &Chunks) -> Option<f64> {
     (inner.len() >= FEW_MOMENTS).then(|| several as f64 / inner.len() as f64)
 }
 
-/// The tokens that an engine accepted at a time, by its counters; infinite where it tells only that it accepted some.
+/// Number of tokens that the engine accepted at a time, by its counters. Infinite if it reports only that it
+/// accepted some.
 pub(super) fn counted_together(engine: &EngineWindow) -> Option<f64> {
     let grown = |name: &str| engine.grown.get(name).copied();
     let accepted = grown("spec_accepted_tokens");
@@ -275,8 +281,8 @@ pub(super) fn counted_together(engine: &EngineWindow) -> Option<f64> {
     by_counters.or(length.filter(|length| *length > 1.0)).or(unknown)
 }
 
-/// How many tokens the engine makes at a time where it drafts some and accepts them, by its counters; infinite where only its
-/// configuration or its arguments say that it does.
+/// Number of tokens that the engine generates at a time with speculative decoding, by its counters. Infinite
+/// if only its configuration or its arguments show that it is used.
 fn made_together(evidence: &Evidence<'_>) -> Option<f64> {
     let summary = evidence.summary;
     let engine = summary.telemetry.as_ref().and_then(|told| told.engine.as_ref());
@@ -300,8 +306,8 @@ fn made_together(evidence: &Evidence<'_>) -> Option<f64> {
     is_told.then_some(f64::INFINITY)
 }
 
-/// The models that answers name. `ours` are names of the model that was asked for, `listed` what the server says it serves: a name
-/// among those in every answer is an alias, as far as anybody can tell.
+/// Judges the model names in answers. `ours` are names of the requested model, `listed` are the models that
+/// the server lists. A name in this list that every answer has is taken for an alias.
 pub(super) fn named(requests: &[Request], ours: &[&str], listed: &[String]) -> Option<Reason> {
     let completed = || requests.iter().filter(|request| request.is_completed());
     let is_other = |name: &&String| !ours.iter().any(|ours| is_same_model(ours, name));
@@ -340,8 +346,8 @@ pub(super) fn named(requests: &[Request], ours: &[&str], listed: &[String]) -> O
     Some(reason)
 }
 
-/// That answers name the served model, where this is none that was asked for: their requests asked for an adapter or for another model. A server may
-/// have used it, and name what it belongs to.
+/// Reports answers with the name of the served model to requests for an adapter or another model. The server
+/// may have used the adapter and named its base model.
 fn named_as_base<'r>(completed: impl Iterator<Item = &'r Request>, served: &str) -> Option<Reason> {
     let is_served = |name: &String| is_same_model(served, name);
     let (based, all) = completed.fold((0, 0), |(based, all), request| {
@@ -358,7 +364,7 @@ fn named_as_base<'r>(completed: impl Iterator<Item = &'r Request>, served: &str)
     })
 }
 
-/// What the engine says it serves, when the measurement was over.
+/// Judges what the engine reported to serve when the measurement was over.
 fn served(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let (facts, launch) = (&evidence.summary.engine, evidence.launch);
     if !facts.models.is_empty() && !facts.models.contains(&launch.served) {
@@ -377,7 +383,7 @@ fn served(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// The precision that a live configuration tells: its quantization, else the type it computes in.
+/// Precision in a live configuration: its quantization, or else the type of its computations.
 fn precision_of(info: &Value) -> Option<String> {
     let text = |name: &str| {
         info.get(name)?
@@ -387,7 +393,7 @@ fn precision_of(info: &Value) -> Option<String> {
     text("quantization").or_else(|| text("dtype")).map(str::to_owned)
 }
 
-/// The kind of number that a name of a precision stands for; `None` for names that we do not know.
+/// Kind of numbers of a precision. `None` for unknown names.
 pub(crate) fn family_of_precision(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();
     let has = |part: &str| name.contains(part);
@@ -398,7 +404,7 @@ pub(crate) fn family_of_precision(name: &str) -> Option<&'static str> {
     } else if has("int8") || has("w8a") || has("8bit") {
         Some("int8")
     } else if has("awq") || has("int4") || has("w4a") || has("4bit") {
-        // GPTQ alone tells no width: there are checkpoints of 2, 3, 4 and 8 bits.
+        // GPTQ alone does not define a width: there are checkpoints of 2, 3, 4 and 8 bits.
         Some("int4")
     } else if has("bf16") || has("bfloat16") || has("fp16") || has("float16") || name == "half" {
         Some("16-bit")

@@ -1,5 +1,5 @@
-//! Do the responses hold what was asked for: prompts as long as they were sent, answers as long as they were asked for, and text that
-//! is more than one token over and over.
+//! Checks that responses match the requests: prompts have the length that was sent, answers the requested
+//! length, and texts are not one token over and over.
 
 use std::collections::BTreeMap;
 
@@ -17,63 +17,69 @@ use crate::results::record::prompt::{CountedPrompt, FEW_TOKENS, TEMPLATE_TOKENS}
 use crate::results::record::request::{ChunkKind, Request, is_known_end, is_limit_end};
 use crate::results::record::validity::{Code, Family, Reason, Verdict};
 
-/// The share of an answer that is one token from which on it is nothing but that token.
+/// Share of one token in an answer from which the answer counts as that token alone.
 const ONE_TOKEN: f64 = 0.9;
 
-/// The share of answers that are one token from which on the engine computes nonsense. Below it that is left to comparisons: small
-/// models that may not end repeat themselves.
+/// Share of answers that repeat one token from which the engine computes nonsense. Smaller shares are left to
+/// comparisons, because small models repeat themselves if they may not end.
 const NONSENSE: f64 = 0.5;
 
-/// The share of answers that are one token from which on that is told. The real engines of the tests repeat one token in up to 3 of 100.
+/// Share of answers that repeat one token from which it is reported. The real engines of the tests repeat one
+/// token in up to 3 of 100 answers.
 const REPEATED: f64 = 0.05;
 
-/// Answers that are one token and whose tokens take less than this share of the time of those of the others were not computed as those were.
+/// Factor between the time per token of these answers and that of the others below which they were not
+/// computed in the same way.
 const QUICK: f64 = 0.8;
 
-/// Fewer answers that are quick by chance are not named.
+/// Fewest quick answers that are reported. Fewer are quick by chance.
 const FEW: usize = 5;
 
-/// The share of prompts or answers that may lie outside of a bound.
+/// Share of prompts or answers that may be outside of a bound.
 const STRAY: f64 = 0.01;
 
-/// Fewer prompt tokens than these stand for no picture that was looked at.
+/// Fewest prompt tokens that an image needs. With fewer, the server did not process it.
 const PICTURE_TOKENS: u32 = 4;
 
-/// Without usage an answer ended early if our counts come to less than this share of what was asked for. Text splits again into a
-/// few percent more or fewer tokens than made it.
+/// Without usage, an answer ended early if our count is below this share of the requested tokens. Tokenizing
+/// a text again gives a few percent more or fewer tokens.
 const COUNTED_SHORT: f64 = 0.9;
 
-/// The same where the server says that the length that was asked for ended the answer.
+/// The same if the server says that the answer ended at the requested length.
 const COUNTED_SHORT_THOUGH_FULL: f64 = 0.5;
 
-/// Without usage an answer is too long if both our counts exceed what was asked for by this factor.
+/// Without usage, an answer is too long if both our counts exceed the requested tokens by this factor.
 const COUNTED_LONG: f64 = 1.25;
 
-/// By how much the server's count must exceed both the events and our count of the text, in most answers, to be doubted.
+/// Factor by which the server's count must exceed both the events and our count of the text in most answers.
 const MORE: f64 = 1.05;
 
-/// The same where answers go on beyond the end of text: the special tokens that a model says then show no text.
+/// The same if answers continue beyond the end of text. Special tokens of the model then show no text.
 const MORE_BEYOND_END: f64 = 1.15;
 
-/// The same where few answers do so: with text that is cut into tokens otherwise, single ones are off by more.
+/// The same if only some answers do so. Texts that are tokenized differently make single answers differ by
+/// more.
 const MORE_IN_FEW: f64 = 1.5;
 
-/// The share of all reported tokens that such answers have too many from which on it moves a figure.
+/// Share of all reported tokens that the surplus of these answers must reach to affect a metric.
 const MATERIAL: f64 = 0.02;
 
-/// How many times longer than usual the gap after the first event is, where that event comes ahead of the tokens.
+/// Factor between the gap after the first event and the usual gap from which the first event came ahead of
+/// the tokens.
 const AHEAD: f64 = 3.0;
 
-/// How many times the mean gap it is between the name of a tool and its first arguments: parsers of tool calls keep back the tokens between.
+/// Factor to the mean gap between the name of a tool and its first arguments. Parsers of tool calls hold back
+/// the tokens between them.
 const BEHIND_NAME: f64 = 16.0;
 
-/// How many times longer than usual the wait behind several first events is, where these come ahead of the others.
+/// Factor between the wait after several first events and the usual gap from which these came ahead of the
+/// others.
 const AHEAD_OF_SEVERAL: f64 = 5.0;
 
-/// So many first events may be the same in answers of a model that read different prompts.
+/// Number of first events that may be equal in answers to different prompts.
 const OWN_BEGINNING: usize = 8;
 
-/// Fields of a body that ask for text of a certain form.
+/// Fields of a body that request text of a certain form.
 const FORMS: [&str; 13] = [
     "documents",
     "ebnf",
@@ -90,42 +96,39 @@ const FORMS: [&str; 13] = [
     "tools",
 ];
 
-/// Answers of so many tokens are the same to different prompts only where these were not read.
+/// Answers of at least this many tokens are equal for different prompts only if the prompts were not read.
 const LONG: u32 = 16;
 
-/// An answer that the server ends at the limit ended at a limit of the server's own below this share of the tokens that were asked for.
+/// Share of the requested tokens below which an answer that ended at a limit ended at the server's own limit.
 const OWN_LIMIT: f64 = 0.95;
 
-/// The share of answers without anything in them from which on they are told.
+/// Share of empty answers from which they are reported.
 const EMPTY: f64 = 0.05;
 
-/// So many events of white space before anything else are no tokens of an answer.
+/// Number of leading white-space events from which they are no tokens of the answer.
 const MANY_BLANKS: usize = 4;
 
-/// So many reasons that are not known are named.
+/// Highest number of unknown finish reasons in a message.
 const ENDS: usize = 3;
 
-/// So many characters of each.
+/// Highest number of characters of each.
 const ENDS_LENGTH: usize = 32;
 
-/// Fewer answers than this may do something alike by accident.
+/// Fewest answers that are judged. Fewer may be alike by chance.
 const FEW_ANSWERS: usize = 8;
 
-/// What a server answered to a load.
+/// The responses of a server to a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Responses<'a> {
-    /// A record of each request.
     pub requests: &'a [Request],
     pub scenario: &'a Scenario,
-    /// Names of the model, first that which requests ask for.
+    /// Names of the model, beginning with the one in requests.
     pub names: &'a [&'a str],
-    /// The models that the server lists, where it was asked.
+    /// Models that the server lists, if it was asked.
     pub listed: &'a [String],
-    /// How the server is spoken to.
     pub protocol: Protocol,
-    /// Whether it is the simulated engine, which has no tokenizer.
+    /// The simulated engine has no tokenizer.
     pub is_simulated: bool,
-    /// From where on answers are doubted.
     pub bounds: &'a Bounds,
 }
 
@@ -140,7 +143,7 @@ impl Responses<'_> {
     }
 }
 
-/// What speaks against the answers of a server, by themselves.
+/// Judges the answers of a server by themselves.
 pub(crate) fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
     let mut reasons = Vec::new();
     prompts(responses, &mut reasons);
@@ -153,7 +156,7 @@ pub(crate) fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
     reasons
 }
 
-/// An answer whose tokens both sides counted.
+/// Token counts of an answer that both sides counted.
 #[derive(Clone, Copy)]
 pub(super) struct Tokens {
     pub(super) reported: f64,
@@ -162,7 +165,7 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// `None` where one of the counts is missing, or holds reasoning that no event showed.
+    /// `None` if a count is missing or includes reasoning that no event showed.
     pub(super) fn of(request: &Request) -> Option<Self> {
         let reported = request.usage?.completion.filter(|tokens| *tokens > 0)?;
         let own = request.counted_tokens.filter(|tokens| *tokens > 0)?;
@@ -173,14 +176,15 @@ impl Tokens {
         })
     }
 
-    /// Whether more tokens are reported than text and events bear out. Events of several tokens each are few, and the text decides.
+    /// Whether more tokens are reported than text and events support. If events have several tokens each, the
+    /// text decides.
     fn is_more(&self, bound: f64) -> bool {
         let came = self.own.max(self.events);
         self.reported > bound * came && self.reported - came >= 2.0
     }
 }
 
-/// The factor above text and events that most of these answers report more tokens than; `None` where they do not.
+/// Returns the factor above text and events by which most answers report more tokens. `None` if they do not.
 pub(super) fn most_report_more(requests: &[Request], scenario: &Scenario) -> Option<f64> {
     let bound = match scenario.stop_at_eos {
         true => MORE,
@@ -191,8 +195,8 @@ pub(super) fn most_report_more(requests: &[Request], scenario: &Scenario) -> Opt
     (2 * more > counted.len()).then_some(bound)
 }
 
-/// Answers, fewer than most, that report far more tokens than text and events bear out, where that moves rates of tokens. Where answers go on
-/// beyond the end of text it is a note: special tokens show no text.
+/// Reports a minority of answers with far more tokens than text and events support, if this affects token
+/// rates. If answers continue beyond the end of text, it is a note, because special tokens show no text.
 pub(super) fn some_report_more(requests: &[Request], scenario: &Scenario) -> Option<Reason> {
     let counted: Vec<Tokens> = requests.iter().filter_map(Tokens::of).collect();
     let more: Vec<&Tokens> = counted
@@ -223,8 +227,8 @@ pub(super) fn some_report_more(requests: &[Request], scenario: &Scenario) -> Opt
     Some(reason)
 }
 
-/// A token comes in one event at most, so that an event beyond them is none, and may start the clock of TTFT. Parsers of reasoning and
-/// of tool calls cut tokens in two.
+/// Reports more events than tokens. A token comes in at most one event, so an additional event is no token
+/// and may start the TTFT. Parsers of reasoning and of tool calls split tokens, so such answers are left out.
 fn events(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     let is_plain = |request: &&Request| {
         let mut kinds = request.chunks.iter().map(|chunk| chunk.kind);
@@ -270,9 +274,10 @@ fn events(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     ));
 }
 
-/// That most answers begin with an event, or with the same number of them, that comes well ahead of the next one: TTFT is its moment. White
-/// space or a word that does not depend on the prompt is none of the model's; of another first word that is not known, as an engine may hand
-/// the request on behind it. Behind two words or more no engine waits.
+/// Reports that most answers begin with the same number of events well ahead of the next one, so that TTFT is
+/// measured to the wrong event. White space, or a word that does not depend on the prompt, does not come from
+/// the model. For one other word it is unknown, because an engine may hand the request over after it. No
+/// engine waits after two or more words.
 fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
     let firsts = Firsts::of(responses);
     let judged: Vec<(&Request, Beginning)> = responses
@@ -286,7 +291,7 @@ fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
             places.entry(*place).or_default().push(request);
         }
     }
-    // What is canned has one length; waits at any place are those of a busy engine.
+    // Canned beginnings have the same length. Waits at various places are those of a busy engine.
     let most_frequent = places.into_iter().max_by_key(|(_, requests)| requests.len());
     let (place, ahead) = most_frequent.unwrap_or_default();
     if ahead.len() < FEW_ANSWERS || 2 * ahead.len() <= judged.len() {
@@ -320,8 +325,9 @@ fn beginnings(responses: &Responses<'_>) -> Option<Reason> {
     Some(reason)
 }
 
-/// That answers to prompts that have nothing in common begin with the same events, more of them than a model does by itself: at whatever pace
-/// these come, nobody had read the prompt. Text of a form that was asked for begins alike by right.
+/// Reports that answers to unrelated prompts begin with the same events, and with more of them than a model
+/// would give. The prompt was then not read, at whatever pace they come. Text of a requested form may begin
+/// alike.
 fn long_beginnings(responses: &Responses<'_>) -> Option<Reason> {
     let is_formed = |body: &Map<String, Value>| body.keys().any(|key| FORMS.contains(&key.as_str()));
     let body = &responses.scenario.body;
@@ -361,9 +367,9 @@ fn long_beginnings(responses: &Responses<'_>) -> Option<Reason> {
 
 /// First events of all answers.
 struct Firsts {
-    /// Their moments, in order.
+    /// Their times, in order.
     moments: Vec<u64>,
-    /// The median time from sending to them: about what it takes at most to read one prompt.
+    /// Median time from sending to the first event: an upper estimate of the time to read one prompt.
     ttft_ns: u64,
 }
 
@@ -381,8 +387,8 @@ impl Firsts {
         Self { moments, ttft_ns }
     }
 
-    /// Whether an answer whose second event came so late was held up by the prompts of others: their first events came meanwhile, the last
-    /// of them shortly before, and reading them takes as long.
+    /// Whether an answer with a late second event was held up by other prompts: their first events came in
+    /// the meantime, the last one shortly before, and reading them takes that long.
     fn hold_up(&self, begin: u64, own: u64, late: u64) -> bool {
         let at = |moment: u64| self.moments.partition_point(|first| *first <= moment);
         let meanwhile = at(own + late / 3).saturating_sub(at(begin)) as u64;
@@ -391,18 +397,20 @@ impl Firsts {
     }
 }
 
-/// How the beginning of an answer relates to what follows.
+/// How the beginning of an answer relates to the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beginning {
     Usual,
-    /// The next event is late, and first events of other answers came shortly before it: an engine that reads prompts first.
+    /// The next event is late, and first events of other answers came shortly before it. The engine reads
+    /// prompts first.
     HeldUp,
-    /// The event behind so many first ones is late, and nothing explains it; white space counts as one.
+    /// The event after this number of first events is late without an explanation. White space counts as one
+    /// event.
     Ahead(usize),
 }
 
 impl Beginning {
-    /// `None` of answers too short to say.
+    /// `None` for answers that are too short.
     fn of(request: &Request, firsts: &Firsts) -> Option<Self> {
         let (moments, kinds): (Vec<u64>, Vec<ChunkKind>) = request
             .chunks
@@ -416,11 +424,12 @@ impl Beginning {
         Some(several.unwrap_or(of_first))
     }
 
-    /// The same of the first event, or of those that nearly all answers begin with.
+    /// Judges the first event, or the events that nearly all answers begin with.
     fn of_first(request: &Request, moments: &[u64], kinds: &[ChunkKind], firsts: &Firsts) -> Option<Self> {
         let blanks = request.blank_events as usize;
         let gap = |at: usize| moments[at].saturating_sub(moments[at - 1]);
-        // Of events that nearly all answers begin with, the model's own begin behind the longest wait.
+        // Among the events that nearly all answers begin with, the model's own events start after the longest
+        // wait.
         let lead = match (blanks, request.common_events as usize) {
             (0, common @ 2..) => (1..=common.min(moments.len().checked_sub(1)?))
                 .rev()
@@ -446,7 +455,7 @@ impl Beginning {
         if blanks >= MANY_BLANKS {
             return Some(Self::Ahead(1));
         }
-        // A model may well begin with some white space, at its own pace.
+        // A model may begin with some white space at its own pace.
         if own.saturating_sub(begin) <= late * blanks.max(1) as u64 {
             return Some(Self::Usual);
         }
@@ -457,12 +466,12 @@ impl Beginning {
         })
     }
 
-    /// That two first events or more, whatever their words, came in less than half of the wait behind them, which is longer than TTFT and far
-    /// longer than the others; `None` where they did not. Where several events come together, the waits between these groups
-    /// are the usual ones.
+    /// Finds two or more first events, whatever their words, that came in less than half of the following
+    /// wait, if this wait is longer than TTFT and far longer than the others. If several events come
+    /// together, the usual waits are those between these groups.
     fn of_several(sent: u64, moments: &[u64], kinds: &[ChunkKind], firsts: &Firsts) -> Option<Self> {
         let gap = |at: usize| moments[at].saturating_sub(moments[at - 1]);
-        // More events follow than came before.
+        // At least as many events must follow as came before.
         let most = OWN_BEGINNING.min(moments.len().checked_sub(1)? / 2);
         let lead = (1..=most).max_by_key(|at| gap(*at)).filter(|lead| *lead > 1)?;
         let (first, begin, own) = (moments[0], moments[lead - 1], moments[lead]);
@@ -471,7 +480,7 @@ impl Beginning {
         gaps.retain(|gap| 2.0 * *gap as f64 >= mean);
         gaps.sort_unstable();
         let usual = mean.max(*gaps.get(gaps.len() / 2)? as f64);
-        // Parsers keep back what stands between thoughts, text and calls of tools.
+        // Parsers hold back what is between reasoning, text and tool calls.
         let is_one_kind = kinds[lead - 1] == kinds[lead] && kinds[lead] != ChunkKind::Tool;
         let times = if is_one_kind {
             AHEAD_OF_SEVERAL
@@ -489,7 +498,7 @@ impl Beginning {
     }
 }
 
-/// What the answers of a measurement held.
+/// Summarizes the content of the answers of a measurement.
 pub(crate) fn answers(requests: &[Request]) -> Answers {
     let mut answers = Answers::default();
     for request in requests.iter().filter(|request| request.is_completed()) {
@@ -519,7 +528,7 @@ pub(crate) fn answers(requests: &[Request]) -> Answers {
     answers
 }
 
-/// `None` for what cannot be compared: pictures have no known count.
+/// `None` for prompts that cannot be compared: images have no known count.
 fn counted_prompt(request: &Request) -> Option<CountedPrompt> {
     let reported = request.usage?.prompt?;
     if request.vision_tokens > 0 {
@@ -540,7 +549,8 @@ fn counted_prompt(request: &Request) -> Option<CountedPrompt> {
     })
 }
 
-/// That pictures add next to nothing to the prompts that the server counts: it may not have looked at them.
+/// Reports that images add hardly any prompt tokens in the server's count, so the server may have ignored
+/// them.
 fn pictures(responses: &Responses<'_>) -> Option<Reason> {
     if responses.scenario.workload.facts().prompts != PromptForm::Pictures {
         return None;
@@ -564,7 +574,8 @@ fn pictures(responses: &Responses<'_>) -> Option<Reason> {
     })
 }
 
-/// An engine that reads less than it was sent is fast for another reason than the one that is looked for.
+/// Reports prompts that are shorter or longer in the server's count. An engine that reads less than was sent
+/// is fast for the wrong reason.
 fn prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     reasons.extend(pictures(responses).filter(|_| !responses.is_simulated));
     // The simulated engine has no tokenizer: of text it counts pieces.
@@ -615,7 +626,7 @@ fn prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     reasons.push(reason);
 }
 
-/// How long an answer is against what was asked for.
+/// Length of an answer relative to the requested length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
     Short,
@@ -623,7 +634,7 @@ enum Length {
     Long,
 }
 
-/// The output tokens that the server itself reports, at the end or in an event.
+/// Output tokens that the server reports, at the end or in an event.
 pub(super) fn reported_tokens(request: &Request) -> Option<u32> {
     let in_events = || request.chunks.last_tokens();
     request
@@ -632,11 +643,11 @@ pub(super) fn reported_tokens(request: &Request) -> Option<u32> {
         .or_else(in_events)
 }
 
-/// The length of an answer by the server's own count; where it reports none, by the events and by our count of the text.
+/// Length of an answer by the server's own count, or else by the events and by our count of the text.
 fn length(request: &Request) -> Option<(u32, Length)> {
     let asked = request.limit();
     if let Some(reported) = reported_tokens(request) {
-        // One more may be the end of text.
+        // One additional token may be the end of text.
         let is_long = f64::from(reported) > f64::from(asked) + (STRAY * f64::from(asked)).max(1.0);
         let length = match reported < asked {
             true => Length::Short,
@@ -660,7 +671,8 @@ fn length(request: &Request) -> Option<(u32, Length)> {
     Some((own, length))
 }
 
-/// Answers that end early make latencies look better and load the engine less; answers that go on make throughput look better.
+/// Reports answers of the wrong length. Short answers improve latencies and reduce the load, long ones
+/// improve throughput.
 fn lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     let answers: Vec<(u32, u32, Length)> = responses
         .completed()
@@ -721,8 +733,9 @@ fn lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// That the server ends answers at a limit of its own, below the one that was asked for, where answers may end by themselves: the work is less
-/// than was asked for. Of several choices in one answer only one may have come to the limit.
+/// Reports that the server ends answers at a limit below the requested one, in scenarios in which the model
+/// may end answers. The work is then less than requested. With several choices per answer, only one of them
+/// may have reached the limit.
 fn own_limit(responses: &Responses<'_>) -> Option<Reason> {
     if several_choices(responses.scenario).is_some() {
         return None;
@@ -730,7 +743,7 @@ fn own_limit(responses: &Responses<'_>) -> Option<Reason> {
     let is_limited = |request: &&Request| {
         let ended = request.finish.as_deref().is_some_and(is_limit_end);
         let is_less = |(tokens, length): (u32, Length)| {
-            // One less may be the end of text.
+            // One missing token may be the end of text.
             let is_clear = f64::from(tokens) < OWN_LIMIT * f64::from(request.limit());
             length == Length::Short && is_clear && tokens + 1 < request.limit()
         };
@@ -758,8 +771,8 @@ fn own_limit(responses: &Responses<'_>) -> Option<Reason> {
     ))
 }
 
-/// That answers end early for reasons that nobody knows: these may be cut. A server may have a word of its own for the end of text, so that this
-/// is a note unless other answers end early for known reasons.
+/// Reports answers that end early for unknown reasons, because they may be cut. A server may have its own
+/// word for the end of text, so it is a note unless other answers end early for known reasons.
 fn unknown_ends(responses: &Responses<'_>) -> Option<Reason> {
     let is_early = |request: &Request| length(request).is_none_or(|(_, length)| length == Length::Short);
     let mut words: BTreeMap<&str, usize> = BTreeMap::new();
@@ -794,30 +807,31 @@ fn unknown_ends(responses: &Responses<'_>) -> Option<Reason> {
     Some(reason)
 }
 
-/// Whether an answer is one of a kind.
+/// Whether an answer is of a certain kind.
 type IsIts = fn(&Request) -> bool;
 
-/// When a small share of answers of a kind is named.
+/// When a small share of answers of a kind is reported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Named {
     Always,
-    /// Where their tokens come faster than those of the others.
+    /// If their tokens come faster than those of the others.
     IfQuick,
 }
 
-/// Weights that went to NaN, or a kernel that returns nothing, answer with one token all the time, and quickly; a server that sends the
-/// prompt back computes nothing at all.
+/// Reports degenerate answers. Weights that became NaN, or a kernel that returns nothing, give one token over
+/// and over, and quickly. A server that echoes the prompt computes nothing.
 fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     let answers = answers(responses.requests);
     let is_one_token: IsIts = |request| request.uniform.is_some_and(|share| share >= ONE_TOKEN);
     let is_echo: IsIts = |request| request.uniform.is_some() && request.echoes_prompt;
-    // Short ones may rightly be the same: a class, a refusal.
+    // Short answers may be equal for good reasons: a class, a refusal.
     let is_long: IsIts =
         |request| request.is_canned && request.counted_tokens.is_some_and(|tokens| tokens >= LONG);
     let canned = responses.completed().filter(|request| request.is_canned);
     let long = responses.completed().filter(|request| is_long(request));
     let are_long = 2 * long.count() >= canned.count();
-    // Of a kind that has a sign a small share is named too: in each case, or where these answers are quick.
+    // For kinds with a clear sign, a small share is reported too, either always or if these answers are
+    // quick.
     let kinds: [(_, _, Option<(IsIts, Named)>, _, _, _); 4] = [
         (
             answers.one_token_share(),
@@ -847,7 +861,7 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
                 Verdict::Suspect
             },
         ),
-        // A small model that may not end comes to this too.
+        // A small model that may not end produces these as well.
         (
             answers.loop_share(),
             answers.loops,
@@ -893,9 +907,10 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// The time of a token of the quickest quarter of some answers, relative to that of all others; `None` without either. A cache gives out again
-/// what it has seen, so that half of the answers that are alike may have been computed. Where engines speculate, one kind of answers has more
-/// tokens in an event than another, and is no quicker: the time of an event decides where it is less unlike.
+/// Time per token of the quickest quarter of the answers of a kind, relative to that of all others. `None` if
+/// either has no time. A cache repeats answers, so half of the equal answers may have been computed. With
+/// speculative decoding one kind of answers may have more tokens per event and is not quicker. So the time
+/// per event is used if it gives a ratio closer to 1.
 fn pace(responses: &Responses<'_>, is_its: IsIts) -> Option<f64> {
     // An answer that came at one moment has no TPOT.
     let whole = |request: &Request| {

@@ -1,4 +1,4 @@
-//! Was it long enough, steady, and within what the engine can bear?
+//! Checks that a measurement was long enough and steady, and that the engine could bear its load.
 
 use super::{Evidence, client, found, percent};
 use crate::config::arrival::Arrival;
@@ -7,42 +7,46 @@ use crate::config::validity::Bounds;
 use crate::results::record::request::Request;
 use crate::results::record::validity::{Code, Reason};
 
-/// The parts that a measurement is cut into when its throughput is looked at.
+/// Number of parts in which the throughput of a measurement is compared.
 const PARTS: usize = 10;
 
-/// How far the throughput of a part may lie from that of its neighbours and still count as the same.
+/// Relative difference from the mean within which the throughput of a part counts as the same.
 const SAME: f64 = 0.25;
 
-/// Standard deviations within which the number in flight may rise by arrivals at random.
+/// Standard deviations by which random arrivals may raise the number in flight.
 const CHANCE: f64 = 3.0;
 
-/// Standard deviations within which the throughput of a part may differ by arrivals at random: three would take a ramp for steady.
+/// Standard deviations by which random arrivals may change the throughput of a part. With three, a ramp would
+/// count as steady.
 const STEADY_CHANCE: f64 = 2.0;
 
-/// Below this many requests in flight a queue is no queue.
+/// Fewest requests in flight that count as a queue.
 const QUEUE: f64 = 8.0;
 
-/// The factor from the highest of the first three quarters to the last one from which on a queue grows that did not grow from the beginning.
+/// Factor between the highest of the first three quarters and the last one from which a queue grows late.
 const LATE_GROWTH: f64 = 1.5;
 
-/// Standard deviations of the same. More than [`CHANCE`]: a queue that an engine works off varies more than arrivals do.
+/// Standard deviations for the same test. The value is higher than [`CHANCE`], because a queue that an engine
+/// works off varies more than arrivals do.
 const LATE_CHANCE: f64 = 4.0;
 
-/// The factor between the event rates of the first and the last third of a closed loop from which on the rate was not steady.
+/// Factor between the event rates of the first and the last third of a closed loop from which the rate was
+/// not steady.
 const DRIFT: f64 = 1.5;
 
-/// In a shorter third a moment without a processor decides.
+/// Shortest third. In a shorter one a short pause of the client would decide.
 const SHORTEST_THIRD_NS: u64 = 1_000_000_000;
 
-/// Standard deviations within which these rates may differ because answers differ.
+/// Standard deviations by which these rates may differ because answers differ.
 const DRIFT_CHANCE: f64 = 3.0;
 
-/// The fewest answers on each slot in a third of a closed loop, and in all, and the fewest events, from which a rate is computed.
+/// Fewest answers per slot and in all, and fewest events, in a third of a closed loop for which a rate is
+/// computed.
 const ANSWERS_PER_SLOT: usize = 2;
 const FEWEST_ANSWERS: usize = 8;
 const FEWEST_EVENTS: f64 = 100.0;
 
-/// The highest percentile that tables print, as the share that lies beyond it.
+/// Share of requests beyond the highest percentile that tables print.
 const BEYOND: f64 = 0.01;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
@@ -76,7 +80,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     reasons.extend(of_load(evidence.requests, scenario, &arrival, bounds));
 }
 
-/// Whether a load was in a steady state, by its requests alone: what `run` and `bench` both report of one load.
+/// Judges whether a load was in a steady state, from its requests alone. `run` and `bench` both report this.
 pub(super) fn of_load(
     requests: &[Request],
     scenario: &Scenario,
@@ -94,7 +98,7 @@ pub(super) fn of_load(
     unsteady.into_iter().chain(growing).collect()
 }
 
-/// That throughput changed from part to part, or over a closed loop of so many slots.
+/// Reports that throughput changed from part to part, or over a closed loop of `slots`.
 fn never_steady(
     requests: &[Request],
     has_rate: bool,
@@ -110,7 +114,7 @@ fn never_steady(
                 percent(bounds.steady),
             )
         });
-    // A share of 0 turns the code off.
+    // A bound of 0 turns the code off.
     let drift = slots
         .filter(|_| bounds.steady > 0.0)
         .and_then(|slots| drift(requests, slots))
@@ -127,7 +131,7 @@ fn never_steady(
     (!measured.is_empty()).then(|| found(Code::NeverSteady, measured.join("; "), Some(allowed.join("; "))))
 }
 
-/// From the first request sent to the last end of a completed one, or of any where none was completed, in seconds: as throughput has it.
+/// Seconds from the first request sent to the last end of a completed one, or of any if none completed.
 pub(super) fn window(requests: &[Request]) -> Option<f64> {
     let from = requests.iter().filter_map(|request| request.sent_ns).min()?;
     let completed = requests.iter().filter(|request| request.is_completed());
@@ -136,8 +140,8 @@ pub(super) fn window(requests: &[Request]) -> Option<f64> {
     Some(to.saturating_sub(from) as f64 / 1e9)
 }
 
-/// The longest time, as a share of the whole, for which output came at a throughput that lies within a quarter of its mean, or within what
-/// arrivals at random explain; `None` where too little came to say.
+/// Longest run of parts with a throughput within a quarter of its mean, or within what random arrivals
+/// explain, as a share of the measurement. `None` if there are too few events.
 fn steady_share(requests: &[Request], seconds: f64, has_rate: bool) -> Option<f64> {
     let from = requests.iter().filter_map(|request| request.sent_ns).min()?;
     let mut events = [0.0f64; PARTS];
@@ -148,7 +152,8 @@ fn steady_share(requests: &[Request], seconds: f64, has_rate: bool) -> Option<f6
         events[at.min(PARTS - 1)] += 1.0;
         all += 1;
     }
-    // Fewer differ by a quarter by accident: 10 parts of 100 events have a standard deviation of a tenth.
+    // With fewer events parts differ by a quarter by chance: 10 parts of 100 events have a standard deviation
+    // of a tenth.
     if all < 1000 {
         return None;
     }
@@ -166,7 +171,7 @@ fn steady_share(requests: &[Request], seconds: f64, has_rate: bool) -> Option<f6
         .map(|(first, end)| end - first)
         .max()
         .unwrap_or(0);
-    // One part is always like itself.
+    // A single part is always equal to itself.
     Some(if longest <= 1 {
         0.0
     } else {
@@ -174,7 +179,7 @@ fn steady_share(requests: &[Request], seconds: f64, has_rate: bool) -> Option<f6
     })
 }
 
-/// Requests that run in a part of the window, on average: one that reaches into three parts counts in each.
+/// Mean number of requests that run in a part of the window. A request that spans three parts counts in each.
 fn running_in_part(requests: &[Request], part_ns: f64) -> f64 {
     let parts: f64 = requests
         .iter()
@@ -185,19 +190,22 @@ fn running_in_part(requests: &[Request], part_ns: f64) -> f64 {
 
 /// Output of a part of a closed loop at full concurrency.
 struct Output {
-    /// Events, where each answer's are spread evenly over its time: how an engine gathers tokens, and whether answers end together, moves none.
+    /// Events. Those of an answer are spread evenly over its time, so the result does not depend on how an
+    /// engine groups tokens or whether answers end together.
     events: f64,
-    /// The same per second.
+    /// Events per second.
     rate: f64,
-    /// Its squared relative standard error, by how far answers differ from each other.
+    /// Squared relative standard error of the rate, from the differences between answers.
     variance: f64,
 }
 
-/// The event rates of the first and the last third of the time at full concurrency, where they differ by more than [`DRIFT`] and by more than
-/// differences between answers explain; `None` also where a third holds too little.
+/// Returns the event rates of the first and the last third of the time at full concurrency, if they differ by
+/// more than [`DRIFT`] and by more than the differences between answers explain. `None` otherwise, and if a
+/// third is too short.
 ///
-/// Full concurrency lasts from the moment at which as many answers have ended as there are slots, because the first prompts are all read at
-/// once, to the moment at which as many requests are left to send. Thirds hold equally many answers. Rounds of conversations are not judged: their
+/// Full concurrency begins when as many answers have ended as there are slots, because the first prompts are
+/// all read at once. It ends when as many requests are left to send. Thirds have equally many answers. Rounds
+/// of conversations are not judged, because their prompts grow.
 /// prompts grow.
 fn drift(requests: &[Request], slots: usize) -> Option<(f64, f64)> {
     if requests.iter().any(|request| request.round.unwrap_or(0) > 0) {
@@ -233,7 +241,8 @@ fn drift(requests: &[Request], slots: usize) -> Option<(f64, f64)> {
     (is_enough && difference > DRIFT.ln() && !is_chance).then_some((first.rate, last.rate))
 }
 
-/// The output of answers, each a start, an end and a number of events, between two moments; `None` where nothing came.
+/// Output of answers between two times. Each answer is a start, an end and a number of events. `None` if
+/// there is no output.
 fn output(answers: &[(u64, u64, f64)], from: u64, to: u64) -> Option<Output> {
     let seconds = to.checked_sub(from).filter(|time| *time > 0)? as f64 / 1e9;
     let share = |start: u64, end: u64| match end.saturating_sub(start) {
@@ -266,13 +275,13 @@ fn output(answers: &[(u64, u64, f64)], from: u64, to: u64) -> Option<Output> {
     })
 }
 
-/// Requests over the time in which they fell due.
+/// Numbers of requests over the time in which they were due.
 struct Backlog {
-    /// In flight, on average over each quarter.
+    /// Mean number in flight in each quarter.
     quarters: [f64; 4],
-    /// How many fell due in each quarter.
+    /// Number of requests due in each quarter.
     arrivals: [f64; 4],
-    /// In flight, on average over each half of the last quarter.
+    /// Mean number in flight in each half of the last quarter.
     last_halves: [f64; 2],
 }
 
@@ -305,22 +314,25 @@ impl Backlog {
         })
     }
 
-    /// Whether the number in flight rose to the end, further than the arrivals at random of an engine that keeps up explain.
+    /// Whether the number in flight rose to the end, by more than random arrivals explain if the engine keeps
+    /// up.
     fn grows(&self, factor: f64) -> bool {
         let [_, _, _, last] = self.quarters;
         let [before, end] = self.last_halves;
         last >= QUEUE && end > before && (self.grows_throughout(factor) || self.grows_late(factor))
     }
 
-    /// Whether it rose from each quarter to the next, and further than the square root of its mean, by which arrivals at random vary it.
+    /// Whether it rose from each quarter to the next, by more than multiples of the square root of its mean,
+    /// which is its variation with random arrivals.
     fn grows_throughout(&self, factor: f64) -> bool {
         let [first, second, third, last] = self.quarters;
         let rises = second > factor * first && third > factor * second && last > factor * third;
         rises && last - first > CHANCE * self.mean().sqrt()
     }
 
-    /// Whether it rose at the end of a load that the engine bore at first: far above all that was before, in the third quarter already or to the
-    /// end of the last one, and further than more arrivals explain.
+    /// Whether it rose at the end of a load that the engine could bear at first. It must be far above all
+    /// earlier quarters, must rise in the third quarter already or until the end, and must rise by more than
+    /// additional arrivals explain.
     fn grows_late(&self, factor: f64) -> bool {
         let [first, second, third, last] = self.quarters;
         let highest = first.max(second).max(third);
@@ -339,7 +351,8 @@ impl Backlog {
     }
 }
 
-/// Under an open loop a queue that grows to the end means that latencies tell how long it was measured, not how fast the engine is.
+/// Reports a queue that grows to the end of an open loop. Its latencies depend on the length of the
+/// measurement, not on the speed of the engine.
 fn growth(requests: &[Request], bounds: &Bounds) -> Option<Reason> {
     let backlog = Backlog::of(requests)?;
     let factor = bounds.queue_growth;
@@ -373,7 +386,7 @@ mod tests {
             Self(Mt64::new(seed))
         }
 
-        /// A number from 0 up to 1.
+        /// Uniform from 0 to below 1.
         fn unit(&mut self) -> f64 {
             (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
         }
@@ -387,7 +400,7 @@ mod tests {
         }
     }
 
-    /// The requests of a load from when they fell due, when they ended and their events, in seconds.
+    /// Requests of a load, given as due time, end and event times in seconds.
     fn requests_of(load: &[(f64, f64, Vec<f64>)]) -> Vec<Request> {
         let blank: Request = serde_json::from_value(serde_json::json!({
             "index": 0, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": 0, "end_ns": 0, "chunks": [],
@@ -411,7 +424,7 @@ mod tests {
             .collect()
     }
 
-    /// Quarters with as many arrivals each, and with a last one whose halves continue the growth.
+    /// A backlog with equal arrivals in all quarters, whose last halves continue the growth.
     fn backlog([first, second, third, last]: [f64; 4]) -> Backlog {
         let half = (last - third) / 4.0;
         Backlog {
@@ -433,7 +446,7 @@ mod tests {
         assert_eq!(window(&load), Some(59.5), "nothing was completed");
     }
 
-    /// Sixty requests at 20 a second of an engine that keeps up, as a run of clean cells met them.
+    /// Sixty requests at 20 per second on an engine that keeps up, as measured in a run of clean cells.
     #[test]
     fn a_queue_that_random_arrivals_explain_does_not_grow() {
         let grows = |quarters| backlog(quarters).grows(1.1);
@@ -443,7 +456,8 @@ mod tests {
         assert!(!grows([80.0, 60.0, 40.0, 20.0]));
     }
 
-    /// Nine requests a second on an engine that answers fifteen a second in the first half and five in the second half.
+    /// Nine requests per second on an engine that answers fifteen per second in the first half and five in
+    /// the second.
     #[test]
     fn a_queue_that_grows_from_the_middle_on_grows() {
         for quarters in [
@@ -469,7 +483,8 @@ mod tests {
         assert!(!by_arrivals.grows(1.1), "more arrivals, answered as fast");
     }
 
-    /// Poisson arrivals on so many servers, each of which takes `service` of the moment at which it begins.
+    /// Poisson arrivals on several servers. `service` gives the time of a request from the moment at which it
+    /// begins.
     fn open_loop(
         draws: &mut Draws,
         count: usize,
@@ -552,8 +567,9 @@ mod tests {
         assert!(beyond >= LOADS * 95 / 100, "{beyond}");
     }
 
-    /// Answers of so many tokens on so many slots, from an engine that reads the prompts of all new requests before it goes on with its batch. A
-    /// prompt takes its own time, and everything takes as many times longer as `slowness` says of the moment.
+    /// Answers of these tokens on these slots, from an engine that reads the prompts of all new requests
+    /// before it continues with its batch. Each prompt has its own time, and all times are multiplied by
+    /// `slowness` of the current time.
     fn closed_loop(
         answers: &[(u32, f64)],
         slots: usize,
@@ -583,7 +599,7 @@ mod tests {
         }
     }
 
-    /// The same without the moments of events, which [`drift`] does not read.
+    /// The same without event times, which [`drift`] does not read.
     fn counted(load: &[(f64, f64, Vec<f64>)], chunks: &mut BTreeMap<usize, Chunks>) -> Vec<Request> {
         let bare: Vec<_> = load
             .iter()
@@ -602,7 +618,7 @@ mod tests {
         requests
     }
 
-    /// What is said of a load under a closed loop of so many slots, or at an arrival of another kind.
+    /// Reasons for a load with this arrival.
     fn judged(requests: &[Request], arrival: &serde_json::Value, bounds: &Bounds) -> Vec<Reason> {
         let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
         let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
@@ -636,10 +652,10 @@ mod tests {
             };
             assert!(judged(&requests, &closed, &off).is_empty(), "turned off");
         }
-        // Six requests on each slot hold no three thirds of two each beside the first and the last wave.
+        // Six requests per slot do not give three thirds of two each besides the first and the last wave.
         let few = requests_of(&closed_loop(&[(32, 0.005); 48], 8, |now| 1.0 + now));
         assert_eq!(drift(&few, 8), None);
-        // What lasts for a tenth of a second may be a moment without a processor.
+        // A drift within a tenth of a second may be a short pause of the client.
         let short = requests_of(&closed_loop(&[(32, 0.0001); 240], 8, |now| 1.0 + 50.0 * now));
         assert_eq!(drift(&short, 8), None);
         // Prompts of rounds grow.
@@ -649,7 +665,8 @@ mod tests {
         assert_eq!(drift(&rounds, 8), None);
     }
 
-    /// Lengths as of random data sets, of one length and of conversations; prompts that take no time, and that take most of it.
+    /// Lengths of random data sets, of one length and of conversations, with prompts that take no time or
+    /// most of it.
     #[test]
     fn closed_loops_on_an_engine_of_one_speed_seldom_drift() {
         const LOADS: usize = 100;

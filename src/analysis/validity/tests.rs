@@ -26,7 +26,7 @@ fn every_code_has_one_row_in_the_table_and_the_document_is_that_table() {
     );
 }
 
-/// Each bound stands in the row of a code under its name and with its default.
+/// Each bound is in the entry of a code, with its name and its default.
 #[test]
 fn the_table_tells_the_defaults_of_the_bounds() {
     let bounds = serde_json::to_value(Bounds::default()).unwrap();
@@ -226,7 +226,7 @@ fn what_a_gpu_went_through_is_found_with_its_weight_and_a_usual_one_is_not() {
         found_on(&xid, &Machine::default()),
         [(Code::GpuErrors, Verdict::Suspect)]
     );
-    // A desktop holds memory, and says so.
+    // A desktop holds memory and reports it.
     let drawn = || {
         let mut gpu = usual();
         gpu.rest_memory_bytes = Some(2 << 30);
@@ -236,7 +236,7 @@ fn what_a_gpu_went_through_is_found_with_its_weight_and_a_usual_one_is_not() {
     assert_eq!(on(drawn(), Some(true)), [(Code::GpuNotAtRest, Verdict::Valid)]);
 }
 
-/// An engine that computes answers late about itself; its counters are whole all the same.
+/// An engine that computes may answer late about itself, but its counters are complete.
 #[test]
 fn a_silent_engine_whose_counters_are_whole_is_a_note_and_any_other_silence_is_suspect() {
     let facts = |source, longest_gap_s, is_bracketed| SourceFacts {
@@ -294,7 +294,8 @@ fn answers_of_another_model_are_found_and_an_alias_is_a_note() {
         wrong(Verdict::Invalid),
         "a mixture"
     );
-    // What an answer names is kept only where it was not asked for: these requests asked for an adapter.
+    // The model of an answer is recorded only if it differs from the requested one: these requests asked for
+    // an adapter.
     assert_eq!(judged(&[&[], &["m"]], &["m", "adapter"]), wrong(Verdict::Suspect));
     assert_eq!(judged(&[&["m"], &["tiny"]], &["m"]), wrong(Verdict::Invalid));
 }
@@ -341,7 +342,8 @@ fn several_choices_share_one_stream_and_pictures_of_no_tokens_were_not_looked_at
     assert_eq!(codes(&answers, &scenario), []);
 }
 
-/// Prompts of 100 tokens whose answers report so many of them cached, to an engine whose counters tell so many hits.
+/// Codes for prompts of 100 tokens, with the cached tokens that each answer reports and the hits that the
+/// engine counts.
 fn codes_of_caches(cached: u32, hits: f64) -> Vec<Code> {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
@@ -374,7 +376,7 @@ fn of_counters_and_answers_that_contradict_each_other_the_worse_counts() {
     assert_eq!(codes_of_caches(0, 0.0), []);
 }
 
-/// Answers with events at these moments in milliseconds after the request was sent, one request every so many milliseconds.
+/// Answers with events at these times after sending (ms), one request every `apart_ms`.
 fn streams(count: u64, apart_ms: u64, at_ms: &[u64]) -> Vec<Request> {
     (0..count)
         .map(|nth| {
@@ -392,12 +394,12 @@ fn streams(count: u64, apart_ms: u64, at_ms: &[u64]) -> Vec<Request> {
         .collect()
 }
 
-/// What is said of how answers begin.
+/// Weight of the reason about how answers begin.
 fn beginning(requests: &[Request]) -> Option<Verdict> {
     beginning_for(requests, None)
 }
 
-/// The same with these targets.
+/// The same with this SLO.
 fn beginning_for(requests: &[Request], slo: Option<Slo>) -> Option<Verdict> {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let mut plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
@@ -417,7 +419,7 @@ fn beginning_for(requests: &[Request], slo: Option<Slo>) -> Option<Verdict> {
     found.map(|reason| reason.weight)
 }
 
-/// These requests with a change to each.
+/// Applies a change to each request.
 fn with(mut requests: Vec<Request>, change: fn(&mut Request)) -> Vec<Request> {
     requests.iter_mut().for_each(change);
     requests
@@ -439,7 +441,7 @@ fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
     );
     assert_eq!(beginning(&common(streams(20, 500, &usual))), None);
     assert_eq!(beginning(&common(streams(5, 500, &ahead))), None, "few");
-    // Three canned tokens at the pace of the model, and then the time that it takes to read a prompt.
+    // Three canned tokens at the pace of the model, followed by the time to read a prompt.
     let canned = |requests| with(requests, |request| request.common_events = 3);
     let late = [10, 20, 30, 140, 150, 160, 170];
     assert_eq!(
@@ -454,7 +456,7 @@ fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
         beginning(&canned(streams(20, 500, &[35, 130, 140, 150, 160]))),
         Some(Verdict::Suspect)
     );
-    // Waits at one place or another, as of an engine that has more to do.
+    // Waits at varying places, as in a busy engine.
     let busy: Vec<Request> = (0..20)
         .flat_map(|nth| {
             let wait_behind = 1 + nth as usize % 3;
@@ -465,17 +467,18 @@ fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
         })
         .collect();
     assert_eq!(beginning(&canned(busy)), None);
-    // Requests come evenly, so that each late event follows the first one of another answer: that one does not take so long.
+    // Requests come at even intervals, so each late event follows the first event of another answer. Reading
+    // that prompt does not take as long.
     assert_eq!(
         beginning(&common(streams(20, 83, &ahead))),
         Some(Verdict::Suspect)
     );
-    // An engine that reads the prompts of all before it goes on with any.
+    // An engine that reads all prompts before it continues with any.
     let queued: Vec<Request> = (0..20)
         .flat_map(|nth| streams(1, 0, &[20 * (nth + 1), 410, 420, 430]))
         .collect();
     assert_eq!(beginning(&common(queued)), None);
-    // White space that keeps the connection awake until the model answers.
+    // White space that keeps the connection alive until the model answers.
     let awake: Vec<u64> = (1..12).map(|nth| 10 * nth).chain([120, 130, 140]).collect();
     let blank = with(streams(20, 500, &awake), |request| request.blank_events = 11);
     assert_eq!(beginning(&blank), Some(Verdict::Suspect));
@@ -483,7 +486,7 @@ fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
     assert_eq!(beginning(&newline), None, "of the model's own");
 }
 
-/// Two words or more that come before the prompt was read, and what real engines do.
+/// Two or more words before the prompt was read, and the behaviour of real engines.
 #[test]
 fn several_events_ahead_of_the_model_are_found_whatever_their_words() {
     let rest = |begin: &[u64], from: u64| -> Vec<u64> {
@@ -502,10 +505,11 @@ fn several_events_ahead_of_the_model_are_found_whatever_their_words() {
     assert_eq!(of(&[150, 160, 170], 230), None, "not longer than TTFT");
     assert_eq!(of(&[3, 13, 23], 63), None, "not far longer than usual");
     assert_eq!(of(&[3, 28, 53, 78], 153), None, "slow from the beginning");
-    // Eight tokens at a time, from a scheduler of several steps.
+    // Eight tokens at a time, from a scheduler with several steps.
     let at_a_time: Vec<u64> = (0..40).map(|nth| 30 + 120 * ((nth + 5) / 8)).collect();
     assert_eq!(beginning(&streams(20, 500, &at_a_time)), None);
-    // An engine reads a prompt while others answer: in closed loops at the same place of each answer, if they are as long.
+    // An engine reads a prompt while others answer. In closed loops with answers of one length, this happens
+    // at the same place of each answer.
     let held: Vec<Request> = (0..20)
         .flat_map(|nth| {
             let at = 140 * nth;
@@ -519,7 +523,7 @@ fn several_events_ahead_of_the_model_are_found_whatever_their_words() {
         })
         .collect();
     assert_eq!(beginning(&held), None);
-    // Waits behind two, three or four words.
+    // Waits after two, three or four words.
     let busy: Vec<Request> = (0..21)
         .flat_map(|nth| streams(1, 0, &rest(&[3, 4, 5, 6][..2 + nth % 3], 203)))
         .collect();
@@ -554,7 +558,7 @@ fn answers_in_flushes_are_found_and_stalls_and_pairs_are_not() {
     assert_eq!(flushed(20, &stalled), None, "one long stall");
 }
 
-/// An engine slows down at the end of some answers; a proxy holds most of them back.
+/// An engine slows down at the end of some answers. A proxy holds most of them back.
 #[test]
 fn beginnings_that_were_held_back_are_found_where_most_answers_have_one() {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
@@ -576,7 +580,7 @@ fn beginnings_that_were_held_back_are_found_where_most_answers_have_one() {
     assert!(of(10, 10).is_none() && of(7, 0).is_none() && of(0, 20).is_none());
 }
 
-/// Twenty answers: of so many prompt and output tokens, the first after so many ms, the others so many ms apart.
+/// Twenty answers, each with prompt tokens, output tokens, TTFT in ms and gap in ms.
 fn answers_of(answer: impl Fn(u64) -> (u64, u64, f64, f64)) -> Vec<Request> {
     let of = |nth: u64| {
         let (prompt, tokens, ttft_ms, gap_ms) = answer(nth);
@@ -594,7 +598,7 @@ fn answers_of(answer: impl Fn(u64) -> (u64, u64, f64, f64)) -> Vec<Request> {
     (0..20).map(of).collect()
 }
 
-/// A share of 1 and evenly spread numbers that look random.
+/// Numbers between 0 and 1 that are evenly spread and look random.
 fn drawn(nth: u64, seed: u64) -> f64 {
     ((nth + 1) * seed % 23) as f64 / 22.0
 }
@@ -620,7 +624,7 @@ fn answers_that_were_held_back_to_their_ends_are_found_by_their_lengths() {
     }
     let alike = of(&|nth| (prompt(nth), 64, 800.0 + 9.0 * drawn(nth, 9), 0.2));
     assert_eq!(alike, None, "lengths that are alike tell nothing");
-    // Engines that stream, whose answers are short beside the wait for the first event.
+    // Engines that stream, with answers that are short compared with the wait for the first event.
     let long_prompts = of(&|nth| (prompt(nth), length(nth), 5000.0 + 9.0 * prompt(nth) as f64, 10.0));
     assert_eq!(long_prompts, None);
     let grows_alike = of(&|nth| {
@@ -695,7 +699,8 @@ fn answers_that_come_faster_than_the_engine_makes_tokens_were_held_back() {
 
 #[test]
 fn names_of_tools_and_long_beginnings_ahead_of_the_model_are_found() {
-    // The name of a tool at once, and its arguments once the prompt was read; a parser keeps a few tokens back.
+    // The name of a tool comes at once, its arguments after the prompt was read. A parser holds a few tokens
+    // back.
     let calling = |requests| {
         with(requests, |request| {
             let chunks: Vec<_> = request
@@ -819,7 +824,7 @@ fn a_bench_reports_a_growing_queue_and_a_falling_rate_as_a_run_does() {
             .collect()
     };
     let events: Vec<u64> = (1..=10).map(|nth| 90 * nth).collect();
-    // Ten requests a second, of which five are answered.
+    // Ten requests per second, of which five are answered.
     let mut queued = streams(100, 100, &events);
     for (nth, request) in (0u64..).zip(&mut queued) {
         request.end_ns = 1_000_000_000 + nth * 200_000_000;
@@ -828,7 +833,7 @@ fn a_bench_reports_a_growing_queue_and_a_falling_rate_as_a_run_does() {
         codes(&queued, serde_json::json!({ "rate": 10, "concurrency": null })),
         [Code::QueueGrowing]
     );
-    // One request after another; the later half takes three times as long.
+    // One request after another. The second half takes three times as long.
     let closed: Vec<Request> = (0..120u64)
         .flat_map(|nth| {
             let pace = if nth < 60 { 1 } else { 3 };
@@ -847,7 +852,8 @@ fn a_bench_reports_a_growing_queue_and_a_falling_rate_as_a_run_does() {
     );
 }
 
-/// What is found of a hundred answers that are the same text for different prompts, or not: each of so many tokens, so many in an event.
+/// Reason for a hundred answers. `answer` gives whether the text is the same for different prompts, the
+/// tokens, the gap in ms and the tokens per event.
 fn degenerate_of(answer: impl Fn(u64) -> (bool, u64, f64, u64)) -> Option<(String, Verdict)> {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
@@ -886,7 +892,7 @@ fn degenerate_of(answer: impl Fn(u64) -> (bool, u64, f64, u64)) -> Option<(Strin
 
 #[test]
 fn answers_from_a_cache_are_found_by_their_pace_and_honest_ones_that_are_alike_are_not() {
-    // Of each pair one was computed, and given out again at once.
+    // One of each pair was computed, the other one came from the cache.
     let from_cache =
         degenerate_of(|nth| (nth < 20, 40, if nth % 2 == 0 && nth < 20 { 0.5 } else { 10.0 }, 1));
     let (measured, weight) = from_cache.expect("ten of a hundred are quick");
@@ -894,10 +900,10 @@ fn answers_from_a_cache_are_found_by_their_pace_and_honest_ones_that_are_alike_a
         measured.contains("20 of 100") && weight == Verdict::Suspect,
         "{measured}"
     );
-    // All of an answer at one moment.
+    // The whole answer at one moment.
     let at_once = degenerate_of(|nth| (nth < 20, 40, if nth < 20 { 0.0 } else { 10.0 }, 1));
     assert!(at_once.is_some());
-    // Beside classes and refusals that are short.
+    // Together with short classes and refusals.
     let beside = degenerate_of(|nth| match nth {
         0..13 => (true, 40, 0.5, 1),
         13..45 => (true, 8, 10.0, 1),
@@ -908,7 +914,7 @@ fn answers_from_a_cache_are_found_by_their_pace_and_honest_ones_that_are_alike_a
         let refusals = degenerate_of(|nth| (nth < 20, if nth < 20 { 18 } else { 120 }, 10.0, in_event));
         assert_eq!(refusals, None, "{in_event} tokens in an event");
     }
-    // Boilerplate is drafted better: three tokens in an event, and two in those of other answers.
+    // Boilerplate is drafted better: three tokens per event, and two in other answers.
     let drafted = degenerate_of(|nth| match nth < 20 {
         true => (true, 24, 10.0 / 3.0, 3),
         false => (false, 120, 5.0, 2),

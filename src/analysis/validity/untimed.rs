@@ -1,4 +1,5 @@
-//! Answers that something on the way gathered or held back: the times between their tokens are not those of the engine.
+//! Finds answers that were gathered or held back on the way, so that the times between their tokens are not
+//! those of the engine.
 
 use super::{found, percent};
 use crate::analysis::metrics;
@@ -7,11 +8,11 @@ use crate::results::record::request::Request;
 use crate::results::record::telemetry::EngineWindow;
 use crate::results::record::validity::{Code, Family, Reason};
 
-/// Fewer answers may look held back by accident.
+/// Fewest answers that are judged. Fewer may look held back by chance.
 const FEW_ANSWERS: usize = 8;
 
-/// What speaks against all that is known of the times between tokens. `engine` is what the engine's own metrics say of the window, where they
-/// were read.
+/// Judges whether anything is known of the times between tokens. `engine` holds the engine's own metrics of
+/// the window, if they were read.
 pub(super) fn of(requests: &[Request], engine: Option<&EngineWindow>, scenario: &Scenario) -> Option<Reason> {
     let completed: Vec<&Request> = requests.iter().filter(|request| request.is_completed()).collect();
     let (measured, bound) = choices(scenario)
@@ -26,27 +27,28 @@ pub(super) fn of(requests: &[Request], engine: Option<&EngineWindow>, scenario: 
     Some(reason)
 }
 
-/// What was measured, and the bound.
+/// The measured value and the bound, as text.
 type Finding = (String, String);
 
 fn half() -> String {
     "half of the answers".to_owned()
 }
 
-/// That requests ask for several choices, whose tokens come in one stream: nobody waits for as short a time as between two of these.
+/// Reports requests with several choices. Their tokens come in one stream, so the gaps are shorter than any
+/// choice has.
 fn choices(scenario: &Scenario) -> Option<Finding> {
     let choices = several_choices(scenario)?;
     let measured = format!("each request asks for {choices} choices, whose tokens come in one stream");
     Some((measured, "one choice".to_owned()))
 }
 
-/// How many answers each request asks for, where these are several.
+/// Number of choices per request, if it is more than one.
 pub(super) fn several_choices(scenario: &Scenario) -> Option<u64> {
     let choices = scenario.body.get("n").and_then(serde_json::Value::as_u64);
     choices.filter(|choices| *choices > 1)
 }
 
-/// That most answers of several tokens arrived at one moment or in a few large parts: nothing is known of the times between their tokens.
+/// Reports that most answers of several tokens arrived at one moment or in a few large parts.
 fn gathered(completed: &[&Request]) -> Option<Finding> {
     let gathered = completed
         .iter()
@@ -62,7 +64,8 @@ fn gathered(completed: &[&Request]) -> Option<Finding> {
     })
 }
 
-/// That the beginnings of most answers were held back and then passed on event by event: their TPOT shares out less time than their tokens took.
+/// Reports that the beginnings of most answers were held back and then passed on event by event. Their TPOT
+/// is too low.
 fn beginnings(completed: &[&Request]) -> Option<Finding> {
     let held = completed
         .iter()
@@ -77,16 +80,18 @@ fn beginnings(completed: &[&Request]) -> Option<Finding> {
     })
 }
 
-/// An answer that was held back to its end, and then passed on event by event, takes this share of its time after its first event at most.
+/// Highest share of its time that an answer takes after its first event if it was held back to its end and
+/// then passed on event by event.
 const LATE_SHARE: f64 = 0.25;
-/// So many such answers show by their lengths what their first events waited for.
+/// Fewest such answers for which lengths and waits are compared.
 const FEW_LENGTHS: usize = 20;
-/// How closely the wait for the first event follows the number of output tokens, at least (correlation).
+/// Lowest correlation between the number of output tokens and the wait for the first event.
 const FOLLOWS: f64 = 0.9;
-/// By how many times more one further token delays the first event than it delays the last one after it.
+/// Minimum factor between the delay that one more token adds before the first event and the time per token
+/// after it.
 const HELD_PACE: f64 = 3.0;
 
-/// One answer as it may have been held back.
+/// An answer that may have been held back.
 struct Late {
     sent_ms: f64,
     ttft_ms: f64,
@@ -113,10 +118,10 @@ impl Late {
     }
 }
 
-/// That most answers were held back until they were whole, or nearly: their events come after a wait that grows with the number of output tokens.
-/// The prompt is the same work however long the answer becomes, so that the first event of an engine that streams does not wait for it. What the
-/// length of the prompt, the moment of sending and the place in the order of sending explain (a long prompt, a queue) is taken out of both before
-/// they are compared.
+/// Reports that most answers were held back until they were nearly complete: their events come after a wait
+/// that grows with the number of output tokens. In an engine that streams, the first event does not depend on
+/// the length of the answer. The effects of prompt length, sending time and sending order (a long prompt, a
+/// queue) are removed from both before they are compared.
 fn wholes(completed: &[&Request]) -> Option<Finding> {
     let mut late: Vec<Late> = completed.iter().filter_map(|request| Late::of(request)).collect();
     if late.len() < FEW_LENGTHS || 2 * late.len() <= completed.len() {
@@ -162,13 +167,13 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
-/// A column of which no more than this share is left when others were taken out depends on them.
+/// Share of a column that must be left after the other columns are removed. With less, it depends on them.
 const NOTHING: f64 = 1e-6;
-/// Of the variance of lengths so much is left at least, where they tell anything.
+/// Share of the variance of lengths that must be left for a result.
 const VARIED: f64 = 0.2;
 
-/// What linear combinations of the other columns, the first of which is constant, leave of two (by Gram and Schmidt); `None` where they leave
-/// too little of the first or nothing of the second.
+/// Removes all linear combinations of the other columns, the first of which is constant, from two columns (by
+/// Gram and Schmidt). `None` if too little of the first or nothing of the second is left.
 fn unexplained(others: &[Vec<f64>], [lengths, waits]: [Vec<f64>; 2]) -> Option<[Vec<f64>; 2]> {
     let without = |mut column: Vec<f64>, basis: &[Vec<f64>]| {
         let before = dot(&column, &column);
@@ -196,15 +201,18 @@ fn unexplained(others: &[Vec<f64>], [lengths, waits]: [Vec<f64>; 2]) -> Option<[
     (varied >= VARIED * variance).then_some([lengths, waits])
 }
 
-/// The engine's own time between tokens is so many times ours at least, and by so much longer over an answer, ms.
+/// Minimum factor between the engine's time between tokens and ours, and minimum difference over an answer,
+/// in ms.
 const SLOWER: f64 = 2.0;
 const SLOWER_MS: f64 = 10.0;
-/// The same in a search, whose metrics are those of all its points: engines are slower beyond what they can serve.
+/// The same factor in a search, whose engine metrics include all its points. Engines are slower beyond their
+/// capacity.
 const SLOWER_IN_SEARCH: f64 = 10.0;
 
-/// That events follow one another far faster than the engine, by its own metrics, makes tokens. An event holds a token at least, so that the
-/// events of an engine that streams are never faster than its tokens. Means tell it whoever else was served, and whatever failed. Some engines
-/// take the mean over tokens, some over answers: the slower of ours counts.
+/// Reports that events follow each other far faster than the engine generates tokens, by its own metrics. An
+/// event has at least one token, so the events of an engine that streams are never faster than its tokens.
+/// The comparison uses means, which also hold if there were other clients or failures. Some engines average
+/// over tokens, others over answers, so the slower of our two means is used.
 fn paced(completed: &[&Request], engine: &EngineWindow, is_search: bool) -> Option<Finding> {
     let own_ms = engine.means.get("itl_s")? * 1e3;
     let (mut spans_ms, mut gaps, mut means_ms, mut several) = (0.0, 0.0, 0.0, 0);
