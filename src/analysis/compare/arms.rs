@@ -100,7 +100,6 @@ fn rounds(
 ///
 /// # Errors
 /// A cell fits several.
-/// A cell that fits several.
 pub(crate) fn pairs<'a>(
     cells: &'a BTreeMap<CellKey, SideCell>,
     axis: &str,

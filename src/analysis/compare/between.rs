@@ -61,7 +61,8 @@ impl Between {
 /// such nights are rare. One night at half speed says nothing about how much other nights differ. It would
 /// hide every loss as long as it is in the history.
 ///
-/// Source: the median of absolute deviations as a scale, F. R. Hampel, "The influence curve and its role in robust estimation", 1974.
+/// Source: the median of absolute deviations as a scale, F. R. Hampel, "The influence curve and its role in
+/// robust estimation", 1974.
 pub(crate) fn usual(nights: &[Past]) -> Vec<&Past> {
     let all: Vec<&Past> = nights.iter().filter(|night| !night.logs.is_empty()).collect();
     let mut levels: BTreeMap<usize, Vec<f64>> = BTreeMap::new();

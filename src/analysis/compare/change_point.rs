@@ -116,7 +116,8 @@ fn memory(series: &[f64]) -> f64 {
 
 /// Returns the split into the two levels that differ most. `None` if the series is too short for two levels.
 ///
-/// Source: the energy statistic of G. J. Székely and M. L. Rizzo, n·m/(n+m) · (2·mean|x−y| − mean|x−x′| − mean|y−y′|).
+/// Source: the energy statistic of G. J. Székely and M. L. Rizzo, n·m/(n+m) · (2·mean|x−y| − mean|x−x′| −
+/// mean|y−y′|).
 fn split(series: &[f64]) -> Option<usize> {
     if series.len() < 2 * SHORTEST {
         return None;

@@ -1,4 +1,5 @@
-//! Chooses how many more starts each cell of a run needs for the precision that its matrix sets by `target_ci`.
+//! Chooses how many more starts each cell of a run needs for the precision that its matrix sets by
+//! `target_ci`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,8 @@
-//! Two sides to verdicts: did it get worse?
+//! Compares two sides and decides whether the candidate is better or worse.
 //!
-//! The unit is the start of an engine: requests of one start are correlated, ten thousand of them are still one observation. Everything
-//! here is a function of values, without any draw: the same figures give the same verdict. Every verdict comes from [`decision::decide`].
+//! The unit is the start of an engine: requests of one start are correlated, so ten thousand of them are
+//! still one observation. All functions are pure and use no random numbers, so the same values give the same
+//! verdict. Every verdict comes from [`decision::decide`].
 
 pub(crate) mod arm_comparison;
 pub(crate) mod arms;

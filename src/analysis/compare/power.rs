@@ -52,7 +52,8 @@ pub(crate) struct Demand {
 /// Smallest difference that these numbers of starts can show, if one start has the standard deviation
 /// `sigma`. Infinite if there are too few starts.
 ///
-/// Source: H. S. Bloom, "Minimum detectable effects", 1995: the standard error times the sum of two quantiles of t.
+/// Source: H. S. Bloom, "Minimum detectable effects", 1995: the standard error times the sum of two quantiles
+/// of t.
 pub(crate) fn detectable(sigma: f64, first: usize, second: usize, demand: Demand) -> f64 {
     if first == 0 || second == 0 || first + second < 3 {
         return f64::INFINITY;
@@ -93,7 +94,8 @@ pub(crate) fn half_width(sigma: f64, stage: usize, starts: usize) -> f64 {
 /// the promised confidence if the noise is normal. Later starts do not narrow the interval; callers widen it
 /// if they vary more than the first.
 ///
-/// Source: C. Stein, "A two-sample test for a linear hypothesis whose power is independent of the variance", 1945.
+/// Source: C. Stein, "A two-sample test for a linear hypothesis whose power is independent of the variance",
+/// 1945.
 pub(crate) fn two_stage(sigma: f64, stage: usize, target: f64) -> usize {
     let reach = quantile(stage as f64 - 1.0, f64::midpoint(1.0, LEVEL)) * sigma / target;
     let wanted = (reach * reach).ceil();

@@ -33,8 +33,8 @@ pub(crate) struct Failure {
 ///
 /// Requests of one start share its luck. So an increase must be rare when starts are assigned to sides at
 /// random, in any of the cells (`chances_of_starts`). An increase that is only beyond chance for independent
-/// requests is shown, but is no regression.
-/// of the cells (`chances_of_starts`). A rise that is beyond chance for independent requests only is shown, and is no regression.
+/// requests is shown, but is no regression. of the cells (`chances_of_starts`). A rise that is beyond chance
+/// for independent requests only is shown, and is no regression.
 pub(crate) fn failures(pairs: &[(&CellKey, &SideCell, &SideCell)]) -> Vec<Failure> {
     let mut found: Vec<Failure> = Vec::new();
     let mut rises = Vec::new();

@@ -18,7 +18,6 @@ pub(crate) const LEVEL: f64 = 0.95;
 ///
 /// The requests are treated as independent. They share batches and queues, so the real uncertainty is larger;
 /// the variance between starts adds to it.
-/// starts of the engine differ by comes on top.
 pub(crate) fn intervals(requests: &[Request]) -> BTreeMap<String, [f64; 2]> {
     let times: Vec<Times> = requests
         .iter()

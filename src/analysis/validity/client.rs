@@ -24,8 +24,8 @@ const CALIBRATED: f64 = 3.0;
 /// Events with shorter gaps come in bursts, whose gaps mean nothing.
 const LEAST_GAP_MS: f64 = 0.05;
 
-/// Lowest bound for the error of arrival times, as a share of the bound for the send lag. Arrival times have to
-/// be more precise.
+/// Lowest bound for the error of arrival times, as a share of the bound for the send lag. Arrival times have
+/// to be more precise.
 const LATE_READS: f64 = 1.0 / 40.0;
 
 /// Share of the median TTFT that a lag does not affect noticeably.
@@ -403,8 +403,7 @@ mod tests {
         let judged = |p90_ms: f64, gap_ms: f64| at_rate(p90_ms, gap_ms, 100.0);
         let suspect = Some((Code::ClientLate, Verdict::Suspect));
         assert_eq!([judged(4.9, 10.0), judged(5.1, 10.0)], [None, suspect]);
-        // The client needs no processor of its own for this: the bound is at least a quarter of a
-        // millisecond. Bursts have no gaps.
+        // The bound is at least a quarter of a millisecond. Bursts have no gaps.
         assert_eq!([judged(0.24, 0.1), judged(0.26, 0.1)], [None, suspect]);
         assert_eq!(judged(9.0, 0.01), None);
         // Above the highest rate events cannot be separated, whatever the lag and the gaps are.

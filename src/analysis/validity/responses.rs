@@ -68,7 +68,7 @@ const MATERIAL: f64 = 0.02;
 /// the tokens.
 const AHEAD: f64 = 3.0;
 
-/// Factor to the mean gap between the name of a tool and its first arguments. Parsers of tool calls hold back
+/// The same factor between the name of a tool and its first arguments, to the mean gap. Parsers of tool calls hold back
 /// the tokens between them.
 const BEHIND_NAME: f64 = 16.0;
 

@@ -206,7 +206,6 @@ struct Output {
 /// Full concurrency begins when as many answers have ended as there are slots, because the first prompts are
 /// all read at once. It ends when as many requests are left to send. Thirds have equally many answers. Rounds
 /// of conversations are not judged, because their prompts grow.
-/// prompts grow.
 fn drift(requests: &[Request], slots: usize) -> Option<(f64, f64)> {
     if requests.iter().any(|request| request.round.unwrap_or(0) > 0) {
         return None;

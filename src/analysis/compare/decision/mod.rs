@@ -511,7 +511,8 @@ fn told_variance(question: &Question) -> Option<Variance> {
 /// degrees of freedom of each side. The value makes the error of the difference equal to that of both means,
 /// whichever side varies more. `None` if the numbers are equal, because pooling then gives the same error.
 ///
-/// Source: B. L. Welch, "The generalization of Student's problem when several different population variances are involved", 1947.
+/// Source: B. L. Welch, "The generalization of Student's problem when several different population variances
+/// are involved", 1947.
 fn of_unequal_sides(sides: [(f64, usize); 2], starts: [usize; 2]) -> Option<Variance> {
     let [first, second] = sides;
     if starts[0] == starts[1] || first.1 == 0 || second.1 == 0 {
