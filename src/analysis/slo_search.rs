@@ -94,7 +94,6 @@ pub(crate) struct SloSearch {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Next {
-    /// Measure at this value.
     Try(f64),
     Over(SearchEnding),
 }
@@ -111,7 +110,6 @@ impl SloSearch {
         }
     }
 
-    /// The next step of the search.
     pub(crate) fn next(&self) -> Next {
         if let Some(ending) = self.ended {
             return Next::Over(ending);

@@ -5,10 +5,8 @@ use crate::analysis::aggregate::series::{Series, is_within, names};
 use crate::analysis::metrics::percentile;
 use crate::results::record::telemetry::{GpuWindow, Sample, Source};
 
-/// Utilization from which a device is busy.
 const BUSY: f64 = 0.1;
 
-/// Prefix of the names of throttling reasons.
 const THROTTLED: &str = "throttled_";
 
 /// The energy counter. It gets no range.

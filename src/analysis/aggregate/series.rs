@@ -175,7 +175,6 @@ pub(super) fn names(samples: &[&Sample]) -> Vec<String> {
     names.into_keys().cloned().collect()
 }
 
-/// Area below the curve.
 fn area(corners: &[(f64, f64)]) -> f64 {
     let parts = corners
         .windows(2)

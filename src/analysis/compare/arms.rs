@@ -12,7 +12,6 @@ use crate::plan::Plan;
 use crate::results::record::cell::Summary;
 use crate::results::record::cell_stats::SideCell;
 
-/// The two cells of a question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arms<'a> {
     pub baseline: (&'a CellKey, &'a SideCell),

@@ -20,7 +20,6 @@ const OF_MEDIAN: f64 = 1.4826;
 /// A metric of one earlier nightly run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Past {
-    /// Logarithms of its starts.
     pub logs: Vec<f64>,
     /// The baseline that the night was compared against. Nights with the same number belong to one series; 0
     /// is the present baseline.

@@ -10,7 +10,6 @@ use crate::config::select::{self, AxisValues};
 use crate::plan::{Cell, Plan};
 use crate::results::record::cell_stats::Noise;
 
-/// The axis that is searched.
 pub(crate) const VERSION: &str = "version";
 
 /// State of the search: indices of the last known good and the first known bad version.
@@ -149,7 +148,6 @@ pub(crate) fn keep_versions(plan: &mut Plan, versions: [&str; 2], loss: Option<&
     });
 }
 
-/// Axes of a cell without the version.
 fn other_axes(key: &str) -> AxisValues {
     let mut axes = select::values(key);
     axes.remove(VERSION);

@@ -26,7 +26,6 @@ const LONGEST_MEMORY: f64 = 0.9;
 /// Probability of a false level change in one test of one series.
 const ALPHA: f64 = 0.000_03;
 
-/// A level change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Change {
     /// Index of the first value of the new level.

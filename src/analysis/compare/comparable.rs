@@ -23,7 +23,6 @@ use crate::results::record::provenance::{Imported, Unknown};
 use crate::results::record::search::{SearchEnding, SearchRecord};
 use crate::results::record::validity::Verdict;
 
-/// One of the two cells.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Side<'a> {
     pub launch: &'a Launch,
@@ -36,9 +35,7 @@ pub(crate) struct Side<'a> {
 /// Which comparison of two cells is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Comparability {
-    /// A ratio, without remarks.
     Comparable,
-    /// A ratio, with these differences.
     WithDifferences(Vec<String>),
     /// A ratio without a verdict, because more than the engine differs. Holds every difference, those of the
     /// environment first.
@@ -254,7 +251,6 @@ pub(crate) fn limits(scenario: &Scenario) -> Facts {
 /// Name of the SLO in [`limits`].
 pub(crate) const SLO: &str = "SLO";
 
-/// The SLO of a scenario as text.
 pub(crate) fn slo(scenario: &Scenario) -> String {
     let Some(slo) = &scenario.slo else {
         return "none".to_owned();
@@ -364,7 +360,6 @@ impl<'a> Side<'a> {
             .find_map(|definitions| metrics::figure(summary.figures.get(definitions)?, metric))
     }
 
-    /// Number of prompts to be sent.
     fn prompts(&self) -> Option<u64> {
         if self.lacks(Unknown::Prompts) {
             return None;
@@ -391,7 +386,6 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Cells that are invalid.
 fn validity(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     for (side, name) in [(one, "it"), (other, "the reference")] {
         let invalid: Vec<_> = side
@@ -619,7 +613,6 @@ fn definitions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         .push(format!("figures by the definitions {ours} against {theirs}"));
 }
 
-/// Number and kind of devices.
 fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let (ours, theirs) = (one.launch.gpus(), other.launch.gpus());
     let is_unknown = "the number of GPUs is not known of both".to_owned();

@@ -56,7 +56,6 @@ pub(crate) struct Conditions {
     pub vision_tokens: Option<f64>,
 }
 
-/// One condition in which two sides differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Differs {
     pub what: &'static str,
@@ -75,7 +74,6 @@ pub(crate) enum Of {
 }
 
 impl Conditions {
-    /// Computes the conditions from all measurements.
     pub(crate) fn of(summaries: &[&Summary]) -> Self {
         let gpus = || {
             let told = summaries.iter().filter_map(|summary| summary.telemetry.as_ref());

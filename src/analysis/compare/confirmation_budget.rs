@@ -8,7 +8,6 @@ use crate::base::ids::{CellKey, LaunchId};
 use crate::plan::Plan;
 use crate::results::record::cell::{Phase, PhaseTime, Summary};
 
-/// Cost of a fresh start of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cost {
     /// Launch of the cell. Its cells share the start.
@@ -19,10 +18,8 @@ pub(crate) struct Cost {
     pub cell_s: f64,
 }
 
-/// Limits for fresh starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits<'a> {
-    /// Most starts for one cell.
     pub most: u32,
     /// Seconds for all starts together. `None` means no limit.
     pub seconds: Option<f64>,
@@ -30,7 +27,6 @@ pub(crate) struct Limits<'a> {
     pub costs: &'a BTreeMap<CellKey, Cost>,
 }
 
-/// The fresh starts that a cell gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
     /// Number of starts that would decide.

@@ -26,7 +26,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Name of the kind in output.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Environment => "environment",
@@ -54,7 +53,6 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    /// The difference as a sentence.
     pub(crate) fn told(&self) -> String {
         format!(
             "{} {}: {} → {}",
@@ -90,7 +88,6 @@ pub(crate) fn of_engines(first: &Facts, second: &Facts) -> Vec<Difference> {
     of_facts(Kind::Engine, first, second)
 }
 
-/// Differences between two cells that are compared.
 pub(crate) fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
     let mut found = Vec::new();
     let differing = conditions(first).differing(&conditions(second));
@@ -201,7 +198,6 @@ pub(crate) fn engines_in_words(first: &SideCell, second: &SideCell) -> String {
     told.join("; ")
 }
 
-/// The prompts of two sides as text.
 fn prompts(first: &SideCell, second: &SideCell) -> [String; 2] {
     match (&first.load, &second.load, &first.prompts, &second.prompts) {
         (Some(before), Some(after), Some(one), Some(two)) => {

@@ -306,7 +306,6 @@ fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
     metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric)
 }
 
-/// Whether a measurement is included.
 pub(super) fn counts(summary: &Summary) -> bool {
     excluded(summary).is_none()
 }
@@ -324,7 +323,6 @@ pub(super) fn by_start(summaries: &[&Summary], metric: Metric) -> BTreeMap<u32, 
     starts
 }
 
-/// Confidence intervals of the stored metrics.
 fn intervals(
     summaries: &[&Summary],
     kept: &BTreeMap<String, Vec<Vec<f64>>>,

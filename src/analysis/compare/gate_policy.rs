@@ -39,7 +39,6 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// The policy with this floor.
     pub(crate) fn of_bound(bound: f64) -> Self {
         Self {
             suspicion: 0.045,
@@ -52,7 +51,6 @@ impl Policy {
     }
 }
 
-/// One gating metric of a nightly run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Asked {
     /// The starts of this night and of the baseline.
@@ -61,10 +59,8 @@ pub(crate) struct Asked {
     pub past: Vec<Past>,
 }
 
-/// Screening result of one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Screened {
-    /// Answer of the decision function for this night.
     pub answer: Answer,
     /// Variance between nights, if the history is long enough.
     pub between: Option<Between>,
@@ -100,7 +96,6 @@ const fn is_tested(answer: &Answer) -> bool {
     )
 }
 
-/// Screens every gating metric of a nightly run.
 pub(crate) fn screen(asked: &[Asked], policy: &Policy) -> Vec<Screened> {
     let between: Vec<Option<Between>> = asked.iter().map(|one| Between::of(&one.past)).collect();
     let questions: Vec<Question> = asked
@@ -271,7 +266,6 @@ pub(crate) fn confirm(questions: &[Question], family: usize, policy: &Policy) ->
     decision::decide(questions, &terms)
 }
 
-/// Result of a confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Confirmed {
     Worse,
@@ -297,7 +291,6 @@ fn is_loss(change: f64, better: Better) -> bool {
     }
 }
 
-/// A difference of logarithms in percent.
 pub(crate) fn percent(difference: f64) -> String {
     format!("{:+.1} %", relative(difference) * 100.0)
 }

@@ -55,13 +55,11 @@ enum Fresh {
 #[derive(Clone, Copy, Debug)]
 struct Condition {
     shape: Shape,
-    /// Standard deviation of a start.
     sigma: f64,
     /// Standard deviation of a night.
     offset: f64,
     /// Whether a night moves all cells equally, or each independently.
     is_shared: bool,
-    /// Nights in the history.
     history: usize,
     /// One night of the history is broken: all cells are at twice their usual level.
     is_broken: bool,
@@ -70,7 +68,6 @@ struct Condition {
     /// Loss of the candidate in some cells.
     loss: f64,
     fresh: Fresh,
-    /// Most fresh starts per side.
     most: usize,
 }
 
@@ -111,7 +108,6 @@ impl Condition {
         alone.starts(&mut dice.0, self.shape, self.sigma, CELLS, n)
     }
 
-    /// Offset of each cell in a night.
     fn offsets(&self, dice: &mut Dice) -> Vec<f64> {
         let shared = dice.normal();
         let of_cell = |_| self.offset * if self.is_shared { shared } else { dice.normal() };

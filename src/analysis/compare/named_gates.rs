@@ -4,7 +4,6 @@ use thiserror::Error;
 
 use crate::analysis::metrics::{Flow, Metric};
 
-/// A name that is no gating metric.
 #[derive(Debug, Error)]
 pub(crate) enum GateError {
     #[error("`--gate {name}`: there is no such figure\n  = help: the nearest is `{nearest}`")]

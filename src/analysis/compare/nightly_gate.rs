@@ -19,7 +19,6 @@ use crate::results::record::night::{Finding, FindingKind, Judged, Night, NightCe
 pub(crate) struct Look {
     /// Size of the family of tests: gating metrics that could be judged or were suspected.
     pub family: usize,
-    /// Suspected losses that fresh starts must decide.
     pub suspects: Vec<Suspected>,
     /// Findings that need no fresh starts.
     pub findings: Vec<Finding>,
@@ -76,7 +75,6 @@ impl Unclear {
     }
 }
 
-/// A suspected loss.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Suspected {
     pub cell: CellKey,
@@ -87,11 +85,9 @@ pub(crate) struct Suspected {
     /// Loss in this night, as a difference of logarithms above zero. 0 if only the series raised the
     /// suspicion.
     pub loss: f64,
-    /// What raised the suspicion.
     pub why: String,
     /// Remarks for the finding, as the end of a sentence.
     pub remarks: String,
-    /// Known noise of the metric.
     pub noise: Option<KnownNoise>,
     /// The question of the night's own starts, for a candidate whose baseline cannot be started.
     question: Question,
@@ -515,7 +511,6 @@ pub(crate) struct Pairing<'a> {
     pub cell: &'a CellKey,
     pub baseline: &'a CellKey,
     pub metric: Metric,
-    /// Known noise of the metric.
     pub noise: Option<KnownNoise>,
 }
 

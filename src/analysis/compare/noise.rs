@@ -12,7 +12,6 @@ use crate::results::record::cell_stats::{Side, SideCell, Varies};
 /// Starts on each side of the comparison for which the smallest visible change is stated.
 pub(crate) const SIDES: usize = 5;
 
-/// Noise of the gating metrics of each cell.
 pub(crate) type NoiseFigures = BTreeMap<CellKey, BTreeMap<String, Varies>>;
 
 /// Whether a change of `target` is visible in every metric, even with the upper bound of its noise.
@@ -108,7 +107,6 @@ mod tests {
         (-2.0 * even().ln()).sqrt() * (std::f64::consts::TAU * even()).cos()
     }
 
-    /// The stored noise of these starts.
     fn varies(logs: &[f64]) -> Varies {
         let bound = KnownNoise::of_starts(logs).expect("there are several");
         Varies {
@@ -146,7 +144,6 @@ mod tests {
                 kept / f64::from(reached)
             );
             assert!(share <= most, "sigma {sigma}, target {target}: {share}");
-            // A target that the noise allows is reached.
             assert!(
                 most < 1.0 || share > 0.95,
                 "sigma {sigma}, target {target}: {share}"

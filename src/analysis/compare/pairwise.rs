@@ -15,18 +15,15 @@ use crate::base::ids::CellKey;
 use crate::config::select::AxisValues;
 use crate::results::record::cell_stats::{Cause, Noise, Side, SideCell};
 
-/// Settings of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<'a> {
     /// Floor: the smallest change that matters, as a share.
     pub bound: f64,
-    /// Noise of this machine, if it was measured.
     pub noise: Option<&'a Noise>,
     /// Whether verdicts are given even if the environment changed.
     pub across: bool,
 }
 
-/// The result of a comparison of two sides.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Comparison {
     /// Differences besides metrics, with the cells that have them. Without cells: differences of the whole
@@ -45,7 +42,6 @@ pub(crate) struct Comparison {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unpaired {
     pub cell: CellKey,
-    /// The side that has the cell.
     pub side: &'static str,
     /// Number of its gating metrics.
     pub gates: usize,
@@ -55,7 +51,6 @@ pub(crate) struct Unpaired {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Suspicion {
     pub side: &'static str,
-    /// The starts that it concerns.
     pub starts: BTreeSet<u32>,
     /// The reason code, with the measured value in brackets.
     pub reason: String,
@@ -103,7 +98,6 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// The reason as a sentence for users.
     pub(crate) fn reason(&self) -> String {
         let reason = self.answer.reason_of(self.change_of_zero());
         let of_whom = match self.attached {
@@ -142,14 +136,12 @@ impl Row {
         self.answer.verdict()
     }
 
-    /// The word for users.
     pub(crate) fn word(&self) -> &'static str {
         self.refused.map_or_else(|| self.answer.word(), Cause::name)
     }
 }
 
 impl Comparison {
-    /// Number of rows with this verdict.
     pub(crate) fn count(&self, verdict: Verdict) -> usize {
         self.rows
             .iter()
@@ -171,7 +163,6 @@ impl Comparison {
         self.failures.iter().any(|failure| failure.is_regression)
     }
 
-    /// Cells that the candidate lacks.
     pub(crate) fn lost(&self) -> impl Iterator<Item = &Unpaired> {
         self.unpaired.iter().filter(|unpaired| unpaired.side == BASELINE)
     }

@@ -31,14 +31,11 @@ pub(crate) struct Known {
 /// Precision of a cell, and whether it gets another start.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Certainty {
-    /// The stopping rule.
     pub until: Until,
-    /// The precision, if it can be computed.
     pub known: Option<Known>,
     pub outlook: Outlook,
 }
 
-/// Whether a cell gets another start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outlook {
     /// No: it is as precise as required.
@@ -53,7 +50,6 @@ pub(crate) enum Outlook {
 }
 
 impl Outlook {
-    /// Name of the outlook in output.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Enough => "enough",
@@ -65,7 +61,6 @@ impl Outlook {
     }
 }
 
-/// A cell that may get another start.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate<'a> {
     pub cell: &'a SideCell,
@@ -74,7 +69,6 @@ pub(crate) struct Candidate<'a> {
     pub planned: u32,
 }
 
-/// Cost of a launch so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cost {
     pub starts: u32,

@@ -17,7 +17,6 @@ pub(crate) const REQUEST_BOUND: f64 = 0.001;
 /// Fewest starts per side that show how much starts differ in failed requests.
 const LEAST_STARTS: usize = 3;
 
-/// A loss of reliability of one cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub cell: CellKey,
@@ -101,7 +100,6 @@ struct Lost {
     is_regression: bool,
 }
 
-/// Failed requests of both sides of a cell.
 struct Rise {
     before: Tried,
     after: Tried,

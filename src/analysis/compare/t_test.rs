@@ -26,7 +26,6 @@ pub struct Difference {
     pub value: f64,
     /// The standard error of `value`.
     pub error: f64,
-    /// Degrees of freedom of the error.
     pub freedom: f64,
 }
 
@@ -119,7 +118,6 @@ pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Sum of squared distances from `mean`.
 pub(super) fn squares(values: &[f64], mean: f64) -> f64 {
     values.iter().map(|value| (value - mean).powi(2)).sum()
 }

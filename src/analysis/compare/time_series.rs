@@ -25,13 +25,11 @@ pub(crate) struct Series {
     pub nights: Vec<Point>,
     /// Later nights without a value.
     pub gaps: Vec<Gap>,
-    /// Changes besides the metric.
     pub turns: Vec<Turn>,
     /// Level changes without a change of machine or prompts.
     pub changes: Vec<Step>,
 }
 
-/// Value of a metric on one night.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Point {
     pub at: String,
@@ -43,7 +41,6 @@ pub(crate) struct Point {
     pub baseline: Option<f64>,
 }
 
-/// A night without a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
     /// Number of earlier nights with a value.
@@ -52,12 +49,10 @@ pub(crate) struct Gap {
     pub why: String,
 }
 
-/// A change besides the metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     /// First night after the change, an index into [`Series::nights`].
     pub at: usize,
-    /// The change as text.
     pub what: String,
     pub kind: TurnKind,
 }
@@ -71,7 +66,6 @@ pub(crate) enum TurnKind {
     Host,
     /// The engine. This may explain a level change.
     Engine,
-    /// The baseline was moved.
     Baseline,
 }
 
@@ -127,7 +121,6 @@ impl Series {
 pub(crate) struct Event {
     /// Time of the first night after the change.
     pub at: String,
-    /// The change as text.
     pub what: String,
     /// Cells that it concerns. Empty if it concerns all.
     pub cells: Vec<CellKey>,

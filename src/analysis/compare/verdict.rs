@@ -1,6 +1,5 @@
 //! The verdict of a comparison, and the notation of shares and probabilities.
 
-/// The verdict of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Verdict {
     /// It got worse, by more than the floor and beyond chance.
@@ -24,7 +23,6 @@ impl Verdict {
     }
 }
 
-/// Confidence of intervals.
 pub(crate) const LEVEL: f64 = 0.95;
 
 /// Logarithms of a metric of several starts. `None` if there are no values or one is not above zero.

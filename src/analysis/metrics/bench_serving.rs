@@ -31,12 +31,10 @@ pub(super) struct Answer<'r> {
     pub(super) ttft: f64,
     /// From sending to the last line that was not empty.
     pub(super) latency: f64,
-    /// Gaps between tokens or events.
     pub(super) itl: Gaps<'r>,
     /// Tokens in the text at the end of each gap, each text counted separately. `None` if they were not
     /// counted.
     pub(super) itl_tokens: Option<GapTokens<'r>>,
-    /// Output tokens, as bench_serving counts them.
     pub(super) output: u32,
     /// Prompt tokens of the data set.
     pub(super) prompt: u32,

@@ -7,7 +7,6 @@ use crate::results::record::request::Request;
 pub(crate) struct CacheHits {
     /// Prompt tokens. If the server reports none, those of the data set.
     pub prompt: u64,
-    /// Prompt tokens from the cache.
     pub cached: u64,
     /// Whether any answer reported them.
     pub is_told: bool,
@@ -15,11 +14,9 @@ pub(crate) struct CacheHits {
     pub tiers: Option<CacheTiers>,
 }
 
-/// Cached tokens by tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheTiers {
     pub device: u64,
-    /// In host memory.
     pub host: u64,
     pub storage: u64,
     /// Name of the storage that was read last.

@@ -9,7 +9,6 @@ use super::latency::Times;
 use super::metric::Metric;
 use crate::results::record::request::Request;
 
-/// Confidence of an interval.
 pub(crate) const LEVEL: f64 = 0.95;
 
 /// Computes the 95 % interval of each percentile of the completed requests, in milliseconds, by the name of

@@ -153,10 +153,8 @@ impl Flow {
 }
 
 impl Target {
-    /// In the order of reports.
     pub(crate) const ALL: [Self; 3] = [Self::Ttft, Self::Tpot, Self::E2e];
 
-    /// Name of the target in bench_serving.
     pub(crate) const fn compat_name(self) -> &'static str {
         match self {
             Self::Ttft => "ttft",
@@ -175,7 +173,6 @@ impl Target {
 }
 
 impl Sample {
-    /// In the order of reports.
     pub(crate) const ALL: [Self; 12] = [
         Self::Ttft,
         Self::TtftAnswer,
@@ -208,7 +205,6 @@ impl Sample {
         }
     }
 
-    /// Name for users.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Ttft => "TTFT",
@@ -228,7 +224,6 @@ impl Sample {
 }
 
 impl Statistic {
-    /// In the order of reports.
     pub(crate) const ALL: [Self; 9] = [
         Self::Mean,
         Self::Median,
@@ -267,7 +262,6 @@ impl Statistic {
         }
     }
 
-    /// Name for users.
     pub(super) const fn label(self) -> &'static str {
         match self {
             Self::P999 => "p99.9",

@@ -29,7 +29,6 @@ fn accept_length(engine: &EngineWindow) -> Option<f64> {
     by_counters.or(gauge.filter(|length| *length > 0.0))
 }
 
-/// Share of the draft tokens that were accepted.
 fn accept_rate(engine: &EngineWindow) -> Option<f64> {
     let drafted = grown(engine, "spec_draft_tokens").filter(|tokens| *tokens > 0.0)?;
     Some(grown(engine, "spec_accepted_tokens")? / drafted)

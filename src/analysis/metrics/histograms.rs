@@ -241,7 +241,6 @@ pub fn cut(seconds: &[Second], window: Range<u32>) -> Result<Cut, CutError> {
     })
 }
 
-/// A sample that has histograms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     Ttft,

@@ -87,7 +87,6 @@ pub(crate) enum Unit {
     Joules,
     Watts,
     TokensPerJoule,
-    /// A share between 0 and 1.
     Share,
 }
 
@@ -109,7 +108,6 @@ impl Unit {
     }
 }
 
-/// The direction in which a metric is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Better {
     Higher,
@@ -211,7 +209,6 @@ impl Metric {
         }
     }
 
-    /// Name for users.
     pub(crate) fn label(self) -> String {
         let plain = match self {
             Self::Duration => "duration",

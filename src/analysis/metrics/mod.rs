@@ -70,9 +70,7 @@ pub(crate) struct Basis {
     pub duration: Option<Duration>,
     /// Tokens accepted per step of speculative decoding, if the server reported it.
     pub accept_length: Option<f64>,
-    /// Energy of the measurement, if it was measured.
     pub energy: Option<Energy>,
-    /// The engine's own metrics, if they were read.
     pub engine: Option<EngineWindow>,
 }
 
@@ -92,7 +90,6 @@ impl Basis {
     }
 }
 
-/// Percentiles of one sample of times.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Percentiles {
     pub sample: Sample,
@@ -123,7 +120,6 @@ pub(crate) fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percent
     told.into_iter().filter_map(of).collect()
 }
 
-/// A set of definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Set {
     /// bench_serving of this profile as published.
@@ -196,7 +192,6 @@ pub(crate) fn slo_limits(slo: &Slo) -> Vec<(Target, f64)> {
         .collect()
 }
 
-/// A set of metrics that is being filled.
 #[derive(Default)]
 struct Sheet(Figures);
 
@@ -234,7 +229,6 @@ fn matrix_figures(requests: &[Request], basis: &Basis) -> Figures {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Faults {
     Copied,
-    /// Fixed.
     Mended,
 }
 

@@ -50,7 +50,6 @@ pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>]) {
 pub(crate) struct EachSecond {
     /// Output tokens that arrived. `None` if they were not counted.
     pub tokens: Option<Vec<f64>>,
-    /// Highest number of requests in flight.
     pub requests: Vec<f64>,
 }
 

@@ -28,7 +28,6 @@ pub(crate) struct Statistics {
     pub max: f64,
 }
 
-/// The percentiles of every sample.
 const PERCENTS: [f64; 5] = [50.0, 90.0, 95.0, 99.0, 99.9];
 
 impl Statistics {

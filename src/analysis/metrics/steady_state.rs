@@ -23,7 +23,6 @@ pub(crate) struct SteadyState {
     pub duration: f64,
     /// Lowest number of requests in flight in the window.
     pub concurrency_threshold: u32,
-    /// Requests that ended in the window.
     pub completed: u64,
     /// Prompt tokens of the requests that began in the window.
     pub total_input: u64,
@@ -37,7 +36,6 @@ pub(crate) struct SteadyState {
     /// The same by our own count.
     #[serde(serialize_with = "or_zero")]
     pub output_throughput_retokenized: Option<f64>,
-    /// Mean number of requests in flight.
     pub average_concurrency: f64,
     /// Highest number of requests in flight in the whole measurement.
     pub peak_concurrency: u32,

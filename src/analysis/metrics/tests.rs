@@ -57,7 +57,6 @@ fn chunk(at_ms: f64, tokens: Option<u32>) -> Chunk {
     }
 }
 
-/// Changes one event of a request.
 fn set(request: &mut Request, place: usize, change: impl Fn(&mut Chunk)) {
     request.chunks.edit(|nth, chunk| {
         if nth == place {

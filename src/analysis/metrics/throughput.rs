@@ -116,7 +116,6 @@ pub(super) fn window_s(requests: &[Request]) -> Option<f64> {
     Window::of(requests)?.seconds()
 }
 
-/// Rates of a load, in requests per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rates {
     pub due: f64,

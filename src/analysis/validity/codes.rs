@@ -2,7 +2,6 @@
 
 use crate::results::record::validity::{Code, Family, Verdict};
 
-/// The entry of one code.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     pub code: Code,

@@ -64,7 +64,6 @@ pub(super) fn others(host: &HostWindow, bounds: &Bounds) -> Option<String> {
     ))
 }
 
-/// Number of processors that other processes may use.
 fn most(host: &HostWindow, bounds: &Bounds) -> f64 {
     let cpus = f64::from(host.cpus);
     (bounds.other_cpus * cpus).max(1.0f64.min(QUARTER * cpus))

@@ -37,7 +37,6 @@ use crate::results::record::request::Request;
 use crate::results::record::telemetry::Telemetry;
 use crate::results::record::validity::{Code, Reason, Validity, Verdict};
 
-/// Inputs of the validity of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evidence<'a> {
     pub launch: &'a Launch,

@@ -365,7 +365,6 @@ fn long_beginnings(responses: &Responses<'_>) -> Option<Reason> {
     Some(reason)
 }
 
-/// First events of all answers.
 struct Firsts {
     /// Their times, in order.
     moments: Vec<u64>,

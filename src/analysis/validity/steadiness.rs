@@ -193,7 +193,6 @@ struct Output {
     /// Events. Those of an answer are spread evenly over its time, so the result does not depend on how an
     /// engine groups tokens or whether answers end together.
     events: f64,
-    /// Events per second.
     rate: f64,
     /// Squared relative standard error of the rate, from the differences between answers.
     variance: f64,
@@ -278,7 +277,6 @@ fn output(answers: &[(u64, u64, f64)], from: u64, to: u64) -> Option<Output> {
 struct Backlog {
     /// Mean number in flight in each quarter.
     quarters: [f64; 4],
-    /// Number of requests due in each quarter.
     arrivals: [f64; 4],
     /// Mean number in flight in each half of the last quarter.
     last_halves: [f64; 2],
@@ -617,7 +615,6 @@ mod tests {
         requests
     }
 
-    /// Reasons for a load with this arrival.
     fn judged(requests: &[Request], arrival: &serde_json::Value, bounds: &Bounds) -> Vec<Reason> {
         let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
         let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();

@@ -70,7 +70,6 @@ fn range(min: f64, max: f64) -> Range {
     }
 }
 
-/// The codes that are found, with their weights.
 fn found_on(telemetry: &Telemetry, machine: &Machine) -> Vec<(Code, Verdict)> {
     let mut reasons = Vec::new();
     machine::devices(telemetry, Some(machine), &Bounds::default(), &mut reasons);
@@ -419,7 +418,6 @@ fn beginning_for(requests: &[Request], slo: Option<Slo>) -> Option<Verdict> {
     found.map(|reason| reason.weight)
 }
 
-/// Applies a change to each request.
 fn with(mut requests: Vec<Request>, change: fn(&mut Request)) -> Vec<Request> {
     requests.iter_mut().for_each(change);
     requests

@@ -91,7 +91,6 @@ const FOLLOWS: f64 = 0.9;
 /// after it.
 const HELD_PACE: f64 = 3.0;
 
-/// An answer that may have been held back.
 struct Late {
     sent_ms: f64,
     ttft_ms: f64,

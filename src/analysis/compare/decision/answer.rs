@@ -163,7 +163,6 @@ impl Answer {
         Some(certain.max(self.bound.ln_1p()) + error * t_test::quantile(df, POWER))
     }
 
-    /// The reason as a sentence for users.
     pub(crate) fn reason(&self) -> String {
         self.reason_of(None)
     }

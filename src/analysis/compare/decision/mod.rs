@@ -74,7 +74,6 @@ const LEAST_QUIET: f64 = 1e-5;
 /// Smallest reported p-value. A few starts cannot support a smaller one.
 const LEAST_P: f64 = 1e-12;
 
-/// The starts of one side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
     /// One value per start, as a logarithm.
@@ -139,7 +138,6 @@ pub(crate) enum Design {
     Rounds,
 }
 
-/// Why a question has no verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Gap {
     /// A side has no usable value.
@@ -150,7 +148,6 @@ pub(crate) enum Gap {
 }
 
 impl Gap {
-    /// Name of the gap in output.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Missing(_) => "missing",
@@ -173,7 +170,6 @@ pub(crate) struct Question {
     pub baseline: Sample,
     pub candidate: Sample,
     pub design: Design,
-    /// Noise of this metric, if it was measured.
     pub noise: Option<KnownNoise>,
     /// Variance of the difference that the starts do not show, such as that between two nightly runs.
     pub between: Option<Variance>,
@@ -190,7 +186,6 @@ pub(crate) struct Terms {
     pub family: usize,
 }
 
-/// Whether a question has a verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Judged(Verdict),
@@ -203,9 +198,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Precision {
     /// Standard deviation of one start, of logarithms, that the test uses.
     pub sigma: f64,
-    /// Standard error of the difference.
     pub error: f64,
-    /// Degrees of freedom of the error.
     pub df: f64,
     /// Two-sided p-value of this question alone.
     pub p: f64,
@@ -254,9 +247,7 @@ pub(crate) struct Answer {
     pub outcome: Outcome,
     /// Number of starts of the baseline and of the candidate.
     pub starts: [usize; 2],
-    /// The difference, if both sides have a start.
     pub estimate: Option<Estimate>,
-    /// Number of questions that were tested together.
     pub family: usize,
     /// The floor that was applied.
     pub bound: f64,

@@ -7,7 +7,6 @@
 
 use statrs::function::gamma::digamma;
 
-/// A variance and its degrees of freedom.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Variance {
     pub value: f64,
@@ -232,7 +231,6 @@ fn inverse_trigamma(value: f64) -> f64 {
     x
 }
 
-/// Derivative of trigamma.
 fn tetragamma(x: f64) -> f64 {
     let (mut x, mut sum) = (x, 0.0);
     while x < 8.0 {

@@ -2,7 +2,6 @@
 
 use rand_mt::Mt64;
 
-/// A seeded random generator.
 pub(in super::super) struct Dice(Mt64);
 
 impl Dice {
