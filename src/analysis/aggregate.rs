@@ -61,7 +61,7 @@ pub fn telemetry(samples: &[Sample], sources: Vec<SourceFacts>, about: &About) -
     }
 }
 
-/// Energy of all devices of the launch. `None` if one of them reports none.
+/// Returns the energy of all devices of the launch. `None` if one of them reports none.
 fn energy_of_gpus(samples: &[Sample], gpus: &[GpuWindow], about: &About) -> Option<Energy> {
     if gpus.is_empty() || gpus.len() < about.devices.len() {
         return None;
@@ -82,8 +82,8 @@ fn energy_of_gpus(samples: &[Sample], gpus: &[GpuWindow], about: &About) -> Opti
     )
 }
 
-/// Energy of the devices as the engine reports it. The engine is polled once a second, which is too rare to
-/// compare its energy counter with the integral of its power. So the second source is empty.
+/// Returns the energy of the devices as the engine reports it. The engine is polled once a second, which is
+/// too rare to compare its energy counter with the integral of its power. So the second source is empty.
 fn energy_of_engine(samples: &[&Sample], about: &About) -> Option<Energy> {
     let of = |name: &str| Series::of(samples.iter().copied(), name);
     let power = of("power_w");

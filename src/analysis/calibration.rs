@@ -75,7 +75,7 @@ pub(crate) fn flood(streams: u32, events_per_s: f64, cpu_share: f64) -> Flood {
     }
 }
 
-/// Warning about connections that the server leaves open after its answers, if there are any.
+/// Returns a warning about connections that the server leaves open after its answers, if there are any.
 pub(crate) fn left_open(facts: &ClientFacts) -> Option<String> {
     (facts.left_open > 0).then(|| {
         format!(
@@ -86,7 +86,7 @@ pub(crate) fn left_open(facts: &ClientFacts) -> Option<String> {
     })
 }
 
-/// Highest number of requests that were in flight at the same time.
+/// Returns the highest number of requests that were in flight at the same time.
 pub(crate) fn most_at_once(requests: &[Request]) -> u32 {
     let mut edges: Vec<(u64, i32)> = requests
         .iter()
@@ -103,7 +103,7 @@ pub(crate) fn most_at_once(requests: &[Request]) -> u32 {
     u32::try_from(most).unwrap_or(0)
 }
 
-/// Mean time between the chunks of a stream, ms.
+/// Returns the mean time between the chunks of a stream, ms.
 pub(crate) fn mean_gap_ms(requests: &[Request]) -> Option<f64> {
     let (mut span, mut gaps) = (0, 0);
     for chunks in requests.iter().map(|request| &request.chunks) {

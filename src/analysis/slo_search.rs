@@ -53,8 +53,8 @@ pub(crate) fn judge_concurrency(judged: Judged, value: f64, peak: f64) -> Judged
     }
 }
 
-/// Rate at which requests were due: over the duration of the point if it has one, otherwise over the gaps
-/// between the requests.
+/// Returns the rate at which requests were due: over the duration of the point if it has one, otherwise over
+/// the gaps between the requests.
 fn due_per_s(requests: &[Request], search: &Search) -> Option<f64> {
     let seconds = search.duration.map(|duration| duration.duration().as_secs_f64());
     match seconds.filter(|seconds| *seconds > 0.0) {
@@ -63,7 +63,7 @@ fn due_per_s(requests: &[Request], search: &Search) -> Option<f64> {
     }
 }
 
-/// Wilson score interval of the share `good / all`.
+/// Returns the Wilson score interval of the share `good / all`.
 fn wilson(good: f64, all: f64) -> [f64; 2] {
     if all == 0.0 {
         return [0.0, 1.0];
@@ -130,7 +130,8 @@ impl SloSearch {
         }
     }
 
-    /// A value between the two. `None` if they are closer than the resolution or no value lies between them.
+    /// Returns a value between the two. `None` if they are closer than the resolution or no value lies
+    /// between them.
     fn between(&self, held: f64, fails: f64) -> Option<f64> {
         if fails <= held * (1.0 + self.search.resolution) {
             return None;
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!((judged.holds, judged.interval), (false, [0.0, 1.0]));
     }
 
-    /// Ten requests, one due every 10 ms. The functions give the ms from due to sent and to answered.
+    /// Returns ten requests, one due every 10 ms. The functions give the ms from due to sent and to answered.
     fn ten(sent_after: impl Fn(u64) -> u64, answered_after: impl Fn(u64) -> u64) -> Vec<Request> {
         let at = |due: u64| {
             let (sent, answered) = (due + sent_after(due), due + answered_after(due));

@@ -70,7 +70,7 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
     Some(window)
 }
 
-/// Share of the samples in the window in which the KV cache is full.
+/// Returns the share of the samples in the window in which the KV cache is full.
 fn full_share(samples: &[&Sample], end: f64) -> Option<f64> {
     let within = samples.iter().filter(|sample| is_within(sample, end));
     let told: Vec<f64> = within

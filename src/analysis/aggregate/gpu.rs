@@ -12,7 +12,7 @@ const THROTTLED: &str = "throttled_";
 /// The energy counter. It gets no range.
 const ENERGY: &str = "energy_j";
 
-/// Samples of a device from the vendor's tools; the engine's and the host's samples are left out.
+/// Returns the samples of a device from the vendor's tools; the engine's and the host's samples are left out.
 pub(super) fn samples_of(samples: &[Sample], device: u32) -> impl Iterator<Item = &Sample> {
     samples.iter().filter(move |sample| {
         sample.device == Some(device) && matches!(sample.source, Source::Nvml | Source::Amd | Source::Ascend)

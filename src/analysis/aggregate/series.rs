@@ -29,7 +29,7 @@ impl Series {
         Self(told.filter(|(_, value)| value.is_finite()).collect())
     }
 
-    /// Value at a time. `None` before the first sample and after the last.
+    /// Returns the value at a time. `None` before the first sample and after the last.
     pub(super) fn at(&self, moment: f64) -> Option<f64> {
         let next = self.0.partition_point(|(at, _)| *at < moment);
         let (after, value) = *self.0.get(next)?;
@@ -40,15 +40,15 @@ impl Series {
         Some(earlier + (value - earlier) * (moment - before) / (after - before))
     }
 
-    /// Growth of a counter from 0 to `end`. `None` if the samples do not cover this time, or if the counter
-    /// fell.
+    /// Returns the growth of a counter from 0 to `end`. `None` if the samples do not cover this time, or if
+    /// the counter fell.
     pub(super) fn growth(&self, end: f64) -> Option<f64> {
         (!self.falls()).then_some(())?;
         Some(self.at(end)? - self.at(0.0)?)
     }
 
-    /// Growth of a counter from the last sample before the window to the very last sample. `None` if the last
-    /// sample is before the end of the window.
+    /// Returns the growth of a counter from the last sample before the window to the very last sample. `None`
+    /// if the last sample is before the end of the window.
     pub(super) fn whole_growth(&self, window: f64) -> Option<f64> {
         let start = self.0.iter().rev().find(|(at, _)| *at <= 0.0)?;
         let (_, end) = self.0.last().filter(|(at, _)| *at >= window)?;
@@ -86,7 +86,8 @@ impl Series {
         })
     }
 
-    /// Integral from 0 to `end`, in value times seconds. `None` if more than [`LONGEST_GAP_S`] has no sample.
+    /// Returns the integral from 0 to `end`, in value times seconds. `None` if more than [`LONGEST_GAP_S`]
+    /// has no sample.
     pub(super) fn integral(&self, end: f64) -> Option<f64> {
         let corners = self.corners(end);
         let first = self.0.first()?.0;
@@ -96,8 +97,8 @@ impl Series {
         (gap <= LONGEST_GAP_S).then(|| area(&corners))
     }
 
-    /// Minimum, mean and maximum from 0 to `end`. The values of the first and last sample extend to the ends
-    /// of the window.
+    /// Returns the minimum, mean and maximum from 0 to `end`. The values of the first and last sample extend
+    /// to the ends of the window.
     pub(super) fn range(&self, end: f64) -> Option<Range> {
         let corners = self.corners(end);
         let (_, first) = *corners.first()?;
@@ -118,7 +119,7 @@ impl Series {
         })
     }
 
-    /// Growth of a counter per second, between each two samples.
+    /// Returns the growth of a counter per second, between each two samples.
     pub(super) fn rate(&self) -> Self {
         let pairs = self
             .0
@@ -131,7 +132,7 @@ impl Series {
         Self(rates.collect())
     }
 
-    /// Points of the curve from 0 to `end`, both ends included.
+    /// Returns the points of the curve from 0 to `end`, both ends included.
     fn corners(&self, end: f64) -> Vec<(f64, f64)> {
         let (Some(first), Some(last)) = (self.0.first(), self.0.last()) else {
             return Vec::new();
@@ -148,8 +149,8 @@ impl Series {
     }
 }
 
-/// Maximum of the sum of several curves, at the samples from 0 to `end` where all curves have a value. `None`
-/// if there is no such sample.
+/// Returns the maximum of the sum of several curves, at the samples from 0 to `end` where all curves have a
+/// value. `None` if there is no such sample.
 pub(super) fn peak(curves: &[Series], end: f64) -> Option<f64> {
     let moments = curves.iter().flat_map(|curve| curve.0.iter().map(|(at, _)| *at));
     let within = moments.filter(|at| (0.0..=end).contains(at));
@@ -159,7 +160,7 @@ pub(super) fn peak(curves: &[Series], end: f64) -> Option<f64> {
     })
 }
 
-/// Time of a sample, in seconds after the start of the window.
+/// Returns the time of a sample, in seconds after the start of the window.
 pub(super) fn seconds(sample: &Sample) -> f64 {
     sample.at_ns as f64 / 1e9
 }
@@ -168,7 +169,7 @@ pub(super) fn is_within(sample: &Sample, end: f64) -> bool {
     (0.0..=end).contains(&seconds(sample))
 }
 
-/// Names of all values in the samples, sorted.
+/// Returns the names of all values in the samples, sorted.
 pub(super) fn names(samples: &[&Sample]) -> Vec<String> {
     let names = samples.iter().flat_map(|sample| sample.values.keys());
     let names: BTreeMap<&String, ()> = names.map(|name| (name, ())).collect();

@@ -34,8 +34,8 @@ fn close(one: Option<f64>, two: f64) -> bool {
     one.is_some_and(|one| (one - two).abs() <= 1e-6 * two.abs().max(1.0))
 }
 
-/// Samples of a power that rises linearly from `from` by `slope` per second, with the energy counter that
-/// belongs to it.
+/// Returns samples of a power that rises linearly from `from` by `slope` per second, with the energy counter
+/// that belongs to it.
 fn ramp(device: u32, from: f64, slope: f64, moments: &[f64]) -> Vec<Sample> {
     let energy = |at: f64| 1e6 + from * at + slope * at * at / 2.0;
     moments

@@ -94,7 +94,7 @@ pub(crate) fn compare_arms(
     ))
 }
 
-/// Values of an axis, each once, in the order of the cells.
+/// Returns the values of an axis, each once, in the order of the cells.
 fn known_values(side: &Side, axis: &str) -> String {
     let mut known: Vec<&str> = Vec::new();
     for value in side.cells.values().filter_map(|cell| cell.axes.get(axis)) {

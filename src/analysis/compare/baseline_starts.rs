@@ -24,7 +24,7 @@ pub(crate) struct PairedRun<'a> {
 }
 
 impl<'a> PairedRun<'a> {
-    /// The cell of this run that measured the baseline of `candidate`.
+    /// Returns the cell of this run that measured the baseline of `candidate`.
     fn twin(&self, candidate: &CellKey) -> Option<(&'a CellKey, &'a SideCell)> {
         let cell = self.plan.cells.iter().find(|cell| cell.key == *candidate)?;
         self.side.cells.get_key_value(&baseline_of(cell))

@@ -88,7 +88,7 @@ fn level(night: &Past) -> f64 {
     t_test::mean(&night.logs)
 }
 
-/// Median of the values, or 0 if there are none.
+/// Returns the median of the values, or 0 if there are none.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let Some(last) = values.len().checked_sub(1) else {
@@ -97,7 +97,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     f64::midpoint(values[last / 2], values[last.div_ceil(2)])
 }
 
-/// Variance of the level from neighbouring nights. `None` if there are too few.
+/// Returns the variance of the level from neighbouring nights. `None` if there are too few.
 fn of_neighbours(nights: &[&Past]) -> Option<Variance> {
     let pairs = nights.windows(2).filter(|pair| pair[0].series == pair[1].series);
     let steps: Vec<f64> = pairs.map(|pair| level(pair[1]) - level(pair[0])).collect();
@@ -121,7 +121,7 @@ fn beyond_starts(variance: Variance, nights: &[&Past]) -> Variance {
     }
 }
 
-/// Variance of the levels around the mean of their series.
+/// Returns the variance of the levels around the mean of their series.
 fn around_means(nights: &[&Past]) -> Option<Variance> {
     let (mut squares, mut df) = (0.0, 0);
     let numbers: std::collections::BTreeSet<usize> = nights.iter().map(|night| night.series).collect();
@@ -137,7 +137,7 @@ fn around_means(nights: &[&Past]) -> Option<Variance> {
     })
 }
 
-/// Variance of a night's level that its starts explain.
+/// Returns the variance of a night's level that its starts explain.
 fn of_starts(nights: &[&Past]) -> f64 {
     let (mut squares, mut df, mut inverse) = (0.0, 0, 0.0);
     for night in nights {
@@ -151,7 +151,7 @@ fn of_starts(nights: &[&Past]) -> f64 {
     }
 }
 
-/// Variance of the difference of two nights. `None` if it is zero.
+/// Returns the variance of the difference of two nights. `None` if it is zero.
 pub(crate) fn of_two(night: Variance) -> Option<Variance> {
     (night.value > 0.0).then_some(Variance {
         value: 2.0 * night.value,

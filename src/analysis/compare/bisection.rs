@@ -28,7 +28,7 @@ impl Bisection {
         }
     }
 
-    /// Version to compare with the first one next. `None` if the search is over.
+    /// Returns the version to compare with the first one next. `None` if the search is over.
     pub(crate) const fn next(self) -> Option<usize> {
         match self.bad - self.good {
             0 | 1 => None,
@@ -36,7 +36,7 @@ impl Bisection {
         }
     }
 
-    /// State after the version from [`next`](Self::next) was compared.
+    /// Returns the state after the version from [`next`](Self::next) was compared.
     pub(crate) const fn after(self, version: usize, is_bad: bool) -> Self {
         match is_bad {
             true => Self { bad: version, ..self },
@@ -69,7 +69,7 @@ pub(crate) fn too_few_requests<'a>(plan: &'a Plan, gates: &[Metric]) -> Option<(
     first
 }
 
-/// Fewest starts per version that can decide. `noise` is that of this machine, if it is known.
+/// Returns the fewest starts per version that can decide. `noise` is that of this machine, if it is known.
 pub(crate) fn least_starts(plan: &Plan, gates: &[Metric], noise: Option<&Noise>) -> usize {
     let is_known = |noise: &Noise, cell: &Cell| {
         let known = |gate: &Metric| stored::known(noise, &cell.key, &gate.name());
@@ -109,7 +109,7 @@ impl Loss {
         })
     }
 
-    /// Whether another version has this loss as well. `None` if the data do not decide.
+    /// Returns whether another version has this loss as well. `None` if the data do not decide.
     pub(crate) fn is_in(&self, found: &Comparison) -> Option<bool> {
         let Some(metric) = self.metric else {
             return match found.is_less_reliable() {
@@ -131,7 +131,7 @@ impl Loss {
     }
 }
 
-/// Size of a change, as a difference of logarithms.
+/// Returns the size of a change, as a difference of logarithms.
 fn size(row: &Row) -> f64 {
     row.answer
         .estimate
@@ -154,7 +154,7 @@ fn other_axes(key: &str) -> AxisValues {
     axes
 }
 
-/// Versions of a plan, in its order.
+/// Returns the versions of a plan, in its order.
 pub(crate) fn versions(plan: &Plan) -> Vec<String> {
     let mut versions: Vec<String> = Vec::new();
     for version in plan.cells.iter().filter_map(|cell| cell.axes.get(VERSION)) {

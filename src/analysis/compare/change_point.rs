@@ -97,7 +97,7 @@ pub(crate) fn recent(series: &[f64], floor: f64) -> Option<Change> {
     (is_new && holds).then_some(Change { at, ..change })
 }
 
-/// First autocorrelation of the series, corrected for the bias of a short series, at least 0.
+/// Returns the first autocorrelation of the series, corrected for the bias of a short series, at least 0.
 ///
 /// Source: M. G. Kendall, "Note on bias in the estimation of autocorrelation", 1954: E[r] = ρ − (1 + 3ρ)/n.
 fn memory(series: &[f64]) -> f64 {
@@ -149,8 +149,8 @@ fn split(series: &[f64]) -> Option<usize> {
     best.map(|(at, _)| at)
 }
 
-/// Probability that two parts of one series differ this much by chance: t with the variance of a mean of
-/// autocorrelated values.
+/// Returns the probability that two parts of one series differ this much by chance: t with the variance of a
+/// mean of autocorrelated values.
 ///
 /// Source: the long-run variance of an autoregression of order one, σ²·(1+ρ)/(1−ρ), J. D. Hamilton, "Time
 /// Series Analysis", 1994, section 7.2. σ² and ρ come from the differences of neighbours, which neither a

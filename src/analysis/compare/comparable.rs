@@ -59,7 +59,7 @@ impl Comparability {
         }
     }
 
-    /// Whether the metrics themselves may be divided.
+    /// Returns whether the metrics themselves may be divided.
     pub(crate) const fn gives_ratio(&self) -> bool {
         matches!(
             self,
@@ -113,8 +113,8 @@ pub(crate) fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
     }
 }
 
-/// What a cell asks besides its prompts, by name. Cells that differ in one of these facts answer different
-/// questions. Unknown facts and those that a search chooses are left out.
+/// Returns what a cell asks besides its prompts, by name. Cells that differ in one of these facts answer
+/// different questions. Unknown facts and those that a search chooses are left out.
 pub(crate) fn asked(side: &Side<'_>) -> Facts {
     let (launch, scenario) = (side.launch, &side.cell.scenario);
     let mut facts = Facts::new();
@@ -212,8 +212,8 @@ const SAMPLING: [&str; 16] = [
     "use_beam_search",
 ];
 
-/// Sampling settings in the engine's own fields, as text. Fields that the scenario sets are left out, because
-/// they are the same for all engines.
+/// Returns the sampling settings in the engine's own fields, as text. Fields that the scenario sets are left
+/// out, because they are the same for all engines.
 fn sampling(launch: &Launch, scenario: &Scenario) -> String {
     let body = &launch.contact.dialect.body;
     let nested = body.get("sampling_params").and_then(serde_json::Value::as_object);
@@ -234,7 +234,7 @@ fn sampling(launch: &Launch, scenario: &Scenario) -> String {
     }
 }
 
-/// SLO and timeouts of requests, by name.
+/// Returns the SLO and timeouts of requests, by name.
 pub(crate) fn limits(scenario: &Scenario) -> Facts {
     let limits = &scenario.limits;
     [
@@ -270,7 +270,7 @@ pub(crate) fn slo_apart(metric: Metric, ours: &str, theirs: &str) -> Option<Stri
     (depends && ours != theirs).then(|| format!("{SLO} {ours} against {theirs}"))
 }
 
-/// The prompts of a scenario as text.
+/// Returns the prompts of a scenario as text.
 pub(crate) fn load(scenario: &Scenario) -> String {
     let workload = &scenario.workload;
     let mut words = format!(
@@ -291,7 +291,8 @@ pub(crate) fn load(scenario: &Scenario) -> String {
     words + &format!(", seed {}", scenario.seed)
 }
 
-/// Texts of two loads with different prompts. Their digests are added only if the texts are equal.
+/// Returns the texts of two loads with different prompts. Their digests are added only if the texts are
+/// equal.
 pub(crate) fn told_apart([ours, theirs]: [String; 2], digests: [&ContentHash; 2]) -> [String; 2] {
     if ours != theirs {
         return [ours, theirs];
@@ -299,7 +300,7 @@ pub(crate) fn told_apart([ours, theirs]: [String; 2], digests: [&ContentHash; 2]
     digests.map(|digest| format!("{ours}, of another text (digest {digest})"))
 }
 
-/// Facts that both sides have and that differ: name and both values.
+/// Returns the facts that both sides have and that differ: name and both values.
 pub(crate) fn differing<'a>(
     ours: &'a Facts,
     theirs: &'a Facts,
@@ -310,8 +311,8 @@ pub(crate) fn differing<'a>(
     })
 }
 
-/// Definitions in which two cells can be compared: `matrix` if both were measured here, otherwise those of
-/// the import.
+/// Returns the definitions in which two cells can be compared: `matrix` if both were measured here, otherwise
+/// those of the import.
 pub(crate) fn shared(one: &Side<'_>, other: &Side<'_>) -> Option<Definitions> {
     let (ours, theirs) = (one.definitions(), other.definitions());
     [Definitions::Matrix, Definitions::Current, Definitions::Classic]
@@ -330,8 +331,8 @@ impl<'a> Side<'a> {
         self.imported().is_some_and(|imported| imported.lacks(what))
     }
 
-    /// Definitions in which all metrics are known. An import has only its own, because it has only some
-    /// metrics in others.
+    /// Returns the definitions in which all metrics are known. An import has only its own, because it has
+    /// only some metrics in others.
     fn definitions(&self) -> BTreeSet<Definitions> {
         let done = self
             .summaries
@@ -345,14 +346,14 @@ impl<'a> Side<'a> {
         all
     }
 
-    /// Digest of the prompts, if all measurements sent the same.
+    /// Returns the digest of the prompts, if all measurements sent the same.
     fn hash(&self) -> Option<&'a ContentHash> {
         let first = self.summaries.first()?.prompts_hash.as_ref()?;
         let is_same = |summary: &&Summary| summary.prompts_hash.as_ref() == Some(first);
         self.summaries.iter().all(is_same).then_some(first)
     }
 
-    /// Metric of the first measurement, in the first definitions that have it.
+    /// Returns the metric of the first measurement, in the first definitions that have it.
     fn figure(&self, metric: Metric) -> Option<f64> {
         let summary = self.summaries.first()?;
         [Definitions::Matrix, Definitions::Classic, Definitions::Current]
@@ -368,13 +369,13 @@ impl<'a> Side<'a> {
         Some(u64::from(given.unwrap_or(self.cell.scenario.workload.prompts)))
     }
 
-    /// Whether every prompt was answered, so that sums describe all prompts.
+    /// Returns whether every prompt was answered, so that sums describe all prompts.
     fn is_whole(&self) -> bool {
         let prompts = self.prompts().map(|prompts| prompts as f64);
         prompts.is_some() && self.figure(Metric::Completed) == prompts
     }
 
-    /// Whether its prompts had a unique prefix.
+    /// Returns whether the prompts of the cell had a unique prefix.
     fn has_unique_prefixes(&self) -> bool {
         let proofs = self.summaries.iter().filter_map(|summary| summary.reset.as_ref());
         proofs.into_iter().any(|proof| proof.unique_prefix.is_some())
@@ -408,7 +409,7 @@ fn validity(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// Prompts, lengths, and what determines the answers.
+/// Compares prompts, lengths, and what determines the answers.
 fn sent(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let is_imported = one.imported().is_some() || other.imported().is_some();
     match (one.hash(), other.hash()) {
@@ -450,7 +451,7 @@ fn sent(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// Prompts without a digest: compares their number, their sums and how they were drawn.
+/// Compares prompts without a digest by their number, their sums and how they were drawn.
 fn by_sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let before = said.apart.len();
     match (one.prompts(), other.prompts()) {
@@ -504,7 +505,7 @@ fn by_sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// How drawn prompts are sent, by name. If digests of the prompts are known, they include this.
+/// Returns how drawn prompts are sent, by name. If digests of the prompts are known, they include this.
 fn as_sent(side: &Side<'_>) -> Facts {
     let facts = side.cell.scenario.workload.facts();
     let word = |is: bool, yes: &str, no: &str| if is { yes } else { no }.to_owned();
@@ -537,7 +538,7 @@ fn as_sent(side: &Side<'_>) -> Facts {
     .into()
 }
 
-/// Settings of the clients besides the prompts, if one side is imported.
+/// Compares the settings of the clients besides the prompts, if one side is imported.
 fn client(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let (ours, theirs) = (as_sent(one), as_sent(other));
     said.apart.extend(
@@ -572,7 +573,7 @@ fn client(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         .extend(told.map(|(what, ours, theirs)| format!("{what} {ours} against {theirs}")));
 }
 
-/// Tokens of all prompts, and requested output tokens.
+/// Compares the tokens of all prompts, and the requested output tokens.
 fn sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let asked = Metric::Tokens(Count::OutputAsked);
     let input = |side: &Side<'_>| side.figure(Metric::Tokens(Count::Input));
@@ -638,7 +639,7 @@ fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// Kind of GPU of attached servers, which is known only if it is declared.
+/// Compares the kind of GPU of attached servers, which is known only if it is declared.
 fn gpu_kinds(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     match (gpu_kind(one), gpu_kind(other)) {
         (Some(ours), Some(theirs)) if ours == theirs => {}
@@ -649,7 +650,7 @@ fn gpu_kinds(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// Kind of GPU of a cell: as declared for a server or a file, otherwise that of the machine.
+/// Returns the kind of GPU of a cell: as declared for a server or a file, otherwise that of the machine.
 fn gpu_kind(side: &Side<'_>) -> Option<String> {
     let declared = side.launch.place.declared_gpu();
     if declared.is_some() || side.launch.is_attached() {
@@ -659,7 +660,7 @@ fn gpu_kind(side: &Side<'_>) -> Option<String> {
     (!gpus.is_empty()).then(|| gpus.into_iter().collect::<Vec<_>>().join(", "))
 }
 
-/// The machines. A difference that decides how fast an engine can be allows no verdict.
+/// Compares the machines. A difference that decides how fast an engine can be allows no verdict.
 fn machine(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     if one.launch.is_attached() || other.launch.is_attached() {
         gpu_kinds(said, one, other);
@@ -692,7 +693,7 @@ fn machine(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// Client, profile, and the origin of the engine.
+/// Compares client, profile, timeouts, settings, and the origin of the engine.
 fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     if one.is_simulated() != other.is_simulated() {
         said.apart.push("only one of both is simulated".to_owned());
@@ -737,7 +738,7 @@ fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
         .extend(told.filter(|told| !told.starts_with("checkpoint ") || is_one_recipe));
 }
 
-/// Clocks, power limits and answers that differ too much.
+/// Compares clocks, power limits and answers.
 fn conditions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     let differing = Conditions::of(one.summaries).differing(&Conditions::of(other.summaries));
     for differs in differing {
@@ -749,7 +750,7 @@ fn conditions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// Results of searches without a reliable bracket give no ratio.
+/// Reports searches without a reliable bracket, which give no ratio.
 fn searches(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     for (side, name) in [(one, "it"), (other, "the reference")] {
         let records = side
@@ -780,8 +781,8 @@ pub(crate) fn doubt_of_search(record: &SearchRecord) -> Option<String> {
     ))
 }
 
-/// Mean output tokens of an answer, if the model ends its answers. `None` if lengths are requested or
-/// unknown.
+/// Returns the mean output tokens of an answer, if the model ends its answers. `None` if lengths are
+/// requested or unknown.
 pub(crate) fn answer_tokens(scenario: &Scenario, summaries: &[&Summary]) -> Option<f64> {
     if !scenario.stop_at_eos {
         return None;
@@ -803,8 +804,8 @@ pub(crate) fn lengths_apart(ours: Option<f64>, theirs: Option<f64>) -> Option<St
     is_apart.then(|| format!("answers of {ours:.1} tokens against {theirs:.1}"))
 }
 
-/// Whether a metric depends on the length of answers. Only times of tokens, and rates derived from them, do
-/// not.
+/// Returns whether a metric depends on the length of answers. Only times of tokens, and rates derived from
+/// them, do not.
 pub(crate) const fn depends_on_length(metric: Metric) -> bool {
     !matches!(
         metric,

@@ -114,7 +114,8 @@ impl Conditions {
         }
     }
 
-    /// Conditions that differ so much that the difference of metrics cannot be attributed to the engines.
+    /// Returns the conditions that differ so much that the difference of metrics cannot be attributed to the
+    /// engines.
     pub(crate) fn differing(&self, other: &Self) -> Vec<Differs> {
         let mut found = Vec::new();
         if let (Some(before), Some(after)) = (self.clock_mhz, other.clock_mhz)
@@ -171,7 +172,7 @@ impl Conditions {
         found
     }
 
-    /// Difference in the tokens that each side counts for the same images.
+    /// Returns the difference in the tokens that each side counts for the same images.
     fn pictures(&self, other: &Self) -> Option<Differs> {
         let (before, after) = self.vision_tokens.zip(other.vision_tokens)?;
         (before.max(after) > PICTURES * before.min(after)).then(|| Differs {
@@ -182,7 +183,7 @@ impl Conditions {
         })
     }
 
-    /// Difference in the output tokens that each side reports for the same text.
+    /// Returns the difference in the output tokens that each side reports for the same text.
     fn counts(&self, other: &Self) -> Option<Differs> {
         let (before, after) = self.tokens_per_counted.zip(other.tokens_per_counted)?;
         let by_text = (after / before).ln();

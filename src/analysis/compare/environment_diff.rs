@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// Whether this difference forbids a verdict on the engine.
+    /// Returns whether this difference forbids a verdict on the engine.
     pub(crate) const fn forbids(self) -> bool {
         matches!(self, Self::Environment | Self::Load)
     }
@@ -66,7 +66,7 @@ impl Difference {
 
 const UNKNOWN: &str = "unknown";
 
-/// Differences between the machines and tools of two sides.
+/// Returns the differences between the machines and tools of two sides.
 pub(crate) fn of_sides(first: &Side, second: &Side) -> Vec<Difference> {
     let mut found = of_machines(&first.machine, &second.machine);
     if first.tool != second.tool {
@@ -181,7 +181,7 @@ pub(crate) fn unknown(first: &SideCell, second: &SideCell) -> Option<String> {
         .then(|| "the prompts of both sides are not known, or not the same in every measurement".to_owned())
 }
 
-/// Differences between the engines of two cells as text. Empty if there are none.
+/// Returns the differences between the engines of two cells as text. Empty if there are none.
 pub(crate) fn engines_in_words(first: &SideCell, second: &SideCell) -> String {
     let differences = of_cells(first, second);
     let of_engine = differences

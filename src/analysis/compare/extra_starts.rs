@@ -16,7 +16,7 @@ use crate::results::record::run::About;
 /// Number of further starts of each cell.
 pub(crate) type StartCounts = BTreeMap<CellKey, u32>;
 
-/// The starts that cells still need.
+/// Returns the starts that cells still need.
 pub(crate) fn needed(certainties: BTreeMap<CellKey, Certainty>) -> StartCounts {
     let needs = |(key, certainty): (CellKey, Certainty)| match certainty.outlook {
         Outlook::Wants(more) => Some((key, more)),
@@ -61,7 +61,8 @@ struct EngineUptime<'a> {
     last: &'a str,
 }
 
-/// Cost of each launch so far. Every start of its engine counts, also after a restart or an interruption.
+/// Returns the cost of each launch so far. Every start of its engine counts, also after a restart or an
+/// interruption.
 fn costs(plan: &Plan, journal: &[(String, Event)]) -> BTreeMap<LaunchId, Cost> {
     let cells = plan.cells.iter();
     let launch_of: BTreeMap<&CellKey, &LaunchId> = cells.map(|cell| (&cell.key, &cell.launch)).collect();

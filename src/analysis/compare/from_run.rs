@@ -12,7 +12,7 @@ use crate::results::record::machine::Machine;
 use crate::results::record::run::About;
 use crate::results::record::validity::{Family, Reason, Verdict};
 
-/// Metrics that a side stores.
+/// Returns the metrics that a side stores.
 fn kept() -> Vec<Metric> {
     let times = [Sample::Ttft, Sample::Tpot, Sample::Itl, Sample::E2e].into_iter();
     let times = times.flat_map(|sample| {
@@ -149,13 +149,13 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
     }
 }
 
-/// Number of valid starts that were planned before the stopping rule of `target_ci` ran.
+/// Returns the number of valid starts that were planned before the stopping rule of `target_ci` ran.
 pub(crate) fn first_stage(counted: &[&Summary], stage: u32) -> u32 {
     let starts: BTreeSet<u32> = counted.iter().map(|summary| summary.start).collect();
     starts.range(..=stage).count() as u32
 }
 
-/// Resolution of metrics, without those that have none.
+/// Returns the resolution of the metrics that have one.
 fn resolutions(summaries: &[&Summary], gates: &[Metric]) -> BTreeMap<String, f64> {
     kept()
         .into_iter()
@@ -168,7 +168,7 @@ fn resolutions(summaries: &[&Summary], gates: &[Metric]) -> BTreeMap<String, f64
         .collect()
 }
 
-/// Results of searches without a reliable bracket, with the reason.
+/// Returns the results of searches without a reliable bracket, with the reason.
 fn no_ratio(summaries: &[&Summary]) -> Facts {
     let searches = summaries.iter().filter_map(|summary| summary.search.as_ref());
     let doubts = searches.filter_map(|search| {
@@ -178,7 +178,8 @@ fn no_ratio(summaries: &[&Summary]) -> Facts {
     doubts.collect()
 }
 
-/// Gating metrics of imports that are only known in the definitions of their tool, which give no verdict.
+/// Returns the gating metrics of imports that are only known in the definitions of their tool, which give no
+/// verdict.
 fn of_other_definitions(counted: &[&Summary], gates: &[Metric]) -> Facts {
     let knows = |definitions: Definitions, metric: Metric| {
         let mut all = counted
@@ -203,7 +204,7 @@ fn of_other_definitions(counted: &[&Summary], gates: &[Metric]) -> Facts {
     told.collect()
 }
 
-/// Throughput of a whole run that is dominated by the drain at its end.
+/// Returns the throughput of a whole run that is dominated by the drain at its end.
 fn no_verdict(cell: &Cell, counted: &[&Summary]) -> Facts {
     let full = Metric::Throughput(Flow::Output);
     let figures = counted
@@ -213,7 +214,7 @@ fn no_verdict(cell: &Cell, counted: &[&Summary]) -> Facts {
     why.map(|why| (full.name(), why)).into_iter().collect()
 }
 
-/// Reasons why a valid measurement is suspect, with the metrics that each concerns.
+/// Returns the reasons why a valid measurement is suspect, with the metrics that each concerns.
 fn doubts(summary: &Summary) -> impl Iterator<Item = Doubt> {
     let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
     reasons
@@ -226,7 +227,7 @@ fn doubts(summary: &Summary) -> impl Iterator<Item = Doubt> {
         })
 }
 
-/// A reason with its measured value and its bound.
+/// Formats a reason with its measured value and its bound.
 fn told(reason: &Reason) -> String {
     match &reason.bound {
         Some(bound) => format!("{} ({} against {bound})", reason.code.name(), reason.measured),
@@ -310,7 +311,7 @@ pub(super) fn counts(summary: &Summary) -> bool {
     excluded(summary).is_none()
 }
 
-/// Repeats of a metric by the number of the start.
+/// Returns the repeats of a metric by the number of the start.
 pub(super) fn by_start(summaries: &[&Summary], metric: Metric) -> BTreeMap<u32, Vec<f64>> {
     let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for summary in summaries {
@@ -360,7 +361,7 @@ fn engine_facts(summaries: &[&Summary]) -> Facts {
     facts
 }
 
-/// Facts of a machine that metrics may depend on.
+/// Returns the facts of a machine that metrics may depend on.
 pub(crate) fn machine_facts(machine: &Machine) -> Facts {
     let mut facts = Facts::new();
     let mut put = |name: &str, value: Option<String>| {
@@ -410,7 +411,7 @@ pub(crate) fn machine_facts(machine: &Machine) -> Facts {
     facts
 }
 
-/// Family of metrics that a metric belongs to. `None` if no reason concerns it alone.
+/// Returns the family of metrics that a metric belongs to. `None` if no reason concerns it alone.
 pub(crate) fn family(metric: Metric) -> Option<Family> {
     match metric {
         Metric::Time(_, Sample::Ttft | Sample::TtftAnswer | Sample::TtftConnected | Sample::TtftDue)

@@ -82,8 +82,8 @@ pub(crate) struct Suspicion {
 }
 
 impl Screened {
-    /// Whether the metric belongs to the family of tests. Too few starts in the night do not exclude it,
-    /// because fresh starts decide.
+    /// Returns whether the metric belongs to the family of tests. Too few starts in the night do not exclude
+    /// it, because fresh starts decide.
     pub(crate) fn is_tested(&self) -> bool {
         is_tested(&self.answer)
     }
@@ -190,7 +190,8 @@ fn since(answer: &Answer, asked: &Asked, between: Between) -> Option<(f64, f64)>
     is_enough.then(|| (change, t_test::two_sided(change.abs() / error, precision.df)))
 }
 
-/// Levels of the nights that were compared against the present baseline, with this night at the end.
+/// Returns the levels of the nights that were compared against the present baseline, with this night at the
+/// end.
 fn series(asked: &Asked) -> Vec<f64> {
     let past = asked.past.iter().filter(|night| night.series == 0);
     let tonight = &asked.question.candidate.logs;
@@ -225,13 +226,13 @@ fn suspicion(answer: &Answer, asked: &Asked, policy: &Policy, family: usize, why
 }
 
 impl Policy {
-    /// Loss that screening would have suspected with probability [`POWER`].
+    /// Returns the loss that screening would have suspected with probability [`POWER`].
     pub(crate) fn visible_loss(&self, answer: &Answer) -> Option<f64> {
         answer.visible_loss_at(self.suspicion * OF_TWO)
     }
 
-    /// Number of fresh starts per side that decide among `family` metrics, for a known noise. They confirm a
-    /// real loss and refute an unchanged metric.
+    /// Returns the number of fresh starts per side that decide among `family` metrics, for a known noise.
+    /// They confirm a real loss and refute an unchanged metric.
     pub(crate) fn fresh_starts(&self, noise: Option<KnownNoise>, family: usize) -> usize {
         let least = match noise {
             Some(noise) if noise.is_enough() => self.least,
@@ -283,7 +284,7 @@ impl Confirmed {
     }
 }
 
-/// Whether a difference of logarithms is for the worse.
+/// Returns whether a difference of logarithms is for the worse.
 fn is_loss(change: f64, better: Better) -> bool {
     match better {
         Better::Higher => change < 0.0,

@@ -46,7 +46,7 @@ impl Load {
     }
 }
 
-/// The default gating metrics of a cell. The first one is used for ratios.
+/// Returns the default gating metrics of a cell. The first one is used for ratios.
 pub(crate) fn gates(scenario: &Scenario) -> Vec<Metric> {
     let tpot = Metric::Time(Statistic::Median, Sample::Tpot);
     match Load::of(scenario) {
@@ -79,14 +79,15 @@ pub(crate) const fn of_full_run(metric: Metric) -> Metric {
     }
 }
 
-/// Whether a measurement has a representative value of a metric. A steady state with too few requests per
-/// slot is worse than the whole run.
+/// Returns whether a measurement has a representative value of a metric. A steady state with too few requests
+/// per slot is worse than the whole run.
 pub(crate) fn has(figures: &Figures, metric: Metric) -> bool {
     let is_thin = || held_on_a_slot(figures).is_some_and(|held| held < LEAST_HELD);
     metrics::figure(figures, metric).is_some() && (metric != Metric::SteadyOutput || !is_thin())
 }
 
-/// Requests that each slot answered in the steady state: its duration divided by the mean E2E time.
+/// Returns the requests that each slot answered in the steady state: its duration divided by the mean E2E
+/// time.
 fn held_on_a_slot(figures: &Figures) -> Option<f64> {
     let steady = metrics::figure(figures, Metric::SteadyDuration)?;
     let request = metrics::figure(figures, Metric::Time(Statistic::Mean, Sample::E2e))? / 1000.0;
@@ -117,7 +118,7 @@ pub(crate) fn drained<'a>(
     ))
 }
 
-/// The metric by which two cells are compared if `metric` gates the candidate.
+/// Returns the metric by which two cells are compared if `metric` gates the candidate.
 pub(crate) fn of_pair(metric: Metric, one: &SideCell, two: &SideCell) -> Metric {
     let name = metric.name();
     let is_gated_by_all = one.gates.contains(&of_full_run(metric).name()) && !one.gates.contains(&name);

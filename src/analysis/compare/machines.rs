@@ -51,8 +51,8 @@ pub(crate) fn identity(first: &Facts, second: &Facts) -> Identity {
     }
 }
 
-/// Whether the noise of one machine applies to the other: they are one host, and no difference forbids a
-/// verdict.
+/// Returns whether the noise of one machine applies to the other: they are one host, and no difference
+/// forbids a verdict.
 pub(crate) fn shares_noise(first: &Facts, second: &Facts) -> bool {
     identity(first, second) == Identity::Same
         && !differences(first, second)
@@ -60,7 +60,8 @@ pub(crate) fn shares_noise(first: &Facts, second: &Facts) -> bool {
             .any(|difference| difference.kind.forbids())
 }
 
-/// Differences of two machines: [`Kind::Environment`] if they forbid a verdict, otherwise [`Kind::Host`].
+/// Returns the differences of two machines: [`Kind::Environment`] if they forbid a verdict, otherwise
+/// [`Kind::Host`].
 pub(crate) fn differences(first: &Facts, second: &Facts) -> Vec<Difference> {
     let mut found: Vec<Difference> = Vec::new();
     found.extend(of_hosts(first, second));
@@ -83,7 +84,7 @@ pub(crate) fn differences(first: &Facts, second: &Facts) -> Vec<Difference> {
     found
 }
 
-/// The difference of hosts. `None` if they are one host with one name.
+/// Returns the difference of hosts. `None` if they are one host with one name.
 fn of_hosts(first: &Facts, second: &Facts) -> Option<Difference> {
     let name = |facts: &Facts| facts.get(HOST).map_or_else(|| "unknown".to_owned(), Clone::clone);
     let (mut before, mut after) = (name(first), name(second));
@@ -179,7 +180,7 @@ fn class(
     }
 }
 
-/// Whether two kernels differ only in their patch: version, subversion and flavour are equal.
+/// Returns whether two kernels differ only in their patch: version, subversion and flavour are equal.
 fn is_patch(first: &str, second: &str) -> bool {
     let version = |release: &str| {
         let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
@@ -212,7 +213,7 @@ mod tests {
             .collect()
     }
 
-    /// Differences when one fact changes on one host.
+    /// Returns the differences when one fact changes on one host.
     fn told(name: &str, before: &str, after: &str) -> Vec<String> {
         let found = differences(&facts(&[(name, before)]), &facts(&[(name, after)]));
         found.iter().map(Difference::told).collect()

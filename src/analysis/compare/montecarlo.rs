@@ -263,7 +263,7 @@ impl std::fmt::Display for Told {
 }
 
 impl Told {
-    /// Mean share of unchanged cells that got fresh starts, and its standard error.
+    /// Returns the mean share of unchanged cells that got fresh starts, and its standard error.
     fn suspected(&self) -> (f64, f64) {
         let mean = t_test::mean(&self.unchanged);
         (
@@ -273,13 +273,13 @@ impl Told {
     }
 }
 
-/// Tolerance of a rate for short simulations. Long ones have none.
+/// Returns the tolerance of a rate for short simulations. Long ones have none.
 fn slack(nights: usize, error: f64) -> f64 {
     if nights < 1000 { 2.5 * error } else { 0.0 }
 }
 
-/// Whether a count is compatible with a probability of 5 %: at most two and a half standard deviations above
-/// it.
+/// Returns whether a count is compatible with a probability of 5 %: at most two and a half standard
+/// deviations above it.
 fn is_at_most_five_percent(count: usize, of: usize) -> bool {
     let n = of as f64;
     count as f64
@@ -414,7 +414,7 @@ enum Course {
 const QUIET: usize = 20;
 const WATCHED: usize = 40;
 
-/// First night after the quiet ones on which a change is reported, counted from 1.
+/// Returns the first night after the quiet ones on which a change is reported, counted from 1.
 fn alarm(course: Course, watched: usize, dice: &mut Dice) -> Option<usize> {
     let mut series = Vec::new();
     let (mut memory, mut is_low) = (dice.normal(), false);

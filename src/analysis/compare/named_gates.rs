@@ -61,7 +61,7 @@ fn gate(name: &str) -> Result<Metric, GateError> {
     }
 }
 
-/// The nearest known name. For a time without a statistic, its median.
+/// Returns the nearest known name. For a time without a statistic, its median.
 fn nearest(name: &str) -> String {
     let of_time = format!("median_{}_ms", name.to_lowercase().replace("e2el", "e2e"));
     match Metric::of_name(&of_time) {

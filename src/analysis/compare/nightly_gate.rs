@@ -96,7 +96,7 @@ pub(crate) struct Suspected {
 
 #[cfg(test)]
 impl Suspected {
-    /// A suspected loss of this size, which needs this number of starts.
+    /// Returns a suspected loss of this size, which needs this number of starts.
     pub(super) fn of(cell: &str, starts: u32, loss: f64) -> Self {
         let sample = |logs: &[f64]| super::decision::Sample {
             logs: logs.to_vec(),
@@ -270,8 +270,8 @@ pub(crate) fn look(
     look
 }
 
-/// Findings about failed and invalid cells, whatever they are compared with. Cells with some valid starts are
-/// included.
+/// Returns the findings about failed and invalid cells, whatever they are compared with. Cells with some
+/// valid starts are included.
 pub(crate) fn failures(tonight: &Side) -> Vec<Finding> {
     let mut found = Vec::new();
     for (key, cell) in &tonight.cells {
@@ -324,8 +324,8 @@ fn forbidden(one: &SideCell, two: &SideCell, events: &[&Difference]) -> Option<G
     }
 }
 
-/// The metric on earlier nights with the same machine and prompts. Nights on which it was found worse are
-/// left out. Series 0 is that of the present baseline.
+/// Returns the metric on earlier nights with the same machine and prompts. Nights on which it was found worse
+/// are left out. Series 0 is that of the present baseline.
 fn past(nights: &[Night], baseline: &Side, tonight: &Side, key: &CellKey, metric: Metric) -> Vec<Past> {
     let Some(cell) = tonight.cells.get(key) else {
         return Vec::new();
@@ -437,7 +437,7 @@ impl Suspected {
         }
     }
 
-    /// The question with these fresh starts of the candidate.
+    /// Returns the question with these fresh starts of the candidate.
     pub(crate) fn against(&self, fresh: &SideCell) -> Question {
         match question::sample(fresh, self.metric) {
             Ok(candidate) => Question {
@@ -487,7 +487,7 @@ impl Suspected {
     }
 }
 
-/// Remarks for a finding: differences of the engines, and suspect measurements.
+/// Returns the remarks for a finding: differences of the engines, and suspect measurements.
 fn remarks(one: &SideCell, two: &SideCell, metric: Metric) -> String {
     let mut words = String::new();
     let differs = environment_diff::engines_in_words(one, two);
@@ -568,7 +568,7 @@ pub(crate) fn paired(
     (findings, judged)
 }
 
-/// Values of each cell that the history stores.
+/// Returns the values of each cell that the history stores.
 pub(crate) fn kept(tonight: &Side) -> BTreeMap<CellKey, NightCell> {
     let of_cell = |cell: &SideCell| NightCell {
         prompts: cell.prompts.clone(),
@@ -641,7 +641,7 @@ mod tests {
         assert!(unclear.visible_loss.is_some_and(|loss| loss > 0.1), "{unclear:?}");
     }
 
-    /// The finding about a suspected loss with these fresh starts.
+    /// Returns the finding about a suspected loss with these fresh starts.
     fn said(fresh: Fresh) -> (FindingKind, String, Judged) {
         let look = Look {
             family: 1,

@@ -14,7 +14,7 @@ pub(crate) const SIDES: usize = 5;
 
 pub(crate) type NoiseFigures = BTreeMap<CellKey, BTreeMap<String, Varies>>;
 
-/// Whether a change of `target` is visible in every metric, even with the upper bound of its noise.
+/// Returns whether a change of `target` is visible in every metric, even with the upper bound of its noise.
 pub(crate) fn is_reached(target: Option<f64>, found: &NoiseFigures) -> bool {
     match (target, widest(found)) {
         (Some(target), Some((.., widest))) => widest <= target,
@@ -22,8 +22,8 @@ pub(crate) fn is_reached(target: Option<f64>, found: &NoiseFigures) -> bool {
     }
 }
 
-/// Smallest change that five starts against five show, with the upper confidence bound of the noise. The
-/// bound prevents that a low estimate ends the measurement early.
+/// Returns the smallest change that five starts against five show, with the upper confidence bound of the
+/// noise. The bound prevents that a low estimate ends the measurement early.
 pub(crate) fn visible(varies: &Varies) -> f64 {
     let sigma = stored::bound(varies).map_or(f64::INFINITY, |bound| bound.sigma);
     let demand = Demand {
@@ -33,7 +33,7 @@ pub(crate) fn visible(varies: &Varies) -> f64 {
     power::detectable(sigma, SIDES, SIDES, demand).exp_m1()
 }
 
-/// The metric with the largest visible change, and that change.
+/// Returns the metric with the largest visible change, and that change.
 pub(crate) fn widest(found: &NoiseFigures) -> Option<(&CellKey, &str, f64)> {
     let figures = found.iter().flat_map(|(cell, figures)| {
         let of_cell = figures.iter();
@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// Standard normal, by Box and Muller.
+    /// Draws from the standard normal distribution, by Box and Muller.
     fn normal(dice: &mut Mt64) -> f64 {
         let mut even = || ((dice.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
         (-2.0 * even().ln()).sqrt() * (std::f64::consts::TAU * even()).cos()

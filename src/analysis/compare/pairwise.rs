@@ -110,8 +110,8 @@ impl Row {
         format!("{reason}; for {of_whom} only, whose measurements are repeats")
     }
 
-    /// Text for a change of a metric that is zero on one side. The estimate would only show the value of half
-    /// a request.
+    /// Returns the text for a change of a metric that is zero on one side. The estimate would only show the
+    /// value of half a request.
     pub(crate) const fn change_of_zero(&self) -> Option<&'static str> {
         match self.is_zero {
             [false, true] => Some("to zero"),
@@ -120,12 +120,12 @@ impl Row {
         }
     }
 
-    /// The estimate, unless both sides are zero.
+    /// Returns the estimate, unless both sides are zero.
     pub(crate) fn estimate(&self) -> Option<Estimate> {
         self.answer.estimate.filter(|_| self.is_zero != [true, true])
     }
 
-    /// Value of the baseline (0) or of the candidate (1).
+    /// Returns the value of the baseline (0) or of the candidate (1).
     pub(crate) fn value(&self, side: usize) -> Option<f64> {
         self.samples[side]
             .value()
@@ -149,12 +149,12 @@ impl Comparison {
             .count()
     }
 
-    /// Number of metrics to be judged, including those of cells that the candidate lacks.
+    /// Returns the number of metrics to be judged, including those of cells that the candidate lacks.
     pub(crate) fn figures(&self) -> usize {
         self.rows.len() + self.lost().map(|lost| lost.gates).sum::<usize>()
     }
 
-    /// Number of metrics with a verdict.
+    /// Returns the number of metrics with a verdict.
     pub(crate) fn judged(&self) -> usize {
         self.rows.iter().filter(|row| row.verdict().is_some()).count()
     }
@@ -338,7 +338,7 @@ fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question,
     }
 }
 
-/// Median of both bounds of a percentile over the measurements of a cell.
+/// Returns the median of both bounds of a percentile over the measurements of a cell.
 fn known(cell: &SideCell, figure: &str) -> Option<[f64; 2]> {
     let all = cell.intervals.get(figure)?;
     let middle = |at: usize| {
@@ -360,7 +360,7 @@ fn left_out<'a>(side: &'a str, cell: &'a SideCell) -> impl Iterator<Item = Strin
     })
 }
 
-/// Reasons why the starts of a metric are suspect, each once with its starts.
+/// Returns the reasons why the starts of a metric are suspect, each once with its starts.
 pub(super) fn suspect(side: &'static str, cell: &SideCell, metric: Metric) -> Vec<Suspicion> {
     let mut starts: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     let family = from_run::family(metric);

@@ -5,7 +5,7 @@ use crate::analysis::metrics::Metric;
 /// Requests that must be beyond a percentile before it gets a verdict.
 pub(crate) const BEYOND: f64 = 10.0;
 
-/// Expected number of requests beyond a percentile. `None` if the metric is no percentile.
+/// Returns the expected number of requests beyond a percentile. `None` if the metric is no percentile.
 pub(crate) fn beyond(metric: Metric, requests: f64) -> Option<f64> {
     let Metric::Time(statistic, _) = metric else {
         return None;
@@ -16,7 +16,7 @@ pub(crate) fn beyond(metric: Metric, requests: f64) -> Option<f64> {
 /// Factor between a percentile and its confidence bound from which it is at a jump of the distribution.
 const JUMP: f64 = 1.5;
 
-/// Whether a percentile is at a jump of the distribution: in more than half of the measurements its
+/// Returns whether a percentile is at a jump of the distribution: in more than half of the measurements its
 /// confidence bounds are far from it. An example is a median when two of five requests take several times as
 /// long. Such a percentile says little about these requests. `bounds` are those of each measurement.
 pub(crate) fn is_at_jump(value: f64, bounds: &[[f64; 2]]) -> bool {

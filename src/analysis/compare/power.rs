@@ -49,8 +49,8 @@ pub(crate) struct Demand {
     pub power: f64,
 }
 
-/// Smallest difference that these numbers of starts can show, if one start has the standard deviation
-/// `sigma`. Infinite if there are too few starts.
+/// Returns the smallest difference that these numbers of starts can show, if one start has the standard
+/// deviation `sigma`. Infinite if there are too few starts.
 ///
 /// Source: H. S. Bloom, "Minimum detectable effects", 1995: the standard error times the sum of two quantiles
 /// of t.
@@ -79,8 +79,8 @@ pub(crate) fn starts_needed(
         .unwrap_or(most)
 }
 
-/// Half the width of the 95 % interval of the mean of `starts` starts. The first `stage` of them (at least
-/// two) have the standard deviation `sigma`.
+/// Returns half the width of the 95 % interval of the mean of `starts` starts. The first `stage` of them (at
+/// least two) have the standard deviation `sigma`.
 ///
 /// Source: Student, "The probable error of a mean", 1908.
 pub(crate) fn half_width(sigma: f64, stage: usize, starts: usize) -> f64 {
@@ -88,11 +88,11 @@ pub(crate) fn half_width(sigma: f64, stage: usize, starts: usize) -> f64 {
     error * quantile(stage as f64 - 1.0, f64::midpoint(1.0, LEVEL))
 }
 
-/// Number of starts for which the 95 % interval of the mean is at most `target` to either side. The first
-/// `stage` of them (at least two) have the standard deviation `sigma`. The number depends on the first stage
-/// alone. So the mean of all starts, with `sigma` and the degrees of freedom of the first stage, has exactly
-/// the promised confidence if the noise is normal. Later starts do not narrow the interval; callers widen it
-/// if they vary more than the first.
+/// Returns the number of starts for which the 95 % interval of the mean is at most `target` to either side.
+/// The first `stage` of them (at least two) have the standard deviation `sigma`. The number depends on the
+/// first stage alone. So the mean of all starts, with `sigma` and the degrees of freedom of the first stage,
+/// has exactly the promised confidence if the noise is normal. Later starts do not narrow the interval;
+/// callers widen it if they vary more than the first.
 ///
 /// Source: C. Stein, "A two-sample test for a linear hypothesis whose power is independent of the variance",
 /// 1945.

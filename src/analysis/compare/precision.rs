@@ -77,7 +77,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Expected cost of another start, in seconds of one device.
+    /// Returns the expected cost of another start, in seconds of one device.
     fn of_one(self) -> f64 {
         self.device_s / f64::from(self.starts.max(1))
     }
@@ -114,7 +114,7 @@ pub(crate) fn certainties(
     found
 }
 
-/// The result for a cell without a budget.
+/// Returns the result for a cell without a budget.
 fn alone(until: &Until, candidate: &Candidate<'_>) -> Certainty {
     let known = known(candidate.cell);
     let mut failed = candidate.cell.excluded.iter();
@@ -179,7 +179,7 @@ fn known(cell: &SideCell) -> Result<Known, String> {
     worst.ok_or_else(|| "no figure gates it".to_owned())
 }
 
-/// Number of starts of each launch that fit into the budget, in seconds of one device.
+/// Returns the number of starts of each launch that fit into the budget, in seconds of one device.
 fn affordable<'a>(
     budget: f64,
     wanted: &BTreeMap<&'a LaunchId, u32>,
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Outlooks of cells on separate launches, each started three times for a minute.
+    /// Returns the outlooks of cells on separate launches, each started three times for a minute.
     fn outlooks(until: &Until, cells: &[SideCell]) -> Vec<Outlook> {
         let launches: Vec<LaunchId> = (0..cells.len())
             .map(|at| LaunchId::new(format!("l{at}")))

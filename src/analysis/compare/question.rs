@@ -69,7 +69,7 @@ pub(crate) fn of_samples(
     }
 }
 
-/// Value that replaces zeros in both cells.
+/// Returns the value that replaces zeros in both cells.
 pub(super) fn least(cells: [&SideCell; 2], metric: Metric) -> Option<f64> {
     resolution::common(cells.map(|cell| own_least(cell, metric)))
 }
@@ -79,7 +79,7 @@ fn own_least(cell: &SideCell, metric: Metric) -> Option<f64> {
     resolution::least(metric, &throughput, cell.requests.map(f64::from))
 }
 
-/// The starts of a metric of a cell, or the reason that there are none that can be judged.
+/// Returns the starts of a metric of a cell, or the reason that there are none that can be judged.
 pub(crate) fn sample(cell: &SideCell, metric: Metric) -> Result<Sample, String> {
     raised_sample(cell, metric, own_least(cell, metric))
 }

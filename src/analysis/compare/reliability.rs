@@ -106,19 +106,19 @@ struct Rise {
 }
 
 impl Rise {
-    /// Increase of the share of failed requests.
+    /// Returns the increase of the share of failed requests.
     fn size(&self) -> f64 {
         let share = |tried: &Tried| tried.failed as f64 / tried.requests as f64;
         share(&self.after) - share(&self.before)
     }
 
-    /// p-value of the increase for independent requests.
+    /// Returns the p-value of the increase for independent requests.
     fn chance_of_requests(&self) -> f64 {
         let Self { before, after } = self;
         exact([before.failed, before.requests], [after.failed, after.requests])
     }
 
-    /// Failed requests and all requests of each start. `None` if too few starts are known.
+    /// Returns the failed requests and all requests of each start. `None` if too few starts are known.
     fn by_start(&self) -> Option<[Vec<[u64; 2]>; 2]> {
         let sides = [by_start(&self.before)?, by_start(&self.after)?];
         sides
@@ -157,8 +157,8 @@ impl Rise {
     }
 }
 
-/// Failed requests and all requests of each start. Older files have only the sums, which suffice if no
-/// request failed.
+/// Returns the failed requests and all requests of each start. Older files have only the sums, which suffice
+/// if no request failed.
 fn by_start(tried: &Tried) -> Option<Vec<[u64; 2]>> {
     let measured = u64::from(tried.starts.saturating_sub(tried.crashed));
     match tried.by_start.as_slice() {
@@ -234,7 +234,7 @@ impl Shifts {
         }
     }
 
-    /// Probability of an increase of this size.
+    /// Returns the probability of an increase of this size.
     fn chance(&self, size: f64) -> f64 {
         // Sums in another order differ in their last digits.
         let least = size - 1e-9 * size.abs();
@@ -245,7 +245,7 @@ impl Shifts {
     }
 }
 
-/// Number of ways to choose `chosen` of `all`.
+/// Returns the number of ways to choose `chosen` of `all`.
 fn ways(all: usize, chosen: usize) -> f64 {
     (1..=chosen)
         .map(|nth| (all - chosen + nth) as f64 / nth as f64)
@@ -338,8 +338,8 @@ fn without_goodput(one: &SideCell, two: &SideCell, cells: usize) -> Option<Lost>
     })
 }
 
-/// Whether more lost starts are a regression: the baseline had none, or the increase is beyond chance. Each
-/// side is lost starts and all starts. `None` if the share did not rise.
+/// Returns whether more lost starts are a regression: the baseline had none, or the increase is beyond
+/// chance. Each side is lost starts and all starts. `None` if the share did not rise.
 fn is_loss(before: [u64; 2], after: [u64; 2]) -> Option<bool> {
     let is_more = after[0] * before[1] > before[0] * after[1];
     is_more.then(|| before[0] == 0 || exact(before, after) <= ALPHA)
@@ -356,14 +356,15 @@ fn crashes(before: &Tried, after: &Tried) -> Option<Lost> {
     Some(Lost { text, is_regression })
 }
 
-/// Reason of the first failure, in brackets.
+/// Returns the reason of the first failure, in brackets.
 fn reason(cell: &SideCell) -> String {
     let mut failed = cell.excluded.iter();
     let first = failed.find(|excluded| excluded.cause == Cause::Failed);
     first.map_or_else(String::new, |first| format!(" ({})", first.reason))
 }
 
-/// How often a cell was tried. Older files do not have it, so it is counted from valid and failed starts.
+/// Returns how often a cell was tried. Older files do not have it, so it is counted from valid and failed
+/// starts.
 fn tried(cell: &SideCell) -> Tried {
     cell.tried.clone().unwrap_or_else(|| {
         let failed = cell
@@ -383,8 +384,8 @@ fn tried(cell: &SideCell) -> Tried {
     })
 }
 
-/// p-value of this many failures on the second side if both fail equally often. Each side is failures and
-/// tries.
+/// Returns the p-value of this many failures on the second side if both fail equally often. Each side is
+/// failures and tries.
 ///
 /// Source: R. A. Fisher's exact test, one-sided: "The design of experiments", 1935.
 fn exact([failed, tries]: [u64; 2], [also_failed, also_tries]: [u64; 2]) -> f64 {
@@ -438,7 +439,7 @@ mod tests {
         assert!(exact([5, 10_000], [8, 10_000]) > 0.2);
     }
 
-    /// Failed requests of starts with a thousand requests each.
+    /// Returns the failed requests of starts with a thousand requests each.
     fn rise(before: &[u64], after: &[u64]) -> Rise {
         rise_of(before, after, 1000)
     }

@@ -8,7 +8,7 @@ const COMPUTED: u32 = 6;
 /// With fewer values of a unit, trailing zeros in all of them may be chance.
 const FEW: usize = 3;
 
-/// Largest relative error of a metric in these measurements, in either direction.
+/// Returns the largest relative error of a metric in these measurements, in either direction.
 ///
 /// The result of a search is anywhere in its bracket: the error is half of the bracket, or the deviation of
 /// the drawn arrivals from their rate if that is larger. The value that another tool printed can be off by
@@ -26,9 +26,9 @@ pub(crate) fn of<'a>(
     shares.fold(0.0, f64::max)
 }
 
-/// Value that half a request gives. It replaces a goodput or an attainment of zero, which has no logarithm.
-/// `throughput` holds the request rates of the starts, in requests per second. `None` for other metrics, and
-/// if no request completed.
+/// Returns the value that half a request gives. It replaces a goodput or an attainment of zero, which has no
+/// logarithm. `throughput` holds the request rates of the starts, in requests per second. `None` for other
+/// metrics, and if no request completed.
 pub(crate) fn least(metric: Metric, throughput: &[f64], completed: Option<f64>) -> Option<f64> {
     let completed = completed.filter(|completed| *completed > 0.0)?;
     let known: Vec<f64> = throughput.iter().copied().filter(|rate| *rate > 0.0).collect();
@@ -41,16 +41,16 @@ pub(crate) fn least(metric: Metric, throughput: &[f64], completed: Option<f64>) 
     }
 }
 
-/// Variance of logarithms that half a request per start causes. `least` is the value of half a request.
-/// `None` for metrics that are no counts of requests.
+/// Returns the variance of logarithms that half a request per start causes. `least` is the value of half a
+/// request. `None` for metrics that are no counts of requests.
 pub(crate) fn counting(metric: Metric, logs: &[f64], least: Option<f64>) -> Option<f64> {
     let squares = logs.iter().map(|log| (least.unwrap_or(0.0) / log.exp()).powi(2));
     let is_count = matches!(metric, Metric::Goodput | Metric::Attainment);
     is_count.then(|| squares.sum::<f64>() / logs.len().max(1) as f64)
 }
 
-/// Value that replaces zeros on both sides: the smaller one. Then two zeros are equal, and no zero exceeds a
-/// value above zero.
+/// Returns the value that replaces zeros on both sides: the smaller one. Then two zeros are equal, and no
+/// zero exceeds a value above zero.
 pub(crate) fn common(leasts: [Option<f64>; 2]) -> Option<f64> {
     leasts.into_iter().flatten().reduce(f64::min)
 }
@@ -72,8 +72,8 @@ fn of_search(summary: &Summary) -> Option<f64> {
     Some(half.max(search.draw_error().unwrap_or(0.0)))
 }
 
-/// Half of the last printed digit, relative to the value. All values of a unit are assumed to have as many
-/// decimals as the one with the most. If the unit has too few values, all values are used.
+/// Returns half of the last printed digit, relative to the value. All values of a unit are assumed to have as
+/// many decimals as the one with the most. If the unit has too few values, all values are used.
 fn of_print(figures: &Figures, metric: Metric) -> Option<f64> {
     let value = metrics::figure(figures, metric)?;
     let decimals_of = |is_alike: &dyn Fn(Metric) -> bool| -> Vec<u32> {
@@ -91,12 +91,12 @@ fn of_print(figures: &Figures, metric: Metric) -> Option<f64> {
     (decimals < COMPUTED && value > 0.0).then(|| 0.5 * 0.1f64.powi(decimals as i32) / value)
 }
 
-/// Shares are computed, not printed.
+/// Returns whether a metric is printed. Shares are computed instead.
 fn is_printed(metric: Metric) -> bool {
     metric.unit() != Unit::Share
 }
 
-/// Decimals of the shortest notation of a number.
+/// Returns the decimals of the shortest notation of a number.
 fn decimals(value: f64) -> u32 {
     let written = value.to_string();
     written

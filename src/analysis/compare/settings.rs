@@ -116,15 +116,16 @@ const UNQUANTIZED: [&str; 2] = ["auto", "none"];
 /// Value of a setting that is not given.
 pub(crate) const USUAL: &str = "not set";
 
-/// Settings of an engine: those that it was started with, or those that an attached server reports.
+/// Returns the settings of an engine: those that it was started with, or those that an attached server
+/// reports.
 pub(crate) fn of(launch: &Launch, summaries: &[&Summary]) -> Facts {
     let mut facts = settings(launch);
     facts.extend(reported(launch, summaries));
     facts
 }
 
-/// Every argument, variable, image and checkpoint of a launch, by name. Arguments with different names in
-/// several engines get the common name. Empty for attached servers and imports.
+/// Returns every argument, variable, image and checkpoint of a launch, by name. Arguments with different
+/// names in several engines get the common name. Empty for attached servers and imports.
 fn settings(launch: &Launch) -> Facts {
     let mut facts = Facts::new();
     let Some(command) = launch.place.command() else {
@@ -154,7 +155,7 @@ fn settings(launch: &Launch) -> Facts {
     facts
 }
 
-/// Settings that an attached server reports. Empty for other engines, whose settings are known.
+/// Returns the settings that an attached server reports. Empty for other engines, whose settings are known.
 fn reported(launch: &Launch, summaries: &[&Summary]) -> Facts {
     if !launch.is_attached() {
         return Facts::new();
@@ -166,8 +167,8 @@ fn reported(launch: &Launch, summaries: &[&Summary]) -> Facts {
         .collect()
 }
 
-/// Precision of the weights that a server reports: its quantization, or else what the name of its checkpoint
-/// says.
+/// Returns the precision of the weights that a server reports: its quantization, or else what the name of its
+/// checkpoint says.
 pub(crate) fn reported_precision(summaries: &[&Summary]) -> Option<String> {
     let known = |name: &str| family_of_precision(name).map(str::to_owned);
     let is_chosen =
@@ -179,21 +180,21 @@ pub(crate) fn reported_precision(summaries: &[&Summary]) -> Option<String> {
     known(checkpoint.trim_end_matches('/').rsplit('/').next()?)
 }
 
-/// Number of GPUs for each copy of the model, as a server reports it.
+/// Returns the number of GPUs for each copy of the model, as a server reports it.
 pub(crate) fn reported_parallel(summaries: &[&Summary]) -> Option<String> {
     let tp = reported_value(summaries, "tp_size")?;
     let pp = reported_value(summaries, "pp_size").unwrap_or_else(|| "1".to_owned());
     Some(format!("tp {tp} pp {pp}"))
 }
 
-/// A value of the live configuration, or else of the model list.
+/// Returns a value of the live configuration, or else of the model list.
 fn reported_value(summaries: &[&Summary], key: &str) -> Option<String> {
     let mut engines = summaries.iter().map(|summary| &summary.engine);
     engines.find_map(|facts| setting(facts, key).or_else(|| facts.served.get(key).cloned()))
 }
 
-/// Differences of settings as text, `ours` against `theirs`. Launches of one recipe are compared in all
-/// settings, those of different recipes only in settings with a common name.
+/// Returns the differences of settings as text, `ours` against `theirs`. Launches of one recipe are compared
+/// in all settings, those of different recipes only in settings with a common name.
 pub(crate) fn differing(ours: &Facts, theirs: &Facts, is_one_recipe: bool) -> Vec<String> {
     if ours.is_empty() || theirs.is_empty() {
         return Vec::new();
@@ -206,7 +207,7 @@ pub(crate) fn differing(ours: &Facts, theirs: &Facts, is_one_recipe: bool) -> Ve
         .collect()
 }
 
-/// Settings in which two sides differ, with both values.
+/// Returns the settings in which two sides differ, with both values.
 pub(crate) fn pairs<'a>(ours: &'a Facts, theirs: &'a Facts) -> Vec<(&'a str, &'a str, &'a str)> {
     let names: std::collections::BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
     let value = |facts: &'a Facts, name: &String| facts.get(name).map_or(USUAL, String::as_str);
@@ -217,7 +218,7 @@ pub(crate) fn pairs<'a>(ours: &'a Facts, theirs: &'a Facts) -> Vec<(&'a str, &'a
         .collect()
 }
 
-/// Prefix for a setting that is not lossless.
+/// Returns the prefix for a setting that is not lossless.
 pub(crate) fn warned(name: &str) -> &'static str {
     match NOT_LOSSLESS.contains(&name) {
         true => "not lossless: ",
@@ -225,7 +226,7 @@ pub(crate) fn warned(name: &str) -> &'static str {
     }
 }
 
-/// Whether a setting keeps the answers of the model unchanged.
+/// Returns whether a setting keeps the answers of the model unchanged.
 pub(crate) fn is_lossless(name: &str) -> bool {
     !NOT_LOSSLESS.contains(&name)
 }

@@ -11,8 +11,8 @@ const LOAD: [&str; 2] = ["model", "scenario"];
 /// Largest plausible standard deviation of starts, of logarithms: a factor of 150.
 const MOST_SHARE: f64 = 5.0;
 
-/// Noise of a metric of a cell. It comes from the cell itself, or else from other versions of it, from other
-/// cells with the same model and scenario, or from all cells of this host.
+/// Returns the noise of a metric of a cell. It comes from the cell itself, or else from other versions of it,
+/// from other cells with the same model and scenario, or from all cells of this host.
 pub(crate) fn known(noise: &Noise, cell: &CellKey, figure: &str) -> Option<KnownNoise> {
     let axes = select::values(cell.as_str());
     let without_version = |axes: &AxisValues| -> AxisValues {
@@ -53,8 +53,8 @@ fn pooled<'a>(all: impl Iterator<Item = &'a Varies>) -> Option<KnownNoise> {
     })
 }
 
-/// Upper confidence bound of the noise of one cell: the stored bound, or in older files one computed from the
-/// starts. `None` for values that no measurement gives.
+/// Returns the upper confidence bound of the noise of one cell: the stored bound, or in older files one
+/// computed from the starts. `None` for values that no measurement gives.
 pub(crate) fn bound(varies: &Varies) -> Option<KnownNoise> {
     let df = degrees(varies);
     let is_known = df > 0.0;
@@ -64,7 +64,7 @@ pub(crate) fn bound(varies: &Varies) -> Option<KnownNoise> {
     })
 }
 
-/// Stored values that no measurement gives, and that are therefore not used, as text.
+/// Returns the stored values that no measurement gives, and that are therefore not used, as text.
 pub(crate) fn doubts(noise: &Noise) -> Vec<String> {
     let cells = noise.cells.iter();
     let figures =

@@ -29,8 +29,8 @@ pub struct Difference {
     pub freedom: f64,
 }
 
-/// Difference of two means with one common variance. `None` if a side is empty or both have one value,
-/// because the variance is then unknown.
+/// Returns the difference of two means with one common variance. `None` if a side is empty or both have one
+/// value, because the variance is then unknown.
 ///
 /// Both sides are the same engine on the same machine, so a common variance is close to the truth. With
 /// similar numbers of starts the test keeps its level even if it is not (G. E. P. Box, "Some theorems on
@@ -59,12 +59,12 @@ impl Difference {
         (2.0 * self.below().min(self.above())).min(1.0)
     }
 
-    /// One-sided p-value of a difference this low.
+    /// Returns the one-sided p-value of a difference this low.
     pub(crate) fn below(self) -> f64 {
         self.tail(self.value)
     }
 
-    /// One-sided p-value of a difference this high.
+    /// Returns the one-sided p-value of a difference this high.
     pub(crate) fn above(self) -> f64 {
         self.tail(-self.value)
     }
@@ -90,7 +90,7 @@ impl Difference {
     }
 }
 
-/// Probability that Student's t is at least this far from zero, in either direction.
+/// Returns the probability that Student's t is at least this far from zero, in either direction.
 pub(crate) fn two_sided(t: f64, freedom: f64) -> f64 {
     (2.0 * distribution(freedom).cdf(-t.abs())).min(1.0)
 }
@@ -108,12 +108,12 @@ fn distribution(freedom: f64) -> StudentsT {
     StudentsT::new(0.0, 1.0, freedom.min(MOST_FREEDOM)).expect("degrees of freedom are above zero")
 }
 
-/// Sample variance of at least two values, divided by n − 1.
+/// Returns the sample variance of at least two values, divided by n − 1.
 pub(crate) fn variance(values: &[f64]) -> f64 {
     squares(values, mean(values)) / (values.len() as f64 - 1.0)
 }
 
-/// Arithmetic mean of at least one value.
+/// Returns the arithmetic mean of at least one value.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }

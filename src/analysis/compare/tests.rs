@@ -223,7 +223,7 @@ fn cells_that_differ_in_the_version_alone_are_held_against_each_other() {
     assert_eq!(found.unpaired.len(), 2, "{:?}", found.unpaired);
 }
 
-/// The comparison of two sides on a host with this noise.
+/// Returns the comparison of two sides on a host with this noise.
 fn with_noise(first: &[f64], second: &[f64], share: f64, starts: u32) -> Comparison {
     let varies = Varies {
         at: String::new(),

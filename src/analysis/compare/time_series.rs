@@ -81,7 +81,7 @@ pub(crate) struct Step {
 }
 
 impl Series {
-    /// Times and values of every night from the first one with a value, in order.
+    /// Returns the times and values of every night from the first one with a value, in order.
     pub(crate) fn course(&self) -> Vec<(&str, Option<f64>)> {
         let mut course = Vec::with_capacity(self.nights.len() + self.gaps.len());
         let mut gaps = self.gaps.iter().peekable();
@@ -98,7 +98,8 @@ impl Series {
         course
     }
 
-    /// Ranges between cuts and level changes: start and end (excluded), indices into [`Series::nights`].
+    /// Returns the ranges between cuts and level changes: start and end (excluded), indices into
+    /// [`Series::nights`].
     pub(crate) fn levels(&self) -> Vec<[usize; 2]> {
         let mut ends: Vec<usize> = self
             .cuts()
@@ -152,7 +153,7 @@ impl Names {
         }
     }
 
-    /// Cells of each night by name.
+    /// Returns the cells of each night by name.
     fn told<'a>(&self, nights: &'a [Night]) -> Vec<BTreeMap<String, (&'a CellKey, &'a NightCell)>> {
         let of_night = |night: &'a Night| {
             let cells = night.cells.iter();
@@ -366,7 +367,7 @@ mod tests {
 
     const FIGURE: &str = "output_throughput_tok_s";
 
-    /// A night with one cell. No value is a night on which it was invalid.
+    /// Returns a night with one cell. No value is a night on which it was invalid.
     fn night(at: u32, version: &str, driver: &str, value: Option<f64>) -> Night {
         let key = CellKey::new(format!("engine=vllm,version={version},model=m"));
         let findings = match value {

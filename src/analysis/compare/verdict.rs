@@ -25,7 +25,8 @@ impl Verdict {
 
 pub(crate) const LEVEL: f64 = 0.95;
 
-/// Logarithms of a metric of several starts. `None` if there are no values or one is not above zero.
+/// Returns the logarithms of a metric of several starts. `None` if there are no values or one is not above
+/// zero.
 pub(crate) fn logs(starts: &[f64]) -> Option<Vec<f64>> {
     let all_positive = starts.iter().all(|value| value.is_finite() && *value > 0.0);
     (all_positive && !starts.is_empty()).then(|| starts.iter().map(|value| value.ln()).collect())

@@ -8,7 +8,8 @@ use crate::config::workload::Profile;
 use crate::plan::Protocol;
 use crate::results::record::request::{Chunk, ChunkKind, Class, Oddity, Request, is_failed_end};
 
-/// Whether `current` divides gaps by the tokens of each chunk's text. These tokens must then be counted.
+/// Returns whether `current` divides gaps by the tokens of each chunk's text. These tokens must then be
+/// counted.
 ///
 /// Source: docs/bench-serving.md 7.2, retokenized ITL.
 pub(crate) fn divides_gaps(backend: &str, accept_length: Option<f64>) -> bool {
@@ -45,7 +46,7 @@ pub(super) struct Answer<'r> {
 }
 
 impl Answer<'_> {
-    /// Time per output token after the first. `None` for fewer than two tokens.
+    /// Returns the time per output token after the first. `None` for fewer than two tokens.
     ///
     /// Source: docs/bench-serving.md 7.2.
     pub(super) fn tpot(&self) -> Option<f64> {

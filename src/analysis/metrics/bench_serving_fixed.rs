@@ -19,7 +19,7 @@ pub(super) fn figures(requests: &[Request], basis: &Basis, profile: Profile) -> 
     super::compat_sheet(&sound, requests, basis, profile, Faults::Mended).0
 }
 
-/// The completed requests as the profile should have read them.
+/// Returns the completed requests as the profile should have read them.
 pub(super) fn sound(requests: &[Request], protocol: Protocol) -> Vec<Request> {
     let completed = requests.iter().filter(|request| request.is_completed());
     let mut sound = Vec::with_capacity(requests.len());
@@ -27,9 +27,9 @@ pub(super) fn sound(requests: &[Request], protocol: Protocol) -> Vec<Request> {
     sound
 }
 
-/// Output tokens that were generated. The sources are, in this order: the server's count at the end or in an
-/// event; the number of events, if the server stopped at a length equal to it; our own count; the number of
-/// events. The requested length is never used as a count.
+/// Returns the output tokens that were generated. The sources are, in this order: the server's count at the
+/// end or in an event; the number of events, if the server stopped at a length equal to it; our own count;
+/// the number of events. The requested length is never used as a count.
 pub(crate) fn generated_tokens(request: &Request) -> u32 {
     let in_events = || request.chunks.last_tokens();
     let reported = request
@@ -101,7 +101,7 @@ fn mend(request: &Request, protocol: Protocol) -> Request {
     }
 }
 
-/// The fields of a record without text and chunks.
+/// Returns the fields of a record without text and chunks.
 fn shell(request: &Request) -> Request {
     Request {
         index: request.index,

@@ -24,7 +24,7 @@ pub(crate) struct CacheTiers {
 }
 
 impl CacheHits {
-    /// Percentage of `part` in `whole`, or 0 if `whole` is 0.
+    /// Returns the percentage of `part` in `whole`, or 0 if `whole` is 0.
     pub(crate) fn percent(part: u64, whole: u64) -> f64 {
         match whole {
             0 => 0.0,

@@ -62,8 +62,8 @@ pub fn order_interval(n: usize, share: f64, level: f64) -> Option<(usize, usize)
     (low > 0).then(|| (low - 1, high))
 }
 
-/// Smallest number below `n` for which `is_so` holds. If it holds for a number, it must hold for all larger
-/// ones.
+/// Returns the smallest number below `n` for which `is_so` holds. If it holds for a number, it must hold for
+/// all larger ones.
 fn least(n: usize, is_so: impl Fn(u64) -> bool) -> Option<usize> {
     let (mut low, mut high) = (0, n);
     while low < high {

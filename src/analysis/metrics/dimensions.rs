@@ -236,7 +236,7 @@ impl Statistic {
         Self::Max,
     ];
 
-    /// Share of values below the statistic. `None` if it is no percentile.
+    /// Returns the share of values below the statistic. `None` if it is no percentile.
     pub(crate) const fn share(self) -> Option<f64> {
         match self {
             Self::Median | Self::P50 => Some(0.5),

@@ -21,7 +21,7 @@ fn grown(engine: &EngineWindow, name: &str) -> Option<f64> {
     engine.grown.get(name).copied()
 }
 
-/// Tokens per step: one from the step itself, and the accepted draft tokens.
+/// Returns the tokens per step: one from the step itself, and the accepted draft tokens.
 fn accept_length(engine: &EngineWindow) -> Option<f64> {
     let drafts = grown(engine, "spec_drafts").filter(|drafts| *drafts > 0.0);
     let by_counters = drafts.and_then(|drafts| Some(1.0 + grown(engine, "spec_accepted_tokens")? / drafts));
@@ -34,7 +34,7 @@ fn accept_rate(engine: &EngineWindow) -> Option<f64> {
     Some(grown(engine, "spec_accepted_tokens")? / drafted)
 }
 
-/// Cached share of all prompt tokens, if every answer reports it.
+/// Returns the cached share of all prompt tokens, if every answer reports it.
 fn reported_hits(requests: &[Request]) -> Option<f64> {
     let completed = requests.iter().filter(|request| request.is_completed());
     let (mut prompt, mut cached) = (0u64, 0u64);
@@ -47,7 +47,7 @@ fn reported_hits(requests: &[Request]) -> Option<f64> {
     (prompt > 0).then(|| cached as f64 / prompt as f64)
 }
 
-/// Cached share of all prompt tokens, by the engine's counters.
+/// Returns the cached share of all prompt tokens, by the engine's counters.
 fn counted_hits(engine: &EngineWindow) -> Option<f64> {
     let queries = grown(engine, "prefix_queries").filter(|queries| *queries > 0.0)?;
     Some((grown(engine, "prefix_hits")? / queries).min(1.0))

@@ -14,9 +14,9 @@ use super::throughput::window_s;
 use crate::config::scenario::Slo;
 use crate::results::record::request::Request;
 
-/// Goodput under the definitions of `matrix`. A target without a value is missed, except TPOT, which an
-/// answer of one token cannot miss. If answers arrive in one piece, a target of TPOT cannot be judged, so
-/// goodput has no value.
+/// Returns the goodput under the definitions of `matrix`. A target without a value is missed, except TPOT,
+/// which an answer of one token cannot miss. If answers arrive in one piece, a target of TPOT cannot be
+/// judged, so goodput has no value.
 ///
 /// Source: docs/bench-serving.md 7.5.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], slo: &Slo) {
@@ -32,7 +32,7 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], slo: &Slo) {
     }
 }
 
-/// Number of requests that met every target under the definitions of `matrix`.
+/// Returns the number of requests that met every target under the definitions of `matrix`.
 pub(super) fn good(requests: &[Request], slo: &Slo) -> usize {
     let limits = limits_ms(slo);
     values(requests)
@@ -41,7 +41,7 @@ pub(super) fn good(requests: &[Request], slo: &Slo) -> usize {
         .count()
 }
 
-/// Values of completed requests in milliseconds, in the order of [`Target::ALL`].
+/// Returns the values of completed requests in milliseconds, in the order of [`Target::ALL`].
 fn values(requests: &[Request]) -> Vec<[f64; 3]> {
     requests
         .iter()
@@ -68,7 +68,7 @@ fn meets_all(value: &[f64; 3], limits: &[Option<f64>; 3]) -> bool {
     (0..Target::ALL.len()).all(|target| meets(value, limits, target))
 }
 
-/// Goodput as bench_serving prints it.
+/// Returns the goodput as bench_serving prints it.
 ///
 /// Source: docs/bench-serving.md 7.5.
 pub(super) fn compat(
@@ -101,7 +101,7 @@ fn put(sheet: &mut Sheet, values: &[[f64; 3]], slo: &Slo, all: usize, duration_s
     }
 }
 
-/// Limits in milliseconds, in the order of [`Target::ALL`].
+/// Returns the limits in milliseconds, in the order of [`Target::ALL`].
 pub(super) fn limits_ms(slo: &Slo) -> [Option<f64>; 3] {
     [slo.ttft, slo.tpot, slo.e2e].map(|limit| limit.map(|limit| limit.duration().as_nanos() as f64 / 1e6))
 }

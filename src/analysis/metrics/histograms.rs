@@ -318,7 +318,7 @@ mod tests {
     use crate::results::record::chunks::Chunks;
     use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Usage};
 
-    /// A request sent at `sent_us`, with events of one token after these gaps.
+    /// Returns a request sent at `sent_us`, with events of one token after these gaps.
     fn request(sent_us: u64, gaps_us: &[u64]) -> Request {
         let mut at_us = sent_us;
         let chunks: Chunks = gaps_us
@@ -444,7 +444,8 @@ mod tests {
         );
     }
 
-    /// Whether two values agree within the precision of the histogram and the microsecond of rounding.
+    /// Returns whether two values agree within the precision of the histogram and the microsecond of
+    /// rounding.
     fn is_near(told: f64, exact: f64) -> bool {
         (told - exact).abs() <= exact * 1e-3 + 1e-3
     }

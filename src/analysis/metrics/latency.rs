@@ -75,12 +75,12 @@ const HELD_GAP: f64 = 3.0;
 /// pace of the end.
 const HELD_SILENCE: f64 = 0.7;
 
-/// Whether the beginning of an answer seems to have been held back, for example by a proxy, and then passed
-/// on event by event. Such a beginning has at least eight gaps that are much shorter than those at the end of
-/// the answer, after a wait in which the events could have been made at the pace of the end. That pace is the
-/// median gap of the last quarter, so that a pause of the server does not change it. A single answer proves
-/// nothing: an engine is also slower at the end while it reads other prompts. An answer that was held back in
-/// several parts looks like an engine that pauses.
+/// Returns whether the beginning of an answer seems to have been held back, for example by a proxy, and then
+/// passed on event by event. Such a beginning has at least eight gaps that are much shorter than those at the
+/// end of the answer, after a wait in which the events could have been made at the pace of the end. That pace
+/// is the median gap of the last quarter, so that a pause of the server does not change it. A single answer
+/// proves nothing: an engine is also slower at the end while it reads other prompts. An answer that was held
+/// back in several parts looks like an engine that pauses.
 pub(crate) fn is_held_back(request: &Request) -> bool {
     const FEW: usize = AT_ONCE_TOKENS as usize;
     let chunks = &request.chunks;
@@ -118,8 +118,8 @@ pub(crate) fn is_held_back(request: &Request) -> bool {
 /// If tokens and events differ by less than this factor, each event counts as one token.
 const SEVERAL: f64 = 1.25;
 
-/// Tokens in the events after the first `events`. `None` if tokens were not counted, or if there are no later
-/// events.
+/// Returns the tokens in the events after the first `events`. `None` if tokens were not counted, or if there
+/// are no later events.
 fn tokens_after(request: &Request, events: usize) -> Option<u32> {
     let tokens = request.visible_tokens()?;
     if events >= request.chunks.len() {
@@ -153,9 +153,9 @@ const OTHER_MOMENTS: usize = 8;
 /// Minimum pause before a late part, as a share of the time that its tokens take at the pace of the others.
 const PAUSE_SHARE: f64 = 0.5;
 
-/// Whether an answer of several tokens arrived at one moment or in a few large parts. The times between its
-/// tokens then say nothing about how the engine made them. One large part after a pause of the server, the
-/// network or the client is not gathered: its tokens were late, which TPOT includes.
+/// Returns whether an answer of several tokens arrived at one moment or in a few large parts. The times
+/// between its tokens then say nothing about how the engine made them. One large part after a pause of the
+/// server, the network or the client is not gathered: its tokens were late, which TPOT includes.
 pub(crate) fn is_gathered(request: &Request) -> bool {
     let chunks = &request.chunks;
     let tokens = request.visible_tokens().unwrap_or(0);
@@ -178,7 +178,7 @@ pub(crate) fn is_gathered(request: &Request) -> bool {
     f64::from(tokens) * second > most || !is_after_pause(&moments)
 }
 
-/// Whether the largest part of an answer came after a pause that explains its size.
+/// Returns whether the largest part of an answer came after a pause that explains its size.
 fn is_after_pause(moments: &Moments) -> bool {
     let is_streamed = moments.count > OTHER_MOMENTS && moments.before_largest_ns > 0;
     let pace = moments.largest_at_pace_ns().filter(|_| is_streamed);
@@ -188,7 +188,7 @@ fn is_after_pause(moments: &Moments) -> bool {
 /// Share of answers that may arrive at one moment before metrics of the times between tokens have no value.
 const STRAY: f64 = 0.01;
 
-/// Whether too many answers arrived at one moment.
+/// Returns whether too many answers arrived at one moment.
 pub(crate) fn are_gathered(requests: &[Request]) -> bool {
     let completed = || requests.iter().filter(|request| request.is_completed());
     let gathered = completed().filter(|request| is_gathered(request)).count();
@@ -206,7 +206,7 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
     }
 }
 
-/// Values of a sample in milliseconds. Failed requests have no latency.
+/// Returns the values of a sample in milliseconds. Failed requests have no latency.
 pub(super) fn values(requests: &[Request], sample: Sample) -> Box<dyn Iterator<Item = f64> + '_> {
     let completed = requests.iter().filter(|request| request.is_completed());
     match sample {
@@ -224,7 +224,7 @@ pub(super) fn values(requests: &[Request], sample: Sample) -> Box<dyn Iterator<I
     }
 }
 
-/// Value of a sample that has at most one value per completed request.
+/// Returns the value of a sample that has at most one value per completed request.
 fn time(request: &Request, sample: Sample) -> Option<f64> {
     let first = || request.chunks.first().map(|chunk| chunk.at_ns);
     let last = || request.chunks.last().map(|chunk| chunk.at_ns);
@@ -320,9 +320,9 @@ pub(super) enum Gaps {
     PerToken,
 }
 
-/// Gaps of an answer in seconds, each divided among the tokens of its text. `None` if tokens were not
-/// counted, and if a text has no token: there bench_serving divides by zero. If its bugs are fixed, the next
-/// gap includes the time of such a text.
+/// Returns the gaps of an answer in seconds, each divided among the tokens of its text. `None` if tokens were
+/// not counted, and if a text has no token: there bench_serving divides by zero. If its bugs are fixed, the
+/// next gap includes the time of such a text.
 ///
 /// Source: docs/bench-serving.md 7.2, retokenized ITL.
 fn divided(answer: &Answer<'_>, faults: Faults) -> Option<Vec<f64>> {
@@ -348,8 +348,8 @@ fn divided(answer: &Answer<'_>, faults: Faults) -> Option<Vec<f64>> {
     Some(gaps)
 }
 
-/// Gaps per token in milliseconds: the gap before an event is divided evenly among its tokens. An event
-/// without a new token is skipped, so the next gap includes its time.
+/// Returns the gaps per token in milliseconds: the gap before an event is divided evenly among its tokens. An
+/// event without a new token is skipped, so the next gap includes its time.
 ///
 /// Source: docs/bench-serving.md 2.2 (the native rule), applied to every protocol for T1.
 pub(super) fn token_gaps(request: &Request) -> Vec<f64> {
@@ -372,7 +372,7 @@ pub(super) fn token_gaps(request: &Request) -> Vec<f64> {
     gaps
 }
 
-/// Whether the tokens of each event are known ([`chunk_tokens`]).
+/// Returns whether the tokens of each event are known ([`chunk_tokens`]).
 pub(super) fn has_chunk_tokens(request: &Request) -> bool {
     let chunks = &request.chunks;
     let is_told = chunks.are_counted() && request.hidden_tokens() == 0;
@@ -380,8 +380,9 @@ pub(super) fn has_chunk_tokens(request: &Request) -> bool {
     is_told || request.visible_tokens().is_some_and(is_shared)
 }
 
-/// Tokens of each event. If the server does not report them in every event, the tokens of the answer are
-/// distributed by bytes of text, which keeps their sum and order. `None` if tokens were not counted.
+/// Returns the tokens of each event. If the server does not report them in every event, the tokens of the
+/// answer are distributed by bytes of text, which keeps their sum and order. `None` if tokens were not
+/// counted.
 pub(super) fn chunk_tokens(request: &Request) -> Option<Vec<u32>> {
     let chunks = &request.chunks;
     if chunks.are_counted() && request.hidden_tokens() == 0 {
@@ -485,7 +486,8 @@ fn pick(statistics: &Statistics, statistic: Statistic) -> f64 {
     }
 }
 
-/// Milliseconds between two times. Negative if the second is earlier, which only a broken clock gives.
+/// Returns the milliseconds between two times. Negative if the second is earlier, which only a broken clock
+/// gives.
 fn millis(from_ns: u64, to_ns: u64) -> f64 {
     (to_ns as f64 - from_ns as f64) / 1e6
 }

@@ -91,7 +91,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// Symbol for users. Empty for a share.
+    /// Returns the symbol for users. Empty for a share.
     pub(crate) const fn symbol(self) -> &'static str {
         match self {
             Self::Millis => "ms",
@@ -115,7 +115,7 @@ pub(crate) enum Better {
 }
 
 impl Metric {
-    /// Whether the metric counts requests or tokens and is a whole number.
+    /// Returns whether the metric counts requests or tokens and is a whole number.
     pub(crate) const fn is_count(self) -> bool {
         matches!(
             self,
@@ -123,7 +123,7 @@ impl Metric {
         )
     }
 
-    /// Every metric, in the order of reports.
+    /// Returns every metric, in the order of reports.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let counts = [Self::Duration, Self::Due, Self::Completed, Self::Failed];
         let flows = [
@@ -167,7 +167,7 @@ impl Metric {
         Self::all().find(|metric| metric.name() == name)
     }
 
-    /// Name on disk. It ends in the unit, except for shares, which have none.
+    /// Returns the name on disk. It ends in the unit, except for shares, which have none.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Duration => "duration_s".to_owned(),
@@ -291,7 +291,7 @@ impl Metric {
         }
     }
 
-    /// The better direction. `None` for a metric that only describes.
+    /// Returns the better direction. `None` for a metric that only describes.
     pub(crate) const fn better(self) -> Option<Better> {
         match self {
             Self::Failed

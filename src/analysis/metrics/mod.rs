@@ -75,7 +75,7 @@ pub(crate) struct Basis {
 }
 
 impl Basis {
-    /// The inputs for a cell of a plan.
+    /// Returns the inputs for a cell of a plan.
     pub(crate) fn of(launch: &Launch, cell: &Cell) -> Self {
         Self {
             protocol: launch.contact.dialect.protocol,
@@ -166,7 +166,7 @@ fn figures_of(requests: &[Request], basis: &Basis, set: Set) -> Figures {
     }
 }
 
-/// TPOT of a request under the definitions of `matrix`, in milliseconds.
+/// Returns the TPOT of a request under the definitions of `matrix`, in milliseconds.
 pub(crate) fn tpot_ms(request: &Request) -> Option<f64> {
     latency::Times::of(request).tpot
 }
@@ -176,13 +176,13 @@ pub fn figure(figures: &Figures, metric: Metric) -> Option<f64> {
     figures.get(&metric.name()).copied().flatten()
 }
 
-/// Number of requests that met every target of an SLO, counted from when they were due. A failed request
-/// never does.
+/// Returns the number of requests that met every target of an SLO, counted from when they were due. A failed
+/// request never does.
 pub(crate) fn good(requests: &[Request], slo: &Slo) -> usize {
     goodput::good(requests, slo)
 }
 
-/// Limits of an SLO in milliseconds, by target. Targets without a limit are left out.
+/// Returns the limits of an SLO in milliseconds, by target. Targets without a limit are left out.
 pub(crate) fn slo_limits(slo: &Slo) -> Vec<(Target, f64)> {
     let limits = goodput::limits_ms(slo);
     Target::ALL

@@ -18,7 +18,7 @@ const MOST_PARTS: u64 = 500_000;
 /// Approximate number of arrivals that are in memory at a time.
 const TOGETHER: usize = 1 << 18;
 
-/// Peaks under the definitions of `matrix`.
+/// Returns the peaks under the definitions of `matrix`.
 ///
 /// Source: docs/bench-serving.md 7.4, the corrected peaks of T21.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
@@ -26,14 +26,14 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
     sheet.put(Metric::PeakOutput, peak_output(requests));
 }
 
-/// Peaks for a block with the bugs fixed, which counts generated tokens. `sound` are the completed requests
-/// as the profile should have read them.
+/// Returns the peaks for a block with the bugs fixed, which counts generated tokens. `sound` are the
+/// completed requests as the profile should have read them.
 pub(super) fn mended(sheet: &mut Sheet, sound: &[Request], all: &[Request]) {
     sheet.put(Metric::PeakConcurrency, overlap(all).map(|peak| peak as f64));
     sheet.put(Metric::PeakOutput, peak_output(sound));
 }
 
-/// Peaks as bench_serving counts them: events and requests that touch the same second.
+/// Returns the peaks as bench_serving counts them: events and requests that touch the same second.
 ///
 /// Source: docs/bench-serving.md 7.4.
 pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>]) {
@@ -109,7 +109,8 @@ fn turns(sent: &[(u64, u64)]) -> Vec<(u64, i64)> {
     turns
 }
 
-/// Highest number of requests in flight. A request that ends when another starts does not overlap with it.
+/// Returns the highest number of requests in flight. A request that ends when another starts does not overlap
+/// with it.
 fn overlap(requests: &[Request]) -> Option<i64> {
     let sent: Vec<(u64, u64)> = requests
         .iter()
@@ -123,8 +124,8 @@ fn overlap(requests: &[Request]) -> Option<i64> {
     peak.max()
 }
 
-/// Highest number of tokens of completed requests that arrived within any one second, wherever it begins.
-/// `None` for a measurement of less than a second, and if tokens were not counted.
+/// Returns the highest number of tokens of completed requests that arrived within any one second, wherever it
+/// begins. `None` for a measurement of less than a second, and if tokens were not counted.
 fn peak_output(requests: &[Request]) -> Option<f64> {
     window_s(requests).filter(|window| *window >= 1.0)?;
     let completed: Vec<&Request> = requests.iter().filter(|request| request.is_completed()).collect();
@@ -134,7 +135,7 @@ fn peak_output(requests: &[Request]) -> Option<f64> {
     Some(most_within(&completed, TOGETHER) as f64)
 }
 
-/// Times and numbers of arriving tokens of a request.
+/// Returns the times and numbers of arriving tokens of a request.
 fn arrivals(request: &Request) -> impl Iterator<Item = (u64, u64)> + '_ {
     let tokens = chunk_tokens(request).unwrap_or_default();
     let moments = request.chunks.iter().map(|chunk| chunk.at_ns);
@@ -214,8 +215,8 @@ fn most_within(requests: &[&Request], together: usize) -> u64 {
     peak
 }
 
-/// Highest number of tokens within a second that begins in part `begin` and ends in part `end`. `before` is
-/// the number of tokens in `begin` and all parts between them.
+/// Returns the highest number of tokens within a second that begins in part `begin` and ends in part `end`.
+/// `before` is the number of tokens in `begin` and all parts between them.
 fn most_of(before: u64, begin: &[(u64, u64)], end: &[(u64, u64)]) -> u64 {
     let (mut within, mut peak, mut begin) = (before, 0, begin.iter().peekable());
     // Arrivals at the same time may come in any order, because the sum only grows until the last of them.

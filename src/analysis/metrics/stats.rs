@@ -55,7 +55,7 @@ impl Statistics {
         Some(Self::at(&ranks.found(&values), n, mean, std))
     }
 
-    /// The statistics of a sample. `None` if it is empty.
+    /// Returns the statistics of a sample. `None` if it is empty.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         Self::of_held(&mut values.to_vec())
     }
@@ -77,7 +77,7 @@ impl Statistics {
         }
     }
 
-    /// The same statistics in a smaller unit, of which there are `factor` to one.
+    /// Returns the same statistics in a smaller unit, of which there are `factor` to one.
     pub(crate) fn times(self, factor: f64) -> Self {
         Self {
             mean: self.mean * factor,
@@ -116,13 +116,13 @@ pub(crate) fn sum(values: &[f64]) -> f64 {
     rest.iter().fold(first, |sum, value| sum + value)
 }
 
-/// Arithmetic mean. `None` if there are no values.
+/// Returns the arithmetic mean. `None` if there are no values.
 pub(crate) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| sum(values) / values.len() as f64)
 }
 
-/// Percentile `q` of sorted values, interpolated linearly from both sides like numpy. `sorted` must not be
-/// empty.
+/// Returns the percentile `q` of sorted values, interpolated linearly from both sides like numpy. `sorted`
+/// must not be empty.
 ///
 /// Source: docs/bench-serving.md 7.3.
 pub(crate) fn percentile(sorted: &[f64], q: f64) -> f64 {
@@ -154,20 +154,20 @@ pub(crate) fn percentiles_of_each<I: Iterator<Item = f64>>(
     Some(percents.iter().map(value).collect())
 }
 
-/// Ranks between which a percentile lies.
+/// Returns the ranks between which a percentile lies.
 fn around(n: usize, q: f64) -> [usize; 2] {
     let last = n - 1;
     let low = ((last as f64 * (q / 100.0)).floor() as usize).min(last);
     [low, (low + 1).min(last)]
 }
 
-/// Ranks that [`Statistics`] need.
+/// Returns the ranks that [`Statistics`] need.
 fn told_places(n: usize) -> BTreeSet<usize> {
     let percents = PERCENTS.iter().flat_map(|q| around(n, *q));
     percents.chain([(n - 1) / 2, n / 2, n - 1]).collect()
 }
 
-/// Values at these ranks.
+/// Returns the values at these ranks.
 fn selected(values: &mut [f64], places: BTreeSet<usize>) -> BTreeMap<usize, f64> {
     let (mut rest, mut before) = (values, 0);
     let mut found = BTreeMap::new();
@@ -373,7 +373,7 @@ impl Ranks {
     }
 }
 
-/// A number that sorts like the value in a total order.
+/// Returns a number that sorts like the value in a total order.
 fn key(value: f64) -> u64 {
     let bits = value.to_bits();
     match bits >> 63 {

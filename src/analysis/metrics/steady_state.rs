@@ -84,7 +84,7 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
     sheet.put(Metric::SteadyConcurrency, of(|answer| answer.latency));
 }
 
-/// The first and last moment with nearly full concurrency. It excludes the drain at the end.
+/// Returns the first and last moment with nearly full concurrency. It excludes the drain at the end.
 fn plateau(answers: &[Answer<'_>]) -> Option<(f64, f64)> {
     let intervals = intervals(answers);
     let peak = intervals.iter().map(|interval| interval.running).max()?;
@@ -95,8 +95,8 @@ fn plateau(answers: &[Answer<'_>]) -> Option<(f64, f64)> {
     Some((first.from, last.to))
 }
 
-/// Sum of the weights of answers between two times, per second. The weight of an answer is spread evenly over
-/// its time, so the result does not depend on how an engine groups tokens into events.
+/// Returns the sum of the weights of answers between two times, per second. The weight of an answer is spread
+/// evenly over its time, so the result does not depend on how an engine groups tokens into events.
 fn per_second(answers: &[Answer<'_>], (from, to): (f64, f64), weight: fn(&Answer<'_>) -> f64) -> f64 {
     let inside = |answer: &Answer<'_>| {
         let end = answer.start + answer.latency;
@@ -109,7 +109,7 @@ fn per_second(answers: &[Answer<'_>], (from, to): (f64, f64), weight: fn(&Answer
     answers.iter().map(inside).sum::<f64>() / (to - from)
 }
 
-/// Lowest number of requests in flight that counts as steady.
+/// Returns the lowest number of requests in flight that counts as steady.
 fn threshold(peak: u32, ratio: f64) -> u32 {
     ((f64::from(peak) * ratio).ceil() as u32).max(1)
 }
@@ -171,7 +171,8 @@ fn of_answers(answers: &[Answer<'_>], ratio: f64) -> Option<SteadyState> {
     })
 }
 
-/// Times at which the tokens of an answer arrived, as far as its events show. There is at least one.
+/// Returns the times at which the tokens of an answer arrived, as far as its events show. There is at least
+/// one.
 fn token_times(answer: &Answer<'_>) -> Vec<f64> {
     let mut at = answer.start + answer.ttft;
     let first = std::iter::once(at);
@@ -205,8 +206,8 @@ fn intervals(answers: &[Answer<'_>]) -> Vec<Interval> {
     intervals
 }
 
-/// The longest run of neighbouring intervals with at least `threshold` requests in flight. Of equal runs, the
-/// first.
+/// Returns the longest run of neighbouring intervals with at least `threshold` requests in flight. Of equal
+/// runs, the first.
 fn longest(intervals: &[Interval], threshold: u32) -> Option<(f64, f64)> {
     let runs = intervals
         .chunk_by(|one, other| (one.running >= threshold) == (other.running >= threshold))
@@ -225,7 +226,7 @@ fn longest(intervals: &[Interval], threshold: u32) -> Option<(f64, f64)> {
 mod tests {
     use super::*;
 
-    /// An answer with one event per second, the first one a second after its start.
+    /// Returns an answer with one event per second, the first one a second after its start.
     fn answer(start: f64, events: u32, tokens: u32) -> Answer<'static> {
         Answer {
             start,
@@ -268,8 +269,8 @@ mod tests {
         assert_eq!(steady.completed, 3);
     }
 
-    /// Requests of one length on two slots. In each wave one request ends a tenth of a second before the
-    /// other, and the client sends the next ones half a second later.
+    /// Returns requests of one length on two slots. In each wave one request ends a tenth of a second before
+    /// the other, and the client sends the next ones half a second later.
     fn waves(count: u32, events: u32) -> Vec<Answer<'static>> {
         let at = |wave: u32| f64::from(wave) * (f64::from(events) + 0.5);
         let of_wave = |wave| {

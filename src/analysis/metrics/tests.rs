@@ -65,7 +65,7 @@ fn set(request: &mut Request, place: usize, change: impl Fn(&mut Chunk)) {
     });
 }
 
-/// A request that was due and sent at `start_ms`, with output `chunks_ms` after that.
+/// Returns a request that was due and sent at `start_ms`, with output `chunks_ms` after that.
 fn answered(index: u32, start_ms: f64, chunks_ms: &[f64], last_line_ms: f64) -> Request {
     let at = |ms: f64| ((start_ms + ms) * MS as f64).round() as u64;
     Request {
@@ -118,7 +118,7 @@ fn get(figures: &Figures, name: &str) -> Option<f64> {
         .unwrap_or_else(|| panic!("there is no figure `{name}`"))
 }
 
-/// The five results of docs/bench-serving.md 14.3, with times relative to 100.0 s.
+/// Returns the five results of docs/bench-serving.md 14.3, with times relative to 100.0 s.
 fn golden() -> Vec<Request> {
     let row = |index, start, chunks: &[f64], latency, out, counted, prompt| Request {
         asked_tokens: out,
@@ -590,7 +590,7 @@ fn prompts_of_conversations_count_for_us_and_are_0_for_bench_serving() {
     }
 }
 
-/// The example of docs/bench-serving.md 7.2: gaps 0.2 and 0.4 with chunks of 2 and 3 tokens.
+/// Returns the example of docs/bench-serving.md 7.2: gaps 0.2 and 0.4 with chunks of 2 and 3 tokens.
 fn speculated() -> (Request, Basis) {
     let mut request = answered(0, 0.0, &[100.0, 300.0, 700.0], 750.0);
     request.counted_chunks = Some(vec![7, 2, 3].into());
@@ -1251,7 +1251,8 @@ fn an_answer_that_came_at_one_moment_tells_no_times_between_tokens() {
     assert_eq!(get(&figures, "slo_attainment_share"), Some(1.0));
 }
 
-/// An answer of one token every 10 ms, in which a pause holds back the tokens that are made meanwhile.
+/// Returns an answer of one token every 10 ms, in which a pause holds back the tokens that are made
+/// meanwhile.
 fn paused(tokens: u32, from_ms: f64, pause_ms: f64) -> Request {
     let moments = (0..tokens).map(|token| {
         let made = 100.0 + 10.0 * f64::from(token);
@@ -1284,7 +1285,8 @@ fn a_pause_in_the_middle_of_an_answer_is_no_gathering() {
     assert!(!is_gathered(&streamed(&accepted, 48)));
 }
 
-/// An answer of one token every 10 ms, whose first tokens are held back and then passed on every `apart_ms`.
+/// Returns an answer of one token every 10 ms, whose first tokens are held back and then passed on every
+/// `apart_ms`.
 fn replayed(tokens: u32, ttft_ms: f64, held: u32, apart_ms: f64) -> Request {
     let made = |token: u32| ttft_ms + 10.0 * f64::from(token);
     let mut at = 0.0f64;

@@ -91,9 +91,9 @@ struct Window {
 }
 
 impl Window {
-    /// From the first due time to the last end of a completed request. The wait for a failed request is
-    /// excluded, because it is no work: otherwise one lost request with a late timeout could halve every
-    /// rate. If no request completed, the window ends at the last end of all.
+    /// Returns the time from the first due time to the last end of a completed request. The wait for a failed
+    /// request is excluded, because it is no work: otherwise one lost request with a late timeout could halve
+    /// every rate. If no request completed, the window ends at the last end of all.
     fn of(requests: &[Request]) -> Option<Self> {
         let start_ns = requests.iter().map(|request| request.due_ns).min()?;
         let completed = requests.iter().filter(|request| request.is_completed());
@@ -104,14 +104,14 @@ impl Window {
         Some(Self { start_ns, end_ns })
     }
 
-    /// Length in seconds. `None` if it is 0.
+    /// Returns the length in seconds. `None` if it is 0.
     fn seconds(self) -> Option<f64> {
         let length = self.end_ns.saturating_sub(self.start_ns);
         (length > 0).then(|| length as f64 / 1e9)
     }
 }
 
-/// Seconds over which rates are computed ([`Window::of`]). `None` if they are 0.
+/// Returns the seconds over which rates are computed ([`Window::of`]). `None` if they are 0.
 pub(super) fn window_s(requests: &[Request]) -> Option<f64> {
     Window::of(requests)?.seconds()
 }
@@ -165,8 +165,8 @@ fn counts(sheet: &mut Sheet, requests: &[Request]) {
     sheet.put(Metric::Short, short.map(f64::from));
 }
 
-/// Output tokens of completed requests divided by the time that their users waited. This equals throughput
-/// divided by the mean number of waiting users (docs/glossary.md, "per user").
+/// Returns the output tokens of completed requests divided by the time that their users waited. This equals
+/// throughput divided by the mean number of waiting users (docs/glossary.md, "per user").
 fn per_user(requests: &[Request], output: Option<u64>) -> Option<f64> {
     let waits: Vec<f64> = requests
         .iter()
@@ -177,7 +177,7 @@ fn per_user(requests: &[Request], output: Option<u64>) -> Option<f64> {
     (waited_ms > 0.0).then_some(output? as f64 / (waited_ms / 1e3))
 }
 
-/// Mean number of requests in flight in the window, failed ones included.
+/// Returns the mean number of requests in flight in the window, failed ones included.
 ///
 /// Source: docs/bench-serving.md 7.3. Unlike there, failed requests count, because the engine processed them
 /// too.

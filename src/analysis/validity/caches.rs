@@ -31,7 +31,7 @@ pub(crate) struct Met<'a> {
 }
 
 impl<'a> Met<'a> {
-    /// The load of a measurement that is no search.
+    /// Returns the load of a measurement that is no search.
     pub(super) fn of(evidence: &Evidence<'a>) -> Self {
         Self {
             protocol: evidence.launch.contact.dialect.protocol,
@@ -43,15 +43,16 @@ impl<'a> Met<'a> {
         }
     }
 
-    /// Highest share of prompt tokens that may come from the cache. The share that prompts have in common
-    /// does not mean that the cache was warm. `None` if that share is unknown; nothing is judged then.
+    /// Returns the highest share of prompt tokens that may come from the cache. The share that prompts have
+    /// in common does not mean that the cache was warm. `None` if that share is unknown; nothing is judged
+    /// then.
     fn bound(&self) -> Option<f64> {
         Some(self.repeated? + self.bounds.warm)
     }
 
-    /// Number of prompt tokens that a cache may hold because of our own requests, if the engine counts
-    /// `counted` tokens: those that a unique prefix or a chat template adds to all prompts, and the warm-up
-    /// prompt.
+    /// Returns the number of prompt tokens that a cache may hold because of our own requests, if the engine
+    /// counts `counted` tokens: those that a unique prefix or a chat template adds to all prompts, and the
+    /// warm-up prompt.
     pub(super) fn common(&self, counted: f64) -> f64 {
         let is_chat =
             self.protocol == Protocol::Chat || self.scenario.workload.facts().template != TemplateUse::None;
@@ -176,13 +177,13 @@ fn warm(met: &Met<'_>, hits: Option<&(f64, String)>) -> Option<Reason> {
     (*share > bound).then(|| found(Code::CacheWarm, told.clone(), Some(told_bound())))
 }
 
-/// The unique prefix that replaced the first tokens of the prompts.
+/// Returns the unique prefix that replaced the first tokens of the prompts.
 fn prefix(proof: Option<&ResetProof>) -> Option<&UniquePrefix> {
     proof?.unique_prefix.as_ref()
 }
 
-/// Share of prompt tokens that came from the cache, and a text with its source. Tokens that may be cached
-/// ([`Met::common`]) are left out.
+/// Returns the share of prompt tokens that came from the cache, and a text with its source. Tokens that may
+/// be cached ([`Met::common`]) are left out.
 fn warm_share(met: &Met<'_>) -> Option<(f64, String)> {
     let proof = met.proof;
     let counted = proof.and_then(|proof| {
@@ -208,7 +209,7 @@ fn warm_share(met: &Met<'_>) -> Option<(f64, String)> {
     }
 }
 
-/// The same by what the answers report.
+/// Returns the same share by what the answers report.
 fn warm_in_answers(met: &Met<'_>, common: f64) -> Option<(f64, String)> {
     let (mut cached, mut prompt, mut told) = (0u64, 0u64, false);
     for request in met.requests.iter().filter(|request| request.is_completed()) {
@@ -229,7 +230,8 @@ fn warm_in_answers(met: &Met<'_>, common: f64) -> Option<(f64, String)> {
     })
 }
 
-/// Tokens of the warm-up prompt. They may be in the cache, unless it was emptied after the warm-up.
+/// Returns the tokens of the warm-up prompt. They may be in the cache, unless it was emptied after the
+/// warm-up.
 fn warmed_up(met: &Met<'_>) -> f64 {
     let proof = met.proof;
     let is_emptied = proof.is_some_and(|proof| proof.possible && proof.success == Some(true));

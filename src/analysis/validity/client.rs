@@ -89,7 +89,7 @@ fn lateness(lag: &SendLag, bound: f64, others: Option<String>) -> Option<Reason>
     Some(reason)
 }
 
-/// Whether all requests were due at the same time.
+/// Returns whether all requests were due at the same time.
 fn is_burst(requests: &[Request]) -> bool {
     let first = requests.first().map(|request| request.due_ns);
     requests.len() > 1 && requests.iter().all(|request| Some(request.due_ns) == first)
@@ -174,7 +174,8 @@ fn times(count: u32) -> String {
     }
 }
 
-/// Shared processors are normal on small machines. They count only if the client had to wait for one.
+/// Judges shared processors. They are normal on small machines. They count only if the client had to wait for
+/// one.
 pub(super) fn shared(telemetry: &Telemetry, threads: u32, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     let Some(host) = telemetry
         .host
@@ -205,13 +206,13 @@ pub(super) fn shared(telemetry: &Telemetry, threads: u32, bounds: &Bounds, reaso
     reasons.push(reason);
 }
 
-/// Whether requests were due at a rate, instead of all at once or one after another.
+/// Returns whether requests were due at a rate, instead of all at once or one after another.
 pub(super) fn has_rate(evidence: &Evidence<'_>) -> bool {
     let scenario = &evidence.cell.scenario;
     is_paced(scenario, &evidence.summary.arrival(scenario), evidence.requests)
 }
 
-/// Whether requests were due at a rate, instead of when earlier answers ended.
+/// Returns whether requests were due at a rate, instead of when earlier answers ended.
 pub(super) fn is_paced(scenario: &Scenario, arrival: &Arrival, requests: &[Request]) -> bool {
     if !(arrival.is_paced() || scenario.workload.is_replayed()) {
         return false;
@@ -255,7 +256,7 @@ pub(super) fn rate_of(requests: &[Request], scenario: &Scenario, bounds: &Bounds
         .flatten()
 }
 
-/// Note that the drawn arrivals had another rate than the requested one. It labels the row.
+/// Returns a note if the drawn arrivals had another rate than the requested one. It labels the row.
 fn rate_drawn(requests: &[Request], rates: &Rates, arrival: &Arrival) -> Option<Reason> {
     if requests.len() < FEWEST_DRAWN || arrival.pace.is_some() || arrival.rate.is_infinite() {
         return None;

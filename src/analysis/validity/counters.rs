@@ -60,7 +60,7 @@ pub(crate) fn reported(met: &Met<'_>) -> ReportedTokens {
     }
 }
 
-/// Whether the server rejected the request and generated nothing for it.
+/// Returns whether the server rejected the request and generated nothing for it.
 fn is_refused(request: &Request) -> bool {
     let class = request.failure.as_ref().map(|failure| failure.class);
     matches!(class, Some(Class::Connect | Class::Refused | Class::Status))
@@ -76,8 +76,8 @@ pub(super) fn judge(evidence: &Evidence<'_>) -> Option<Reason> {
     outputs(engine, &reported, evidence.bounds).or_else(|| prompts(engine, &reported, evidence.bounds))
 }
 
-/// The engine's own metrics, if they were read before and after the window and no counter fell. Those of a
-/// search include all its points.
+/// Returns the engine's own metrics, if they were read before and after the window and no counter fell. Those
+/// of a search include all its points.
 pub(super) fn heard<'e>(evidence: &Evidence<'e>) -> Option<&'e EngineWindow> {
     let telemetry = evidence.summary.telemetry.as_ref()?;
     let mut sources = telemetry.sources.iter();
@@ -148,7 +148,7 @@ fn prompts(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) ->
     })
 }
 
-/// Text about the tokens that failed requests may have added.
+/// Returns a text about the tokens that failed requests may have added.
 fn beside(unfinished: f64) -> String {
     match unfinished > 0.0 {
         true => format!(" and up to {unfinished:.0} of requests that failed"),
@@ -165,7 +165,7 @@ mod tests {
     use crate::plan::{Plan, Protocol};
     use crate::results::record::cell::ResetProof;
 
-    /// Requests of 50 prompt and 40 output tokens, of which the last `failed` ones failed.
+    /// Returns requests of 50 prompt and 40 output tokens, of which the last `failed` ones failed.
     fn requests(completed: usize, failed: usize) -> Vec<Request> {
         let request = |rest: Value| -> Request {
             let mut request = json!({

@@ -52,7 +52,7 @@ pub(super) fn judge(telemetry: &Telemetry, bounds: &Bounds, reasons: &mut Vec<Re
     }
 }
 
-/// Text about the processors that other processes used, if they exceed [`most`].
+/// Returns a text about the processors that other processes used, if they exceed [`most`].
 pub(super) fn others(host: &HostWindow, bounds: &Bounds) -> Option<String> {
     let used = host.other_cpus.map(|used| used.min(f64::from(host.cpus)))?;
     if used <= most(host, bounds) {

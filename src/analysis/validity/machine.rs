@@ -309,7 +309,7 @@ fn gaps(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason
     }
 }
 
-/// Text about the silence of a source, and its weight.
+/// Returns a text about the silence of a source, and its weight.
 pub(super) fn silence(source: &SourceFacts, bound: f64) -> Option<(String, Verdict)> {
     let device = source.device;
     let whose = device.map_or_else(String::new, |device| format!(" of GPU {device}"));

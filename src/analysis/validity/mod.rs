@@ -186,7 +186,7 @@ fn origin(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// A reason with the weight and fix of its code in the table.
+/// Returns a reason with the weight and fix of its code in the table.
 fn found(code: Code, measured: String, bound: Option<String>) -> Reason {
     let entry = entry(code);
     Reason {

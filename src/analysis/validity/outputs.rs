@@ -248,8 +248,8 @@ pub(super) fn flushed<'c>(answers: impl Iterator<Item = &'c Chunks>) -> Option<(
     (shares.len() >= FEW_ANSWERS && 2 * flushed > shares.len()).then_some((flushed, shares.len()))
 }
 
-/// Share of the moments of an answer that hold several events. The first and the last moment are left out,
-/// because any server may send two events there.
+/// Returns the share of the moments of an answer that hold several events. The first and the last moment are
+/// left out, because any server may send two events there.
 fn several(chunks: &Chunks) -> Option<f64> {
     let (first, last) = (chunks.first()?, chunks.last()?);
     let gaps = chunks.len().checked_sub(1).filter(|gaps| *gaps > FEW_MOMENTS)?;
@@ -267,8 +267,8 @@ fn several(chunks: &Chunks) -> Option<f64> {
     (inner.len() >= FEW_MOMENTS).then(|| several as f64 / inner.len() as f64)
 }
 
-/// Number of tokens that the engine accepted at a time, by its counters. Infinite if it reports only that it
-/// accepted some.
+/// Returns the number of tokens that the engine accepted at a time, by its counters. Infinite if it reports
+/// only that it accepted some.
 pub(super) fn counted_together(engine: &EngineWindow) -> Option<f64> {
     let grown = |name: &str| engine.grown.get(name).copied();
     let accepted = grown("spec_accepted_tokens");
@@ -281,8 +281,8 @@ pub(super) fn counted_together(engine: &EngineWindow) -> Option<f64> {
     by_counters.or(length.filter(|length| *length > 1.0)).or(unknown)
 }
 
-/// Number of tokens that the engine generates at a time with speculative decoding, by its counters. Infinite
-/// if only its configuration or its arguments show that it is used.
+/// Returns the number of tokens that the engine generates at a time with speculative decoding, by its
+/// counters. Infinite if only its configuration or its arguments show that it is used.
 fn made_together(evidence: &Evidence<'_>) -> Option<f64> {
     let summary = evidence.summary;
     let engine = summary.telemetry.as_ref().and_then(|told| told.engine.as_ref());
@@ -383,7 +383,7 @@ fn served(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// Precision in a live configuration: its quantization, or else the type of its computations.
+/// Returns the precision in a live configuration: its quantization, or else the type of its computations.
 fn precision_of(info: &Value) -> Option<String> {
     let text = |name: &str| {
         info.get(name)?
@@ -393,7 +393,7 @@ fn precision_of(info: &Value) -> Option<String> {
     text("quantization").or_else(|| text("dtype")).map(str::to_owned)
 }
 
-/// Kind of numbers of a precision. `None` for unknown names.
+/// Returns the kind of numbers of a precision. `None` for unknown names.
 pub(crate) fn family_of_precision(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();
     let has = |part: &str| name.contains(part);

@@ -165,7 +165,7 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// `None` if a count is missing or includes reasoning that no event showed.
+    /// Returns `None` if a count is missing or includes reasoning that no event showed.
     pub(super) fn of(request: &Request) -> Option<Self> {
         let reported = request.usage?.completion.filter(|tokens| *tokens > 0)?;
         let own = request.counted_tokens.filter(|tokens| *tokens > 0)?;
@@ -176,8 +176,8 @@ impl Tokens {
         })
     }
 
-    /// Whether more tokens are reported than text and events support. If events have several tokens each, the
-    /// text decides.
+    /// Returns whether more tokens are reported than text and events support. If events have several tokens
+    /// each, the text decides.
     fn is_more(&self, bound: f64) -> bool {
         let came = self.own.max(self.events);
         self.reported > bound * came && self.reported - came >= 2.0
@@ -386,8 +386,8 @@ impl Firsts {
         Self { moments, ttft_ns }
     }
 
-    /// Whether an answer with a late second event was held up by other prompts: their first events came in
-    /// the meantime, the last one shortly before, and reading them takes that long.
+    /// Returns whether an answer with a late second event was held up by other prompts: their first events
+    /// came in the meantime, the last one shortly before, and reading them takes that long.
     fn hold_up(&self, begin: u64, own: u64, late: u64) -> bool {
         let at = |moment: u64| self.moments.partition_point(|first| *first <= moment);
         let meanwhile = at(own + late / 3).saturating_sub(at(begin)) as u64;
@@ -409,7 +409,7 @@ enum Beginning {
 }
 
 impl Beginning {
-    /// `None` for answers that are too short.
+    /// Returns `None` for answers that are too short.
     fn of(request: &Request, firsts: &Firsts) -> Option<Self> {
         let (moments, kinds): (Vec<u64>, Vec<ChunkKind>) = request
             .chunks
@@ -527,7 +527,7 @@ pub(crate) fn answers(requests: &[Request]) -> Answers {
     answers
 }
 
-/// `None` for prompts that cannot be compared: images have no known count.
+/// Returns `None` for prompts that cannot be compared: images have no known count.
 fn counted_prompt(request: &Request) -> Option<CountedPrompt> {
     let reported = request.usage?.prompt?;
     if request.vision_tokens > 0 {
@@ -633,7 +633,7 @@ enum Length {
     Long,
 }
 
-/// Output tokens that the server reports, at the end or in an event.
+/// Returns the output tokens that the server reports, at the end or in an event.
 pub(super) fn reported_tokens(request: &Request) -> Option<u32> {
     let in_events = || request.chunks.last_tokens();
     request
@@ -642,7 +642,8 @@ pub(super) fn reported_tokens(request: &Request) -> Option<u32> {
         .or_else(in_events)
 }
 
-/// Length of an answer by the server's own count, or else by the events and by our count of the text.
+/// Returns the length of an answer by the server's own count, or else by the events and by our count of the
+/// text.
 fn length(request: &Request) -> Option<(u32, Length)> {
     let asked = request.limit();
     if let Some(reported) = reported_tokens(request) {
@@ -906,10 +907,10 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// Time per token of the quickest quarter of the answers of a kind, relative to that of all others. `None` if
-/// either has no time. A cache repeats answers, so half of the equal answers may have been computed. With
-/// speculative decoding one kind of answers may have more tokens per event and is not quicker. So the time
-/// per event is used if it gives a ratio closer to 1.
+/// Returns the time per token of the quickest quarter of the answers of a kind, relative to that of all
+/// others. `None` if either has no time. A cache repeats answers, so half of the equal answers may have been
+/// computed. With speculative decoding one kind of answers may have more tokens per event and is not quicker.
+/// So the time per event is used if it gives a ratio closer to 1.
 fn pace(responses: &Responses<'_>, is_its: IsIts) -> Option<f64> {
     // An answer that came at one moment has no TPOT.
     let whole = |request: &Request| {

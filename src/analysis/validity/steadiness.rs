@@ -131,7 +131,8 @@ fn never_steady(
     (!measured.is_empty()).then(|| found(Code::NeverSteady, measured.join("; "), Some(allowed.join("; "))))
 }
 
-/// Seconds from the first request sent to the last end of a completed one, or of any if none completed.
+/// Returns the seconds from the first request sent to the last end of a completed one, or of any if none
+/// completed.
 pub(super) fn window(requests: &[Request]) -> Option<f64> {
     let from = requests.iter().filter_map(|request| request.sent_ns).min()?;
     let completed = requests.iter().filter(|request| request.is_completed());
@@ -140,8 +141,8 @@ pub(super) fn window(requests: &[Request]) -> Option<f64> {
     Some(to.saturating_sub(from) as f64 / 1e9)
 }
 
-/// Longest run of parts with a throughput within a quarter of its mean, or within what random arrivals
-/// explain, as a share of the measurement. `None` if there are too few events.
+/// Returns the longest run of parts with a throughput within a quarter of its mean, or within what random
+/// arrivals explain, as a share of the measurement. `None` if there are too few events.
 fn steady_share(requests: &[Request], seconds: f64, has_rate: bool) -> Option<f64> {
     let from = requests.iter().filter_map(|request| request.sent_ns).min()?;
     let mut events = [0.0f64; PARTS];
@@ -179,7 +180,8 @@ fn steady_share(requests: &[Request], seconds: f64, has_rate: bool) -> Option<f6
     })
 }
 
-/// Mean number of requests that run in a part of the window. A request that spans three parts counts in each.
+/// Returns the mean number of requests that run in a part of the window. A request that spans three parts
+/// counts in each.
 fn running_in_part(requests: &[Request], part_ns: f64) -> f64 {
     let parts: f64 = requests
         .iter()
@@ -239,8 +241,8 @@ fn drift(requests: &[Request], slots: usize) -> Option<(f64, f64)> {
     (is_enough && difference > DRIFT.ln() && !is_chance).then_some((first.rate, last.rate))
 }
 
-/// Output of answers between two times. Each answer is a start, an end and a number of events. `None` if
-/// there is no output.
+/// Returns the output of answers between two times. Each answer is a start, an end and a number of events.
+/// `None` if there is no output.
 fn output(answers: &[(u64, u64, f64)], from: u64, to: u64) -> Option<Output> {
     let seconds = to.checked_sub(from).filter(|time| *time > 0)? as f64 / 1e9;
     let share = |start: u64, end: u64| match end.saturating_sub(start) {
@@ -311,25 +313,25 @@ impl Backlog {
         })
     }
 
-    /// Whether the number in flight rose to the end, by more than random arrivals explain if the engine keeps
-    /// up.
+    /// Returns whether the number in flight rose to the end, by more than random arrivals explain if the
+    /// engine keeps up.
     fn grows(&self, factor: f64) -> bool {
         let [_, _, _, last] = self.quarters;
         let [before, end] = self.last_halves;
         last >= QUEUE && end > before && (self.grows_throughout(factor) || self.grows_late(factor))
     }
 
-    /// Whether it rose from each quarter to the next, by more than multiples of the square root of its mean,
-    /// which is its variation with random arrivals.
+    /// Returns whether it rose from each quarter to the next, by more than multiples of the square root of
+    /// its mean, which is its variation with random arrivals.
     fn grows_throughout(&self, factor: f64) -> bool {
         let [first, second, third, last] = self.quarters;
         let rises = second > factor * first && third > factor * second && last > factor * third;
         rises && last - first > CHANCE * self.mean().sqrt()
     }
 
-    /// Whether it rose at the end of a load that the engine could bear at first. It must be far above all
-    /// earlier quarters, must rise in the third quarter already or until the end, and must rise by more than
-    /// additional arrivals explain.
+    /// Returns whether it rose at the end of a load that the engine could bear at first. It must be far above
+    /// all earlier quarters, must rise in the third quarter already or until the end, and must rise by more
+    /// than additional arrivals explain.
     fn grows_late(&self, factor: f64) -> bool {
         let [first, second, third, last] = self.quarters;
         let highest = first.max(second).max(third);
@@ -383,7 +385,7 @@ mod tests {
             Self(Mt64::new(seed))
         }
 
-        /// Uniform from 0 to below 1.
+        /// Draws uniformly from 0 to below 1.
         fn unit(&mut self) -> f64 {
             (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
         }
@@ -397,7 +399,7 @@ mod tests {
         }
     }
 
-    /// Requests of a load, given as due time, end and event times in seconds.
+    /// Returns requests of a load, given as due time, end and event times in seconds.
     fn requests_of(load: &[(f64, f64, Vec<f64>)]) -> Vec<Request> {
         let blank: Request = serde_json::from_value(serde_json::json!({
             "index": 0, "prompt_tokens": 1, "asked_tokens": 2, "due_ns": 0, "end_ns": 0, "chunks": [],
@@ -421,7 +423,7 @@ mod tests {
             .collect()
     }
 
-    /// A backlog with equal arrivals in all quarters, whose last halves continue the growth.
+    /// Returns a backlog with equal arrivals in all quarters, whose last halves continue the growth.
     fn backlog([first, second, third, last]: [f64; 4]) -> Backlog {
         let half = (last - third) / 4.0;
         Backlog {
@@ -480,8 +482,8 @@ mod tests {
         assert!(!by_arrivals.grows(1.1), "more arrivals, answered as fast");
     }
 
-    /// Poisson arrivals on several servers. `service` gives the time of a request from the moment at which it
-    /// begins.
+    /// Returns Poisson arrivals on several servers. `service` gives the time of a request from the moment at
+    /// which it begins.
     fn open_loop(
         draws: &mut Draws,
         count: usize,
@@ -596,7 +598,7 @@ mod tests {
         }
     }
 
-    /// The same without event times, which [`drift`] does not read.
+    /// Returns the same requests without event times, which [`drift`] does not read.
     fn counted(load: &[(f64, f64, Vec<f64>)], chunks: &mut BTreeMap<usize, Chunks>) -> Vec<Request> {
         let bare: Vec<_> = load
             .iter()

@@ -341,8 +341,8 @@ fn several_choices_share_one_stream_and_pictures_of_no_tokens_were_not_looked_at
     assert_eq!(codes(&answers, &scenario), []);
 }
 
-/// Codes for prompts of 100 tokens, with the cached tokens that each answer reports and the hits that the
-/// engine counts.
+/// Returns the codes for prompts of 100 tokens, with the cached tokens that each answer reports and the hits
+/// that the engine counts.
 fn codes_of_caches(cached: u32, hits: f64) -> Vec<Code> {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
@@ -393,12 +393,12 @@ fn streams(count: u64, apart_ms: u64, at_ms: &[u64]) -> Vec<Request> {
         .collect()
 }
 
-/// Weight of the reason about how answers begin.
+/// Returns the weight of the reason about how answers begin.
 fn beginning(requests: &[Request]) -> Option<Verdict> {
     beginning_for(requests, None)
 }
 
-/// The same with this SLO.
+/// Returns the same weight with this SLO.
 fn beginning_for(requests: &[Request], slo: Option<Slo>) -> Option<Verdict> {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let mut plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
@@ -578,7 +578,7 @@ fn beginnings_that_were_held_back_are_found_where_most_answers_have_one() {
     assert!(of(10, 10).is_none() && of(7, 0).is_none() && of(0, 20).is_none());
 }
 
-/// Twenty answers, each with prompt tokens, output tokens, TTFT in ms and gap in ms.
+/// Returns twenty answers, each with prompt tokens, output tokens, TTFT in ms and gap in ms.
 fn answers_of(answer: impl Fn(u64) -> (u64, u64, f64, f64)) -> Vec<Request> {
     let of = |nth: u64| {
         let (prompt, tokens, ttft_ms, gap_ms) = answer(nth);
@@ -596,7 +596,7 @@ fn answers_of(answer: impl Fn(u64) -> (u64, u64, f64, f64)) -> Vec<Request> {
     (0..20).map(of).collect()
 }
 
-/// Numbers between 0 and 1 that are evenly spread and look random.
+/// Returns numbers between 0 and 1 that are evenly spread and look random.
 fn drawn(nth: u64, seed: u64) -> f64 {
     ((nth + 1) * seed % 23) as f64 / 22.0
 }
@@ -850,8 +850,8 @@ fn a_bench_reports_a_growing_queue_and_a_falling_rate_as_a_run_does() {
     );
 }
 
-/// Reason for a hundred answers. `answer` gives whether the text is the same for different prompts, the
-/// tokens, the gap in ms and the tokens per event.
+/// Returns the reason for a hundred answers. `answer` gives whether the text is the same for different
+/// prompts, the tokens, the gap in ms and the tokens per event.
 fn degenerate_of(answer: impl Fn(u64) -> (bool, u64, f64, u64)) -> Option<(String, Verdict)> {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();

@@ -42,7 +42,7 @@ fn choices(scenario: &Scenario) -> Option<Finding> {
     Some((measured, "one choice".to_owned()))
 }
 
-/// Number of choices per request, if it is more than one.
+/// Returns the number of choices per request, if it is more than one.
 pub(super) fn several_choices(scenario: &Scenario) -> Option<u64> {
     let choices = scenario.body.get("n").and_then(serde_json::Value::as_u64);
     choices.filter(|choices| *choices > 1)

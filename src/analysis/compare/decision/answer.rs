@@ -48,8 +48,8 @@ impl Answer {
         self
     }
 
-    /// Whether the error includes all differences between two measurements at different times: the sides
-    /// alternated, or the variance between nightly runs is known.
+    /// Returns whether the error includes all differences between two measurements at different times: the
+    /// sides alternated, or the variance between nightly runs is known.
     pub(crate) const fn knows_drift(&self) -> bool {
         matches!(self.design, Design::Rounds) || self.between.is_some()
     }
@@ -61,13 +61,13 @@ impl Answer {
         }
     }
 
-    /// Smallest loss that these starts show with probability [`POWER`], as a share, corrected for the family.
-    /// `None` if the precision is unknown.
+    /// Returns the smallest loss that these starts show with probability [`POWER`], as a share, corrected for
+    /// the family. `None` if the precision is unknown.
     pub(crate) fn visible_loss(&self) -> Option<f64> {
         self.visible_loss_at(ALPHA / self.family.max(1) as f64 / 2.0)
     }
 
-    /// The same loss with a one-sided error probability of `tail`, whatever the family.
+    /// Returns the same loss with a one-sided error probability of `tail`, whatever the family.
     pub(crate) fn visible_loss_at(&self, tail: f64) -> Option<f64> {
         let reach = self.reach_at(self.starts, tail)?;
         Some(match self.better {
@@ -76,7 +76,7 @@ impl Answer {
         })
     }
 
-    /// Whether the answer is unclear and its 90 % interval includes a loss of this share.
+    /// Returns whether the answer is unclear and its 90 % interval includes a loss of this share.
     pub(crate) fn may_hide(&self, loss: f64) -> bool {
         let interval = self
             .estimate
@@ -88,9 +88,9 @@ impl Answer {
         self.verdict() == Some(Verdict::Unclear) && is_held
     }
 
-    /// Number of starts per side that would decide if the true change is the estimate. `None` if it is
-    /// decided already, or if [`MOST_STARTS`] would not decide, for example because the change is close to
-    /// the floor.
+    /// Returns the number of starts per side that would decide if the true change is the estimate. `None` if
+    /// it is decided already, or if [`MOST_STARTS`] would not decide, for example because the change is close
+    /// to the floor.
     pub(crate) fn starts_to_decide(&self) -> Option<usize> {
         let estimate = self.estimate?;
         if matches!(
@@ -136,7 +136,7 @@ impl Answer {
         Some(range.0)
     }
 
-    /// Standard error of the difference for these numbers of starts, and its degrees of freedom.
+    /// Returns the standard error of the difference for these numbers of starts, and its degrees of freedom.
     fn precise(&self, [first, second]: [usize; 2]) -> Option<(f64, f64)> {
         let precision = self.estimate?.precision?;
         let own = match self.design {
@@ -151,12 +151,12 @@ impl Answer {
         })
     }
 
-    /// Difference of logarithms that these numbers of starts can show.
+    /// Returns the difference of logarithms that these numbers of starts can show.
     fn reach(&self, starts: [usize; 2]) -> Option<f64> {
         self.reach_at(starts, ALPHA / self.family.max(1) as f64 / 2.0)
     }
 
-    /// The same difference with a one-sided error probability of `tail`.
+    /// Returns the same difference with a one-sided error probability of `tail`.
     fn reach_at(&self, starts: [usize; 2], tail: f64) -> Option<f64> {
         let (error, df) = self.precise(starts)?;
         let certain = error * t_test::quantile(df, 1.0 - tail) + self.estimate?.resolution;
@@ -167,7 +167,7 @@ impl Answer {
         self.reason_of(None)
     }
 
-    /// The reason with `change` as the text of the change, if it is no share.
+    /// Returns the reason with `change` as the text of the change, if it is no share.
     pub(crate) fn reason_of(&self, change: Option<&str>) -> String {
         let verdict = match &self.outcome {
             Outcome::NotJudged(gap) => return gap.reason().to_owned(),

@@ -115,12 +115,12 @@ impl Sample {
         })
     }
 
-    /// Geometric mean of the starts. `None` if there are none.
+    /// Returns the geometric mean of the starts. `None` if there are none.
     pub(crate) fn value(&self) -> Option<f64> {
         (!self.logs.is_empty()).then(|| t_test::mean(&self.logs).exp())
     }
 
-    /// The values from which the variance is estimated.
+    /// Returns the values from which the variance is estimated.
     fn staged(&self) -> &[f64] {
         let stage = self.first_stage.unwrap_or(self.logs.len());
         &self.logs[..stage.min(self.logs.len())]
@@ -220,12 +220,12 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// Relative change from baseline to candidate: -0.05 is five percent less.
+    /// Returns the relative change from baseline to candidate: -0.05 is five percent less.
     pub(crate) fn change(&self) -> f64 {
         relative(self.log_change)
     }
 
-    /// Confidence interval of the change, as shares.
+    /// Returns the confidence interval of the change, as shares.
     pub(crate) fn interval(&self, level: f64) -> Option<Interval> {
         let reach = self.reach(level)?;
         Some(Interval {
@@ -234,7 +234,7 @@ impl Estimate {
         })
     }
 
-    /// Half the width of that interval, of logarithms.
+    /// Returns half the width of that interval, of logarithms.
     fn reach(&self, level: f64) -> Option<f64> {
         let precision = self.precision?;
         Some(self.resolution + precision.error * t_test::quantile(precision.df, f64::midpoint(1.0, level)))
@@ -405,9 +405,9 @@ fn steadied(
     })
 }
 
-/// Largest variance that other questions may contribute. The starts themselves rule out a larger one, except
-/// with a probability of [`LEAST_QUIET`]. So one question with a very high variance cannot hide a clear
-/// result of another.
+/// Returns the largest variance that other questions may contribute. The starts themselves rule out a larger
+/// one, except with a probability of [`LEAST_QUIET`]. So one question with a very high variance cannot hide a
+/// clear result of another.
 ///
 /// Source: (n − 1)s² / σ² has a χ² distribution with n − 1 degrees of freedom. It follows the robust prior of
 /// B. Phipson and others, "Robust hyperparameter estimation protects against hypervariable genes and improves
@@ -417,9 +417,9 @@ fn most_variance(own: Variance) -> f64 {
     own.value * own.df / chi_squared.inverse_cdf(LEAST_QUIET)
 }
 
-/// Variance of one start, from the starts of the first stage, because the stopping rule is exact with these
-/// alone. If all starts vary more, for example by a slow start that the first stage did not have, their
-/// variance is used.
+/// Returns the variance of one start, from the starts of the first stage, because the stopping rule is exact
+/// with these alone. If all starts vary more, for example by a slow start that the first stage did not have,
+/// their variance is used.
 fn own_variance(question: &Question) -> Option<Variance> {
     let staged = shown_variance(question)?;
     let has_stage = |sample: &Sample| sample.first_stage.is_some();
@@ -441,7 +441,7 @@ fn own_variance(question: &Question) -> Option<Variance> {
     })
 }
 
-/// Variance of one start, from the starts of the first stage alone.
+/// Returns the variance of one start, from the starts of the first stage alone.
 fn shown_variance(question: &Question) -> Option<Variance> {
     let (first, second) = (&question.baseline, &question.candidate);
     let (squares, df) = match question.design() {
@@ -487,8 +487,8 @@ fn shown_variance(question: &Question) -> Option<Variance> {
     })
 }
 
-/// Variance of one start. A count of requests has at least the variance that whole requests cause: five
-/// starts with one request each look equal only by counting.
+/// Returns the variance of one start. A count of requests has at least the variance that whole requests
+/// cause: five starts with one request each look equal only by counting.
 fn told_variance(question: &Question) -> Option<Variance> {
     let own = own_variance(question)?;
     let counting = [&question.baseline, &question.candidate].map(|side| side.counting.unwrap_or(0.0));
@@ -498,9 +498,10 @@ fn told_variance(question: &Question) -> Option<Variance> {
     })
 }
 
-/// Variance of one start if the sides have different numbers of starts, from the sum of squares and the
-/// degrees of freedom of each side. The value makes the error of the difference equal to that of both means,
-/// whichever side varies more. `None` if the numbers are equal, because pooling then gives the same error.
+/// Returns the variance of one start if the sides have different numbers of starts, from the sum of squares
+/// and the degrees of freedom of each side. The value makes the error of the difference equal to that of both
+/// means, whichever side varies more. `None` if the numbers are equal, because pooling then gives the same
+/// error.
 ///
 /// Source: B. L. Welch, "The generalization of Student's problem when several different population variances
 /// are involved", 1947.
@@ -604,7 +605,7 @@ impl Question {
         }
     }
 
-    /// Fewest starts per side that allow a verdict.
+    /// Returns the fewest starts per side that allow a verdict.
     fn least_starts(&self) -> usize {
         match self.noise {
             Some(noise) if noise.is_enough() => STARTS_NOISE_KNOWN,
@@ -614,7 +615,7 @@ impl Question {
 }
 
 impl Answer {
-    /// Reason not to judge the question, checked before the test.
+    /// Returns the reason not to judge the question, checked before the test.
     fn gap(&self, question: &Question) -> Option<Gap> {
         if let Some(gap) = &question.gap {
             return Some(gap.clone());

@@ -184,8 +184,8 @@ impl Sums {
     }
 }
 
-/// Variance of the logarithms of the true variances between cells. It comes from pairs of cells of different
-/// launches, or of the same launch if there is only one.
+/// Returns the variance of the logarithms of the true variances between cells. It comes from pairs of cells
+/// of different launches, or of the same launch if there is only one.
 fn heterogeneity(sums: &[Sums], launches: usize) -> f64 {
     let all = sums.iter().fold(Sums::default(), Sums::with);
     let mut pairs = all.pairs();
@@ -202,7 +202,7 @@ fn heterogeneity(sums: &[Sums], launches: usize) -> f64 {
     (units * found + USUAL_WEIGHT * trigamma(USUAL_DF / 2.0)) / (units + USUAL_WEIGHT)
 }
 
-/// Second derivative of ln Γ, for `x` above zero.
+/// Returns the second derivative of ln Γ, for `x` above zero.
 ///
 /// Source: M. Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions", 1964, 6.4.6 and 6.4.12.
 fn trigamma(x: f64) -> f64 {
@@ -215,7 +215,7 @@ fn trigamma(x: f64) -> f64 {
     sum + 1.0 / x + r / 2.0 + r / x * (1.0 / 6.0 - r * (1.0 / 30.0 - r * (1.0 / 42.0 - r / 30.0)))
 }
 
-/// Inverse of trigamma above zero.
+/// Returns the inverse of trigamma above zero.
 ///
 /// Source: Smyth 2004, appendix: Newton's method on 1 / trigamma, which is convex and nearly linear.
 fn inverse_trigamma(value: f64) -> f64 {

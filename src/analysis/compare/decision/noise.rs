@@ -25,7 +25,7 @@ pub(crate) struct KnownNoise {
 }
 
 impl KnownNoise {
-    /// Noise from a measured standard deviation. `df` must be above zero.
+    /// Returns the noise from a measured standard deviation. `df` must be above zero.
     pub(crate) fn measured(sigma: f64, df: f64) -> Self {
         Self {
             sigma: sigma * upper_factor(df),
@@ -33,18 +33,19 @@ impl KnownNoise {
         }
     }
 
-    /// Noise from the starts of one build. `None` for fewer than two.
+    /// Returns the noise from the starts of one build. `None` for fewer than two.
     pub(crate) fn of_starts(logs: &[f64]) -> Option<Self> {
         (logs.len() > 1).then(|| Self::measured(t_test::variance(logs).sqrt(), logs.len() as f64 - 1.0))
     }
 
-    /// Whether three starts per side are enough for a verdict.
+    /// Returns whether three starts per side are enough for a verdict.
     pub(crate) fn is_enough(&self) -> bool {
         self.df >= NOISE_DF
     }
 }
 
-/// Upper confidence bound of a standard deviation at [`NOISE_LEVEL`], relative to the measured one.
+/// Returns the upper confidence bound of a standard deviation at [`NOISE_LEVEL`], relative to the measured
+/// one.
 ///
 /// Source: (n − 1)s² / σ² has a χ² distribution with n − 1 degrees of freedom.
 fn upper_factor(df: f64) -> f64 {
@@ -52,9 +53,9 @@ fn upper_factor(df: f64) -> f64 {
     (df / chi_squared.inverse_cdf(1.0 - NOISE_LEVEL)).sqrt()
 }
 
-/// Noise of each question as a variance. If the starts of most launches vary more than their noise, the host
-/// has become noisier since the measurement. The noise of all questions is then raised by the same factor, as
-/// far as the starts of a question allow.
+/// Returns the noise of each question as a variance. If the starts of most launches vary more than their
+/// noise, the host has become noisier since the measurement. The noise of all questions is then raised by the
+/// same factor, as far as the starts of a question allow.
 pub(super) fn of_today(
     questions: &[Question],
     own: &[Option<Variance>],
@@ -102,10 +103,10 @@ pub(super) fn of_today(
     stored.into_iter().zip(questions).zip(own).map(raise).collect()
 }
 
-/// Weight of stored noise against the starts of a question, from 0 to 1: twice the probability that they vary
-/// as much if the noise is right. Noise that the starts contradict must not narrow their interval. The weight
-/// is 1 for too few starts to be judged without noise. Rounds have half the degrees of freedom of the same
-/// number of separate starts, so stored noise would dominate them without this weight.
+/// Returns the weight of stored noise against the starts of a question, from 0 to 1: twice the probability
+/// that they vary as much if the noise is right. Noise that the starts contradict must not narrow their
+/// interval. The weight is 1 for too few starts to be judged without noise. Rounds have half the degrees of
+/// freedom of the same number of separate starts, so stored noise would dominate them without this weight.
 ///
 /// Source: the F test of two variances, with its p-value as the weight of earlier data as in T. Haddad and
 /// others, "Incorporation of stochastic engineering models as prior information in Bayesian medical device
@@ -118,7 +119,7 @@ fn agreement(own: Variance, stored: Variance, design: Design) -> f64 {
     (2.0 * ratios.sf(own.value / stored.value)).min(1.0)
 }
 
-/// Value below which this share of the values lies, interpolated. `None` if there are no values.
+/// Returns the value below which this share of the values lies, interpolated. `None` if there are no values.
 fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let place = share * (values.len().checked_sub(1)?) as f64;

@@ -28,7 +28,7 @@ fn runs() -> usize {
     told.map_or(100, |text| text.parse().expect("MATRIX_RUNS is a number"))
 }
 
-/// Highest count that is accepted for an event of probability `rate` in so many runs: 2.36 standard
+/// Returns the highest accepted count of an event of probability `rate` in this number of runs: 2.36 standard
 /// deviations above the mean, which is 123 of 2000 at 5 %.
 fn most(rate: f64, runs: usize) -> usize {
     let n = runs as f64;

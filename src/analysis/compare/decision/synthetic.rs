@@ -9,12 +9,12 @@ impl Dice {
         Self(Mt64::new(seed))
     }
 
-    /// Uniform between 0 and 1, both excluded.
+    /// Draws uniformly between 0 and 1, both excluded.
     pub(in super::super) fn even(&mut self) -> f64 {
         ((self.0.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// Standard normal, by Box and Muller.
+    /// Draws from the standard normal distribution, by Box and Muller.
     pub(in super::super) fn normal(&mut self) -> f64 {
         (-2.0 * self.even().ln()).sqrt() * (std::f64::consts::TAU * self.even()).cos()
     }
@@ -77,7 +77,7 @@ impl Layout {
         cell / self.cells
     }
 
-    /// Deviations of `starts` starts for each of `cells` cells.
+    /// Returns the deviations of `starts` starts for each of `cells` cells.
     pub(in super::super) fn starts(
         self,
         dice: &mut Dice,
