@@ -71,7 +71,7 @@ pub(crate) fn gates(scenario: &Scenario) -> Vec<Metric> {
 }
 
 /// Replaces a metric of the steady state by that of the whole run. It is used on both sides if one has no
-/// steady state, as imported results.
+/// steady state, such as an imported result.
 pub(crate) const fn of_full_run(metric: Metric) -> Metric {
     match metric {
         Metric::SteadyOutput => Metric::Throughput(Flow::Output),

@@ -318,8 +318,7 @@ mod tests {
     #[test]
     fn the_interval_is_that_of_the_tables() {
         let known = known(&cell(&[100.0, 102.0, 98.0])).unwrap();
-        // The logarithms have a standard deviation of 0.020 003, and t with two degrees of freedom is 4.302
-        // 65.
+        // The logarithms have a standard deviation of 0.020003. t with two degrees of freedom is 4.30265.
         assert!((known.half_width - 0.050_944).abs() < 1e-5, "{known:?}");
         assert_eq!((known.starts, known.figure.as_str()), (3, "output throughput"));
     }

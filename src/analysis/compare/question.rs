@@ -51,8 +51,7 @@ pub(crate) fn of_samples(
     metric: Metric,
     noise: Option<KnownNoise>,
 ) -> Question {
-    // Repeats on an attached server share the luck of its one start. Only the noise shows how much starts
-    // differ.
+    // All repeats on an attached server belong to one start. Only the noise shows how much starts differ.
     let attached = attached.into_iter().filter(|is_attached| *is_attached).count();
     let between = noise.filter(|_| attached > 0).map(|noise| Variance {
         value: attached as f64 * noise.sigma.powi(2),

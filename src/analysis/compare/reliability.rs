@@ -22,7 +22,7 @@ pub(crate) struct Failure {
     pub cell: CellKey,
     /// What failed, as a sentence for users.
     pub text: String,
-    /// Whether it is a regression. Otherwise it is shown, but may be the luck of single starts.
+    /// Whether it is a regression. Otherwise it is shown, but may be due to single starts.
     pub is_regression: bool,
 }
 
@@ -30,10 +30,9 @@ pub(crate) struct Failure {
 /// chance. Starts without a good request count in the same way. Failed requests count if their share rose by
 /// more than [`REQUEST_BOUND`] and beyond chance among all cells.
 ///
-/// Requests of one start share its luck. So an increase must be rare when starts are assigned to sides at
+/// Requests of one start are correlated. So an increase must be rare when starts are assigned to sides at
 /// random, in any of the cells (`chances_of_starts`). An increase that is only beyond chance for independent
-/// requests is shown, but is no regression. of the cells (`chances_of_starts`). A rise that is beyond chance
-/// for independent requests only is shown, and is no regression.
+/// requests is shown, but is no regression.
 pub(crate) fn failures(pairs: &[(&CellKey, &SideCell, &SideCell)]) -> Vec<Failure> {
     let mut found: Vec<Failure> = Vec::new();
     let mut rises = Vec::new();

@@ -68,8 +68,8 @@ const MATERIAL: f64 = 0.02;
 /// the tokens.
 const AHEAD: f64 = 3.0;
 
-/// The same factor between the name of a tool and its first arguments, to the mean gap. Parsers of tool calls hold back
-/// the tokens between them.
+/// The same factor for the gap between the name of a tool and its first arguments, relative to the mean gap.
+/// Parsers of tool calls hold back the tokens between them.
 const BEHIND_NAME: f64 = 16.0;
 
 /// Factor between the wait after several first events and the usual gap from which these came ahead of the

@@ -66,8 +66,8 @@ pub(crate) const STARTS_NOISE_KNOWN: usize = 3;
 pub(crate) const STARTS_NOISE_UNKNOWN: usize = 5;
 /// Highest recommended number of starts per side.
 pub(crate) const MOST_STARTS: usize = 100;
-/// Smallest standard deviation that is assumed for an engine. Starts with a smaller one are equal by luck or
-/// by rounding.
+/// Smallest standard deviation that is assumed for an engine. Starts with a smaller one are equal by chance
+/// or by rounding.
 const LEAST_SIGMA: f64 = 0.001;
 /// Probability at which a variance as low as that of the starts is ruled out (see `most_variance`).
 const LEAST_QUIET: f64 = 1e-5;
@@ -294,7 +294,7 @@ pub(crate) fn decide(questions: &[Question], terms: &Terms) -> Vec<Answer> {
 /// Answers questions of several pairs of sides, in their order. `pairs` names the pair of each question. The
 /// correction for multiple tests covers all questions. Variances are shared only among the questions of a
 /// pair, so each pair has the same estimate as alone. But *better* and *worse* must also hold with variances
-/// that all questions share, because the few starts of one pair may be alike by luck.
+/// that all questions share, because the few starts of one pair may be alike by chance.
 pub(crate) fn decide_by_pairs<P: Ord>(questions: &[Question], pairs: &[P], terms: &Terms) -> Vec<Answer> {
     let among_all = decide(questions, terms);
     let family = among_all.first().map_or(0, |answer| answer.family);
@@ -469,7 +469,7 @@ fn shown_variance(question: &Question) -> Option<Variance> {
             let (pooled, df) = (sides[0].0 + sides[1].0, sides[0].1 + sides[1].1);
             let are_staged = first.first_stage.is_some() && second.first_stage.is_some();
             if are_staged && starts[0] != starts[1] && question.noise.is_none() {
-                // First starts that are alike by luck stop early, and often far from their mean. If one side
+                // First starts that are alike by chance stop early, and often far from their mean. If one side
                 // stopped before the other and the noise is unknown, the larger variance is used for both.
                 let varied = sides.iter().filter(|(_, df)| *df > 0);
                 let larger = varied.map(|(squares, own)| squares / *own as f64 * df as f64);
@@ -517,7 +517,7 @@ fn of_unequal_sides(sides: [(f64, usize); 2], starts: [usize; 2]) -> Option<Vari
     Some(Variance {
         value: sum / (1.0 / starts[0] as f64 + 1.0 / starts[1] as f64),
         // A lower bound, whichever side the error comes from. Welch's own value is largest if the few starts
-        // are alike by luck.
+        // are alike by chance.
         df: first.1.min(second.1) as f64,
     })
 }

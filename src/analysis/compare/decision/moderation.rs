@@ -1,9 +1,9 @@
 //! Combines the variance of one cell with those of the other cells of a comparison.
 //!
 //! A few starts estimate their own variance badly: in one comparison of many, five against five are alike by
-//! luck. Other cells on the same host show which variance is likely. Their weight is estimated from how far
+//! chance. Other cells on the same host show which variance is likely. Their weight is estimated from how far
 //! their variances differ beyond chance. It counts launches, because cells of one launch are measured on the
-//! same starts and share their luck.
+//! same starts and are correlated.
 
 use statrs::function::gamma::digamma;
 

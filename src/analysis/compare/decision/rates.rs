@@ -471,7 +471,7 @@ fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
                 let rates = condition.simulate(runs(), salt);
                 let covered = rates.share(rates.covered);
                 let slack = 2.36 * (0.05f64 * 0.95 / rates.runs as f64).sqrt();
-                // Three starts that vary three times as much as the known noise may be alike by luck. The
+                // Three starts that vary three times as much as the known noise may be alike by chance. The
                 // rate exceeds the promise and is bounded here.
                 let (rate, promised) = match (noise, scale > 1.0 && of_candidate == 3) {
                     (Some(_), true) if starts == 3 => (0.12, 0.88),
