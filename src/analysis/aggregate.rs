@@ -17,7 +17,7 @@ use crate::results::record::telemetry::{
 /// Longest time between two samples over which a value is interpolated, in seconds.
 pub(crate) const LONGEST_GAP_S: f64 = 3.0;
 
-/// Relative difference from which two measurements of the same energy disagree.
+/// Two measurements of the same energy disagree if they differ by more than this share.
 const DISAGREE: f64 = 0.05;
 
 /// Shortest window in which the integral of power is compared with an energy counter, in seconds. Shorter

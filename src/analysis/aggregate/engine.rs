@@ -4,7 +4,7 @@ use crate::analysis::aggregate::series::{Fall, Series, is_within, names};
 use crate::config::metrics::{Kind, kind};
 use crate::results::record::telemetry::{EngineWindow, Sample};
 
-/// Usage of the KV cache from which it counts as full.
+/// A KV cache with at least this usage is full.
 const FULL: f64 = 0.95;
 
 /// Returns `None` if there is no sample. Counters grow from the last sample before the window to the very

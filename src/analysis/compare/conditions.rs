@@ -4,14 +4,14 @@
 use crate::results::record::cell::Summary;
 use crate::results::record::telemetry::GpuWindow;
 
-/// Relative difference of busy clocks from which they are different.
+/// Busy clocks are different if they differ by more than this share.
 const CLOCK: f64 = 0.03;
 
-/// Difference of shares from which they are different: of the time at the power limit, or of answers that
+/// Shares are different if they differ by more than this: of the time at the power limit, or of answers that
 /// repeat one token.
 const SHARE: f64 = 0.2;
 
-/// Relative difference of token counts from which they are different, if text and chunks of a side agree.
+/// Token counts are different if they differ by more than this share and text and chunks of a side agree.
 const AGREED: f64 = 0.02;
 
 /// The same difference if chunks hold several tokens, so that the text alone decides.
@@ -21,8 +21,8 @@ const BY_TEXT: f64 = 0.05;
 /// answers are tokenized differently.
 const AGAINST_EVENTS: f64 = 0.1;
 
-/// Factor between token counts for the same images from which they are different. Engines add a few tokens of
-/// their own.
+/// Token counts for the same images are different if they differ by more than this factor. Engines add a few
+/// tokens of their own.
 const PICTURES: f64 = 1.1;
 
 /// Fewest tokens on each side for this comparison.

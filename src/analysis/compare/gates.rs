@@ -7,10 +7,10 @@ use crate::config::search::By;
 use crate::results::record::cell::Figures;
 use crate::results::record::cell_stats::SideCell;
 
-/// Requests per concurrent request below which the drain takes more than a tenth of the run and decides its
-/// throughput.
+/// Fewest requests per concurrent request. With fewer, the drain takes more than a tenth of the run and
+/// decides its throughput.
 const ROUNDS: u64 = 10;
-/// Requests per concurrent request below which there is no steady state.
+/// Fewest requests per concurrent request for a steady state.
 const LEAST_ROUNDS: u64 = 2;
 /// Fewest requests per slot in a steady state that represents the engine.
 const LEAST_HELD: f64 = 3.0;

@@ -19,8 +19,8 @@ pub(crate) const MACHINE_ID: &str = "machine id";
 /// The models of the GPUs, joined by commas.
 pub(crate) const GPUS: &str = "GPUs";
 
-/// Relative difference up to which memory sizes are equal. The kernel reserves a little, which varies between
-/// boots.
+/// Memory sizes are equal if they differ by less than this share. The kernel reserves a little, which varies
+/// between boots.
 const MEMORY_SHARE: f64 = 0.02;
 
 /// Whether two machines are one host.

@@ -13,7 +13,8 @@ pub(crate) fn beyond(metric: Metric, requests: f64) -> Option<f64> {
     Some(requests * (1.0 - statistic.share()?) + 1e-9)
 }
 
-/// Factor between a percentile and its confidence bound from which it is at a jump of the distribution.
+/// A percentile is at a jump of the distribution if a confidence bound differs from it by more than this
+/// factor.
 const JUMP: f64 = 1.5;
 
 /// Returns whether a percentile is at a jump of the distribution: in more than half of the measurements its

@@ -12,7 +12,7 @@ use crate::analysis::metrics::{Flow, Metric};
 use crate::base::ids::CellKey;
 use crate::results::record::cell_stats::{Cause, SideCell, Tried};
 
-/// Increase of the share of failed requests from which it matters.
+/// The share of failed requests may rise by this much before it counts.
 pub(crate) const REQUEST_BOUND: f64 = 0.001;
 /// Fewest starts per side that show how much starts differ in failed requests.
 const LEAST_STARTS: usize = 3;
@@ -175,7 +175,7 @@ fn by_start(tried: &Tried) -> Option<Vec<[u64; 2]>> {
     }
 }
 
-/// Number of choices up to which all are tried. Above it Student's t is used instead.
+/// Up to this many choices are all tried. Above it Student's t is used instead.
 const MOST_CHOICES: f64 = 60_000.0;
 
 /// Increase of the failed requests of a cell, observed and for other assignments of its starts to sides.

@@ -198,7 +198,7 @@ fn between(n: usize, q: f64, at: impl Fn(usize) -> f64) -> f64 {
 /// Buffer for the values of a large sample. Threads that compute metrics in parallel hold only one large
 /// sample at a time.
 static LARGE: Mutex<Vec<f64>> = Mutex::new(Vec::new());
-/// Number of values from which a sample is large.
+/// A sample with at least this many values is large.
 const MANY: usize = 1 << 16;
 
 enum Held {

@@ -14,7 +14,7 @@ use crate::results::record::validity::{Code, Reason, Verdict};
 const FEW_ARRIVALS: usize = 20;
 /// Fewest arrivals whose drawn rate is compared with the requested one.
 const FEWEST_DRAWN: usize = 8;
-/// Relative difference of drawn and requested rate up to which there is no note.
+/// The drawn rate may differ from the requested rate by this share without a note.
 const DRAWN_RATE_TOLERANCE: f64 = 0.1;
 
 /// Factor by which the lag may exceed that of the calibration. In a measurement the engine may run on the

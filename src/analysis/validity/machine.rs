@@ -11,8 +11,8 @@ use crate::results::record::validity::{Code, Reason, Verdict};
 /// Fewest samples of a busy GPU for which its clock is judged.
 const BUSY: u32 = 30;
 
-/// Share of the highest clock of a GPU from which it is not judged. Under load, boost clocks are below the
-/// highest.
+/// The clock of a GPU is judged only below this share of its highest clock. Under load, boost clocks are
+/// below the highest.
 const USUAL_CLOCK: f64 = 0.75;
 
 /// Share of the window in which a full KV cache leads to a note.

@@ -16,8 +16,8 @@ use crate::results::record::search::SearchEnding;
 use crate::results::record::telemetry::EngineWindow;
 use crate::results::record::validity::{Code, Reason, Verdict};
 
-/// Factor between the engine's count and both the text and the events from which it disagrees, if text and
-/// events agree with each other on the direction.
+/// The engine's count disagrees if it differs from both the text and the events by more than this factor in
+/// the same direction.
 const AGREED: f64 = 1.25;
 
 /// Mean number of events that may arrive together. Engine and client do not always wake up for each token.

@@ -17,19 +17,19 @@ use crate::results::record::prompt::{CountedPrompt, FEW_TOKENS, TEMPLATE_TOKENS}
 use crate::results::record::request::{ChunkKind, Request, is_known_end, is_limit_end};
 use crate::results::record::validity::{Code, Family, Reason, Verdict};
 
-/// Share of one token in an answer from which the answer counts as that token alone.
+/// An answer repeats one token if that token makes up at least this share of it.
 const ONE_TOKEN: f64 = 0.9;
 
-/// Share of answers that repeat one token from which the engine computes nonsense. Smaller shares are left to
-/// comparisons, because small models repeat themselves if they may not end.
+/// If at least this share of answers repeats one token, the engine computes nonsense. Smaller shares are left
+/// to comparisons, because small models repeat themselves if they may not end.
 const NONSENSE: f64 = 0.5;
 
-/// Share of answers that repeat one token from which it is reported. The real engines of the tests repeat one
-/// token in up to 3 of 100 answers.
+/// If at least this share of answers repeats one token, it is reported. The real engines of the tests repeat
+/// one token in up to 3 of 100 answers.
 const REPEATED: f64 = 0.05;
 
-/// Factor between the time per token of these answers and that of the others below which they were not
-/// computed in the same way.
+/// Such answers were not computed like the others if their time per token is below this share of that of the
+/// others.
 const QUICK: f64 = 0.8;
 
 /// Fewest quick answers that are reported. Fewer are quick by chance.
@@ -64,16 +64,15 @@ const MORE_IN_FEW: f64 = 1.5;
 /// Share of all reported tokens that the surplus of these answers must reach to affect a metric.
 const MATERIAL: f64 = 0.02;
 
-/// Factor between the gap after the first event and the usual gap from which the first event came ahead of
-/// the tokens.
+/// The first event came ahead of the tokens if the gap after it is at least this many times the usual gap.
 const AHEAD: f64 = 3.0;
 
 /// The same factor for the gap between the name of a tool and its first arguments, relative to the mean gap.
 /// Parsers of tool calls hold back the tokens between them.
 const BEHIND_NAME: f64 = 16.0;
 
-/// Factor between the wait after several first events and the usual gap from which these came ahead of the
-/// others.
+/// Several first events came ahead of the others if the wait after them is at least this many times the usual
+/// gap.
 const AHEAD_OF_SEVERAL: f64 = 5.0;
 
 /// Number of first events that may be equal in answers to different prompts.
@@ -99,13 +98,13 @@ const FORMS: [&str; 13] = [
 /// Answers of at least this many tokens are equal for different prompts only if the prompts were not read.
 const LONG: u32 = 16;
 
-/// Share of the requested tokens below which an answer that ended at a limit ended at the server's own limit.
+/// An answer that ended at a limit below this share of the requested tokens ended at the server's own limit.
 const OWN_LIMIT: f64 = 0.95;
 
-/// Share of empty answers from which they are reported.
+/// If at least this share of answers is empty, it is reported.
 const EMPTY: f64 = 0.05;
 
-/// Number of leading white-space events from which they are no tokens of the answer.
+/// This many leading white-space events are no tokens of the answer.
 const MANY_BLANKS: usize = 4;
 
 /// Highest number of unknown finish reasons in a message.
@@ -910,7 +909,7 @@ fn degenerate(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
 /// Returns the time per token of the quickest quarter of the answers of a kind, relative to that of all
 /// others. `None` if either has no time. A cache repeats answers, so half of the equal answers may have been
 /// computed. With speculative decoding one kind of answers may have more tokens per event and is not quicker.
-/// So the time per event is used if it gives a ratio closer to 1.
+/// So the ratio of the times per event counts if it is larger.
 fn pace(responses: &Responses<'_>, is_its: IsIts) -> Option<f64> {
     // An answer that came at one moment has no TPOT.
     let whole = |request: &Request| {

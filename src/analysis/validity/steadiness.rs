@@ -23,15 +23,15 @@ const STEADY_CHANCE: f64 = 2.0;
 /// Fewest requests in flight that count as a queue.
 const QUEUE: f64 = 8.0;
 
-/// Factor between the highest of the first three quarters and the last one from which a queue grows late.
+/// Minimum factor between the last quarter and the highest of the first three for a queue that grows late.
 const LATE_GROWTH: f64 = 1.5;
 
 /// Standard deviations for the same test. The value is higher than [`CHANCE`], because a queue that an engine
 /// works off varies more than arrivals do.
 const LATE_CHANCE: f64 = 4.0;
 
-/// Factor between the event rates of the first and the last third of a closed loop from which the rate was
-/// not steady.
+/// Minimum factor between the event rates of the first and the last third of a closed loop that was not
+/// steady.
 const DRIFT: f64 = 1.5;
 
 /// Shortest third. In a shorter one a short pause of the client would decide.
