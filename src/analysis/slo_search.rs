@@ -78,7 +78,7 @@ fn wilson(good: f64, all: f64) -> [f64; 2] {
 /// State of a search. It doubles the value until a point fails, then bisects between the highest value that
 /// held and the lowest that failed.
 ///
-/// Each point ends the search or moves one of the two limits, so the search always ends.
+/// Each point ends the search or moves one of these two values, so the search always ends.
 #[derive(Clone, Debug)]
 pub(crate) struct SloSearch {
     search: Search,

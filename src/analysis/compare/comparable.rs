@@ -762,7 +762,7 @@ fn searches(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
     }
 }
 
-/// Says why the result of a search gives no ratio: it has no bracket, or a limit of the bracket rests on too
+/// Says why the result of a search gives no ratio: it has no bracket, or an end of the bracket rests on too
 /// few requests to decide whether the target is met (five may miss it). `None` if it gives one.
 pub(crate) fn doubt_of_search(record: &SearchRecord) -> Option<String> {
     if record.ending != SearchEnding::Bracketed {

@@ -11,13 +11,14 @@ const CLOCK: f64 = 0.03;
 /// repeat one token.
 const SHARE: f64 = 0.2;
 
-/// Token counts are different if they differ by more than this share and text and chunks of a side agree.
+/// Token counts are different if they differ by more than this share and if text and chunks agree on the side
+/// that counts more.
 const AGREED: f64 = 0.02;
 
-/// The same difference if chunks hold several tokens, so that the text alone decides.
+/// The same share if chunks hold several tokens, so that the text alone decides.
 const BY_TEXT: f64 = 0.05;
 
-/// The same difference if each token has its own chunk on both sides and only the text differs. Different
+/// The same share if each token has its own chunk on both sides and only the text differs. Different
 /// answers are tokenized differently.
 const AGAINST_EVENTS: f64 = 0.1;
 

@@ -420,8 +420,8 @@ pub(crate) fn decide(
 }
 
 impl Suspected {
-    /// Compares the candidate's fresh starts with the starts of the baseline, which was measured on another
-    /// night.
+    /// Builds the question that compares the candidate's fresh starts with the starts of the baseline, which
+    /// was measured on another night.
     fn alone(&self, fresh: &Question) -> Question {
         let between = self.between.and_then(|between| between::of_two(between.largest));
         let gap = match self.between {

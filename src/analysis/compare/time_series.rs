@@ -278,7 +278,7 @@ fn missing(night: &Night, found: Option<(&CellKey, &NightCell)>, figure: &str) -
         )
 }
 
-/// Changes besides the metric between two nights with a value.
+/// Returns the changes besides the metric between two nights with a value.
 fn turns(before: (&Night, &NightCell), after: (&Night, &NightCell), at: usize) -> Vec<Turn> {
     let turn = |kind| move |what: String| Turn { at, what, kind };
     let told = |differences: Vec<Difference>| differences.into_iter().map(|difference| difference.told());

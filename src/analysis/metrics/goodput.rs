@@ -14,9 +14,9 @@ use super::throughput::window_s;
 use crate::config::scenario::Slo;
 use crate::results::record::request::Request;
 
-/// Returns the goodput under the definitions of `matrix`. A target without a value is missed, except TPOT,
-/// which an answer of one token cannot miss. If answers arrive in one piece, a target of TPOT cannot be
-/// judged, so goodput has no value.
+/// Computes goodput under the definitions of `matrix`. A target without a value is missed, except TPOT, which
+/// an answer of one token cannot miss. If answers arrive in one piece, a target of TPOT cannot be judged, so
+/// goodput has no value.
 ///
 /// Source: docs/bench-serving.md 7.5.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], slo: &Slo) {
@@ -68,7 +68,7 @@ fn meets_all(value: &[f64; 3], limits: &[Option<f64>; 3]) -> bool {
     (0..Target::ALL.len()).all(|target| meets(value, limits, target))
 }
 
-/// Returns the goodput as bench_serving prints it.
+/// Computes goodput as bench_serving prints it.
 ///
 /// Source: docs/bench-serving.md 7.5.
 pub(super) fn compat(

@@ -18,7 +18,7 @@ const MOST_PARTS: u64 = 500_000;
 /// Approximate number of arrivals that are in memory at a time.
 const TOGETHER: usize = 1 << 18;
 
-/// Returns the peaks under the definitions of `matrix`.
+/// Computes peaks under the definitions of `matrix`.
 ///
 /// Source: docs/bench-serving.md 7.4, the corrected peaks of T21.
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
@@ -26,14 +26,14 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
     sheet.put(Metric::PeakOutput, peak_output(requests));
 }
 
-/// Returns the peaks for a block with the bugs fixed, which counts generated tokens. `sound` are the
-/// completed requests as the profile should have read them.
+/// Computes peaks for a block with the bugs fixed, which counts generated tokens. `sound` are the completed
+/// requests as the profile should have read them.
 pub(super) fn mended(sheet: &mut Sheet, sound: &[Request], all: &[Request]) {
     sheet.put(Metric::PeakConcurrency, overlap(all).map(|peak| peak as f64));
     sheet.put(Metric::PeakOutput, peak_output(sound));
 }
 
-/// Returns the peaks as bench_serving counts them: events and requests that touch the same second.
+/// Computes peaks as bench_serving counts them: events and requests that touch the same second.
 ///
 /// Source: docs/bench-serving.md 7.4.
 pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>]) {
@@ -98,7 +98,7 @@ pub(crate) fn each_second(
     })
 }
 
-/// Starts and ends of requests as steps of +1 and -1, in order.
+/// Returns the starts and ends of requests as steps of +1 and -1, in order.
 fn turns(sent: &[(u64, u64)]) -> Vec<(u64, i64)> {
     let mut turns: Vec<(u64, i64)> = sent
         .iter()

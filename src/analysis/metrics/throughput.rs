@@ -9,7 +9,7 @@ use super::{Basis, Sheet};
 use crate::config::workload::Profile;
 use crate::results::record::request::{Class, Request};
 
-/// Counts and rates under the definitions of `matrix`, over the window of [`Window::of`].
+/// Computes counts and rates under the definitions of `matrix`, over the window of [`Window::of`].
 pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
     let span = Window::of(requests);
     let window = span.and_then(Window::seconds);
@@ -42,7 +42,7 @@ pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
     latency::tokens_per_chunk(sheet, requests);
 }
 
-/// Counts and rates as bench_serving prints them.
+/// Computes counts and rates as bench_serving prints them.
 ///
 /// Source: docs/bench-serving.md 7.1 and 7.3. `classic` has no total throughput and no concurrency (8.2).
 pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>], profile: Profile, duration_s: Option<f64>) {

@@ -566,9 +566,9 @@ mod tests {
         assert!(beyond >= LOADS * 95 / 100, "{beyond}");
     }
 
-    /// Answers of these tokens on these slots, from an engine that reads the prompts of all new requests
-    /// before it continues with its batch. Each prompt has its own time, and all times are multiplied by
-    /// `slowness` of the current time.
+    /// Returns answers of these tokens on these slots, from an engine that reads the prompts of all new
+    /// requests before it continues with its batch. Each prompt has its own time, and all times are
+    /// multiplied by `slowness` of the current time.
     fn closed_loop(
         answers: &[(u32, f64)],
         slots: usize,

@@ -375,7 +375,7 @@ fn of_counters_and_answers_that_contradict_each_other_the_worse_counts() {
     assert_eq!(codes_of_caches(0, 0.0), []);
 }
 
-/// Answers with events at these times after sending (ms), one request every `apart_ms`.
+/// Returns answers with events at these times after sending (ms), one request every `apart_ms`.
 fn streams(count: u64, apart_ms: u64, at_ms: &[u64]) -> Vec<Request> {
     (0..count)
         .map(|nth| {

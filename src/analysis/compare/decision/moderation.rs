@@ -173,8 +173,8 @@ impl Sums {
         self
     }
 
-    /// Sums over all pairs of these cells: the weights, the weighted squared distances, and the part of these
-    /// that chance explains.
+    /// Returns sums over all pairs of these cells: the weights, the weighted squared distances, and the part
+    /// of these that chance explains.
     fn pairs(&self) -> [f64; 3] {
         [
             (self.weight * self.weight - self.weights) / 2.0,
