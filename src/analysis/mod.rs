@@ -1,5 +1,5 @@
-//! Computes metrics, validity and comparisons from records. All functions are pure: they read
-//! neither files nor the clock.
+//! Computes metrics, validity and comparisons from records. All functions are pure: they read neither files
+//! nor the clock.
 
 pub mod aggregate;
 pub(crate) mod calibration;

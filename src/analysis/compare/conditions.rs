@@ -18,8 +18,8 @@ const AGREED: f64 = 0.02;
 /// The same share if chunks hold several tokens, so that the text alone decides.
 const BY_TEXT: f64 = 0.05;
 
-/// The same share if each token has its own chunk on both sides and only the text differs. Different
-/// answers are tokenized differently.
+/// The same share if each token has its own chunk on both sides and only the text differs. Different answers
+/// are tokenized differently.
 const AGAINST_EVENTS: f64 = 0.1;
 
 /// Token counts for the same images are different if they differ by more than this factor. Engines add a few
