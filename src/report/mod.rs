@@ -1,8 +1,9 @@
-//! Figures to documents: one table model that every format draws.
+//! Turns figures into documents: one table model that every format draws.
 //!
-//! [`document`] holds everything that a report shows, and is what `report.json` is made of; [`tables`] decides what stands beside what;
-//! [`text`], [`csv`], [`terminal`] and [`markdown`] draw and compute nothing; [`bench_serving`] writes bench_serving's own forms, [`vllm_json`] the one
-//! of `vllm bench serve`; [`engine_report`] puts a whole document together. Nothing here has an effect: every function returns text.
+//! [`document`] holds everything that a report shows; `report.json` is made of it. [`tables`] decides which
+//! cells stand side by side. [`text`], [`csv`], [`terminal`] and [`markdown`] draw and compute nothing.
+//! [`bench_serving`] writes bench_serving's own forms, [`vllm_json`] that of `vllm bench serve`.
+//! [`engine_report`] assembles a whole document. Every function here is pure and returns text.
 
 pub(crate) mod bench_serving;
 pub(crate) mod calibration;
@@ -45,42 +46,37 @@ pub(crate) const MISSING: &str = "–";
 /// How a table is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// For a terminal of that many columns.
     Terminal {
-        /// Columns of the terminal.
         width: u16,
         /// Whether rows that need attention are coloured.
         colors: bool,
     },
-    /// As GitHub reads it.
+    /// GitHub's Markdown.
     Markdown,
 }
 
-/// A table, before anyone decides how it looks.
+/// A table that is independent of its output format.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Table {
     pub title: String,
-    /// Its columns; every row has as many cells.
+    /// Every row has one cell for each column.
     pub columns: Vec<Column>,
     pub rows: Vec<Row>,
-    /// What must be said below it.
+    /// Sentences below the table.
     pub notes: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Column {
     pub head: String,
-    /// The unit of its values; empty where they have none.
+    /// Empty if the values have no unit.
     pub unit: &'static str,
-    /// To which side its values lean.
     pub align: Align,
-    /// Which way its values are better.
     pub better: Option<Better>,
-    /// Which columns go first where there is no room: the highest; 0 always stays.
+    /// Columns with the highest rank are dropped first in a narrow terminal; rank 0 always stays.
     pub rank: u8,
 }
 
-/// To which side values lean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
@@ -89,14 +85,13 @@ pub(crate) enum Align {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
-    /// Its cells, one for each column.
+    /// One cell for each column.
     pub cells: Vec<Value>,
-    /// What must be seen at once.
     pub marks: Vec<Mark>,
 }
 
 impl Row {
-    /// The texts of its cells, made harmless; the first one carries the marks.
+    /// Texts of the cells without control characters. The words of the marks follow the first text.
     pub(crate) fn texts(&self) -> Vec<String> {
         let mut texts: Vec<String> = self.cells.iter().map(|cell| plain(&cell.to_string())).collect();
         if let Some(first) = texts.first_mut() {
@@ -108,29 +103,27 @@ impl Row {
     }
 }
 
-/// Something about a row that must be seen at once.
+/// A property of a row that readers must see at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mark {
-    /// Measured on the simulated engine.
     Simulated,
-    /// Read from what another tool wrote.
+    /// Read from another tool's output.
     Imported,
-    /// The record holds warnings.
     Warned,
-    /// Its figures stand, with a doubt that is told below.
+    /// Suspect as a whole; a note below the table says why.
     Suspect,
-    /// Figures of this family stand, with a doubt that is told below.
+    /// Suspect in the metrics of this family only; a note below the table says why.
     SuspectIn(Family),
-    /// Its figures are no measurement of what was asked.
+    /// The figures do not measure what was asked.
     Invalid,
-    /// Clearly better than every other row that it can be compared with.
+    /// Better than every other row that it can be compared with, by the decision function.
     Best,
-    /// It failed, or part of it did; the status says so in words.
+    /// The cell or a part of it failed. It has no word, because the status column says so.
     Failed,
 }
 
 impl Mark {
-    /// The word beside the row's name.
+    /// The word beside the row's name; `None` prints nothing.
     pub(crate) const fn word(self) -> Option<&'static str> {
         match self {
             Self::Simulated => Some("simulated"),
@@ -149,7 +142,6 @@ impl Mark {
     }
 }
 
-/// The value of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Missing,
@@ -157,35 +149,33 @@ pub(crate) enum Value {
     Count(u64),
     Number {
         value: f64,
-        /// Digits after the point.
         decimals: usize,
     },
-    /// The value that stands for several starts, with the least and the most of them.
+    /// A value with a range: the mean of several measurements with the smallest and the largest of them, or a
+    /// percentile with its bounds.
     Spread {
         median: f64,
         least: f64,
         most: f64,
-        /// Digits after the point.
         decimals: usize,
     },
-    /// A number that rests on few requests.
+    /// A percentile that rests on few requests.
     Rough(Box<Self>),
     Ratio {
         value: f64,
-        /// Where it lies with 95 % confidence, where anything tells.
+        /// 95 % confidence interval, if one can be computed.
         interval: Option<[f64; 2]>,
-        /// Whether one of both sides has a single start, so that nothing tells how far it may be off.
+        /// Whether a side has a single start, so that the error of the ratio is unknown.
         is_of_one_start: bool,
     },
 }
 
 impl Value {
-    /// Words, from anything that has them.
     pub(crate) fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    /// The number that it is ordered by; `None` for words.
+    /// The number that the value is sorted by; `None` for text.
     pub(crate) fn number(&self) -> Option<f64> {
         match self {
             Self::Missing | Self::Text(_) => None,
@@ -211,7 +201,7 @@ impl fmt::Display for Value {
                 decimals,
             } => {
                 let [median, least, most] = [median, least, most].map(|value| format!("{value:.decimals$}"));
-                // A range that does not show at these digits would be noise.
+                // At these digits the range has no width, so it is left out.
                 if least == most {
                     f.write_str(&median)
                 } else {
@@ -237,7 +227,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// One table as text, with a line break at its end.
+/// Draws one table as text that ends with a line break.
 pub(crate) fn draw(table: &Table, format: Format) -> String {
     match format {
         Format::Terminal { width, colors } => terminal::draw(table, width, colors),
@@ -245,7 +235,8 @@ pub(crate) fn draw(table: &Table, format: Format) -> String {
     }
 }
 
-/// Text of someone else on one line, without characters that steer a terminal or turn the direction of reading.
+/// Text from elsewhere on one line, without control characters and characters that change the writing
+/// direction.
 pub(crate) fn plain(text: &str) -> String {
     let harmless = |character: char| match character {
         '\n' | '\r' | '\t' => ' ',
@@ -255,7 +246,7 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().map(harmless).collect()
 }
 
-/// Text of someone else for a line on a terminal.
+/// Text from elsewhere for one line on a terminal.
 pub(crate) fn quiet(text: &str) -> String {
     plain(text)
 }

@@ -1,4 +1,4 @@
-//! What is known of each cell: what it was, what came out, how each of its measurements went.
+//! Facts of each cell: what it is, its figures, and how each of its measurements ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,7 +87,8 @@ pub(crate) struct CellFacts {
 }
 
 impl CellFacts {
-    /// A figure by the definitions `matrix`; of what was imported, where these have none, by those that it follows.
+    /// A figure under the definitions `matrix`. An imported cell that lacks them gives it under the
+    /// definitions that it follows.
     pub(crate) fn figure(&self, metric: Metric) -> Option<&Figure> {
         let sets: &[Definitions] = match self.origin {
             Origin::Imported => &[Definitions::Matrix, Definitions::Classic, Definitions::Current],
@@ -154,12 +155,12 @@ pub(crate) struct MeasurementFacts {
     pub intervals: BTreeMap<String, [f64; 2]>,
 }
 
-/// The unit of a figure by its name on disk; empty for a share.
+/// The unit of a figure, from its name on disk; empty for a share.
 pub(crate) fn unit(name: &str) -> &'static str {
     Metric::of_name(name).map_or("", |metric| metric.unit().symbol())
 }
 
-/// The name of a figure for people, by its name on disk.
+/// The printed name of a figure, from its name on disk.
 pub(crate) fn label(name: &str) -> String {
     Metric::of_name(name).map_or_else(|| name.to_owned(), Metric::label)
 }
@@ -226,7 +227,7 @@ fn certainty(certainty: &Certainty) -> CertaintyFacts {
     }
 }
 
-/// The place of a summary among the measurements of its run.
+/// Identifies the measurement that a summary belongs to.
 pub(super) fn measurement(summary: &Summary) -> Measurement {
     Measurement {
         cell: summary.cell.clone(),

@@ -1,4 +1,4 @@
-//! Cells side by side: who is held against whom, what came of it, and how each engine did over all of it.
+//! Cells side by side: the ratio of each to the reference, and how each engine did over all comparisons.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::analysis::metrics::{Better, Metric};
 use crate::report::tables::{Group, Held, Ratio, Shown, Standing};
 use crate::results::record::validity::Verdict;
 
-/// A mean over cells is given only where the engines share at least so many of them.
+/// A mean over cells is given only if the engines share at least this part of them.
 const COVERAGE: f64 = 0.8;
 
 /// The cells of one model and scenario.
@@ -177,7 +177,7 @@ fn facts(ratio: &Ratio) -> RatioFacts {
     }
 }
 
-/// How each engine did, in the order of first appearance, and what must be said of the means.
+/// How each engine did, in the order of first appearance, and the note on the means.
 pub(super) fn standings(shown: &[Shown<'_>], comparisons: &[Comparison]) -> (Vec<Standings>, String) {
     let name = |one: &Shown<'_>| match one.run {
         "" => one.engine(),
@@ -186,7 +186,7 @@ pub(super) fn standings(shown: &[Shown<'_>], comparisons: &[Comparison]) -> (Vec
     let engines_of = |comparison: &Comparison| -> BTreeSet<String> {
         comparison.rows.iter().map(|row| name(&shown[row.cell])).collect()
     };
-    // An engine that meets no other one has nothing to be compared with.
+    // An engine that shares no comparison with another one has no standing.
     let listed: BTreeSet<String> = comparisons
         .iter()
         .map(engines_of)
@@ -241,7 +241,7 @@ pub(super) fn standings(shown: &[Shown<'_>], comparisons: &[Comparison]) -> (Vec
     (order.into_iter().map(standing).collect(), said)
 }
 
-/// Why a mean over these comparisons would mislead; `None` where it would not.
+/// Why a mean over these comparisons would mislead; `None` if it would not.
 fn no_mean(shown: &[Shown<'_>], shared: &[&Comparison], all: usize) -> Option<String> {
     if (shared.len() as f64) < COVERAGE * all as f64 || shared.is_empty() {
         return Some(format!(", which is less than {:.0} %", COVERAGE * 100.0));
@@ -256,7 +256,8 @@ fn no_mean(shown: &[Shown<'_>], shared: &[&Comparison], all: usize) -> Option<St
     (flagged > 0).then(|| format!(", and {flagged} of their cells are suspect or invalid"))
 }
 
-/// How much better an engine is over comparisons, each of which counts once.
+/// Geometric mean of an engine's ratios over comparisons, each with the same weight and above 1 if the engine
+/// is better.
 fn mean(
     shown: &[Shown<'_>],
     shared: &[&Comparison],

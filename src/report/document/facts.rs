@@ -1,4 +1,4 @@
-//! What is known of runs and machines, as names and values.
+//! Facts of runs and machines, as names and values.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -50,7 +50,6 @@ pub(crate) struct RunFacts {
     pub doubts: Vec<String>,
 }
 
-/// What is known of a run.
 pub(super) fn run(source: &Source<'_>) -> RunFacts {
     let left_out = source.plan.left_out.iter().map(|left| LeftOutFact {
         cell: left.cell.to_string(),
@@ -67,7 +66,6 @@ pub(super) fn run(source: &Source<'_>) -> RunFacts {
     }
 }
 
-/// What is known of a machine.
 pub(crate) fn machine_facts(machine: &Machine) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut say = |name: &str, value: Option<String>| {
@@ -105,7 +103,7 @@ pub(crate) fn machine_facts(machine: &Machine) -> Vec<Fact> {
     facts
 }
 
-/// What a device is, in a line.
+/// Describes a device in one line.
 fn device(gpu: &Gpu) -> String {
     let mut words = vec![gpu.name.clone()];
     let memory = gpu.memory_bytes.map(|bytes| bytes as f64 / f64::from(1 << 30));

@@ -1,8 +1,8 @@
-//! What several tables of a report would say in the same words is said once.
+//! Collects the notes that several tables share, so that a report prints each once.
 
 use crate::report::Table;
 
-/// How notes begin that explain marks and columns, whatever rows a table has.
+/// Beginnings of the notes that explain marks and columns and are the same for every table.
 const GENERAL: [&str; 8] = [
     "definitions: ",
     "[simulated]: ",
@@ -14,7 +14,7 @@ const GENERAL: [&str; 8] = [
     "~: ",
 ];
 
-/// Takes the general notes out of the tables, each once, in the order of appearance.
+/// Removes the general notes from the tables and returns each once, in the order of appearance.
 pub(super) fn gathered<'t>(tables: impl Iterator<Item = &'t mut Table>) -> Vec<String> {
     let mut legend: Vec<String> = Vec::new();
     for table in tables {

@@ -1,7 +1,7 @@
-//! Everything that a report shows, before anyone decides how it looks. [`Document`] is what `report.json` holds and what
-//! `matrix schema report` describes; the other formats draw it and compute nothing.
+//! Everything that a report shows, independent of its format. [`Document`] is what `report.json` holds and
+//! what `matrix schema report` describes; the other formats draw it and compute nothing.
 //!
-//! Nothing in it depends on the moment or the place of its making: the same results give the same document.
+//! A document holds no time and no place of its making: the same results give the same document.
 
 mod cells;
 mod comparisons;
@@ -40,21 +40,20 @@ use crate::results::record::run::About;
 /// The version of the layout of `report.json`.
 pub(crate) const FORMAT: u32 = 1;
 
-/// A run as a report needs it.
+/// A run as input of a report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
     pub about: &'a About,
-    /// What was to run.
     pub plan: &'a Plan,
     pub machine: &'a Machine,
     pub summaries: &'a [Summary],
-    /// What was kept of each measurement over time; absent where nothing was.
+    /// What was recorded of each measurement over time.
     pub traces: &'a BTreeMap<Measurement, Trace>,
-    /// What could not be read and was passed over.
+    /// Warnings about files that could not be read and were skipped.
     pub doubts: &'a [String],
-    /// How well its cells are known; empty where nobody asked for that.
+    /// Precision of the cells; empty unless the matrix asks for a precision.
     pub certainties: &'a BTreeMap<CellKey, Certainty>,
-    /// What figures of this machine vary by though nothing changes, where that was measured.
+    /// Noise of this machine's figures, if `matrix noise` measured it.
     pub noise: Option<&'a Noise>,
 }
 
@@ -81,8 +80,11 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// The document of some runs. `reference` names the engine that ratios refer to; without it that is the one that the first run's
-    /// plan names, else the first of each comparison. `bound` is the smallest change that counts, as a share.
+    /// Makes the document of some runs.
+    ///
+    /// Ratios refer to the engine `reference`. Without it they refer to the engine of the first cell, and in
+    /// a comparison that lacks that engine to the one of its first row. `bound` is the smallest change that
+    /// counts, as a share.
     pub(crate) fn of(sources: &[Source<'_>], reference: Option<&str>, bound: f64) -> Self {
         let has_several = sources.len() > 1;
         let shown: Vec<Shown<'_>> = sources
@@ -127,7 +129,6 @@ impl Document {
         }
     }
 
-    /// The document as JSON, on one line.
     pub(crate) fn json(&self) -> String {
         let text = serde_json::to_string(self).expect("a document has text keys");
         format!("{text}\n")

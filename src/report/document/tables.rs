@@ -1,4 +1,4 @@
-//! The tables that the formats for people draw: all of them, in the order of reading.
+//! The tables that Markdown, HTML and the terminal draw, in the order of reading.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -9,27 +9,25 @@ use crate::report::tables::{self, Group, Shown, latencies};
 use crate::report::{Align, Column, Mark, Row, Table, Value};
 use crate::results::record::validity::{Reason, Verdict};
 
-/// Every table of a report.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tables {
-    /// All engines side by side, a row for each model and scenario; none where no two engines meet.
+    /// All engines side by side, a row for each model and scenario; `None` if no two engines share one.
     pub across: Option<Table>,
-    /// A row for every cell.
     pub overview: Table,
-    /// How each engine did over all comparisons; none where there is only one engine.
+    /// How each engine did over all comparisons; `None` if there is only one engine.
     pub standings: Option<Table>,
-    /// The comparisons, in the order of the document's.
+    /// In the order of `Document::comparisons`.
     pub comparisons: Vec<Compared>,
-    /// What was found for or against measurements; none where nothing was.
+    /// Reasons for or against the validity of measurements; `None` if there are none.
     pub validity: Option<Table>,
-    /// What marks and columns of all tables mean.
+    /// The meaning of marks and columns of all tables.
     pub legend: Vec<String>,
 }
 
 /// The two tables of one comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Compared {
-    /// Throughput, and the ratio.
+    /// Throughput and the ratio.
     pub figures: Table,
     pub latencies: Table,
 }
@@ -125,7 +123,7 @@ fn standing(standings: &[Standings], of_means: String, bound: f64) -> Table {
     }
 }
 
-/// Cells that a finding names; of more, the number is enough.
+/// A finding names at most this many cells, then the number of the rest.
 const NAMED: usize = 4;
 
 /// Every finding with the cells that it concerns, the worst first.
@@ -158,7 +156,7 @@ fn validity(shown: &[Shown<'_>]) -> Option<Table> {
     })
 }
 
-/// What several measurements share, each different value of it once.
+/// The row of one finding: different measured values and cells are listed, each once.
 fn finding(found: &[(String, &Reason)]) -> Row {
     let reason = found[0].1;
     Row {
@@ -179,7 +177,7 @@ fn finding(found: &[(String, &Reason)]) -> Row {
     }
 }
 
-/// The first few of some texts, each once, and how many more there are.
+/// Joins the first [`NAMED`] different texts and the number of the rest.
 fn few<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let mut seen = HashSet::new();
     let different: Vec<&str> = texts.filter(|text| seen.insert(*text)).collect();
@@ -190,7 +188,7 @@ fn few<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     different[..different.len().min(NAMED)].join("; ") + &more
 }
 
-/// What cells are called away from their neighbours: in words where these tell one from all others, else by its key.
+/// Names of cells: in words if these are unique in the report, else by run and key.
 fn names(shown: &[Shown<'_>]) -> Vec<String> {
     let words = |one: &Shown<'_>| format!("{} · {} · {}", one.engine(), one.launch.model, one.scenario());
     let words: Vec<String> = shown.iter().map(words).collect();

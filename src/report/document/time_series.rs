@@ -1,4 +1,4 @@
-//! What happened over time, and how latencies are distributed: from the histograms of each second and the samples of telemetry.
+//! Series over time and latency distributions, from the histograms of each second and telemetry samples.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,18 @@ use crate::results::record::cell::{Definitions, Summary};
 use crate::results::record::histogram::Second;
 use crate::results::record::telemetry::{Sample, Source};
 
-/// Points of a series at most; where there would be more, a point is the mean of several moments.
+/// Maximum number of points of a series; longer series are averaged over neighbours.
 const POINTS: usize = 180;
 
-/// The shares at which a distribution is told.
+/// The shares at which a distribution is evaluated.
 const SHARES: [f64; 17] = [
     0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0,
 ];
 
-/// What was kept of a measurement over time.
+/// What was recorded of a measurement over time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Trace {
-    /// The histograms of each second.
     pub seconds: Vec<Second>,
-    /// The samples of telemetry.
     pub samples: Vec<Sample>,
 }
 
@@ -61,7 +59,7 @@ pub(crate) enum Quantity {
 }
 
 impl Quantity {
-    /// Every quantity, in the order of reports.
+    /// In the order of reports.
     pub(crate) const ALL: [Self; 7] = [
         Self::Output,
         Self::Running,
@@ -72,7 +70,6 @@ impl Quantity {
         Self::Clock,
     ];
 
-    /// The quantity for people.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Output => "Output throughput",
@@ -85,7 +82,7 @@ impl Quantity {
         }
     }
 
-    /// Its unit; empty for a share.
+    /// Empty for a share.
     pub(crate) const fn unit(self) -> &'static str {
         match self {
             Self::Output => "tok/s",
@@ -96,7 +93,7 @@ impl Quantity {
         }
     }
 
-    /// Its name in the samples of telemetry.
+    /// The name in telemetry samples; `None` for what the histograms give.
     const fn sampled(self) -> Option<&'static str> {
         match self {
             Self::Output => None,
@@ -123,8 +120,8 @@ pub(crate) struct Series {
     pub points: Vec<[f64; 2]>,
 }
 
-/// How latencies are distributed over the measurements of a cell that count. A histogram that cannot be read tells nothing, and the time to the first
-/// token of a burst is the wait in the engine's queue, which is no TTFT.
+/// Latency distributions over the measurements of a cell that count. A histogram that cannot be read gives
+/// none. A burst has no TTFT: its time to the first token is the wait in the engine's queue.
 pub(super) fn distributions(shown: &Shown<'_>, traces: &BTreeMap<Measurement, Trace>) -> Vec<Distribution> {
     let seconds: Vec<&Second> = shown
         .counted()
@@ -162,7 +159,6 @@ pub(super) fn window_s(summary: &Summary) -> Option<f64> {
     metrics::figure(summary.figures.get(&Definitions::Matrix)?, Metric::Duration)
 }
 
-/// What happened over time.
 pub(super) fn series(trace: &Trace) -> Vec<Series> {
     let of_client = |quantity, points: Vec<[f64; 2]>| Series {
         quantity,
@@ -181,7 +177,8 @@ pub(super) fn series(trace: &Trace) -> Vec<Series> {
     all
 }
 
-/// Every second from the first to the last, those without events too; a value stands in the middle of its second.
+/// A value for every second from the first to the last, including seconds without events, at the middle of
+/// its second.
 fn every<'a, T>(seconds: &'a [Second], mut value: impl FnMut(Option<&'a Second>) -> T) -> Vec<(f64, T)> {
     let last = seconds.iter().map(|second| second.second).max().unwrap_or(0);
     let by_number: BTreeMap<u32, &Second> = seconds.iter().map(|second| (second.second, second)).collect();
@@ -205,7 +202,7 @@ fn running(seconds: &[Second]) -> Vec<[f64; 2]> {
         if let Some(second) = second {
             under_way += i64::from(second.sent) - i64::from(second.completed) - i64::from(second.failed);
         }
-        // What failed before it was sent ends without having begun.
+        // A request that failed before it was sent is counted as failed but not as sent.
         under_way.max(0) as f64
     });
     told.into_iter()
@@ -218,7 +215,7 @@ fn sampled(quantity: Quantity, samples: &[Sample]) -> Vec<Series> {
         return Vec::new();
     };
     let mut lines: BTreeMap<(Option<u32>, &str), Vec<[f64; 2]>> = BTreeMap::new();
-    // Other sources use some of these words for other things.
+    // Other sources use the same names for other quantities.
     let is_of_engine = matches!(quantity, Quantity::Running | Quantity::Waiting | Quantity::KvUse);
     let samples = samples
         .iter()
@@ -241,7 +238,7 @@ fn sampled(quantity: Quantity, samples: &[Sample]) -> Vec<Series> {
     lines.into_iter().map(line).collect()
 }
 
-/// At most [`POINTS`] points, each the mean of as many neighbours, to three decimals.
+/// Averages neighbours so that at most [`POINTS`] points remain, rounded to three decimals.
 fn thinned(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
     let per = points.len().div_ceil(POINTS).max(1);
     let mean =

@@ -1,4 +1,4 @@
-//! What each user gets against what each GPU gives, over the loads of a workload.
+//! Output per user against output per GPU, over the loads of a workload.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -59,7 +59,7 @@ pub(super) fn tradeoffs(shown: &[Shown<'_>]) -> Vec<Tradeoff> {
     groups.into_iter().filter_map(tradeoff).collect()
 }
 
-/// The points of a cell: its own, or those of its search.
+/// The points of a cell: one, or those of its search.
 fn points(shown: &Shown<'_>, output: Metric) -> Vec<Operating> {
     let launch = shown.launch;
     let mut engine = shown.engine();
@@ -108,7 +108,7 @@ fn load(shown: &Shown<'_>) -> String {
     }
 }
 
-/// Points of one engine stand together, the lighter load (more for each user) first.
+/// Groups points by engine, the lighter load (more output for each user) first.
 fn by_engine(points: &mut [Operating]) {
     let mut order: Vec<String> = Vec::new();
     for point in points.iter() {

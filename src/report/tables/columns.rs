@@ -1,4 +1,4 @@
-//! The columns that tables share, and how a cell fills them.
+//! The columns that tables share, and the values of a cell in them.
 
 use super::{Shown, Value, lacks, status, value_of};
 use crate::analysis::compare::gates::Load;
@@ -8,14 +8,14 @@ use crate::report::{Align, Column};
 use crate::results::record::provenance::Unknown;
 use crate::results::record::search::SearchEnding;
 
-/// A column of a figure: its heading, digits after the point, and rank.
+/// A metric column: metric, heading, digits after the point, and rank.
 pub(super) type Measured<'h> = (Metric, &'h str, usize, u8);
 
 const fn time(statistic: Statistic, sample: Sample) -> Metric {
     Metric::Time(statistic, sample)
 }
 
-/// The figures of comparisons and of the results of one engine.
+/// The figures of comparison tables and of the tables per engine.
 pub(super) const FIGURES: [Measured<'static>; 14] = [
     (Metric::Duration, "duration", 1, 6),
     (Metric::Throughput(Flow::Requests), "requests", 2, 3),
@@ -33,7 +33,7 @@ pub(super) const FIGURES: [Measured<'static>; 14] = [
     (time(Statistic::P99, Sample::E2e), "E2E p99", 1, 5),
 ];
 
-/// The figures of the overview, beside the energy where anybody tells it.
+/// The figures of the overview; energy is added if a cell has it.
 const FEW_FIGURES: [Measured<'static>; 4] = [
     (Metric::Throughput(Flow::Requests), "requests", 2, 2),
     (Metric::Throughput(Flow::Output), "output", 1, 0),
@@ -41,12 +41,12 @@ const FEW_FIGURES: [Measured<'static>; 4] = [
     (time(Statistic::Mean, Sample::Tpot), "TPOT mean", 2, 1),
 ];
 
-/// Output tokens for each joule.
+/// Output tokens per joule.
 const fn energy(rank: u8) -> Measured<'static> {
     (Metric::PerEnergy(Flow::Output), "energy", 3, rank)
 }
 
-/// The figures of a comparison that only some scenarios have.
+/// Figures of a comparison that only some scenarios have.
 const ALSO: [Measured<'static>; 5] = [
     (Metric::PerUser, "output per user", 1, 5),
     (Metric::Goodput, "goodput", 2, 2),
@@ -55,13 +55,14 @@ const ALSO: [Measured<'static>; 5] = [
     (Metric::MeanPower, "power", 0, 3),
 ];
 
-/// The figures of a comparison: the usual ones, and the rarer ones that any of the cells has.
+/// The figures of a comparison: [`FIGURES`], and those of [`ALSO`] that any cell has.
 pub(super) fn known(group: &[&Shown<'_>]) -> Vec<Measured<'static>> {
     let also = ALSO.into_iter().filter(|measured| is_known(group, measured));
     shown_of(group, FIGURES).chain(also).collect()
 }
 
-/// Those of some figures that the loads of these cells give a meaning to.
+/// Filters out TTFT if all cells send bursts: their time to the first token is the wait in the engine's
+/// queue.
 pub(super) fn shown_of<'h>(
     group: &[&Shown<'_>],
     measured: impl IntoIterator<Item = Measured<'h>>,
@@ -91,7 +92,8 @@ pub(super) fn client() -> [Column; 2] {
     ["TTFT ±", "ITL ±"].map(|head| column(head, "ms", Align::Right, 5))
 }
 
-/// How far 99 of 100 of the client's moments lie from the truth at most; of several measurements the worst.
+/// The client's error in TTFT and ITL: 99 of 100 of its timestamps lie within it; the worst of several
+/// measurements.
 pub(super) fn client_error(shown: &Shown<'_>) -> [Value; 2] {
     [0, 1].map(|place| {
         let errors = shown.done().filter_map(|summary| summary.client?.error_ms());
@@ -100,17 +102,16 @@ pub(super) fn client_error(shown: &Shown<'_>) -> [Value; 2] {
     })
 }
 
-/// A column of words.
+/// A left-aligned column without a unit.
 pub(super) fn words(head: &str, rank: u8) -> Column {
     column(head, "", Align::Left, rank)
 }
 
-/// A column of numbers that no metric stands for.
+/// A right-aligned column without a unit.
 pub(super) fn numbers(head: &str, rank: u8) -> Column {
     column(head, "", Align::Right, rank)
 }
 
-/// The columns of figures.
 pub(super) fn figures(measured: &[Measured<'_>]) -> impl Iterator<Item = Column> {
     measured.iter().map(|(metric, head, _, rank)| Column {
         better: metric.better(),
@@ -118,15 +119,14 @@ pub(super) fn figures(measured: &[Measured<'_>]) -> impl Iterator<Item = Column>
     })
 }
 
-/// The values of figures.
 pub(super) fn values(shown: &Shown<'_>, measured: &[Measured<'_>]) -> impl Iterator<Item = Value> {
     measured
         .iter()
         .map(|(metric, _, decimals, _)| value(shown, *metric, *decimals))
 }
 
-/// The value of a figure: rough where too few requests lie beyond a percentile, none where hardly one does. The wait in the queue of a
-/// burst is no TTFT.
+/// The value of a figure. A percentile with few requests beyond it is rough, one with fewer than one is
+/// missing. A burst has no TTFT.
 fn value(shown: &Shown<'_>, metric: Metric, decimals: usize) -> Value {
     if matches!(metric, Metric::Time(_, Sample::Ttft)) && Load::of(&shown.cell.scenario) == Load::Burst {
         return Value::Missing;
@@ -142,15 +142,14 @@ fn value(shown: &Shown<'_>, metric: Metric, decimals: usize) -> Value {
 /// How many requests lie beyond a percentile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sampled {
-    /// Enough, or it is no percentile.
+    /// Enough, or the metric is no percentile.
     Enough,
-    /// Too few for a comparison.
     Few,
-    /// Hardly one: it is the largest value and no percentile.
+    /// Fewer than one, so the percentile would be the largest value.
     TooFew,
 }
 
-/// Whether a cell has requests enough for a figure.
+/// Whether the measurements of a cell have enough requests for a metric; the smallest measurement decides.
 pub(super) fn sampled(shown: &Shown<'_>, metric: Metric) -> Sampled {
     let counts = shown
         .counted()
@@ -158,13 +157,13 @@ pub(super) fn sampled(shown: &Shown<'_>, metric: Metric) -> Sampled {
     let fewest = counts.fold(f64::INFINITY, f64::min);
     match percentile::beyond(metric, fewest) {
         Some(beyond) if beyond < 1.0 => Sampled::TooFew,
-        // A few failures among a thousand requests change nothing.
+        // Rounding tolerates a few failures among a thousand requests.
         Some(beyond) if beyond.round() < percentile::BEYOND => Sampled::Few,
         _ => Sampled::Enough,
     }
 }
 
-/// The columns that say what a row is, after its name.
+/// The columns that describe a row, after its name.
 pub(super) fn identity() -> [Column; 5] {
     [
         words("precision", 4),
@@ -175,7 +174,7 @@ pub(super) fn identity() -> [Column; 5] {
     ]
 }
 
-/// What a row is, after its name.
+/// The values of the columns of [`identity`].
 pub(super) fn identified(shown: &Shown<'_>) -> [Value; 5] {
     let precision = shown.launch.precision.as_deref();
     [
@@ -198,12 +197,11 @@ pub(super) fn searches(group: &[&Shown<'_>]) -> bool {
     group.iter().any(|one| one.cell.scenario.search.is_some())
 }
 
-/// The column of what searches found.
 pub(super) fn found() -> Column {
     words("highest that holds the SLO", 0)
 }
 
-/// What a cell's searches found: the value with its attainment, and whether the bound was bracketed.
+/// The results of a cell's searches: the value with its attainment, and whether the limit was bracketed.
 pub(super) fn found_by(shown: &Shown<'_>) -> Value {
     let found: Vec<String> = shown
         .summaries
@@ -245,7 +243,7 @@ fn parallel(shown: &Shown<'_>) -> String {
     words
 }
 
-/// Completed and failed requests of all measurements together, those that did not come to their end included.
+/// Completed and failed requests of all measurements together, unfinished measurements included.
 fn requests(shown: &Shown<'_>) -> Value {
     let total = |metric| {
         let values: Vec<f64> = shown

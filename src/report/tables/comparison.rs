@@ -1,4 +1,4 @@
-//! Engines side by side, one table for each model and scenario.
+//! Tables of engines side by side, one for each model and scenario.
 
 use super::columns::Measured;
 use super::family::Group;
@@ -13,14 +13,15 @@ use crate::report::Column;
 
 const BEST: &str = "[best]: better than every other row, by the decision rule of `matrix compare`";
 
-/// A table for each model and scenario.
+/// Draws a table for each model and scenario.
 ///
-/// A ratio is given only where both cells are done and may stand side by side (`analysis::compare::comparable`); a note says what differs.
+/// A ratio is given only if both cells are done and comparable (`analysis::compare::comparable`); a note
+/// names the differences.
 pub(crate) fn comparison(groups: &[Group<'_, '_>]) -> Vec<Table> {
     groups.iter().map(table).collect()
 }
 
-/// The cells that stand side by side, under the model and scenario that they share, in the order of first appearance.
+/// Groups cells by model and scenario, in the order of first appearance.
 pub(crate) fn groups<'s, 'a>(shown: &'s [Shown<'a>]) -> Vec<(String, Vec<&'s Shown<'a>>)> {
     let title = |one: &Shown<'_>| format!("{} · {}", one.launch.model, one.scenario());
     grouped(shown.iter().map(|one| (title(one), one)))
@@ -45,7 +46,7 @@ fn table(of: &Group<'_, '_>) -> Table {
     for (at, (one, name)) in group.iter().zip(&of.names).enumerate() {
         let mut cells = vec![Value::text(name)];
         cells.push(match &of.held[at] {
-            // Its status and the note on its failure say why.
+            // The status and the note on the failure explain the missing ratio.
             _ if !one.is_done() => Value::Missing,
             Held::Ratio(ratio, beside) => {
                 if is_striking(ratio.value) {
@@ -105,7 +106,8 @@ fn table(of: &Group<'_, '_>) -> Table {
     })
 }
 
-/// The figures of a table with the one that its ratios are of, which is the last to find no room. What a search found has a column of its own.
+/// Makes sure that the metric of the ratios is among the columns and is dropped last. A search result has its
+/// own column.
 fn with_compared<'h>(mut figures: Vec<Measured<'h>>, compared: Metric, label: &'h str) -> Vec<Measured<'h>> {
     match figures.iter_mut().find(|(metric, ..)| *metric == compared) {
         Some((.., rank)) => *rank = 0,
@@ -115,7 +117,7 @@ fn with_compared<'h>(mut figures: Vec<Measured<'h>>, compared: Metric, label: &'
     figures
 }
 
-/// The column of ratios: it names the reference, the metric and which way it is better.
+/// The column of ratios; its heading names the reference, the metric and the better direction.
 fn ratio_column(of: &Group<'_, '_>) -> Column {
     let metric = of.metric();
     Column {
@@ -128,7 +130,7 @@ fn ratio_column(of: &Group<'_, '_>) -> Column {
     }
 }
 
-/// What the marks beside ratios mean, where there are any.
+/// The note on the marks beside ratios, if there are any.
 fn ratios_explained(of: &Group<'_, '_>) -> Option<String> {
     let ratios = of.held.iter().filter_map(|held| match held {
         Held::Ratio(ratio, _) => Some(ratio),
@@ -148,7 +150,7 @@ fn ratios_explained(of: &Group<'_, '_>) -> Option<String> {
     (!words.is_empty()).then(|| words.join("; "))
 }
 
-/// What the rows of a group are called, each told from the others.
+/// Names of the rows of a group, each different from the others.
 pub(crate) fn names(group: &[&Shown<'_>]) -> Vec<String> {
     let mut names: Vec<String> = group.iter().map(|one| one.engine()).collect();
     let engines = names.clone();

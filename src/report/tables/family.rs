@@ -1,6 +1,7 @@
-//! All cells of a report compared: the decision function is asked once, for the whole family of a report.
+//! Compares all cells of a report in one call of the decision function, so that the family of its questions
+//! is the whole report.
 //!
-//! Ratios, wins, losses and `[best]` come from these answers and from nowhere else.
+//! Ratios, wins, losses and `[best]` all come from these answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,20 +18,19 @@ use crate::results::record::validity::{Code, Verdict};
 pub(crate) struct Group<'s, 'a> {
     pub title: String,
     pub rows: Vec<&'s Shown<'a>>,
-    /// What each is called among its neighbours.
+    /// Names of the rows, each different from the others.
     pub names: Vec<String>,
-    /// The metrics that fit the load; ratios are of the first.
+    /// The gating metrics for the load; ratios are of the first.
     pub metrics: Vec<Metric>,
-    /// The engine that ratios refer to.
+    /// Name of the engine that ratios refer to.
     pub reference: String,
-    /// What each cell is beside the reference.
+    /// The relation of each row to the reference.
     pub held: Vec<Held>,
-    /// The cell that is better than every other one.
+    /// Index of the row that is better than every other one.
     pub best: Option<usize>,
 }
 
 impl Group<'_, '_> {
-    /// The metric that ratios are of.
     pub(crate) fn metric(&self) -> Metric {
         self.metrics
             .first()
@@ -39,12 +39,14 @@ impl Group<'_, '_> {
     }
 }
 
-/// The answers on the pairs of one group: by the places of the baseline and of the candidate.
+/// The answers of one group by pair: index of the baseline row, index of the candidate row.
 type Answers = BTreeMap<(usize, usize), Vec<Answer>>;
 
-/// The cells of a report by model and scenario, in the order of first appearance, each compared with the rows of the reference engine. `reference`
-/// names that engine; without it that is the first one of the report, and of a group that lacks it the group's first. `bound` is the smallest change
-/// that counts, as a share.
+/// Groups the cells of a report by model and scenario, in the order of first appearance, and compares each
+/// with the rows of the reference engine.
+///
+/// `reference` names that engine; without it, it is the engine of the first cell, and in a group that lacks
+/// that engine the one of the group's first row. `bound` is the smallest change that counts, as a share.
 pub(crate) fn compared<'s, 'a>(
     shown: &'s [Shown<'a>],
     reference: Option<&str>,
@@ -78,8 +80,9 @@ pub(crate) fn compared<'s, 'a>(
     groups
 }
 
-/// Asks about every pair of cells that may be compared. Chance is corrected for among all of them, while variances are shared between the cells of the
-/// same two sides only, as in `compare`: both tell one interval for one ratio.
+/// Asks the decision function about every pair of cells that may be compared. The correction for multiple
+/// tests spans all pairs. Variances are pooled only between cells of the same two sides, as in `compare`, so
+/// that both give the same interval for a ratio.
 fn answers(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
     let mut questions = Vec::new();
     let mut asked = Vec::new();
@@ -115,7 +118,8 @@ fn answers(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
     all
 }
 
-/// Why a row has not won by a metric although its figures are better: they are suspect, and those of the other row are not.
+/// Why a better figure does not win: it is suspect in its metric family by a reason that the other row does
+/// not have.
 fn suspect_in(winner: &Shown<'_>, loser: &Shown<'_>, metric: Metric) -> Option<String> {
     let family = from_run::family(metric)?;
     let codes = |shown: &Shown<'_>| -> BTreeSet<Code> {
@@ -132,7 +136,7 @@ fn suspect_in(winner: &Shown<'_>, loser: &Shown<'_>, metric: Metric) -> Option<S
     ))
 }
 
-/// Names the two sides that `compare` would be asked for: two engines, or two runs of one engine.
+/// The two sides as `compare` names them: two engines, or two runs of one engine.
 fn sides(baseline: &Shown<'_>, candidate: &Shown<'_>) -> [String; 2] {
     let is_one_engine = baseline.engine() == candidate.engine();
     [baseline, candidate].map(|shown| match is_one_engine {
@@ -141,7 +145,8 @@ fn sides(baseline: &Shown<'_>, candidate: &Shown<'_>) -> [String; 2] {
     })
 }
 
-/// Every pair of finished cells as baseline and candidate: a row of the reference engine is the baseline, else the earlier one.
+/// Every pair of finished cells as (baseline, candidate). A row of the reference engine is the baseline,
+/// otherwise the earlier row.
 fn pairs(group: &Group<'_, '_>) -> Vec<(usize, usize)> {
     let is_reference = |at: usize| group.rows[at].launch.engine.name == group.reference;
     let done: Vec<usize> = (0..group.rows.len())
@@ -158,8 +163,8 @@ fn pairs(group: &Group<'_, '_>) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// What a row is beside the reference: the first row of the reference engine that it can be compared with. A row of that engine which
-/// can be compared with no earlier one is a reference itself, and says why.
+/// Relates a row to the first row of the reference engine that it can be compared with. A row of that engine
+/// that is comparable with no earlier one is a reference of its own; the result says why.
 fn held(group: &Group<'_, '_>, at: usize, answers: &Answers) -> Held {
     let references: Vec<usize> = (0..group.rows.len())
         .filter(|other| group.rows[*other].launch.engine.name == group.reference)
@@ -184,7 +189,7 @@ fn held(group: &Group<'_, '_>, at: usize, answers: &Answers) -> Held {
     refused.swap_remove(chosen)
 }
 
-/// Why a row cannot be compared with earlier ones of its engine, each reason once.
+/// Why a row cannot be compared with earlier rows of its engine, each reason once.
 fn apart(refused: &[Held]) -> Vec<String> {
     let mut said: Vec<String> = Vec::new();
     for held in refused {
@@ -200,7 +205,7 @@ fn apart(refused: &[Held]) -> Vec<String> {
     said
 }
 
-/// A row of the reference engine, which is its own measure.
+/// The relation of a reference row to itself: the ratio 1.
 fn itself(group: &Group<'_, '_>, at: usize) -> Held {
     let one = group.rows[at];
     if let Comparability::Not(why) = ratio::comparability(one, one) {
@@ -223,7 +228,8 @@ fn itself(group: &Group<'_, '_>, at: usize) -> Held {
     }
 }
 
-/// Why a reference cannot be compared with itself, each reason once: both sides are the same row.
+/// Why a reference cannot be compared with itself. Both sides are the same row, so reasons that appear for
+/// both are kept once.
 fn of_itself(why: Vec<String>) -> Vec<String> {
     let of_reference = |why: &str| why.strip_prefix("the reference").map(str::to_owned);
     let twins: Vec<String> = why.iter().filter_map(|why| of_reference(why)).collect();
@@ -234,7 +240,7 @@ fn of_itself(why: Vec<String>) -> Vec<String> {
     why.into_iter().filter(|why| !is_twin(why)).collect()
 }
 
-/// One row beside one of the reference engine.
+/// Compares one row with a row of the reference engine.
 fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) -> Held {
     let (one, reference) = (group.rows[at], group.rows[other]);
     if !reference.is_done() {
@@ -254,7 +260,7 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
         if let Some(why) = doubt {
             (ratio.standing, ratio.reason) = (Standing::NotJudged, why);
         } else if is_described && let Some(why) = suspect_alone(one, reference) {
-            // What differs may be what the doubt is about: both are said.
+            // The difference may be what the reason is about, so both are printed.
             ratio.reason = format!("{why}; {}", ratio.reason);
         }
         Some(ratio)
@@ -274,7 +280,8 @@ fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) ->
     }
 }
 
-/// That a ratio is of fewer starts than the values beside it: of two engines that alternated, only rounds in which both count tell how they differ.
+/// The note that a ratio uses fewer starts than the values beside it. If two engines alternated, only rounds
+/// in which both starts count enter the ratio.
 fn of_common_rounds(ratio: &Ratio, reference: &Shown<'_>, one: &Shown<'_>) -> Option<String> {
     if reference.launch.is_attached() || one.launch.is_attached() {
         return None;
@@ -292,8 +299,8 @@ fn of_common_rounds(ratio: &Ratio, reference: &Shown<'_>, one: &Shown<'_>) -> Op
     })
 }
 
-/// Why a row has not won against another one although its figures are better: one of its starts or more is suspect, or half of the starts of
-/// the other one alone were disturbed.
+/// Why a row with better figures does not win against another one: at least one of its starts is suspect, or
+/// at least half of the other row's starts were disturbed and none of its own.
 fn doubt(winner: &Shown<'_>, loser: &Shown<'_>) -> Option<String> {
     let (ours, theirs) = (doubts(winner), doubts(loser));
     let both = || {
@@ -304,7 +311,7 @@ fn doubt(winner: &Shown<'_>, loser: &Shown<'_>) -> Option<String> {
             loser.engine()
         ))
     };
-    // One start of several that was slow by accident is part of the spread.
+    // A single slow start among several is part of the spread.
     let half = loser.counted().count().div_ceil(2);
     let disturbed = || {
         let found = theirs
@@ -316,14 +323,14 @@ fn doubt(winner: &Shown<'_>, loser: &Shown<'_>) -> Option<String> {
     suspect_alone(winner, loser).or_else(both).or_else(disturbed)
 }
 
-/// That one row is suspect of what the other one is not.
+/// The note that one row is suspect for a reason that the other row does not have.
 fn suspect_alone(one: &Shown<'_>, other: &Shown<'_>) -> Option<String> {
     let (ours, theirs) = (doubts(one), doubts(other));
     let own = ours.keys().filter(|code| !theirs.contains_key(code));
     named(own).map(|codes| format!("{} alone is suspect ({codes})", one.engine()))
 }
 
-/// What measurements of a row are suspect of, and how many.
+/// Codes for which whole measurements of a row are suspect, with the number of measurements.
 fn doubts(one: &Shown<'_>) -> BTreeMap<Code, usize> {
     let mut counts: BTreeMap<Code, usize> = BTreeMap::new();
     for reason in one.counted().flat_map(super::notes::doubts) {
@@ -334,13 +341,13 @@ fn doubts(one: &Shown<'_>) -> BTreeMap<Code, usize> {
     counts
 }
 
-/// Codes as a list; `None` of none.
+/// Joins the names of codes; `None` if there are none.
 fn named<'a>(codes: impl Iterator<Item = &'a Code>) -> Option<String> {
     let names: Vec<&str> = codes.map(|code| code.name()).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// The ratio of throughput per GPU; `None` of what is no throughput.
+/// The ratio of throughput per GPU; `None` for metrics that are no throughput.
 fn per_gpu(one: &Shown<'_>, reference: &Shown<'_>, metric: Metric) -> Option<f64> {
     let is_throughput = matches!(metric, Metric::Throughput(_) | Metric::SteadyOutput);
     let devices = [reference, one].map(|shown| f64::from(shown.launch.gpus().unwrap_or(0)));
@@ -350,8 +357,8 @@ fn per_gpu(one: &Shown<'_>, reference: &Shown<'_>, metric: Metric) -> Option<f64
         .flatten()
 }
 
-/// Which of the rows is clearly the best: it is better than every other one that is done and not invalid. A row with doubts on the whole
-/// measurement and a server that somebody else started are none.
+/// The row that is better than every other row that is done and not invalid. Suspect rows and attached
+/// servers cannot be best.
 fn best(group: &Group<'_, '_>, answers: &Answers) -> Option<usize> {
     let counts = |at: &usize| group.rows[*at].is_done() && group.rows[*at].verdict() != Verdict::Invalid;
     let rivals: Vec<usize> = (0..group.rows.len()).filter(counts).collect();
@@ -388,7 +395,7 @@ mod tests {
     use crate::results::record::telemetry::Gpu;
     use crate::results::record::validity::{Family, Reason, Validity};
 
-    /// A cell measured on as many starts as there are values.
+    /// A cell with one start for each value.
     fn starts_of(engine: &str, values: &[f64]) -> Case {
         let mut case = Case::new(engine, "bf16", 1, values[0]);
         for value in &values[1..] {
@@ -400,7 +407,6 @@ mod tests {
         case
     }
 
-    /// Five starts around a value.
     fn around(engine: &str, value: f64) -> Case {
         starts_of(
             engine,
@@ -415,7 +421,7 @@ mod tests {
         }
     }
 
-    /// What the second of two cells is beside the first, and which one is best.
+    /// The standing of the second cell against the first, and the index of the best one.
     fn judged(first: Case, second: Case) -> (Standing, Option<usize>) {
         let cases = [first, second];
         let shown = shown(&cases);
@@ -429,7 +435,7 @@ mod tests {
         let base = || around("a", 100.0);
         assert_eq!(judged(base(), around("b", 150.0)), (Standing::Better, Some(1)));
         assert_eq!(judged(base(), around("b", 70.0)), (Standing::Worse, Some(0)));
-        // One start says nothing, and neither do repeats on one.
+        // A single start decides nothing, and neither do repeats on it.
         assert_eq!(
             judged(Case::new("a", "bf16", 1, 100.0), Case::new("b", "bf16", 1, 200.0)),
             (Standing::NotJudged, None)
@@ -445,7 +451,7 @@ mod tests {
             judged(steady("a", 100.0), steady("b", 100.001)),
             (Standing::Same, None)
         );
-        // Certain, and smaller than what counts.
+        // The difference is certain, but below the bound.
         assert_eq!(judged(around("a", 100.0), around("b", 101.0)).1, None);
         assert_eq!(
             judged(
@@ -586,7 +592,7 @@ mod tests {
         }
     }
 
-    /// The case with this found in all of its starts.
+    /// The case with this code in all of its starts.
     fn with(mut case: Case, code: Code) -> Case {
         for summary in &mut case.summaries {
             let reason = Reason {
@@ -614,22 +620,22 @@ mod tests {
             of(with(slow(), Code::HostBusy), quick()),
             (Standing::NotJudged, None)
         );
-        // A queue that grows is what the slower engine did itself.
+        // A growing queue is caused by the slower engine itself.
         assert_eq!(
             of(with(slow(), Code::QueueGrowing), quick()),
             (Standing::Better, Some(1))
         );
-        // Nor does who is suspect of the same as the other one.
+        // A row that is suspect for the same reason as the other one does not win.
         assert_eq!(
             of(with(slow(), Code::WindowShort), with(quick(), Code::WindowShort)),
             (Standing::NotJudged, None)
         );
-        // The first one is the reference, and loses by a count that nothing bears out.
+        // The first one is the reference. It loses because its token counts disagree.
         assert_eq!(
             of(with(quick(), Code::TokensDisagree), slow()).0,
             Standing::NotJudged
         );
-        // One start of five is enough to win nothing, and as an accident of the slower one keeps nobody from winning.
+        // One suspect start of five prevents a win. One disturbed start of the slower row does not.
         let once = |mut case: Case| {
             for summary in &mut case.summaries[1..] {
                 summary.validity = None;

@@ -1,11 +1,11 @@
-//! The latencies of engines side by side: mean and percentiles of each sample.
+//! Tables of latencies side by side: mean and percentiles of each latency.
 
 use super::columns::{self, Measured};
 use super::family::Group;
 use super::{Row, Shown, Table, Value, misread, rough, units};
 use crate::analysis::metrics::{Metric, Sample, Statistic};
 
-/// What is shown of each sample, with the end of its heading and its rank.
+/// The statistics, with the end of their heading and their rank.
 const STATISTICS: [(Statistic, &str, u8); 6] = [
     (Statistic::Mean, "mean", 1),
     (Statistic::Median, "p50", 2),
@@ -15,7 +15,7 @@ const STATISTICS: [(Statistic, &str, u8); 6] = [
     (Statistic::P999, "p99.9", 6),
 ];
 
-/// The samples, with the digits after the point.
+/// The latencies, with their name and digits after the point.
 const SAMPLES: [(Sample, &str, usize); 4] = [
     (Sample::Ttft, "TTFT", 1),
     (Sample::Tpot, "TPOT", 2),
@@ -23,7 +23,7 @@ const SAMPLES: [(Sample, &str, usize); 4] = [
     (Sample::E2e, "E2E", 1),
 ];
 
-/// A table for each model and scenario, with the same rows as the comparison.
+/// Draws a table for each model and scenario, with the same rows as the comparison.
 pub(crate) fn latencies(groups: &[Group<'_, '_>]) -> Vec<Table> {
     groups.iter().map(table).collect()
 }

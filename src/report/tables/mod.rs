@@ -1,6 +1,8 @@
-//! What stands beside what: the comparison of engines, the results of one engine, the overview at the end of a run.
+//! Tables of cells side by side: the comparison of engines, the results of one engine, the overview at the
+//! end of a run.
 //!
-//! All figures in these tables follow the definitions `matrix`. A row is marked as the best one only where repeats show that it is.
+//! All figures follow the definitions `matrix`. A row is marked as best only if repeated starts show that it
+//! is.
 
 mod columns;
 mod comparison;
@@ -35,7 +37,7 @@ use crate::results::record::machine::Machine;
 use crate::results::record::provenance::Unknown;
 use crate::results::record::validity::{Family, Verdict};
 
-/// What has the same name together, in the order of first appearance.
+/// Groups values by name, in the order of first appearance.
 pub(crate) fn grouped<T>(named: impl Iterator<Item = (String, T)>) -> Vec<(String, Vec<T>)> {
     let mut groups: Vec<(String, Vec<T>)> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -49,38 +51,38 @@ pub(crate) fn grouped<T>(named: impl Iterator<Item = (String, T)>) -> Vec<(Strin
     groups
 }
 
-/// One cell with every measurement of it.
+/// A cell with all of its measurements.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown<'a> {
-    /// The run it was measured in; empty where there is only one.
+    /// Name of the run; empty if the report has only one.
     pub run: &'a str,
-    /// The machine it was measured on, where cells of several runs meet.
+    /// The machine of the run; set only if the report has several runs.
     pub machine: Option<&'a Machine>,
-    /// The launch it was measured on.
     pub launch: &'a Launch,
     pub cell: &'a Cell,
-    /// Its measurements, in any order; none if nothing was measured yet.
+    /// Measurements in any order; empty if nothing was measured yet.
     pub summaries: Vec<&'a Summary>,
-    /// The version that its engine reports in every cell of the run where it reports one; an engine that is not measured yet, or failed to
-    /// start, is no other engine.
+    /// The version that the engine reports in other cells of the run, if all of them agree. With it, a cell
+    /// that is not measured yet or failed to start is shown as the same engine.
     pub elsewhere: Option<&'a str>,
-    /// How well it is known, where its matrix says how well it should be.
+    /// Precision of the cell, if its matrix asks for one.
     pub certainty: Option<&'a Certainty>,
-    /// The plan that it was measured by, which tells which starts alternated.
+    /// The plan of the run; it tells which starts alternated.
     pub plan: Option<&'a Plan>,
-    /// The last start that was planned before a stopping rule looked at any; `None` where none looked.
+    /// The last start that was planned before a stopping rule looked at results; `None` without a stopping
+    /// rule.
     pub stage: Option<u32>,
-    /// What figures of the host that measured it vary by though nothing changes, where that was measured.
+    /// Noise of the host's figures, if `matrix noise` measured it.
     pub noise: Option<&'a Noise>,
 }
 
 impl<'a> Shown<'a> {
-    /// Every cell of a plan with the measurements that belong to it, in the order of the plan.
+    /// Every cell of a plan with its measurements, in the order of the plan.
     pub(crate) fn of_plan(plan: &'a Plan, summaries: &'a [Summary]) -> Vec<Self> {
         Self::of_run("", None, plan, summaries)
     }
 
-    /// The same for one of several runs.
+    /// Like [`Self::of_plan`], for one of several runs.
     pub(crate) fn of_run(
         run: &'a str,
         machine: Option<&'a Machine>,
@@ -117,18 +119,19 @@ impl<'a> Shown<'a> {
         shown.collect()
     }
 
-    /// The same with how well it is known.
+    /// Sets the precision of the cell.
     pub(crate) fn known(self, certainties: &'a BTreeMap<CellKey, Certainty>) -> Self {
         let certainty = certainties.get(&self.cell.key);
         Self { certainty, ..self }
     }
 
-    /// The same with the noise of its host.
+    /// Sets the noise of the host.
     pub(crate) fn beside(self, noise: Option<&'a Noise>) -> Self {
         Self { noise, ..self }
     }
 
-    /// The engine with its version: the one asked for, else the one it reports, here or in the other cells of its run.
+    /// The engine with its version: the requested one, else the one reported by this cell or by the other
+    /// cells of the run.
     pub(crate) fn engine(&self) -> String {
         let engine = &self.launch.engine;
         let reported = || {
@@ -142,7 +145,7 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// The measurements that came to their end.
+    /// The measurements that ended as `Done`.
     pub(crate) fn done(&self) -> impl Iterator<Item = &'a Summary> {
         self.summaries
             .iter()
@@ -150,28 +153,28 @@ impl<'a> Shown<'a> {
             .filter(|summary| summary.ending == Ending::Done)
     }
 
-    /// The measurements that its figures come from: those that came to their end and are not invalid, or all that came to their end
-    /// if every one is.
+    /// The measurements that figures come from: those that are done and not invalid, or all that are done if
+    /// all are invalid.
     pub(crate) fn counted(&self) -> impl Iterator<Item = &'a Summary> {
         let verdict = self.verdict();
         self.done().filter(move |summary| verdict_of(summary) <= verdict)
     }
 
-    /// Whether the figures that are shown can be believed: the worst verdict of the measurements that count.
+    /// The worst validity verdict of the measurements that count.
     pub(crate) fn verdict(&self) -> Verdict {
         let verdicts = || self.done().map(verdict_of);
         let sound = verdicts().filter(|verdict| *verdict < Verdict::Invalid).max();
         sound.or_else(|| verdicts().max()).unwrap_or_default()
     }
 
-    /// The digest of what was sent, if all measurements sent the same.
+    /// The digest of the prompts, if all measurements sent the same.
     pub(crate) fn prompts_hash(&self) -> Option<&'a ContentHash> {
         let first = self.summaries.first()?.prompts_hash.as_ref()?;
         let is_same = |summary: &&Summary| summary.prompts_hash.as_ref() == Some(first);
         self.summaries.iter().all(is_same).then_some(first)
     }
 
-    /// What the cell is called where cells of several runs may meet.
+    /// The key of the cell, after the name of its run if there are several.
     pub(crate) fn name(&self) -> String {
         match self.run {
             "" => self.cell.key.to_string(),
@@ -179,12 +182,12 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Whether it was measured and every measurement came to its end.
+    /// Whether the cell was measured and every measurement is done.
     pub(crate) fn is_done(&self) -> bool {
         !self.summaries.is_empty() && self.done().count() == self.summaries.len()
     }
 
-    /// The scenario with what an axis may have changed of it.
+    /// The scenario's name with the values that an axis may have set.
     pub(crate) fn scenario(&self) -> String {
         let scenario = &self.cell.scenario;
         let mut words = scenario.name.clone();
@@ -203,8 +206,8 @@ impl<'a> Shown<'a> {
         words
     }
 
-    /// What a function reads of the measurements that count, by start: repeats on one start share its luck. A server that someone else started
-    /// has one start, however often it is measured.
+    /// Values that `read` gives for the measurements that count, grouped by start, since repeats on one start
+    /// are not independent. An attached server has one start, however often it is measured.
     pub(crate) fn by_start(&self, read: impl Fn(&Summary) -> Option<f64>) -> Vec<Vec<f64>> {
         let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for summary in self.counted() {
@@ -220,19 +223,19 @@ impl<'a> Shown<'a> {
         starts.into_values().collect()
     }
 
-    /// The values of a figure over the measurements that count and have it.
+    /// The values of a metric in the measurements that count and have it.
     pub(crate) fn values(&self, metric: Metric) -> Vec<f64> {
         self.counted()
             .filter_map(|summary| value_of(summary, metric))
             .collect()
     }
 
-    /// The value that stands for a figure: the mean of its starts, as comparisons take it.
+    /// The value shown for a metric: the mean over starts, as comparisons use it.
     pub(crate) fn value(&self, metric: Metric) -> Option<f64> {
         mean_of_starts(&self.by_start(|summary| value_of(summary, metric)))
     }
 
-    /// That value, with the least and the most of several measurements.
+    /// The value of a metric with the smallest and the largest of several measurements.
     pub(crate) fn spread(&self, metric: Metric, decimals: usize) -> Value {
         let values = self.values(metric);
         match (&values[..], self.value(metric)) {
@@ -247,7 +250,8 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Of the measurements that count the one with the median output throughput, the lower one of two in the middle.
+    /// The measurement with the median output throughput among those that count; the lower of two in the
+    /// middle.
     pub(crate) fn middle(&self) -> Option<&'a Summary> {
         let value = |summary: &Summary| value_of(summary, Metric::Throughput(Flow::Output)).unwrap_or(0.0);
         let mut counted: Vec<&Summary> = self.counted().collect();
@@ -256,7 +260,6 @@ impl<'a> Shown<'a> {
         counted.get(middle).copied()
     }
 
-    /// Where its figures come from.
     pub(crate) fn origin(&self) -> Origin {
         match self.summaries.first() {
             Some(summary) => summary.origin,
@@ -299,7 +302,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Whether the figures of a measurement can be believed; of one that nobody judged nothing speaks against it.
+/// The validity verdict of a measurement; `Valid` if it was never judged.
 pub(crate) fn verdict_of(summary: &Summary) -> Verdict {
     summary
         .validity
@@ -307,7 +310,7 @@ pub(crate) fn verdict_of(summary: &Summary) -> Verdict {
         .map_or_else(Verdict::default, |validity| validity.verdict)
 }
 
-/// Whether what was imported does not tell that of a cell, or nobody declared it of a server that someone else started.
+/// Whether a fact is unknown: an import does not have it, or an attached server was not declared with it.
 pub(crate) fn lacks(shown: &Shown<'_>, what: Unknown) -> bool {
     let imported = shown
         .summaries
@@ -317,7 +320,8 @@ pub(crate) fn lacks(shown: &Shown<'_>, what: Unknown) -> bool {
     is_undeclared || imported.into_iter().any(|imported| imported.lacks(what))
 }
 
-/// A figure by the definitions `matrix`; of what was imported, where these have none, by those that it follows.
+/// A figure under the definitions `matrix`. An import that lacks them gives it under the definitions that it
+/// follows.
 fn value_of(summary: &Summary, metric: Metric) -> Option<f64> {
     let by = |definitions| metrics::figure(summary.figures.get(definitions)?, metric);
     let others = || match summary.origin {
@@ -327,7 +331,7 @@ fn value_of(summary: &Summary, metric: Metric) -> Option<f64> {
     by(&Definitions::Matrix).or_else(others)
 }
 
-/// The mean that comparisons take: the geometric one, or the arithmetic one of what holds a zero.
+/// The mean that comparisons use: geometric, or arithmetic if a value is not above zero.
 fn mean(values: &[f64]) -> Option<f64> {
     let n = values.len() as f64;
     match values {
@@ -340,7 +344,7 @@ fn mean(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The mean of starts, each of which stands for its repeats.
+/// The mean over starts; each start is represented by the mean of its repeats.
 pub(crate) fn mean_of_starts(starts: &[Vec<f64>]) -> Option<f64> {
     let starts: Vec<f64> = starts.iter().filter_map(|repeats| mean(repeats)).collect();
     mean(&starts)
@@ -378,7 +382,7 @@ fn ended(summary: &Summary) -> String {
 
 const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, 99 of 100 moments lie within it";
 
-/// Rows that would read alike get the axis values in which they differ.
+/// Appends to names of rows that would read alike the axis values in which they differ.
 fn told_apart(shown: &[&Shown<'_>], names: &mut [String], is_alike: &dyn Fn(usize, usize) -> bool) {
     const AXES: [&str; 4] = ["executor", "variant", "args", "env"];
     let value = |at: usize, axis: &str| shown[at].cell.axes.get(axis).map_or("", String::as_str);
@@ -394,7 +398,7 @@ fn told_apart(shown: &[&Shown<'_>], names: &mut [String], is_alike: &dyn Fn(usiz
                 name.push_str(&format!(" {axis}={value}"));
             }
         }
-        // Cells of two runs are told apart by nothing but the run, where all else is the same.
+        // Otherwise identical cells of two runs differ only in the run.
         let run = shown[at].run;
         if alike.iter().any(|&other| shown[other].run != run) {
             name.push_str(&format!(" run={run}"));

@@ -1,4 +1,4 @@
-//! What must be said below a table.
+//! The notes below tables.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
 use crate::results::record::prompt::are_apart;
 use crate::results::record::validity::{Code, Reason, Verdict};
 
-/// What must be said of rows: why they failed, what they were warned of, whether they are simulated.
+/// Notes on rows: failures, warnings, retries, validity, and whether they are simulated or imported.
 pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     let mut notes = Vec::new();
     let mut found = Findings::default();
@@ -65,7 +65,7 @@ pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     notes
 }
 
-/// That somebody else started the servers of some rows.
+/// The note on rows that were measured repeatedly on attached servers.
 fn attached(named: &[(String, &Shown<'_>)]) -> Option<String> {
     let is_repeated = |shown: &Shown<'_>| shown.launch.is_attached() && shown.counted().count() > 1;
     let with = named.iter().filter(|(_, shown)| is_repeated(shown));
@@ -78,7 +78,7 @@ fn attached(named: &[(String, &Shown<'_>)]) -> Option<String> {
     })
 }
 
-/// That the prompts of some rows began with letters of their measurement.
+/// The note on rows whose prompts had unique prefixes.
 fn unique_prefixes(named: &[(String, &Shown<'_>)]) -> Option<String> {
     let has = |summary: &&Summary| {
         let proof = summary.reset.as_ref();
@@ -95,7 +95,7 @@ fn unique_prefixes(named: &[(String, &Shown<'_>)]) -> Option<String> {
     })
 }
 
-/// What must be said of one measurement besides what was found of its validity.
+/// Notes on one measurement, apart from its validity.
 fn of_measurement(summary: &Summary) -> impl Iterator<Item = String> {
     let ending = match &summary.ending {
         Ending::Done | Ending::Interrupted => None,
@@ -115,13 +115,13 @@ fn of_measurement(summary: &Summary) -> impl Iterator<Item = String> {
     ending.chain(retries).chain(summary.warnings.iter().cloned())
 }
 
-/// A finding with the name of its row and that of its measurement.
+/// A reason with the names of its row and of its measurement.
 type Of<'a> = (&'a str, String, &'a Reason);
 
-/// What was found of the measurements of a table: of many at once it is said once.
+/// Validity findings of a table's measurements. A finding that several measurements share is printed once.
 #[derive(Default)]
 struct Findings<'a> {
-    /// By weight, the worst first, then by code and advice: row, measurement, finding.
+    /// By weight, the worst first, then by code and advice: row, measurement, reason.
     all: BTreeMap<(Reverse<Verdict>, Code, &'a str), Vec<Of<'a>>>,
 }
 
@@ -140,10 +140,10 @@ impl<'a> Findings<'a> {
     }
 }
 
-/// Names that are written out where a finding is shared by many.
+/// Number of rows that a shared finding names.
 const NAMED: usize = 6;
 
-/// A finding that several measurements share, in one sentence; what was measured of each is in the table of findings.
+/// A finding that several measurements share, in one sentence. The table of findings has the measured values.
 fn told_of(rows: &[Of<'_>]) -> String {
     let reason = rows[0].2;
     let mut names: Vec<&str> = rows.iter().map(|(name, ..)| *name).collect();
@@ -163,13 +163,12 @@ fn told_of(rows: &[Of<'_>]) -> String {
     )
 }
 
-/// The reasons for which a measurement is not simply valid.
+/// The reasons with weight suspect or invalid.
 pub(crate) fn doubts(summary: &Summary) -> impl Iterator<Item = &Reason> {
     let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
     reasons.filter(|reason| reason.weight > Verdict::Valid)
 }
 
-/// A finding in one sentence.
 pub(crate) fn told(reason: &Reason) -> String {
     let bound = reason.bound.as_ref();
     let bound = bound.map_or_else(String::new, |bound| format!(" against {bound}"));
@@ -182,13 +181,13 @@ pub(crate) fn told(reason: &Reason) -> String {
     )
 }
 
-/// That a row was measured beside others, in words.
+/// Says which launches ran on the same host at the same time.
 pub(crate) fn beside(launches: &[LaunchId]) -> String {
     let names: Vec<&str> = launches.iter().map(LaunchId::as_str).collect();
     format!("measured beside {} on the same host", names.join(", "))
 }
 
-/// What the mark of a rough value means, where there is one.
+/// The note on the mark of rough values, if there are any.
 pub(super) fn rough(rows: &[Row]) -> Option<String> {
     let mut cells = rows.iter().flat_map(|row| &row.cells);
     cells
@@ -196,7 +195,6 @@ pub(super) fn rough(rows: &[Row]) -> Option<String> {
         .then(rough_explained)
 }
 
-/// What the mark of a rough value means.
 pub(super) fn rough_explained() -> String {
     format!(
         "~: rough: fewer than {:.0} requests lie beyond this percentile",
@@ -204,8 +202,9 @@ pub(super) fn rough_explained() -> String {
     )
 }
 
-/// That the server of a row counts other prompt tokens than were sent, by more than a few of each prompt: a chat template may add them. Nothing
-/// is printed where that was found already, or for the simulated engine, which has no tokenizer; pictures have no known count.
+/// The note that the server counts other prompt tokens than were sent, by more than a few for each prompt, as
+/// a chat template may add them. There is none if validity reports this already, for imports, for the
+/// simulated engine (it has no tokenizer), and for prompts with images (their token count is unknown).
 fn other_prompts((name, shown): &(String, &Shown<'_>)) -> Option<String> {
     let is_found = |reason: &Reason| reason.code == Code::PromptTokensDisagree;
     let is_simulated = shown.origin() != Origin::Measured || shown.launch.engine.simulated;
@@ -220,15 +219,15 @@ fn other_prompts((name, shown): &(String, &Shown<'_>)) -> Option<String> {
         .map(|counts| format!("{name}: {}", prompt_count_note(counts)))
 }
 
-/// The median of a figure over the measurements of a row. Figures of other definitions are other figures, and imports say themselves what is
-/// wrong with them.
+/// The median of a metric over the measurements of a row, under the definitions `matrix` only: imports carry
+/// their own notes.
 fn median(shown: &Shown<'_>, metric: Metric) -> Option<f64> {
     let of = |summary: &Summary| metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric);
     let values: Vec<f64> = shown.counted().filter_map(of).collect();
     metrics::Statistics::of(&values).map(|statistics| statistics.median)
 }
 
-/// What must be said of rows that show latencies.
+/// Caveats of rows that show latencies.
 pub(super) fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     let told = |(name, shown): &(String, &Shown<'_>)| {
         let figure = |metric| median(shown, metric);
@@ -238,8 +237,8 @@ pub(super) fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     named.iter().flat_map(told).collect()
 }
 
-/// How well rows are known and why they were started no more, where their matrix says how well they should be known; those that ended alike in
-/// one sentence.
+/// Notes on the precision of rows and on why no further starts were made, if the matrix asks for a precision.
+/// Rows with the same ending share a sentence.
 pub(super) fn certain(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     let mut alike: Vec<(String, Vec<String>)> = Vec::new();
     for (name, shown) in named {
@@ -294,7 +293,7 @@ pub(super) fn certain(named: &[(String, &Shown<'_>)]) -> Vec<String> {
     told.collect()
 }
 
-/// That the time to the first token of a burst is no TTFT and is not shown.
+/// The note that TTFT is not shown for bursts.
 pub(super) fn queue_bound(named: &[(String, &Shown<'_>)]) -> Option<String> {
     let is_burst = |shown: &&Shown<'_>| Load::of(&shown.cell.scenario) == Load::Burst;
     let rows = named.iter().map(|(_, shown)| *shown);

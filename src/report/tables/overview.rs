@@ -1,4 +1,4 @@
-//! The results of each engine, and a row for every cell at the end of a run.
+//! The results of each engine, and the overview with a row for every cell at the end of a run.
 
 use super::columns;
 use super::{
@@ -8,7 +8,7 @@ use crate::analysis::metrics::Metric;
 use crate::results::record::cell::Summary;
 use crate::results::record::request::by_class;
 
-/// A table for each engine and version: a row for each of its cells.
+/// Draws a table for each engine and version, with a row for each of its cells.
 pub(crate) fn engine_results(shown: &[Shown<'_>]) -> Vec<Table> {
     grouped(shown.iter().map(|one| (one.engine(), one)))
         .into_iter()
@@ -43,7 +43,7 @@ fn results(engine: String, group: &[&Shown<'_>]) -> Table {
     }
 }
 
-/// A row for each cell: how it ended, the few figures that one looks at first, and its failures by class.
+/// Draws a row for each cell: status, the most important figures, and failures by class.
 pub(crate) fn overview(shown: &[Shown<'_>]) -> Table {
     let has_runs = shown.iter().any(|one| one.run != shown[0].run);
     let mut columns = vec![columns::words("engine", 0)];
@@ -93,7 +93,7 @@ pub(crate) fn overview(shown: &[Shown<'_>]) -> Table {
     })
 }
 
-/// The notes of a table; `more` are those on the figures that it shows.
+/// The notes of a table; `more` adds those on the figures that it shows.
 fn noted(group: &[&Shown<'_>], more: fn(&[(String, &Shown<'_>)]) -> Vec<String>) -> Vec<String> {
     let named: Vec<(String, &Shown<'_>)> = group.iter().map(|one| (one.name(), *one)).collect();
     let mut notes = notes(&named);
@@ -104,7 +104,7 @@ fn noted(group: &[&Shown<'_>], more: fn(&[(String, &Shown<'_>)]) -> Vec<String>)
     notes
 }
 
-/// Failed requests of all measurements, by class; nothing measured is not the same as nothing failed.
+/// Failed requests of all measurements by class; missing if nothing was measured.
 fn failures(shown: &Shown<'_>) -> Value {
     let is_counted = |summary: &&Summary| !(summary.figures.is_empty() && summary.failures.is_empty());
     if !shown.summaries.iter().any(is_counted) {
@@ -112,7 +112,7 @@ fn failures(shown: &Shown<'_>) -> Value {
     }
     let failures = shown.summaries.iter().flat_map(|summary| &summary.failures);
     let words = by_class(failures.map(|(class, count)| (*class, *count)));
-    // What was imported tells their number at most.
+    // An import has at most the total number of failures, without classes.
     let failed: Vec<f64> = shown
         .summaries
         .iter()

@@ -1,4 +1,4 @@
-//! Every engine side by side, a row for each model and scenario: the table one looks at first.
+//! The table of all engines side by side, with a row for each model and scenario.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use crate::report::{Align, Column};
 use crate::results::record::cell::Origin;
 use crate::results::record::provenance::Unknown;
 
-/// A ratio beyond this is looked at before it is believed.
+/// A ratio beyond this factor, or below its inverse, gets a note.
 const STRIKING: f64 = 3.0;
 
-/// Whether a ratio is so far from 1.
 pub(super) fn is_striking(ratio: f64) -> bool {
     !(1.0 / STRIKING..=STRIKING).contains(&ratio)
 }
 
-/// What is said of one.
+/// The note on a striking ratio.
 pub(super) fn striking() -> String {
     format!("a ratio beyond {STRIKING:.0} is more often a broken run than a better engine: look at both")
 }
 
-/// The metric that fits the load, of all engines: a row for each model and scenario that several engines have.
+/// Draws the main metric of all engines, with a row for each model and scenario that several engines have.
 ///
-/// Beside each value stand what differs within its row of precision and number of GPUs, its ratio to the reference (`≠` where there may be none,
-/// with the reasons below the table), and every mark of the cell.
+/// Beside each value stand the precision and the number of GPUs if they differ within the row, the ratio to
+/// the reference (`≠` if the cells are not comparable; the reasons stand below the table), and the marks of
+/// the cell.
 pub(crate) fn across(groups: &[Group<'_, '_>]) -> Table {
     let has_several = |group: &&Group<'_, '_>| {
         let first = column_of(group.rows[0]);
@@ -97,7 +97,7 @@ pub(crate) fn across(groups: &[Group<'_, '_>]) -> Table {
     }
 }
 
-/// What a column holds: an engine, of each run its own where there are several.
+/// The name of a cell's column: the engine, with the run if there are several.
 fn column_of(one: &Shown<'_>) -> String {
     match one.run {
         "" => one.engine(),
@@ -105,10 +105,10 @@ fn column_of(one: &Shown<'_>) -> String {
     }
 }
 
-/// A metric with its unit and the way it is better.
+/// A metric with its unit and better direction.
 fn described(metric: Metric) -> String {
     let unit = match metric.unit() {
-        // Times carry their own.
+        // Times carry their unit in each value.
         Unit::Millis => String::new(),
         unit => format!(", {}", unit.symbol()),
     };
@@ -119,7 +119,7 @@ fn described(metric: Metric) -> String {
     format!("{}{unit}{less}", metric.label())
 }
 
-/// A value; times with a unit that people can read.
+/// Formats a value; times get a unit that suits their size.
 fn valued(metric: Metric, value: f64) -> String {
     match metric.unit() {
         Unit::Millis if value >= 600_000.0 => format!("{:.1} min", value / 60_000.0),
@@ -134,7 +134,7 @@ fn precision(one: &Shown<'_>) -> Option<String> {
     one.launch.precision.clone()
 }
 
-/// The number of GPUs; a question mark where it is not known, nothing where there are none.
+/// The number of GPUs; `?` if unknown, `None` without GPUs.
 fn gpus(one: &Shown<'_>) -> Option<String> {
     match (lacks(one, Unknown::Gpus), one.launch.gpus().unwrap_or(0)) {
         (true, _) => Some("?".to_owned()),
@@ -143,13 +143,13 @@ fn gpus(one: &Shown<'_>) -> Option<String> {
     }
 }
 
-/// What all rows of a group share; the outer `None` where they differ.
+/// The value that all rows of a group share; the outer `None` if they differ.
 fn shared(group: &Group<'_, '_>, of: fn(&Shown<'_>) -> Option<String>) -> Option<Option<String>> {
     let first = of(group.rows[0]);
     group.rows.iter().all(|one| of(one) == first).then_some(first)
 }
 
-/// Reasons with the rows that they hold for, in the order of their first row.
+/// Reasons by engine, in the order of their first row, with the number of rows.
 #[derive(Default)]
 struct Reasons {
     order: Vec<(String, String)>,
@@ -166,7 +166,7 @@ impl Reasons {
     }
 }
 
-/// A value with what must be known beside it.
+/// A value with its ratio, marks and differences.
 fn told(
     group: &Group<'_, '_>,
     at: usize,

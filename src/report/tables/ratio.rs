@@ -1,6 +1,7 @@
-//! Two cells compared: whether they may be, the samples that the decision function gets, and what its answer makes of them.
+//! Compares two cells: whether they are comparable, the samples for the decision function, and the ratio from
+//! its answer.
 //!
-//! Every ratio of every report passes through here: what is not [`comparable`] gets none.
+//! Every ratio of every report is computed here; cells that are not [`comparable`] get none.
 
 use std::collections::BTreeMap;
 
@@ -11,56 +12,53 @@ use crate::analysis::compare::{from_run, gates, percentile, question, resolution
 use crate::analysis::metrics::{self, Better, Flow, Metric};
 use crate::results::record::cell::{Definitions, Summary};
 
-/// A metric of a cell relative to that of the reference.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ratio {
-    /// The ratio of the geometric means over starts.
     pub value: f64,
-    /// Where it lies with 95 % confidence; `None` where a side has a single start.
+    /// 95 % confidence interval; `None` if a side has a single start.
     pub interval: Option<[f64; 2]>,
-    /// Starts of the reference and of the cell.
+    /// Number of starts of the reference and of the cell.
     pub starts: [usize; 2],
-    /// Whether the cell is the reference itself.
     pub is_reference: bool,
-    /// What the decision function says of all gating metrics together.
+    /// The decision over all gating metrics together.
     pub standing: Standing,
-    /// Why it says so.
+    /// Why the decision is so.
     pub reason: String,
 }
 
 impl Ratio {
-    /// Whether a side has a single start, so that nothing tells how far the ratio may be off.
+    /// Whether a side has a single start, so that the error of the ratio is unknown.
     pub(crate) fn is_of_one_start(&self) -> bool {
         !self.is_reference && self.starts.contains(&1)
     }
 }
 
-/// What a row is beside the row that it is compared with.
+/// The relation of a row to the row that it is compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Held {
-    /// The ratio, with the differences that belong beside it.
+    /// The ratio, and the differences to print beside it.
     Ratio(Ratio, Vec<String>),
-    /// None, and why; where only the numbers of GPUs are unequal, the ratio per GPU.
+    /// The reasons for which there is no ratio, and the ratio per GPU if only the numbers of GPUs differ.
     Refused(Vec<String>, Option<f64>),
 }
 
-/// What may be said of a cell and its reference.
+/// How a cell compares with its reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
-    /// Better in at least one gating metric, and worse in none.
+    /// Better in at least one gating metric, worse in none.
     Better,
-    /// Worse in at least one, and better in none.
+    /// Worse in at least one gating metric, better in none.
     Worse,
-    /// The same in all.
+    /// The same in all gating metrics.
     Same,
-    /// The starts do not tell, or it is better in one metric and worse in another.
+    /// The starts do not decide it, or it is better in one metric and worse in another.
     Unclear,
-    /// There are too few starts, more differs than the engine, or the better one is suspect.
+    /// There are too few starts, more differs than the engine, or the better cell is suspect.
     NotJudged,
 }
 
 impl Standing {
-    /// The standing of the other side.
+    /// The same comparison seen from the other side.
     pub(super) const fn reversed(self) -> Self {
         match self {
             Self::Better => Self::Worse,
@@ -69,7 +67,7 @@ impl Standing {
         }
     }
 
-    /// What the answers on all gating metrics of a pair come to.
+    /// Combines the answers on all gating metrics of a pair.
     pub(super) fn of(answers: &[Answer]) -> Self {
         let mut all = answers.iter().map(|answer| match answer.outcome {
             Outcome::Judged(verdict::Verdict::Better) => Self::Better,
@@ -91,7 +89,8 @@ impl Standing {
     }
 }
 
-/// The metrics that the cells of one model and scenario are compared by, the one that ratios are of first.
+/// The gating metrics of one model and scenario; ratios are of the first. A metric that some measurement
+/// lacks is replaced by its counterpart over the full run.
 pub(super) fn gates_of(group: &[&Shown<'_>]) -> Vec<Metric> {
     let Some(first) = group.first() else {
         return Vec::new();
@@ -113,13 +112,13 @@ fn has(summary: &Summary, metric: Metric) -> bool {
     known.is_some_and(|figures| gates::has(figures, metric))
 }
 
-/// Whether two cells may be compared; `one` relative to `other`.
+/// Whether `one` may be compared with `other`.
 pub(super) fn comparability(one: &Shown<'_>, other: &Shown<'_>) -> Comparability {
     let (our_part, their_part) = (part(one), part(other));
     comparable::comparable(&told(one, &our_part), &told(other, &their_part))
 }
 
-/// The samples of two cells under the definitions that both have, the reference's first; without values where there is none.
+/// Samples of `reference` and `one` under the metric set that both have; empty samples if they share none.
 pub(super) fn samples(reference: &Shown<'_>, one: &Shown<'_>, metric: Metric) -> [Sample; 2] {
     let (our_part, their_part) = (part(one), part(reference));
     let shared = comparable::shared(&told(one, &our_part), &told(reference, &their_part));
@@ -133,15 +132,16 @@ pub(super) fn samples(reference: &Shown<'_>, one: &Shown<'_>, metric: Metric) ->
     })
 }
 
-/// The measurements that a comparison knows of: an invalid one beside sound ones is left out of the cell's figures, so it keeps
-/// nothing apart either.
+/// The measurements that a comparison looks at. An invalid measurement beside valid ones is left out of the
+/// figures, so it must not make the cells incomparable either.
 fn part<'a>(shown: &Shown<'a>) -> Vec<&'a Summary> {
     let verdict = shown.verdict();
     let is_known = |summary: &&Summary| super::verdict_of(summary) <= verdict;
     shown.summaries.iter().copied().filter(is_known).collect()
 }
 
-/// The question whether a metric is better in one row than in its reference, as `compare` asks it: with the noise of the host that measured it.
+/// The question whether a metric of `one` is better than that of its reference, with the noise of the host,
+/// as `compare` asks it.
 pub(super) fn question(
     reference: &Shown<'_>,
     one: &Shown<'_>,
@@ -206,8 +206,8 @@ pub(super) fn question(
     }
 }
 
-/// The samples of two rows of one run that alternated: the starts of those rounds in which both count; `None` where they did not alternate. The
-/// rounds on a server that somebody else started are repeats on its one start.
+/// Samples of two rows of one run that alternated, from the rounds in which both starts count; `None` if they
+/// did not alternate. Rounds on an attached server are repeats on its one start.
 fn rounds(reference: &Shown<'_>, one: &Shown<'_>, metric: Metric) -> Option<[Sample; 2]> {
     let (plan, theirs) = (one.plan?, reference.plan?);
     if !std::ptr::eq(plan, theirs) {
@@ -257,7 +257,7 @@ fn told<'s>(shown: &Shown<'s>, part: &'s [&'s Summary]) -> Side<'s> {
     }
 }
 
-/// What values of zero of a row are raised to.
+/// The value that zeros of a metric are raised to, since logarithms are compared (`resolution::least`).
 fn least(shown: &Shown<'_>, definitions: Definitions, metric: Metric) -> Option<f64> {
     let of_all = |metric: Metric| -> Vec<f64> {
         let read = |summary| read(summary, definitions, metric);
@@ -267,7 +267,7 @@ fn least(shown: &Shown<'_>, definitions: Definitions, metric: Metric) -> Option<
     resolution::least(metric, &of_all(Metric::Throughput(Flow::Requests)), completed)
 }
 
-/// The sample of these starts of a row.
+/// Builds the sample of a row from the values of its starts.
 fn of_starts(
     shown: &Shown<'_>,
     definitions: Definitions,
@@ -293,7 +293,7 @@ fn of_starts(
     }
 }
 
-/// The ratio that the answers on a pair tell: of the first metric, with what all of them say. `None` without an estimate.
+/// The ratio of the first metric, with the standing over all metrics; `None` if there is no estimate.
 pub(super) fn ratio(answers: &[Answer], is_reversed: bool) -> Option<Ratio> {
     let first = answers.first()?;
     let estimate = first.estimate?;
@@ -328,7 +328,7 @@ pub(super) fn ratio(answers: &[Answer], is_reversed: bool) -> Option<Ratio> {
     })
 }
 
-/// Why a pair has no verdict, whatever its starts say: something besides the engine differs.
+/// Why a pair gets no verdict, whatever its starts are: more differs than the engine.
 fn gap(comparability: &Comparability) -> Option<Gap> {
     match comparability {
         Comparability::Comparable | Comparability::WithDifferences(_) => None,
@@ -337,7 +337,6 @@ fn gap(comparability: &Comparability) -> Option<Gap> {
     }
 }
 
-/// Which way a ratio of a metric is better.
 pub(super) fn better(metric: Metric) -> Better {
     metric.better().unwrap_or(Better::Higher)
 }

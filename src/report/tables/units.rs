@@ -1,14 +1,15 @@
-//! Times in the unit that people can read: seconds and minutes where a column of milliseconds grows beyond ten seconds.
+//! Chooses readable units of time: seconds or minutes for columns with large values in milliseconds.
 
 use crate::report::{Table, Value};
 
-/// The units of time above a unit: from which value on they are used, how many of the smaller one they hold, and their name.
+/// Larger units of time: unit, value from which the larger one is used, how many of the unit it holds, and
+/// its name.
 const LARGER: [(&str, f64, f64, &str); 2] = [("ms", 10_000.0, 1000.0, "s"), ("s", 600.0, 60.0, "min")];
 
-/// A value below this would show nothing of itself in the larger unit.
+/// A column keeps its unit if its smallest value would fall below this in the larger unit.
 const LEAST: f64 = 0.1;
 
-/// Gives every column of times one unit in which its values can be read.
+/// Converts every column of times to the largest unit in which all of its values can be read.
 pub(super) fn fit(mut table: Table) -> Table {
     for at in 0..table.columns.len() {
         for (unit, from, factor, larger) in LARGER {
@@ -90,7 +91,7 @@ mod tests {
             fitted(&[1_768_755.8, 60_000.0]),
             ("min", "~29.48 ~1.00".to_owned())
         );
-        // What would vanish keeps its unit.
+        // Values that would round to zero keep their unit.
         assert_eq!(fitted(&[20_000.0, 20.0]), ("ms", "~20000.0 ~20.0".to_owned()));
     }
 }
