@@ -1,16 +1,17 @@
-//! A series over time as columns of text, for a terminal: [`plot`] over several lines, [`trend`] within one.
+//! Draws a series over time with text characters for a terminal: [`plot`] over several lines, [`trend`]
+//! within one.
 
 use std::fmt::Write as _;
 
-/// Rows of a plot.
+/// Height of a plot in lines.
 const HEIGHT: usize = 8;
-/// Columns of a plot at most.
+/// Maximum width of a plot in columns.
 const WIDTH: usize = 72;
-/// A cell filled by so many eighths.
+/// A character for each number of eighths that is filled.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// A value for each second from 0, drawn from 0 to the largest one; where there are more seconds than columns, a column is the
-/// largest of several.
+/// Draws a value for each second from 0, on a scale from 0 to the maximum. If there are more seconds than
+/// columns, a column shows the maximum of several.
 pub(crate) fn plot(title: &str, values: &[f64]) -> String {
     let per = values.len().div_ceil(WIDTH).max(1);
     let columns: Vec<f64> = values
@@ -21,7 +22,7 @@ pub(crate) fn plot(title: &str, values: &[f64]) -> String {
     let filled: Vec<usize> = columns
         .iter()
         .map(|value| match top > 0.0 {
-            // What is above 0 is never drawn as nothing.
+            // A value above 0 always shows.
             true if *value > 0.0 => ((value / top * (HEIGHT * 8) as f64).round() as usize).max(1),
             _ => 0,
         })
@@ -52,12 +53,13 @@ pub(crate) fn plot(title: &str, values: &[f64]) -> String {
     text
 }
 
-/// Values that hardly differ are not blown up: this share of the largest is drawn as the whole height.
+/// Minimum range of the scale, as a share of the largest absolute value, so that small differences do not
+/// look large.
 const ROOM: f64 = 0.04;
-/// Where there is no value.
+/// The character of a missing value.
 const NONE: char = '·';
 
-/// A letter for each value, the higher the larger it is between the least and the most of them.
+/// Draws a character for each value on a scale from the minimum to the maximum.
 pub(crate) fn trend(values: &[Option<f64>]) -> String {
     let known = || values.iter().copied().flatten();
     let (least, most) = (

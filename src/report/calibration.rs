@@ -1,9 +1,9 @@
-//! The table of a calibration.
+//! The table of a client calibration.
 
 use super::{Align, Column, Row, Table, Value};
 use crate::results::record::client::Calibration;
 
-/// What the client is worth at each number of streams.
+/// Draws the client's error for each number of streams.
 pub(crate) fn table(calibration: &Calibration) -> Table {
     let column = |head: &str, unit: &'static str| Column {
         head: head.to_owned(),

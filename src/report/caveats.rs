@@ -1,4 +1,5 @@
-//! Figures that are easily misread, with a sentence where they mean something else than their names suggest.
+//! Sentences beside figures that are easily misread because they mean something else than their names
+//! suggest.
 //!
 //! Source: docs/bench-serving.md T1, T2 and T5.
 
@@ -6,24 +7,24 @@ use crate::analysis::metrics::{Count, Metric, Sample, Statistic, divides_gaps};
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
 
-/// From this many tokens per event on, the time between events is no longer the time of a token.
+/// From this many tokens per chunk on, the chunk gap is not the time of a token.
 const MERGED: f64 = 1.05;
-/// A mean TPOT and a mean ITL that differ by more than this factor are not two figures of the same thing.
+/// If mean TPOT and mean ITL differ by more than this factor, a caveat explains why.
 const APART: f64 = 1.25;
 
-/// What ITL stands for where it is shown.
+/// The meaning of ITL in the output that a caveat belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Itl {
-    /// The time of a token, under the definitions `matrix`.
+    /// Time per token, under the definitions `matrix`.
     Token,
-    /// The time between two events, as in a block of OpenAI's protocols.
+    /// Chunk gap, as in a block for OpenAI protocols.
     Event,
-    /// The time between two events divided by the tokens of the later one, as in a block of `/generate`.
+    /// Chunk gap divided by the tokens of the later chunk, as in a block for `/generate`.
     Divided,
 }
 
 impl Itl {
-    /// What it is in a block of bench_serving's form.
+    /// The meaning of ITL in a bench_serving block.
     pub(crate) fn of_block(
         profile: Profile,
         protocol: Protocol,
@@ -38,7 +39,7 @@ impl Itl {
     }
 }
 
-/// What must be said of latencies, by the figures of the definitions `matrix`.
+/// Caveats of latencies, from figures under the definitions `matrix`.
 pub(crate) fn traps(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) -> Vec<String> {
     let mean = |sample| figure(Metric::Time(Statistic::Mean, sample));
     let mut notes = Vec::new();
@@ -76,13 +77,13 @@ pub(crate) fn traps(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) -> Vec<Str
     notes
 }
 
-/// The prompt tokens that the server counts and those of the data set, where both are known.
+/// Prompt tokens as counted by the server and by the data set, if both are known.
 pub(crate) fn counted_prompts(figure: &dyn Fn(Metric) -> Option<f64>) -> Option<(f64, f64)> {
     let reported = figure(Metric::Tokens(Count::InputReported))?;
     Some((reported, figure(Metric::Tokens(Count::Input))?))
 }
 
-/// The note that the two differ.
+/// The note that the two counts differ.
 pub(crate) fn prompt_count_note((reported, input): (f64, f64)) -> String {
     format!(
         "the server counts {reported} prompt tokens and the data set {input}; throughput follows the data set"
@@ -93,7 +94,7 @@ pub(crate) fn prompt_count_note((reported, input): (f64, f64)) -> String {
 mod tests {
     use super::*;
 
-    /// The notes for tokens per event, and means of TPOT, ITL and the time between events.
+    /// The notes for these tokens per chunk and means of TPOT, ITL and chunk gap, in this order.
     fn said(of: [f64; 4], itl: Itl) -> Vec<String> {
         let mean = |sample| Metric::Time(Statistic::Mean, sample);
         let [per_event, tpot, per_token, between] = of;
@@ -129,7 +130,7 @@ mod tests {
         assert!(said([1.04, 50.0, 50.0, 52.0], Itl::Event).is_empty());
     }
 
-    /// Source: docs/bench-serving.md T5, whose run had these means.
+    /// Source: docs/bench-serving.md T5; these are the means of its run.
     #[test]
     fn a_mean_over_answers_that_is_far_from_the_mean_over_tokens_is_explained() {
         let notes = said([1.0, 6661.0, 1850.0, 1850.0], Itl::Token);

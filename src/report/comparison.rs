@@ -1,4 +1,5 @@
-//! A comparison of two sides: what was judged and what was not, what differs, then a row for each gating figure of each cell.
+//! Draws the comparison of two sides: a headline, the differences, and a row for each gating metric of each
+//! cell.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,7 +14,8 @@ use crate::base::ids::CellKey;
 use crate::base::text::counted;
 use crate::results::record::cell_stats::Varies;
 
-/// What comes first: in one line how many figures were not judged and what the others came to; then why, and what failed.
+/// One line with the number of metrics that were not judged and the verdicts of the others, then the reasons
+/// and the failures.
 pub(crate) fn headline(comparison: &Comparison) -> String {
     let (all, judged) = (comparison.figures(), comparison.judged());
     let counts = [Verdict::Worse, Verdict::Better, Verdict::Unclear, Verdict::Same]
@@ -42,7 +44,7 @@ pub(crate) fn headline(comparison: &Comparison) -> String {
     out
 }
 
-/// Losses of reliability, each once with the cells that show it: whether it is a regression, and what it is.
+/// Losses of reliability with the cells that show them, by whether they are a regression and by their text.
 fn failed(comparison: &Comparison) -> BTreeMap<(bool, &str), String> {
     let labels = Labels::of(comparison.rows.iter().map(|row| &row.cell));
     let mut found: BTreeMap<(bool, &str), String> = BTreeMap::new();
@@ -56,7 +58,7 @@ fn failed(comparison: &Comparison) -> BTreeMap<(bool, &str), String> {
     found
 }
 
-/// Why figures were not judged, and how many for each reason; the most frequent first.
+/// Why metrics were not judged, with the number of metrics for each reason, the most frequent first.
 fn not_judged(comparison: &Comparison) -> Vec<(String, usize)> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for row in &comparison.rows {
@@ -74,7 +76,7 @@ fn not_judged(comparison: &Comparison) -> Vec<(String, usize)> {
     counts
 }
 
-/// The tables of a comparison: what differs besides figures, where anything does, and the verdicts.
+/// The tables of a comparison: differences besides figures, if any, and the verdicts.
 pub(crate) fn tables(comparison: &Comparison, names: [&str; 2]) -> Vec<Table> {
     let mut tables = Vec::new();
     tables.extend((!comparison.differences.is_empty()).then(|| differences(comparison, names)));
@@ -118,7 +120,7 @@ fn differences(comparison: &Comparison, names: [&str; 2]) -> Table {
 }
 
 fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
-    // What holds of several cells is said once.
+    // A note that holds for several cells is printed once.
     let mut said: Vec<(String, Vec<String>)> = Vec::new();
     let unpaired = comparison.unpaired.iter().map(|unpaired| &unpaired.cell);
     let labels = Labels::of(comparison.rows.iter().map(|row| &row.cell).chain(unpaired));
@@ -179,7 +181,7 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
                 .to_owned(),
         );
     }
-    // Of two running servers it decides nothing.
+    // Noise is not used between two attached servers.
     let may_use_noise = |row: &Judged| row.attached != [true; 2] && row.noise.is_none();
     if comparison.rows.iter().any(may_use_noise) {
         notes.push(
@@ -208,14 +210,15 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     }
 }
 
-/// What measurements are suspect of: a line for each code on each side, with the cells that show it counted. `--format json` tells all.
+/// Reasons for which measurements are suspect: a line for each code on each side, with the number of cells.
+/// `--format json` lists all.
 fn suspicions(comparison: &Comparison, labels: &Labels) -> Vec<String> {
     let mut found: BTreeMap<(&str, &str), BTreeMap<&CellKey, Vec<&Suspicion>>> = BTreeMap::new();
     for row in &comparison.rows {
         for suspicion in &row.suspect {
             let cells = found.entry((suspicion.side, suspicion.code())).or_default();
             let known = cells.entry(&row.cell).or_default();
-            // Another figure of the cell tells the same.
+            // Several metrics of a cell have the same suspicion.
             if !known.contains(&suspicion) {
                 known.push(suspicion);
             }
@@ -310,7 +313,8 @@ pub(super) fn unit(unit: Unit) -> String {
 fn value(value: Option<f64>, known: Option<[f64; 2]>) -> Value {
     match (value, known) {
         (None, _) => Value::Missing,
-        // Bounds are those of one start, and a mean of several may lie outside.
+        // The bounds are those of one start; the mean of several starts may lie outside, and is then printed
+        // alone.
         (Some(median), Some([least, most])) if (least..=most).contains(&median) => Value::Spread {
             median,
             least,
@@ -321,7 +325,7 @@ fn value(value: Option<f64>, known: Option<[f64; 2]>) -> Value {
     }
 }
 
-/// A share as people read a change.
+/// Formats a change in percent, with its sign.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:+.1} %", share * 100.0)
 }
@@ -344,7 +348,7 @@ fn column(head: &str, unit: &'static str, align: Align, rank: u8) -> Column {
     }
 }
 
-/// A comparison as JSON, for machines.
+/// The comparison as JSON.
 pub(crate) fn json(comparison: &Comparison) -> serde_json::Value {
     let rows: Vec<serde_json::Value> = comparison.rows.iter().map(judged).collect();
     let differences: Vec<serde_json::Value> = comparison
@@ -422,7 +426,8 @@ fn judged(row: &Judged) -> serde_json::Value {
     })
 }
 
-/// What figures vary by though nothing changed: cell, figure, noise, and the smallest change that five starts against five show.
+/// Noise of figures between unchanged runs: cell, metric, noise, and the smallest change that five starts
+/// against five can show.
 pub(crate) fn noise<'a>(rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a Varies, f64)>) -> Table {
     let share = |share: f64| Value::Text(format!("{:.2} %", share * 100.0));
     let rows: Vec<_> = rows.collect();

@@ -1,4 +1,4 @@
-//! A row for every figure of every cell, for spreadsheets and data frames.
+//! Draws a document as CSV, with a row for every figure of every cell.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,6 @@ use super::plain;
 use crate::analysis::metrics::{Better, Metric};
 use crate::results::record::cell::Definitions;
 
-/// The columns, in order.
 const COLUMNS: [&str; 35] = [
     "run",
     "cell",
@@ -46,7 +45,7 @@ const COLUMNS: [&str; 35] = [
     "measurements",
 ];
 
-/// The document as CSV: a header, then a row for each cell, definition set and figure, with line breaks as RFC 4180 has them. A cell
+/// The document as CSV (RFC 4180): a header, then a row for each cell, definition set and figure. A cell
 /// without figures has one row, so that it is not overlooked.
 ///
 /// Text that a spreadsheet would take for a formula begins with `'`.
@@ -77,7 +76,7 @@ pub(crate) fn draw(document: &Document) -> String {
     text
 }
 
-/// What every row of a cell begins with.
+/// The fields that all rows of a cell share.
 fn known(cell: &CellFacts, placed: Option<(&Comparison, &Placed)>) -> Vec<String> {
     let mut findings: Vec<&str> = cell
         .measurements
@@ -140,7 +139,7 @@ fn of_figure(definitions: Definitions, name: &str, figure: &Figure) -> Vec<Strin
     ]
 }
 
-/// Text of someone else: on one line, and no formula.
+/// Text from elsewhere on one line, with `'` before text that a spreadsheet would take for a formula.
 pub(super) fn guarded(text: &str) -> String {
     let text = plain(text);
     match text.trim_start().starts_with(['=', '+', '-', '@']) {
@@ -149,7 +148,7 @@ pub(super) fn guarded(text: &str) -> String {
     }
 }
 
-/// A record of RFC 4180.
+/// Formats a record of RFC 4180, with its line break.
 pub(super) fn line(fields: Vec<String>) -> String {
     let quoted = fields.into_iter().map(|field| {
         match field.contains([',', '"', '\r', '\n']) || field.starts_with(' ') || field.ends_with(' ') {

@@ -1,4 +1,4 @@
-//! The judgement of one measurement with its evidence, as text.
+//! Explains the validity of one measurement with its evidence, as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,14 +12,14 @@ use crate::results::record::client::ClientFacts;
 use crate::results::record::telemetry::{Energy, EnergySource, GpuWindow, Range, SourceFacts, Telemetry};
 use crate::results::record::validity::{Reason, Validity};
 
-/// Columns of a line.
+/// Maximum width of a line.
 const WIDTH: usize = 110;
 
-/// How many of an engine's last lines are shown.
+/// Maximum number of engine log lines that are shown.
 const LINES: usize = 10;
 
-/// Why a measurement is judged as it is, with the file that holds everything known of a failure. Everything that others wrote is made
-/// harmless.
+/// Explains the validity of a measurement. `post_mortem` is the path of the file about a failure. Text from
+/// elsewhere loses its control characters.
 pub(crate) fn explain(summary: &Summary, validity: Option<&Validity>, post_mortem: Option<&Path>) -> String {
     let began = match summary.began.is_empty() {
         true => String::new(),
@@ -56,7 +56,7 @@ pub(crate) fn explain(summary: &Summary, validity: Option<&Validity>, post_morte
     text
 }
 
-/// One line for each measurement: its verdict and the codes of its findings.
+/// One line for each measurement: its verdict and the codes of its reasons.
 pub(crate) fn overview(judged: &[(&Summary, Option<Validity>)]) -> String {
     let mut text = String::new();
     for (summary, validity) in judged {
@@ -100,7 +100,7 @@ fn finding(reason: &Reason) -> String {
     text
 }
 
-/// Appends a text after its head, broken at words and indented like its first line.
+/// Appends a text after its head, wrapped at words and indented like its first line.
 fn push(text: &mut String, head: &str, told: &str) {
     text.push_str(&wrapped(head, head.chars().count(), told, WIDTH));
 }
@@ -138,7 +138,7 @@ fn requests(summary: &Summary) -> Option<String> {
     Some(format!("{completed} of {all} completed{failed}"))
 }
 
-/// Of each time the highest percentile that so many requests can tell.
+/// For each latency, the highest percentile that has a confidence interval.
 fn percentiles(summary: &Summary) -> Option<String> {
     let highest = [
         Statistic::P999,
@@ -367,7 +367,7 @@ fn ranged(range: &Range) -> String {
     )
 }
 
-/// A number with no more digits than anybody reads.
+/// Formats a number with few digits.
 fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

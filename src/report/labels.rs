@@ -1,28 +1,28 @@
-//! Cells by names as short as tells them apart: their keys name every axis, and most axes say the same everywhere.
+//! Short names of cells: the axis values that distinguish them, where keys name every axis.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::ids::CellKey;
 use crate::config::select::{self, AXES, AxisValues};
 
-/// Axes that everybody looks for, whether they differ or not.
+/// Axes that every name has, even if their values are equal.
 const ALWAYS: [&str; 3] = ["engine", "model", "scenario"];
 
-/// Axes whose values speak for themselves.
+/// Axes whose values are printed without the name of the axis.
 const BARE: [&str; 6] = ["engine", "version", "variant", "model", "precision", "scenario"];
 
-/// Short names for cells that are shown together.
+/// Short names of cells that are shown together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Labels {
-    /// What is said of each cell.
+    /// The axis values in the name of each cell; empty if cells are named by their keys.
     said: BTreeMap<CellKey, AxisValues>,
-    /// What is left out of every name, as a note.
+    /// A note on the axes that no name has.
     pub left_out: Option<String>,
 }
 
 impl Labels {
-    /// Short names for these cells: without axes that have one value everywhere or follow from the engine. Where that would not tell
-    /// them apart, their keys.
+    /// Chooses names without axes that have one value everywhere or follow from the engine. If such names
+    /// would not be unique, cells are named by their keys.
     pub(crate) fn of<'a>(keys: impl IntoIterator<Item = &'a CellKey>) -> Self {
         let values = |key: &'a CellKey| (key.clone(), select::values(key.as_str()));
         let all: BTreeMap<CellKey, AxisValues> = keys.into_iter().map(values).collect();
@@ -59,12 +59,11 @@ impl Labels {
         }
     }
 
-    /// The values that a cell is called by; none where it is called by its key.
+    /// The axis values in the name of a cell; empty if it is named by its key.
     pub(crate) fn said(&self, key: &CellKey) -> AxisValues {
         self.said.get(key).cloned().unwrap_or_default()
     }
 
-    /// The name of a cell.
     pub(crate) fn name(&self, key: &CellKey) -> String {
         match self.said.get(key) {
             Some(values) => words(values).join(" "),
@@ -73,7 +72,7 @@ impl Labels {
     }
 }
 
-/// Values as people say them, in the order of axes.
+/// Axis values as words, in the order of axes.
 pub(crate) fn words(values: &AxisValues) -> Vec<String> {
     let known = AXES.iter().filter_map(|axis| Some((*axis, values.get(*axis)?)));
     known
@@ -84,7 +83,7 @@ pub(crate) fn words(values: &AxisValues) -> Vec<String> {
         .collect()
 }
 
-/// The axes that may be left out and of which something is so.
+/// The axes that may be left out and for which `is_so` holds.
 fn axes(is_so: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let axes = AXES.iter().copied().filter(|axis| !ALWAYS.contains(axis));
     axes.filter(|axis| is_so(axis)).collect()
@@ -95,7 +94,7 @@ fn is_constant(all: &BTreeMap<CellKey, AxisValues>, axis: &str) -> bool {
     values.len() == 1
 }
 
-/// Whether the engine tells an axis.
+/// Whether the engine determines the value of an axis.
 fn follows(all: &BTreeMap<CellKey, AxisValues>, axis: &str) -> bool {
     let pairs: BTreeSet<_> = all
         .values()

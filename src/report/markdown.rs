@@ -1,8 +1,8 @@
-//! Tables and pieces of text as GitHub reads Markdown. Nothing that a name holds can break out of its place.
+//! Draws tables and other text as GitHub's Markdown. Names are escaped, so that they cannot break the layout.
 
 use super::{Align, Table, plain};
 
-/// The table below a heading of the given level, with its notes as a list.
+/// Draws a table below a heading of the given level, with its notes as a list.
 pub(crate) fn draw(table: &Table, level: usize) -> String {
     let mut text = format!("{} {}\n\n", "#".repeat(level), escaped(&table.title));
     let cells = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
@@ -30,7 +30,7 @@ pub(crate) fn draw(table: &Table, level: usize) -> String {
     text
 }
 
-/// Texts as the points of a list.
+/// Draws texts as a list.
 pub(crate) fn list<T: AsRef<str>>(points: &[T]) -> String {
     points
         .iter()
@@ -38,7 +38,7 @@ pub(crate) fn list<T: AsRef<str>>(points: &[T]) -> String {
         .collect()
 }
 
-/// Text on one line in which Markdown, HTML and tables find nothing to read.
+/// Text on one line, escaped for Markdown, HTML and tables.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in plain(text).trim().chars() {
@@ -56,7 +56,7 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
-/// Text as a block of code, fenced by more backticks than it holds.
+/// A code block, fenced by more backticks than the text contains in a row.
 pub(crate) fn fenced(text: &str, language: &str) -> String {
     let longest = text
         .split(|character| character != '`')
@@ -68,7 +68,7 @@ pub(crate) fn fenced(text: &str, language: &str) -> String {
     format!("{fence}{language}\n{}\n{fence}\n", lines.join("\n"))
 }
 
-/// The anchor that GitHub gives a heading.
+/// The anchor that GitHub generates for a heading.
 pub(crate) fn anchor(heading: &str) -> String {
     heading
         .trim()

@@ -1,4 +1,4 @@
-//! A night for people and for CI: Markdown, JUnit, GitHub's annotations, a message for a chat.
+//! Reports of a nightly run: Markdown, JUnit, GitHub annotations, a chat message.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::plain;
 use crate::base::ids::CellKey;
 use crate::results::record::night::{Finding, FindingKind, Night};
 
-/// A night as Markdown: what was found, then what each cell came to.
+/// The nightly run as Markdown: its findings, one line each.
 pub(crate) fn markdown(night: &Night) -> String {
     let mut text = format!("# {}: {}\n\n", escaped(&night.matrix), headline(night));
     let against = night.baseline.as_ref().map_or_else(
@@ -29,17 +29,15 @@ pub(crate) fn markdown(night: &Night) -> String {
     text
 }
 
-/// Findings as people read them.
+/// One or several findings in one line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// The kind of finding.
     pub kind: FindingKind,
-    /// The cells that it is about.
     pub cells: String,
     pub text: String,
 }
 
-/// The findings of a night, one line each; cells that were not judged for one reason share a line.
+/// The findings, one line each; cells that were not judged for the same reason share a line.
 pub(crate) fn lines(night: &Night) -> Vec<Line> {
     let mut lines: Vec<(FindingKind, Vec<&str>, &str)> = Vec::new();
     for finding in &night.findings {
@@ -72,7 +70,7 @@ fn bold(kind: FindingKind) -> String {
     }
 }
 
-/// A night in a line: what was not judged comes first.
+/// The nightly run in one line, beginning with the metrics that were not judged.
 pub(crate) fn headline(night: &Night) -> String {
     let count = |kind| {
         night
@@ -129,8 +127,8 @@ pub(crate) fn headline(night: &Night) -> String {
     }
 }
 
-/// A night as JUnit XML: a case for each cell, failed where something got worse, failed or is invalid, skipped where it was not judged or is
-/// under a suspicion that nothing decided.
+/// The nightly run as JUnit XML with a case for each cell. A case fails if something got worse, failed or is
+/// invalid. It is skipped if the cell was not judged or if a suspected loss stayed undecided.
 pub(crate) fn junit(night: &Night) -> String {
     let whole: Vec<&Finding> = night
         .findings
@@ -185,7 +183,7 @@ pub(crate) fn junit(night: &Night) -> String {
     )
 }
 
-/// Text inside XML, in an attribute or an element.
+/// Escapes text for XML, in an attribute or an element.
 fn attribute(text: &str) -> String {
     plain(text)
         .replace('&', "&amp;")
@@ -194,10 +192,11 @@ fn attribute(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// Annotations as GitHub's runner reads them from stdout: an error for what got worse or failed, a warning for other news and for what
-/// nothing decided.
+/// Annotations that GitHub's runner reads from stdout: an error for each finding that is worse, failed,
+/// missing or invalid, a warning for other news and for undecided findings.
 ///
-/// Source: docs.github.com, "Workflow commands for GitHub Actions": `%`, line ends and, in properties, `:` and `,` are escaped.
+/// Source: docs.github.com, "Workflow commands for GitHub Actions": `%`, line ends and, in properties, `:`
+/// and `,` are escaped.
 pub(crate) fn annotations(night: &Night) -> String {
     let mut text = String::new();
     let is_told = |finding: &&Finding| finding.kind.is_news() || finding.kind == FindingKind::Undecided;
@@ -218,7 +217,8 @@ pub(crate) fn annotations(night: &Night) -> String {
     text
 }
 
-/// A message as Slack's incoming webhooks read it; others take its `text`. `over` are findings that were told before and are no more.
+/// A message in the format of Slack's incoming webhooks; other services read its `text`. `over` is the number
+/// of earlier findings that no longer hold.
 pub(crate) fn message(night: &Night, over: usize) -> serde_json::Value {
     let mut lines = vec![format!("*{}*: {}", slack(&night.matrix), headline(night))];
     for finding in night.findings.iter().filter(|finding| finding.kind.is_news()) {
@@ -241,7 +241,7 @@ pub(crate) fn message(night: &Night, over: usize) -> serde_json::Value {
     })
 }
 
-/// Slack takes up to 3000 characters in a block.
+/// Slack accepts at most 3000 characters in a block.
 fn shortened(text: &str) -> String {
     const MOST: usize = 2900;
     match text.char_indices().nth(MOST) {
@@ -250,7 +250,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Source: api.slack.com, "Formatting text": these three have a meaning.
+/// Escapes `&`, `<` and `>`. Source: api.slack.com, "Formatting text".
 fn slack(text: &str) -> String {
     plain(text)
         .replace('&', "&amp;")

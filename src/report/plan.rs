@@ -1,4 +1,4 @@
-//! A plan as `matrix plan` prints it: what a run does in its order, with the commands that it stands for.
+//! Draws a plan as `matrix plan` prints it: what a run does, in order, with the commands.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,10 +10,11 @@ use crate::plan::command::{self, Given};
 use crate::plan::{Attach, Cell, Launch, Loads, Place, Plan, Start};
 use crate::results::record::last_duration::LastDuration;
 
-/// How long each cell took the last time.
+/// The last duration of each cell.
 pub(crate) type LastDurations = BTreeMap<CellKey, LastDuration>;
 
-/// The plan as text; `passed` has the engines that are processes, with the part of the environment that each gets if it is not all of it.
+/// The plan as text. `passed` lists process engines that get only a part of the environment, with that part
+/// in words.
 pub(crate) fn text(
     plan: &Plan,
     past: &LastDurations,
@@ -99,7 +100,7 @@ pub(crate) fn text(
     out
 }
 
-/// That more starts are planned than the matrix asks for, and what these cost.
+/// The note that more starts are planned than the matrix asks for, with their estimated duration.
 fn raised(plan: &Plan, past: &LastDurations) -> String {
     let until = plan.until.as_ref();
     let Some((stage, said)) = until.and_then(|until| Some((until.stage, until.raised_from?))) else {
@@ -124,7 +125,7 @@ fn raised(plan: &Plan, past: &LastDurations) -> String {
     )
 }
 
-/// What engines that are processes get of the environment; `passed` is a row for each engine.
+/// The environment of process engines; `passed` has a row for each engine.
 fn environments(passed: &[(String, String)]) -> String {
     let rows = passed
         .iter()
@@ -135,7 +136,7 @@ fn environments(passed: &[(String, String)]) -> String {
     }
 }
 
-/// In which order engines are started that are started several times, and what either order costs.
+/// The order of starts, if engines are started several times, and the cost of either order.
 fn order(plan: &Plan, past: &LastDurations) -> String {
     let chosen = plan.order();
     let cost = |order: Order| {
@@ -174,7 +175,8 @@ fn order(plan: &Plan, past: &LastDurations) -> String {
     out
 }
 
-/// Seconds until engines are ready, all starts together, by what they took last time; `None` where one of them was never started.
+/// Seconds until engines are ready, summed over all starts, from their last durations; `None` if one is
+/// unknown.
 fn loading(plan: &Plan, past: &LastDurations) -> Option<f64> {
     let of_start = |start: &Start| {
         let mut cells = start.cells.iter();
@@ -208,7 +210,7 @@ fn describe(launch: &Launch) -> String {
     words.join("  ")
 }
 
-/// What is to be known of the measurements of a launch before they are made.
+/// Notes on the measurements of a launch.
 fn notes(plan: &Plan, launch: &Launch) -> Vec<String> {
     let mut notes = Vec::new();
     let starts = plan
@@ -273,7 +275,6 @@ fn indented(text: &str) -> String {
         .join("\n")
 }
 
-/// The plan as JSON.
 pub(crate) fn json(plan: &Plan, past: &LastDurations, given: Given<'_>) -> String {
     let launches: Vec<_> = plan
         .launches

@@ -1,4 +1,4 @@
-//! Tables for a terminal: as wide as it is, with the columns that matter least left out.
+//! Draws tables for a terminal: within its width, without the least important columns if they do not fit.
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table as Drawn, TableStyle};
@@ -7,23 +7,24 @@ use super::{Align, Column, Mark, Row, Table, Value, plain};
 use crate::base::text::wrapped;
 use crate::results::record::validity::Family;
 
-/// Columns of a page, which files and pipes are drawn for. Its notes stay on one line each, so that they can be searched line by line.
+/// Width for files and pipes, in columns. Notes are not wrapped at this width, so that a search by line finds
+/// them.
 pub(crate) const PAGE: u16 = 160;
 
-/// Blanks before a note, and before its further lines.
+/// Indents of a note's first line and of its further lines.
 const NOTE: [usize; 2] = [2, 4];
 
 /// Blanks around the content of each column.
 const PADDING: u16 = 2;
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─'));
 
-/// The table in at most `width` columns. Rows that need attention are coloured if `colors` is set.
+/// Draws the table in at most `width` columns. Rows that need attention are coloured if `colors` is set.
 pub(crate) fn draw(table: &Table, width: u16, colors: bool) -> String {
     let (kept, left_out) = fitting(table, width);
     let mut text = format!("{}\n", styled(&plain(&table.title), bold(), colors));
     let drawn = drawn(table, &kept, width);
     let lines: Vec<String> = drawn.lines().map(|line| line.trim_end().to_owned()).collect();
-    // A row that had to be broken into lines cannot be told from its neighbours any more.
+    // If rows were wrapped, lines no longer correspond to rows, so none is coloured.
     let is_plain = lines.len() == table.rows.len() + 3;
     for (at, line) in lines.iter().enumerate() {
         let style = match at.checked_sub(3).and_then(|row| table.rows.get(row)) {
@@ -48,7 +49,7 @@ pub(crate) fn draw(table: &Table, width: u16, colors: bool) -> String {
     text
 }
 
-/// A note below a table, broken at words where the terminal would break it anywhere.
+/// A note below a table, wrapped at words.
 fn noted(note: &str, width: u16) -> String {
     let width = match width {
         PAGE => usize::MAX,
@@ -58,7 +59,7 @@ fn noted(note: &str, width: u16) -> String {
     wrapped(&" ".repeat(first), further, note, width)
 }
 
-/// The columns that fit, in order, and the headings of those that do not.
+/// The indices of the columns that fit, and the headings of the others.
 fn fitting(table: &Table, width: u16) -> (Vec<usize>, Vec<String>) {
     let all: Vec<usize> = (0..table.columns.len()).collect();
     let widths = drawn(table, &all, u16::MAX).column_max_content_widths();
@@ -69,7 +70,8 @@ fn fitting(table: &Table, width: u16) -> (Vec<usize>, Vec<String>) {
     };
     let (mut kept, mut left_out) = (all, Vec::new());
     while needed(&kept) > u32::from(width) {
-        // Columns that hold nothing go first, then those that hold the same in every row; of equal ranks the one further right goes first.
+        // Empty columns are dropped first, then those with one value in every row, then those of the highest
+        // rank. Of equals, the rightmost is dropped first.
         let tells = |at: usize| {
             let first = table.rows.first().map(|row| &row.cells[at]);
             let is_alike = table.rows.iter().all(|row| Some(&row.cells[at]) == first);

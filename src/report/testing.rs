@@ -1,4 +1,4 @@
-//! Launches, cells and summaries for the tests of reports.
+//! Launches, cells and summaries for tests of reports.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::results::record::cell::{Definitions, Ending, FailureClass, Figures, O
 use crate::results::record::night::{Finding, FindingKind, Night, NightCell};
 use crate::results::record::request::{Chunk, ChunkKind, Class, Request};
 
-/// A cell with its launch and what came of it.
+/// A cell with its launch and measurements.
 pub(super) struct Case {
     pub(super) launch: Launch,
     pub(super) cell: Cell,
@@ -24,7 +24,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// A cell on `devices` devices, measured once at `tok_s` output tokens per second.
+    /// A cell on `devices` GPUs, measured once at `tok_s` output tokens per second.
     pub(super) fn new(engine: &str, precision: &str, devices: u32, tok_s: f64) -> Self {
         let launch = launch(engine, precision, devices);
         let cell = cell(&launch);
@@ -36,7 +36,7 @@ impl Case {
         }
     }
 
-    /// The same cell measured once more.
+    /// Adds a measurement as a further repeat.
     pub(super) fn again(mut self, tok_s: f64) -> Self {
         let mut summary = summary(&self.launch, &self.cell, tok_s);
         summary.repeat = 1 + u32::try_from(self.summaries.len()).unwrap();
@@ -44,7 +44,7 @@ impl Case {
         self
     }
 
-    /// The same cell, whose last measurement failed.
+    /// Makes the last measurement a failed one.
     pub(super) fn failed(mut self, phase: Phase, reason: &str) -> Self {
         let last = self.summaries.last_mut().unwrap();
         last.figures.clear();
@@ -58,7 +58,7 @@ impl Case {
         self
     }
 
-    /// The same cell on the simulated engine.
+    /// Moves the cell to the simulated engine.
     pub(super) fn simulated(mut self) -> Self {
         self.launch.engine.simulated = true;
         for summary in &mut self.summaries {
@@ -67,7 +67,7 @@ impl Case {
         self
     }
 
-    /// The same cell with other prompts.
+    /// Changes the digest of the prompts.
     pub(super) fn with_prompts(mut self, prompts: &str) -> Self {
         for summary in &mut self.summaries {
             summary.prompts_hash = Some(ContentHash::of_bytes(prompts.as_bytes()));
@@ -213,7 +213,7 @@ fn figures(tok_s: f64, devices: u32) -> Figures {
     .collect()
 }
 
-/// A completed request with output 10 and 20 ms after it was sent, and its last line 10 ms later.
+/// A completed request with output 10 and 20 ms after it was sent and its last line 10 ms later.
 pub(super) fn request(index: u32) -> Request {
     const MS: u64 = 1_000_000;
     let chunk = |at_ns| Chunk {
@@ -261,8 +261,8 @@ pub(super) fn request(index: u32) -> Request {
     }
 }
 
-/// Twenty-eight nights of cells whose output throughput loses 6 % on the seventeenth; on the twelfth they were invalid, on the
-/// twenty-first the driver changed.
+/// Twenty-eight nightly runs of cells whose output throughput falls by 6 % on the seventeenth. The cells are
+/// invalid on the twelfth, and the driver changes on the twenty-first.
 pub(super) fn nights(cells: &[&str]) -> Vec<Night> {
     let night = |at: u32| {
         let is_valid = at != 11;

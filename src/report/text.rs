@@ -1,10 +1,9 @@
-//! The whole report for people who read text: in Markdown, and on a terminal.
+//! The whole report as text: in Markdown, and for a terminal.
 
 use super::document::Document;
 use super::markdown::escaped;
 use super::{Format, draw, plain};
 
-/// The report in Markdown.
 pub(crate) fn markdown(document: &Document) -> String {
     let mut text = format!("# {}\n\n", escaped(&document.title));
     for run in &document.runs {
@@ -48,7 +47,7 @@ pub(crate) fn markdown(document: &Document) -> String {
     text
 }
 
-/// The comparisons for a terminal of that many columns.
+/// The comparisons for a terminal of `width` columns.
 pub(crate) fn terminal(document: &Document, width: u16, colors: bool) -> String {
     let format = Format::Terminal { width, colors };
     let tables = &document.tables;

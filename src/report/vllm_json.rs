@@ -1,6 +1,7 @@
-//! The object that `vllm bench serve --save-result` writes, so that its readers can read ours.
+//! The object that `vllm bench serve --save-result` writes, for programs that read it.
 //!
-//! Strict JSON: what has no value is `null`. Ours stand below `matrix`, where a strict reader can strip them.
+//! It is strict JSON: missing values are `null`. Our own values stand under the key `matrix`, where a strict
+//! reader can remove them.
 
 use serde_json::{Map, Value, json};
 
@@ -15,32 +16,32 @@ use crate::results::record::cell::Figures;
 use crate::results::record::outsourced::Text;
 use crate::results::record::request::Request;
 
-/// What the object tells of a bench.
+/// The content of the object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VllmResult<'a> {
     /// Local date and time, as in `20261121-065311`.
     pub date: &'a str,
     pub backend: &'a str,
-    /// The user's own word for the run.
+    /// Label that the user gave the run.
     pub label: Option<&'a str>,
-    /// The model's name in requests.
+    /// Name of the model in requests.
     pub model: &'a str,
     pub tokenizer: &'a str,
     pub rate: Traffic,
-    /// How the rate changes, where it does.
+    /// A ramp or stages, if the rate changes.
     pub pace: Option<&'a Pace>,
     pub spacing: Spacing,
-    /// The most requests under way at once.
+    /// Maximum number of requests under way at once.
     pub concurrency: Option<u32>,
-    /// The figures of the block.
+    /// The figures of the printed block.
     pub block: &'a Figures,
     pub details: Details<'a>,
-    /// Whether the lists of single requests are kept.
+    /// Whether the lists with a value for each request are included.
     pub detailed: bool,
     pub ours: &'a Value,
 }
 
-/// The shape of the gamma distribution; even gaps are its limit.
+/// The shape of the gamma distribution of gaps; constant gaps are its limit.
 fn burstiness(spacing: Spacing) -> Value {
     match spacing {
         Spacing::Poisson => json!(1.0),
@@ -81,7 +82,7 @@ impl VllmResult<'_> {
         text
     }
 
-    /// From when a request waits for its slot: where nothing has a time of its own, from the beginning.
+    /// When a request begins to wait for a slot: at 0 if all requests are sent at once, else when it is due.
     fn asked_ns(&self, request: &Request) -> u64 {
         let is_at_once = self.pace.is_none() && self.rate == Traffic::Rate(RequestRate::INFINITE);
         match is_at_once && request.round.unwrap_or(0) == 0 {
@@ -90,7 +91,7 @@ impl VllmResult<'_> {
         }
     }
 
-    /// The wait for a slot, and how long everything took with it.
+    /// Adds the wait for a slot, and E2E with that wait.
     fn waits(&self, object: &mut Map<String, Value>) {
         let millis = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
         let requests = self.details.requests.iter();

@@ -1,4 +1,4 @@
-//! The result line of `matrix bench`, in the keys of bench_serving, with ours below one of them.
+//! The result line of `matrix bench`, with bench_serving's keys and with our own under the key `matrix`.
 
 use serde_json::{Map, Value, json};
 
@@ -13,72 +13,69 @@ use crate::results::record::cell::Figures;
 use crate::results::record::outsourced::Text;
 use crate::results::record::request::Request;
 
-/// What was asked for, as the line repeats it.
+/// The requested load, which the line repeats.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RequestedLoad {
-    /// The user's own word for the run.
+    /// Label that the user gave the run.
     pub tag: Option<String>,
-    /// The name that bench_serving knows the backend by.
+    /// bench_serving's name of the backend.
     pub backend: String,
-    /// The data set as bench_serving calls it.
+    /// bench_serving's name of the data set.
     pub dataset: String,
     pub rate: Traffic,
-    /// The most requests under way at once.
+    /// Maximum number of requests under way at once.
     pub concurrency: Option<u32>,
     pub sharegpt_output_len: Option<u32>,
-    /// `--random-input-len`, whatever the data set.
+    /// `--random-input-len`, whatever the data set is.
     pub random_input_len: Option<u32>,
-    /// `--random-output-len`, whatever the data set.
+    /// `--random-output-len`, whatever the data set is.
     pub random_output_len: Option<u32>,
     pub random_range_ratio: f64,
-    /// What makes a request good.
     pub slo: Option<Slo>,
 }
 
-/// The records of a bench, for its lists of single requests.
+/// The records of a bench, for the lists with a value for each request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Details<'a> {
-    /// The records, in the order in which requests were issued.
+    /// In the order in which requests were issued.
     pub requests: &'a [Request],
-    /// The protocol that was spoken.
     pub protocol: Protocol,
-    /// Whose samples the times are.
+    /// The profile whose definitions the times follow.
     pub profile: Profile,
-    /// Whether the faults of the Python tool are kept.
+    /// Whether the known faults of the Python tool are reproduced.
     pub copied: bool,
 }
 
 impl Details<'_> {
-    /// A list of one fact of each request.
+    /// A list with one value for each request.
     pub(in crate::report) fn list(&self, fact: &dyn Fn(&Request) -> Value) -> Value {
         Value::from_iter(self.requests.iter().map(fact))
     }
 
-    /// What the profile's samples hold of a request.
+    /// What the metrics of the profile take from a request.
     pub(in crate::report) fn held(&self, request: &Request) -> Held {
         metrics::held(request, self.protocol, self.profile, self.copied)
     }
 }
 
-/// One line of a bench, without its line break.
+/// The line of one bench, without its line break.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BenchLine<'a> {
-    /// What was asked for.
     pub asked: &'a RequestedLoad,
     pub server_info: Option<&'a Value>,
-    /// The figures of the block.
+    /// The figures of the printed block.
     pub figures: &'a Figures,
-    /// The cache report, where it was asked for.
+    /// The cache report, if requested.
     pub cache: Option<&'a CacheHits>,
-    /// The records, where details were asked for, with the protocol that was spoken and the profile.
+    /// The records, if details are requested.
     pub details: Option<Details<'a>>,
     pub ours: &'a Value,
-    /// Whether an infinite rate is the bare word that Python writes, which is not JSON.
+    /// Whether an infinite rate is written as Python's `Infinity`, which is not JSON.
     pub infinity: bool,
 }
 
 impl BenchLine<'_> {
-    /// The line.
+    /// Writes the line.
     ///
     /// Source: docs/bench-serving.md 9.
     pub(crate) fn text(&self) -> String {
@@ -97,7 +94,7 @@ impl BenchLine<'_> {
         line.insert("matrix".to_owned(), self.ours.clone());
         let text = python::json(&Value::Object(line));
         match self.infinity {
-            // Within a string a quote would stand behind a backslash, so this can only be the key.
+            // Quotes within strings are escaped, so this text can only be the key.
             true => text.replacen(r#""request_rate": "inf""#, r#""request_rate": Infinity"#, 1),
             false => text,
         }
@@ -143,10 +140,11 @@ fn cache_report(hits: &CacheHits) -> Value {
     })
 }
 
-/// A list per fact, in the order in which requests were issued.
+/// Adds a list for each fact, in the order in which requests were issued.
 fn details(line: &mut Map<String, Value>, of: &Details<'_>, has_cache: bool) {
     let list = |fact: &dyn Fn(&Request) -> Value| of.list(fact);
-    // Source: docs/bench-serving.md 2.1: for these the Python tool keeps the length of the data set.
+    // Source: docs/bench-serving.md 2.1: for these protocols the Python tool keeps the prompt length of the
+    // data set.
     let is_kept = matches!(
         of.protocol,
         Protocol::Trt | Protocol::Truss | Protocol::Embeddings

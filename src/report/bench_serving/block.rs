@@ -1,6 +1,6 @@
 //! The block that bench_serving prints, byte for byte, from figures of the same profile.
 //!
-//! A figure without a value prints as `–` instead of the 0 or the crash that Python would give.
+//! A figure without a value prints as `–`, where Python would print 0 or crash.
 
 use std::num::NonZeroU32;
 
@@ -17,40 +17,40 @@ use crate::results::record::cell::Figures;
 
 const WIDTH: usize = 50;
 
-/// What a block tells besides figures.
+/// Facts of a block besides its figures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'a> {
-    /// The name that bench_serving knows the backend by.
+    /// bench_serving's name of the backend.
     pub backend: &'a str,
-    /// Requests per second that were asked for.
+    /// The requested rate.
     pub rate: Traffic,
-    /// The most requests under way at once, where it was limited.
+    /// Maximum number of requests under way at once, if limited.
     pub concurrency: Option<NonZeroU32>,
-    /// What makes a request good, where that was asked for.
+    /// The SLO, if requested.
     pub slo: Option<&'a Slo>,
-    /// What came from the prefix cache, where that was asked for.
+    /// The hits of the prefix cache, if requested.
     pub cache: Option<&'a CacheHits>,
-    /// Whether the data set shows pictures.
+    /// Whether prompts contain images.
     pub has_pictures: bool,
-    /// Whether answers are vectors, which have neither output tokens nor a first one.
+    /// Whether answers are embeddings, which have neither output tokens nor a first token.
     pub embeds: bool,
-    /// Which lines stand in it.
     pub layout: Layout,
 }
 
-/// Which lines stand in a block.
+/// Which lines a block has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// Every line of the profile; a figure without a value shows as `–`.
+    /// All lines of the profile; a figure without a value shows as `–`.
     Whole,
-    /// The lines whose figures are there: so a block of another version of the tool comes out as that version printed it.
+    /// Only lines whose figures exist, so that a block of another version of the tool is printed as that
+    /// version did.
     AsPrinted {
-        /// Whether there is a line for tokens of pictures.
+        /// Whether there is a line for the tokens of images.
         vision: bool,
     },
 }
 
-/// The block of a profile, the empty line before it included.
+/// The block of a profile, including the empty line before it.
 ///
 /// Source: docs/bench-serving.md 8.1 and 8.2.
 pub(crate) fn block(profile: Profile, facts: &Facts<'_>, figures: &Figures) -> String {
@@ -157,7 +157,8 @@ fn current(lines: &mut Lines<'_>, facts: &Facts<'_>) {
     }
 }
 
-/// Figures that the Python tool does not print, after its block, the empty line before it included; only those that have a value.
+/// A block with figures that the Python tool does not print, including the empty line before it. Figures
+/// without a value are left out.
 pub(crate) fn more_block(figures: &Figures, percentiles: &[Percentiles], embeds: bool) -> String {
     let mut lines = Lines {
         figures,
@@ -204,7 +205,7 @@ pub(crate) fn more_block(figures: &Figures, percentiles: &[Percentiles], embeds:
     lines.text
 }
 
-/// The block of the steady state, the empty line before it included.
+/// The block of the steady state, including the empty line before it.
 ///
 /// Source: docs/bench-serving.md 8.1, steady state.
 pub(crate) fn steady_block(steady: &SteadyState) -> String {
@@ -277,7 +278,7 @@ fn goodput(lines: &mut Lines<'_>, slo: &Slo) {
 
 struct Lines<'a> {
     figures: &'a Figures,
-    /// Whether lines without a figure stand in it as well.
+    /// Whether lines without a value are printed too.
     is_whole: bool,
     text: String,
 }
@@ -287,7 +288,7 @@ impl Lines<'_> {
         metrics::figure(self.figures, metric)
     }
 
-    /// A title in the middle of a line; where the room is odd, the right side gets the rest.
+    /// Centres a title; if the space is odd, the right side gets the larger part.
     fn section(&mut self, fill: char, title: &str) {
         let room = WIDTH.saturating_sub(title.chars().count());
         let fills = |count: usize| fill.to_string().repeat(count);
@@ -303,7 +304,7 @@ impl Lines<'_> {
         self.line(label, metric, 1.0, 2);
     }
 
-    /// A line only for a figure that has a value.
+    /// Adds a line only if the figure has a value.
     fn known(&mut self, label: &str, metric: Metric, scale: f64) {
         if let Some(value) = self.figure(metric) {
             self.value(label, Some(value * scale), 2);
@@ -322,18 +323,18 @@ impl Lines<'_> {
         match self.figure(metric) {
             Some(value) => self.value(label, Some(value * scale), decimals),
             None if self.is_whole => self.value(label, None, decimals),
-            // Python's word for what was no number.
+            // Python prints a value that is not a number as `nan`.
             None if self.has(metric) => self.text(label, "nan"),
             None => {}
         }
     }
 
-    /// Whether a line of that figure may stand here, with or without a value.
+    /// Whether the block has a line for that figure, with or without a value.
     fn has(&self, metric: Metric) -> bool {
         self.is_whole || self.figures.contains_key(&metric.name())
     }
 
-    /// Prompt tokens by what they stand for.
+    /// Prompt tokens of text and of images.
     fn input_parts(&mut self, facts: &Facts<'_>) {
         let (text, vision) = jsonl::input_parts(self.figures).unzip();
         let count =
@@ -385,7 +386,7 @@ impl Lines<'_> {
         };
         self.section('-', "Cache Hit Details");
         self.text("Total prompt tokens:", &hits.prompt.to_string());
-        // Where no answer tells of the cache, nothing is known of it.
+        // If no answer reports cached tokens, the number is unknown.
         let cached = if hits.is_told {
             hits.cached.to_string()
         } else {
@@ -410,7 +411,7 @@ impl Lines<'_> {
     }
 }
 
-/// A line for each place where cached tokens lay; storage only where some did.
+/// A line for each cache tier; storage only if tokens came from it.
 fn rows(tiers: &CacheTiers) -> Vec<(String, u64)> {
     let mut rows = vec![
         ("  Device:".to_owned(), tiers.device),
@@ -524,7 +525,7 @@ mod tests {
         assert_eq!(block(Profile::Current, &facts, &figures), EXAMPLE);
     }
 
-    /// Figures of a published report: LMDeploy v0.10.0, Qwen3-8B-FP8, ShareGPT.
+    /// Figures from a published report: LMDeploy v0.10.0, Qwen3-8B-FP8, ShareGPT.
     #[test]
     fn the_classic_block_is_the_one_of_a_published_report() {
         let figures = figures(&[
@@ -616,7 +617,7 @@ mod tests {
         }
     }
 
-    /// Source: docs/bench-serving.md 14.3, what is printed of its goodput, and its text and vision tokens.
+    /// Source: docs/bench-serving.md 14.3, the printed goodput and the text and vision tokens.
     #[test]
     fn the_golden_goodput_and_pictures_print_as_in_python() {
         let figures = figures(&[

@@ -1,4 +1,4 @@
-//! The result file of the classic rules: a row of CSV for each rate, in the columns of the fork in lmdeploy.
+//! The CSV result file of the profile `classic`: a row for each rate, with the columns of LMDeploy's fork.
 
 use serde_json::{Map, Value, json};
 
@@ -33,7 +33,7 @@ pub(crate) fn header() -> String {
     format!("{}\r\n", COLUMNS.join(","))
 }
 
-/// The row of one bench, with its line break; what has no value is empty.
+/// The row of one bench, with its line break; missing values are empty.
 pub(crate) fn row(asked: &RequestedLoad, figures: &Figures) -> String {
     let mut all = Map::new();
     measured(&mut all, figures);
@@ -50,7 +50,7 @@ pub(crate) fn row(asked: &RequestedLoad, figures: &Figures) -> String {
     }
     let cells = COLUMNS.map(|column| match all.get(column) {
         None | Some(Value::Null) => String::new(),
-        // Names of backends, data sets and numbers hold nothing that CSV would quote.
+        // Names of backends and data sets and numbers contain nothing that CSV quotes.
         Some(Value::String(text)) => text.clone(),
         Some(value) => python::json(value),
     });

@@ -1,4 +1,4 @@
-//! bench_serving's result line, in its keys, with ours below one of them.
+//! bench_serving's result line, with its keys and with our own under the key `matrix`.
 //!
 //! The line is strict JSON: an infinite rate is the string `"inf"`, a figure without a value is `null`.
 
@@ -14,12 +14,12 @@ use crate::report::bench_serving::python;
 use crate::report::bench_serving::traffic::Traffic;
 use crate::results::record::cell::{Definitions, Ending, Figures, Summary};
 
-/// The lengths that bench_serving's options have unless they are given.
+/// Default of bench_serving's length options.
 ///
 /// Source: docs/bench-serving.md 10.
 const USUAL_LENGTH: u32 = 1024;
 
-/// The line of one measurement, without a line break. Its figures are those of `current`; ours stand below `matrix`.
+/// The line of one measurement, without a line break. Its figures follow the profile `current`.
 ///
 /// Source: docs/bench-serving.md 9.
 pub(crate) fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
@@ -27,7 +27,7 @@ pub(crate) fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
     let figures = |definitions| summary.figures.get(&definitions).unwrap_or(&none);
     let mut line = Map::new();
     asked(&mut line, launch, cell, summary);
-    // What was imported has the figures that were printed, whichever definitions they follow.
+    // An import has the figures that were printed, whichever profile they follow.
     let theirs = match (
         &summary.imported,
         summary.figures.contains_key(&Definitions::Current),
@@ -124,7 +124,7 @@ pub(in crate::report) fn measured(line: &mut Map<String, Value>, figures: &Figur
     insert(line, fields);
 }
 
-/// Prompt tokens of text and of pictures; runs of old had no pictures and no figure for them.
+/// Prompt tokens of text and of images. Old runs had no images and no figure for them.
 pub(in crate::report) fn input_parts(figures: &Figures) -> Option<(u64, u64)> {
     let tokens = |count| metrics::figure(figures, Metric::Tokens(count)).map(|tokens| tokens as u64);
     let (input, vision) = (tokens(Count::Input)?, tokens(Count::InputVision).unwrap_or(0));
@@ -205,7 +205,6 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
     ours
 }
 
-/// Adds fields in order.
 pub(in crate::report) fn insert<const N: usize>(line: &mut Map<String, Value>, fields: [(&str, Value); N]) {
     line.extend(fields.map(|(name, value)| (name.to_owned(), value)));
 }

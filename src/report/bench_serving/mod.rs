@@ -1,4 +1,4 @@
-//! What bench_serving prints and writes, in its layouts and keys.
+//! What bench_serving prints and writes, with its layouts and keys.
 
 pub(crate) mod bench_line;
 pub(crate) mod block;

@@ -1,4 +1,4 @@
-//! What must be said beside the figures: failures, differences from the Python tool, doubts.
+//! Notes beside the figures of `bench`: failures, differences from the Python tool, caveats.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ const LATE_MS: f64 = 10.0;
 /// An answer that is held open for longer than this after its last token, and by so much of its time, says so.
 const HELD_MS: f64 = 5.0;
 const HELD: f64 = 1.05;
-/// How much of a server's words is repeated.
+/// Number of characters of a server's message that are repeated.
 const WORDS: usize = 300;
 
-/// Lines about the requests that failed: how many, and of each class the first one's words.
+/// Lines about failed requests: their number, and for each class the first message.
 pub(crate) fn failures(requests: &[Request]) -> Vec<String> {
     let mut classes: BTreeMap<Class, (usize, &str)> = BTreeMap::new();
     for failure in requests.iter().filter_map(|request| request.failure.as_ref()) {
@@ -43,7 +43,7 @@ pub(crate) fn failures(requests: &[Request]) -> Vec<String> {
     lines
 }
 
-/// Where a mended fault of the Python tool changed a figure of the block.
+/// Notes on the fixed faults of the Python tool that changed a figure of the block.
 pub(crate) fn mended(requests: &[Request], sets: &MetricSets, embeds: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let pair = |metric: Metric| {
@@ -112,15 +112,15 @@ pub(crate) fn mended(requests: &[Request], sets: &MetricSets, embeds: bool) -> V
     notes
 }
 
-/// Whether the number of an answer's tokens is known from nobody but us.
+/// Whether only our own tokenizer tells the number of output tokens.
 fn is_counted(request: &Request) -> bool {
     let is_reported =
         request.usage.and_then(|usage| usage.completion).is_some() || request.chunks.last_tokens().is_some();
     !is_reported
 }
 
-/// How far 99 of 100 of the client's moments lie from the truth at most, by a calibration with the same clock and by what the load itself
-/// showed.
+/// The client's own error in TTFT and ITL: 99 of 100 timestamps lie within it. It comes from a calibration
+/// with the same timestamp source and from the load itself. `None` if there is no such calibration.
 pub(crate) fn client_error(
     requests: &[Request],
     client: &ClientFacts,
@@ -216,7 +216,7 @@ pub(crate) fn doubts(
     notes
 }
 
-/// What the server's devices took, and what came out for it.
+/// The energy of the server's devices, and output tokens per joule.
 pub(crate) fn energy(telemetry: &Telemetry, figures: &Figures) -> Option<String> {
     let energy = telemetry.energy.as_ref()?;
     let devices: Vec<String> = telemetry.gpus.iter().map(|gpu| gpu.device.to_string()).collect();

@@ -1,8 +1,9 @@
-//! Numbers and JSON as Python writes them, so that what other programs read stays the same to the byte.
+//! Numbers and JSON in Python's format, so that readers of the Python tool's output get the same bytes.
 
 use serde_json::Value;
 
-/// A float as Python's `repr` writes it: the shortest digits that read back the same, always with `.0` or an exponent.
+/// Formats a float like Python's `repr`: the shortest digits that parse to the same value, always with `.0`
+/// or an exponent.
 ///
 /// Source: docs/bench-serving.md 9 and 14.4.
 pub(in crate::report) fn repr(value: f64) -> String {
@@ -20,7 +21,7 @@ pub(in crate::report) fn repr(value: f64) -> String {
     scientific(&digits, exponent)
 }
 
-/// A number as Python's `%g` writes it: six significant digits without trailing zeros.
+/// Formats a number like Python's `%g`: six significant digits without trailing zeros.
 ///
 /// Source: docs/bench-serving.md 8.1 row 21 and 14.4.
 pub(in crate::report) fn general(value: f64) -> String {
@@ -35,16 +36,17 @@ pub(in crate::report) fn general(value: f64) -> String {
     scientific(trimmed(&digits), exponent)
 }
 
-/// JSON with Python's separators, floats as `repr`, everything beyond ASCII escaped.
+/// Formats JSON with Python's separators, floats as `repr`, and non-ASCII characters escaped.
 ///
-/// Source: docs/bench-serving.md 9. Strict: what JSON cannot say, `Infinity` and `NaN`, cannot be in a [`Value`].
+/// Source: docs/bench-serving.md 9. The result is strict JSON, since a [`Value`] cannot hold `Infinity` or
+/// `NaN`.
 pub(in crate::report) fn json(value: &Value) -> String {
     let mut text = String::new();
     write(&mut text, value);
     text
 }
 
-/// A value as Python's `repr` writes it.
+/// Formats a value like Python's `repr`.
 pub(crate) fn literal(value: &Value) -> String {
     let joined = |parts: Vec<String>| parts.join(", ");
     match value {

@@ -1,4 +1,4 @@
-//! How requests arrived, in the words of bench_serving's reports.
+//! The arrival of requests, in the words of bench_serving's reports.
 
 use serde_json::{Value, json};
 
@@ -10,14 +10,14 @@ use crate::report::bench_serving::python;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Traffic {
     Rate(RequestRate),
-    /// At a rate that changes; the word for how.
+    /// A ramp or stages; the word names which.
     Changing(&'static str),
-    /// At the moments of a trace.
+    /// At the times of a trace.
     Trace,
 }
 
 impl Traffic {
-    /// As a block shows it.
+    /// The text in a block.
     pub(in crate::report) fn text(self) -> String {
         match self {
             Self::Rate(rate) => python::repr(rate.per_second()),
@@ -26,7 +26,7 @@ impl Traffic {
         }
     }
 
-    /// As strict JSON can say it.
+    /// The value in strict JSON.
     pub(in crate::report) fn json(self) -> Value {
         match self {
             Self::Rate(rate) if rate.is_infinite() => json!("inf"),
@@ -38,7 +38,7 @@ impl Traffic {
 }
 
 impl Traffic {
-    /// How the requests of a scenario arrived at this arrival, its own or the one that a search found.
+    /// The traffic of a scenario at `arrival`, which is its own or the one that a search found.
     pub(crate) fn of(scenario: &Scenario, arrival: &Arrival) -> Self {
         match scenario.workload.is_replayed() {
             true => Self::Trace,
@@ -46,7 +46,7 @@ impl Traffic {
         }
     }
 
-    /// How requests arrive that no trace times.
+    /// The traffic of an arrival that replays no trace.
     pub(crate) fn at(arrival: &Arrival) -> Self {
         match &arrival.pace {
             Some(pace) => Self::Changing(pace.name()),

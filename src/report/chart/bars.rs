@@ -1,4 +1,4 @@
-//! Bars, and rows of dots: a name above each, so that long names have room on a small screen too.
+//! Draws bars and rows of dots. The name stands above each, so that long names fit on a small screen too.
 
 use super::scale::{Kind, Scale, text};
 use super::svg::Svg;
@@ -6,10 +6,10 @@ use super::{Bar, Bars, COLORS};
 
 const WIDTH: f64 = 380.0;
 const MARGIN: f64 = 8.0;
-/// Height of a row: its name, then its bar.
+/// Height of a row: name and bar.
 const ROW: f64 = 40.0;
 const BAR: f64 = 13.0;
-/// Letters of a name that fit beside its value.
+/// Maximum number of letters of a name beside its value.
 const LETTERS: usize = 38;
 
 pub(super) fn draw(bars: &Bars) -> String {
@@ -102,7 +102,7 @@ fn told(bars: &Bars) -> String {
     rows.collect::<Vec<_>>().join("; ")
 }
 
-/// A name that fits; the whole of it is in the title of its bar and in the table.
+/// Shortens a name that does not fit; the title of the bar and the table have the full name.
 fn shortened(name: &str) -> String {
     match name.chars().count() > LETTERS {
         true => name.chars().take(LETTERS - 1).chain(['…']).collect(),

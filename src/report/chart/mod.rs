@@ -1,7 +1,8 @@
-//! Pictures of figures as SVG, drawn by our own writer: nothing to load, and the same figures give the same bytes.
+//! Charts as SVG, drawn without a library: nothing has to be loaded, and equal figures give equal bytes.
 //!
-//! Colours are classes (`c0` to `c6`), so that the page decides them for light, dark and print; every line has a dash and a marker of
-//! its own besides, and every mark a `<title>` with its values. What a picture shows is told by [`Picture::table`] too.
+//! Colours are classes (`c0` to `c6`), so that the page sets them for light, dark and print. Each line also
+//! has its own dash and marker, and every mark has a `<title>` with its values. [`Picture::table`] has the
+//! same content as a table.
 
 mod bars;
 mod plot;
@@ -12,82 +13,77 @@ pub(crate) use scale::Kind;
 
 use super::{Align, Column, Row, Table, Value};
 
-/// Colours there are; the dashes and markers go on.
+/// Number of colours; dashes and markers have other periods, so that lines of equal colour still differ.
 const COLORS: usize = 7;
 const DASHES: usize = 4;
 const MARKERS: usize = 6;
 
-/// A picture, before it is drawn.
+/// A chart that is not drawn yet.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Picture {
-    /// A bar or a row of dots for each name.
     Bars(Bars),
-    /// Lines or points between two axes.
     Plot(Plot),
 }
 
-/// A bar or a row of dots for each name.
+/// A chart with a bar or a row of dots for each name.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bars {
     pub title: String,
-    /// The unit of its values; empty where they have none.
+    /// Empty if the values have no unit.
     pub unit: &'static str,
-    /// Whether bars are drawn, from nothing on. Otherwise there are dots alone, and the axis begins where they do.
+    /// Whether bars are drawn, from zero. Otherwise only dots are drawn, and the axis starts near the
+    /// smallest value.
     pub has_bars: bool,
-    /// Its rows, from the top.
+    /// From top to bottom.
     pub rows: Vec<Bar>,
 }
 
 /// A row of [`Bars`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bar {
-    /// Whose value it is.
     pub name: String,
-    /// Its place in the order of colours.
+    /// Index in the order of colours.
     pub color: usize,
-    /// The value, such as the median of several.
+    /// The value of the bar; for several measurements their mean.
     pub value: f64,
-    /// Each of the values, if they are several.
+    /// The value of each measurement.
     pub values: Vec<f64>,
-    /// Whether there are doubts about it: it is drawn hollow.
+    /// Whether the value is suspect or invalid; it is then drawn hollow.
     pub is_doubtful: bool,
 }
 
-/// Lines or points between two axes.
+/// A chart of lines or points between two axes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plot {
     pub title: String,
-    /// From left to right.
     pub x: Axis,
-    /// From bottom to top.
     pub y: Axis,
     pub lines: Vec<Line>,
-    /// From where to where on the x axis the ground is shaded.
+    /// The range of the x axis that is shaded.
     pub window: Option<[f64; 2]>,
-    /// What happened at places of the x axis.
+    /// Events at places of the x axis.
     pub turns: Vec<Turn>,
 }
 
-/// Something that happened at a place of the x axis of a [`Plot`].
+/// An event at a place of the x axis of a [`Plot`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Turn {
     pub x: f64,
     pub look: TurnLook,
-    /// What is written above it; empty for nothing.
+    /// Text above the mark; empty for none.
     pub label: String,
     pub title: String,
 }
 
-/// How a [`Turn`] looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnLook {
-    /// A broken line: what lies on either side cannot be held against each other.
+    /// A dashed line: values on its two sides are not comparable.
     Cut,
-    /// A line: from here on values are worse.
+    /// A line: values are worse from here on.
     Worse,
-    /// A line: from here on values are better.
+    /// A line: values are better from here on.
     Better,
-    /// A fine dotted line: what the values are of changed.
+    /// A fine dotted line: something besides the values changed.
     Note,
     /// A cross on the axis: there is no value.
     Gap,
@@ -95,48 +91,40 @@ pub(crate) enum TurnLook {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Axis {
-    /// What lies on it.
     pub label: String,
-    /// The unit of its values; empty where they have none.
+    /// Empty if the values have no unit.
     pub unit: &'static str,
-    /// How values lie on it.
     pub kind: Kind,
 }
 
-/// A line of a [`Plot`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Line {
-    /// What it is called.
     pub name: String,
-    /// Its place in the order of colours, dashes and markers.
+    /// Index in the order of colours, dashes and markers.
     pub color: usize,
     pub look: Look,
-    /// Its points, in the order in which they are joined.
+    /// In the order in which they are joined.
     pub points: Vec<Dot>,
-    /// The points, by their position, that are not joined to the one before.
+    /// Indices of points that are not joined to the previous one.
     pub breaks: Vec<usize>,
 }
 
-/// How a line looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     Line,
-    /// A line with a marker at every point.
+    /// A line with a marker at each point.
     Marked,
-    /// A broken line behind the others.
+    /// A broad, faint line behind the others.
     Behind,
 }
 
-/// A point of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Dot {
-    /// Its place from left to right.
     pub x: f64,
-    /// Its place from bottom to top.
     pub y: f64,
-    /// What is to be known of it besides.
+    /// Further text for the title of the point.
     pub note: String,
-    /// Whether there are doubts about it: its marker is hollow.
+    /// Whether the value is suspect or invalid; its marker is then hollow.
     pub is_doubtful: bool,
 }
 
@@ -148,7 +136,7 @@ impl Picture {
         }
     }
 
-    /// The picture as SVG. Every text in it is escaped.
+    /// Draws the chart as SVG. Every text in it is escaped.
     pub(crate) fn svg(&self) -> String {
         match self {
             Self::Bars(bars) => bars::draw(bars),
@@ -156,7 +144,7 @@ impl Picture {
         }
     }
 
-    /// What stands beside the picture: for each line a sample of how it looks, as SVG, and its name. Rows of bars carry their names.
+    /// The legend: a sample of each line as SVG, and its name. It is empty for bars, which carry their names.
     pub(crate) fn legend(&self) -> Vec<(String, String)> {
         match self {
             Self::Plot(plot) if plot.lines.len() > 1 => {
@@ -167,7 +155,8 @@ impl Picture {
         }
     }
 
-    /// The same in figures, for those who do not see it. A line of many points is told by its least, mean and most.
+    /// The values of the chart as a table, for readers who do not see it. Lines over time are reduced to
+    /// minimum, mean and maximum.
     pub(crate) fn table(&self) -> Table {
         match self {
             Self::Bars(bars) => bars_table(bars),
@@ -182,12 +171,12 @@ impl Picture {
     }
 }
 
-/// How something that happened looks, as SVG, for a legend.
+/// Draws the mark of an event as SVG, for a legend.
 pub(crate) fn turn_sample(look: TurnLook) -> String {
     plot::turn_sample(look)
 }
 
-/// How a line looks, as SVG, for a legend.
+/// Draws a sample of a line as SVG, for a legend.
 pub(crate) fn sample(line: &Line) -> String {
     plot::sample(line)
 }
@@ -264,10 +253,10 @@ fn points_table(plot: &Plot) -> Table {
     }
 }
 
-/// Moments that a table tells at most.
+/// Maximum number of rows of a table by date.
 const MOMENTS: usize = 90;
 
-/// A row for each moment, the last one first: the values of every line but those behind, and what happened.
+/// A row for each time, the latest first: the values of all lines in front, and events.
 fn dated(plot: &Plot) -> Table {
     let lines: Vec<&Line> = plot
         .lines

@@ -1,4 +1,4 @@
-//! Lines and points between two axes.
+//! Draws lines and points between two axes.
 
 use super::scale::{Kind, Scale, moment, text};
 use super::svg::{Svg, place};
@@ -9,7 +9,7 @@ const HEIGHT: f64 = 240.0;
 const TOP: f64 = 24.0;
 const RIGHT: f64 = 14.0;
 const BOTTOM: f64 = 38.0;
-/// Width of a letter beside a tick, a little more than it is.
+/// Assumed width of a letter of a tick's label, slightly above the real one.
 const LETTER: f64 = 6.6;
 
 pub(super) fn draw(plot: &Plot) -> String {
@@ -47,7 +47,7 @@ pub(super) fn draw(plot: &Plot) -> String {
     }
     axes(&mut svg, plot, (&x, &y), left);
     turns(&mut svg, plot, &x);
-    // What lies behind is drawn first.
+    // Lines behind others are drawn first.
     let (behind, before): (Vec<&Line>, Vec<&Line>) =
         plot.lines.iter().partition(|line| line.look == Look::Behind);
     for line in behind.into_iter().chain(before) {
@@ -56,7 +56,7 @@ pub(super) fn draw(plot: &Plot) -> String {
     svg.end()
 }
 
-/// What the page's script needs to tell values from places.
+/// Attributes from which the page's script converts positions to values.
 fn told_to_script(plot: &Plot, x: &Scale, y: &Scale, left: f64) -> Vec<(&'static str, String)> {
     let axis = |axis: &Axis, scale: &Scale| {
         let (from, to) = (scale.from, scale.to);
@@ -86,7 +86,7 @@ fn axes(svg: &mut Svg, plot: &Plot, (x, y): (&Scale, &Scale), left: f64) {
     for (tick, written) in x.labels() {
         let (at, half) = (x.at(tick), LETTER * written.chars().count() as f64 / 2.0);
         svg.line((at, bottom), (at, bottom + 4.0), "ax");
-        // Where ticks stand close together, one is left unwritten rather than written over another.
+        // A tick keeps no label if that would overlap the previous one.
         if at - half > free {
             svg.label((at, bottom + 16.0), "middle", "t", &written);
             free = at + half + 4.0;
@@ -122,7 +122,7 @@ fn draw_line(svg: &mut Svg, plot: &Plot, line: &Line, (x, y): (&Scale, &Scale)) 
             None,
         );
     }
-    // A single point would be invisible as a line.
+    // A single point would be invisible as a line, so it gets a marker.
     if line.look == Look::Behind || (line.look == Look::Line && places.len() > 1) {
         return;
     }
@@ -152,8 +152,8 @@ fn valued(axis: &Axis, value: f64) -> String {
     words.join(" ")
 }
 
-/// The parts of a line that are drawn in one stroke each. Where there are several, one may be a single point: nothing is seen of it, but the
-/// page's script finds it.
+/// The parts of a line that are drawn in one stroke each. A part may be a single point: it is invisible, but
+/// the page's script finds it.
 fn strokes<'a>(line: &Line, places: &'a [(f64, f64)]) -> Vec<&'a [(f64, f64)]> {
     if places.len() < 2 {
         return Vec::new();
@@ -164,10 +164,10 @@ fn strokes<'a>(line: &Line, places: &'a [(f64, f64)]) -> Vec<&'a [(f64, f64)]> {
     pairs.map(|pair| &places[pair[0]..pair[1]]).collect()
 }
 
-/// What happened, over the whole height.
+/// Draws events over the whole height of the plot.
 fn turns(svg: &mut Svg, plot: &Plot, x: &Scale) {
     let bottom = HEIGHT - BOTTOM;
-    // What is written above stands beside the name of the axis, and never over another.
+    // Labels stand to the right of the axis' name and do not overlap.
     let mut free = 4.0 + LETTER * (named(&plot.y).chars().count() + 1) as f64;
     for turn in &plot.turns {
         let at = x.at(turn.x);
@@ -217,7 +217,7 @@ fn turn_mark(svg: &mut Svg, look: TurnLook, at: f64, (top, bottom): (f64, f64), 
     );
 }
 
-/// How something that happened looks, for the legend.
+/// Draws the mark of an event, for the legend.
 pub(super) fn turn_sample(look: TurnLook) -> String {
     let mut svg = Svg::new(
         30.0,
@@ -237,7 +237,7 @@ fn class_of(line: &Line) -> String {
     }
 }
 
-/// How a line looks, for the legend.
+/// Draws a sample of a line, for the legend.
 pub(super) fn sample(line: &Line) -> String {
     let mut svg = Svg::new(
         30.0,
@@ -257,7 +257,7 @@ pub(super) fn sample(line: &Line) -> String {
     svg.end()
 }
 
-/// What the picture shows, in a sentence.
+/// The content of the chart in one sentence, for screen readers.
 fn shows(plot: &Plot) -> String {
     let names: Vec<&str> = plot.lines.iter().map(|line| line.name.as_str()).collect();
     let over = match plot.y.kind {

@@ -1,34 +1,34 @@
-//! Values to places: where axes begin and end, where their ticks stand, how numbers are written.
+//! Maps values to positions: the range of an axis, its ticks, and how numbers are written.
 
 use crate::base::date;
 
-/// How values lie on an axis.
+/// The kind of an axis, which decides its range and spacing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// From nothing on, evenly.
+    /// From zero, evenly spaced.
     FromZero,
-    /// Around the values, evenly.
+    /// Around the values, evenly spaced.
     Around,
     /// A share between 0 and 1.
     Share,
-    /// Equal ratios lie equally far apart; where a value is not above 0, or all lie close together, this is [`Self::FromZero`].
+    /// Logarithmic. [`Self::FromZero`] if a value is not above 0 or if the values span less than a factor of
+    /// [`WIDE`].
     Ratio,
-    /// Moments, in days after 1970-01-01 UTC; they are written as dates.
+    /// Times in days after 1970-01-01 UTC, written as dates.
     Dates,
 }
 
-/// How places follow from values.
+/// How positions follow from values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spacing {
-    /// Equal differences lie equally far apart.
     Even,
     Log,
-    /// Equal differences of moments do.
+    /// Even, with dates as ticks.
     Dates,
 }
 
 impl Spacing {
-    /// What the page's script calls it.
+    /// The name in the page's script.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Even => "even",
@@ -38,28 +38,26 @@ impl Spacing {
     }
 }
 
-/// An axis with its place.
+/// An axis with its range and its position in the drawing.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scale {
     /// The value at `start`.
     pub(super) from: f64,
     /// The value at `end`.
     pub(super) to: f64,
-    /// How places follow from values.
     pub(super) spacing: Spacing,
-    /// The place of `from`.
+    /// The position of `from`.
     start: f64,
-    /// The place of `to`.
+    /// The position of `to`.
     end: f64,
-    /// Values that are marked.
     pub(super) ticks: Vec<f64>,
 }
 
-/// The ratio of the most to the least from which equal ratios are worth equal distances.
+/// Ratio of maximum to minimum from which an axis is logarithmic.
 const WIDE: f64 = 30.0;
 
 impl Scale {
-    /// A scale for these values between two places, with about `count` ticks.
+    /// A scale for `values` between two positions, with about `count` ticks.
     pub(super) fn of(
         kind: Kind,
         values: impl Iterator<Item = f64>,
@@ -82,7 +80,7 @@ impl Scale {
             _ if is_log => decades(least, most),
             Kind::Share => even(0.0, 1.0, 5),
             Kind::Around => {
-                // Values that hardly differ are not blown up until their noise fills the picture.
+                // A minimum range keeps the noise of nearly equal values from filling the chart.
                 let room = ((most - least) / 2.0)
                     .max(most.abs() * 0.02)
                     .max(f64::MIN_POSITIVE);
@@ -102,7 +100,7 @@ impl Scale {
         }
     }
 
-    /// A scale for moments: it ends a little beyond them, wherever the next round date is.
+    /// A scale for times. It ends slightly beyond them instead of at a round date.
     fn dates((least, most): (f64, f64), start: f64, end: f64, count: usize) -> Self {
         let room = ((most - least) * 0.03).max(0.5 / 24.0);
         let (from, to) = (least - room, most + room);
@@ -116,7 +114,7 @@ impl Scale {
         }
     }
 
-    /// The place of a value.
+    /// The position of a value.
     pub(super) fn at(&self, value: f64) -> f64 {
         let share = match self.spacing {
             Spacing::Log => (value.max(self.from).ln() - self.from.ln()) / (self.to.ln() - self.from.ln()),
@@ -125,7 +123,7 @@ impl Scale {
         self.start + share * (self.end - self.start)
     }
 
-    /// The ticks with what is written beside them.
+    /// The ticks with their texts.
     pub(super) fn labels(&self) -> Vec<(f64, String)> {
         let step = match self.ticks[..] {
             [first, second, ..] if self.spacing != Spacing::Log => second - first,
@@ -144,14 +142,14 @@ impl Scale {
     }
 }
 
-/// Up to so many days, hours are marked.
+/// Maximum range in days with ticks at hours.
 const HOURS: f64 = 2.5;
-/// Up to so many days, days are marked, beyond them months.
+/// Maximum range in days with ticks at days; longer ranges have ticks at months.
 const DAYS: f64 = 130.0;
-/// The first Monday after 1970-01-01, at which steps of weeks begin.
+/// The first Monday after 1970-01-01, from which steps of weeks are counted.
 const MONDAY: f64 = 4.0;
 
-/// About `count` round hours, days, Mondays or first days of months between two moments.
+/// At most `count` + 1 ticks at round hours, days, Mondays or first days of months between two times.
 fn round_dates(from: f64, to: f64, count: usize) -> Vec<f64> {
     let fits = |found: &Vec<f64>| found.len() <= count + 1;
     if to - from > DAYS {
@@ -173,7 +171,7 @@ fn round_dates(from: f64, to: f64, count: usize) -> Vec<f64> {
     steps.iter().map(multiples).find(fits).unwrap_or_default()
 }
 
-/// About `count` steps of 1, 2, 2.5 or 5 times a power of ten that hold both ends.
+/// About `count` steps of 1, 2, 2.5, 5 or 10 times a power of ten that include both ends.
 fn even(from: f64, to: f64, count: usize) -> Vec<f64> {
     let range = if to > from { to - from } else { 1.0 };
     let rough = range / count.max(1) as f64;
@@ -183,13 +181,13 @@ fn even(from: f64, to: f64, count: usize) -> Vec<f64> {
         .map(|factor| factor * power)
         .find(|step| *step >= rough * 0.999)
         .unwrap_or(power * 10.0);
-    // A little less than the end itself, so that rounding does not add a step.
+    // The small difference keeps rounding from adding a step.
     let (first, last) = ((from / step + 1e-9).floor(), (from + range) / step - 1e-9);
     let steps = (last.ceil() - first).max(1.0) as usize;
     (0..=steps).map(|at| (first + at as f64) * step).collect()
 }
 
-/// Powers of ten with 2 and 5 times each, where there is room, that hold both ends.
+/// Powers of ten that include both ends, also 2 and 5 times each if the range is small enough.
 fn decades(least: f64, most: f64) -> Vec<f64> {
     let (first, last) = (least.log10().floor() as i32, most.log10().ceil() as i32);
     let factors: &[f64] = if last - first > 4 {
@@ -220,7 +218,7 @@ fn tick_text(tick: f64, step: f64) -> String {
     format!("{text}{unit}")
 }
 
-/// Digits after the point that a value is worth: four in all, as far as there are as many.
+/// Digits after the point for about four significant digits, at most four.
 pub(super) fn decimals(value: f64) -> usize {
     match value.abs() {
         size if size >= 1000.0 || size == 0.0 => 0,
@@ -231,12 +229,12 @@ pub(super) fn decimals(value: f64) -> usize {
     }
 }
 
-/// A moment as it is written beside a mark.
+/// The text of a time beside a mark.
 pub(super) fn moment(days: f64) -> String {
     date::written(days, "%Y-%m-%d %H:%M")
 }
 
-/// A value as it is written beside a mark.
+/// The text of a value beside a mark.
 pub(super) fn text(value: f64) -> String {
     format!("{value:.*}", decimals(value))
 }

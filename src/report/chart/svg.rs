@@ -1,17 +1,17 @@
-//! SVG as text. Every text and attribute is escaped here and nowhere else.
+//! SVG as text. Every text and attribute is escaped in this file only.
 
 use std::fmt::Write as _;
 
 use crate::report::plain;
 
-/// A drawing that is being made.
+/// A drawing under construction.
 #[derive(Default)]
 pub(super) struct Svg {
     text: String,
 }
 
 impl Svg {
-    /// A drawing of that size, in units of the picture, with what it shows for those who do not see it.
+    /// Begins a drawing of that size in its own units; `shows` describes it to screen readers.
     pub(super) fn new(width: f64, height: f64, shows: &str, attributes: &[(&str, String)]) -> Self {
         let mut svg = Self::default();
         let _ = write!(
@@ -32,7 +32,7 @@ impl Svg {
         }
     }
 
-    /// An element without anything inside but a title, where one is given.
+    /// Adds an element that is empty except for an optional title.
     pub(super) fn element(&mut self, name: &str, attributes: &[(&str, String)], title: Option<&str>) {
         let _ = write!(self.text, "<{name}");
         self.attributes(attributes);
@@ -44,7 +44,7 @@ impl Svg {
         }
     }
 
-    /// A text; its anchor is `start`, `middle` or `end`.
+    /// Adds a text; `anchor` is `start`, `middle` or `end`.
     pub(super) fn label(&mut self, (x, y): (f64, f64), anchor: &str, class: &str, text: &str) {
         let _ = writeln!(
             self.text,
@@ -69,7 +69,7 @@ impl Svg {
         );
     }
 
-    /// A rectangle from its upper left corner.
+    /// Adds a rectangle; `at` is its upper left corner.
     pub(super) fn rectangle(&mut self, at: (f64, f64), size: (f64, f64), class: &str, title: Option<&str>) {
         self.element(
             "rect",
@@ -84,7 +84,7 @@ impl Svg {
         );
     }
 
-    /// A marker around a point: the shapes go on in the order of `which`.
+    /// Adds a marker around a point; `which` selects its shape, modulo [`super::MARKERS`].
     pub(super) fn marker(&mut self, (x, y): (f64, f64), which: usize, class: &str, title: Option<&str>) {
         const R: f64 = 4.0;
         let path = |points: &[(f64, f64)]| {
@@ -132,7 +132,7 @@ impl Svg {
     }
 }
 
-/// A place with one digit after the point, which is finer than anyone sees.
+/// A coordinate with one digit after the point.
 pub(super) fn place(value: f64) -> String {
     let text = format!("{value:.1}");
     match text.strip_suffix(".0") {
@@ -142,7 +142,7 @@ pub(super) fn place(value: f64) -> String {
     }
 }
 
-/// Text in which SVG and HTML find nothing to read.
+/// Escapes text for SVG and HTML.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in plain(text).chars() {

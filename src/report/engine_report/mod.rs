@@ -1,6 +1,7 @@
-//! The report of one engine in one version: how to get it, how it was started, and a result block for each workload.
+//! The report of one engine in one version: how to get it, how it was started, and a result block for each
+//! workload.
 //!
-//! Everything in it comes from the plan and the records; what is not known is left out.
+//! Everything in it comes from the plan and the records; unknown facts are left out.
 
 mod reproduce;
 
@@ -23,19 +24,20 @@ use crate::results::record::machine::Machine;
 use crate::results::record::provenance::Unknown;
 use crate::results::record::request::by_class;
 
-/// The cells of each engine and version, in the order of first appearance, under the name of the engine.
+/// Groups cells by engine and version, in the order of first appearance.
 pub(crate) fn by_engine<'a>(shown: &[Shown<'a>]) -> Vec<(String, Vec<Shown<'a>>)> {
     grouped(shown.iter().map(|one| (one.engine(), one.clone())))
 }
 
-/// The report in Markdown; `shown` holds the cells of one engine in one version, as [`by_engine`] groups them.
+/// Draws the report in Markdown; `shown` holds the cells of one engine in one version, as [`by_engine`]
+/// groups them.
 pub(crate) fn engine_report(shown: &[Shown<'_>], machine: Option<&Machine>) -> String {
     let Some(first) = shown.first() else {
         return String::new();
     };
     let title = title(first);
     let launches = launches(shown);
-    // What wrote this report measured nothing of what was imported.
+    // The machine is not the one on which imported cells were measured.
     let machine = machine.filter(|_| !shown.iter().all(is_imported));
     let mut text = format!("# {}\n\n", escaped(&title));
     if shown.iter().any(|one| is_simulated(one)) {
@@ -98,7 +100,8 @@ fn is_simulated(shown: &Shown<'_>) -> bool {
     shown.launch.engine.simulated || shown.summaries.iter().any(is_simulated)
 }
 
-/// The cells of each launch under its heading: the checkpoint's own name, made unique where two launches share it.
+/// Groups cells by launch. The heading is the last part of the checkpoint's name, with the launch's id if two
+/// launches share it.
 fn launches<'s, 'a>(shown: &'s [Shown<'a>]) -> Vec<(String, Vec<&'s Shown<'a>>)> {
     let mut groups: Vec<(String, Vec<&Shown<'a>>)> = Vec::new();
     for one in shown {
@@ -125,7 +128,7 @@ fn short_name(launch: &Launch) -> String {
     checkpoint.rsplit('/').next().unwrap_or(checkpoint).to_owned()
 }
 
-/// How to come by the engine: every image or installation that its launches use, once.
+/// How to get the engine: each image or installation that its launches use, once.
 fn getting(launches: &[(String, Vec<&Shown<'_>>)]) -> String {
     let mut ways: Vec<(&str, String)> = Vec::new();
     for (_, cells) in launches {
@@ -140,7 +143,7 @@ fn getting(launches: &[(String, Vec<&Shown<'_>>)]) -> String {
         .collect()
 }
 
-/// How any of its models is served: only where the commands differ in nothing but the model.
+/// How to serve a model: the command with `$MODEL`, if all commands are equal apart from the model.
 fn serving(launches: &[(String, Vec<&Shown<'_>>)]) -> String {
     let general = |cells: &Vec<&Shown<'_>>| {
         let launch = cells[0].launch;
@@ -159,7 +162,7 @@ fn serving(launches: &[(String, Vec<&Shown<'_>>)]) -> String {
     }
 }
 
-/// A command with `$MODEL` for every word that is the model; a word that merely holds its name stays.
+/// Replaces every word that equals the model by `$MODEL`; words that only contain its name stay.
 fn without_model(command: &str, model: &str) -> String {
     let quoted = format!("'{model}'");
     let words = command.split(' ').map(|word| {
@@ -198,7 +201,7 @@ fn contents(
     text
 }
 
-/// What one launch was: its facts and the exact command.
+/// The facts of one launch and its exact command.
 fn launched(cells: &[&Shown<'_>]) -> String {
     let launch = cells[0].launch;
     let mut facts = vec![format!("model: {}", launch.model)];
@@ -230,7 +233,8 @@ fn launched(cells: &[&Shown<'_>]) -> String {
     format!("{}\n{}\n", list(&facts), fenced(&command_of(cells), "shell"))
 }
 
-/// The command that started it, broken into lines where that is the one that the plan prints.
+/// The command that started the engine: the recorded one, or the planned one with line breaks if both are
+/// equal or none is recorded.
 pub(super) fn command_of(cells: &[&Shown<'_>]) -> String {
     let planned = command::line(cells[0].launch);
     let recorded = cells
@@ -290,7 +294,7 @@ fn workload(shown: &Shown<'_>) -> String {
 
 const COMPARED: Metric = Metric::Throughput(Flow::Output);
 
-/// What must be said beside a block: what was asked, failures, repeats, doubts.
+/// Remarks beside a block: what was requested, failures, repeats, validity.
 fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
     let mut remarks = Vec::new();
     let asked = shown.cell.scenario.workload.prompts;
@@ -360,7 +364,6 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
     remarks
 }
 
-/// What must be said of one measurement.
 fn of_measurement(summary: &Summary) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(imported) = &summary.imported {
@@ -409,7 +412,7 @@ fn of_measurement(summary: &Summary) -> Vec<String> {
     remarks
 }
 
-/// What the client was busy with, and how far its moments can be trusted.
+/// The load of the client and its timing error.
 fn client_words(client: &ClientFacts) -> String {
     let mut words = Vec::new();
     if let Some(lag) = &client.send_lag {

@@ -1,4 +1,4 @@
-//! When an engine was measured, and how to do it again.
+//! When an engine was measured, and how to measure it again.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::report::tables::{doubts, told, verdict_of};
 use crate::results::record::cell::Summary;
 use crate::results::record::validity::Verdict;
 
-/// From when to when it was measured; nothing where nothing was.
+/// From when to when the engine was measured; empty if nothing was measured here.
 pub(super) fn when(shown: &[Shown<'_>]) -> String {
     let all = || shown.iter().flat_map(|one| &one.summaries);
     let measured = || all().filter(|summary| summary.imported.is_none());
@@ -22,7 +22,7 @@ pub(super) fn when(shown: &[Shown<'_>]) -> String {
     }
 }
 
-/// A moment of RFC 3339 to its minute.
+/// Shortens an RFC 3339 time to its minute.
 fn minute(moment: &str) -> String {
     match moment.split_once('T') {
         Some((day, time)) if time.len() >= 5 && time.is_char_boundary(5) => {
@@ -32,10 +32,9 @@ fn minute(moment: &str) -> String {
     }
 }
 
-/// The heading of [`section`].
 pub(super) const HEADING: &str = "How to reproduce";
 
-/// How to measure it again; nothing where somebody else measured all of it.
+/// How to measure the engine again; `None` if all cells are imported.
 pub(super) fn section(shown: &[Shown<'_>]) -> Option<String> {
     let ours: Vec<&Shown<'_>> = shown.iter().filter(|one| !is_imported(one)).collect();
     let name = &ours.first()?.launch.engine.name;
@@ -69,7 +68,7 @@ pub(super) fn section(shown: &[Shown<'_>]) -> Option<String> {
     ))
 }
 
-/// A word for a shell.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.=/:@".contains(letter);
     match word.chars().all(is_plain) {
@@ -78,7 +77,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Whether a measurement can be believed, with every reason that speaks against it; nothing where nobody judged it.
+/// The validity of a measurement with every reason against it; empty if it was never judged.
 pub(super) fn validity(summary: &Summary) -> Vec<String> {
     if summary.validity.is_none() {
         return Vec::new();

@@ -92,7 +92,7 @@ fn no_name_or_message_breaks_out_of_its_place() {
     case.summaries[0].warnings.push(EVIL.to_owned());
     let text = engine_report(&shown(&[case]), None);
     assert!(!text.contains('\u{1b}'));
-    // Outside of fences nothing of it is read as Markdown or HTML.
+    // Outside of code fences nothing is interpreted as Markdown or HTML.
     let mut fence: Option<&str> = None;
     for line in text.lines() {
         let ticks = &line[..line.len() - line.trim_start_matches('`').len()];

@@ -1,4 +1,4 @@
-//! A history for machines: JSON and CSV.
+//! Exports a history as JSON and CSV.
 
 use super::History;
 use crate::analysis::compare::time_series::TurnKind;
@@ -65,7 +65,6 @@ pub(crate) fn json(history: &History<'_>) -> serde_json::Value {
     })
 }
 
-/// The columns of [`csv`], in order.
 const COLUMNS: [&str; 13] = [
     "night",
     "run",
@@ -82,8 +81,8 @@ const COLUMNS: [&str; 13] = [
     "what",
 ];
 
-/// A row for every night of every series, as RFC 4180 has it: a night without the figure has no value, and says why under `what`, where also stands
-/// what else changed. `change_share` is on the first night of a new level.
+/// A row for every nightly run of every series, as CSV (RFC 4180). A run without the figure has no value; the
+/// column `what` says why, and names other changes. `change_share` stands on the first run of a new level.
 pub(crate) fn csv(history: &History<'_>) -> String {
     let mut text = line(COLUMNS.map(str::to_owned).into());
     for series in &history.series {

@@ -1,4 +1,5 @@
-//! Nights in a row: every gating figure of every cell, where it changed, and what else did when.
+//! The history of nightly runs: every gating metric of every cell, its level changes, and other changes with
+//! their dates.
 
 mod export;
 #[cfg(test)]
@@ -17,27 +18,25 @@ use crate::base::date;
 use crate::results::record::cell::Origin;
 use crate::results::record::night::{Finding, Night};
 
-/// Nights whose trend is drawn beside a figure.
+/// Number of nightly runs in the trend beside a metric.
 const TREND: usize = 30;
-/// Findings that a table tells at most.
+/// Maximum number of findings in a table.
 const FINDINGS: usize = 300;
 
-/// Nights in a row with what they tell.
+/// Consecutive nightly runs with their series and events.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct History<'a> {
     pub matrix: &'a str,
-    /// The nights, the oldest first.
+    /// Oldest first.
     pub nights: &'a [Night],
-    /// Every gating figure of every cell.
     pub series: Vec<Series>,
-    /// What changed besides figures.
+    /// Changes besides figures.
     pub events: Vec<Event>,
-    /// What its cells are called.
     pub labels: Labels,
 }
 
 impl<'a> History<'a> {
-    /// The history of these nights, with changes of at least `floor` as a share.
+    /// Computes series, level changes of at least `floor` (a share), and events of these nightly runs.
     pub(crate) fn of(matrix: &'a str, nights: &'a [Night], floor: f64) -> Self {
         let series = time_series::all(nights, floor);
         Self {
@@ -50,12 +49,12 @@ impl<'a> History<'a> {
     }
 }
 
-/// The date of a moment; the moment as it is written where it is none.
+/// The date of a time; text that is no time stays as it is.
 pub(super) fn day(moment: &str) -> String {
     date::days(moment).map_or_else(|| moment.to_owned(), |days| date::written(days, "%Y-%m-%d"))
 }
 
-/// A change of level in words.
+/// Describes a level change.
 pub(super) fn told(series: &Series, step: &Step) -> String {
     let since = day(&series.nights[step.at].at);
     format!("{} since {since}, p {}", percent(step.change), compared(step.p))
@@ -68,7 +67,6 @@ fn compared(p: f64) -> String {
     }
 }
 
-/// How many starts, in words.
 pub(super) fn starts(count: usize) -> String {
     match count {
         1 => "1 start".to_owned(),
@@ -76,7 +74,8 @@ pub(super) fn starts(count: usize) -> String {
     }
 }
 
-/// A row for each series: its first and last value, its trend, its changes; and below them what changed when.
+/// A row for each series: first and last value, trend, number of changes. The notes list level changes and
+/// events.
 pub(crate) fn table(history: &History<'_>) -> Table {
     let changes = history.series.iter().flat_map(|series| {
         let (cell, figure) = (history.labels.name(&series.cell), series.metric.label());
@@ -96,7 +95,7 @@ pub(crate) fn table(history: &History<'_>) -> Table {
     table
 }
 
-/// A row for each series, with notes that explain it and nothing else.
+/// A row for each series, with notes that explain the table only.
 pub(crate) fn figures(history: &History<'_>) -> Table {
     let row = |series: &Series| {
         let level =
@@ -153,7 +152,7 @@ fn of_cells(history: &History<'_>, event: &Event) -> String {
     }
 }
 
-/// What changed besides figures, the last first.
+/// Events, the latest first.
 pub(crate) fn events(history: &History<'_>) -> Table {
     let row = |event: &Event| Row {
         cells: vec![
@@ -171,14 +170,15 @@ pub(crate) fn events(history: &History<'_>) -> Table {
     }
 }
 
-/// A finding of nights in a row.
+/// A finding that one or several consecutive nightly runs reported.
 struct Told<'a> {
     first: usize,
     last: usize,
     finding: &'a Finding,
 }
 
-/// What these nights found, the last first; what they found night after night is told once, as the last of them told it.
+/// Findings of these nightly runs, the latest first. A finding of consecutive runs is printed once, in the
+/// words of the last one.
 pub(crate) fn findings(history: &History<'_>, nights: &[Night]) -> Table {
     let mut all: Vec<Told<'_>> = Vec::new();
     let mut open: BTreeMap<String, usize> = BTreeMap::new();

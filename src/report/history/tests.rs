@@ -92,7 +92,7 @@ fn machines_read_the_same() {
 fn the_page_breaks_lines_at_gaps_and_cuts_and_names_what_happened() {
     let nights = nights(&["engine=vllm,model=m,scenario=chat"]);
     let page = html::nights(&History::of("m", &nights, 0.02));
-    // One line of the figure before the gap, one up to the cut, one after it.
+    // One stroke before the gap, one up to the cut, one after it.
     let strokes = page.matches("class=\"s c0 d0\" data-name=\"output throughput\"");
     assert_eq!(strokes.count(), 3);
     for (class, title) in [

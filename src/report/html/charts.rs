@@ -1,18 +1,18 @@
-//! Which pictures the page shows, and of what.
+//! Chooses the charts of a report's page.
 
 use crate::analysis::metrics::{Flow, Metric};
 use crate::report::chart::{Axis, Bar, Bars, Dot, Kind, Line, Look, Picture, Plot};
 use crate::report::document::{CellFacts, Comparison, Document, Operating, Quantity, Series, unit};
 use crate::results::record::validity::Verdict;
 
-/// What a cell is called away from its neighbours.
+/// The name of a cell away from its neighbours.
 pub(super) fn name_of(document: &Document, cell: &CellFacts) -> String {
     let name = format!("{} · {} · {}", cell.engine, cell.model, cell.scenario_in_full);
     let is_alike = |other: &&CellFacts| {
         let (a, b) = (*other, cell);
         (&a.engine, &a.model, &a.scenario_in_full) == (&b.engine, &b.model, &b.scenario_in_full)
     };
-    // The key tells apart what these words do not.
+    // The key distinguishes cells that are equal in these words.
     match (
         document.runs.len(),
         document.cells.iter().filter(is_alike).count(),
@@ -23,7 +23,7 @@ pub(super) fn name_of(document: &Document, cell: &CellFacts) -> String {
     }
 }
 
-/// Throughput, how latencies are distributed, and how far repeats lie apart.
+/// Charts of a comparison: throughput, latency distributions, and the spread of repeats.
 pub(super) fn of_comparison(document: &Document, comparison: &Comparison) -> Vec<Picture> {
     let placed: Vec<(&str, &CellFacts)> = comparison
         .rows
@@ -44,7 +44,7 @@ pub(super) fn of_comparison(document: &Document, comparison: &Comparison) -> Vec
     ];
     let mut drawn = Vec::new();
     for metric in shown.into_iter().flatten() {
-        // Where every engine has one GPU the two pictures would be the same.
+        // If every engine has one GPU, both charts would be equal.
         let is_new = |picture: &Picture| {
             let Picture::Bars(bars) = picture else { return true };
             let values: Vec<u64> = bars.rows.iter().map(|bar| bar.value.to_bits()).collect();
@@ -70,7 +70,8 @@ pub(super) fn of_comparison(document: &Document, comparison: &Comparison) -> Vec
     pictures
 }
 
-/// Names with precision and number of GPUs, where these differ: a bar beside another one reads like a comparison.
+/// Adds precision and number of GPUs to names if they differ, since bars side by side are read as a
+/// comparison.
 fn unequal(named: &[(&str, &CellFacts)]) -> Vec<String> {
     let differs = |told: &dyn Fn(&CellFacts) -> Option<String>| {
         named.iter().any(|(_, cell)| told(cell) != told(named[0].1))
@@ -162,7 +163,7 @@ fn distribution(named: &[(&str, &CellFacts)], latency: &str) -> Option<Picture> 
     })
 }
 
-/// Output tokens per second of each user against those of each GPU, with the frontier.
+/// Charts of output per user against output per GPU, with the frontier.
 pub(super) fn tradeoffs(document: &Document) -> Vec<Picture> {
     let drawn = document
         .tradeoffs
@@ -226,7 +227,7 @@ fn frontier(points: &[Operating]) -> Option<Line> {
     })
 }
 
-/// What happened over time: a picture for each quantity.
+/// Charts of a cell over time, one for each quantity.
 pub(super) fn over_time(cell: &CellFacts) -> Vec<Picture> {
     let picture = |quantity: Quantity| {
         let of_quantity: Vec<&Series> = cell

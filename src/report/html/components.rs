@@ -1,4 +1,5 @@
-//! What pages are made of: tables, pictures, entries of contents and legends. Texts are made harmless here, and escaped by the template.
+//! Parts of pages: tables, figures, contents and legends. Control characters are removed here; the template
+//! escapes texts.
 
 use minijinja::Value as Safe;
 use serde::Serialize;
@@ -7,10 +8,10 @@ use crate::analysis::metrics::Better;
 use crate::report::chart::Picture;
 use crate::report::{Align, Mark, Table, Value, plain};
 
-/// Letters from which a text may be broken into lines.
+/// Texts with more letters than this may wrap.
 const LONG: usize = 40;
 
-/// An entry of the contents.
+/// An entry of the table of contents.
 #[derive(Serialize)]
 pub(super) struct Entry {
     id: String,
@@ -36,20 +37,18 @@ impl Key {
     }
 }
 
-/// A picture with all that stands around it.
+/// A chart with its legend, notes and table.
 #[derive(Serialize)]
 pub(super) struct FigureView {
     pub(super) title: String,
     svg: Safe,
     pub(super) legend: Vec<Key>,
-    /// What must be said below it.
     pub(super) notes: Vec<String>,
-    /// What the filter looks for; empty where it stays, whatever is filtered.
+    /// The text that the filter searches; empty if the filter never hides the figure.
     pub(super) words: String,
     table: TableView,
 }
 
-/// An entry of a legend.
 #[derive(Serialize)]
 pub(super) struct Key {
     sample: Safe,
@@ -59,7 +58,7 @@ pub(super) struct Key {
 #[derive(Serialize)]
 pub(super) struct TableView {
     title: String,
-    /// What stands above it, where a heading tells the title already.
+    /// The caption above the table, if a heading already shows the title.
     caption: String,
     columns: Vec<ColumnView>,
     rows: Vec<RowView>,
@@ -71,7 +70,7 @@ struct ColumnView {
     head: String,
     unit: &'static str,
     is_right: bool,
-    /// Which way it is ordered at the first click.
+    /// The sort direction of the first click.
     first: &'static str,
 }
 
@@ -85,12 +84,12 @@ struct RowView {
 #[derive(Serialize)]
 struct CellView {
     text: String,
-    /// By what it is ordered, where that is not its text.
+    /// The sort value, if it is not the text.
     value: Option<String>,
     class: &'static str,
 }
 
-/// Pictures, with legend and table each.
+/// Charts with their legends and tables.
 pub(super) fn figures(pictures: Vec<Picture>) -> Vec<FigureView> {
     let figure = |picture: Picture| FigureView {
         title: plain(picture.title()),
@@ -107,7 +106,7 @@ pub(super) fn figures(pictures: Vec<Picture>) -> Vec<FigureView> {
     pictures.into_iter().map(figure).collect()
 }
 
-/// The table under another caption.
+/// Replaces the caption.
 pub(super) fn called(table: TableView, caption: &str) -> TableView {
     TableView {
         caption: caption.to_owned(),
@@ -115,9 +114,9 @@ pub(super) fn called(table: TableView, caption: &str) -> TableView {
     }
 }
 
-/// A table as the template asks for it.
+/// Prepares a table for the template.
 pub(super) fn table(table: &Table) -> TableView {
-    // A column in which nothing is known only takes room.
+    // A column without any value is left out.
     let is_known = |at: usize| {
         let mut cells = table.rows.iter().map(|row| &row.cells[at]);
         at == 0 || table.rows.is_empty() || cells.any(|cell| *cell != Value::Missing)

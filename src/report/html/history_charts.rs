@@ -1,4 +1,4 @@
-//! Figures night after night, as pictures.
+//! Charts of metrics over nightly runs.
 
 use super::components::Key;
 use crate::analysis::compare::time_series::{Series, TurnKind};
@@ -8,10 +8,10 @@ use crate::report::chart::{Axis, Dot, Kind, Line, Look, Picture, Plot, Turn, Tur
 use crate::report::comparison::percent;
 use crate::report::history;
 
-/// Nights up to which each has a marker.
+/// Maximum number of nightly runs with a marker for each.
 const MARKED: usize = 120;
 
-/// The picture of a series; `None` where no night of it tells when it was.
+/// The chart of a series; `None` if a nightly run has no valid time.
 pub(super) fn picture(series: &Series, title: &str) -> Option<Picture> {
     let days: Vec<f64> = series
         .nights
@@ -44,7 +44,7 @@ pub(super) fn picture(series: &Series, title: &str) -> Option<Picture> {
     }))
 }
 
-/// What lines and marks mean, once for all pictures.
+/// The legend of lines and marks, the same for all charts.
 pub(super) fn legend() -> Vec<Key> {
     let line = |line: Line| (sample(&line), line.name);
     let lines = [
@@ -118,7 +118,8 @@ fn figure(series: &Series, days: &[f64]) -> Line {
     )
 }
 
-/// Where the line of a figure is not joined: after nights without it, and where what it is of changed.
+/// Indices at which the line of a figure is interrupted: after runs without the figure, and at cuts,
+/// whose two sides are not comparable.
 fn broken(series: &Series) -> Vec<usize> {
     let gaps = series.gaps.iter().map(|gap| gap.before);
     let cuts = series.turns.iter().filter(|turn| turn.kind == TurnKind::Cut);
@@ -144,7 +145,7 @@ fn levels(series: &Series, days: &[f64]) -> Line {
     drawn("level", FIGURE, Look::Behind, points, breaks)
 }
 
-/// The level that each night was held against, broken where it moved.
+/// The baseline level of each nightly run, interrupted where it changed.
 fn baseline(series: &Series, days: &[f64]) -> Option<Line> {
     let mut last = None;
     let (mut points, mut breaks) = (Vec::new(), Vec::new());

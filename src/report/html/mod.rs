@@ -1,8 +1,8 @@
-//! One file for a browser: tables that sort and filter, charts with values on hover. It needs no network, and its content security
-//! policy forbids it any.
+//! One HTML file: tables that sort and filter, charts with values on hover. It needs no network, and its
+//! content security policy forbids network access.
 //!
-//! The templates escape every text by themselves; only what [`super::chart`] drew goes in as it is. `parts.html` is what pages share,
-//! between `head.html` and `foot.html`.
+//! The templates escape every text; only the SVG of [`super::chart`] is inserted unescaped. `parts.html` is
+//! shared by all pages; their bodies stand between `head.html` and `foot.html`.
 
 mod charts;
 mod components;
@@ -29,19 +29,19 @@ const FOOT: &str = include_str!("foot.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The document as a page.
+/// Draws the page of a report.
 pub(crate) fn draw(document: &Document) -> String {
     page(REPORT, view::view(document))
 }
 
-/// A history as a page.
+/// Draws the page of a history.
 pub(crate) fn nights(history: &History<'_>) -> String {
     page(NIGHTS, nights::view(history))
 }
 
 fn page(body: &str, view: impl Serialize) -> String {
     let mut page = Environment::new();
-    // The name decides that texts are escaped.
+    // The extension `.html` turns on escaping.
     page.add_template_owned("page.html", [PARTS, HEAD, body, FOOT].concat())
         .expect("the page is a template");
     let digest = |text: &str| Value::from(BASE64.encode(Sha256::digest(text.as_bytes())));

@@ -1,4 +1,4 @@
-//! What the page of a history shows, as its template asks for it.
+//! The content of a history's page, as its template expects it.
 
 use serde::Serialize;
 
@@ -11,10 +11,9 @@ use crate::report::labels;
 use crate::report::{nightly, plain};
 use crate::results::record::cell::Origin;
 
-/// Series that are drawn: more would make the page too large to be sent around.
+/// Maximum number of charts, to limit the size of the page.
 const DRAWN: usize = 90;
 
-/// Everything on the page.
 #[derive(Serialize)]
 pub(super) struct View {
     title: String,
@@ -32,7 +31,7 @@ pub(super) struct View {
     redraw: String,
 }
 
-/// The series of a model.
+/// The series of one model.
 #[derive(Serialize)]
 struct Group {
     id: String,
@@ -116,7 +115,7 @@ fn warnings(all: &[Series]) -> Vec<String> {
     )]
 }
 
-/// The series that are drawn, in their order: where there are too many, those that changed first.
+/// The series to draw, in their order. If there are too many, series with level changes have priority.
 fn chosen(all: &[Series]) -> Vec<&Series> {
     let mut order: Vec<usize> = (0..all.len()).collect();
     order.sort_by_key(|at| all[*at].changes.is_empty());
@@ -125,7 +124,7 @@ fn chosen(all: &[Series]) -> Vec<&Series> {
     order.into_iter().map(|at| &all[at]).collect()
 }
 
-/// A group for each model, in the order of their cells.
+/// Groups series by model, in the order of their cells.
 fn groups(history: &History<'_>, drawn: &[&Series]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for series in drawn {

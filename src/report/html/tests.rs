@@ -2,7 +2,8 @@ use super::*;
 
 #[test]
 fn the_page_is_forbidden_the_network_and_asks_for_nothing() {
-    // What would be fetched: an address in an attribute, an import or a font of the style, a request of the script.
+    // What a browser would fetch: addresses in attributes, imports or fonts of the style, requests of the
+    // script.
     let page = [PARTS, HEAD, REPORT, NIGHTS, FOOT, STYLE, SCRIPT].concat();
     for word in [
         "http:",
@@ -20,7 +21,7 @@ fn the_page_is_forbidden_the_network_and_asks_for_nothing() {
         assert!(!told.contains(word), "{word}");
     }
     assert!(HEAD.contains("default-src 'none'"));
-    // A style in an attribute would be refused by the policy.
+    // The policy would reject style attributes.
     assert!(!page.contains("style=\""));
 }
 

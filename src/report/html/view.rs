@@ -1,4 +1,4 @@
-//! What the page of a report shows, as its template asks for it.
+//! The content of a report's page, as its template expects it.
 
 use serde::Serialize;
 
@@ -8,10 +8,9 @@ use crate::report::document::{Document, Fact, LeftOutFact};
 use crate::report::plain;
 use crate::results::record::cell::Origin;
 
-/// Cells whose course over time is drawn: more would make the page too large to be sent around.
+/// Maximum number of cells with charts over time, to limit the size of the page.
 const COURSES: usize = 60;
 
-/// Everything on the page.
 #[derive(Serialize)]
 pub(super) struct View {
     title: String,
