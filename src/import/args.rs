@@ -1,4 +1,5 @@
-//! What was asked of a client: a printed `Namespace(…)`, the words of a command line, or the fields of a result.
+//! The requested settings of a client, read from a printed `Namespace(…)`, a command line, or the fields of a
+//! result.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,15 +9,15 @@ use serde_json::{Map, Value};
 use crate::base::units::Span;
 use crate::config::scenario::Slo;
 
-/// Everything asked for that decides what was measured.
+/// All requested settings that decide what was measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Asked {
-    /// The line that tells it.
+    /// The line of the file that has them; 0 if unknown.
     pub(super) line: u32,
     pub(super) backend: Option<String>,
     pub(super) model: Option<String>,
     pub(super) tokenizer: Option<String>,
-    /// The name of the model that requests carry, where it is another one.
+    /// The model name in requests, if it differs from `model`.
     pub(super) served: Option<String>,
     pub(super) dataset: Option<String>,
     pub(super) prompts: Option<u64>,
@@ -25,12 +26,12 @@ pub(super) struct Asked {
     pub(super) sharegpt_output_len: Option<u32>,
     pub(super) context_len: Option<u32>,
     pub(super) range_ratio: Option<f64>,
-    /// Requests per second; infinite for all at once.
+    /// Requests per second; infinite if all are sent at once.
     pub(super) rate: Option<f64>,
-    /// The word where requests came by no single rate, such as `trace`.
+    /// The kind of arrival if it has no single rate, such as `trace`.
     pub(super) traffic: Option<String>,
     pub(super) concurrency: Option<u32>,
-    /// Whether it is told that there is no limit of concurrency.
+    /// Whether the file says that concurrency is unlimited.
     pub(super) is_unlimited: bool,
     pub(super) burstiness: Option<f64>,
     pub(super) seed: Option<u64>,
@@ -39,23 +40,21 @@ pub(super) struct Asked {
     pub(super) tokenize_prompt: bool,
     pub(super) prompt_suffix: Option<String>,
     pub(super) body: Map<String, Value>,
-    /// Requests that are sent before the measurement.
     pub(super) warmup: Option<u32>,
-    /// Whether caches are emptied before the measurement.
+    /// Whether the caches are emptied before the measurement.
     pub(super) flush_cache: bool,
-    /// Whether the server writes a profile of itself meanwhile.
+    /// Whether the server records a profile of itself during the measurement.
     pub(super) profile: bool,
-    /// What makes a request good.
     pub(super) slo: Option<Slo>,
     pub(super) port: Option<u16>,
-    /// The sum of the prompts' tokens before anything was sent, with its line.
+    /// The printed number of prompt tokens prepared for sending, with its line.
     pub(super) input_tokens: Option<(u32, u64)>,
-    /// The sum of the tokens asked for.
+    /// The printed number of requested output tokens, with its line.
     pub(super) output_tokens: Option<(u32, u64)>,
 }
 
 impl Asked {
-    /// From options by their names with underscores.
+    /// Reads settings from options, which are keyed by name with underscores.
     pub(super) fn of(line: u32, options: &BTreeMap<String, Value>) -> Self {
         let text = |name: &str| match options.get(name) {
             Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),
@@ -86,13 +85,13 @@ impl Asked {
             is_unlimited: options.get("max_concurrency") == Some(&Value::Null),
             burstiness: number("burstiness"),
             seed: whole("seed").map(|value| value as u64),
-            // One tool ignores the end unless told otherwise, the other one heeds it.
+            // bench_serving ignores the end token by default, `vllm bench serve` does not.
             stop_at_eos: is("disable_ignore_eos") || options.get("ignore_eos") == Some(&Value::Bool(false)),
             apply_chat_template: is("apply_chat_template"),
             tokenize_prompt: is("tokenize_prompt"),
             prompt_suffix: text("prompt_suffix"),
             body: body(options),
-            // One tool names all of them, the other one sends a request of its own before them.
+            // bench_serving counts all warm-up requests. `vllm bench serve` sends one more before those.
             warmup: length("warmup_requests")
                 .or_else(|| Some(length("num_warmups")?.saturating_add(1)))
                 .or_else(|| is("disable_warmup").then_some(0)),
@@ -110,7 +109,7 @@ impl Asked {
         }
     }
 
-    /// What `self` leaves open taken from `other`.
+    /// Fills settings that are missing here from `other`. Not all settings are merged.
     pub(super) fn or(self, other: &Self) -> Self {
         let other = other.clone();
         Self {
@@ -135,7 +134,7 @@ impl Asked {
         }
     }
 
-    /// Whether the data set is drawn to the lengths that were asked for.
+    /// Whether the data set is generated with the requested lengths.
     pub(super) fn is_random(&self) -> bool {
         self.dataset
             .as_deref()
@@ -143,7 +142,7 @@ impl Asked {
     }
 }
 
-/// A number, also one that JSON cannot say.
+/// A number, also one that JSON cannot represent.
 pub(super) fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
@@ -152,7 +151,7 @@ pub(super) fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// What makes a request good, from limits in milliseconds by target; `None` where there is no limit.
+/// The SLO from limits in milliseconds by target; `None` if there is no limit.
 pub(super) fn slo(limits: impl Iterator<Item = (String, f64)>) -> Option<Slo> {
     let mut slo = Slo {
         ttft: None,
@@ -176,7 +175,7 @@ pub(super) fn slo(limits: impl Iterator<Item = (String, f64)>) -> Option<Slo> {
     is_told.then_some(slo)
 }
 
-/// Extra fields of request bodies: an object or its text, and what other options of the client add to every body.
+/// Extra fields of request bodies: an object or its text, and those that other options of the client add.
 fn body(options: &BTreeMap<String, Value>) -> Map<String, Value> {
     let mut fields = match options.get("extra_request_body") {
         Some(Value::Object(fields)) => fields.clone(),
@@ -205,13 +204,13 @@ fn body(options: &BTreeMap<String, Value>) -> Map<String, Value> {
     fields
 }
 
-/// The options of `Namespace(a=1, b='x')` in a line, if it holds one.
+/// The options of the first `Namespace(a=1, b='x')` in a line.
 pub(super) fn namespace(line: &str) -> Option<BTreeMap<String, Value>> {
     keywords(line, "Namespace(")
 }
 
-/// The settings that a server prints of itself: SGLang's `ServerArgs(…)`, vLLM's `non-default args: {…}` or the `Namespace(…)` of its
-/// arguments.
+/// The settings that a server prints: SGLang's `ServerArgs(…)`, vLLM's `non-default args: {…}`, or the
+/// `Namespace(…)` of its arguments.
 pub(super) fn server_arguments(line: &str) -> Option<BTreeMap<String, Value>> {
     const CHANGED: &str = "non-default args: ";
     let is_server = |options: &BTreeMap<String, Value>| {
@@ -230,7 +229,7 @@ pub(super) fn server_arguments(line: &str) -> Option<BTreeMap<String, Value>> {
         .or_else(|| namespace(line).filter(is_server))
 }
 
-/// The arguments by name in what Python prints of a value, from `opening`, which is a name and a bracket.
+/// Arguments by name in the text that Python prints for a value; `opening` is its name and bracket.
 fn keywords(line: &str, opening: &str) -> Option<BTreeMap<String, Value>> {
     let at = line.find(opening)?;
     let mut reader = Literals(&line[at + opening.len()..]);
@@ -249,7 +248,8 @@ fn keywords(line: &str, opening: &str) -> Option<BTreeMap<String, Value>> {
     }
 }
 
-/// The options of a command line, `--a-b value` as `a_b`; a flag without a value is true. Words before the first flag are left out.
+/// The options of a command line: `--a-b value` gives `a_b`, a flag without a value is true. Words that
+/// belong to no flag are skipped.
 pub(super) fn flags(words: &str) -> BTreeMap<String, Value> {
     let mut options = BTreeMap::new();
     let mut words = words.split_whitespace().peekable();
@@ -272,7 +272,7 @@ pub(super) fn flags(words: &str) -> BTreeMap<String, Value> {
     options
 }
 
-/// A word without the quotes around it.
+/// Removes the quotes around a word.
 pub(super) fn unquoted(word: &str) -> &str {
     let inner = |quote| word.strip_prefix(quote)?.strip_suffix(quote);
     inner('\'').or_else(|| inner('"')).unwrap_or(word)
@@ -367,8 +367,8 @@ impl Literals<'_> {
         }
     }
 
-    /// A word up to the next comma or bracket; what is no literal stays text, as `inf` does. Brackets within it, as in
-    /// `<function f at 0x7f>` or `PosixPath('x')`, belong to it.
+    /// A word up to the next comma or bracket. Words that are no literal stay text, such as `inf`. Brackets
+    /// within a word belong to it, as in `<function f at 0x7f>` or `PosixPath('x')`.
     fn word(&mut self) -> Value {
         let mut depth = 0_u32;
         let end = self.0.find(|letter| match letter {
@@ -389,7 +389,7 @@ impl Literals<'_> {
             "None" => Value::Null,
             "True" => Value::Bool(true),
             "False" => Value::Bool(false),
-            // JSON's numbers are Python's, but for a few that stay text.
+            // Python's numbers are valid JSON except for a few, which stay text.
             number => serde_json::from_str(number).unwrap_or_else(|_| Value::String(number.to_owned())),
         }
     }

@@ -1,4 +1,4 @@
-//! One result block of a console: its lines by their labels, whatever the layout.
+//! Reads one printed result block: its lines by label, in any layout.
 //!
 //! Source: docs/bench-serving.md 8.
 
@@ -11,33 +11,32 @@ use crate::config::scenario::Slo;
 use crate::config::workload::Profile;
 use crate::results::record::provenance::Tool;
 
-/// What the first line of a block holds.
+/// The title of a block, in its first line.
 const TITLE: &str = "Serving Benchmark Result";
 
-/// What a label stands for.
+/// The meaning of a label.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Label {
     Backend,
     Rate,
     Limit,
-    /// Tokens of prompts without those of pictures.
+    /// Prompt tokens without those of images.
     TextTokens,
     Figure(Metric),
-    /// A share, printed as a percentage.
     Percent(Metric),
-    /// What makes a request good.
+    /// The limits of the SLO.
     Targets,
-    /// Known, and nothing that is kept.
+    /// Known, but not used.
     Passed,
 }
 
-/// Labels as they are printed, in small letters and without the colon, but for statistics of times.
+/// Printed labels in lower case and without colon, except for statistics of latencies.
 const LABELS: &[(&str, Label)] = &[
     ("backend", Label::Backend),
     ("traffic request rate", Label::Rate),
     ("request rate configured (rps)", Label::Rate),
     ("max request concurrency", Label::Limit),
-    // As a version of 2025 printed it.
+    // A misspelling of a version of 2025.
     ("max reqeuest concurrency", Label::Limit),
     ("maximum request concurrency", Label::Limit),
     ("successful requests", Label::Figure(Metric::Completed)),
@@ -109,7 +108,7 @@ const LABELS: &[(&str, Label)] = &[
     ("storage", Label::Passed),
 ];
 
-/// Statistics as labels begin with them.
+/// The first words of labels of statistics.
 pub(super) const STATISTICS: [(&str, Statistic); 8] = [
     ("mean", Statistic::Mean),
     ("median", Statistic::Median),
@@ -121,7 +120,7 @@ pub(super) const STATISTICS: [(&str, Statistic); 8] = [
     ("max", Statistic::Max),
 ];
 
-/// Samples as labels name them.
+/// The names of latencies in labels.
 pub(super) const SAMPLES: [(&str, Sample); 5] = [
     ("e2e latency", Sample::E2e),
     ("e2el", Sample::E2e),
@@ -137,7 +136,7 @@ pub(super) struct Block {
     pub(super) tool: Tool,
     pub(super) backend: Option<String>,
     pub(super) rate: Option<f64>,
-    /// The word in place of a rate.
+    /// The text in place of a rate.
     pub(super) traffic: Option<String>,
     pub(super) limit: Option<u32>,
     /// Whether the line of the limit says that there is none.
@@ -151,12 +150,10 @@ pub(super) struct Block {
     has_new_label: bool,
 }
 
-/// Whether a line begins a block.
 pub(super) fn begins(line: &str) -> bool {
     line.contains(TITLE) && line.contains("==")
 }
 
-/// Whether a line ends a block.
 pub(super) fn ends(line: &str) -> bool {
     let line = line.trim();
     line.len() >= 20 && line.bytes().all(|byte| byte == b'=')
@@ -182,7 +179,7 @@ impl Block {
         }
     }
 
-    /// Reads a line between the first and the last one.
+    /// Reads one line between the first and the last line of the block.
     pub(super) fn feed(&mut self, number: u32, line: &str) {
         if line.contains("Inter-Token Latency") {
             self.has_new_section = true;
@@ -247,7 +244,7 @@ impl Block {
         self.vision_line |= metric == Metric::Tokens(Count::InputVision);
         let number: Option<f64> = match value.parse::<f64>() {
             Ok(number) if number.is_finite() => Some(number * scale),
-            // Python's words for what has no value.
+            // Python's words for a missing value.
             Ok(_)
                 if value
                     .trim_start_matches(['-', '+'])
@@ -275,7 +272,7 @@ impl Block {
             half,
             line,
         };
-        // The 50th percentile is printed beside the median where it was asked for.
+        // If requested, the 50th percentile is printed in addition to the median.
         let before = self.figures.insert(metric, printed);
         if before.is_some_and(|before| before.value != printed.value) {
             self.warnings.push(Warning::new(
@@ -289,7 +286,8 @@ impl Block {
         }
     }
 
-    /// Whose definitions it follows: the fork in lmdeploy knows neither concurrency nor the capital letter of `Inter-Token`.
+    /// The profile of the figures. LMDeploy's fork prints no concurrency and does not capitalise
+    /// `Inter-Token`.
     pub(super) fn profile(&self) -> Profile {
         let is_new = self.has_new_section || self.has_new_label || self.tool == Tool::VllmBench;
         if is_new {
@@ -299,7 +297,7 @@ impl Block {
         }
     }
 
-    /// Its figures, once it has ended; tokens of pictures follow from those of text.
+    /// Completes the figures at the end of the block: image tokens follow from all and text tokens.
     pub(super) fn ended(mut self) -> Self {
         let input = self.figures.get(&Metric::Tokens(Count::Input)).copied();
         if let (Some(text), Some(printed)) = (self.text_tokens, input)
@@ -316,7 +314,7 @@ impl Block {
     }
 }
 
-/// The longest label that a text ends in; what stands before it, such as the name of a container, is passed over.
+/// The longest label at the end of a text. Words before it, such as a container's name, are ignored.
 fn known(text: &str) -> Option<Label> {
     let text = text.trim().to_lowercase();
     let is_whole = |rest: &str| !rest.ends_with(|letter: char| letter.is_alphanumeric() || letter == ')');
@@ -340,7 +338,7 @@ fn known(text: &str) -> Option<Label> {
         .or_else(|| is_percentile(&text).then_some(Label::Passed))
 }
 
-/// Whether a label is that of a percentile for which there is no figure, such as `p75 ttft (ms)`.
+/// Whether a label is a percentile for which there is no metric, such as `p75 ttft (ms)`.
 fn is_percentile(text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [.., percentile, _, "(ms)"] = words[..] else {
@@ -364,7 +362,7 @@ mod tests {
         assert_eq!(known("Max reqeuest concurrency"), Some(Label::Limit));
         assert_eq!(known("Concurrency"), Some(Label::Figure(Metric::MeanConcurrency)));
         assert_eq!(known("  Storage (mooncake)"), Some(Label::Passed));
-        // A percentile without a figure of ours is known, and its value is not kept.
+        // A percentile without a metric is known, but its value is not used.
         assert_eq!(known("P42 TTFT (ms)"), Some(Label::Passed));
         assert_eq!(known("P420 TTFT (ms)"), None);
     }

@@ -1,4 +1,5 @@
-//! Whether figures contradict each other, their arguments, or what stands around them. Tolerances are those of the printed digits.
+//! Finds figures that contradict each other, the client's arguments, or the text around them. Tolerances
+//! follow from the printed digits.
 
 mod spread;
 mod under_way;
@@ -12,33 +13,35 @@ use crate::config::validity::Bounds;
 use crate::config::workload::Profile;
 use crate::results::record::provenance::Tool;
 
-/// From this many tokens per event on, the time between events is no longer the time of a token.
+/// From this many tokens per chunk on, the chunk gap is not the time of a token.
 const MERGED: f64 = 1.05;
-/// From so many times the tokens on, there are more times between tokens than tokens: the figures contradict each other. Accepted
-/// tokens of speculative decoding and answers of unlike length stay far below.
+/// If there are this many times more gaps than tokens, figures contradict each other. Speculative decoding
+/// and answers of different lengths stay far below.
 const TOO_MANY: f64 = 1.5;
-/// By which factor the mean TPOT of requests may lie below that of their tokens: short answers weigh as much as long ones.
+/// Maximum factor between mean TPOT over requests and over tokens; in the former, short answers count as much
+/// as long ones.
 const WEIGHED: f64 = 4.0;
-/// The share by which a count of tokens from the text may differ from the count that throughput is made of.
+/// Maximum relative difference between the output tokens counted from the text and those that throughput
+/// uses.
 const RECOUNTED: f64 = 0.1;
-/// By which factor the most requests that a second saw may lie above the limit and those that ended within a second: clients count by
+/// Maximum factor of peak concurrency over the limit plus the requests that end per second: clients count by
 /// whole seconds, and requests do not end evenly.
 const CROWDED: f64 = 2.0;
-/// By which factor the mean number of requests under way may lie above the limit: clients differ in when they take a request's slot back.
+/// Maximum factor of mean concurrency over the limit: clients differ in when they free a slot.
 const CONNECTING: f64 = 1.02;
 
-/// By which share a load may take longer than its requests take to fall due and the last of them to be answered.
+/// Maximum factor of the duration over the time in which requests fall due and the last one is answered.
 const SLOW: f64 = 1.1;
-/// How many standard deviations of randomly spaced arrivals are left to chance.
+/// Standard deviations of randomly spaced arrivals that are attributed to chance.
 const BY_CHANCE: f64 = 4.0;
-/// By which factor the mean answer, or one of a hundred, may be outlasted by the last one.
+/// Maximum factors of the last answer's duration over mean E2E and over its 99th percentile.
 const OUTLASTED: [f64; 2] = [4.0, 2.0];
-/// The share of the tokens asked for that prompts of one length have at least.
+/// Minimum share of the requested tokens that prompts of one length have.
 const SHORT_PROMPTS: f64 = 0.8;
-/// By which factor mean ITL may exceed mean TPOT where answers are of unlike length.
+/// Maximum factor of mean ITL over mean TPOT that different answer lengths can explain.
 const SPREAD_GAPS: f64 = 1.5;
 
-/// Everything in a set of figures that contradicts itself.
+/// Checks a set of figures and returns a warning for each contradiction.
 pub(super) fn contradictions(found: &Found) -> Vec<Warning> {
     let mut checks = Checks {
         found,
@@ -58,7 +61,7 @@ pub(super) fn contradictions(found: &Found) -> Vec<Warning> {
     checks.warnings
 }
 
-/// Where a value lies for certain.
+/// The interval that certainly contains a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Range {
     low: f64,
@@ -66,9 +69,9 @@ struct Range {
 }
 
 impl Range {
-    /// The range of a metric's figure that is printed as `value`.
+    /// The range of a metric that is printed as `value`.
     fn of_metric(metric: Metric, printed: Printed, value: f64) -> Self {
-        // Files for programs may be rounded too.
+        // Machine-readable files may be rounded too.
         let half = match printed.half == 0.0 && !metric.is_count() {
             true => half_digit(value),
             false => printed.half,
@@ -77,7 +80,7 @@ impl Range {
     }
 
     fn of(printed: Printed, value: f64) -> Self {
-        // Digits that are all written may still differ in the last one of a sum.
+        // Even values with all digits may differ in the last digit of a sum.
         let slack = printed.half * (1.0 + 1e-6) + value.abs() * 1e-9;
         Self {
             low: value - slack,
@@ -99,7 +102,7 @@ impl Range {
         }
     }
 
-    /// Divided by what is above zero.
+    /// Division; `None` if the divisor may be zero or negative.
     fn over(self, other: Self) -> Option<Self> {
         (other.low > 0.0).then(|| Self {
             low: self.low / other.high,
@@ -116,14 +119,14 @@ impl Range {
     }
 }
 
-/// Half of the last digit that a number is written with; a whole one is taken to have one decimal.
+/// Half a unit of the last written digit. A whole number counts as one with one decimal.
 fn half_digit(value: f64) -> f64 {
     let written = value.to_string();
     let decimals = written.split_once('.').map_or(1, |(_, digits)| digits.len());
     0.5 * 0.1_f64.powi(i32::try_from(decimals).unwrap_or(i32::MAX))
 }
 
-/// Two numbers with the fewest decimals at which they differ, at least two.
+/// Formats two numbers with the fewest decimals at which they differ, at least two.
 fn with_differing_digits(one: f64, other: f64) -> [String; 2] {
     let with = |decimals: usize| [one, other].map(|value| format!("{value:.decimals$}"));
     let enough = (2..16).find(|decimals| {
@@ -156,7 +159,7 @@ impl Checks<'_> {
         self.warnings.push(Warning::new(line, about, says));
     }
 
-    /// A figure must be what others come to; `from` says which.
+    /// Warns if a figure differs from the value computed from others; `from` names those.
     fn same(&mut self, metric: Metric, computed: Option<Range>, from: &str) {
         if let (Some((printed, line)), Some(computed)) = (self.printed(metric), computed)
             && !printed.meets(computed)
@@ -172,7 +175,7 @@ impl Checks<'_> {
         }
     }
 
-    /// One figure may not be above another.
+    /// Warns if `lower` is above `upper`.
     fn below(&mut self, lower: Metric, upper: Metric) {
         if let (Some((low, line)), Some(high)) = (self.printed(lower), self.range(upper))
             && low.low > high.high
@@ -188,7 +191,7 @@ impl Checks<'_> {
         }
     }
 
-    /// The model of the heading, of the command and of the client's arguments.
+    /// Compares the model names of the heading, of the server's command and of the client's arguments.
     fn identity(&mut self) {
         let found = self.found;
         let command = found.started.model.as_deref();
@@ -197,14 +200,14 @@ impl Checks<'_> {
         if let (Some(served), Some(model)) = (&found.asked.served, asked.or(command)) {
             let [name, model_name] = [served, model].map(|name| names::short(&names::model(name).0));
             let is_one = name.starts_with(&model_name) || model_name.starts_with(&name);
-            // A name of another family is a name that somebody gave it.
+            // A name of another family is an arbitrary served model name.
             if names::are_kin(&name, &model_name) && !is_one {
                 let says =
                     format!("the client asks for `{served}`, and its arguments name the model `{model}`");
                 self.warn(found.asked.line, About::Identity, says);
             }
         }
-        // A heading of another family names no model; behind the name there may stand more.
+        // A heading of another family names no model. Behind the model's name there may be more words.
         let heading = found.heading.as_ref().filter(|(_, heading)| {
             let model = asked.or(command).map(names::short);
             model.is_some_and(|model| names::are_kin(&names::short(heading), &model))
@@ -237,7 +240,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Nothing that is measured here lies below zero.
+    /// Warns about negative figures.
     fn signs(&mut self) {
         let found = self.found;
         for (metric, printed) in &found.figures {
@@ -275,7 +278,7 @@ impl Checks<'_> {
         let is_whole = asked.prompts.is_some_and(|prompts| completed == prompts as f64);
         let sums = [
             (asked.input_tokens, Count::Input, true),
-            // Only the fork in lmdeploy counts the tokens that it asked for.
+            // Only LMDeploy's fork counts the requested tokens as output.
             (
                 asked.output_tokens,
                 Count::Output,
@@ -315,7 +318,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Prompts that have fewer tokens than all of them were asked to have.
+    /// Warns if prompts have fewer tokens than requested.
     fn short_prompts(&mut self, completed: f64) {
         let asked = &self.found.asked;
         if let (true, Some(length), Some((input, line))) = (
@@ -333,7 +336,8 @@ impl Checks<'_> {
         }
     }
 
-    /// A load that took far longer than its requests take to fall due at the rate that was asked for, and the last of them to be answered.
+    /// Warns if a load ended before its requests were due at the requested rate, or took far longer than that
+    /// plus the last answer.
     fn rate(&mut self) {
         let found = self.found;
         let value = |metric| found.figure(metric);
@@ -344,7 +348,7 @@ impl Checks<'_> {
         ) else {
             return;
         };
-        // A request that fails may hang for any time, and `matrix` judges its own rates.
+        // A failed request may take any time. `matrix` checks its own rates when it measures.
         if found.is_ours
             || found.measured.is_some()
             || value(Metric::Failed).unwrap_or(0.0) > 0.0
@@ -371,11 +375,11 @@ impl Checks<'_> {
         }
     }
 
-    /// Answers that ended before the length that all of them were asked for.
+    /// Warns if answers have fewer tokens than requested, although all should have one length.
     fn short_answers(&mut self, completed: f64) {
         let (found, asked) = (self.found, &self.found.asked);
         let is_cut = asked.stop_at_eos || asked.body.get("ignore_eos") == Some(&false.into());
-        // Other tools heed the end unless told otherwise, and `matrix` judges the lengths of its own answers.
+        // Other tools stop at the end token by default. `matrix` checks its own answers when it measures.
         let is_exact = found.tool == Tool::BenchServing
             && !found.is_ours
             && asked.is_random()
@@ -423,7 +427,8 @@ impl Checks<'_> {
         );
     }
 
-    /// Statistics of one sample, and one sample within another.
+    /// Warns if statistics of a latency are not in order, if TTFT exceeds E2E, or if a latency exceeds the
+    /// duration.
     fn orders(&mut self) {
         for sample in [Sample::Ttft, Sample::Tpot, Sample::Itl, Sample::E2e] {
             let known: Vec<Metric> = [Median, P90, P95, P99, Max]
@@ -470,7 +475,7 @@ impl Checks<'_> {
         self.warn(line, About::Figures, says);
     }
 
-    /// Requests under way against the limit, by their times and by the fullest second; `duration` is in milliseconds.
+    /// Compares the concurrency limit with mean and peak concurrency; `duration` is in milliseconds.
     fn limit(&mut self, duration: Range) {
         let (Some(most), Some((completed, line))) =
             (self.found.asked.concurrency, self.printed(Metric::Completed))
@@ -508,7 +513,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Whether all answers have the length that was asked for.
+    /// Whether all answers have the requested length.
     fn is_even(&self) -> bool {
         let asked = &self.found.asked;
         let completed = self.found.figure(Metric::Completed);
@@ -517,7 +522,7 @@ impl Checks<'_> {
         asked.is_random() && asked.range_ratio == Some(1.0) && asked.output_len.is_some_and(is_sum)
     }
 
-    /// Answers of one length: what they take is the first token and the rest of them.
+    /// If all answers have one length, mean E2E must be mean TTFT plus mean TPOT for each further token.
     fn whole_and_parts(&mut self) {
         self.tokens_too_quick();
         let length = self.found.asked.output_len.map(f64::from);
@@ -535,7 +540,7 @@ impl Checks<'_> {
         );
     }
 
-    /// A mean TPOT in which answers of such a length would have ended long before they did.
+    /// Warns if mean TPOT is far too small for the duration of the answers.
     fn tokens_too_quick(&mut self) {
         let value = |metric| self.found.figure(metric);
         let mean = |sample| value(time(Mean, sample));
@@ -557,7 +562,8 @@ impl Checks<'_> {
         }
     }
 
-    /// The same where nothing tells how long answers took: times between events that are far above those of a token.
+    /// Without E2E: warns if mean ITL is far above mean TPOT. `is_told` suppresses the warning, because the
+    /// tool divides gaps or the server accepts several tokens at once.
     fn merged_gaps(&mut self, is_told: bool) {
         let (Some((itl, line)), Some(tpot)) = (
             self.printed(time(Mean, Sample::Itl)),
@@ -576,7 +582,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Times between events that carry several tokens are no times between tokens.
+    /// Warns if chunks carry several tokens, so that chunk gaps are no times per token.
     ///
     /// Source: docs/bench-serving.md 13.3.
     fn chunks(&mut self) {
@@ -628,7 +634,7 @@ impl Checks<'_> {
                  between events, per token it is about {:.2} ms",
                 itl.middle() / tokens
             );
-            // A few percent are worth a word; more is what judges call chunked.
+            // A few percent are only noted. A larger share makes the measurement suspect as chunked.
             let is_chunked = tokens > Bounds::default().tokens_per_chunk;
             let about = if is_chunked { About::Chunks } else { About::Rest };
             self.warn(line, about, says);

@@ -1,4 +1,4 @@
-//! The result file of the fork in lmdeploy: CSV, a row for each rate.
+//! Reads the CSV result file of LMDeploy's fork, with a row for each rate.
 //!
 //! Source: docs/bench-serving.md 12.4.
 
@@ -27,7 +27,7 @@ const FIGURES: [(&str, Metric); 11] = [
     ("mean_itl_ms", Metric::Time(Mean, Sample::Itl)),
 ];
 
-/// Whether a text is such a file: its first line names the columns.
+/// Whether a text is such a file: its first line has the known columns.
 pub(super) fn is_csv(text: &str) -> bool {
     text.lines()
         .find(|line| !line.trim().is_empty())
@@ -48,7 +48,7 @@ pub(super) fn read(text: &str) -> Parts {
         if line.trim().is_empty() {
             continue;
         }
-        // Files that were put together have the line several times.
+        // Concatenated files have the header several times.
         if is_header(line) {
             columns = line.split(',').map(str::trim).collect();
             continue;

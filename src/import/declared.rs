@@ -1,27 +1,26 @@
-//! What people know of measurements whose files do not tell it: flags of `matrix import`, or a file beside the one that is read.
+//! Facts that users declare about measurements because files lack them, by flags of `matrix import` or in a
+//! file beside the imported one.
 
 use serde::Deserialize;
 
 use super::names;
 use super::{About, Found, Title};
 
-/// What is declared of all measurements of a file.
+/// The declared facts of all measurements of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Declared {
     pub engine: Option<String>,
     pub version: Option<String>,
-    /// How many GPUs it computed on.
     pub gpus: Option<u32>,
-    /// Which kind of GPU.
+    /// The name of the GPU.
     pub gpu: Option<String>,
-    /// The precision of the weights.
     pub precision: Option<String>,
     pub model: Option<String>,
 }
 
 impl Declared {
-    /// What is declared here, and where it is not, what is declared there.
+    /// Fills missing facts from `other`.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             engine: self.engine.or(other.engine),
@@ -33,7 +32,7 @@ impl Declared {
         }
     }
 
-    /// Gives a set of figures what its file does not tell, and warns where the file tells something else.
+    /// Adds declared facts that the file lacks, and warns about those that contradict the file.
     pub(super) fn complete(&self, found: &mut Found) {
         let line = match found.started.line {
             0 => found.line,
@@ -61,14 +60,14 @@ impl Declared {
         }
     }
 
-    /// What the file tells otherwise than it is declared: its name, what is declared, and what the file tells.
+    /// Facts that the file contradicts: name, declared value, value in the file.
     fn contradictions(&self, found: &Found) -> Vec<(&'static str, String, String)> {
         let (asked, started) = (&found.asked, &found.started);
         let title = found.engine.as_ref();
         let model = asked.model.as_deref().or(started.model.as_deref());
         let stored = model.and_then(|told| names::model(told).1);
         let precision = started.precision.as_ref().or(stored.as_ref());
-        // Each data-parallel rank has a device, which it may share with the ranks of tensor parallelism.
+        // The minimum number of GPUs: data-parallel ranks may share GPUs with tensor-parallel ranks.
         let devices = started
             .tp
             .map(|tp| (tp * started.pp.unwrap_or(1)).max(started.dp.unwrap_or(1)));
@@ -89,7 +88,7 @@ impl Declared {
         hold("version", self.version.as_deref(), version, &|declared, told| {
             names::bare(declared) == names::bare(told)
         });
-        // Engines differ in whether data-parallel ranks have devices of their own.
+        // Engines differ in whether data-parallel ranks have their own GPUs.
         let has_ranks = started.dp.is_some_and(|dp| dp > 1);
         let are_gpus = |gpus: u32, devices: u32| gpus == devices || has_ranks && gpus > devices;
         let are_same = self

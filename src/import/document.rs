@@ -1,4 +1,5 @@
-//! A text with result blocks in it: a console log with shell noise around, or a Markdown report with headings and commands.
+//! Reads text with result blocks: a console log with other output around, or a Markdown report with headings
+//! and commands.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use crate::config::builtin_scenarios;
 /// Reads every block of a text.
 ///
 /// # Errors
-/// There is none.
+/// The text has no block.
 pub(super) fn read(text: &str) -> Result<Parts, String> {
     let mut scanner = Scanner {
         is_markdown: text.lines().any(|line| line.starts_with("```")),
@@ -32,7 +33,7 @@ pub(super) fn read(text: &str) -> Result<Parts, String> {
     }
 }
 
-/// A line as a terminal leaves it: what follows the last return to its beginning, without what steers the terminal.
+/// The text of a line on a terminal: what follows the last carriage return, without control sequences.
 fn shown(line: &str) -> String {
     let line = line.strip_suffix('\r').unwrap_or(line);
     let line = line.rsplit('\r').next().unwrap_or(line);
@@ -52,16 +53,16 @@ fn shown(line: &str) -> String {
     text
 }
 
-/// A heading with what stands below it.
+/// A heading with the facts below it.
 #[derive(Clone, Debug)]
 struct Section {
     level: usize,
     line: u32,
     text: String,
     started: Option<Started>,
-    /// Options that the text below it quotes.
+    /// Options quoted in the text below the heading, with their lines.
     said: Vec<(u32, BTreeMap<String, Value>)>,
-    /// What a list below it tells, such as `model: Qwen/Qwen3-8B`.
+    /// Entries of a list below the heading, such as `model: Qwen/Qwen3-8B`.
     facts: BTreeMap<String, String>,
 }
 
@@ -82,11 +83,11 @@ struct Scanner {
     sections: Vec<Section>,
     image: Option<String>,
     package: Option<String>,
-    /// What a log tells of the server, and the lines of a command that goes on.
+    /// The server that a log shows; `command` holds the lines of an unfinished command.
     server: Option<Started>,
     command: Option<(u32, Vec<String>)>,
     asked: Option<Asked>,
-    /// What the script around the client says that it asks for.
+    /// The settings that the script around the client prints.
     wrapped: Option<(u32, Asked)>,
     block: Option<Block>,
     found: Vec<Found>,
@@ -121,7 +122,7 @@ impl Scanner {
         }
         let is_log = self.fence.is_some() || !self.is_markdown;
         if is_log && self.server(number, line) {
-            // Commands of a fence are read together when it ends.
+            // The commands of a fence are read together when it ends.
             if let Some(fence) = &mut self.fence {
                 fence.lines.push(line.to_owned());
             }
@@ -145,11 +146,11 @@ impl Scanner {
         }
     }
 
-    /// Takes up what a line of a log tells of the server; whether it tells something.
+    /// Reads facts of the server from a log line; false if the line has none.
     fn server(&mut self, number: u32, line: &str) -> bool {
         if let Some(options) = server_arguments(line) {
             let mut started = names::configured(number, &options);
-            // The command that started it stands above.
+            // The log shows the command before the settings.
             let before = self.server.take().filter(|before| before.model == started.model);
             started.command = before.map(|before| before.command).unwrap_or_default();
             self.server = Some(started);
@@ -173,7 +174,7 @@ impl Scanner {
         true
     }
 
-    /// Takes up printed arguments; sums that were printed before them belong to them where the tool prints them so.
+    /// Stores printed arguments, with the token sums that were printed before them.
     fn asked(&mut self, mut asked: Asked) {
         if let Some(before) = self.asked.take().filter(|before| before.line == 0) {
             asked.input_tokens = before.input_tokens;
@@ -203,7 +204,7 @@ impl Scanner {
         } else if let Some(package) = names::installed(&text) {
             self.package = Some(package);
         } else {
-            // A fence with nothing but the client's command tells nothing of the server.
+            // A fence with only the client's command says nothing about the server.
             let started = names::started(fence.line + 1, &fence.lines);
             match self.sections.last_mut() {
                 Some(section) if !started.command.is_empty() => section.started = Some(started),
@@ -213,7 +214,8 @@ impl Scanner {
         }
     }
 
-    /// A line outside fences: a heading, an entry of the table of contents, or a text that may quote options.
+    /// Reads a line outside fences: a heading, an entry of the table of contents, or text that may quote
+    /// options.
     fn prose(&mut self, number: u32, line: &str) {
         let marks = line.bytes().take_while(|byte| *byte == b'#').count();
         if (1..=6).contains(&marks) && line[marks..].starts_with(' ') {
@@ -257,7 +259,7 @@ impl Scanner {
         });
     }
 
-    /// Ends the block that is open, if one is; one that was cut before its last line says so.
+    /// Ends the open block, if there is one. A block without its last line gets a warning.
     fn close(&mut self, number: u32, is_cut: bool) {
         let Some(open) = self.block.take() else { return };
         let mut block = open.ended();
@@ -298,7 +300,7 @@ impl Scanner {
         self.found.push(found);
     }
 
-    /// Gives a block what headings and commands around it tell.
+    /// Adds facts from headings and commands around a block.
     fn place(&self, found: &mut Found) {
         found.engine = self.title.as_ref().map(|(_, title)| title.clone());
         let at = self
@@ -321,7 +323,7 @@ impl Scanner {
                 compare_said(found, *line, &Asked::of(*line, options));
             }
         }
-        // What stands nearer to the block is believed before the command below the heading.
+        // A server that a log near the block shows has precedence over the command below the heading.
         if let Some(server) = &self.server {
             found.started = server.clone();
         }
@@ -341,7 +343,7 @@ impl Scanner {
         }
     }
 
-    /// Holds the arguments that the client printed against those of the script around it and against the block.
+    /// Compares the client's printed arguments with those of the script around it and with the block.
     fn compare_asked(
         &self,
         found: &mut Found,
@@ -417,7 +419,7 @@ impl Scanner {
         }
     }
 
-    /// Holds the table of contents against the headings that follow it.
+    /// Compares the table of contents with the headings that follow.
     fn compare_contents(&mut self) {
         for (line, entry) in &self.contents {
             if self.headings.contains(entry) {
@@ -444,7 +446,7 @@ fn counted(line: &str, label: &str) -> Option<u64> {
     line.trim().strip_prefix(label)?.trim().parse().ok()
 }
 
-/// The text of a heading without the marks of Markdown that GitHub takes away.
+/// The text of a heading without Markdown escapes and code marks.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut letters = text.chars();
@@ -460,7 +462,7 @@ fn plain(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
-/// What a list below a heading tells, as reports of `matrix` have it.
+/// Reads facts from the list below a heading, in the form of `matrix` reports.
 fn tell(found: &mut Found, section: &Section) {
     let fact = |name: &str| section.facts.get(name);
     let size = |name: &str| fact(name).and_then(|size| size.parse().ok());
@@ -477,7 +479,7 @@ fn tell(found: &mut Found, section: &Section) {
     }
 }
 
-/// A heading that is one of the standard workloads tells what was sent, where nothing else does.
+/// If the heading names a built-in scenario, takes missing settings of the workload from it.
 fn named(found: &mut Found, heading: &str) {
     let Some(standard) = builtin_scenarios::named(heading) else {
         return;
@@ -491,7 +493,7 @@ fn named(found: &mut Found, heading: &str) {
     }
 }
 
-/// Holds options that the text quotes against those of a block; only those of its own data set are meant.
+/// Compares options quoted in the text with those of a block with the same data set.
 fn compare_said(found: &mut Found, line: u32, said: &Asked) {
     let is_meant = said.dataset.is_none() || said.dataset == found.asked.dataset;
     if !is_meant {
@@ -517,7 +519,7 @@ fn compare_said(found: &mut Found, line: u32, said: &Asked) {
     }
 }
 
-/// A figure of a file that writes every digit.
+/// A figure of a file that has all digits.
 pub(super) fn exact(line: u32, value: Option<f64>) -> Printed {
     Printed {
         value: value.filter(|value| value.is_finite()),

@@ -1,6 +1,7 @@
-//! Results as JSON: the lines of bench_serving, and the objects of `vllm bench serve`, alone or a line each.
+//! Reads results in JSON: lines of bench_serving, and objects of `vllm bench serve`, one in a file or one on
+//! each line.
 //!
-//! Python's `Infinity` and `NaN`, which JSON does not know, are read.
+//! Python's `Infinity` and `NaN`, which JSON does not have, are accepted.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use crate::results::record::cell::Figures;
 use crate::results::record::provenance::Tool;
 use crate::results::record::validity::Validity;
 
-/// Keys of figures, in both tools' words.
+/// Keys of figures, of both tools.
 const FIGURES: [(&str, Metric); 19] = [
     ("duration", Metric::Duration),
     ("completed", Metric::Completed),
@@ -44,13 +45,13 @@ const FIGURES: [(&str, Metric); 19] = [
     ("spec_decode_acceptance_length", Metric::AcceptLength),
 ];
 
-/// The share by which two values of one figure may differ by their last digits.
+/// Maximum relative difference of two values of one figure, due to their last digits.
 const SAME: f64 = 1e-3;
 
 /// Reads one object over several lines, or one on each line.
 ///
 /// # Errors
-/// It is no JSON, or no object is a result.
+/// The text is no JSON, or no object is a result.
 pub(super) fn read(text: &str) -> Result<Parts, String> {
     let strict = strict(text);
     let (mut found, mut warnings) = (Vec::new(), Vec::new());
@@ -82,7 +83,7 @@ pub(super) fn read(text: &str) -> Result<Parts, String> {
     }
 }
 
-/// The text with the words that Python writes for what JSON cannot say replaced: infinite values by strings, others by `null`.
+/// Makes Python's JSON strict: infinite values become strings, `NaN` becomes `null`.
 fn strict(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -137,7 +138,7 @@ fn of_object(line: u32, object: &Map<String, Value>) -> Result<Found, String> {
         .collect();
     found.asked = Asked::of(line, &options);
     if tool == Tool::BenchServing && !found.asked.is_random() {
-        // These are written whatever was sent.
+        // bench_serving writes these lengths whatever it sends.
         (found.asked.input_len, found.asked.output_len) = (None, None);
     }
     let times = STATISTICS.iter().flat_map(|(word, statistic)| {
@@ -161,7 +162,7 @@ fn of_object(line: u32, object: &Map<String, Value>) -> Result<Found, String> {
             let says = format!("{label} is told twice, as {before:.2} and as {value:.2}, the second counts");
             found.warn(line, About::Figures, says);
         }
-        // A figure that has no value, such as goodput without a target, was not asked for.
+        // A figure without a value was not requested, such as goodput without SLO.
         if value.is_some() || !found.figures.contains_key(&metric) {
             found.figures.insert(metric, exact(line, value));
         }
@@ -183,7 +184,7 @@ fn of_object(line: u32, object: &Map<String, Value>) -> Result<Found, String> {
     Ok(found)
 }
 
-/// What the server says of itself, where the client kept that.
+/// Reads facts from the server's information about itself, if the client stored it.
 fn server(found: &mut Found, info: &Value) {
     let text = |key: &str| info.get(key).and_then(Value::as_str).map(str::to_owned);
     let size = |key: &str| {
@@ -197,7 +198,7 @@ fn server(found: &mut Found, info: &Value) {
     started.dp = size("dp_size");
     started.ep = size("ep_size");
     started.precision = text("quantization");
-    // Other servers answer in SGLang's words too: the backend that was asked for is believed.
+    // Other servers use SGLang's keys too, so the requested backend decides.
     let is_backend = found
         .asked
         .backend
@@ -212,7 +213,7 @@ fn server(found: &mut Found, info: &Value) {
     }
 }
 
-/// Holds the values of single requests, where the client wrote them, against its figures.
+/// Compares the values of single requests, if the client wrote them, with the figures.
 fn lists(found: &mut Found, object: &Map<String, Value>) {
     let list = |key: &str| object.get(key).and_then(Value::as_array);
     let (line, completed) = (found.line, found.figure(Metric::Completed));
@@ -227,7 +228,7 @@ fn lists(found: &mut Found, object: &Map<String, Value>) {
         found.warn(line, About::Figures, says);
     }
     totals(found, object, failed.is_some_and(|(errors, _)| errors > 0));
-    // A request that failed has a time too, which the mean leaves out.
+    // Failed requests have times in the lists, but not in the means.
     if failed.is_some_and(|(errors, _)| errors > 0) {
         return;
     }
@@ -252,7 +253,7 @@ fn lists(found: &mut Found, object: &Map<String, Value>) {
     }
 }
 
-/// Holds how many values lists have, and their sums, against the figures. `has_errors`: requests that failed are in the lists.
+/// Compares the length and sum of lists with the figures. `has_errors`: the lists contain failed requests.
 fn totals(found: &mut Found, object: &Map<String, Value>, has_errors: bool) {
     let (line, is_vllm) = (found.line, found.tool == Tool::VllmBench);
     let Some(completed) = found.figure(Metric::Completed) else {
@@ -269,7 +270,7 @@ fn totals(found: &mut Found, object: &Map<String, Value>, has_errors: bool) {
         };
         let values: Vec<f64> = values.iter().filter_map(number).collect();
         let all = values.len() as f64;
-        // Too few TTFTs are told beside their mean.
+        // Too few TTFTs are reported together with their mean.
         if completed > all && count.is_some() {
             let says = format!("{completed} requests succeeded, and {all} have {what}");
             found.warn(line, About::Figures, says);
@@ -280,8 +281,8 @@ fn totals(found: &mut Found, object: &Map<String, Value>, has_errors: bool) {
             found.warn(line, About::Figures, says);
             continue;
         }
-        // Answers that failed have no tokens, and their prompts have. bench_serving writes the lengths of prompts as the server counts
-        // them, and their sum as its own tokenizer does.
+        // Failed answers have no tokens, but their prompts have. bench_serving writes prompt lengths as
+        // counted by the server, and their sum as counted by its tokenizer.
         let is_summed = match count {
             Some(Count::Output) => true,
             _ => is_vllm && !has_errors && completed == all,
@@ -301,7 +302,7 @@ fn totals(found: &mut Found, object: &Map<String, Value>, has_errors: bool) {
     }
 }
 
-/// What a line that `matrix` wrote tells besides.
+/// Reads our own fields of a line that `matrix` wrote.
 fn ours(found: &mut Found, object: &Map<String, Value>) {
     let Some(Value::Object(ours)) = object.get("matrix") else {
         return;
@@ -345,7 +346,7 @@ fn ours(found: &mut Found, object: &Map<String, Value>) {
         .or_else(|| ours.get("prompts").and_then(Value::as_u64));
 }
 
-/// What the key of a cell tells beside what the line tells in other fields.
+/// The part of a cell key that the line has in no other field.
 fn apart(key: &str) -> String {
     const TOLD: [&str; 5] = ["engine", "version", "model", "precision", "tp"];
     let is_told = |part: &&str| part.split_once('=').is_some_and(|(axis, _)| TOLD.contains(&axis));

@@ -1,13 +1,15 @@
-//! What other tools wrote, read into cells of ours: text in, cells and doubts out.
+//! Imports results of other tools: text in, cells and warnings out.
 //!
-//! Everything is found by its label, never by its position, and the format by the content, never by the name of the file:
+//! Values are found by label, not by position. The format is found by content, not by file name:
 //!
-//! - console logs of bench_serving in every layout, and of `vllm bench serve`, one or many in a file, whatever stands around them;
+//! - console logs of bench_serving in every layout, and of `vllm bench serve`, one or several in a file, with
+//!   any text around them;
 //! - Markdown reports with such blocks below headings;
 //! - result lines of bench_serving, result objects of `vllm bench serve`;
-//! - the CSV of the fork in lmdeploy.
+//! - the CSV of LMDeploy's fork.
 //!
-//! What a file does not tell stays unknown. What contradicts itself is kept as it stands, with a [`Warning`] that says where.
+//! Facts that a file lacks stay unknown. Contradictory figures are kept as they are, with a [`Warning`] and
+//! its line.
 
 mod args;
 mod block;
@@ -33,15 +35,14 @@ use crate::results::record::cell::Figures;
 use crate::results::record::provenance::Tool;
 use crate::results::record::validity::Reason;
 
-/// What one file gave.
+/// The content of one file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reading {
-    /// Its name, without folders.
+    /// File name without folders.
     file: String,
     found: Vec<Found>,
-    /// What somebody declared of it.
     declared: Declared,
-    /// What is wrong with the file as a whole.
+    /// Warnings about the file as a whole.
     warnings: Vec<Warning>,
 }
 
@@ -53,31 +54,29 @@ pub(crate) struct Reading {
 )]
 pub(crate) struct Unread {
     pub file: String,
-    /// What was found instead.
     pub why: String,
 }
 
-/// Something that contradicts itself, or that could not be read.
+/// A contradiction, or something that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Warning {
-    /// The line of the file, from 1.
+    /// From 1.
     pub line: u32,
     pub says: String,
-    /// What it makes doubtful.
     pub about: About,
 }
 
-/// What a warning makes doubtful.
+/// What a warning makes suspect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum About {
-    /// What was measured: the model, the version, the workload.
+    /// The model, the version or the workload.
     Identity,
-    /// What was measured, where the file contradicts what somebody declared of it.
+    /// The same, because the file contradicts a declared fact.
     Declared,
     Figures,
-    /// How times between tokens are to be read: events carry several tokens.
+    /// The meaning of ITL, as chunks carry several tokens.
     Chunks,
-    /// Nothing that was read; something was passed over.
+    /// None of the read values; something was skipped.
     Rest,
 }
 
@@ -90,68 +89,69 @@ impl Warning {
         }
     }
 
-    /// What it says, with its place.
+    /// The text with file and line.
     fn at(&self, file: &str) -> String {
         format!("{file}:{}: {}", self.line, self.says)
     }
 }
 
-/// One set of figures with all that its file tells of it.
+/// One set of figures with all facts that its file has about it.
 #[derive(Clone, Debug)]
 struct Found {
     line: u32,
     tool: Tool,
-    /// Whose definitions its figures follow.
     profile: Profile,
     engine: Option<Title>,
-    /// The heading above that of the model, such as a back end of the engine.
+    /// The heading above that of the model, such as a backend of the engine.
     variant: Option<String>,
-    /// What tells its cell apart from others of this engine, and on which start it was measured, where `matrix` wrote it.
+    /// Axis values that distinguish the cell from others of the engine, and its start (`start`), if `matrix`
+    /// wrote the file.
     cell: Option<String>,
     start: Option<u32>,
-    /// The heading of the model.
     heading: Option<(u32, String)>,
     started: Started,
     asked: Asked,
     figures: BTreeMap<Metric, Printed>,
     vision_line: bool,
-    /// Whether it was measured on the simulated engine, and what was found of its validity then, where `matrix` wrote it.
+    /// Whether the simulated engine was measured, and the reasons of its validity (`reasons`), if `matrix`
+    /// wrote the file.
     is_simulated: bool,
     reasons: Vec<Reason>,
-    /// Whether `matrix` wrote it.
+    /// Whether `matrix` wrote the file.
     is_ours: bool,
-    /// The figures by the definitions of `matrix`, where it wrote them.
+    /// The figures under the definitions `matrix`, if `matrix` wrote them.
     measured: Option<Figures>,
     warnings: Vec<Warning>,
 }
 
-/// A figure as it was printed.
+/// A figure as printed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Printed {
-    /// Its value; `None` where it printed as no number.
+    /// `None` if it was printed as a word such as `nan`.
     value: Option<f64>,
-    /// Half of its last digit; 0 in formats that programs read, which have all digits unless somebody rounded them.
+    /// Half a unit of the last digit; 0 for counts and for machine-readable formats, which normally have all
+    /// digits.
     half: f64,
     line: u32,
 }
 
-/// An engine as a title names it.
+/// An engine as named by a title.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Title {
     name: String,
     version: Option<String>,
 }
 
-/// How an engine was started, as far as it is told.
+/// How an engine was started, as far as known.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Started {
     image: Option<String>,
     package: Option<String>,
     command: Vec<String>,
-    /// The line of the command.
+    /// The line of the command; 0 if unknown.
     line: u32,
     model: Option<String>,
-    /// The name under which it serves the model, where that is another one.
+    /// The served model name, if it differs from the model.
     served: Option<String>,
     tp: Option<u32>,
     pp: Option<u32>,
@@ -163,7 +163,7 @@ struct Started {
 /// Reads one file; `file` is its name without folders.
 ///
 /// # Errors
-/// It holds nothing that is known.
+/// The file has no known format, or no complete result.
 pub(crate) fn read(file: &str, text: &str) -> Result<Reading, Unread> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let read = if text.trim_start().starts_with('{') {
@@ -183,7 +183,7 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Reading, Unread> {
     }
     for one in &mut found {
         let mut warnings = checks::contradictions(one);
-        // Where `matrix` measured, its own count of tokens is believed, not the one that it wrote for scripts.
+        // Token counts measured by `matrix` have precedence over those that it writes for scripts.
         warnings.retain(|warning| {
             one.measured.is_none() || matches!(warning.about, About::Identity | About::Figures)
         });
@@ -198,13 +198,13 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Reading, Unread> {
 }
 
 impl Reading {
-    /// The same, with what somebody knows of everything in it; what the file itself tells of its measurements is believed first.
+    /// Sets the declared facts; those of the file have precedence.
     pub(crate) fn declared(self, declared: Declared) -> Self {
         Self { declared, ..self }
     }
 }
 
-/// What a reader of one format gives: the sets of figures, and what is wrong with the file as a whole.
+/// The result of a reader: sets of figures, and warnings about the file as a whole.
 type Parts = (Vec<Found>, Vec<Warning>);
 
 impl Found {

@@ -1,4 +1,4 @@
-//! Moments of single requests that a client wrote, held against its figures.
+//! Compares timestamps of single requests, if the client wrote them, with its figures.
 
 use serde_json::{Map, Value};
 
@@ -6,18 +6,18 @@ use super::args::number;
 use super::{About, Found};
 use crate::analysis::metrics::{Metric, Sample, Statistic};
 
-/// The share by which a mean may lie beside that of its values, which are written with fewer digits by some.
+/// Maximum relative difference between a mean and that of its values, which some tools round.
 pub(super) const MEAN_OFF: f64 = 0.01;
 
-/// By which share a load may take longer than from its first request to its last token.
+/// Maximum factor of the duration over the time from the first request to the last token.
 const LONGER: f64 = 1.1;
-/// What a client may need before the first request and after the last token, in seconds.
+/// Time that a client may need before the first request and after the last token, in seconds.
 const AROUND: f64 = 1.0;
-/// How many times the mean time between requests may pass before the first one.
+/// Maximum time before the first request, in mean gaps between requests.
 const BEFORE_FIRST: f64 = 10.0;
 
-/// Holds times between events and moments of requests against the figures. No request may have failed: times of those that did are in the
-/// lists, and not in the means.
+/// Compares chunk gaps and timestamps of requests with the figures. No request may have failed: the lists
+/// contain failed requests, the means do not.
 pub(super) fn check(found: &mut Found, object: &Map<String, Value>) {
     let list = |key: &str| object.get(key).and_then(Value::as_array);
     let Some(gaps) = list("itls") else { return };
@@ -31,7 +31,7 @@ pub(super) fn check(found: &mut Found, object: &Map<String, Value>) {
     if found.is_ours {
         return;
     }
-    // bench_serving shares the time of an event out over its tokens where the server accepts several at once.
+    // If the server accepts several tokens at once, bench_serving divides the gap among them.
     if found
         .figure(Metric::AcceptLength)
         .is_none_or(|length| length <= 1.0)
@@ -67,7 +67,7 @@ fn mean_gap(found: &mut Found, gaps: &[Vec<f64>]) {
     }
 }
 
-/// The duration against the time from the first request to the last token, in seconds.
+/// Compares the duration with the time from the first request to the last token, in seconds.
 fn length(found: &mut Found, seconds: f64) {
     let Some(duration) = found.figure(Metric::Duration).filter(|_| seconds.is_finite()) else {
         return;

@@ -1,4 +1,5 @@
-//! What names tell: an engine and its version from a title, a model and its precision from a checkpoint, both from a command.
+//! Reads facts from names: engine and version from a title, model and precision from a checkpoint, both from
+//! a command.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +8,13 @@ use serde_json::Value;
 use super::args::{flags, number, unquoted};
 use super::{Started, Title};
 
-/// Parts of a checkpoint's name that tell how its weights are stored.
+/// Parts of checkpoint names that name the precision of the weights.
 const PRECISIONS: [&str; 17] = [
     "fp8", "fp4", "nvfp4", "mxfp4", "mxfp8", "bf16", "fp16", "int8", "int4", "awq", "gptq", "w8a8", "w4a16",
     "w4a8", "w4afp8", "w8a16", "4bit",
 ];
 
-/// An engine with its version, as a heading names it: the version is the last word, if it begins like one.
+/// Engine and version from a heading. The last word is the version if it looks like one.
 pub(super) fn title(heading: &str) -> Title {
     let (name, version) = match heading.trim().rsplit_once(' ') {
         Some((name, last)) if is_version(last) => (name, Some(last.to_owned())),
@@ -30,12 +31,11 @@ fn is_version(word: &str) -> bool {
     digits.starts_with(|first: char| first.is_ascii_digit()) && digits.contains('.')
 }
 
-/// A version without a leading `v`.
 pub(super) fn bare(version: &str) -> &str {
     version.strip_prefix(['v', 'V']).unwrap_or(version)
 }
 
-/// A model by its checkpoint: without the folders of a local path, and without its precision, which comes apart.
+/// Model and precision from a checkpoint. The name has no folders of a local path and no precision.
 pub(super) fn model(checkpoint: &str) -> (String, Option<String>) {
     let checkpoint = checkpoint.trim_end_matches('/');
     let (owner, name) = match checkpoint.rsplit_once('/') {
@@ -57,7 +57,7 @@ pub(super) fn model(checkpoint: &str) -> (String, Option<String>) {
     }
 }
 
-/// A precision by its usual name, in small letters.
+/// The usual name of a precision, in lower case.
 pub(super) fn precision(word: &str) -> String {
     match word.to_lowercase().as_str() {
         "bfloat16" => "bf16".to_owned(),
@@ -66,28 +66,26 @@ pub(super) fn precision(word: &str) -> String {
     }
 }
 
-/// Whether a word names a precision.
 pub(super) fn is_precision(word: &str) -> bool {
     PRECISIONS.contains(&word.to_lowercase().as_str())
 }
 
-/// Whether a checkpoint lies in a folder, instead of on a model hub.
+/// Whether a checkpoint is a local path, not a name on a model hub.
 pub(super) fn is_path(checkpoint: &str) -> bool {
     checkpoint.starts_with(['/', '.', '~']) || checkpoint.matches('/').count() > 1
 }
 
-/// The last part of a checkpoint's name.
 pub(super) fn file_name(checkpoint: &str) -> String {
     let checkpoint = checkpoint.trim_end_matches('/');
     checkpoint.rsplit('/').next().unwrap_or(checkpoint).to_owned()
 }
 
-/// The same in small letters.
+/// The last part of a checkpoint's name in lower case.
 pub(super) fn short(checkpoint: &str) -> String {
     file_name(checkpoint).to_lowercase()
 }
 
-/// Whether two names are of one family: their first words are the same. A heading of another family is no model's name.
+/// Whether the first words of two names are equal. A heading of another family is no model name.
 pub(super) fn are_kin(a: &str, b: &str) -> bool {
     let family = |name: &str| {
         let first = name.split(['-', ' ', '.']).next().unwrap_or(name);
@@ -96,7 +94,7 @@ pub(super) fn are_kin(a: &str, b: &str) -> bool {
     family(a) == family(b)
 }
 
-/// A name as others write it in paths and keys: small letters, digits, `.` and `-`.
+/// A name for paths and keys: lower case, digits, `.` and `-`.
 pub(super) fn slug(name: &str) -> String {
     let kept = |letter: char| match letter {
         letter if letter.is_ascii_alphanumeric() || letter == '.' => letter.to_ascii_lowercase(),
@@ -106,7 +104,7 @@ pub(super) fn slug(name: &str) -> String {
     slug.trim_matches('-').to_owned()
 }
 
-/// Programs that serve a model, as their commands name them.
+/// Parts of commands that start a server.
 const SERVERS: [&str; 9] = [
     "vllm serve",
     "sglang serve",
@@ -119,7 +117,7 @@ const SERVERS: [&str; 9] = [
     "podman run",
 ];
 
-/// What the names of benchmarking clients hold.
+/// Parts of commands that run a benchmark client.
 const CLIENTS: [&str; 4] = [
     "bench_serving",
     "benchmark_serving",
@@ -127,24 +125,23 @@ const CLIENTS: [&str; 4] = [
     "--num-prompts",
 ];
 
-/// Whether a command runs a benchmarking client.
 pub(super) fn is_client(command: &str) -> bool {
     CLIENTS.iter().any(|client| command.contains(client))
 }
 
-/// The command of a line that starts a server, without the prompt before it; `None` of other commands and of text.
+/// The server command in a line, without the shell prompt before it; `None` for other commands and text.
 pub(super) fn server_command(line: &str) -> Option<&str> {
     let line = line.trim();
     let prompt = ["$ ", "# ", "+ "].iter().filter_map(|end| {
         let (prompt, command) = line.split_once(end)?;
-        // Before it there stand a user, a host and a folder, if anything.
+        // A prompt has at most one word: user, host and folder.
         let is_prompt = prompt.split_whitespace().count() <= 1;
         is_prompt.then_some(command.trim_start())
     });
     let command = prompt.into_iter().next();
     let is_prompted = command.is_some();
     let command = command.unwrap_or(line);
-    // In front of the program there may stand variables, as in `CUDA_VISIBLE_DEVICES=0 vllm serve`.
+    // The command may begin with variables, as in `CUDA_VISIBLE_DEVICES=0 vllm serve`.
     let mut words = command
         .split_whitespace()
         .skip_while(|word| word.contains('=') && !word.starts_with('-'));
@@ -163,7 +160,7 @@ pub(super) fn server_command(line: &str) -> Option<&str> {
     (is_server && is_command).then_some(command)
 }
 
-/// Whether the lines of a command start a server: a container may run anything.
+/// Whether the lines of a command start a server. A container command must also name a server or a model.
 pub(super) fn serves(lines: &[String]) -> bool {
     let text = lines.join(" ");
     let is_named = SERVERS
@@ -172,7 +169,7 @@ pub(super) fn serves(lines: &[String]) -> bool {
     !is_client(&text) && (is_named || ["--model", "--hf-repo"].iter().any(|flag| text.contains(flag)))
 }
 
-/// What the lines of a command tell. Of several commands, that of a benchmarking client tells nothing of the server.
+/// Facts of a server from the lines of commands; commands of benchmark clients are skipped.
 pub(super) fn started(line: u32, lines: &[String]) -> Started {
     let mut commands: Vec<Vec<&String>> = vec![Vec::new()];
     for line in lines {
@@ -204,7 +201,7 @@ pub(super) fn started(line: u32, lines: &[String]) -> Started {
     started
 }
 
-/// What the options of a server tell, by their names with underscores.
+/// Facts of a server from its options, which are keyed by name with underscores.
 pub(super) fn configured(line: u32, options: &BTreeMap<String, Value>) -> Started {
     let text = |names: &[&str]| {
         names.iter().find_map(|name| match options.get(*name)? {
@@ -216,7 +213,7 @@ pub(super) fn configured(line: u32, options: &BTreeMap<String, Value>) -> Starte
         let size = names.iter().find_map(|name| number(options.get(*name)?))?;
         (size >= 1.0 && size.fract() == 0.0).then_some(size as u32)
     };
-    // Engines run on one device unless they are told otherwise; a hole such as `$TP` tells nothing.
+    // Engines use one GPU by default. With a placeholder such as `$TP` the number is unknown.
     let is_told = ["tp", "tp_size", "tensor_parallel_size"]
         .iter()
         .any(|name| options.contains_key(*name));
@@ -243,7 +240,7 @@ pub(super) fn configured(line: u32, options: &BTreeMap<String, Value>) -> Starte
     }
 }
 
-/// The model that stands behind `serve` or `api_server`, as `vllm serve MODEL` has it.
+/// The model after `serve` or `api_server`, as in `vllm serve MODEL`.
 fn served(command: &str) -> Option<String> {
     let words: Vec<&str> = command.split_whitespace().collect();
     let at = words
@@ -253,14 +250,14 @@ fn served(command: &str) -> Option<String> {
     Some(unquoted(model).to_owned())
 }
 
-/// The image that a `docker pull` or `docker run` names, as far as that can be told.
+/// The image of a `docker pull`.
 pub(super) fn pulled(text: &str) -> Option<String> {
     let rest = text.split("docker pull").nth(1)?;
     let image = rest.split_whitespace().next()?;
     Some(unquoted(image).to_owned())
 }
 
-/// The first package that a `pip install` names.
+/// The first package of a `pip install`.
 pub(super) fn installed(text: &str) -> Option<String> {
     let rest = text.split("pip install").nth(1)?;
     let package = rest

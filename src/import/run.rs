@@ -1,4 +1,5 @@
-//! What files gave, as a run: a plan whose launches cannot be started, and a summary for each set of figures.
+//! Makes a run of imported files: a plan whose launches cannot be started, and a summary for each set of
+//! figures.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -24,26 +25,24 @@ use crate::results::record::cell::{self, Definitions, EngineFacts, Origin, Summa
 use crate::results::record::provenance::{Imported, Unknown};
 use crate::results::record::validity::{Code, Reason, Validity, Verdict};
 
-/// What becomes a run.
+/// An imported run.
 #[derive(Clone, Debug)]
 pub(crate) struct Imports {
     pub plan: Plan,
-    /// A summary for each set of figures.
     pub summaries: Vec<Summary>,
-    /// Every warning with file and line, once, in the order of the files.
+    /// Every warning once, with file and line, in the order of files.
     pub warnings: Vec<String>,
 }
 
-/// What is kept of the files.
+/// How much of the files is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// Figures with the commands beside them.
     Commands,
-    /// Figures, names and sizes alone.
+    /// Figures, names and sizes only.
     FiguresAlone,
 }
 
-/// A run of that name of everything that was read.
+/// Makes a run of everything that was read.
 pub(crate) fn run(name: &str, readings: &[Reading], keep: Keep) -> Imports {
     let mut imports = Imports {
         plan: Plan::empty(name),
@@ -52,7 +51,7 @@ pub(crate) fn run(name: &str, readings: &[Reading], keep: Keep) -> Imports {
     };
     for (reading, (file, all)) in readings.iter().zip(twins::merged(readings)) {
         for (at, found) in all.iter().enumerate() {
-            // What is wrong with a whole file stands beside its first cell.
+            // Warnings about a whole file go to its first cell.
             let whole = if at == 0 { &reading.warnings[..] } else { &[] };
             let warnings: Vec<&Warning> = whole.iter().chain(&found.warnings).collect();
             imports.add(file, found, &warnings, (keep, &reading.declared));
@@ -73,7 +72,8 @@ impl Imports {
         let mut launch = launch(found, keep, declared, &mut unknown);
         let mut axes = axes(&launch, &scenario, &unknown);
         let mut key = key(&axes);
-        // In one file the same cell is a repeat; in another one it is another day or another engine, and nobody can tell.
+        // In one file, the same cell is a repeat. In another file, day or engine may differ, so it becomes a
+        // cell of its own.
         let plain = launch.id.clone();
         let marks = [
             found.cell.clone(),
@@ -130,7 +130,7 @@ impl Imports {
                 client,
             }),
             validity: Some(validity(found, file, warnings)),
-            // The others are reasons of its validity.
+            // The other warnings are reasons of its validity.
             warnings: warnings
                 .iter()
                 .filter(|warning| warning.about == About::Rest)
@@ -154,7 +154,7 @@ impl Imports {
         }
     }
 
-    /// The place of a set of figures in the plan: a repeat where its cell is there already.
+    /// Adds a set of figures to the plan; it is a repeat if its cell exists already.
     fn measurement(&mut self, launch: &Launch, key: &CellKey, number: u32) -> Measurement {
         let start = match self
             .plan
@@ -184,7 +184,7 @@ impl Imports {
     }
 }
 
-/// Settings of the client that change the load and that the plan has no field for.
+/// Client settings that change the load and have no field in the plan.
 fn client(found: &Found) -> BTreeMap<String, String> {
     let asked = &found.asked;
     [
@@ -225,7 +225,7 @@ fn launch(found: &Found, keep: Keep, declared: &Declared, unknown: &mut Vec<Unkn
         unknown.push(Unknown::Model);
         "unknown model".to_owned()
     });
-    // A path on somebody's machine is no figure, and nobody else's business.
+    // `FiguresAlone` keeps the last part of a local path only, since the rest is private.
     let checkpoint = match keep == Keep::FiguresAlone && names::is_path(&checkpoint) {
         true => names::file_name(&checkpoint),
         false => checkpoint,
@@ -244,7 +244,7 @@ fn launch(found: &Found, keep: Keep, declared: &Declared, unknown: &mut Vec<Unkn
         dp: started.dp.unwrap_or(1),
         ep: started.ep.unwrap_or(1),
     };
-    // Engines differ in whether data-parallel ranks have devices of their own.
+    // Engines differ in whether data-parallel ranks have their own GPUs.
     let devices = match (started.tp, started.dp) {
         (Some(tp), None | Some(1)) => tp * parallel.pp,
         _ => declared.gpus.unwrap_or(0),
@@ -292,12 +292,12 @@ fn launch(found: &Found, keep: Keep, declared: &Declared, unknown: &mut Vec<Unkn
     launch
 }
 
-/// A line of a command without what joins it to the next one.
+/// A line of a command without the backslash that continues it.
 fn joint(line: &str) -> String {
     line.trim().trim_end_matches('\\').trim().to_owned()
 }
 
-/// A version in the words of its package, where that is the same one.
+/// The version as its package names it, if both are the same.
 fn version_of(version: &str, package: Option<&str>) -> String {
     let pinned = package.and_then(|package| package.split_once("=="));
     match pinned {
@@ -314,7 +314,7 @@ fn id(launch: &Launch) -> LaunchId {
         launch.parallel,
         launch.devices,
     ));
-    // The usual names are those of the checkpoint.
+    // Usually, the served model name and the tokenizer are those of the checkpoint.
     let digest = match launch.served == launch.checkpoint && launch.tokenizer == launch.checkpoint {
         true => digest,
         false => ContentHash::of(&(digest, &launch.served, &launch.tokenizer)),
@@ -334,7 +334,7 @@ fn id(launch: &Launch) -> LaunchId {
     LaunchId::new(format!("{readable}-{}", &digest.as_str()[..6]))
 }
 
-/// How a backend of that name is spoken to.
+/// The protocol and port of a backend.
 fn contact(backend: &str, port: Option<u16>) -> Contact {
     let protocol = match backend {
         "sglang" | "sglang-native" => Protocol::SglangNative,
@@ -478,7 +478,7 @@ fn axes(launch: &Launch, scenario: &Scenario, unknown: &[Unknown]) -> AxisValues
     say("pp", beyond_one(parallel.pp));
     say("dp", beyond_one(parallel.dp));
     say("ep", beyond_one(parallel.ep));
-    // Two numbers of prompts are two cells of one scenario.
+    // Different numbers of prompts give different cells of one scenario.
     let prompts = scenario.workload.prompts;
     let is_usual = builtin_scenarios::named(&scenario.name)
         .and_then(|entry| entry.prompts)
@@ -503,7 +503,7 @@ fn key(axes: &AxisValues) -> CellKey {
     CellKey::new(parts.join(","))
 }
 
-/// The figures under their own definitions, and those that mean the same under `matrix`.
+/// The figures under the profile of the file, and those with the same meaning under `matrix`.
 fn figures(found: &Found, launch: &Launch, unknown: &[Unknown]) -> BTreeMap<Definitions, cell::Figures> {
     let own: cell::Figures = found
         .figures
@@ -514,7 +514,7 @@ fn figures(found: &Found, launch: &Launch, unknown: &[Unknown]) -> BTreeMap<Defi
         Profile::Classic => Definitions::Classic,
         Profile::Current => Definitions::Current,
     };
-    // What `matrix` measured counts tokens, where the figures beside it have those that were asked for.
+    // Figures measured by `matrix` use counted tokens; those under bench_serving's keys use requested tokens.
     let matrix = found.measured.clone();
     BTreeMap::from([
         (definitions, own),
@@ -525,8 +525,8 @@ fn figures(found: &Found, launch: &Launch, unknown: &[Unknown]) -> BTreeMap<Defi
     ])
 }
 
-/// Figures that `matrix` defines as the others do. Times of answers and between tokens are not among them: they end with the
-/// last line, and between tokens may lie events. Those that have a name of their own in `matrix` get it.
+/// Figures that `matrix` defines as the other tools do, under the names of `matrix`. E2E and ITL are not
+/// among them: other tools end E2E with the last line, and their ITL may be a chunk gap.
 fn shared(found: &Found, launch: &Launch, unknown: &[Unknown]) -> cell::Figures {
     let mut figures = cell::Figures::new();
     let mut put = |metric: Metric, value: Option<f64>| {
@@ -585,7 +585,8 @@ fn shared(found: &Found, launch: &Launch, unknown: &[Unknown]) -> cell::Figures 
     figures
 }
 
-/// How many requests failed, where that can be told: fewer successes may also mean that the data set gave fewer prompts.
+/// The number of failed requests, if known. Fewer successes than prompts may also mean that the data set gave
+/// fewer prompts.
 fn failed(found: &Found) -> Option<f64> {
     if let Some(failed) = found.figure(Metric::Failed) {
         return Some(failed);
@@ -602,8 +603,8 @@ fn failed(found: &Found) -> Option<f64> {
         .map(|prompts| prompts - completed)
 }
 
-/// What is known against it. That it was imported is a note; what contradicts itself makes it suspect, and what `matrix` found of it when
-/// it was measured stands.
+/// The validity of imported figures: a note that they are imported, suspect for contradictions, and the
+/// reasons that `matrix` found when it measured.
 fn validity(found: &Found, file: &str, warnings: &[&Warning]) -> Validity {
     let said = |about: About| {
         let texts: Vec<String> = warnings

@@ -28,7 +28,7 @@ const fn mean(sample: Sample) -> Metric {
     Metric::Time(Statistic::Mean, sample)
 }
 
-/// The block of a summary as reports draw it.
+/// The block of a summary, as reports draw it.
 fn drawn(imports: &Imports, summary: &Summary) -> String {
     let cell = imports.plan.cell(&summary.cell);
     let (scenario, launch) = (&cell.scenario, imports.plan.launch(&cell.launch));
@@ -80,7 +80,7 @@ fn every_layout_is_read_by_its_labels_and_drawn_again_to_the_byte() {
     for (summary, printed) in imports.summaries.iter().zip(printed) {
         let drawn = drawn(&imports, summary);
         let drawn: Vec<&str> = drawn.trim().lines().map(str::trim_end).collect();
-        // A word that was misspelt once is not misspelt again.
+        // The misspelling of an old version is not printed again.
         let printed = printed.replace("Max reqeuest concurrency:", "Max request concurrency: ");
         let printed: Vec<&str> = printed.trim().lines().collect();
         assert_eq!(drawn, printed);
@@ -117,7 +117,7 @@ fn one_changed_digit_is_seen_in_the_block() {
 fn the_same_cell_in_one_file_is_a_repeat_and_in_another_file_another_one() {
     let one = imported("layouts.log", LAYOUTS);
     let repeats: Vec<u32> = one.summaries.iter().map(|summary| summary.repeat).collect();
-    // Layouts A and A′ had no limit, the others two at once; the last one had targets for its requests.
+    // Layouts A and A′ have no limit, the others have a limit of two. The last one has an SLO.
     assert_eq!(repeats, [1, 2, 1, 2, 3, 4, 1]);
     assert_eq!(one.plan.cells.len(), 3);
     let readings = ["a.log", "b.log"].map(|file| read(file, LAYOUTS).unwrap());
@@ -302,7 +302,8 @@ proptest::proptest! {
     }
 }
 
-/// A console log and the JSON of the same run are one row, with the workload of the one and the digits of the other.
+/// A console log and the JSON of the same run become one row, with the workload of the first and the digits
+/// of the second.
 #[test]
 fn one_measurement_in_two_formats_is_one_row() {
     let readings = [
@@ -397,7 +398,6 @@ fn percentiles_that_were_asked_for_are_known() {
     );
 }
 
-/// What others read under bench_serving's keys is what was printed, whichever layout it had.
 #[test]
 fn printed_figures_are_in_the_lines_of_results() {
     for (file, text) in [
@@ -418,7 +418,7 @@ fn printed_figures_are_in_the_lines_of_results() {
     }
 }
 
-/// Two files with all digits are one measurement if other tools wrote them, and two if one tool did.
+/// Two files with all digits are one measurement if two tools wrote them, and two if one tool did.
 #[test]
 fn one_measurement_of_two_tools_is_one_row_and_of_one_tool_two() {
     let read = |file: &str| read(file, fixture!("vllm.json")).unwrap();
@@ -433,7 +433,7 @@ fn one_measurement_of_two_tools_is_one_row_and_of_one_tool_two() {
     assert_eq!(run("t", &[one, other], Keep::Commands).summaries.len(), 1);
 }
 
-/// A block whose figures fit together, and what is said when one of them is changed.
+/// Changes single figures of a consistent block.
 #[test]
 fn figures_that_cannot_be_together_are_told_with_their_line() {
     let block = "\
@@ -491,7 +491,7 @@ Mean ITL (ms):                           117.65
             "{from} to {to}: {told:?}"
         );
     }
-    // Python's words for what has no value.
+    // Python's words for a missing value.
     assert!(
         warnings(&block.replace(
             "Mean ITL (ms):                           117.65",
@@ -501,7 +501,6 @@ Mean ITL (ms):                           117.65
     );
 }
 
-/// What was asked for in the arguments, and what the figures come to.
 #[test]
 fn rates_and_lengths_that_were_asked_for_and_not_measured_are_told() {
     let warnings = |rate: &str, duration: f64, input: u32, backend: &str, itl: f64| {
@@ -551,7 +550,7 @@ fn rates_and_lengths_that_were_asked_for_and_not_measured_are_told() {
     }
 }
 
-/// `vllm bench serve` tells no E2E unless it is asked for it.
+/// `vllm bench serve` prints no E2E unless requested.
 #[test]
 fn gaps_far_above_those_of_tokens_are_told_without_the_time_of_answers() {
     let told = |itl: f64| {
@@ -571,7 +570,7 @@ fn gaps_far_above_those_of_tokens_are_told_without_the_time_of_answers() {
     assert_eq!(told(24.0), "");
 }
 
-/// The limit that a block prints and the one that the client's arguments name.
+/// The limit of the block against that of the client's arguments.
 #[test]
 fn a_block_whose_limit_contradicts_the_arguments_is_told() {
     let warnings = |arguments: &str, printed: &str| {
@@ -610,7 +609,6 @@ fn a_block_whose_limit_contradicts_the_arguments_is_told() {
     }
 }
 
-/// Answers of half the length that all were asked for.
 #[test]
 fn answers_shorter_than_asked_are_told() {
     let warnings = |tokens: u32, more: &str| {
@@ -635,7 +633,6 @@ fn answers_shorter_than_asked_are_told() {
     }
 }
 
-/// What an object of `vllm bench serve` says of its limit, and the lists of its requests.
 #[test]
 fn objects_of_vllm_that_contradict_their_limit_or_their_lists_are_told() {
     let object = serde_json::json!({
@@ -689,7 +686,8 @@ fn objects_of_vllm_that_contradict_their_limit_or_their_lists_are_told() {
     }
 }
 
-/// A closed loop of 64 on answers of 256 tokens, as `vllm bench serve` writes it, with these changes; the warnings.
+/// The warnings of a `vllm bench serve` object, a closed loop of 64 with answers of 256 tokens, after these
+/// changes.
 fn warnings_of_vllm(changes: serde_json::Value) -> Vec<String> {
     let object = serde_json::json!({
         "model_id": "acme/tiny-1b", "endpoint_type": "vllm", "num_prompts": 1000, "request_rate": "inf", "burstiness": 1.0,
@@ -769,7 +767,6 @@ fn figures_that_no_measurement_has_together_are_told() {
     );
 }
 
-/// Digits that somebody rounded, and one of them changed.
 #[test]
 fn rounded_figures_of_vllm_contradict_nothing_that_they_print_as() {
     let rounded = |throughput: f64| {
@@ -803,27 +800,27 @@ fn figures_that_only_look_odd_are_let_pass() {
         serde_json::json!({"p50_ttft_ms": 380.0}),
         // One request of a thousand took minutes.
         serde_json::json!({"mean_ttft_ms": 700.0, "median_ttft_ms": 200.0, "std_ttft_ms": 6000.0, "max_concurrent_requests": 64}),
-        // Events of speculative decoding carry three tokens, and the fullest second counts events.
+        // Chunks of speculative decoding carry three tokens, and the peak second counts chunks.
         serde_json::json!({"max_output_tokens_per_s": 500.0, "mean_itl_ms": 144.0, "median_itl_ms": 140.0, "p99_itl_ms": 160.0,
             "spec_decode_acceptance_length": 3.0}),
         // A load that fell due slowly leaves slots empty.
         serde_json::json!({"request_rate": 5.0, "mean_tpot_ms": 10.0, "median_tpot_ms": 10.0, "p99_tpot_ms": 12.0,
             "mean_itl_ms": 10.0, "median_itl_ms": 10.0, "p99_itl_ms": 12.0}),
-        // Nor does one that was ramped up.
+        // A ramped load does too.
         serde_json::json!({"ramp_up_strategy": "linear", "mean_tpot_ms": 10.0, "median_tpot_ms": 10.0, "p99_tpot_ms": 12.0,
             "mean_itl_ms": 10.0, "median_itl_ms": 10.0, "p99_itl_ms": 12.0}),
-        // The last of few requests alone.
+        // The last of few requests runs alone.
         serde_json::json!({"num_prompts": 65, "completed": 65, "duration": 25.0, "total_input_tokens": 66_560,
             "total_output_tokens": 16_640, "request_throughput": 2.6, "output_throughput": 665.6,
             "total_token_throughput": 3328.0}),
-        // A run of hardly more than a second, which falls into two.
+        // A run of little more than a second spans two clock seconds.
         serde_json::json!({"num_prompts": 8, "completed": 8, "max_concurrency": 8, "duration": 1.25, "total_input_tokens": 80,
             "total_output_tokens": 160, "request_throughput": 6.4, "output_throughput": 128.0,
             "total_token_throughput": 192.0, "max_output_tokens_per_s": 90.0, "max_concurrent_requests": 8,
             "mean_ttft_ms": 100.0, "median_ttft_ms": 100.0, "p99_ttft_ms": 104.0, "std_ttft_ms": 3.0,
             "mean_tpot_ms": 50.0, "median_tpot_ms": 50.0, "p99_tpot_ms": 50.0, "std_tpot_ms": 0.1,
             "mean_itl_ms": 50.0, "median_itl_ms": 50.0, "p99_itl_ms": 55.0}),
-        // Short answers that took long for each token weigh as much as long ones.
+        // Short answers with a high TPOT count as much as long ones.
         serde_json::json!({"mean_tpot_ms": 90.0, "median_tpot_ms": 50.0, "std_tpot_ms": 120.0, "p99_tpot_ms": 600.0}),
     ] {
         assert_eq!(warnings_of_vllm(fine.clone()), [] as [String; 0], "{fine}");
@@ -850,7 +847,7 @@ fn moments_of_requests_are_held_against_the_figures() {
         let words = "the load took 200.00 s, and by the moments of its requests";
         assert!(told(0.048, spacing).contains(words), "{}", told(0.048, spacing));
     }
-    // Requests that failed have times too, which no mean holds.
+    // Failed requests have times in the lists, but not in the means.
     let mut failed = lists(0.02, 0.01);
     failed["errors"] = serde_json::json!(vec!["timeout"; 1000]);
     assert!(
@@ -860,7 +857,7 @@ fn moments_of_requests_are_held_against_the_figures() {
     );
 }
 
-/// A block of the first layout without its shell noise, with lines above it.
+/// A block of the first layout without other output, with lines above it.
 fn log_with(above: &str, arguments: &[(&str, &str)]) -> String {
     let from = LAYOUTS.find("Namespace(").unwrap();
     let end = LAYOUTS.find("\n\n-----").unwrap();
@@ -878,7 +875,6 @@ fn log_with(above: &str, arguments: &[(&str, &str)]) -> String {
     format!("{above}\n{log}\n")
 }
 
-/// Lines of a console log that tell how the server was started, and what somebody declares otherwise.
 #[test]
 fn servers_in_logs_are_read_and_held_against_what_is_declared() {
     let declared = Declared {
@@ -929,7 +925,7 @@ fn servers_in_logs_are_read_and_held_against_what_is_declared() {
         assert!(summary.imported.as_ref().unwrap().lacks(Unknown::Tp), "{other}");
         assert_eq!(imports.warnings, [] as [String; 0], "{other}");
     }
-    // Ranks of data parallelism have devices of their own, or share those of tensor parallelism.
+    // Data-parallel ranks have their own GPUs or share those of tensor-parallel ranks.
     for (gpus, is_told) in [(1, true), (4, false), (8, false)] {
         let log = log_with("$ vllm serve acme/tiny-1b -tp 2 -dp 4", &[]);
         let declared = Declared {
@@ -940,7 +936,7 @@ fn servers_in_logs_are_read_and_held_against_what_is_declared() {
         let warnings = run("t", &[reading], Keep::Commands).warnings;
         assert_eq!(!warnings.is_empty(), is_told, "{gpus}: {warnings:?}");
     }
-    // A server may call its model otherwise.
+    // A server may serve its model under another name.
     let named = log_with(
         "$ vllm serve /models/x --served-model-name acme/tiny-1b --tp 2",
         &[],
@@ -948,7 +944,6 @@ fn servers_in_logs_are_read_and_held_against_what_is_declared() {
     assert_eq!(imported("x.log", &named).warnings, [] as [String; 0]);
 }
 
-/// What a file tells of model, version and engine is believed before what is declared, with a word.
 #[test]
 fn what_is_declared_otherwise_than_a_file_tells_is_told() {
     let warnings = |declared: Declared| {
@@ -990,7 +985,6 @@ fn what_is_declared_otherwise_than_a_file_tells_is_told() {
     }
 }
 
-/// The command of the client below that of the server tells nothing of the server.
 #[test]
 fn a_fence_of_the_client_leaves_that_of_the_server() {
     let block = log_with("", &[]);
@@ -1010,7 +1004,8 @@ fn a_fence_of_the_client_leaves_that_of_the_server() {
     );
 }
 
-/// Settings of the client that change prompts or load keep two imports apart; others are told beside their ratio.
+/// Client settings that change prompts or load make two imports incomparable; others are noted beside the
+/// ratio.
 #[test]
 fn settings_of_the_client_are_compared() {
     let declared = Declared {
@@ -1092,7 +1087,7 @@ fn settings_of_the_client_are_compared() {
         "{:?}",
         served.warnings
     );
-    // Two in one file are no repeats of each other.
+    // Cells with other client settings in one file are no repeats.
     let both = log_with("", &[])
         + &log_with("", &[("flush_cache", "True")])
         + &log_with("", &[("tokenizer", "'gpt2'")]);

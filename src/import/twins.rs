@@ -1,17 +1,18 @@
-//! One measurement in two files, such as a console log and the JSON of the same run: it becomes one row.
+//! Merges one measurement in two files into one row, such as a console log and the JSON of the same run.
 
 use super::{About, Found, Reading, Warning};
 use crate::analysis::metrics::{Count, Metric, Sample, Statistic};
 
-/// Whether two sets of figures are of one measurement in two formats: one was printed and the other is written with all digits, or other tools wrote them; both tell duration, requests and output tokens, and these agree, as does the
-/// mean TTFT, as far as they are printed.
+/// Whether two sets of figures are one measurement in two formats. One must be printed and the other have all
+/// digits, or the tools must differ. Duration, completed requests and output tokens must be known and equal
+/// within the printed digits, and mean TTFT if both have it.
 fn are_twins(one: &Found, other: &Found) -> bool {
     let told = [Metric::Duration, Metric::Completed, Metric::Tokens(Count::Output)];
     let agree = |metric: &Metric| {
         let (Some(a), Some(b)) = (one.figures.get(metric), other.figures.get(metric)) else {
             return false;
         };
-        // A last digit that was cut off instead of rounded lies twice as far away.
+        // A last digit may have been cut off instead of rounded, which doubles the error.
         let close = |a: f64, b: f64, half: f64| (a - b).abs() <= 2.0 * half + 1e-9 * a.abs();
         a.value
             .zip(b.value)
@@ -30,7 +31,8 @@ fn are_twins(one: &Found, other: &Found) -> bool {
     is_other_format && told.iter().all(agree) && (!has(one) || !has(other) || agree(&ttft))
 }
 
-/// Merges the same measurements of different files: figures of the one with more digits, names of whichever tells them.
+/// Merges equal measurements of different files. Figures come from the one with more digits, names from
+/// either.
 pub(super) fn merged(readings: &[Reading]) -> Vec<(&str, Vec<Found>)> {
     let mut merged: Vec<(&str, Vec<Found>)> = Vec::new();
     for reading in readings {
@@ -74,7 +76,7 @@ fn join(one: &mut Found, other: Found, file: &str) {
     mine.model = mine.model.take().or(theirs.model);
     mine.served = mine.served.take().or(theirs.served);
     mine.precision = mine.precision.take().or(theirs.precision);
-    // Definitions are those of one tool: figures of another profile stay away.
+    // Figures of another profile have other definitions, so they are not merged.
     if one.profile == other.profile {
         for (metric, printed) in other.figures {
             let known = one.figures.get(&metric);
@@ -83,7 +85,7 @@ fn join(one: &mut Found, other: Found, file: &str) {
             }
         }
     }
-    // What one file says against the measurement is true of it, whichever was read first.
+    // Reasons and warnings of either file hold for the measurement.
     one.is_simulated |= other.is_simulated;
     for reason in other.reasons {
         if !one.reasons.contains(&reason) {

@@ -1,5 +1,4 @@
-//! Sentences beside figures that are easily misread because they mean something else than their names
-//! suggest.
+//! Sentences beside figures that are easily misread because they do not mean what their names suggest.
 //!
 //! Source: docs/bench-serving.md T1, T2 and T5.
 

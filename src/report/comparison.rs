@@ -348,7 +348,6 @@ fn column(head: &str, unit: &'static str, align: Align, rank: u8) -> Column {
     }
 }
 
-/// The comparison as JSON.
 pub(crate) fn json(comparison: &Comparison) -> serde_json::Value {
     let rows: Vec<serde_json::Value> = comparison.rows.iter().map(judged).collect();
     let differences: Vec<serde_json::Value> = comparison

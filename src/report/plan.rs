@@ -210,7 +210,6 @@ fn describe(launch: &Launch) -> String {
     words.join("  ")
 }
 
-/// Notes on the measurements of a launch.
 fn notes(plan: &Plan, launch: &Launch) -> Vec<String> {
     let mut notes = Vec::new();
     let starts = plan

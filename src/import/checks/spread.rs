@@ -1,4 +1,4 @@
-//! Mean, standard deviation and percentiles of one sample: where no sample has them together.
+//! Checks whether mean, standard deviation and percentiles can belong to one sample.
 
 use super::{About, Checks, Range, time};
 use crate::analysis::metrics::{
@@ -6,23 +6,25 @@ use crate::analysis::metrics::{
     Statistic::{self, Max, Mean, Median, P90, P95, P99, Std},
 };
 
-/// The share of the distance that is allowed from which on a percentile is too far from the mean: tools interpolate percentiles in more than one way.
+/// A percentile is too far from the mean if the allowed distance is below this share of the actual one: tools
+/// interpolate percentiles differently.
 const ALLOWED: f64 = 0.9;
 
-/// A percentile of a sample of so many values.
+/// A percentile of a latency.
 struct Percentile {
     metric: Metric,
     range: Range,
     line: u32,
-    /// The share of the values that lie at or below it, at least; the share at or above it.
+    /// Minimum share of the values at or below the percentile; `at_least` is that at or above it.
     at_most: f64,
     at_least: f64,
 }
 
 impl Checks<'_> {
-    /// Percentiles far from the mean, by the standard deviation or else by the longest value that there can be.
+    /// Warns about percentiles too far from the mean, by the standard deviation or else by the largest
+    /// possible value.
     pub(super) fn spreads(&mut self) {
-        // `matrix` derives its own figures from records.
+        // The figures of `matrix` are derived from records.
         if self.found.is_ours {
             return;
         }
@@ -44,7 +46,8 @@ impl Checks<'_> {
             .found
             .figure(Metric::Completed)
             .filter(|count| *count >= 2.0)?;
-        // Of n values, ⌊p(n-1)⌋ + 1 lie at or below the percentile, and as few as (1-p)(n-1) at or above it.
+        // Of n values, at least p(n-1) lie at or below the percentile, and at least (1-p)(n-1) at or above
+        // it.
         let of_few = 1.0 - 1.0 / completed;
         Some(Percentile {
             metric,
@@ -55,7 +58,8 @@ impl Checks<'_> {
         })
     }
 
-    /// Source of the bound: Cantelli's inequality, which for the median says that it lies within a standard deviation of the mean.
+    /// Checks one percentile. Source of the bound: Cantelli's inequality; for the median it says that the
+    /// distance to the mean is at most one standard deviation.
     fn far_from_mean(&self, sample: Sample, percentile: &Percentile) -> Option<(u32, String)> {
         let mean = self.range(time(Mean, sample))?;
         let distance = (mean.low - percentile.range.high).max(percentile.range.low - mean.high);
@@ -97,7 +101,7 @@ impl Checks<'_> {
         Some((percentile.line, says))
     }
 
-    /// The longest that a value of a sample can be, in milliseconds.
+    /// The largest possible value of a latency, in milliseconds.
     fn longest(&self, sample: Sample) -> Option<f64> {
         let duration = || Some(self.range(Metric::Duration)?.high * 1000.0);
         self.range(time(Max, sample))

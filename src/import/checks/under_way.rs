@@ -1,4 +1,4 @@
-//! Requests and tokens under way: what times, duration, peaks and the limit allow together.
+//! Checks requests and tokens under way: latencies, duration, peaks and limit against each other.
 
 use super::{About, Checks, OUTLASTED, Range, TOO_MANY, WEIGHED, time};
 use crate::analysis::metrics::{
@@ -6,22 +6,22 @@ use crate::analysis::metrics::{
     Statistic::{Max, Mean, P99, Std},
 };
 
-/// By how many standard deviations of TPOT its mean over tokens may lie from that over requests: by as many as the lengths of answers vary by,
-/// as a share of their mean.
+/// Assumed maximum coefficient of variation of answer lengths: mean TPOT over tokens differs from that over
+/// requests by at most this many standard deviations of TPOT.
 const UNEVEN: f64 = 2.0;
-/// The share of what times come to below which a peak contradicts them.
+/// A peak below this share of the computed average contradicts it.
 const PEAK: f64 = 0.9;
-/// By which factor a closed loop may take longer than its slots are busy.
+/// Maximum factor of a closed loop's duration over the time in which its slots are busy.
 const IDLE: f64 = 1.15;
-/// What a client may need between two requests of a slot, and around all of them, in milliseconds. One in Python took 2 s around twelve
-/// requests on a busy host.
+/// Time that a client may need between two requests of a slot, and around the whole load (`AROUND`), in
+/// milliseconds. A client in Python took 2 s around twelve requests on a busy host.
 const BETWEEN: f64 = 20.0;
 const AROUND: f64 = 5000.0;
-/// A load of fewer seconds has no whole second in which its mean must come.
+/// A load of fewer seconds may have no whole second that reaches the average.
 const WHOLE_SECONDS: f64 = 2.0;
 
 impl Checks<'_> {
-    /// Mean TPOT over tokens, of which mean E2E is made; that which is printed is the mean over requests.
+    /// Range of mean TPOT over tokens, from which mean E2E follows. The printed mean is over requests.
     pub(super) fn tpot_of_tokens(&self) -> Option<Range> {
         let mean = self.range(time(Mean, Sample::Tpot))?;
         if self.is_even() {
@@ -41,7 +41,7 @@ impl Checks<'_> {
         })
     }
 
-    /// Mean E2E, as it is printed or as its parts come to, in milliseconds.
+    /// Mean E2E in milliseconds, as printed or as the sum of its parts.
     fn whole(&self) -> Option<Range> {
         let of_parts = || {
             let completed = self
@@ -58,7 +58,7 @@ impl Checks<'_> {
         self.range(time(Mean, Sample::E2e)).or_else(of_parts)
     }
 
-    /// How long the last answer may take, in milliseconds.
+    /// Maximum duration of the last answer, in milliseconds.
     pub(super) fn last_answer(&self) -> Option<f64> {
         let value = |metric| self.found.figure(metric);
         let mean = |sample| value(time(Mean, sample));
@@ -72,7 +72,7 @@ impl Checks<'_> {
             .or_else(|| Some(of_mean * mean(Sample::E2e).or_else(of_parts)?))
     }
 
-    /// Peaks below what was under way or came on average.
+    /// Warns about peaks below the average.
     pub(super) fn peaks(&mut self) {
         if self.found.is_ours {
             return;
@@ -85,7 +85,8 @@ impl Checks<'_> {
         }
     }
 
-    /// The fullest second has at least the mean of all seconds, the last of which may hold hardly anything. Clients count events.
+    /// The peak second has at least the mean over all seconds; the last second may be almost empty. Clients
+    /// count events, not tokens.
     fn low_output(&self) -> Option<(u32, String)> {
         let (peak, line) = self.printed(Metric::PeakOutput)?;
         let output = self.found.figure(Metric::Tokens(Count::Output))?;
@@ -107,7 +108,7 @@ impl Checks<'_> {
         })
     }
 
-    /// At most so many tokens came in an event.
+    /// Upper bound of the tokens per event.
     fn tokens_per_event(&self) -> Option<f64> {
         let itl = self.range(time(Mean, Sample::Itl)).filter(|itl| itl.low > 0.0)?;
         let completed = self.found.figure(Metric::Completed)?;
@@ -121,9 +122,10 @@ impl Checks<'_> {
         Some(by_times.max(accepted).max(1.0))
     }
 
-    /// Clients count the requests of a whole second, which are never fewer than those under way on average.
+    /// Clients count the requests of a whole second, which are at least as many as those under way on
+    /// average.
     fn low_concurrency(&self) -> Option<(u32, String)> {
-        // Where the mean is printed it is held against the peak as it is.
+        // If the mean is printed, it is compared with the peak directly.
         if self.range(Metric::MeanConcurrency).is_some() {
             return None;
         }
@@ -144,7 +146,7 @@ impl Checks<'_> {
         })
     }
 
-    /// A closed loop without pauses that took far longer than its requests keep its slots busy.
+    /// Warns if a closed loop took far longer than its requests keep the slots busy.
     pub(super) fn idle_slots(&mut self) {
         if let Some((line, says)) = self.idle() {
             self.warn(line, About::Figures, says);
@@ -155,7 +157,7 @@ impl Checks<'_> {
         let (found, asked) = (self.found, &self.found.asked);
         let completed = found.figure(Metric::Completed).filter(|count| *count >= 1.0)?;
         let is_whole = asked.prompts.is_none_or(|prompts| prompts as f64 == completed);
-        // A request that fails may hold its slot for any time, and `matrix` judges its own load.
+        // A failed request may hold its slot for any time. `matrix` checks its own load when it measures.
         if found.is_ours
             || !is_whole
             || found.figure(Metric::Failed).unwrap_or(0.0) > 0.0
@@ -179,7 +181,7 @@ impl Checks<'_> {
         })
     }
 
-    /// Without E2E: so short times between events that there were far more of them than tokens.
+    /// Without E2E: warns if gaps are so short that there were far more of them than tokens.
     pub(super) fn gaps_too_quick(&mut self) {
         let (Some((itl, line)), Some(tpot)) = (self.printed(time(Mean, Sample::Itl)), self.tpot_of_tokens())
         else {

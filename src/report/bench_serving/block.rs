@@ -22,7 +22,6 @@ const WIDTH: usize = 50;
 pub(crate) struct Facts<'a> {
     /// bench_serving's name of the backend.
     pub backend: &'a str,
-    /// The requested rate.
     pub rate: Traffic,
     /// Maximum number of requests under way at once, if limited.
     pub concurrency: Option<NonZeroU32>,

@@ -112,7 +112,7 @@ pub(crate) fn mended(requests: &[Request], sets: &MetricSets, embeds: bool) -> V
     notes
 }
 
-/// Whether only our own tokenizer tells the number of output tokens.
+/// Whether the number of output tokens comes from our own tokenizer only.
 fn is_counted(request: &Request) -> bool {
     let is_reported =
         request.usage.and_then(|usage| usage.completion).is_some() || request.chunks.last_tokens().is_some();

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use crate::report::plain;
 
-/// A drawing under construction.
 #[derive(Default)]
 pub(super) struct Svg {
     text: String,

@@ -103,7 +103,6 @@ pub(crate) fn machine_facts(machine: &Machine) -> Vec<Fact> {
     facts
 }
 
-/// Describes a device in one line.
 fn device(gpu: &Gpu) -> String {
     let mut words = vec![gpu.name.clone()];
     let memory = gpu.memory_bytes.map(|bytes| bytes as f64 / f64::from(1 << 30));

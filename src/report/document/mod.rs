@@ -82,9 +82,9 @@ pub(crate) struct Document {
 impl Document {
     /// Makes the document of some runs.
     ///
-    /// Ratios refer to the engine `reference`. Without it they refer to the engine of the first cell, and in
-    /// a comparison that lacks that engine to the one of its first row. `bound` is the smallest change that
-    /// counts, as a share.
+    /// Ratios refer to the engine `reference`, without it to the one that the first run's plan names. If
+    /// neither is given, they refer to the engine of the first cell, and in a comparison that lacks that
+    /// engine to the one of its first row. `bound` is the smallest change that counts, as a share.
     pub(crate) fn of(sources: &[Source<'_>], reference: Option<&str>, bound: f64) -> Self {
         let has_several = sources.len() > 1;
         let shown: Vec<Shown<'_>> = sources

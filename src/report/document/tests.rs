@@ -9,11 +9,11 @@ use crate::results::record::cell::Definitions;
 use crate::results::record::telemetry::{Sample, Source as Told};
 use crate::results::record::validity::{Code, Reason, Validity, Verdict};
 
-/// A text that breaks out of every format that does not escape it.
+/// Text that breaks every format that does not escape it.
 const HOSTILE: &str =
     "=<script>alert(1)</script>\"'|`*_](http://x) ,\r\n\u{1b}[31m\u{202e}{{ 7*7 }}{% raw %}</style>";
 
-/// A run made of cases, with what was kept over time.
+/// A run made of cases, with histograms and samples.
 struct Made {
     about: About,
     plan: Plan,
@@ -108,7 +108,7 @@ fn invalid() -> Validity {
     }
 }
 
-/// A run in which every text of others is hostile.
+/// A run in which every text from elsewhere is [`HOSTILE`].
 fn hostile() -> Made {
     let mut case = Case::new("vllm@0.10.1", "bf16", 1, 5000.0);
     case.launch.engine.name = HOSTILE.to_owned();
@@ -141,7 +141,7 @@ fn hostile() -> Made {
     made
 }
 
-/// How many fields a line of CSV has: commas within quotes part nothing.
+/// The number of fields of a CSV line; commas within quotes do not count.
 fn fields(line: &str) -> usize {
     let outside = line.split('"').step_by(2);
     1 + outside.map(|text| text.matches(',').count()).sum::<usize>()
@@ -242,7 +242,7 @@ fn cells_of_two_runs_stand_side_by_side_and_are_told_apart() {
     assert_eq!(document.standings.len(), 2);
 }
 
-/// A cell of five starts around a value.
+/// A cell with five starts around a value.
 fn around(engine: &str, model: &str, tok_s: f64) -> Case {
     let mut case = Case::new(engine, "bf16", 1, tok_s);
     for factor in [1.004, 0.996, 1.002, 0.998] {

@@ -82,7 +82,7 @@ const COLUMNS: [&str; 13] = [
 ];
 
 /// A row for every nightly run of every series, as CSV (RFC 4180). A run without the figure has no value; the
-/// column `what` says why, and names other changes. `change_share` stands on the first run of a new level.
+/// column `what` says why, and names other changes. `change_share` is on the first run of a new level.
 pub(crate) fn csv(history: &History<'_>) -> String {
     let mut text = line(COLUMNS.map(str::to_owned).into());
     for series in &history.series {

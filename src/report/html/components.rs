@@ -106,7 +106,6 @@ pub(super) fn figures(pictures: Vec<Picture>) -> Vec<FigureView> {
     pictures.into_iter().map(figure).collect()
 }
 
-/// Replaces the caption.
 pub(super) fn called(table: TableView, caption: &str) -> TableView {
     TableView {
         caption: caption.to_owned(),
@@ -114,7 +113,6 @@ pub(super) fn called(table: TableView, caption: &str) -> TableView {
     }
 }
 
-/// Prepares a table for the template.
 pub(super) fn table(table: &Table) -> TableView {
     // A column without any value is left out.
     let is_known = |at: usize| {

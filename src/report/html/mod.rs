@@ -2,7 +2,7 @@
 //! content security policy forbids network access.
 //!
 //! The templates escape every text; only the SVG of [`super::chart`] is inserted unescaped. `parts.html` is
-//! shared by all pages; their bodies stand between `head.html` and `foot.html`.
+//! shared by all pages; their bodies come between `head.html` and `foot.html`.
 
 mod charts;
 mod components;

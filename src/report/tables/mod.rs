@@ -67,7 +67,7 @@ pub(crate) struct Shown<'a> {
     pub elsewhere: Option<&'a str>,
     /// Precision of the cell, if its matrix asks for one.
     pub certainty: Option<&'a Certainty>,
-    /// The plan of the run; it tells which starts alternated.
+    /// The plan of the run; it determines which starts alternated.
     pub plan: Option<&'a Plan>,
     /// The last start that was planned before a stopping rule looked at results; `None` without a stopping
     /// rule.

@@ -26,8 +26,8 @@ pub(super) fn striking() -> String {
 
 /// Draws the main metric of all engines, with a row for each model and scenario that several engines have.
 ///
-/// Beside each value stand the precision and the number of GPUs if they differ within the row, the ratio to
-/// the reference (`≠` if the cells are not comparable; the reasons stand below the table), and the marks of
+/// A value comes with the precision and the number of GPUs if they differ within the row, the ratio to
+/// the reference (`≠` if the cells are not comparable; the reasons are below the table), and the marks of
 /// the cell.
 pub(crate) fn across(groups: &[Group<'_, '_>]) -> Table {
     let has_several = |group: &&Group<'_, '_>| {

@@ -22,7 +22,6 @@ pub(crate) struct Ratio {
     pub is_reference: bool,
     /// The decision over all gating metrics together.
     pub standing: Standing,
-    /// Why the decision is so.
     pub reason: String,
 }
 
@@ -49,7 +48,6 @@ pub(crate) enum Standing {
     Better,
     /// Worse in at least one gating metric, better in none.
     Worse,
-    /// The same in all gating metrics.
     Same,
     /// The starts do not decide it, or it is better in one metric and worse in another.
     Unclear,

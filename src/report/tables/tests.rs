@@ -259,7 +259,7 @@ fn a_row_whose_latencies_are_easily_misread_says_so_where_they_are_shown() {
         report.contains("note: an event carries 2.10 tokens on average, and ITL is the time between events"),
         "{report}"
     );
-    // No latency of a token is in the overview.
+    // The overview has no ITL, so it needs no caveat.
     assert!(!has(&overview(&shown(&cases)).notes, "an event carries"));
 }
 
@@ -385,7 +385,7 @@ fn the_wait_in_the_queue_of_a_burst_is_not_shown_as_ttft() {
     assert!(!has(&case));
     case.cell.scenario.arrival.concurrency = NonZeroU32::new(8);
     assert!(has(&case));
-    // As many at once as there are prompts is no limit.
+    // A concurrency that equals the number of prompts is no limit.
     case.cell.scenario.arrival.concurrency = NonZeroU32::new(case.cell.scenario.workload.prompts);
     assert!(!has(&case));
     case.cell.scenario.arrival.concurrency = None;
