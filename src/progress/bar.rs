@@ -1,4 +1,4 @@
-//! The progress of a single bench, in the words of the Python tool's bar.
+//! The progress of a single bench, in the format of the Python tool's bar.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::base::clock::{self, Moment};
 
-/// How often progress is told where nothing can be redrawn.
+/// Time between lines of progress if stderr is no terminal.
 const PIPE_PAUSE: Duration = Duration::from_secs(10);
 
-/// Draws how far a bench is: on a terminal a bar, in a pipe a line from time to time and one at the end.
+/// Shows the progress of a bench: a bar on a terminal; otherwise a line from time to time and one at the end.
 #[derive(Debug)]
 pub(crate) struct Bar {
     drawn: Option<ProgressBar>,
@@ -20,7 +20,7 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// A bar of so many requests, beginning now.
+    /// Begins now; `total` is the number of requests.
     pub(crate) fn new(total: usize) -> Self {
         let drawn = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
@@ -38,7 +38,7 @@ impl Bar {
         bar
     }
 
-    /// Says that so many requests have ended.
+    /// Shows the number of requests that have ended.
     pub(crate) fn show(&mut self, ended: usize) {
         let now = clock::now();
         let text = line(ended, self.total, now.since(self.began));
@@ -55,7 +55,7 @@ impl Bar {
         }
     }
 
-    /// Leaves the last state behind.
+    /// Removes the bar and prints the last state.
     pub(crate) fn finish(self, ended: usize) {
         if let Some(bar) = &self.drawn {
             bar.finish_and_clear();
@@ -64,13 +64,13 @@ impl Bar {
     }
 }
 
-/// A terminal that went away is no reason to stop measuring.
+/// Errors are ignored: a lost terminal must not stop the measurement.
 fn write(text: &str) {
     let mut out = std::io::stderr().lock();
     let _ = writeln!(out, "{text}");
 }
 
-/// The bar as tqdm writes it.
+/// The bar in tqdm's format.
 ///
 /// Source: docs/bench-serving.md 8.3.
 fn line(ended: usize, total: usize, elapsed: Duration) -> String {

@@ -1,13 +1,13 @@
-//! Which of the cells of a run began and ended. A cell that is tried again is one cell. Pure.
+//! Counts the cells of a run that began and ended. A retried cell counts once. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::plan::Measurement;
 
-/// The cells of a run that were heard of.
+/// The cells of a run that events mentioned.
 #[derive(Debug, Default)]
 pub(super) struct Cells {
-    /// Those that were finished before the run was taken up again.
+    /// Cells that were finished before the run was resumed.
     finished: usize,
     heard: BTreeMap<Measurement, Heard>,
 }
@@ -26,12 +26,12 @@ impl Cells {
         }
     }
 
-    /// Notes that a cell begins, perhaps once more, and gives its number, from 1.
+    /// Records that a cell begins or is retried, and returns its number, from 1.
     pub(super) fn begin(&mut self, measurement: &Measurement) -> usize {
         self.note(measurement, false)
     }
 
-    /// Notes that a cell ended, perhaps without a beginning.
+    /// Records that a cell ended, even if it never began.
     pub(super) fn end(&mut self, measurement: &Measurement) {
         self.note(measurement, true);
     }
@@ -44,12 +44,12 @@ impl Cells {
         number
     }
 
-    /// How many have ended, those that were finished before included.
+    /// The number of cells that ended, including those finished before.
     pub(super) fn ended(&self) -> usize {
         self.finished + self.measured()
     }
 
-    /// How many of them ended since the run began or went on.
+    /// The number of cells that ended since the run began or was resumed.
     pub(super) fn measured(&self) -> usize {
         self.heard.values().filter(|heard| heard.has_ended).count()
     }
