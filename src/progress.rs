@@ -1,5 +1,5 @@
-//! Events to the terminal: a live line with an estimate on a terminal, plain lines in a pipe. The only writer of stderr
-//! while a run goes on.
+//! Draws events of a run on stderr: a live line with an estimate on a terminal, plain lines in a pipe. No
+//! other module writes to stderr during a run.
 
 pub(crate) mod bar;
 mod cells;
@@ -17,30 +17,29 @@ use crate::base::text::{counted, is_control, one_line};
 use crate::results::record::event::Event;
 use cells::Cells;
 
-/// Draws what happens in a run.
 pub(crate) struct Progress {
-    /// One drawer at a time: events come from several tasks.
+    /// Locked while an event is drawn, since events come from several tasks.
     state: Mutex<State>,
 }
 
 struct State {
-    /// The live line, on a terminal.
+    /// The live line; `None` if stderr is no terminal.
     bar: Option<ProgressBar>,
-    /// Seconds each cell took last time, where history knows.
+    /// Last duration of each cell that has not ended yet, in seconds, if known.
     expected: BTreeMap<CellKey, f64>,
     began: Moment,
     total: usize,
     cells: Cells,
-    /// When a progress line was last written into a pipe.
+    /// When a progress line was last written, if stderr is no terminal.
     last_line: Option<Moment>,
     last_phase: String,
 }
 
-/// How often progress is told where nothing can be redrawn.
+/// Time between lines of progress if stderr is no terminal.
 const PIPE_PAUSE: Duration = Duration::from_secs(10);
 
 impl Progress {
-    /// A drawer for stderr.
+    /// A drawer for stderr; `expected` has the last duration of each cell in seconds.
     pub(crate) fn new(expected: BTreeMap<CellKey, f64>) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
@@ -69,7 +68,7 @@ impl Progress {
         state.show(event);
     }
 
-    /// Takes the live line away.
+    /// Removes the live line.
     pub(crate) fn finish(&self) {
         let state = self.state.lock().expect("drawing does not panic");
         if let Some(bar) = &state.bar {
@@ -160,7 +159,7 @@ impl State {
                 self.line(&format!("launch {launch} (start {start})"));
                 self.line(&format!("    {command}"));
             }
-            // Of a server that someone else started the identity is its URL.
+            // The identity of an attached server is its URL.
             Event::EngineStarted { identity, .. } if identity.contains("://") => {
                 self.line(&format!("  attached: {identity}"));
             }
@@ -261,7 +260,7 @@ impl State {
         }
     }
 
-    /// What the rest will take: as long as last time where history knows it, else as long as cells took so far.
+    /// Estimated time for the remaining cells: last durations where known, else the mean of the cells so far.
     fn left(&self) -> Option<String> {
         let (ended, measured) = (self.cells.ended(), self.cells.measured());
         let open = self.total.saturating_sub(ended);
@@ -276,14 +275,13 @@ impl State {
         Some(crate::base::units::Span(Duration::from_secs(seconds.ceil() as u64)).to_string())
     }
 
-    /// The last lines of an engine's log.
     fn quote(&self, tail: &[String]) {
         for line in tail {
             self.line(&format!("      | {}", short(line, 200)));
         }
     }
 
-    /// Writes a line. What it tells of may come from outside.
+    /// Writes a line, without control characters, as parts of the text may come from elsewhere.
     fn line(&self, text: &str) {
         let text = &one_line(text);
         match &self.bar {
@@ -306,13 +304,13 @@ impl State {
     }
 }
 
-/// A terminal that went away is no reason to stop measuring.
+/// Errors are ignored: a lost terminal must not stop the measurement.
 fn write(text: &str) {
     let mut out = std::io::stderr().lock();
     let _ = writeln!(out, "{text}");
 }
 
-/// The part of a cell's key that its launch does not tell.
+/// The part of a cell key that describes the load.
 fn load_of(key: &CellKey) -> String {
     let of_load = |part: &&str| {
         ["scenario=", "rate=", "concurrency="]
