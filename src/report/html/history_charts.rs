@@ -11,7 +11,7 @@ use crate::report::history;
 /// Maximum number of nightly runs with a marker for each.
 const MARKED: usize = 120;
 
-/// The chart of a series; `None` if a nightly run has no valid time.
+/// The chart of a series; `None` if it has no nightly runs or one of them has no valid time.
 pub(super) fn picture(series: &Series, title: &str) -> Option<Picture> {
     let days: Vec<f64> = series
         .nights
