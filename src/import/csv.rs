@@ -1,4 +1,4 @@
-//! Reads the CSV result file of LMDeploy's fork, with a row for each rate.
+//! Reads the CSV result file of LMDeploy's fork of bench_serving, with a row for each rate.
 //!
 //! Source: docs/bench-serving.md 12.4.
 

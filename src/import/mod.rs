@@ -6,7 +6,7 @@
 //!   any text around them;
 //! - Markdown reports with such blocks below headings;
 //! - result lines of bench_serving, result objects of `vllm bench serve`;
-//! - the CSV of LMDeploy's fork.
+//! - the CSV of LMDeploy's fork of bench_serving.
 //!
 //! Facts that a file lacks stay unknown. Contradictory figures are kept as they are, with a [`Warning`] and
 //! its line.
