@@ -1,4 +1,4 @@
-//! The connection to a container daemon.
+//! Connection to a container daemon.
 
 use std::path::Path;
 
@@ -10,29 +10,27 @@ use crate::engine::docker::errors;
 use crate::engine::docker::host::{Address, Keys, Whereabouts};
 use crate::engine::docker::refused::{Refused, words};
 
-/// Seconds until an answer of the daemon must have begun.
+/// Timeout until the daemon begins an answer, in seconds.
 const ANSWER: u64 = 120;
 
-/// How often a daemon that hangs up at the first word is asked again. One that does not accept a certificate of ours says so only after
-/// its own side of TLS is done, and hangs up: whoever asks at that moment hears no more than that.
+/// How often a connection that the daemon closed without an answer is tried. A daemon that rejects our
+/// certificate closes the connection after the TLS handshake; the alert with the reason can be lost then, and
+/// another try may receive it.
 const TRIES: u32 = 5;
 
-/// A daemon that answered.
 #[derive(Clone, Debug)]
 pub(super) struct Daemon {
     pub(super) docker: Docker,
     pub(super) address: Address,
-    /// Whether it is Podman behind Docker's API.
     pub(super) is_podman: bool,
 }
 
 impl Daemon {
-    /// Connects and agrees on a version of the API.
+    /// Connects and negotiates the API version.
     pub(super) async fn connect(whereabouts: &Whereabouts) -> Result<Self, Refused> {
         Self::at(Address::of(whereabouts)?).await
     }
 
-    /// Connects to the daemon at an address.
     pub(super) async fn at(address: Address) -> Result<Self, Refused> {
         let refused = |error: Error| Refused::of("connect", &error).at(address.to_string());
         let mut tries = 1;
@@ -57,16 +55,16 @@ impl Daemon {
     }
 }
 
-/// A client that speaks TLS. It trusts the system's authorities beside the one that is named.
+/// A client that speaks TLS. It trusts the system's authorities besides the given one.
 fn secured(at: &str, keys: &Keys) -> Result<Docker, Error> {
-    // An empty file stands for what is not there: no further authority, no certificate of ours.
+    // An empty file stands for "no additional authority" and "no client certificate".
     let nothing = || Path::new("/dev/null");
     let ca = keys.ca.as_deref().unwrap_or_else(nothing);
     let (cert, key) = match &keys.client {
         Some((cert, key)) => (cert.as_path(), key.as_path()),
         None => (nothing(), nothing()),
     };
-    // It fails only where a provider is installed already, which is as good.
+    // It fails only if a provider is already installed, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Docker::connect_with_ssl(at, key, cert, ca, ANSWER, API_DEFAULT_VERSION)
 }

@@ -1,4 +1,4 @@
-//! The configuration of Docker's own client: `config.json` in `~/.docker` or where DOCKER_CONFIG says.
+//! Reads `config.json` of Docker's client, from `~/.docker` or DOCKER_CONFIG.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -6,20 +6,20 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-/// What of `config.json` concerns us.
+/// The keys of `config.json` that `matrix` uses.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct ConfigFile {
     /// The context that `docker context use` chose.
     pub(super) current_context: Option<String>,
     pub(super) auths: BTreeMap<String, Login>,
-    /// The program that keeps all logins: `docker-credential-<name>`.
+    /// Credential helper for all registries: `docker-credential-<name>`.
     pub(super) creds_store: Option<String>,
-    /// Programs that keep the logins of single registries.
+    /// Credential helpers of single registries.
     pub(super) cred_helpers: BTreeMap<String, String>,
 }
 
-/// A login as `docker login` writes it. It has no `Debug` that shows it.
+/// A login as `docker login` writes it. `Debug` hides it.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Login {
@@ -38,8 +38,8 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// Reads the configuration in a folder; where there is none nothing is configured. What is wrong comes in words, without the
-/// text of the file, which may hold passwords.
+/// Reads the configuration in `folder`. A missing file is an empty configuration. Errors do not quote the
+/// file, which may hold passwords.
 pub(super) fn read(folder: Option<&Path>) -> Result<ConfigFile, String> {
     let Some(file) = folder.map(|folder| folder.join("config.json")) else {
         return Ok(ConfigFile::default());

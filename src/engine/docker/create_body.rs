@@ -1,5 +1,5 @@
-//! A launch as the body of `POST /containers/create`: the same value that `matrix plan` prints as a `docker run` line. Pure; it
-//! asks no daemon. Secrets are revealed here and go nowhere else.
+//! Builds the body of `POST /containers/create` for a launch. `matrix plan` prints the same values as a
+//! `docker run` line. Pure; secrets are revealed only here.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,18 +16,17 @@ use crate::engine::error::StartError;
 use crate::engine::ownership::Marks;
 use crate::plan::{Container, Gpus, Launch, Network};
 
-/// The label that names the run.
+/// Label: the run id.
 pub(super) const RUN: &str = "matrix.run";
-/// The label that names the launch and its start: `<launch>#<start>`.
+/// Label: `<launch>#<start>`.
 pub(super) const START: &str = "matrix.start";
-/// The label that names the `matrix` process that owns it.
+/// Label: the `matrix` process that owns the container.
 pub(super) const OWNER: &str = "matrix.owner";
-/// The label that names the container in which that process runs, where it does.
+/// Label: the container in which that process runs, if any.
 pub(super) const OWNER_CONTAINER: &str = "matrix.owner-container";
-/// The label that names its image as the recipe does; it is started by the image's id.
+/// Label: the image name of the recipe. The container itself is created by image id.
 pub(super) const IMAGE: &str = "matrix.image";
 
-/// What is created for a launch.
 pub(super) fn body(
     launch: &Launch,
     container: &Container,
@@ -44,7 +43,7 @@ pub(super) fn body(
             .map(|program| reveal(program, "`entrypoint:`"))
             .transpose()?;
         entrypoint = Some(vec![program.unwrap_or_default()]);
-        // A shell line can give one word as the entrypoint; the others come first in the command, as they do there.
+        // `docker run --entrypoint` takes one word; further words are the first arguments of the command.
         for part in parts {
             command.push(reveal(part, "`entrypoint:`")?);
         }
@@ -64,7 +63,7 @@ pub(super) fn body(
         cmd: (!command.is_empty()).then_some(command),
         env: (!env.is_empty()).then_some(env),
         exposed_ports: exposed,
-        // As of a `docker run` in the foreground.
+        // As `docker run` in the foreground does.
         attach_stdout: Some(true),
         attach_stderr: Some(true),
         labels: Some(HashMap::from([
@@ -111,7 +110,7 @@ fn host(container: &Container, context: &Context, port: String) -> Result<HostCo
         group_add: some(container.group_add.clone()),
         mounts: (!mounts.is_empty()).then_some(mounts),
         ipc_mode: container.ipc.clone(),
-        // Beside host IPC Docker ignores a size and Podman refuses it.
+        // With host IPC, Docker ignores a size and Podman refuses it.
         shm_size: container.shm_size.filter(|_| !is_host_ipc).map(bytes),
         network_mode: Some(if is_bridge { "default" } else { "host" }.to_owned()),
         port_bindings: is_bridge.then(bindings),
@@ -127,7 +126,7 @@ fn host(container: &Container, context: &Context, port: String) -> Result<HostCo
             .then(|| container.devices.iter().map(|device| node(device)).collect()),
         init: container.init.then_some(true),
         privileged: Some(container.privileged),
-        // What a container of ours says after its death is evidence: it is removed by us, never by itself.
+        // `matrix` removes the container itself, because it reads the log and the exit state after the exit.
         auto_remove: Some(false),
         restart_policy: Some(RestartPolicy {
             name: Some(RestartPolicyNameEnum::NO),
@@ -145,7 +144,7 @@ fn some(values: Vec<String>) -> Option<Vec<String>> {
     (!values.is_empty()).then_some(values)
 }
 
-/// A capability as Docker's client sends it: `SYS_PTRACE` and `cap_sys_ptrace` are one.
+/// A capability in the form that Docker's client sends: `SYS_PTRACE` and `cap_sys_ptrace` are the same.
 fn capability(name: &str) -> String {
     let name = name.trim().to_ascii_uppercase();
     match name == "ALL" || name.starts_with("CAP_") {
@@ -156,7 +155,7 @@ fn capability(name: &str) -> String {
 
 pub(super) fn gpus(wanted: Gpus, leased: &[String]) -> Option<DeviceRequest> {
     let request = DeviceRequest {
-        // Whoever registered for the capability; a name would have to be the daemon's.
+        // Empty: the daemon picks the driver that registered the capability.
         driver: Some(String::new()),
         capabilities: Some(vec![vec!["gpu".to_owned()]]),
         ..DeviceRequest::default()
@@ -165,7 +164,7 @@ pub(super) fn gpus(wanted: Gpus, leased: &[String]) -> Option<DeviceRequest> {
         Gpus::None => None,
         Gpus::Cdi | Gpus::CdiAll => {
             let names = wanted.cdi(leased);
-            // As Docker's client asks for what `--device` names by CDI.
+            // The same request as Docker's client sends for a CDI name in `--device`.
             (!names.is_empty()).then(|| DeviceRequest {
                 driver: Some("cdi".to_owned()),
                 device_ids: Some(names),
@@ -176,7 +175,7 @@ pub(super) fn gpus(wanted: Gpus, leased: &[String]) -> Option<DeviceRequest> {
             count: Some(-1),
             ..request
         }),
-        // No device leased and none asked for.
+        // The launch has no GPU and needs none.
         Gpus::Leased if leased.is_empty() => None,
         Gpus::Leased => Some(DeviceRequest {
             device_ids: Some(leased.to_vec()),
@@ -185,7 +184,7 @@ pub(super) fn gpus(wanted: Gpus, leased: &[String]) -> Option<DeviceRequest> {
     }
 }
 
-/// A device node as `--device` reads it: `/dev/x`, `/dev/x:/dev/y` or `/dev/x:/dev/y:r`.
+/// A device node in the syntax of `--device`: `/dev/x`, `/dev/x:/dev/y` or `/dev/x:/dev/y:r`.
 fn node(text: &str) -> DeviceMapping {
     let mut parts = text.split(':');
     let outside = parts.next().unwrap_or_default();
@@ -196,16 +195,17 @@ fn node(text: &str) -> DeviceMapping {
     }
 }
 
-/// A source as the daemon wants it: absolute. It may be a folder of another host, so nothing is looked up.
+/// An absolute source path, as the daemon requires. The daemon may be on another host, so nothing is looked
+/// up here.
 fn absolute(folder: &Path, source: &str) -> String {
     folder.join(source).to_string_lossy().into_owned()
 }
 
-/// How much of what a container says one file of the daemon holds.
+/// Maximum size of one log file of the daemon.
 const LOG_FILE: &str = "64m";
 
-/// The daemon keeps what the container says until it is removed. It is copied to the run's own log meanwhile, so that the last of it
-/// is enough there; a flood must not fill the daemon's disk. Podman keeps its own bounds and refuses these.
+/// Limits the daemon's own log of the container. The run's log has a full copy, so a flood of output must not
+/// fill the daemon's disk. Podman has its own limits and refuses these.
 pub(super) fn body_with_short_log(mut body: ContainerCreateBody, is_podman: bool) -> ContainerCreateBody {
     if let Some(host) = body.host_config.as_mut().filter(|_| !is_podman) {
         host.log_config = Some(short_log());
@@ -213,7 +213,7 @@ pub(super) fn body_with_short_log(mut body: ContainerCreateBody, is_podman: bool
     body
 }
 
-/// A log that can be read, whatever the daemon's own driver is, and that stays small.
+/// A small log with a driver that can be read, whatever the daemon's default is.
 fn short_log() -> HostConfigLogConfig {
     HostConfigLogConfig {
         typ: Some("json-file".to_owned()),

@@ -1,6 +1,6 @@
-//! A container comes into being. A daemon that was asked for one makes it, whether or not the process that asked still lives. So a
-//! record on disk stands for it until the daemon answers, by which `clean` and the next run wait for it; and a request that this
-//! process no longer waits for goes on, and what it makes is removed.
+//! Creation of a container. The daemon completes a create request even if the process that sent it has ended.
+//! So a record on disk exists until the daemon answers, and `clean` and the next run wait for it. A request
+//! that this process stops waiting for goes on in a task, and its container is removed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,17 +19,15 @@ use crate::engine::docker::unremoved::{Orphan, Orphans, Request};
 use crate::engine::ownership::Marks;
 use crate::engine::start_record::StartRecord;
 
-/// A container to be created.
 pub(super) struct Creation {
     pub(super) daemon: Daemon,
     pub(super) body: ContainerCreateBody,
     pub(super) marks: Marks,
-    /// Where starts are recorded.
+    /// Folder of start records.
     pub(super) cache: PathBuf,
 }
 
 impl Creation {
-    /// Creates it, under a name or without one.
     pub(super) async fn create(&self, name: Option<&str>) -> Result<Created, Error> {
         let record = StartRecord::of_request(&self.cache, &self.marks);
         let options = name.map(|name| CreateContainerOptions {
@@ -50,8 +48,9 @@ impl Creation {
         })
     }
 
-    /// Creates it under the first of these names that is free. Where this is not waited for to its end, the container is removed
-    /// once it is there, and `orphans` knows of it until then.
+    /// Creates the container under the first free name of `names`. If the caller drops this future, the
+    /// request goes on: its container is removed as soon as it exists, and `orphans` lists the request until
+    /// then.
     pub(super) async fn create_named(
         self,
         names: Vec<String>,
@@ -70,7 +69,7 @@ impl Creation {
             if let Ok(created) = &mut made {
                 created.orphans = Some(of_container);
             }
-            // Nobody waits: it is dropped here, and so removed.
+            // If no receiver is left, the container is dropped here and thereby removed.
             drop(answer.send(made));
         });
         let mut unanswered = Unanswered {
@@ -93,7 +92,7 @@ impl Creation {
                 Ok(created) => return Ok(created),
                 Err(error) => {
                     let refused = Refused::of("create", &error);
-                    // 409 on Docker, 500 on Podman.
+                    // The status is 409 on Docker and 500 on Podman.
                     if !refused.raw.contains("already in use") {
                         return Err(refused);
                     }
@@ -105,7 +104,7 @@ impl Creation {
     }
 }
 
-/// Leaves a request that is not waited for any more to those who remove orphans.
+/// On drop, passes a request that has not been answered on to `orphans`.
 struct Unanswered<'a> {
     request: Option<Request>,
     orphans: &'a Orphans,
@@ -119,21 +118,21 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// A container that exists. Dropping it removes it, as far as the daemon answers.
+/// An existing container. Drop removes it, or registers it with `orphans` if the daemon does not answer.
 #[derive(Debug)]
 pub(super) struct Created {
     pub(super) address: Address,
     pub(super) id: String,
     pub(super) name: String,
-    /// Its first process, where the daemon is of this host and tells.
+    /// Its first process, if the daemon is on this host and reports it.
     pub(super) first: Option<FirstProcess>,
     pub(super) is_gone: bool,
-    /// Who is told where it could not be removed.
+    /// Receives the container if it could not be removed.
     orphans: Option<Arc<Orphans>>,
 }
 
 impl Created {
-    /// It could not be removed, and is tried again later.
+    /// Gives up the removal; `orphans` tries it again later.
     pub(super) fn abandon(&mut self, has_ended: bool, reason: String) {
         self.is_gone = true;
         if let Some(orphans) = &self.orphans {
@@ -155,7 +154,7 @@ impl Drop for Created {
             return;
         }
         if let Some(first) = &self.first {
-            // Whoever may not is told by what the daemon does.
+            // Without the permission to signal, the removal below ends the process.
             let _ = first.signal(Signal::KILL);
         }
         if let Err(reason) = self.address.remove_now(&self.id) {

@@ -1,5 +1,5 @@
-//! Who we are to a registry, as `docker login` left it: in Docker's configuration, or with a program that keeps passwords. What is
-//! found goes to the daemon with a pull, and nowhere else.
+//! Registry logins from Docker's configuration or a credential helper. They are sent only to the daemon, with
+//! a pull.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -17,13 +17,13 @@ use crate::engine::docker::config::{self, ConfigFile, Login};
 use crate::engine::docker::host::Whereabouts;
 use crate::engine::docker::image_ref;
 
-/// How long a program that keeps passwords may take; it may ask somebody.
+/// Timeout of a credential helper, which may ask the user for a password.
 const HELPER: Duration = Duration::from_secs(30);
 
-/// The user's name by which such a program says that its secret is a token.
+/// The user name that marks a helper's secret as a token.
 const TOKEN: &str = "<token>";
 
-/// The login for the registry of an image; `None` where there is none. What is wrong comes in words that hold no secret.
+/// The login for the registry of an image; `None` if there is none. Errors hold no secret.
 pub(super) async fn of(whereabouts: &Whereabouts, image: &str) -> Result<Option<DockerCredentials>, String> {
     let config = config::read(whereabouts.config.as_deref())?;
     let registry = image_ref::login(image);
@@ -37,7 +37,7 @@ pub(super) async fn of(whereabouts: &Whereabouts, image: &str) -> Result<Option<
     }))
 }
 
-/// The program that keeps the login of a registry: its own, else the one for all.
+/// The credential helper of a registry: its own, else the one for all registries.
 fn helper<'c>(config: &'c ConfigFile, registry: &str) -> Option<&'c str> {
     let own = config.cred_helpers.get(registry);
     own.or(config.creds_store.as_ref())
@@ -45,7 +45,7 @@ fn helper<'c>(config: &'c ConfigFile, registry: &str) -> Option<&'c str> {
         .filter(|name| !name.is_empty())
 }
 
-/// The login that stands in the configuration itself.
+/// The login that the configuration holds itself.
 fn login(config: &ConfigFile, registry: &str) -> Result<Option<DockerCredentials>, String> {
     let bare = |key: &str| {
         let key = key.trim_start_matches("https://").trim_start_matches("http://");
@@ -76,13 +76,13 @@ fn read(login: &Login) -> Option<DockerCredentials> {
         let text = String::from_utf8(bytes).ok()?;
         let (user, password) = text.split_once(':')?;
         read.username = Some(user.to_owned());
-        // Some clients pad what they keep.
+        // Some clients pad the password with NUL bytes.
         read.password = Some(password.trim_end_matches('\0').to_owned());
     }
     Some(read)
 }
 
-/// What `docker-credential-<name> get` answers.
+/// Answer of `docker-credential-<name> get`.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Answer {
@@ -105,7 +105,7 @@ async fn ask(helper: &str, registry: &str, path: Option<&str>) -> Result<Option<
         .spawn()
         .map_err(|error| failed(error.to_string()))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // One that does not read ends without an answer, which is told below.
+        // A helper that does not read its input ends without an answer, which is reported below.
         let _ = stdin.write_all(registry.as_bytes()).await;
     }
     let output = match timeout(HELPER, child.wait_with_output()).await {
@@ -113,7 +113,7 @@ async fn ask(helper: &str, registry: &str, path: Option<&str>) -> Result<Option<
         Err(_) => return Err(failed(format!("no answer within {} s", HELPER.as_secs()))),
     };
     if !output.status.success() {
-        // It says why where its answer would be.
+        // A helper reports errors on its standard output.
         let said = String::from_utf8_lossy(&output.stdout);
         return match said.contains("credentials not found") {
             true => Ok(None),
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A configuration folder, which is also the folder of programs.
+    /// A folder that holds both the configuration and the helper programs.
     fn configured(config: &str) -> (tempfile::TempDir, Whereabouts) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.json"), config).unwrap();
@@ -161,7 +161,8 @@ mod tests {
 
     fn program(folder: &tempfile::TempDir, name: &str, script: &str) {
         let file = folder.path().join(format!("docker-credential-{name}"));
-        // Written and moved by another process: one that forks here meanwhile would keep it open, and it could not be executed.
+        // Another process writes the file. If this process wrote it, a concurrent fork would inherit the open
+        // file descriptor, and executing the file would fail.
         let made = std::process::Command::new("sh")
             .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$2\" >\"$1\"", "sh"])
             .arg(&file)

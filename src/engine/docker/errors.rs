@@ -1,33 +1,30 @@
-//! What a daemon says, in our words: what is wrong, where that is written, how to fix it. One table, which `docs/docker-errors.md`
-//! prints. Pure. The daemon's own text is always kept beside it, for these texts change from version to version.
+//! Explains a daemon's error message: what is wrong, which key causes it, how to fix it.
+//! `docs/docker-errors.md` is printed from this table. Pure. The daemon's own text is always kept as well,
+//! because it changes between versions.
 
 use crate::results::record::cell::FailureClass;
 use crate::results::record::cell::FailureClass::{Client, Image, Infrastructure, Spec};
 
-/// What a daemon's message means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meaning {
     pub(super) what: String,
-    /// The key of the recipe or the matrix that says so, where it is one.
+    /// The key of the recipe or the matrix that causes the error, if there is one.
     pub(super) place: Option<&'static str>,
-    /// How to fix it.
     pub(super) help: String,
-    /// Whose fault it is.
     pub(super) class: FailureClass,
 }
 
 impl Meaning {
-    /// Whether the message is in no row of the table.
     pub(super) fn is_unknown(&self) -> bool {
         self.what == UNKNOWN.what
     }
 }
 
-/// A row of the table: messages and what they mean.
+/// A row of the table: message patterns and their meaning.
 struct Row {
-    /// Alternatives, each of them texts that a message holds together.
+    /// Alternatives. One matches if the message contains all of its texts.
     texts: &'static [&'static [&'static str]],
-    /// What fills the `{}` of `what`.
+    /// The part of the message that replaces the `{}` of `what`.
     value: Option<Value>,
     what: &'static str,
     place: Option<&'static str>,
@@ -38,7 +35,8 @@ struct Row {
 /// A part of a message.
 enum Value {
     LastWord,
-    /// What follows the first text up to the second. Where that is nothing: the third, or the row does not match.
+    /// The text after the first string, up to the second. If that is empty, the third; if there is none, the
+    /// row does not match.
     Between(&'static str, &'static str, Option<&'static str>),
 }
 
@@ -107,13 +105,13 @@ impl Value {
     }
 }
 
-/// What stands for the message of a daemon that sent a status and no word.
+/// Stands for the message of a daemon that sent a status without a body.
 pub(super) const NO_MESSAGE: &str = "without a message";
 
-/// How a connection that ended before anything was said on it is reported.
+/// Message of `hyper` for a connection that closed before any answer.
 const HUNG_UP: &str = "connection was not ready";
 
-/// What is said of a message that is in no row.
+/// Meaning of a message that matches no row.
 const UNKNOWN: Row = row(
     &[],
     None,
@@ -122,7 +120,8 @@ const UNKNOWN: Row = row(
     "read what it says; paste the line that `matrix plan` prints to try it by hand",
 );
 
-/// What a daemon's refusal to create a container means that is in no row: it has read what the recipe asks for, and will say the same again.
+/// Meaning of an unknown refusal to create a container. It is a fault of the specification: the daemon has
+/// read the request and will refuse it again.
 const NOT_ACCEPTED: Row = row(
     &[],
     Some("container"),
@@ -131,10 +130,10 @@ const NOT_ACCEPTED: Row = row(
     "mend what it names; `docker` says the same to the line that `matrix plan` prints",
 );
 
-/// Every known message. The first row that matches counts.
+/// All known messages. The first row that matches counts.
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
-    // The way to a daemon: contexts, keys, TLS on one side only.
+    // Connecting: contexts, keys, TLS on one side only.
     row(&[&["no Docker context"]], None, Infrastructure,
         "the Docker context does not exist",
         "`docker context ls` shows those that do; mend DOCKER_CONTEXT, or choose one with `docker context use`"),
@@ -163,7 +162,7 @@ const TABLE: &[Row] = &[
     row(&[&["received fatal alert"]], None, Infrastructure,
         "the container daemon does not accept our certificate",
         "put `cert.pem` and `key.pem`, signed by an authority that the daemon trusts, into DOCKER_CERT_PATH or the context"),
-    // The daemon itself: not there, not allowed, too old.
+    // The daemon: not running, no permission, too old.
     row(&[&["ermission denied", "onnect"], &["ermission denied", "socket"]], None, Infrastructure,
         "this user may not talk to the container daemon",
         "join its group (`sudo usermod -aG docker $USER`, then log in anew), or use a rootless daemon by DOCKER_HOST"),
@@ -213,7 +212,7 @@ const TABLE: &[Row] = &[
         "the device node {} is not on this host",
         "load its driver, or take it out of `device_nodes`")
         .with(Value::Between("adding custom device \"", "\"", None)),
-    // Images that cannot be had.
+    // Images that are not available.
     row(&[&["context deadline exceeded"], &["Client.Timeout"], &["request canceled while waiting"]], Some("container: image"), Image,
         "the image is not here, and its registry does not answer",
         "load it by hand (`docker pull`, or `docker load` on a host without network), or check the registry and the proxy"),
@@ -241,7 +240,7 @@ const TABLE: &[Row] = &[
     row(&[&["no matching manifest"]], Some("container: image"), Image,
         "the registry has that image only for other processors",
         "take a tag for this host's processor"),
-    // What the recipe asks for and cannot be.
+    // Settings of the recipe that the daemon cannot apply.
     row(&[&["bind source path does not exist: "]], Some("container: mounts"), Spec,
         "the folder {} is not on the daemon's host",
         "make it, or mend `source`; it is never made silently, for an empty model cache costs a download")
@@ -277,7 +276,6 @@ const TABLE: &[Row] = &[
         "write the program and its arguments in `command:`"),
 ];
 
-/// Reads a daemon's message.
 pub(super) fn read(raw: &str) -> Meaning {
     TABLE
         .iter()
@@ -285,17 +283,17 @@ pub(super) fn read(raw: &str) -> Meaning {
         .unwrap_or_else(|| UNKNOWN.meaning())
 }
 
-/// What a daemon's refusal to create a container means that is in no row.
 pub(super) fn refused_to_create() -> Meaning {
     NOT_ACCEPTED.meaning()
 }
 
-/// Whether a connection ended before anything was said on it.
+/// Whether the connection closed before any answer.
 pub(super) fn is_hung_up(raw: &str) -> bool {
     raw.contains(HUNG_UP)
 }
 
-/// Whether a registry, or the way to it, may do better in a moment. What it refuses (no such image, no permission) it will refuse again.
+/// Whether a retry may succeed: a registry or network fault. Refusals such as an unknown image or a missing
+/// permission are permanent.
 pub(super) fn is_transient(raw: &str) -> bool {
     const SIGNS: &[&str] = &[
         "connection reset",
@@ -316,7 +314,7 @@ pub(super) fn is_transient(raw: &str) -> bool {
         "502 Bad Gateway",
         "503 Service Unavailable",
         "504 Gateway",
-        // The daemon itself went away, as when it restarts.
+        // The daemon itself went away, for example in a restart.
         "error reading a body",
         "connection closed before message completed",
         "client error (Connect)",
@@ -328,7 +326,7 @@ pub(super) fn is_transient(raw: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The table as a document; `…` stands for a part of the message.
+    /// The table as a Markdown document; `…` stands for a part of the message.
     fn described() -> String {
         let mut document = "# Errors of a container daemon\n\n\
             What `matrix` says of a message of the daemon. The first row that matches counts; `…` stands for a part of the message.\n\
@@ -379,7 +377,7 @@ mod tests {
         }
     }
 
-    /// The very texts of Docker 20.10.24 and 28.5.2.
+    /// Original messages of Docker 20.10.24 and 28.5.2.
     const SAID: &[(&str, &str, Option<&str>)] = &[
         (
             r#"could not select device driver "nvidia" with capabilities: [[gpu]]"#,

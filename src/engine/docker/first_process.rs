@@ -1,4 +1,5 @@
-//! The first process of a container on this host. It can be looked at and signalled while the daemon does not answer.
+//! The first process of a container on this host. It can be observed and signalled while the daemon does not
+//! answer.
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -6,7 +7,8 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use crate::base::proc;
 use crate::engine::root_processes;
 
-/// A container's first process by this host's numbers. When it ends, the kernel ends everything else in the container.
+/// A container's first process, by its pid on this host. When it ends, the kernel ends all processes of the
+/// container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FirstProcess {
     pid: u32,
@@ -14,7 +16,8 @@ pub(super) struct FirstProcess {
 }
 
 impl FirstProcess {
-    /// The process that the daemon names; `None` where its number means nothing on this host.
+    /// The process that the daemon reports; `None` if the pid is not that of the container's process on this
+    /// host.
     pub(super) fn of(container: &str, pid: Option<i64>) -> Option<Self> {
         let pid = u32::try_from(pid?).ok().filter(|pid| *pid > 0)?;
         let process = Self {
@@ -28,21 +31,20 @@ impl FirstProcess {
         self.pid
     }
 
-    /// Whether it runs. A number that passed on to a process of no container, or of another one, is not it.
+    /// Whether the process runs. False if another process has taken over the pid.
     pub(super) fn is_alive(&self) -> bool {
         proc::by_id(self.pid).is_some_and(|process| !process.has_ended)
             && root_processes::is_of_container(self.pid, &self.container)
     }
 
-    /// Sends it a signal. One that has ended needs none.
+    /// Sends a signal; succeeds if the process has ended.
     ///
-    /// # Errors
-    /// The system refuses, as it does to a user who may talk to the daemon and is not root.
+    /// Fails without root's permission, which access to the daemon does not give.
     pub(super) fn signal(&self, signal: Signal) -> Result<(), Errno> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return Ok(());
         };
-        // The descriptor pins the process: its number cannot pass on between the look and the signal.
+        // The pidfd pins the process, so that the pid cannot be reused between the check and the signal.
         let pinned = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pinned) => pinned,
             Err(Errno::SRCH) => return Ok(()),

@@ -1,7 +1,8 @@
-//! Whether a container gets its GPUs at all: a tiny one with the launch's runtime and GPU request is started, before any model is loaded.
+//! Preflight check that containers get their GPUs: starts a small container with the launch's runtime and GPU
+//! request, before any model is loaded.
 //!
-//! It is made from the image that is at hand, for no other is sure to be, with a program that no image has: the runtime and its hooks
-//! run before the program is looked up, so that a missing program is the good answer.
+//! The container uses the launch's image if it is present, and a program that exists in no image. The runtime
+//! and its hooks run before the program is looked up, so the error "no such program" means success.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,12 +21,13 @@ use crate::engine::docker::removal::{REMOVED, remove};
 use crate::engine::ownership::Marks;
 use crate::plan::{Container, Gpus, Launch};
 
-/// A program that no image has.
+/// A program that exists in no image.
 const NOTHING: &str = "/matrix-trial-of-gpus";
 
-/// What keeps the launches' containers from their GPUs, each way of asking tried once.
+/// Why launches' containers get no GPUs. Each combination of runtime, GPU request and environment is tried
+/// once.
 ///
-/// `cache` is where starts are recorded.
+/// `cache` is the folder of start records.
 pub(super) async fn lacks(
     daemon: &Daemon,
     cache: &Path,
@@ -34,7 +36,8 @@ pub(super) async fn lacks(
     let mut found = BTreeSet::new();
     let mut tried: Vec<(Option<&String>, Gpus, u32, Vec<&str>)> = Vec::new();
     for (launch, container) in launches {
-        // The environment decides what NVIDIA's hook does; what is not plain is not known before the start.
+        // The environment controls NVIDIA's hook. Values with placeholders or secrets are unknown before the
+        // start.
         let env = container.env.iter();
         let env: Vec<(&str, &str)> = env
             .filter(|(_, value)| value.holes().next().is_none() && value.secrets().next().is_none())
@@ -109,7 +112,7 @@ async fn attempt(
         Ok(()) => Ok(()),
         Err(error) => {
             let refused = Refused::of("start", &error);
-            // It came as far as the program.
+            // The error names the program, so the runtime and its hooks succeeded.
             match refused.raw.contains(NOTHING) {
                 true => Ok(()),
                 false => Err(refused),

@@ -1,5 +1,5 @@
-//! What an image says of itself: its program is started once, dry, with the arguments that make it print its help. No network, no GPU,
-//! nothing of the host; removed afterwards.
+//! Prints an engine's `--help`: starts the image's program once, without network, GPU or mounts, and removes
+//! the container.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,24 +22,21 @@ use crate::engine::docker::refused::{Refused, is_missing, words};
 use crate::engine::docker::removal::{REMOVED, remove};
 use crate::engine::ownership::Marks;
 
-/// How much of what it says is read.
+/// Maximum size of the output, in bytes.
 const MOST: usize = 4 << 20;
 
 pub(crate) struct Dry<'a> {
     pub(crate) image: &'a str,
-    /// The entrypoint, where the image's own is replaced.
+    /// Replaces the image's entrypoint.
     pub(crate) entrypoint: Option<Vec<String>>,
     pub(crate) command: Vec<String>,
     pub(crate) run: RunId,
     pub(crate) launch: &'a LaunchId,
-    /// How long it may take in all.
+    /// Timeout of the container's run.
     pub(crate) patience: Duration,
 }
 
-/// The id of an image that is here.
-///
-/// # Errors
-/// In words, why there is none.
+/// The id of a local image, or the reason that there is none.
 pub(crate) async fn image_at_hand(whereabouts: &Whereabouts, image: &str) -> Result<String, String> {
     let daemon = Daemon::connect(whereabouts)
         .await
@@ -51,12 +48,10 @@ pub(crate) async fn image_at_hand(whereabouts: &Whereabouts, image: &str) -> Res
     }
 }
 
-/// Everything that a dry container says.
+/// The container's output. Fails if the container does not start, exits with an error, or exceeds the
+/// timeout.
 ///
-/// # Errors
-/// In words, why it says nothing: it cannot be started, ends with an error, or takes too long.
-///
-/// `cache` is where starts are recorded.
+/// `cache` is the folder of start records.
 pub(crate) async fn help(whereabouts: &Whereabouts, cache: &Path, dry: Dry<'_>) -> Result<String, String> {
     let said = |refused: Refused| format!("{}: {}", refused.what(), refused.raw.trim());
     let daemon = Daemon::connect(whereabouts).await.map_err(said)?;
@@ -87,7 +82,7 @@ fn body(dry: Dry<'_>, labels: HashMap<String, String>) -> ContainerCreateBody {
         image: Some(dry.image.to_owned()),
         entrypoint: dry.entrypoint,
         cmd: Some(dry.command),
-        // Else argparse folds its lines at 80 columns, and may part a word.
+        // Otherwise argparse wraps lines at 80 columns and may split a word.
         env: Some(vec!["COLUMNS=200".to_owned(), "NO_COLOR=1".to_owned()]),
         labels: Some(labels),
         host_config: Some(HostConfig {
