@@ -1,5 +1,5 @@
-//! Where a container daemon listens, found as Docker's own client finds it: DOCKER_HOST, else the context that DOCKER_CONTEXT or
-//! `docker context use` names, else the usual socket; with certificates where it wants TLS.
+//! Finds the container daemon as Docker's own client does: DOCKER_HOST, else the context that DOCKER_CONTEXT
+//! or `docker context use` selects, else the default socket; with certificates if it uses TLS.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -17,32 +17,32 @@ use sha2::{Digest, Sha256};
 use crate::engine::docker::config;
 use crate::engine::docker::refused::Refused;
 
-/// Where Docker listens unless told otherwise.
+/// Docker's default socket.
 const SOCKET: &str = "/var/run/docker.sock";
 
-/// The context that is none: DOCKER_HOST, or the usual socket.
+/// The name of the context that stands for DOCKER_HOST or the default socket.
 const DEFAULT: &str = "default";
 
-/// How long the last request of a start that was dropped may take: short enough that the command still names what is left within its
-/// ten seconds after a second signal.
+/// Read timeout of the removal in `Drop`. It is short enough that, after a second signal, the command can
+/// still name the remaining containers within its ten seconds.
 const PARTING: Duration = Duration::from_secs(6);
 
-/// What the environment says to Docker's own client.
+/// Environment settings of Docker's own client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
-    /// DOCKER_HOST: where the daemon listens. It wins over every context.
+    /// DOCKER_HOST: address of the daemon. It overrides every context.
     pub host: Option<String>,
-    /// DOCKER_CONTEXT: the context to use.
     pub context: Option<String>,
-    /// The folder of the client's configuration: DOCKER_CONFIG, else `~/.docker`.
+    /// Folder of the client's configuration: DOCKER_CONFIG, else `~/.docker`.
     pub config: Option<PathBuf>,
-    /// DOCKER_TLS_VERIFY: the daemon at DOCKER_HOST is spoken to by TLS.
+    /// DOCKER_TLS_VERIFY: use TLS for the daemon at DOCKER_HOST.
     pub tls_verify: bool,
-    /// DOCKER_TLS: the same, without a look at who answers.
+    /// DOCKER_TLS: the same, without verifying the daemon's certificate.
     pub tls: bool,
-    /// DOCKER_CERT_PATH: the folder of `ca.pem`, `cert.pem` and `key.pem`; else that of the configuration.
+    /// DOCKER_CERT_PATH: folder of `ca.pem`, `cert.pem` and `key.pem`; defaults to the folder of the
+    /// configuration.
     pub cert_path: Option<PathBuf>,
-    /// The `PATH` in which the programs that keep registries' passwords are looked up.
+    /// `PATH` in which credential helpers are looked up.
     pub path: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Whereabouts {
 }
 
 impl Whereabouts {
-    /// Whether a daemon should be there: one is named, or the usual socket is there.
+    /// Whether a daemon should exist: one is named, or the default socket exists.
     pub(super) fn is_expected(&self) -> bool {
         let is_named = self.host.as_ref().is_some_and(|host| !host.is_empty());
         is_named
@@ -69,7 +69,6 @@ impl Whereabouts {
     }
 }
 
-/// Where a daemon listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {
     Unix(String),
@@ -77,17 +76,17 @@ pub(super) enum Address {
     Tls(String, Keys),
 }
 
-/// The files by which a daemon and we know each other.
+/// Certificates of a TLS connection to a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Keys {
-    /// Who may vouch for the daemon; the system's authorities where absent.
+    /// Authority that signed the daemon's certificate; the system's authorities if absent.
     pub(super) ca: Option<PathBuf>,
-    /// Our certificate, with its key; a daemon may want none.
+    /// Our certificate and its key, if the daemon requires one.
     pub(super) client: Option<(PathBuf, PathBuf)>,
 }
 
 impl Keys {
-    /// The files in a folder under their usual names, as far as they are there.
+    /// The files of a folder with Docker's default names, as far as they exist.
     fn in_folder(folder: &Path) -> Self {
         let there = |name: &str| Some(folder.join(name)).filter(|file| file.exists());
         Self {
@@ -96,7 +95,7 @@ impl Keys {
         }
     }
 
-    /// Says which file cannot be used, and why.
+    /// Fails with the file that cannot be used, and the reason.
     fn check(&self) -> Result<(), String> {
         let unfit = |file: &Path, reason: String| Err(format!("{} cannot be used: {reason}", file.display()));
         let certificates = self.ca.iter().chain(self.client.as_ref().map(|(cert, _)| cert));
@@ -145,7 +144,7 @@ impl Address {
 
     fn of_context(name: &str, config: Option<&Path>) -> Result<Self, Refused> {
         let contexts = config.unwrap_or(Path::new("")).join("contexts");
-        // The folder of a context is the digest of its name.
+        // The folder of a context is named by the digest of the context's name.
         let digest: String = Sha256::digest(name.as_bytes())
             .iter()
             .map(|byte| format!("{byte:02x}"))
@@ -163,7 +162,7 @@ impl Address {
             .map_err(|error| unreadable(format!("{}: {error}", file.display())))?;
         let endpoint = meta.endpoints.docker;
         let keys = Keys::in_folder(&contexts.join("tls").join(&digest).join("docker"));
-        // As Docker's client has it: whoever has neither certificates nor says that none are wanted speaks plainly.
+        // As in Docker's client: a context with neither certificates nor `SkipTLSVerify` uses plain HTTP.
         let is_secured = keys != Keys::default() || endpoint.skip_tls_verify;
         Self::parse(
             &endpoint.host,
@@ -204,12 +203,12 @@ impl Address {
         Ok(Self::Tls(at, keys))
     }
 
-    /// Whether the daemon shares this host's folders and ports, as far as an address tells.
+    /// Whether the daemon shares this host's folders and ports, judged by the address.
     pub(super) const fn is_local(&self) -> bool {
         matches!(self, Self::Unix(_))
     }
 
-    /// The host whose ports are those of the daemon's containers.
+    /// The host on which published ports of the daemon's containers are reachable.
     pub(super) fn host(&self) -> String {
         match self {
             Self::Unix(_) => "127.0.0.1".to_owned(),
@@ -220,17 +219,16 @@ impl Address {
         }
     }
 
-    /// Removes a container at once. It blocks, for it serves a `drop`.
+    /// Removes a container. Blocks, because it is called from `drop`.
     ///
-    /// # Errors
-    /// Why nobody knows whether it is gone.
+    /// Fails with the reason that the state of the container is unknown.
     pub(super) fn remove_now(&self, id: &str) -> Result<(), String> {
         let request = format!("DELETE /containers/{id}?force=true&v=true HTTP/1.0\r\nHost: docker\r\n\r\n");
         let ask = |mut stream: Box<dyn Wire>| {
             let mut answer = Vec::new();
             stream.write_all(request.as_bytes())?;
             match stream.read_to_end(&mut answer) {
-                // Over TLS a peer may leave without a farewell.
+                // A TLS peer may close the connection without `close_notify`.
                 Err(error) if answer.is_empty() => Err(error),
                 _ => Ok(answer),
             }
@@ -259,7 +257,7 @@ impl Address {
         })?;
         let answer = String::from_utf8_lossy(&answer);
         match answer.split_whitespace().nth(1) {
-            // Removed, or not there.
+            // 204: removed. 404: it does not exist.
             Some("204" | "404") => Ok(()),
             _ => Err(format!(
                 "the container daemon at {self} says: {}",
@@ -269,7 +267,7 @@ impl Address {
     }
 }
 
-/// TLS around a connection that blocks.
+/// TLS over a blocking connection.
 fn secured(
     stream: TcpStream,
     host: &str,
@@ -306,7 +304,7 @@ fn secured(
     Ok(StreamOwned::new(connection, stream))
 }
 
-/// The port that Docker's client takes where none is written.
+/// Adds Docker's default port if `at` has none.
 fn with_port(at: &str, is_secured: bool) -> String {
     let after_host = at.rsplit(']').next().unwrap_or(at);
     match (after_host.contains(':'), is_secured) {
@@ -320,7 +318,6 @@ fn unreadable(reason: String) -> Refused {
     Refused::saying("connect", format!("Docker's configuration: {reason}"))
 }
 
-/// A context as Docker's client keeps it.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Meta {
@@ -341,7 +338,6 @@ struct Endpoint {
     skip_tls_verify: bool,
 }
 
-/// What can be written to and read from.
 trait Wire: Read + Write {}
 impl<S: Read + Write> Wire for S {}
 
@@ -359,7 +355,7 @@ impl std::fmt::Display for Address {
 mod tests {
     use super::*;
 
-    /// A configuration folder with one context of that name.
+    /// A configuration folder with one context named `name`.
     fn with_context(name: &str, endpoint: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let digest: String = Sha256::digest(name.as_bytes())

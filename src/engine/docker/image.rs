@@ -1,5 +1,5 @@
-//! Images: each name is resolved to a digest once, before the run, and every start of the run takes that very image, whatever the
-//! name means by then. A missing one is pulled.
+//! Images. Each name is resolved to a digest once, before the run, and every start of the run uses that image
+//! even if the name is moved meanwhile. A missing image is pulled.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,50 +20,48 @@ use crate::engine::docker::refused::{Refused, is_missing};
 use crate::engine::start_progress::Tell;
 use crate::results::store;
 
-/// The pauses before a registry that failed for a moment is asked again for a digest.
+/// Pauses before a registry that failed temporarily is asked for a digest again, in seconds.
 const PAUSES: [u64; 2] = [1, 3];
 
-/// How long a registry may take to answer until the wait for it is told.
+/// How long a registry may take before the progress display says that its answer is awaited.
 const LATE: Duration = Duration::from_secs(2);
 
-/// When images are pulled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Pull {
-    /// Never: what is not here is missing.
+    /// A missing image is an error.
     Never,
-    /// Where they are not here.
+    /// Pulls images that are missing.
     #[default]
     Missing,
-    /// Always: the registry is asked what the name means now.
+    /// Asks the registry for the current digest of every name.
     Always,
 }
 
-/// What every image of a run is.
+/// Images of a run, with the digest that each name has for the whole run.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
     pull: Pull,
-    /// By name: the digest with its repository, or the id of an image that came from no registry.
+    /// By name: repository and digest, or the image id if the image came from no registry.
     pins: Mutex<BTreeMap<String, Pin>>,
 }
 
-/// What a name means for the whole run, once that is known. Whoever gets the image holds it, so that nobody pulls it twice.
+/// The digest of a name, once it is known. `ensure` holds the lock while it pulls, so that an image is pulled
+/// once.
 type Pin = Arc<tokio::sync::Mutex<Option<String>>>;
 
-/// An image that is here.
+/// An image that is present.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Had {
-    /// Its id, by which it is started.
+    /// Image id, with which containers are created.
     pub(super) id: String,
-    /// Its digest in a registry, or its id where it came from none.
+    /// Digest in a registry, or the id if it came from none.
     pub(super) digest: String,
-    /// Its size in bytes.
     pub(super) bytes: Option<u64>,
-    /// How long the pull took, where there was one.
+    /// Duration of the pull, if there was one.
     pub(super) pulled_seconds: Option<f64>,
 }
 
 impl Images {
-    /// Images that are pulled at those times.
     pub(crate) fn new(pull: Pull) -> Self {
         Self {
             pull,
@@ -71,7 +69,7 @@ impl Images {
         }
     }
 
-    /// Says what a name meant when the run began, where it is taken up again.
+    /// Sets the digest that a name had when the run began, when the run is resumed.
     pub(crate) fn hold(&self, image: &str, digest: &str) {
         let held = Arc::new(tokio::sync::Mutex::new(Some(digest.to_owned())));
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +81,7 @@ impl Images {
         Arc::clone(pins.entry(image.to_owned()).or_default())
     }
 
-    /// Finds out what a name means, without pulling it.
+    /// Resolves a name to a digest, without pulling the image.
     pub(super) async fn resolve(
         &self,
         daemon: &Daemon,
@@ -100,7 +98,7 @@ impl Images {
         match (here, self.pull) {
             (Some(seen), Pull::Never | Pull::Missing) => *pin = Some(digest(&seen, image)),
             (None, Pull::Never) => return Err(forbidden(image)),
-            // Podman cannot ask a registry; there only the pull shows it.
+            // Podman cannot ask a registry, so only the pull finds the digest.
             (_, Pull::Missing | Pull::Always) if daemon.is_podman || image.contains('@') => {}
             (_, Pull::Missing | Pull::Always) => {
                 *pin = Some(ask_registry(daemon, whereabouts, image, tell).await?);
@@ -109,7 +107,7 @@ impl Images {
         Ok(())
     }
 
-    /// Sees to it that an image is here: the one that the run began with.
+    /// Makes the image of the pinned digest available, and pulls it if it is missing.
     pub(super) async fn ensure(
         &self,
         daemon: &Daemon,
@@ -121,7 +119,7 @@ impl Images {
         let pin = self.pin(image);
         let mut pin = pin.lock().await;
         let reference = pin.clone().unwrap_or_else(|| image.to_owned());
-        // Whether the name was pulled already in this run is what its pin says.
+        // The pin is set once the name has been pulled in this run.
         let is_stale = pin.is_none() && self.pull == Pull::Always;
         let here = match is_stale {
             true => None,
@@ -140,7 +138,7 @@ impl Images {
                 let login = credentials::of(whereabouts, image).await;
                 let login = login.unwrap_or_else(|reason| {
                     use std::io::Write;
-                    // An image may be public: only the registry knows, and says so.
+                    // The image may be public; the registry reports an error if it is not.
                     let _ = writeln!(log, "no login: {reason}");
                     None
                 });
@@ -165,8 +163,8 @@ impl Images {
         })
     }
 
-    /// Gives an image that was pulled by its digest the name by which it was asked for, as `docker pull` would have: else the next
-    /// run would not find it. A name that means something by now is left alone, unless it is always to mean the newest.
+    /// Tags an image that was pulled by its digest, as `docker pull` would, so that the next run finds it. An
+    /// existing tag stays, except with `Pull::Always`.
     async fn name(&self, daemon: &Daemon, image: &str, seen: &ImageInspect) {
         let (Some(tag), Some(id)) = (image_ref::tag(image), &seen.id) else {
             return;
@@ -179,12 +177,12 @@ impl Images {
             repo: Some(image_ref::repository(image).to_owned()),
             tag: Some(tag),
         };
-        // Without a name it is found by its digest all the same.
+        // A failure is harmless: the image is still found by its digest.
         let _ = daemon.docker.tag_image(id, Some(options)).await;
     }
 }
 
-/// An image as the daemon knows it; `None`: it does not.
+/// An image as the daemon reports it; `None` if it is unknown.
 async fn inspect(daemon: &Daemon, image: &str) -> Result<Option<ImageInspect>, Refused> {
     match daemon.docker.inspect_image(image).await {
         Ok(seen) => Ok(Some(seen)),
@@ -193,7 +191,7 @@ async fn inspect(daemon: &Daemon, image: &str) -> Result<Option<ImageInspect>, R
     }
 }
 
-/// What the registry says that a name means.
+/// Asks the registry for the digest of a name.
 async fn ask_registry(
     daemon: &Daemon,
     whereabouts: &Whereabouts,
@@ -239,7 +237,7 @@ async fn ask_registry(
     }
 }
 
-/// Waits for an answer, and says so where it takes long.
+/// Awaits `answer` and calls `tell` if it takes longer than [`LATE`].
 async fn told_late<T>(answer: impl Future<Output = T>, tell: impl FnOnce()) -> T {
     let mut answer = std::pin::pin!(answer);
     match timeout(LATE, &mut answer).await {
@@ -258,7 +256,7 @@ fn forbidden(image: &str) -> Refused {
     )
 }
 
-/// What an image is for ever: its digest in the registry that its name says, else in any, else its own id.
+/// The permanent name of an image: its digest in the registry of `image`, else in any registry, else its id.
 fn digest(seen: &ImageInspect, image: &str) -> String {
     let named = seen.repo_digests.iter().flatten();
     let own = format!("{}@", image_ref::repository(image));

@@ -1,9 +1,9 @@
-//! Names of images, taken apart as Docker does. Pure.
+//! Parses image names as Docker does. Pure.
 
-/// How Docker's configuration calls its own registry.
+/// Key of Docker Hub in Docker's configuration.
 const HUB: &str = "https://index.docker.io/v1/";
 
-/// The name with a tag: without one a daemon would pull them all.
+/// The name with a tag. Without a tag a daemon would pull all tags.
 pub(super) fn whole(image: &str) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
     match image.contains('@') || last.contains(':') {
@@ -12,7 +12,6 @@ pub(super) fn whole(image: &str) -> String {
     }
 }
 
-/// The name without tag and digest.
 pub(super) fn repository(image: &str) -> &str {
     let named = image.split('@').next().unwrap_or(image);
     let from = named.rfind('/').map_or(0, |at| at + 1);
@@ -22,7 +21,7 @@ pub(super) fn repository(image: &str) -> &str {
     }
 }
 
-/// The tag, where it is asked for by one.
+/// The tag; `None` if the name has a digest.
 pub(super) fn tag(image: &str) -> Option<String> {
     let tagged = whole(image);
     let has_digest = tagged.contains('@');
@@ -30,12 +29,10 @@ pub(super) fn tag(image: &str) -> Option<String> {
     tag.filter(|_| !has_digest)
 }
 
-/// The image of that name with that very digest.
 pub(super) fn by_digest(image: &str, digest: &str) -> String {
     format!("{}@{digest}", repository(image))
 }
 
-/// The registry that an image comes from.
 pub(super) fn registry(image: &str) -> &str {
     match login(image) {
         HUB => "docker.io",
@@ -43,7 +40,7 @@ pub(super) fn registry(image: &str) -> &str {
     }
 }
 
-/// The name under which Docker's configuration keeps the login of an image's registry.
+/// The key under which Docker's configuration holds the login of the image's registry.
 pub(super) fn login(image: &str) -> &str {
     let first = image.split('/').next().unwrap_or_default();
     let is_host = image.contains('/') && (first.contains(['.', ':']) || first == "localhost");

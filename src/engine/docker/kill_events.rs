@@ -1,5 +1,5 @@
-//! Who ended a container: the daemon's own record of what was asked of it. An engine does not kill itself through the daemon, so
-//! whoever did is a stranger, and the engine is not to blame.
+//! Finds signals that were sent to a container through the daemon. The engine does not use the daemon, so
+//! such a signal came from someone else and is not the engine's fault.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,16 +11,18 @@ use tokio::time::timeout;
 
 use crate::base::clock;
 
-/// How far back the daemon is asked: a signal and the end that it brings lie close together, but for the grace of a stop.
+/// How far back events are queried, in seconds. A signal and the exit that it causes are close together,
+/// except for the grace period of a stop.
 const BACK_S: f64 = 60.0;
 
-/// How long the daemon may still be about to note it.
+/// How long the daemon may take to record the event, in seconds.
 const LATE_S: f64 = 0.05;
 
-/// How long the answer may take; nobody's death is told later because of it.
+/// Timeout of the event query. A slow daemon must not delay the report of an exit.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// The signals that were sent to a container through the daemon lately, in words; `None` if there were none or it does not tell.
+/// Signals sent to the container recently, as a sentence. `None` if there were none or the daemon does not
+/// answer.
 pub(super) async fn signals(docker: &Docker, id: &str) -> Option<String> {
     let now = clock::unix_seconds();
     let filters = HashMap::from([
@@ -42,7 +44,7 @@ pub(super) async fn signals(docker: &Docker, id: &str) -> Option<String> {
             told.push(number.unwrap_or_else(|| "unknown".to_owned()));
         }
     };
-    // What was told until then counts.
+    // Events received before the timeout count.
     let _ = timeout(ANSWER, listen).await;
     (!told.is_empty()).then(|| {
         format!(

@@ -1,13 +1,11 @@
-//! One thing that a container daemon lacks for the launches of a run.
+//! Something that a daemon or an attached server lacks for the launches of a run.
 
 use crate::engine::docker::refused::Refused;
 
-/// Something that a daemon lacks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Lack {
-    /// What is missing, and where it is asked for.
+    /// What is missing, and which launch needs it.
     pub what: String,
-    /// How to mend it.
     pub help: String,
 }
 

@@ -1,4 +1,4 @@
-//! Follows a container: its log, from the first byte into the run's log, and its life, until it ended.
+//! Follows a container: copies its log into the run's log, and waits for its exit.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,75 +26,73 @@ use crate::plan::{Blame, DeadSign};
 use crate::results::record::cell::FailureClass;
 use crate::results::record::post_mortem::End;
 
-/// The pause before a daemon that did not answer is asked again.
+/// Pause before a daemon that did not answer is asked again.
 const AGAIN: Duration = Duration::from_millis(300);
 
-/// How long a daemon may be away, as when it restarts, until a container of which nothing else is seen is given up.
+/// How long the daemon may be unreachable, for example during a restart, before a container without other
+/// signs of life is given up.
 const AWAY: Duration = Duration::from_secs(30);
 
-/// What is known of a container's life.
+/// Known state of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Life {
-    /// It lives, as far as the daemon was heard.
+    /// It ran when the daemon last answered.
     #[default]
     Lives,
-    /// The daemon is not heard, so nobody knows.
+    /// The daemon does not answer, so the state is unknown.
     Unheard,
     Ended(Exit),
 }
 
-/// How a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exit {
     code: Option<i64>,
     is_out_of_memory: bool,
-    /// What the daemon or we have to say about it.
+    /// Message of the daemon or of `matrix`.
     note: String,
-    /// Whether somebody else than the engine ended it.
+    /// Whether something other than the engine ended it.
     is_foreign: bool,
-    /// What became of it, as a verb with what belongs to it.
     fate: Fate,
 }
 
-/// What became of a container that is of no use any more.
+/// Final state of a container that can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Ended,
-    /// It may live; nobody can tell.
+    /// It may still run, but its state is unknown.
     Lost,
     Paused,
 }
 
-/// What others than the daemon see of a container, and what is asked about it, for whoever watches its life.
+/// What the rest of `matrix` observes about a container, shared with the task that watches it.
 #[derive(Debug, Default)]
 pub(super) struct Signs {
-    /// When an answer of the engine moved last.
+    /// Last time that the engine sent part of an answer.
     moved: Mutex<Option<Instant>>,
-    /// Somebody sees nothing move and wants to know why.
+    /// Wakes the watcher when no answer makes progress.
     suspicion: Notify,
-    /// Whether we have sent it a signal.
     is_ending: AtomicBool,
-    /// The stretches in which the daemon was not heard and the container lived on.
+    /// Periods in which the daemon did not answer and after which the container still ran.
     unheard: Mutex<Vec<Duration>>,
 }
 
 impl Signs {
-    /// An answer of the engine moved.
+    /// Records that the engine sent part of an answer.
     pub(super) fn moves(&self) {
         *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Has the daemon asked why nothing moves.
+    /// Makes the watcher ask the daemon why there is no progress.
     pub(super) fn suspect(&self) {
         self.suspicion.notify_one();
     }
 
-    /// A signal is about to be sent to it by us.
+    /// Records that `matrix` is about to send a signal.
     pub(super) fn ends(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
     }
 
-    /// The stretches in which nobody could have told whether it lived.
+    /// Takes the periods in which the state of the container was unknown.
     pub(super) fn take_unheard(&self) -> Vec<Duration> {
         std::mem::take(&mut *self.unheard.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -106,7 +104,7 @@ impl Signs {
 }
 
 impl Exit {
-    /// An end that only the host or a stranger can have brought.
+    /// An exit that the engine cannot have caused.
     pub(super) fn foreign(note: impl Into<String>) -> Self {
         Self {
             code: None,
@@ -117,7 +115,7 @@ impl Exit {
         }
     }
 
-    /// Nobody can tell any more whether it lives.
+    /// The state of the container is permanently unknown.
     fn lost(note: String) -> Self {
         Self {
             fate: Fate::Lost,
@@ -135,12 +133,12 @@ impl Exit {
         }
     }
 
-    /// Whether it surely runs no more.
+    /// Whether the container has certainly ended.
     pub(super) fn is_over(&self) -> bool {
         self.fate == Fate::Ended
     }
 
-    /// The same, brought by somebody else.
+    /// Attributes the exit to something other than the engine.
     fn by(mut self, stranger: &str) -> Self {
         let note = std::mem::take(&mut self.note);
         self.note = match note.is_empty() {
@@ -161,7 +159,7 @@ impl Exit {
         }
     }
 
-    /// Such as `exit code 137: killed, out of memory`.
+    /// Description such as `exit code 137: killed by the kernel, out of memory`.
     pub(super) fn words(&self) -> String {
         if self.fate != Fate::Ended {
             return self.note.clone();
@@ -184,7 +182,6 @@ impl Exit {
         text
     }
 
-    /// The end as an engine's.
     pub(super) fn ended(&self) -> Ended {
         let words = self.words();
         Ended {
@@ -203,7 +200,7 @@ impl Exit {
         }
     }
 
-    /// What explains it, where the daemon knows.
+    /// The cause, if the daemon reports one.
     fn omen(&self) -> Option<Omen> {
         self.is_out_of_memory.then(|| Omen {
             sign: DeadSign {
@@ -218,17 +215,17 @@ impl Exit {
     }
 }
 
-/// A container whose life is followed.
 pub(super) struct Watched {
     pub(super) docker: Docker,
     pub(super) id: String,
-    /// When it was started, in the daemon's words; another value means that it was started again.
+    /// Start time as the daemon writes it; a different value means that the container was started again.
     pub(super) started_at: Option<String>,
     pub(super) first: Option<FirstProcess>,
     pub(super) signs: Arc<Signs>,
 }
 
-/// Begins to follow a container that was started. It never removes itself, so even one that has ended already tells how.
+/// Starts tasks that copy the log and watch the container. Containers do not remove themselves, so this also
+/// works for one that has already ended.
 pub(super) fn follow(watched: Watched, log: Sender) -> (JoinSet<()>, Receiver<Life>) {
     let (told, life) = watch::channel(Life::Lives);
     let mut following = JoinSet::new();
@@ -242,12 +239,12 @@ pub(super) fn follow(watched: Watched, log: Sender) -> (JoinSet<()>, Receiver<Li
 }
 
 impl Watched {
-    /// Waits until the container has ended, and tells meanwhile whether the daemon is heard.
+    /// Waits for the exit, and publishes meanwhile whether the daemon answers.
     async fn end(mut self, told: &watch::Sender<Life>) -> Exit {
         let mut heard = Instant::now();
         let mut was_away = false;
         loop {
-            // Once it is heard again it is asked what it knows, before anything is waited for.
+            // After a failed answer the state is inspected before the next wait.
             let answer = match was_away {
                 true => Answer::Unreadable,
                 false => self.next_end().await,
@@ -256,7 +253,7 @@ impl Watched {
                 Answer::Ended(code) => Some(code),
                 Answer::Paused => return Exit::paused(&self.id),
                 Answer::Missing => return Exit::foreign("somebody removed the container"),
-                // The daemon went away, or says what cannot be read: only the state tells.
+                // The daemon is gone or sent an unreadable answer; only the state helps.
                 Answer::Unreadable => {
                     was_away = true;
                     told.send_replace(Life::Unheard);
@@ -267,7 +264,8 @@ impl Watched {
                 Ok(state) if state.running != Some(true) => {
                     return self.judged(Exit::of(&state), was_away).await;
                 }
-                // One that ended and runs is being started again by its daemon, which may not have come as far as saying so.
+                // A container that exited and runs is being restarted by the daemon, possibly before
+                // `started_at` changes.
                 Ok(state) if code.is_some() || self.was_started_again(&state) => {
                     let again = Exit {
                         code,
@@ -302,7 +300,7 @@ impl Watched {
         }
     }
 
-    /// Waits until the daemon says something of the container's life.
+    /// Waits for the daemon to report a change of the container's state.
     async fn next_end(&self) -> Answer {
         let options = WaitContainerOptions {
             condition: "not-running".to_owned(),
@@ -318,7 +316,7 @@ impl Watched {
             };
             return match answer {
                 Some(Ok(answer)) if answer.status_code >= 0 => Answer::Ended(answer.status_code),
-                // An exit with another code than 0 comes as an error.
+                // bollard returns an exit code other than 0 as an error.
                 Some(Err(Error::DockerContainerWaitError { code, .. })) if code >= 0 => Answer::Ended(code),
                 Some(Err(error)) if is_missing(&error) => Answer::Missing,
                 Some(Ok(_) | Err(_)) | None => Answer::Unreadable,
@@ -333,7 +331,7 @@ impl Watched {
         Ok(seen.await?.state.unwrap_or_default())
     }
 
-    /// Whether this is another life of the container than the one that is watched. The first state that tells is taken for it.
+    /// Whether the container was started again. If no start time is known yet, the first one is taken.
     fn was_started_again(&mut self, state: &ContainerState) -> bool {
         match (&self.started_at, &state.started_at) {
             (Some(first), Some(now)) => first != now,
@@ -345,7 +343,8 @@ impl Watched {
         }
     }
 
-    /// What is believed of a container whose daemon has been away for long, unless it is seen to live.
+    /// The exit to assume if the daemon has been unreachable for long; `None` if the container is seen to
+    /// run.
     fn given_up(&self, reason: &str) -> Option<Exit> {
         match &self.first {
             Some(first) if first.is_alive() => None,
@@ -357,14 +356,14 @@ impl Watched {
         }
     }
 
-    /// The exit with whoever brought it, where that was not the engine or its memory.
+    /// Adds who caused the exit, if that was neither the engine nor a lack of memory.
     async fn judged(&self, exit: Exit, was_away: bool) -> Exit {
-        // A daemon that goes ends what it has started.
+        // A daemon that stops ends its containers.
         if was_away {
             return exit.by("the container daemon broke off meanwhile");
         }
         let by_signal = exit.code.is_none_or(|code| code == 0 || code > 128);
-        // What we ended ourselves needs no further name.
+        // An exit that `matrix` caused itself needs no explanation.
         if exit.is_out_of_memory || !by_signal || self.signs.is_ending.load(Ordering::Relaxed) {
             return exit;
         }
@@ -375,7 +374,7 @@ impl Watched {
     }
 }
 
-/// What the daemon says of a container's life.
+/// What the daemon reports about a container.
 enum Answer {
     Ended(i64),
     Paused,
@@ -383,7 +382,7 @@ enum Answer {
     Unreadable,
 }
 
-/// Copies what a container says, both streams, until it has ended.
+/// Copies both output streams of a container until it has ended.
 async fn copy(docker: &Docker, id: &str, mut log: Sender) {
     let mut since = 0;
     loop {
@@ -410,7 +409,8 @@ async fn copy(docker: &Docker, id: &str, mut log: Sender) {
         let Some(reason) = broken else {
             return;
         };
-        // What it says until the daemon is heard again is asked for later.
+        // The next request asks for the output from now on, including what is written while the daemon is
+        // unreachable.
         since = clock::unix_seconds() as i32;
         let note = format!("\n[matrix: the container's log broke off: {reason}]\n");
         if log.write_all(note.as_bytes()).await.is_err() {
@@ -422,7 +422,7 @@ async fn copy(docker: &Docker, id: &str, mut log: Sender) {
     }
 }
 
-/// Waits until the daemon tells whether a container is still there.
+/// Waits until the daemon says whether a container still exists.
 async fn is_there(docker: &Docker, id: &str) -> bool {
     loop {
         sleep(AGAIN).await;

@@ -1,8 +1,8 @@
-//! An engine in a container: created by the daemon's API from the very launch that `matrix plan` prints, followed from its first
-//! byte, seen dead at once, stopped and removed. bollard is named in this folder and nowhere else.
+//! Executor of containers. It creates a container through the daemon's API from the launch that `matrix plan`
+//! prints, follows its log and its state, stops it and removes it. Only this folder uses bollard.
 //!
-//! A container never removes itself, so that its exit code and its last words can be read; it carries labels by which the next run
-//! finds it when this one is killed. Nothing here touches a container without our labels.
+//! Containers do not remove themselves, so that exit code and last output can be read. Labels let the next
+//! run find a container if this run is killed. No container without these labels is ever changed.
 
 mod client;
 mod config;
@@ -73,22 +73,21 @@ pub(crate) use preflight::{Wanted, lacks};
 pub use refused::Refused;
 pub(crate) use unremoved::Orphans;
 
-/// How long to wait for last words once a container has ended: its log ends with it.
+/// How long to wait for the end of the log after a container has ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long the daemon may take to end a container that was killed.
+/// How long the daemon may take to end a killed container.
 const KILLED: Duration = Duration::from_secs(20);
 
-/// How long the daemon may take to pass a signal on; after that it is sent by ourselves, where that can be.
+/// How long the daemon may take to forward a signal. After that `matrix` sends it itself, if it can.
 const SIGNALLED: Duration = Duration::from_secs(10);
 
-/// How often a process is looked at whose daemon does not answer.
+/// Interval of checks of the first process while the daemon does not answer.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long the daemon may take to tell of an end that is seen already.
+/// How long the daemon may take to report an exit after the first process has ended.
 const TOLD: Duration = Duration::from_secs(2);
 
-/// A container of ours.
 pub(super) struct Engine {
     docker: Docker,
     container: Created,
@@ -96,13 +95,13 @@ pub(super) struct Engine {
     image: Had,
     life: Receiver<Life>,
     signs: Arc<Signs>,
-    /// How long its last words are waited for, once it has ended.
+    /// Until when `exited` waits for the rest of the log; set at the first call after the exit.
     last_words: Option<Instant>,
-    /// The record of its shared memory, where it shares this host's.
+    /// The record of its shared memory, if it shares the host's.
     record: Option<StartRecord>,
-    /// Whether the daemon maps its port, rather than that it shares the host's network.
+    /// Whether the daemon publishes its port; otherwise it uses the host's network.
     publishes_port: bool,
-    /// What follows its log and its life; ends with this.
+    /// Tasks that follow log and state; they end when this is dropped.
     _following: JoinSet<()>,
 }
 
@@ -129,7 +128,7 @@ pub(super) async fn start(
         )
         .await
         .map_err(refused)?;
-    // The name may mean another image by now.
+    // The id, because the name may have moved to another image.
     body.image = Some(image.id.clone());
     if daemon.address.is_local() && !port::is_free(context.port) {
         return Err(StartError::PortTaken { port: context.port });
@@ -206,12 +205,12 @@ pub(super) async fn start(
     })
 }
 
-/// Whether the containers of a daemon run on this host, as far as its address tells.
+/// Whether the daemon runs on this host, judged by its address.
 pub(crate) fn is_here(whereabouts: &Whereabouts) -> bool {
     Address::of(whereabouts).is_ok_and(|address| address.is_local())
 }
 
-/// Gets the image of a start to come. What goes wrong is told by that start.
+/// Pulls the image of a later start. That start reports errors.
 pub(crate) async fn pull_ahead(
     whereabouts: &Whereabouts,
     images: &Images,
@@ -220,12 +219,13 @@ pub(crate) async fn pull_ahead(
     tell: Tell<'_>,
 ) {
     if let Ok(daemon) = Daemon::connect(whereabouts).await {
-        // The start asks again, and says why it cannot be had.
+        // The start tries again and reports the error.
         let _ = images.ensure(&daemon, whereabouts, image, log, tell).await;
     }
 }
 
-/// The names to try: the one that `matrix plan` prints, else with the run and the start, else with a number of ours.
+/// Container names to try: the one that `matrix plan` prints, then with run and start, then also with our
+/// pid.
 fn names(usual: &str, context: &Context) -> [String; 3] {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let run: String = context.run.to_string().chars().filter(|c| allowed(*c)).collect();
@@ -248,11 +248,11 @@ impl Executor for Engine {
         self.image.bytes
     }
 
-    /// Waits until the container ended and, a moment, for its last words.
+    /// Waits for the exit, and then up to [`LAST_WORDS`] for the rest of the log.
     fn exited<'a>(&'a mut self, log: &'a Log) -> BoxFuture<'a, Ended> {
         Box::pin(async move {
             let exit = self.ended().await;
-            // Whoever asks may ask again and again, and must not wait anew each time.
+            // The caller may call this repeatedly; the deadline is set once.
             let until = *self.last_words.get_or_insert_with(|| Instant::now() + LAST_WORDS);
             if exit.is_over() {
                 log.over(until.saturating_duration_since(Instant::now())).await;
@@ -286,7 +286,7 @@ impl Executor for Engine {
             .collect()
     }
 
-    /// The daemon gives a port to one container only.
+    /// The daemon publishes a port for one container only.
     fn port_holder(&self) -> PortHolder {
         match self.publishes_port {
             true => PortHolder::EngineAlone,
@@ -342,7 +342,8 @@ impl Engine {
         }
     }
 
-    /// SIGTERM, grace, SIGKILL. Says how it ended, and whether it surely did.
+    /// Sends SIGTERM, waits for the grace period, sends SIGKILL. Returns a description and whether it has
+    /// certainly ended.
     async fn end(&mut self) -> (String, bool) {
         let grace = crate::base::units::Span(self.grace);
         let asked = self.signal(Signal::TERM).await;
@@ -363,7 +364,8 @@ impl Engine {
         }
     }
 
-    /// Waits until it has ended, and says how: as the daemon tells, or, where that is not heard, as its process shows.
+    /// Waits for the exit and describes it: as the daemon reports it, or, if it does not, as seen from the
+    /// first process.
     async fn over(&mut self) -> String {
         let first = self.container.first.clone();
         let gone = async {
@@ -384,7 +386,7 @@ impl Engine {
         }
     }
 
-    /// Sends it a signal through the daemon, or, where that does not answer, by itself.
+    /// Sends a signal through the daemon, or directly if the daemon does not answer.
     async fn signal(&self, signal: Signal) -> Result<(), String> {
         let name = match signal {
             Signal::KILL => "SIGKILL",
@@ -411,14 +413,13 @@ impl Engine {
     }
 }
 
-/// Whether a signal is refused because there is nothing left to take it.
+/// Whether a signal failed because the container has ended.
 fn has_ended(error: &Error) -> bool {
     let is_not_running = |message: &str| message.contains("is not running");
     is_missing(error)
         || matches!(error, Error::DockerResponseServerError { message, .. } if is_not_running(message))
 }
 
-/// What the daemon knows of a container's life.
 async fn state(docker: &Docker, id: &str) -> Option<ContainerState> {
     let seen = docker.inspect_container(id, None::<InspectContainerOptions>);
     seen.await.ok()?.state
