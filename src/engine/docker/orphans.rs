@@ -1,5 +1,6 @@
-//! Containers that a `matrix` that was killed left, found by their labels. Those of live runs and of strangers are left alone. Where
-//! nobody named a daemon and the usual socket is not there, there are none; else a daemon that does not answer is told.
+//! Removes orphaned containers: those whose labels name a `matrix` process that has ended. Containers of live
+//! runs and containers without labels are not changed. If no daemon is configured and the default socket does
+//! not exist, there is nothing to remove; otherwise a daemon that does not answer is reported.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::CStr;
@@ -27,35 +28,34 @@ use crate::engine::sweep_result::Swept;
 
 const SECONDS_OF_A_DAY: f64 = 86_400.0;
 
-/// How long a daemon may take to say what it has; one that hangs must not hold up a run of processes.
+/// Timeout of listing containers. A daemon that hangs must not hold up a run of processes.
 const LIST: Duration = Duration::from_secs(10);
 
-/// How long a daemon may take to make a container that it was asked for; one that comes later is found the next time.
+/// How long to wait for a container that was requested before its owner died. If it is created later, the
+/// next sweep finds it.
 const MADE: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether that is there.
+/// Interval at which the containers are listed meanwhile.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A container that `matrix` created.
 #[derive(Clone, Debug)]
 struct LeftContainer {
     id: String,
     name: String,
-    /// Its image as it was named.
+    /// The image name of the recipe.
     image: String,
-    /// The run it was created for.
     run: String,
-    /// The launch and the start: `<launch>#<start>`.
+    /// Launch and start: `<launch>#<start>`.
     start: String,
     owner: Owner,
 }
 
-/// What is known of a container's owner.
+/// State of a container's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Judgement {
     Dead,
     Lives,
-    /// It is, or was, in another namespace of process ids, and no container tells of it.
+    /// The owner is in another pid namespace, and the container in which it runs is unknown.
     Unknown,
 }
 
@@ -72,10 +72,10 @@ impl LeftContainer {
     }
 }
 
-/// Removes every container whose owner lives no more: its stop signal, after `grace` SIGKILL.
+/// Removes every container whose owner has ended, after its stop signal and, `grace` later, SIGKILL.
 ///
-/// A daemon may still be making one that was asked for just before its owner died: those are waited for, as `cache`, where starts are
-/// recorded, tells of them.
+/// The daemon may still be creating a container that was requested just before its owner died. `cache` has
+/// the records of such requests, and their containers are waited for.
 pub(crate) async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Path) -> Swept {
     let (docker, containers) = match left(whereabouts, cache).await {
         Ok(left) => left,
@@ -112,7 +112,7 @@ pub(crate) async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Pa
     swept
 }
 
-/// The daemon with all containers that carry labels of `matrix`; in words, why it cannot be asked.
+/// All containers with labels of `matrix`, or the reason that the daemon cannot be asked.
 async fn left(
     whereabouts: &Whereabouts,
     cache: &Path,
@@ -133,14 +133,14 @@ async fn left(
     }
 }
 
-/// Ends and removes a container, and says which one it was; where that fails, with the reason.
+/// Stops and removes a container. Returns its description; the error adds the reason.
 async fn end(docker: &Docker, left: &LeftContainer, grace: Duration) -> Result<String, String> {
     let options = StopContainerOptions {
         t: Some(i32::try_from(grace.as_secs()).unwrap_or(i32::MAX)),
         ..StopContainerOptions::default()
     };
     let shared = written(docker, &left.id).await;
-    // One that never ran, or that has ended, cannot be stopped; it is removed all the same.
+    // Stopping fails for a container that never ran or has ended; the removal works all the same.
     let _ = docker.stop_container(&left.id, Some(options)).await;
     match remove(docker, &left.id, Instant::now() + REMOVED).await {
         Ok(()) => Ok(left.words() + &shared_memory::free_left(&shared).words()),
@@ -148,7 +148,8 @@ async fn end(docker: &Docker, left: &LeftContainer, grace: Duration) -> Result<S
     }
 }
 
-/// The files in this host's shared memory that a live container made: `matrix` may have been killed before it recorded them.
+/// Files in this host's shared memory that a running container created. `matrix` may have been killed before
+/// it recorded them.
 async fn written(docker: &Docker, id: &str) -> BTreeSet<shared_memory::File> {
     let seen = docker
         .inspect_container(id, None::<InspectContainerOptions>)
@@ -157,7 +158,7 @@ async fn written(docker: &Docker, id: &str) -> BTreeSet<shared_memory::File> {
         (seen.state.and_then(|state| state.pid), seen.created)
     });
     let pid = pid.and_then(|pid| u32::try_from(pid).ok());
-    // A process of that number is the container's only where the daemon is this host's.
+    // The pid is meaningful only if the daemon runs on this host.
     let pid = pid.filter(|pid| is_of_container(*pid, id));
     let since = created.and_then(|created| date::days(&created));
     let (Some(pid), Some(since)) = (pid, since) else {
@@ -187,7 +188,8 @@ async fn listed(daemon: &Daemon) -> Result<Vec<(LeftContainer, Judgement)>, Stri
         };
         let judgement = judged(daemon, is_here, &owner, labels.get(OWNER_CONTAINER)).await;
         let image = container.image_id.unwrap_or_default();
-        // An image that was made of an engine's container (`docker commit`) has its labels, and so has what is started from it.
+        // An image made from an engine's container (`docker commit`) has its labels, and so have containers
+        // of that image.
         if judgement != Judgement::Lives && inherits(&daemon.docker, &image, &owner).await {
             continue;
         }
@@ -197,7 +199,7 @@ async fn listed(daemon: &Daemon) -> Result<Vec<(LeftContainer, Judgement)>, Stri
                 .first()
                 .map_or_else(|| id.clone(), |name| name.trim_start_matches('/').to_owned()),
             id,
-            // One of an earlier version has no such label.
+            // Earlier versions did not set this label.
             image: labels.get(IMAGE).cloned().or(container.image).unwrap_or_default(),
             run: label(RUN),
             start: label(START),
@@ -208,12 +210,12 @@ async fn listed(daemon: &Daemon) -> Result<Vec<(LeftContainer, Judgement)>, Stri
     Ok(left)
 }
 
-/// Whether an owner lives: by its process, else by the container that it ran in.
+/// The state of an owner, judged by its process, else by the container in which it runs.
 async fn judged(daemon: &Daemon, is_here: bool, owner: &Owner, container: Option<&String>) -> Judgement {
     if is_dead(owner, is_here) {
         return Judgement::Dead;
     }
-    // One of another boot is of another host, which shares the daemon.
+    // An owner of another boot is on another host that uses the same daemon.
     if owner.is_seen_from_here() || !owner.is_of_this_boot() {
         return Judgement::Lives;
     }
@@ -226,12 +228,14 @@ async fn judged(daemon: &Daemon, is_here: bool, owner: &Owner, container: Option
     }
 }
 
-/// Whether an owner surely lives no more. A daemon elsewhere may serve several hosts: another boot may then be another host.
+/// Whether an owner has certainly ended. A remote daemon may serve several hosts, so another boot id may be
+/// another host.
 fn is_dead(owner: &Owner, is_here: bool) -> bool {
     owner.is_dead() && (is_here || owner.is_of_this_boot())
 }
 
-/// Whether a daemon runs on this host. A local socket may be forwarded from another one, as ssh does it.
+/// Whether the daemon runs on this host. A local socket may be forwarded from another host, for example by
+/// ssh.
 async fn is_of_this_host(daemon: &Daemon) -> bool {
     if !daemon.address.is_local() {
         return false;
@@ -244,7 +248,7 @@ async fn is_of_this_host(daemon: &Daemon) -> bool {
     is(own.nodename(), about.name) && is(own.release(), about.kernel_version)
 }
 
-/// Whether a container has the label of its owner from its image.
+/// Whether the owner label of a container comes from its image.
 async fn inherits(docker: &Docker, image: &str, owner: &Owner) -> bool {
     let Ok(image) = docker.inspect_image(image).await else {
         return false;

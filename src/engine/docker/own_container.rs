@@ -1,5 +1,6 @@
-//! The container that this `matrix` itself runs in, where it does, and the daemon knows it: a CI job that is given the host's socket. Its
-//! process ids mean nothing outside, but once that container is over, so is its `matrix`.
+//! The container in which this `matrix` process runs, if the daemon knows it, as in a CI job with the host's
+//! socket. Other pid namespaces cannot check the process, but when the container has ended, so has its
+//! `matrix`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,10 +12,10 @@ use crate::engine::docker::create_body::{OWNER, OWNER_CONTAINER, RUN, START};
 use crate::engine::docker::refused::is_missing;
 use crate::engine::ownership::Marks;
 
-/// Files that a container runtime mounts into every container, from a folder that is called by the container's id.
+/// Files that a container runtime mounts into every container, from a folder named by the container's id.
 const MOUNTED: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];
 
-/// The labels by which a later `matrix` finds a container of ours.
+/// Labels by which a later `matrix` recognises the container.
 pub(super) async fn labels(docker: &Docker, marks: &Marks) -> HashMap<String, String> {
     let mut labels = HashMap::from([
         (RUN.to_owned(), marks.run.clone()),
@@ -27,14 +28,14 @@ pub(super) async fn labels(docker: &Docker, marks: &Marks) -> HashMap<String, St
     labels
 }
 
-/// Our own container as a label names it: its id and the moment of its start. `None` where we run in none, or in one that this daemon
-/// does not know.
+/// Our own container as a label: id and start time. `None` outside of containers and in a container that this
+/// daemon does not know.
 async fn label(docker: &Docker) -> Option<String> {
     let id = id(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
     Some(format!("{id}@{}", started(docker, &id).await.ok()??))
 }
 
-/// Whether the container of a label surely runs no more, or was started again since.
+/// Whether the labelled container has ended or was started again.
 pub(super) async fn is_over(docker: &Docker, label: &str) -> bool {
     let (id, since) = label.split_once('@').unwrap_or((label, ""));
     match started(docker, id).await {
@@ -43,7 +44,7 @@ pub(super) async fn is_over(docker: &Docker, label: &str) -> bool {
     }
 }
 
-/// When a container was started that runs; `None` where it does not.
+/// Start time of a running container; `None` if it does not run.
 async fn started(docker: &Docker, id: &str) -> Result<Option<String>, bollard::errors::Error> {
     let seen = docker
         .inspect_container(id, None::<InspectContainerOptions>)
@@ -52,7 +53,7 @@ async fn started(docker: &Docker, id: &str) -> Result<Option<String>, bollard::e
     Ok(state.and_then(|state| state.started_at))
 }
 
-/// The id in the sources of the files that are mounted into every container.
+/// Finds the container id in `/proc/self/mountinfo`: it is part of the source of each file in [`MOUNTED`].
 fn id(mounts: &str) -> Option<String> {
     let is_id = |part: &&str| part.len() == 64 && part.chars().all(|c| c.is_ascii_hexdigit());
     mounts.lines().find_map(|line| {
@@ -74,7 +75,7 @@ mod tests {
             "1 2 0:3 / / rw - overlay overlay rw\n4 1 8:1 /var/lib/docker/containers/{own}/hostname /etc/hostname rw - ext4 /dev/sda1 rw\n"
         );
         assert_eq!(id(&inside), Some(own.clone()));
-        // The host sees the mounts of all its containers.
+        // A host sees the mounts of its containers but is in none of them.
         let host = format!("7 1 0:9 / /var/lib/docker/containers/{own}/mounts/shm rw - tmpfs shm rw\n");
         assert_eq!(id(&host), None);
         assert_eq!(

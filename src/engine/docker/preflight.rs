@@ -1,5 +1,5 @@
-//! Can the container daemon do what the launches ask for: everything that it lacks, before the first engine starts. It pulls
-//! nothing, and creates nothing but a trial container that is gone when it returns.
+//! Preflight check of the container daemon: collects everything that the launches need and the daemon lacks,
+//! before the first engine starts. It pulls nothing. It creates only a trial container, which it removes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,27 +14,23 @@ use crate::engine::docker::lack::Lack;
 use crate::engine::docker::refused::Refused;
 use crate::plan::{Container, Gpus, Launch, Place};
 
-/// What is to run in containers, and where.
 pub(crate) struct Wanted<'a> {
-    /// The launches; those of other executors are passed over.
+    /// All launches; those that do not run in containers are skipped.
     pub launches: Vec<&'a Launch>,
-    /// Where the daemon is.
     pub whereabouts: &'a Whereabouts,
-    /// Where starts are recorded.
+    /// Folder of start records.
     pub cache: &'a Path,
-    /// The images of the run, which are resolved here.
+    /// The images of the run; this check resolves them.
     pub images: &'a Images,
-    /// Where Hugging Face's cache is, for `{hf_home}`.
+    /// Folder of the Hugging Face cache, for `{hf_home}`.
     pub hf_home: Option<&'a Path>,
     /// The folder of the matrix file, for `{dir}` and relative paths.
     pub folder: &'a Path,
-    /// Hears of waits that take long.
+    /// Receives progress messages of long waits.
     pub tell: &'a (dyn Fn(String) + Sync),
-    /// The values of secrets by name.
     pub secrets: &'a (dyn Fn(&str) -> Option<String> + Send + Sync),
 }
 
-/// Everything that the daemon lacks for the launches.
 pub(crate) async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
     let launches: Vec<(&Launch, &Container)> = wanted
         .launches
@@ -68,7 +64,7 @@ pub(crate) async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
             });
         }
     }
-    // What is missing already would only be said twice.
+    // The trial would only repeat what is already found.
     if found.is_empty() {
         found = gpu_probe::lacks(&daemon, wanted.cache, &launches).await;
     }
@@ -105,13 +101,13 @@ async fn runtimes(daemon: &Daemon, launches: &[(&Launch, &Container)], found: &m
     }
 }
 
-/// GPUs that are asked for by CDI at a daemon that knows none by it.
+/// Adds launches that request GPUs by CDI from a daemon that has no CDI GPUs.
 fn cdi(info: &SystemInfo, launches: &[(&Launch, &Container)], found: &mut BTreeSet<Lack>) {
     let knows_cdi = info
         .cdi_spec_dirs
         .as_ref()
         .is_some_and(|folders| !folders.is_empty());
-    // Newer daemons say what they found; older ones only that they look.
+    // Newer daemons list the devices that they found; older ones only the folders in which they look.
     let has_gpus = info.discovered_devices.as_ref().is_none_or(|devices| {
         let ids = devices.iter().filter_map(|device| device.id.as_deref());
         ids.into_iter().any(|id| id.starts_with("nvidia.com/gpu="))
@@ -134,7 +130,7 @@ fn cdi(info: &SystemInfo, launches: &[(&Launch, &Container)], found: &mut BTreeS
     }
 }
 
-/// Finds out what every image's name means, and says which cannot be had.
+/// Resolves the image names, and adds those that are not available.
 async fn images(
     daemon: &Daemon,
     wanted: &Wanted<'_>,
@@ -160,7 +156,7 @@ async fn images(
     }
 }
 
-/// Folders that a container is to see and that are not there.
+/// Adds mount sources that do not exist.
 fn sources(wanted: &Wanted<'_>, launch: &Launch, container: &Container, found: &mut BTreeSet<Lack>) {
     let hole = |name: &str| match name {
         "hf_home" => wanted.hf_home.map(|path| path.to_string_lossy().into_owned()),
@@ -168,7 +164,7 @@ fn sources(wanted: &Wanted<'_>, launch: &Launch, container: &Container, found: &
         _ => None,
     };
     for mount in &container.mounts {
-        // A hole that only a start fills is that start's business.
+        // Placeholders that only a start fills in are checked by that start.
         let Ok(source) = mount.source.reveal(&hole, wanted.secrets) else {
             continue;
         };

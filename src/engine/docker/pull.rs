@@ -1,5 +1,5 @@
-//! One pull: followed layer by layer, and tried again where a registry or the way to it fails for a moment. Layers that came
-//! whole are kept by the daemon, so another try goes on where the last one broke off.
+//! Pulls an image, with progress per layer and retries after temporary faults. The daemon keeps complete
+//! layers, so a retry continues where the last attempt failed.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -19,13 +19,12 @@ use crate::engine::docker::refused::Refused;
 use crate::engine::start_progress::{Progress, Tell};
 use crate::results::store;
 
-/// The pauses before each further try.
+/// Pauses before the retries, in seconds.
 const PAUSES: [u64; 4] = [1, 3, 10, 30];
 
-/// How often progress is told.
+/// Interval of progress messages.
 const BEAT: Duration = Duration::from_millis(250);
 
-/// Pulls an image, by its tag or its digest.
 pub(super) async fn pull(
     daemon: &Daemon,
     image: &str,
@@ -38,7 +37,7 @@ pub(super) async fn pull(
         all.into_iter().flatten().map(String::as_str)
     }));
     let mut say = |line: &str| {
-        // A full disk is told by whoever keeps results; an image is pulled all the same.
+        // A failed write is ignored: the pull goes on, and the run's results report a full disk.
         let _ = writeln!(log, "{}", secrets.redact(line)).and_then(|()| log.flush());
     };
     say(&format!("pulling {image}"));
@@ -94,21 +93,21 @@ async fn attempt(
     Ok(())
 }
 
-/// What is known of the layers of an image that comes.
 #[derive(Default)]
 struct Layers(BTreeMap<String, Layer>);
 
 #[derive(Default)]
 struct Layer {
     status: String,
-    /// Bytes that came, and all.
+    /// Bytes downloaded, and in total.
     bytes: (u64, u64),
-    /// The tenth that was told last.
+    /// The last logged progress, in tenths.
     tenth: u64,
 }
 
 impl Layers {
-    /// Takes a step in. A line comes out where there is something new: a layer's state, or a further tenth of it.
+    /// Applies a progress message. Returns a log line when a layer changes its state or completes another
+    /// tenth.
     fn take(&mut self, step: &CreateImageInfo) -> Option<String> {
         let status = step.status.clone()?;
         let Some(id) = step.id.clone().filter(|_| !status.starts_with("Pulling from")) else {
@@ -137,7 +136,7 @@ impl Layers {
         })
     }
 
-    /// Such as `3 of 7 layers, 1.2 of 4.5 GB`.
+    /// Description such as `3 of 7 layers, 1.20 of 4.50 GB`.
     fn words(&self) -> String {
         let is_whole = |layer: &&Layer| layer.status == "Pull complete" || layer.status == "Already exists";
         let whole = self.0.values().filter(is_whole).count();

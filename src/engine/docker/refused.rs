@@ -8,14 +8,13 @@ use crate::base::secrets::Redactor;
 use crate::engine::docker::errors::{self, Meaning};
 use crate::results::record::cell::{FailureClass, Phase};
 
-/// What a daemon refused, explained.
 #[derive(Debug)]
 pub struct Refused {
     /// What was asked of it, such as `create`.
     pub(super) step: &'static str,
     pub(super) raw: String,
     pub(super) meaning: Box<Meaning>,
-    /// Where the daemon is, where that matters.
+    /// The daemon's address, if the message should name it.
     address: Option<String>,
 }
 
@@ -42,13 +41,13 @@ impl Refused {
         }
     }
 
-    /// The same with the address of the daemon in its text.
+    /// Adds the daemon's address to the text.
     pub(super) fn at(mut self, address: String) -> Self {
         self.address = Some(address);
         self
     }
 
-    /// Where a start failed by it.
+    /// The phase in which a start failed with this error.
     pub(crate) const fn phase(&self) -> Phase {
         match self.meaning.class {
             FailureClass::Image => Phase::Install,
@@ -56,19 +55,18 @@ impl Refused {
         }
     }
 
-    /// Whose fault it is.
     pub(crate) const fn class(&self) -> FailureClass {
         self.meaning.class
     }
 
-    /// The same without secrets, which a daemon may quote.
+    /// Redacts secrets, which a daemon may quote.
     pub(super) fn redacted(mut self, redactor: &Redactor) -> Self {
         self.raw = redactor.redact(&self.raw).into_owned();
         self.meaning.what = redactor.redact(&self.meaning.what).into_owned();
         self
     }
 
-    /// What is wrong, with its place.
+    /// What is wrong, with the daemon's address and the key of the recipe.
     pub(super) fn what(&self) -> String {
         let place = self
             .meaning
@@ -97,7 +95,7 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// An error with all its causes; of a daemon's answer only what the daemon says.
+/// An error with all its causes; of a daemon's answer only its message.
 pub(super) fn words(error: &Error) -> String {
     match error {
         Error::DockerResponseServerError { status_code, message } if message.trim().is_empty() => {
@@ -121,7 +119,7 @@ pub(super) fn words(error: &Error) -> String {
     }
 }
 
-/// Whether the daemon says that it knows no such thing.
+/// Whether the daemon answered 404.
 pub(super) const fn is_missing(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
 }
@@ -149,7 +147,7 @@ mod tests {
             Refused::of("create", &broken).class(),
             FailureClass::Infrastructure
         );
-        // What is known keeps its own meaning.
+        // Known messages keep their own meaning.
         let taken = error(
             409,
             "The container name \"/a\" is already in use by container \"0f\".",

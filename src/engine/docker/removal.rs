@@ -1,5 +1,3 @@
-//! Removes containers.
-
 use std::time::Duration;
 
 use bollard::Docker;
@@ -8,10 +6,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::engine::docker::refused::{is_missing, words};
 
-/// How long the daemon may take to remove a container.
 pub(super) const REMOVED: Duration = Duration::from_secs(30);
 
-/// Removes a container and waits until the daemon knows it no more.
+/// Removes a container and waits until the daemon does not list it any more.
 pub(super) async fn remove(docker: &Docker, id: &str, deadline: Instant) -> Result<(), String> {
     let options = || RemoveContainerOptions {
         force: true,

@@ -1,5 +1,6 @@
-//! Containers of this run that could not be removed when they were to go, because the daemon did not answer. They are tried again before
-//! anything else is started, and at the end. Requests for a container that nobody waits for any more are among them.
+//! Containers of this run that could not be removed because the daemon did not answer. Removal is tried again
+//! before the next start and at the end of the run. Create requests that the caller stopped waiting for are
+//! included.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,24 +14,21 @@ use crate::engine::docker::first_process::FirstProcess;
 use crate::engine::docker::host::Address;
 use crate::engine::docker::removal::remove;
 
-/// How often it is looked whether the daemon has answered.
+/// Interval at which pending requests are checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A container of ours that is not known to be gone.
 #[derive(Clone, Debug)]
 pub(super) struct Orphan {
     pub(super) address: Address,
     pub(super) id: String,
     pub(super) name: String,
-    /// Its first process, where that is of this host and was told.
+    /// Its first process, if it is on this host and the daemon reported it.
     pub(super) first: Option<FirstProcess>,
-    /// Whether it was seen to end.
     pub(super) has_ended: bool,
-    /// Why it could not be removed.
     pub(super) reason: String,
 }
 
-/// A request for a container that the daemon has not answered.
+/// A create request that the daemon has not answered.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) address: Address,
@@ -38,26 +36,23 @@ pub(super) struct Request {
     pub(super) asking: JoinHandle<()>,
 }
 
-/// What is said of an orphan.
+/// An orphan as the user sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Remaining {
-    /// Its name, with its first process where that runs.
+    /// The container's name, with the pid of its first process if that runs.
     pub what: String,
-    /// Whether its engine may still run.
     pub may_run: bool,
-    /// Why it could not be removed.
     pub reason: String,
     /// The command that removes it.
     pub help: String,
 }
 
-/// The orphans of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     all: Mutex<Vec<Orphan>>,
-    /// Removed by whoever asked, once the daemon has answered.
+    /// The task of each request removes its container once the daemon has answered.
     requests: Mutex<Vec<Request>>,
-    /// Whoever removes them holds it, so that nobody meanwhile takes them for gone.
+    /// Held during removal, so that concurrent callers wait for its result.
     removing: tokio::sync::Mutex<()>,
 }
 
@@ -70,11 +65,11 @@ impl Orphans {
         locked(&self.requests).push(request);
     }
 
-    /// Tries again to remove every orphan, for `patience` each, and says which ones are still there.
+    /// Tries again to remove every orphan, for at most `patience` each, and returns those that remain.
     pub(crate) async fn remove(&self, patience: Duration) -> Vec<Remaining> {
         let _removing = self.removing.lock().await;
         let mut remaining = self.answered(patience).await;
-        // They stay listed until they are gone: whoever asks may stop waiting.
+        // They stay listed until they are gone, because the caller may drop this future.
         let orphans = locked(&self.all).clone();
         for mut orphan in orphans {
             match orphan.remove(patience).await {
@@ -88,7 +83,7 @@ impl Orphans {
         remaining
     }
 
-    /// Waits until the daemon has answered the requests, and says which it has not.
+    /// Waits for the answers to the pending requests, and returns those without one.
     async fn answered(&self, patience: Duration) -> Vec<Remaining> {
         let deadline = Instant::now() + patience;
         loop {
@@ -113,7 +108,7 @@ impl Request {
     fn words(&self) -> Remaining {
         Remaining {
             what: format!("container {}", self.name),
-            // It is created and not started.
+            // The container is created but not started.
             may_run: false,
             reason: format!(
                 "the container daemon at {} was asked for it and has not answered",
@@ -132,7 +127,7 @@ impl Orphan {
     async fn remove(&self, patience: Duration) -> Result<(), String> {
         let deadline = Instant::now() + patience;
         if let Some(first) = &self.first {
-            // Whether it is gone is looked at below.
+            // The removal below shows whether it worked.
             let _ = first.signal(Signal::KILL);
         }
         let daemon = timeout(patience, Daemon::at(self.address.clone())).await;
