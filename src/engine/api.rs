@@ -1,4 +1,4 @@
-//! Untimed talk with an engine: what it is, what it serves, and emptying its caches.
+//! Control requests to an engine outside the timed path: health, facts about it, and cache reset.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,21 +19,21 @@ use crate::engine::error::StartError;
 use crate::plan::{Launch, Reset};
 use crate::results::record::cell::{EngineFacts, ResetProof};
 
-/// How long an engine may take to answer a question about itself.
+/// Timeout of a request for facts about an engine.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// How long it may take before a run.
+/// Timeout of the same request during preflight.
 const PREFLIGHT_ANSWER: Duration = Duration::from_secs(5);
 
-/// How much of an answer is kept, in characters.
+/// Maximum length of an answer in a record, in characters.
 const QUOTED: usize = 300;
 
-/// The headers that go with every request of a launch, secrets revealed and kept out of `Debug`.
+/// Headers of every request of a launch, with secrets revealed. `Debug` does not show the values.
 pub(super) fn headers(launch: &Launch, context: &Context) -> Result<HeaderMap, StartError> {
     revealed(launch, &|text, place| context.reveal(None, text, place))
 }
 
-/// The same, with texts filled in by `reveal`, which is told their place.
+/// As [`headers`], but `reveal` fills in the texts; its second argument is the key that holds the text.
 pub(super) fn revealed(
     launch: &Launch,
     reveal: &dyn Fn(&Text, &str) -> Result<String, StartError>,
@@ -55,10 +55,7 @@ pub(super) fn revealed(
     Ok(headers)
 }
 
-/// The status that a path answers in time.
-///
-/// # Errors
-/// In words, why there is none.
+/// Returns the HTTP status that `path` answers within `limit`, or the reason that there is none.
 pub(super) async fn status(
     http: &Client,
     endpoint: &Endpoint,
@@ -115,10 +112,7 @@ pub(crate) async fn lacks(path: &str, endpoint: &Endpoint, http: &Client) -> boo
     answer.is_ok_and(|answer| answer.status == StatusCode::NOT_FOUND)
 }
 
-/// Refuses an engine that says what it serves and does not name the model asked for.
-///
-/// # Errors
-/// Both names, in words.
+/// Fails if the engine lists models and the requested model is not among them. The error names both.
 pub(crate) fn check_model(launch: &Launch, facts: &EngineFacts) -> Result<(), String> {
     match mismatch(launch, &facts.models) {
         None => Ok(()),
@@ -126,7 +120,7 @@ pub(crate) fn check_model(launch: &Launch, facts: &EngineFacts) -> Result<(), St
     }
 }
 
-/// What an attached server lacks that says what it serves and does not name the model asked for.
+/// The lack of an attached server that lists models without the requested one.
 pub(super) async fn unserved(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Option<Lack> {
     let path = launch.contact.models.as_deref()?;
     let listed = endpoint.control_client(http).json(path, PREFLIGHT_ANSWER).await;
@@ -152,15 +146,15 @@ fn mismatch(launch: &Launch, served: &[String]) -> Option<Lack> {
     })
 }
 
-/// What emptying the caches came to.
+/// Result of a cache reset.
 pub(crate) struct CacheReset {
-    /// What the engine said. Only the hits of the window prove that its caches were empty.
+    /// The engine's answer. Only the cache hits of the window prove that the caches were empty.
     pub(crate) proof: ResetProof,
-    /// Why the caches were not emptied, if the engine could not be reached or refused.
+    /// Set if the engine could not be reached or refused.
     pub(crate) error: Option<ControlError>,
 }
 
-/// Empties the prefix cache of an engine, which takes no longer than `limit`; without `reset` nothing is asked.
+/// Empties the engine's prefix cache. `limit` is the timeout; without `reset` no request is sent.
 pub(crate) async fn reset_caches(
     reset: Option<&Reset>,
     client: &ControlClient,
@@ -215,7 +209,7 @@ fn ids(answer: &Value) -> Vec<String> {
     ids.map(str::to_owned).collect()
 }
 
-/// What a list of models tells of one of them and stays the same while the server runs.
+/// Properties of model `name` in a list of models that do not change while the server runs.
 fn described(answer: &Value, name: &str) -> BTreeMap<String, String> {
     const TOLD: [(&str, &str); 4] = [
         ("root", "/root"),
@@ -242,7 +236,7 @@ fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// An error with its causes, without the URL, which may hold a secret.
+/// An error with its causes, but without the URL, which may hold a secret.
 fn words(error: &ControlError) -> String {
     match error {
         ControlError::Silent { error, .. } => {
@@ -260,7 +254,7 @@ fn shortened(text: &str) -> String {
     text.chars().take(QUOTED).collect()
 }
 
-/// Tokens accepted per step of speculative decoding, as `/server_info` of SGLang reports them.
+/// Mean number of tokens accepted per step of speculative decoding, from `/server_info` of SGLang.
 ///
 /// Source: docs/bench-serving.md 6, step 17.
 pub(crate) fn accept_length(info: &Value) -> Option<f64> {

@@ -1,4 +1,5 @@
-//! An engine that someone else started: nothing is started, nothing is stopped, its death shows only in requests.
+//! Executor of attached servers. It starts and stops nothing, and only failing requests show that the server
+//! ended.
 
 use std::time::Duration;
 
@@ -24,9 +25,8 @@ use crate::engine::running::Running;
 use crate::engine::start_record::StartRecord;
 use crate::plan::{Attach, Launch, Place};
 
-/// An engine that someone else started.
 pub(super) struct Engine {
-    /// Its address without secrets.
+    /// The server's address without secrets.
     shown: String,
     at: (String, u16),
 }
@@ -41,7 +41,7 @@ pub(super) fn start(launch: &Launch, attach: &Attach, context: &Context) -> Resu
     Ok(attached(endpoint, &context.redactor))
 }
 
-/// A server that someone else started. Nothing is asked of it.
+/// Wraps an attached server without sending it a request.
 pub(crate) fn attached(endpoint: Endpoint, redactor: &Redactor) -> Running {
     Running {
         executor: Box::new(Engine {
@@ -70,7 +70,7 @@ impl Executor for Engine {
         false
     }
 
-    /// It is never seen dead.
+    /// Never resolves.
     fn exited<'a>(&'a mut self, _log: &'a Log) -> BoxFuture<'a, Ended> {
         Box::pin(std::future::pending())
     }
@@ -86,14 +86,14 @@ impl Executor for Engine {
         PortHolder::EngineAlone
     }
 
-    /// It is left alone.
+    /// Leaves the server running.
     fn stop(self: Box<Self>, _log: &Log) -> BoxFuture<'_, (String, Option<StartRecord>)> {
         Box::pin(async move { (self.left_running().await, None) })
     }
 }
 
 impl Engine {
-    /// Whether it still takes connections, in words.
+    /// Says in words whether the server still takes connections.
     async fn left_running(self) -> String {
         let (host, port) = self.at;
         let connected = tokio::time::timeout(GOODBYE, TcpStream::connect((host.as_str(), port)));
@@ -111,13 +111,14 @@ impl Engine {
     }
 }
 
-/// How long a server may take to accept a last connection.
+/// Timeout of the connection that checks the server after the last measurement.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// How long a server may take until it has answered a first question.
+/// Timeout of preflight checks.
 const PROBE: Duration = Duration::from_secs(5);
 
-/// What is wrong with the server that a launch attaches to; `None` where it answers, or where it is told elsewhere that a secret is missing.
+/// Why the server that a launch attaches to cannot be used. `None` if it answers, or if a secret is missing,
+/// which another check reports.
 pub(crate) async fn unreachable(
     launch: &Launch,
     secret: &(dyn Fn(&str) -> Option<String> + Send + Sync),
@@ -180,7 +181,7 @@ pub(crate) async fn unreachable(
     })
 }
 
-/// What a server lacks that answers its health check to anyone and the rest to those with a key.
+/// The lack of a server that answers its health check without a key and refuses other requests.
 async fn keyless(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -> Option<Lack> {
     let path = launch.contact.models.as_deref().unwrap_or("/v1/models");
     let status = api::status(http, endpoint, path, PROBE).await.ok()?;
@@ -202,14 +203,14 @@ async fn keyless(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -
     })
 }
 
-/// Whether a server is there: healthy, loading, or, where it knows no health check, with a list of its models.
+/// Checks that a health path answers with 200 or 5xx. The error lists what each path answered.
 async fn answers(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -> Result<(), String> {
     let mut told = Vec::new();
     let deadline = Instant::now() + PROBE;
     for path in launcher::of(&launch.place).health_paths(launch) {
         let left = deadline.saturating_duration_since(Instant::now());
         match api::status(http, endpoint, path, left).await {
-            // One that is loading, or failing, is waited for.
+            // A server that is loading or failing may become ready later.
             Ok(200 | 500..) => return Ok(()),
             Ok(status) => told.push(format!("{} answers {status}", endpoint.url(path))),
             Err(reason) => {
@@ -272,7 +273,8 @@ mod tests {
         assert_eq!(endpoint.url("/health"), "http://h:1/p/health");
     }
 
-    /// A server that answers each path with its status, 404 where it has none; its address.
+    /// Starts a server that answers each path with the given status and other paths with 404. Returns its
+    /// address.
     async fn server(answers: &'static [(&'static str, u16)]) -> String {
         use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -313,7 +315,7 @@ mod tests {
         for answers in [
             &[("/health", 200)][..],
             &[("/health", 503)],
-            // No health check, as hosted ones.
+            // A hosted API without a health check.
             &[("/v1/models", 200)],
         ] {
             let url = server(answers).await;

@@ -1,5 +1,5 @@
-//! A cgroup (version 2) for each start, where the host lets this process make one: as root, or below a delegated group. What a start
-//! forks cannot leave it without rights of its own, and the kernel kills all of it at once.
+//! One cgroup (version 2) per start, where the host allows it: as root, or below a delegated group. Processes
+//! of the start cannot leave it without privileges, and the kernel kills all of them at once.
 
 use std::fs;
 use std::io;
@@ -8,32 +8,33 @@ use std::time::Duration;
 
 use procfs::process::Process;
 
-/// How the folders of these groups are called.
+/// Prefix of the folder names of these groups.
 const PREFIX: &str = "matrix-";
 
-/// How long, and how often, a group is tried to be removed: a killed process is seen no more before it has left its group.
+/// How long [`Cgroup::remove_soon`] tries to remove a group. A killed process disappears from `/proc` before
+/// it leaves its group.
 const LEFT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The group of one start. It stays until [`Cgroup::remove`].
+/// The cgroup of one start. Dropping the value does not remove the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cgroup {
     folder: PathBuf,
 }
 
 impl Cgroup {
-    /// A group below that of this process, which is not made yet: who is killed in between must have written its folder down. `None`
-    /// where the host does not allow it.
+    /// A group below the group of this process that does not exist yet, so that its folder can be recorded
+    /// before [`Cgroup::create`]. `None` if the host does not allow it.
     pub(super) fn planned(id: &str) -> Option<Self> {
         let own = own()?;
-        // To move a process the group that it comes from must be writable too.
+        // Moving a process needs write access to the group that it leaves.
         rustix::fs::access(own.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).ok()?;
         Some(Self {
             folder: own.join(format!("{PREFIX}{id}")),
         })
     }
 
-    /// Makes it; `None` where the host does not allow it.
+    /// Creates the group. `None` if the host does not allow it.
     pub(super) fn create(self) -> Option<Self> {
         fs::create_dir(&self.folder).ok()?;
         if self.folder.join("cgroup.kill").exists() {
@@ -43,7 +44,7 @@ impl Cgroup {
         None
     }
 
-    /// The group of a folder that was kept; `None` where it is not one of ours.
+    /// The group of a recorded folder. `None` if the folder is not a group of `matrix`.
     pub(super) fn of(folder: &Path) -> Option<Self> {
         let name = folder.file_name()?.to_str()?;
         let is_group = name.starts_with(PREFIX) && folder.join("cgroup.kill").exists();
@@ -56,28 +57,27 @@ impl Cgroup {
         &self.folder
     }
 
-    /// Moves this process into the group.
     pub(super) fn enter(&self) -> io::Result<()> {
         fs::write(self.folder.join("cgroup.procs"), "0")
     }
 
-    /// The processes that are in it.
+    /// Process ids in the group.
     pub(super) fn members(&self) -> Vec<u32> {
         let text = fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// Sends SIGKILL to everything in it, also to what is being forked.
+    /// Sends SIGKILL to all processes of the group, including those that are being forked.
     pub(super) fn kill(&self) {
         let _ = fs::write(self.folder.join("cgroup.kill"), "1");
     }
 
-    /// Removes the group and those that were made below it, if nothing is in them.
+    /// Removes the group and the groups below it, if they hold no process.
     pub(super) fn remove(&self) {
         remove(&self.folder);
     }
 
-    /// As [`Cgroup::remove`], and waits a moment for processes that are ending in it.
+    /// As [`Cgroup::remove`], but retries for up to [`LEFT`] while processes are ending. Blocks the thread.
     pub(super) fn remove_soon(&self) {
         for _ in 0..LEFT.as_millis() / LOOK.as_millis() {
             self.remove();
@@ -98,14 +98,14 @@ fn remove(folder: &Path) {
     let _ = fs::remove_dir(folder);
 }
 
-/// The folder of the group that this process is in.
+/// The folder of the group of this process.
 fn own() -> Option<PathBuf> {
     let process = Process::myself().ok()?;
     let mounts = process.mountinfo().ok()?;
     let mount = mounts.into_iter().find(|mount| mount.fs_type == "cgroup2")?;
     let groups = process.cgroups().ok()?;
     let group = groups.into_iter().find(|group| group.hierarchy == 0)?;
-    // Beyond the root of our namespace nothing is ours.
+    // Groups above the root of our cgroup namespace belong to the host.
     if group.pathname.contains("/..") || mount.root != "/" {
         return None;
     }

@@ -1,4 +1,4 @@
-//! What a start is given, where an engine answers, and how far a start is.
+//! What a start needs besides the launch, and what a query for `--help` needs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,59 +12,50 @@ use crate::engine::docker::unremoved::Orphans;
 use crate::engine::error::StartError;
 use crate::results::store;
 
-/// What a start needs beside the launch.
 pub(crate) struct Context {
-    /// The run it belongs to.
     pub run: RunId,
-    /// Which start of the launch, from 1.
+    /// Number of the start within the launch, from 1.
     pub start: u32,
-    /// The devices it was given.
+    /// Indices of the GPUs that the start may use.
     pub devices: Vec<u32>,
-    /// What it is told that they are called, as [`Machine::device_names`](crate::results::record::machine::Machine::device_names) has it.
+    /// Names of these GPUs as the engine sees them, see
+    /// [`Machine::device_names`](crate::results::record::machine::Machine::device_names).
     pub device_names: Vec<String>,
-    /// The CPUs that a container without a CPU set of its own is held to, beside a neighbour.
+    /// CPU set of a container whose recipe sets none, if another launch runs at the same time.
     pub cpus: Option<String>,
-    /// Takes secrets out of what is quoted.
     pub redactor: Redactor,
-    /// The values of secrets by name.
     pub secret: Secrets,
-    /// The `matrix` binary, for `{matrix}`.
     pub matrix: PathBuf,
-    /// The binary whose `__shim` ties processes to our life; `None` spawns programs themselves.
+    /// The binary whose `__shim` ends processes when `matrix` ends. `None` spawns programs without the shim.
     pub shim: Option<PathBuf>,
-    /// The `PATH` in which programs are looked up.
     pub path: Option<String>,
-    /// The names of the variables of our environment.
+    /// Names of the environment variables of `matrix`.
     pub environment: Vec<String>,
-    /// Where Hugging Face's cache is, for `{hf_home}`.
+    /// Folder of the Hugging Face cache, for `{hf_home}`.
     pub hf_home: Option<PathBuf>,
-    /// Where environments and the records of starts are kept.
+    /// Folder of virtual environments and start records.
     pub cache: PathBuf,
-    /// Where the container daemon is.
     pub whereabouts: Whereabouts,
-    /// The images of the run.
     pub images: Arc<Images>,
-    /// The containers of the run that could not be removed.
+    /// Containers of the run that could not be removed.
     pub orphans: Arc<Orphans>,
     /// The folder of the matrix file, for `{dir}` and relative paths.
     pub folder: PathBuf,
-    /// The port that the engine is to listen on.
+    /// The port on which the engine must listen.
     pub port: u16,
 }
 
-/// Where all that a start says is kept.
+/// Log files of a start.
 pub(crate) struct Logs {
-    /// What the engine says.
     pub engine: store::Log,
-    /// What its installation says.
     pub install: store::Log,
 }
 
-/// Gives the value of a secret.
+/// Looks up the value of a secret by its name.
 pub(crate) type Secrets = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 impl Context {
-    /// What fills the holes of the launch's texts.
+    /// The value of a placeholder; `None` if it has none here.
     fn hole(&self, venv: Option<&Path>, name: &str) -> Option<String> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         match name {
@@ -82,7 +73,7 @@ impl Context {
         self.device_names.join(",")
     }
 
-    /// A text with everything filled in; `place` says where it stands.
+    /// Fills in the placeholders and secrets of `text`. `place` names its key in error messages.
     pub(super) fn reveal(&self, venv: Option<&Path>, text: &Text, place: &str) -> Result<String, StartError> {
         text.reveal(&|name| self.hole(venv, name), &*self.secret)
             .map_err(|source| StartError::Unfilled {
@@ -93,16 +84,13 @@ impl Context {
     }
 }
 
-/// Where and how engines are asked for their help.
+/// What is needed to ask an engine for its `--help`.
 pub(crate) struct Asking<'a> {
-    /// Where the container daemon listens, as `DOCKER_HOST` says it.
     pub whereabouts: &'a Whereabouts,
-    /// Where answers are kept, by image or program.
+    /// Folder of cached answers, keyed by image or program.
     pub cache: &'a Path,
-    /// The `matrix` binary, for `{matrix}`.
     pub matrix: &'a Path,
     /// The folder of the matrix file, for `{dir}`.
     pub folder: &'a Path,
-    /// The `PATH` in which programs are looked up.
     pub path: Option<&'a str>,
 }

@@ -1,24 +1,21 @@
-//! Where an engine answers, and where its devices are.
-
 use reqwest::Client;
 use reqwest::header::HeaderMap;
 
 use crate::base::control_client::ControlClient;
 
-/// Where an engine answers.
+/// Address of an engine, and the headers of requests to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
-    /// Host name or address, an IPv6 one in brackets.
+    /// Host name or address; IPv6 in brackets.
     pub host: String,
     pub port: u16,
-    /// Scheme, host, port and the path that precedes every path of a request; no slash at its end. It may hold a secret.
+    /// Scheme, host, port and path prefix, without a slash at the end. It may hold a secret.
     pub base_url: String,
-    /// The headers that go with every request.
     pub(super) headers: HeaderMap,
 }
 
 impl Endpoint {
-    /// The endpoint of a server that needs no launch to be reached.
+    /// The endpoint of a server without a launch.
     pub(crate) const fn new(host: String, port: u16, base_url: String, headers: HeaderMap) -> Self {
         Self {
             host,
@@ -28,27 +25,27 @@ impl Endpoint {
         }
     }
 
-    /// The headers that go with every request; they may hold a secret.
+    /// Headers of every request; they may hold a secret.
     pub(crate) const fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
-    /// The client for every untimed request to it.
+    /// The client for untimed requests.
     pub(crate) fn control_client(&self, http: &Client) -> ControlClient {
         ControlClient::new(http.clone(), self.base_url.clone(), self.headers.clone())
     }
 
-    /// The URL of a path, or of a path with its query.
+    /// The URL of a path, which may include a query.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}/{}", self.base_url, path.trim_start_matches('/'))
     }
 }
 
-/// Where the devices of an engine are.
+/// GPUs of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Devices {
-    /// On this host: the leased ones.
+    /// GPUs of this host.
     Local(Vec<u32>),
-    /// Elsewhere, or unknown: only the engine itself can tell about them.
+    /// Elsewhere or unknown: only the engine itself reports about them.
     Remote,
 }

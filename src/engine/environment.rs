@@ -1,4 +1,4 @@
-//! Which variables of our own environment an engine's process gets.
+//! Selects the environment variables of `matrix` that an engine's process inherits.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,18 @@ use crate::base::secrets::is_secret_name;
 use crate::config::engine::Environment;
 use crate::plan::{Launch, Process};
 
-/// What every program expects.
+/// Variables that are passed even to a clean environment.
 const BASIC: [&str; 9] = [
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR",
 ];
 
-/// Secrets that engines need for gated models, and that nobody names because they always had them.
+/// Secrets that engines need for gated models, and that are passed without being named in `env:`.
 const USUAL: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
 
-/// How the names of our own variables begin.
+/// Prefix of variables of `matrix` itself, which are never inherited.
 const OWN: &str = "MATRIX_";
 
-/// The variables of our environment, by name, as far as an engine's process does not get them as they are.
+/// Names of our environment variables that the engine's process does not inherit.
 pub(crate) fn withheld<'n>(launch: &Launch, process: &Process, names: &'n [String]) -> Vec<&'n str> {
     let named: BTreeSet<String> = launch.secrets().into_iter().collect();
     let is_set = |name: &str| process.env.iter().any(|(set, _)| set == name);
@@ -32,7 +32,8 @@ pub(crate) fn withheld<'n>(launch: &Launch, process: &Process, names: &'n [Strin
     names.filter(|name| !is_passed(name) && !is_set(name)).collect()
 }
 
-/// What an engine's process gets of our environment, in words; `None` where that is all but our own variables and nothing of it is secret.
+/// Describes what the engine's process inherits of our environment. `None` if it inherits everything except
+/// `MATRIX_*` and none of it is secret.
 pub(crate) fn described(launch: &Launch, process: &Process, names: &[String]) -> Option<String> {
     let withheld: BTreeSet<&str> = withheld(launch, process, names).into_iter().collect();
     let listed = |names: &mut dyn Iterator<Item = &str>| {

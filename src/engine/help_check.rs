@@ -1,5 +1,5 @@
-//! The long flags of a launch held against what the engine's own `--help` knows, so that a misspelt or removed one is named in
-//! seconds and not after a model was loaded. What cannot be asked is told, and never a failure.
+//! Checks the long flags of a launch against the engine's own `--help`, so that an unknown flag is reported
+//! before a model is loaded. An engine that cannot be asked gives a note, never a failure.
 
 mod read;
 
@@ -20,31 +20,28 @@ use crate::engine::executor::launcher;
 use crate::engine::program::find_program;
 use crate::plan::{Container, Launch, Process};
 
-/// How long an engine may take to print its help; Python ones load much first.
+/// Timeout of `--help`. Engines written in Python import much before they print it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags {
-    /// Flags that an engine does not know.
     pub unknown: Vec<UnknownFlag>,
-    /// What could not be asked, and why.
+    /// Which engines were not checked, and why.
     pub notes: Vec<String>,
 }
 
-/// A flag that an engine's help does not name.
+/// A flag that an engine's help does not list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UnknownFlag {
     pub recipe: String,
-    /// The flag, such as `--enable-metrics`.
     pub flag: String,
-    /// Who was asked: an image or a program.
+    /// The image or program whose help was read.
     pub asked: String,
-    /// The nearest flag that it knows, if near enough to be meant.
+    /// The nearest known flag, if it is near enough to be a typo.
     pub nearest: Option<String>,
 }
 
-/// Asks every engine once, by image or program, and holds the launches' flags against the answers.
+/// Reads the help of each engine once per image or program, and compares the launches' flags with it.
 pub(crate) async fn check_flags(launches: &[Launch], asking: &Asking<'_>) -> Flags {
     let mut answers: BTreeMap<(String, Vec<Text>), Result<BTreeSet<String>, String>> = BTreeMap::new();
     let mut unknown = BTreeSet::new();
@@ -85,9 +82,9 @@ pub(crate) async fn check_flags(launches: &[Launch], asking: &Asking<'_>) -> Fla
     }
 }
 
-/// The long flags of a launch, each once, without values; what follows `--` are none.
+/// The long flags of a launch without values, up to `--`.
 fn long_flags(launch: &Launch) -> BTreeSet<String> {
-    // Any port but the default one: then the arguments that set it are there.
+    // With a port other than the default, the arguments that set the port are included.
     let argv = launch.argv(launch.contact.port.default.wrapping_add(1));
     argv.iter()
         .map(Text::as_str)
@@ -97,7 +94,7 @@ fn long_flags(launch: &Launch) -> BTreeSet<String> {
         .collect()
 }
 
-/// What a container's image says, kept for as long as the image is the same.
+/// The flags in the help of a container's image, cached by image id.
 pub(super) async fn of_image(
     launch: &Launch,
     container: &Container,
@@ -125,7 +122,7 @@ pub(super) async fn of_image(
     learn(&kept, &text)
 }
 
-/// What a program says, kept for as long as its file is the same.
+/// The flags in the help of a program, cached by path, size and modification time.
 pub(super) async fn of_program(
     launch: &Launch,
     process: &Process,
@@ -169,13 +166,13 @@ pub(super) async fn of_program(
     learn(&kept, &String::from_utf8_lossy(&text))
 }
 
-/// The program that a launch's help comes from, for people.
+/// The program that prints a launch's help, for messages.
 pub(super) fn program(launch: &Launch, asking: &Asking<'_>) -> String {
     let first = plain(&launch.help[..1], asking).unwrap_or_default();
     first.into_iter().next().unwrap_or_default()
 }
 
-/// Texts with what is known before a start; a secret or a hole that only a start fills has no place in them.
+/// Fills in the placeholders that are known before a start. Secrets and other placeholders are errors.
 fn plain(texts: &[Text], asking: &Asking<'_>) -> Result<Vec<String>, String> {
     let hole = |name: &str| match name {
         "matrix" => Some(asking.matrix.to_string_lossy().into_owned()),
@@ -206,7 +203,8 @@ fn recall(kept: &Path) -> Option<BTreeSet<String>> {
 fn learn(kept: &Path, text: &str) -> Result<BTreeSet<String>, String> {
     let known = read::known(text).ok_or("what it prints as its help names no flags")?;
     if let Some(folder) = kept.parent() {
-        // Without the cache it is asked again next time. A file that is read while it is written names fewer flags, so it is moved there whole.
+        // Without the cache the engine is asked again next time. A concurrent reader must not see a partial
+        // file, so it is moved into place.
         let keep = || {
             own::make_cache(folder)?;
             let mut whole = tempfile::NamedTempFile::new_in(folder)?;

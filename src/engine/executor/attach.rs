@@ -1,4 +1,4 @@
-//! Launches on a server that somebody else started.
+//! Launches on an attached server.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ impl Launcher for Attach {
         Box::pin(async move { attach::start(launch, self, context) })
     }
 
-    /// Hosted servers often have no health check.
+    /// Hosted APIs often have no health check, so the list of models is tried as well.
     fn health_paths<'a>(&self, launch: &'a Launch) -> Vec<&'a str> {
         let contact = &launch.contact;
         vec![&contact.health, contact.models.as_deref().unwrap_or("/v1/models")]

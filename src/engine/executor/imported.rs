@@ -1,4 +1,4 @@
-//! Launches that were read from the files of another tool: they cannot be started.
+//! Launches imported from files of another tool; they cannot be started.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What an executor does with a launch that is to be started.
+//! The part of an executor that prepares and starts a launch.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,6 @@ use crate::engine::running::Running;
 use crate::engine::start_progress::Tell;
 use crate::plan::{Launch, Place};
 
-/// The executor of a launch.
 pub(crate) fn of(place: &Place) -> &dyn Launcher {
     match place {
         Place::Container(container) => &**container,
@@ -23,9 +22,9 @@ pub(crate) fn of(place: &Place) -> &dyn Launcher {
     }
 }
 
-/// Where and how a launch runs: what must hold before it is started, and its start.
+/// What an executor knows about a launch before it starts, and how it starts it.
 pub(crate) trait Launcher: Sync {
-    /// Starts the engine. Dropping the future ends what was begun.
+    /// Starts the engine. Dropping the future stops what was begun.
     fn start<'a>(
         &'a self,
         launch: &'a Launch,
@@ -34,45 +33,40 @@ pub(crate) trait Launcher: Sync {
         tell: Tell<'a>,
     ) -> BoxFuture<'a, Result<Running, StartError>>;
 
-    /// Whether the engine uses this host's shared memory if it runs on this host.
     fn shares_memory(&self) -> bool {
         false
     }
 
-    /// The name of the image that it is started from.
     fn image(&self) -> Option<&str> {
         None
     }
 
-    /// Whether it will run on this host, started by us.
+    /// Whether `matrix` starts it on this host.
     fn is_local(&self, _whereabouts: &Whereabouts) -> bool {
         false
     }
 
-    /// Whether it takes a port of this host.
     fn takes_port(&self) -> bool {
         false
     }
 
-    /// What this host lacks for it, beside what a container daemon or an attached server says. `path` is the `PATH` of programs.
+    /// What this host lacks for the launch. Container daemon and attached servers have checks of their own.
+    /// `path` is the `PATH` of programs.
     fn lacks(&self, _launch: &Launch, _path: Option<&str>) -> Option<Lack> {
         None
     }
 
-    /// Paths by which it shows that it is there, the first that says so counts.
+    /// Paths to ask for readiness; the first that answers counts.
     fn health_paths<'a>(&self, launch: &'a Launch) -> Vec<&'a str> {
         vec![&launch.contact.health]
     }
 
-    /// Who is asked for the flags that it knows: an image or a program; `None` where nobody can be asked.
+    /// The image or program whose `--help` lists the engine's flags; `None` if there is none.
     fn help_source(&self, _launch: &Launch, _asking: &Asking<'_>) -> Option<String> {
         None
     }
 
-    /// The long flags that it knows, by its own help.
-    ///
-    /// # Errors
-    /// Why it cannot be asked, in words.
+    /// The long flags that the engine's `--help` lists, or the reason that it cannot be asked.
     fn help<'a>(
         &'a self,
         launch: &'a Launch,

@@ -1,5 +1,3 @@
-//! Launches as processes of this host.
-
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -52,7 +50,7 @@ impl Launcher for Process {
         })
     }
 
-    /// An environment that `matrix` makes may not be made yet.
+    /// A venv that `matrix` creates may not exist yet.
     fn help_source(&self, launch: &Launch, asking: &Asking<'_>) -> Option<String> {
         self.venv.is_none().then(|| help_check::program(launch, asking))
     }
@@ -66,7 +64,7 @@ impl Launcher for Process {
     }
 }
 
-/// Whether a program can be found: by its path, or in `PATH`.
+/// Whether the program exists, by its path or in `PATH`.
 fn is_program(program: &str, path: Option<&str>) -> bool {
     if program.contains('/') {
         return Path::new(program).is_file();

@@ -1,11 +1,10 @@
-//! Flags as they stand in a command and in a help text. Pure.
+//! Finds flags in commands and help texts. Pure.
 
 use std::collections::BTreeSet;
 
-/// A help text with fewer flags than this is none: an error, a summary of subcommands.
+/// A help text with fewer flags is an error message or a list of subcommands.
 const FEWEST: usize = 3;
 
-/// The long flag of a word, without its value.
 pub(super) fn flag(word: &str) -> Option<&str> {
     let name = word.split(['=', ' ']).next().unwrap_or_default();
     let letters = name.strip_prefix("--")?;
@@ -15,11 +14,11 @@ pub(super) fn flag(word: &str) -> Option<&str> {
     is_name.then_some(name)
 }
 
-/// Every long flag that a help text names; `None` if it does not look like one.
+/// All long flags in a help text; `None` if it does not look like one.
 pub(super) fn known(text: &str) -> Option<BTreeSet<String>> {
     let mut known = BTreeSet::new();
     for (at, _) in text.match_indices("--") {
-        // Within a word, or the middle of a rule, it begins no flag.
+        // Within a word or a ruling of dashes, `--` does not begin a flag.
         if text[..at].chars().next_back().is_some_and(is_letter) {
             continue;
         }
@@ -34,8 +33,8 @@ pub(super) fn known(text: &str) -> Option<BTreeSet<String>> {
     (known.len() >= FEWEST).then_some(known)
 }
 
-/// Whether a flag is among those known. Python's argparse takes any beginning of a flag, some engines take `_` for `-`, and
-/// `--config.key` for a key of `--config`; where a flag may be known it is.
+/// Whether a flag may be known. Python's argparse accepts unique prefixes of flags, some engines accept `_`
+/// for `-`, and `--config.key` for a key of `--config`.
 pub(super) fn is_known(flag: &str, known: &BTreeSet<String>) -> bool {
     let alike = |text: &str| text.replace('_', "-");
     let whole = alike(flag);
