@@ -1,7 +1,8 @@
-//! What an engine says: kept in the run's log from the first byte, watched for signs, quoted in errors.
+//! An engine's output: written to the run's log from the first byte, searched for the recipe's log patterns,
+//! quoted in errors.
 //!
-//! A thread of its own reads it, so that writing to disk never delays the load. Secrets leave neither the file (which the store
-//! cleans) nor the lines that are quoted from here.
+//! A separate thread reads it, so that disk writes never delay the load. The store redacts secrets in the
+//! file; this module redacts the lines that it keeps.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -17,36 +18,37 @@ use crate::plan::{Blame, DeadSign, Signs};
 use crate::results::record::cell::FailureClass;
 use crate::results::store;
 
-/// What is kept of one line.
+/// Maximum length of a kept line, in bytes.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// How much of a longer line is looked at and not kept, lest half a secret stay at the cut.
+/// Bytes of a longer line that are read for redaction but not kept, so that no partial secret remains at the
+/// cut.
 const MARGIN: usize = 8 << 10;
 
-/// How much of the text is kept in memory.
+/// Maximum size of the text in memory, in bytes.
 const MOST_TEXT: usize = 4 << 20;
 
-/// How many lines an error quotes.
+/// Number of lines that an error quotes.
 const TAIL: usize = 60;
 
-/// How much of a line an error quotes, in characters.
+/// Maximum length of a quoted line, in characters.
 const QUOTED: usize = 2000;
 
-/// A line that tells why an engine is dead, or that it is.
+/// A line that explains why an engine is dead: one that matches an error pattern of the recipe, or a report
+/// of the container daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Omen {
-    /// What the recipe says about it.
+    /// The pattern of the recipe.
     pub sign: DeadSign,
     pub line: String,
 }
 
 impl Omen {
-    /// What it means and what to try, with the line itself.
+    /// Cause, line and fix, for an error message.
     pub(crate) fn explains(&self) -> String {
         format!("{} (`{}`); {}", self.sign.means, self.line.trim(), self.sign.help)
     }
 
-    /// Whose fault it is.
     pub(crate) const fn class(&self) -> FailureClass {
         match self.sign.blame {
             Blame::Engine => FailureClass::Engine,
@@ -56,7 +58,7 @@ impl Omen {
     }
 }
 
-/// What an engine has said so far.
+/// An engine's output so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     shared: Arc<Shared>,
@@ -64,12 +66,13 @@ pub(crate) struct Log {
 
 #[derive(Debug)]
 struct Shared {
-    /// The reader's thread writes it, whoever waits for the engine reads it; never held across anything slow.
+    /// Written by the reader's thread and read by tasks that wait for the engine. Never locked across slow
+    /// operations.
     state: Mutex<State>,
     stage: watch::Sender<Stage>,
 }
 
-/// What is worth waking somebody for.
+/// State changes that wake waiting tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Stage {
     is_fatal: bool,
@@ -81,7 +84,7 @@ struct State {
     signs: Signs,
     redactor: Redactor,
     lines: VecDeque<String>,
-    /// The number of the first line in `lines`.
+    /// Number of the first line in `lines`.
     first: u64,
     text: usize,
     pending: Vec<u8>,
@@ -93,17 +96,16 @@ struct State {
 }
 
 impl Log {
-    /// The log of something that says nothing to us.
+    /// The empty log of an engine whose output is not available.
     pub(crate) fn silent(redactor: &Redactor) -> Self {
         let log = Self::new(Signs::default(), redactor);
         log.shared.stage.send_modify(|stage| stage.is_over = true);
         log
     }
 
-    /// Reads until whoever writes has ended, and keeps all of it in `sink`.
+    /// Reads until all writers have closed the pipe, and copies everything to `sink`.
     ///
-    /// # Errors
-    /// No thread can be had.
+    /// Fails if the thread cannot be created.
     pub(crate) fn follow(
         reader: io::PipeReader,
         sink: store::Log,
@@ -141,12 +143,12 @@ impl Log {
         }
     }
 
-    /// The last lines, shortened: what an error quotes.
+    /// The last [`TAIL`] lines, shortened, for an error message.
     pub(crate) fn tail(&self) -> Vec<String> {
         self.last(TAIL)
     }
 
-    /// The last `count` lines, shortened, as far as they are at hand.
+    /// The last `count` lines, shortened, as far as they are in memory.
     pub(crate) fn last(&self, count: usize) -> Vec<String> {
         let state = self.shared.state();
         let from = state.lines.len().saturating_sub(count);
@@ -157,7 +159,6 @@ impl Log {
             .collect()
     }
 
-    /// The last line that is not empty.
     pub(crate) fn last_line(&self) -> String {
         let state = self.shared.state();
         let last = state.lines.iter().rev().find(|line| !line.trim().is_empty());
@@ -165,8 +166,8 @@ impl Log {
             .unwrap_or_default()
     }
 
-    /// The lines from the `from`th on, and moves `from` behind them. Of very much text only the end is at hand; the run's own
-    /// log has all of it.
+    /// The lines from number `from` on; sets `from` to the next line. Long output is only partly in memory;
+    /// the run's log has all of it.
     pub(crate) fn slice_from(&self, from: &mut u64) -> String {
         let state = self.shared.state();
         let mut text = String::new();
@@ -191,31 +192,32 @@ impl Log {
         self.shared.state().bytes
     }
 
-    /// How long nothing has come.
+    /// Time since the last output.
     pub(crate) fn silence(&self) -> Duration {
         let moved = self.shared.state().moved;
         clock::now().since(moved)
     }
 
-    /// The phases that its lines told, each with the moment it was first told.
+    /// Phases whose pattern a line matched, each with the time of its first match.
     pub(crate) fn phases(&self) -> Vec<(String, Moment)> {
         self.shared.state().phases.clone()
     }
 
-    /// The line that explains best why the engine is dead: a fatal one, else the first that the recipe knows.
+    /// The line that best explains why the engine is dead: a fatal one, else the first that matches an error
+    /// pattern.
     pub(crate) fn omen(&self) -> Option<Omen> {
         self.shared.state().omen.clone()
     }
 
-    /// Waits for a line that means that the engine is dead, whatever its process does.
+    /// Waits for a line with a fatal pattern, which means that the engine is dead even if its process runs.
     pub(crate) async fn fatal(&self) -> Omen {
         let mut stage = self.shared.stage.subscribe();
-        // The sender lives in `self`: waiting cannot fail.
+        // The sender lives in `self`, so waiting cannot fail.
         let _ = stage.wait_for(|stage| stage.is_fatal).await;
         self.omen().expect("a fatal stage is told after its omen is kept")
     }
 
-    /// Waits until nobody can write any more and all is kept, but no longer than `limit`.
+    /// Waits until all writers have closed the pipe and everything is stored, at most for `limit`.
     pub(crate) async fn over(&self, limit: Duration) {
         let mut stage = self.shared.stage.subscribe();
         let _ = tokio::time::timeout(limit, stage.wait_for(|stage| stage.is_over)).await;
@@ -242,7 +244,7 @@ impl Shared {
                 .as_mut()
                 .map_or(Ok(()), |sink| sink.write_all(&buffer[..count]));
             if let Err(error) = written {
-                // The engine must not block on a full pipe because our disk is full: go on reading.
+                // Keep reading: the engine must not block on a full pipe because our disk is full.
                 sink = None;
                 self.take(
                     format!("\n[matrix: this log could not be kept from here on: {error}]\n").as_bytes(),
@@ -250,7 +252,7 @@ impl Shared {
             }
         }
         self.finish();
-        // Its drop writes what waits for a line end, and syncs.
+        // Drop writes an incomplete last line, and syncs.
         drop(sink);
         self.stage.send_modify(|stage| stage.is_over = true);
     }
@@ -259,7 +261,7 @@ impl Shared {
         self.change(|state| state.take(bytes));
     }
 
-    /// The last line may have no end.
+    /// Ends the last line if it has no line break.
     fn finish(&self) {
         self.change(|state| {
             if !state.pending.is_empty() {
@@ -285,7 +287,7 @@ impl State {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let is_return = rest[end] == b'\r';
-            // `\r\n` ends one line, not two; a progress bar ends its lines by `\r` alone.
+            // `\r\n` ends one line, not two. Progress bars end lines with `\r` alone.
             let is_second = end == 0 && self.is_after_return && !is_return;
             self.hold(&rest[..end]);
             if !is_second {
@@ -354,7 +356,7 @@ impl State {
     }
 }
 
-/// The text without the escape sequences that colour it on a terminal: they would part the words that signs look for.
+/// Removes terminal escape sequences, which would split the words that patterns match.
 fn without_colors(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();

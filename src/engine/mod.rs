@@ -1,7 +1,7 @@
-//! Launch to running engine: start, wait, stop, sweep.
+//! Starts engines, waits for readiness, stops them, and removes orphans.
 //!
-//! An executor implements `executor::Executor`: how to notice that an engine ended, how to stop it, and which processes are its own.
-//! Nothing here measures, decides what to start, or knows an engine by name.
+//! Executors implement `executor::Executor`: detecting the exit, stopping, and finding the processes. This
+//! module does not measure, does not decide what to start, and knows no engine by name.
 
 mod api;
 mod attach;

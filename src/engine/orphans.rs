@@ -1,5 +1,5 @@
-//! What a `matrix` that was killed left running, found by its marks: processes here, containers in `docker::left`. It touches
-//! nothing whose owner lives, and no stranger.
+//! Finds and ends processes that a killed `matrix` left running, by their ownership tags. Containers are
+//! handled in `docker::orphans`. Processes of a live owner and processes without tags are not touched.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::engine::start_record;
 use crate::engine::sweep_result::Swept;
 use crate::engine::tagged_process::{self, TaggedProcess};
 
-/// How long the system may take to remove killed processes.
+/// How long killed processes may take to disappear.
 const KILLED: Duration = Duration::from_secs(5);
 
-/// How long a shim may take, after everything that it supervises was killed, to free what that leaves and to end by itself.
+/// How long a shim may take to clean up and exit after all processes below it were killed.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// A process that `matrix` started, or a descendant of one.
@@ -27,11 +27,9 @@ pub(crate) struct Leftover {
     pub pid: u32,
     /// The run it was started for.
     pub run: String,
-    /// The launch and the start: `<launch>#<start>`.
+    /// Launch and start: `<launch>#<start>`.
     pub start: String,
-    /// The `matrix` process that started it.
     pub owner: Owner,
-    /// What it was started as.
     pub command: String,
     info: ProcessInfo,
 }
@@ -48,12 +46,12 @@ impl Leftover {
         }
     }
 
-    /// Whether it is a shim, which ends what lives below it and then itself.
+    /// Whether it is a shim. A shim ends the processes below it and then itself.
     fn is_shim(&self) -> bool {
         self.command.contains(&format!(" {} ", shim::SUPERVISE))
     }
 
-    /// The leftover in words, its command shortened.
+    /// Description with a shortened command.
     fn words(&self) -> String {
         let command: String = self.command.chars().take(80).collect();
         format!(
@@ -66,8 +64,9 @@ impl Leftover {
     }
 }
 
-/// Processes that carry marks of `matrix`, and those without marks that share a group with one or descend from one: all of them, or
-/// only those whose owner lives no more. This process and its ancestors are never among them.
+/// Processes with ownership tags, and untagged processes that share a process group with one or descend from
+/// one. `owner_is_dead_only` selects those whose owner has ended. This process and its ancestors are never
+/// included.
 pub(crate) fn find(owner_is_dead_only: bool) -> Vec<Leftover> {
     let all = tagged_process::all();
     let infos: Vec<ProcessInfo> = all.iter().map(|process| process.info).collect();
@@ -88,7 +87,7 @@ pub(crate) fn find(owner_is_dead_only: bool) -> Vec<Leftover> {
             let is_marked = marked.iter().any(|(kin, _)| kin.pid == info.pid);
             return is_marked.then(|| own.clone());
         }
-        // A process may wipe its environment; its group and its ancestors still say whose it is.
+        // A process may clear its environment; its group or its ancestors still identify its owner.
         let is_kin = |kin: &ProcessInfo| kin.group == info.group && kin.session == info.session;
         let group = marked
             .iter()
@@ -103,7 +102,8 @@ pub(crate) fn find(owner_is_dead_only: bool) -> Vec<Leftover> {
         .collect()
 }
 
-/// Kills the processes that this one started, at once, and says which. A shim ends by itself once nothing lives below it.
+/// Kills all processes that this `matrix` started and returns their descriptions. Shims exit by themselves
+/// afterwards.
 pub(crate) fn kill_own() -> Vec<String> {
     let Ok(own) = Owner::this() else { return Vec::new() };
     let mut left = find(false);
@@ -114,7 +114,7 @@ pub(crate) fn kill_own() -> Vec<String> {
     left.iter().map(Leftover::words).collect()
 }
 
-/// This process, its ancestors, and everything in its own group.
+/// Pids of this process, its ancestors, and its process group.
 fn lineage(all: &[ProcessInfo]) -> BTreeSet<u32> {
     let find = |pid: u32| all.iter().find(|process| process.pid == pid);
     let mut spared = BTreeSet::new();
@@ -129,14 +129,14 @@ fn lineage(all: &[ProcessInfo]) -> BTreeSet<u32> {
     spared
 }
 
-/// Ends everything whose owner lives no more: SIGTERM, then after `grace` SIGKILL; containers at the daemon of `whereabouts` are
-/// removed.
+/// Ends everything whose owner has ended: SIGTERM, and SIGKILL after `grace`. Containers at the daemon of
+/// `whereabouts` are removed.
 ///
-/// `cache` is where starts are recorded, by which processes without marks are found.
+/// `cache` has the start records, by which untagged processes are found.
 pub(crate) async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Path) -> Swept {
     let (processes, containers) =
         tokio::join!(processes(grace, cache), docker::sweep(grace, whereabouts, cache));
-    // Containers that share the host's memory are gone by now as well.
+    // By now, containers that share the host's memory are gone as well.
     let memory = start_record::settle(cache);
     Swept {
         removed: [processes.removed, containers.removed, memory.freed].concat(),
@@ -146,7 +146,7 @@ pub(crate) async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Pa
     }
 }
 
-/// What dead owners left: by marks, and by the records of their starts.
+/// Orphans found by ownership tags or by start records.
 fn orphans(cache: &Path) -> Vec<Leftover> {
     let mut all = find(true);
     for start_record::Orphan { marks, process } in start_record::orphans(cache) {
@@ -172,7 +172,7 @@ async fn processes(grace: Duration, cache: &Path) -> Swept {
                     ..Swept::default()
                 };
             }
-            // A shim keeps what it supervises together, so it is the last one.
+            // Shims hold the processes below them together, so they are signalled last.
             let are_shims = left.iter().all(Leftover::is_shim) && !spares_shims(tokio::time::Instant::now());
             for leftover in left {
                 let id = leftover.info.id();
@@ -200,7 +200,7 @@ async fn processes(grace: Duration, cache: &Path) -> Swept {
     }
 }
 
-/// Those that are wanted in words, without shims.
+/// Descriptions of the selected processes, without shims.
 fn words(found: &[Leftover], is_wanted: impl Fn(&Leftover) -> bool) -> Vec<String> {
     let engines = found.iter().filter(|leftover| !leftover.is_shim());
     engines

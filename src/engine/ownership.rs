@@ -1,4 +1,5 @@
-//! By what a process of ours is known: marks in its environment, which its descendants inherit. Never by name.
+//! Ownership tags: environment variables that identify processes of `matrix`. Descendants inherit them. Names
+//! of programs are never used.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -11,17 +12,18 @@ use rustix::process::Pid;
 use crate::base::ids::{LaunchId, RunId};
 use crate::base::proc;
 
-/// The variable that names the run.
+/// Variable with the run id.
 pub(crate) const RUN: &str = "MATRIX_RUN";
-/// The variable that names the launch and its start: `<launch>#<start>`.
+/// Variable with launch and start: `<launch>#<start>`.
 pub(crate) const START: &str = "MATRIX_START";
-/// The variable that names the `matrix` process that owns it.
+/// Variable with the owning `matrix` process.
 pub(crate) const OWNER: &str = "MATRIX_OWNER";
 
-/// The `matrix` process that started something: `<pid>:<start time in clock ticks>:<boot id>:<pid namespace>`.
+/// The `matrix` process that started something:
+/// `<pid>:<start time in clock ticks>:<boot id>:<pid namespace>`.
 ///
-/// A process id alone comes back; with its start time and the boot it names one process for ever. Ids of another
-/// namespace (a container) mean nothing here, so their owners are never taken for dead.
+/// A pid alone is reused; start time and boot id make it unique. Pids of another namespace (a container)
+/// cannot be checked here, so such owners are never considered dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pid: i32,
@@ -31,10 +33,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// This process.
-    ///
-    /// # Errors
-    /// `/proc` cannot be read.
+    /// This process. Fails if `/proc` cannot be read.
     pub(crate) fn this() -> Result<Self, procfs::ProcError> {
         let stat = Process::myself()?.stat()?;
         Ok(Self {
@@ -55,13 +54,14 @@ impl Owner {
         })
     }
 
-    /// The same as text that a file name may hold everywhere.
+    /// The owner as text that is valid in file names.
     pub(crate) fn file_name(&self) -> String {
         self.to_string()
             .replace(|letter: char| !letter.is_ascii_alphanumeric(), "-")
     }
 
-    /// The owner, of this boot and this namespace of process ids, with whose [`Owner::file_name`] a name begins.
+    /// The owner whose [`Owner::file_name`] is a prefix of `name`, if it belongs to this boot and pid
+    /// namespace.
     pub(crate) fn of_file_name(name: &str) -> Option<Self> {
         let mut parts = name.split('-');
         let owner = Self {
@@ -78,17 +78,18 @@ impl Owner {
         self.boot == boot()
     }
 
-    /// Whether its process id means anything here: it is of this boot and this namespace of process ids.
+    /// Whether its pid can be checked here: same boot and same pid namespace.
     pub(crate) fn is_seen_from_here(&self) -> bool {
         self.is_of_this_boot() && self.namespace == namespace()
     }
 
-    /// Whether it surely lives no more. Only the system's own answer that there is no such process counts: `/proc` may hide the
-    /// processes of other users (`hidepid`, `ProtectProc=`).
+    /// Whether the owner has certainly ended. A process missing in `/proc` is not enough, because `/proc` may
+    /// hide processes of other users (`hidepid`, `ProtectProc=`); the kernel must report that the pid does
+    /// not exist.
     pub(crate) fn is_dead(&self) -> bool {
         let boot = boot();
         if self.boot != boot {
-            // Where the boot cannot be read nothing is known.
+            // Without a readable boot id nothing is certain.
             return !self.boot.is_empty() && !boot.is_empty();
         }
         let namespace = namespace();
@@ -101,7 +102,7 @@ impl Owner {
         if rustix::process::test_kill_process(pid) == Err(Errno::SRCH) {
             return true;
         }
-        // The id may have passed on to another process, which is seen where that is not hidden.
+        // Another process may have the pid now, which shows if `/proc` does not hide it.
         proc::by_id(self.pid.unsigned_abs())
             .is_some_and(|process| process.started != self.started || process.has_ended)
     }
@@ -127,7 +128,7 @@ fn namespace() -> String {
     link.to_string_lossy().replace("pid:", "")
 }
 
-/// The marks of one start.
+/// Ownership tags of one start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Marks {
     pub(crate) run: String,
@@ -144,7 +145,6 @@ impl Marks {
         })
     }
 
-    /// The variables that carry them.
     pub(crate) fn variables(&self) -> [(&'static str, String); 3] {
         [
             (RUN, self.run.clone()),
@@ -167,7 +167,7 @@ impl Marks {
     }
 }
 
-/// The marks of a process; `None` where it has none, or may not be asked.
+/// The ownership tags of a process; `None` if it has none or its environment cannot be read.
 pub(crate) fn of(pid: u32) -> Option<Marks> {
     Marks::read(&proc::open(pid)?.environ().ok()?)
 }

@@ -1,22 +1,22 @@
-//! Ports that nobody else listens on.
+//! Free TCP ports.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// A port that is free now and that this process has not given out lately.
+/// Finds a port that is free and that this process has not returned recently.
 ///
-/// It lies below the range that the system takes the local ports of outgoing connections from: an engine may take minutes until it
-/// listens, and by then any port of that range may be in use by a client.
+/// It is outside the range of the system's ephemeral ports. An engine may take minutes until it listens, and
+/// a client may use an ephemeral port by then.
 ///
 /// # Errors
-/// No port is free at all.
+/// No port is free.
 pub fn free_port() -> io::Result<u16> {
     static TURN: AtomicU16 = AtomicU16::new(0);
     let range = quiet_range();
     let width = range.end - range.start;
-    // Two processes of `matrix` begin at different places.
+    // Different `matrix` processes start at different offsets.
     let offset = (std::process::id().wrapping_mul(97) % u32::from(width)) as u16;
     for _ in 0..width {
         let turn = TURN.fetch_add(1, Ordering::Relaxed) % width;
@@ -29,7 +29,7 @@ pub fn free_port() -> io::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// Whether nobody listens on a port, on any address.
+/// Whether no process listens on the port, on any IPv4 address.
 pub(crate) fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok()
 }

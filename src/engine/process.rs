@@ -1,4 +1,4 @@
-//! An engine as a process of this host: the recipe's command in a group of its own, tied to our life by the shim.
+//! Executor of processes on this host: runs the recipe's command in its own process group below the shim.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -26,13 +26,13 @@ use crate::engine::venv::{self, Made, Make};
 use crate::plan::{Launch, Process};
 use crate::results::record::post_mortem::End;
 
-/// How long to wait for last words once a process has ended; descendants that live on keep its output open.
+/// How long to wait for the end of the log after the process has ended. Descendants that still run keep the
+/// pipe open.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
-/// How long to wait until the log is complete once everything has ended.
+/// How long to wait until the log is complete after everything has ended.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
-/// An engine's process group.
 pub(super) struct Engine {
     group: Group,
     grace: Duration,
@@ -111,7 +111,7 @@ impl Executor for Engine {
         self.group.set_record(record);
     }
 
-    /// The record is returned only if nothing of the engine lives.
+    /// Returns the record only if no process of the engine is left.
     fn stop(mut self: Box<Self>, log: &Log) -> BoxFuture<'_, (String, Option<StartRecord>)> {
         Box::pin(async move {
             let how = self.group.stop(self.grace).await;
@@ -122,7 +122,7 @@ impl Executor for Engine {
 }
 
 impl Engine {
-    /// Waits until the process ended and, a moment, for its last words.
+    /// Waits for the exit, and up to [`LAST_WORDS`] for the rest of the log.
     async fn ended(&mut self, log: &Log) -> Ended {
         use std::os::unix::process::ExitStatusExt;
         let status = self.group.exited().await;
@@ -132,7 +132,7 @@ impl Engine {
                 let end = End {
                     code: status.code().map(i64::from),
                     signal: status.signal(),
-                    // Who killed a process nobody tells; the kernel's log may.
+                    // The exit status does not say who killed the process; the kernel's log may.
                     out_of_memory: None,
                 };
                 (format!("ended ({status})"), end)
@@ -155,7 +155,7 @@ fn marks(launch: &Launch, run: &RunId, start: u32) -> Result<Marks, StartError> 
     Ok(Marks::new(run, &launch.id, start)?)
 }
 
-/// The Python environment that the process runs in.
+/// Creates or finds the Python environment of the process.
 async fn environment(
     launch: &Launch,
     asked: &crate::plan::Venv,
@@ -184,7 +184,7 @@ async fn environment(
     Ok(venv::make(&make, log).await?)
 }
 
-/// What is spawned, everything filled in.
+/// The command to spawn, with placeholders and secrets filled in.
 fn order(
     launch: &Launch,
     process: &Process,
@@ -204,7 +204,7 @@ fn order(
     let mut env: Vec<(String, OsString)> = Vec::new();
     if let Some(name) = process.devices_env.as_ref().filter(|_| launch.devices > 0) {
         if name == "CUDA_VISIBLE_DEVICES" {
-            // Devices are numbered as on the PCI bus; CUDA would have the fastest first.
+            // GPUs are numbered in PCI bus order; CUDA's default order is fastest first.
             env.push(("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".into()));
         }
         env.push((name.clone(), context.device_list().into()));

@@ -1,6 +1,7 @@
-//! A process group of ours: spawned with marks below a shim, its output read from the first byte, ended with everything it started.
+//! A process group: spawned with ownership tags below a shim, with its output in a pipe, ended with all its
+//! descendants.
 //!
-//! A [`Group`] that is dropped is killed; [`Group::stop`] is the orderly way.
+//! Dropping a [`Group`] kills it; [`Group::stop`] ends it with a grace period.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -22,35 +23,34 @@ use crate::engine::shim::{self, Message};
 use crate::engine::start_record::{self, StartRecord};
 use crate::engine::tagged_process::{self, TaggedProcess};
 
-/// How often a group is looked at while it ends.
+/// Interval at which an ending group is checked.
 const LOOK: Duration = Duration::from_millis(30);
 
-/// How long the system may take to remove killed processes.
+/// How long killed processes may take to disappear.
 const KILLED: Duration = Duration::from_secs(10);
 
-/// What is to be spawned.
 pub(crate) struct Order {
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<String>,
-    /// Variables of ours that it does not get.
+    /// Variables of our environment that it does not inherit.
     pub(crate) withheld: Vec<String>,
-    /// Variables set on top of ours.
+    /// Variables added to the inherited environment.
     pub(crate) env: Vec<(String, OsString)>,
     pub(crate) dir: Option<PathBuf>,
     pub(crate) marks: Marks,
-    /// The `matrix` binary that ties the process to our life; `None` spawns the program itself.
+    /// The `matrix` binary that acts as shim; `None` spawns the program directly.
     pub(crate) shim: Option<PathBuf>,
-    /// The cache, for the record of the start.
+    /// Folder for the start record.
     pub(crate) cache: PathBuf,
 }
 
-/// A process and everything it starts.
+/// A spawned process with all its descendants.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// The shim, or the process itself where there is none.
+    /// The shim, or the program itself if there is no shim.
     child: Child,
     shim: Option<Shim>,
-    /// The process that was asked for, which leads the group.
+    /// The program's process, which leads the group.
     pid: u32,
     session: u32,
     marks: Marks,
@@ -59,26 +59,24 @@ pub(crate) struct Group {
     is_gone: bool,
 }
 
-/// The shim as seen from here.
 #[derive(Debug)]
 struct Shim {
     pid: u32,
-    /// The socket to it; once it is closed the shim ends everything.
+    /// Socket to the shim. When it is closed, the shim ends everything.
     socket: tokio::net::UnixStream,
-    /// The same socket, for a look without waiting.
+    /// The same socket, for reads that do not wait.
     messages: UnixStream,
-    /// What was read of a line that is not complete.
+    /// Start of a message whose line is incomplete.
     partial: String,
-    /// How the process ended.
     status: Option<ExitStatus>,
 }
 
 impl Group {
-    /// Spawns a group. Into `writer` goes what the process and all its descendants write to stdout and stderr, in order.
+    /// Spawns a group. The process and its descendants write stdout and stderr to `writer`.
     pub(crate) async fn spawn(order: &Order, writer: &io::PipeWriter) -> io::Result<Self> {
         let id = start_record::unique_id(&order.marks);
         let planned = order.shim.as_ref().and_then(|_| Cgroup::planned(&id));
-        // Before the group and the first process, so that none can be lost.
+        // The record exists before cgroup and process, so that neither can be lost.
         let record = StartRecord::begin(&order.cache, &id, &order.marks, planned.as_ref());
         let cgroup = planned.and_then(Cgroup::create);
         let spawned = spawn(order, cgroup.as_ref(), writer);
@@ -96,8 +94,8 @@ impl Group {
             partial: String::new(),
             status: None,
         });
-        // Not by `getsid`: where the session was begun outside our namespace of process ids (in a container, under a build's runner),
-        // it is 0, which `rustix` takes for impossible.
+        // `getsid` returns 0 if the session began outside our pid namespace (in a container, under a build's
+        // runner), which `rustix` does not accept.
         let session = proc::this().map_or(0, |this| this.session);
         let mut group = Self {
             child,
@@ -115,11 +113,11 @@ impl Group {
         Ok(group)
     }
 
-    /// Waits until the shim has started the process.
+    /// Waits until the shim has started the program.
     async fn begin(&mut self) {
         let Some(shim) = &mut self.shim else { return };
         while self.pid == shim.pid {
-            // A shim that ends before has said why in the log.
+            // A shim that exits before has written the reason to the log.
             let Some(message) = shim.message().await else {
                 return;
             };
@@ -130,37 +128,34 @@ impl Group {
         }
     }
 
-    /// Whether nothing of it lives, as [`Group::stop`] found.
+    /// Whether [`Group::stop`] found that no process is left.
     pub(crate) const fn is_gone(&self) -> bool {
         self.is_gone
     }
 
-    /// The id of the process that was asked for, which is also the group's.
+    /// Pid of the program, which is also the group id.
     pub(crate) const fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The process from which all others descend, also those of other groups and sessions.
+    /// Pid of the process from which all others descend, also those in other groups and sessions.
     pub(crate) fn root(&self) -> u32 {
         self.shim.as_ref().map_or(self.pid, |shim| shim.pid)
     }
 
-    /// The marks of everything that it starts.
     pub(crate) const fn marks(&self) -> &Marks {
         &self.marks
     }
 
-    /// The record of the start.
     pub(crate) const fn record(&self) -> &StartRecord {
         &self.record
     }
 
-    /// Replaces the record by one that holds more.
     pub(crate) fn set_record(&mut self, record: StartRecord) {
         self.record = record;
     }
 
-    /// Waits until the process that was asked for ends. Nothing is lost when this is dropped; later calls give the same answer.
+    /// Waits for the program to exit. Cancel-safe; later calls give the same answer.
     pub(crate) async fn exited(&mut self) -> io::Result<ExitStatus> {
         while let Some(shim) = &mut self.shim {
             if let Some(status) = shim.status {
@@ -173,7 +168,7 @@ impl Group {
         self.child.wait().await
     }
 
-    /// How the process ended, if it has.
+    /// Exit status of the program, if it has ended.
     fn status(&mut self) -> Option<ExitStatus> {
         if let Some(shim) = &mut self.shim {
             shim.read();
@@ -184,8 +179,8 @@ impl Group {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Ends it: SIGTERM to all, after `grace` SIGKILL, then waits until nothing of it lives.
-    /// Says how, in words.
+    /// Sends SIGTERM to all, SIGKILL after `grace`, and waits until no process is left. Returns a
+    /// description.
     pub(crate) async fn stop(&mut self, grace: Duration) -> String {
         let before = self.status();
         self.signal(Signal::TERM);
@@ -214,7 +209,7 @@ impl Group {
         }
         self.is_gone = left.is_empty();
         if self.is_gone {
-            // The shim has done so, unless it was killed.
+            // The shim removes the cgroup itself unless it was killed.
             if let Some(cgroup) = &self.cgroup {
                 cgroup.remove();
             }
@@ -223,7 +218,8 @@ impl Group {
         how
     }
 
-    /// Whether all of it is gone within `limit`; on the way everything is killed if so asked.
+    /// Waits until no process is left, at most for `limit`; with `kills`, sends SIGKILL repeatedly. Returns
+    /// whether all are gone.
     async fn all_gone(&mut self, limit: Duration, kills: bool) -> bool {
         let deadline = Instant::now() + limit;
         loop {
@@ -232,7 +228,7 @@ impl Group {
             }
             let is_reaped = match timeout(LOOK, self.child.wait()).await {
                 Ok(_) => {
-                    // What a dying parent leaves may be seen between two programs, without marks: look twice.
+                    // A child of a dying parent may be in `execve` and show no tags, so check twice.
                     if self.alive().is_empty() {
                         sleep(LOOK / 3).await;
                     }
@@ -252,7 +248,7 @@ impl Group {
         }
     }
 
-    /// What lives of it: by its marks, its group, its cgroup, its record, or below its shim.
+    /// Processes that are left, found by tags, group, cgroup, start record, or as descendants of the shim.
     fn alive(&self) -> Vec<TaggedProcess> {
         let mut all = tagged_process::all();
         let infos: Vec<ProcessInfo> = all.iter().map(|process| process.info).collect();
@@ -272,16 +268,17 @@ impl Group {
         all
     }
 
-    /// Whether a process is of our group. The number alone is not enough: once the group is gone it may come back.
+    /// Whether a process is in this group. The group id alone is not enough, because it may be reused after
+    /// the group has ended.
     fn is_member(&self, process: &TaggedProcess) -> bool {
         let TaggedProcess { info, marks, .. } = process;
         let is_same_owner = marks.as_ref().is_none_or(|marks| *marks == self.marks);
         info.group == self.pid && is_same_owner && (info.session == self.session || info.session == self.pid)
     }
 
-    /// Sends everything but the shim a signal: the shim ends once nothing lives below it.
+    /// Signals every process except the shim, which exits once no process is left below it.
     fn signal(&mut self, signal: Signal) {
-        // As long as its first process is not reaped the group's number is surely ours.
+        // The group id cannot be reused while the group's first process is not reaped.
         let is_ours = self.status().is_none() && self.child.id().is_some() && self.pid != self.shim_pid();
         let group = i32::try_from(self.pid)
             .ok()
@@ -301,7 +298,7 @@ impl Group {
         }
     }
 
-    /// The id of the shim; 0, which no process has, without one.
+    /// Pid of the shim; 0, which no process has, without one.
     fn shim_pid(&self) -> u32 {
         self.shim.as_ref().map_or(0, |shim| shim.pid)
     }
@@ -311,14 +308,14 @@ impl Drop for Group {
     fn drop(&mut self) {
         if !self.is_gone {
             self.signal(Signal::KILL);
-            // What was being forked at that moment; the shim ends what is forked later.
+            // Again for processes that were just being forked. The shim ends those that are forked later.
             self.signal(Signal::KILL);
         }
     }
 }
 
 impl Shim {
-    /// The next message; `None` once the shim has ended. Nothing is lost when this is dropped.
+    /// The next message; `None` once the shim has ended. Cancel-safe.
     async fn message(&mut self) -> Option<Message> {
         loop {
             if let Some(message) = self.take_message() {
@@ -335,7 +332,7 @@ impl Shim {
         }
     }
 
-    /// Reads what is there already.
+    /// Reads the available messages without waiting.
     fn read(&mut self) {
         let mut bytes = [0; 256];
         while let Ok(count @ 1..) = self.messages.read(&mut bytes) {
@@ -344,7 +341,7 @@ impl Shim {
         while self.take_message().is_some() {}
     }
 
-    /// The next message of what was read.
+    /// Takes a complete message from `partial`.
     fn take_message(&mut self) -> Option<Message> {
         let (line, rest) = self.partial.split_once('\n')?;
         let message = Message::parse(line);
@@ -356,7 +353,7 @@ impl Shim {
     }
 }
 
-/// The sockets to a shim: the same one, for waiting and for a look.
+/// The socket to a shim, twice: for waiting and for reads that do not wait.
 type Sockets = (tokio::net::UnixStream, UnixStream);
 
 fn spawn(
@@ -382,9 +379,10 @@ fn spawn(
     command
         .envs(order.env.iter().map(|(name, value)| (name, value)))
         .envs(order.marks.variables())
-        // Where it is set every start compiles all of an engine's Python anew.
+        // With this variable, each start would compile all of the engine's Python code again.
         .env_remove("PYTHONDONTWRITEBYTECODE")
-        // A process that gives itself a title would otherwise wipe the marks from its environment.
+        // A process that sets its title would otherwise overwrite the tags in its environment
+        // (`setproctitle`).
         .env("SPT_NOENV", "1")
         .stdout(writer.try_clone()?)
         .stderr(writer.try_clone()?)
@@ -395,7 +393,7 @@ fn spawn(
     Ok((command.spawn()?, sockets))
 }
 
-/// `matrix __shim <parent> -- <program>`: see [`shim::supervise`].
+/// The command `matrix __shim <parent> -- <program>`, see [`shim::supervise`].
 fn shimmed(shim: &Path, cgroup: Option<&Cgroup>, program: &Path) -> io::Result<(Command, Sockets)> {
     let (ours, its) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;

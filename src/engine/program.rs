@@ -1,21 +1,20 @@
-//! Where a program lies.
+//! Looks up programs.
 
 use std::path::{Path, PathBuf};
 
 use crate::base::secrets::Redactor;
 
-/// A program that is nowhere.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the program `{program}` was not found in {looked}; install it, or give its environment with `venv:`"
 )]
 pub(crate) struct NoProgram {
     pub program: String,
-    /// Where it was looked for.
+    /// Where it was looked up.
     pub looked: String,
 }
 
-/// The file of a program: looked up in `path`, or relative to the working directory where it has a slash.
+/// The file of a program: looked up in `path`, or, if it contains a slash, relative to the working directory.
 pub(super) fn find_program(
     program: &str,
     path: &str,
