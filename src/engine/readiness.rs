@@ -1,7 +1,7 @@
-//! Waits until an engine gives its first real token, is dead, or is too late.
+//! Waits until an engine returns its first real token, dies, or exceeds a timeout.
 //!
-//! A health path that answers is not enough: engines say that they are healthy and then give nothing, or give the first token a
-//! quarter of a minute later.
+//! A successful health check is not enough: some engines report that they are healthy and then return
+//! nothing, or return the first token 15 seconds later.
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -21,41 +21,41 @@ use crate::plan::Launch;
 use crate::results::record::cell::FailureClass;
 use crate::results::record::post_mortem::End;
 
-/// The first pause between two looks at the health path; each one is longer, up to [`SLOWEST`].
+/// First pause between two health checks; it grows up to [`SLOWEST`].
 const QUICKEST: Duration = Duration::from_millis(100);
 
-/// The longest pause between two looks.
+/// Longest pause between two health checks.
 const SLOWEST: Duration = Duration::from_secs(1);
 
-/// How long one look may take: some health paths make the engine answer a small request.
+/// Timeout of one health check. Some engines process a small request to answer it.
 const LOOK: Duration = Duration::from_secs(20);
 
-/// How long nothing may come to the log until the executor is asked why.
+/// Silence of the log after which the executor is asked for the reason.
 const STILL: Duration = Duration::from_secs(5);
 
-/// How often limits are checked and progress is told.
+/// Interval of timeout checks and progress messages.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// How a start went.
+/// Duration of a successful start.
 #[derive(Clone, Debug)]
 pub(crate) struct Readiness {
-    /// Seconds from the start of its process to the first real token.
+    /// Seconds from the start of the process to the first real token.
     pub seconds: f64,
-    /// The phases that its log told, with the seconds each took; what came before the first of them is `start`, and `first-token`
-    /// is the time between the first good health and the first token.
+    /// Phases recognised in the log, with seconds. `start` is the time before the first of them, and
+    /// `first-token` the time between the first successful health check and the first token.
     pub phases: Vec<(String, f64)>,
 }
 
-/// Why a first request gave no token.
+/// Why a readiness probe got no token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoToken {
-    /// The engine may still give one.
+    /// Temporary: a later probe may succeed.
     Yet(String),
-    /// It refuses the request for what it holds: another try of the same comes to the same.
+    /// The engine rejects the content of the request. A retry would get the same answer.
     Refused(String),
-    /// It answers in a way that cannot be measured: another try comes to the same.
+    /// The engine's answer cannot be measured. A retry would get the same answer.
     Unusable(String),
-    /// It does not know what is asked for, which some engines say until they have loaded it.
+    /// The engine does not know the model or path. Some engines say so until the model is loaded.
     Unknown(String),
 }
 
@@ -69,31 +69,27 @@ impl NoToken {
     }
 }
 
-/// After so many answers in a row that say so, an engine does not know what is asked for.
+/// After this many consecutive [`NoToken::Unknown`] answers the model is considered unknown.
 const UNKNOWN: u32 = 3;
 
-/// Why an engine did not get ready.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum NotReady {
     #[error("the engine {status} before it was ready{}", explained(omen.as_deref()))]
     Ended {
-        /// What became of it.
         status: String,
-        /// The line that explains it.
+        /// The log line that explains it.
         omen: Option<Box<Omen>>,
-        /// How it ended, in numbers.
         end: End,
-        /// Whose fault it is.
         class: FailureClass,
         tail: Vec<String>,
     },
-    /// Its log says that it is dead, though its process lives.
+    /// A log line says that the engine is dead, although its process runs.
     #[error(
         "the engine's log says that it is dead before it was ready{}",
         explained(Some(omen))
     )]
     Fatal { omen: Box<Omen>, tail: Vec<String> },
-    /// Nothing was seen of it for too long.
+    /// No log output and no growth of GPU memory for `limit`.
     #[error(
         "the engine hangs: nothing came to its log for {limit} while `{phase}`{}, and it is not healthy{}; if it only needs longer, raise \
          `timeouts: {{ stall: … }}`",
@@ -101,54 +97,48 @@ pub(crate) enum NotReady {
         explained(omen.as_deref())
     )]
     Stalled {
-        /// The longest silence allowed.
+        /// `timeouts: { stall }` of the recipe.
         limit: Span,
-        /// Whether the memory of its devices was watched as well.
+        /// Whether GPU memory was watched as well.
         is_watched: bool,
-        /// What it was doing.
         phase: String,
-        /// The line that explains it.
+        /// The log line that explains it.
         omen: Option<Box<Omen>>,
         tail: Vec<String>,
     },
-    /// It took too long.
     #[error(
         "the engine was not ready within {limit} (it was at `{phase}`){}; if it only needs longer, raise `timeouts: {{ start: … }}`",
         explained(omen.as_deref())
     )]
     Late {
-        /// The longest start allowed.
+        /// `timeouts: { start }` of the recipe.
         limit: Span,
-        /// What it was doing.
         phase: String,
-        /// The line that explains it.
+        /// The log line that explains it.
         omen: Option<Box<Omen>>,
         tail: Vec<String>,
     },
-    /// It refuses the first request.
     #[error("the engine is healthy and refuses the first request: {reason}")]
     Refused {
-        /// What it answered, with what to do about it.
+        /// The engine's answer, and how to fix it.
         reason: String,
         tail: Vec<String>,
     },
-    /// Its answers cannot be measured.
     #[error("the engine is healthy and its answers cannot be measured: {reason}")]
     Unusable {
-        /// Why, with what to do about it.
+        /// The reason, and how to fix it.
         reason: String,
         tail: Vec<String>,
     },
-    /// It says that it is healthy and gives no token.
     #[error(
         "the engine says it is healthy (`{health}` answers 200), yet gave no token within {limit}: {reason}; if it only needs longer, \
          raise `timeouts: {{ probe: … }}`"
     )]
     Liar {
         health: String,
-        /// The longest wait allowed.
+        /// `timeouts: { probe }` of the recipe.
         limit: Span,
-        /// What the last try came to.
+        /// Result of the last probe.
         reason: String,
         tail: Vec<String>,
     },
@@ -159,7 +149,6 @@ fn explained(omen: Option<&Omen>) -> String {
 }
 
 impl NotReady {
-    /// Whose fault it seems.
     pub(crate) fn class(&self) -> FailureClass {
         let omen = match self {
             Self::Ended { class, .. } => return *class,
@@ -171,7 +160,7 @@ impl NotReady {
         omen.map_or(FailureClass::Engine, Omen::class)
     }
 
-    /// How it ended, where it did.
+    /// Exit code and signal, if the engine exited.
     pub(crate) const fn end(&self) -> Option<End> {
         match self {
             Self::Ended { end, .. } => Some(*end),
@@ -184,7 +173,6 @@ impl NotReady {
         }
     }
 
-    /// The engine's last words.
     pub(crate) fn tail(&self) -> &[String] {
         match self {
             Self::Ended { tail, .. }
@@ -218,12 +206,12 @@ impl NotReady {
     }
 }
 
-/// Waits until the engine answers its health check and then `probe` (one real token, handed in by the runner), is dead, or runs out
-/// of time. Tells `progress` at least once a second. `grown` tells when the memory of its devices grew last, which is a sign of life like a
-/// line of its log; `None` where nobody looks.
+/// Waits until the health check succeeds and then `probe` succeeds (one real token; the runner provides it),
+/// the engine is dead, or a timeout passes. Calls `progress` at least once a second. `grown` is the last time
+/// that the engine's GPU memory grew, which counts as a sign of life like log output; it returns `None` if
+/// GPU memory is not watched.
 ///
-/// # Errors
-/// The engine did not get ready; it is not stopped here.
+/// Does not stop the engine on failure.
 pub(crate) async fn ready<P, F>(
     running: &mut Running,
     launch: &Launch,
@@ -265,7 +253,7 @@ where
                 _ = beat.tick() => {
                     progress(watch.progress(None));
                     asked_at = watch.suspect(running, asked_at);
-                    // Of a daemon that is away no log comes.
+                    // While the daemon is unreachable, no log output can arrive.
                     watch.check(!running.is_unheard(), grown())?;
                     running.look().await;
                 }
@@ -305,7 +293,7 @@ where
     })
 }
 
-/// Asks until it answers 200, and notes in `answer` what it says until then.
+/// Checks health until a path answers 200. `answer` holds the latest answer.
 async fn healthy(
     http: &reqwest::Client,
     endpoint: &crate::engine::endpoint::Endpoint,
@@ -322,7 +310,7 @@ async fn healthy(
             };
             let is_missing = told.ends_with(" 404");
             *answer.lock().unwrap_or_else(PoisonError::into_inner) = told;
-            // Only one that has no health check is asked otherwise.
+            // Other paths are tried only if this one does not exist.
             if !is_missing {
                 break;
             }
@@ -332,7 +320,8 @@ async fn healthy(
     }
 }
 
-/// Asks for a token until one comes or time is up; an engine may still refuse right after it says that it is healthy.
+/// Probes until a token arrives or `limit` passes. An engine may refuse requests shortly after it reports
+/// healthy.
 async fn proven<P, F>(probe: &P, limit: Duration) -> Result<(), NoToken>
 where
     P: Fn() -> F,
@@ -367,13 +356,13 @@ where
     }
 }
 
-/// What limits and progress are judged by.
+/// State for timeout checks and progress messages.
 struct Watch<'a> {
     launch: &'a Launch,
     log: &'a Log,
     is_audible: bool,
     began: Moment,
-    /// What it answered last when it was asked for its health, then for a token.
+    /// Latest answer to the health check, later to the probe.
     answer: Mutex<String>,
 }
 
@@ -385,12 +374,11 @@ impl Watch<'_> {
             .map_or_else(|| "start".to_owned(), |(phase, _)| phase)
     }
 
-    /// Keeps what it answered last.
     fn note(&self, answer: String) {
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = answer;
     }
 
-    /// How far it is; `phase` names what the log does not tell, which has a limit of its own.
+    /// Current progress; `phase` overrides the phase of the log and selects the timeout of the probe.
     fn progress(&self, phase: Option<&str>) -> Progress {
         let patience = &self.launch.patience;
         let limit = if phase.is_some() {
@@ -408,7 +396,7 @@ impl Watch<'_> {
         }
     }
 
-    /// What is waited for while its log says nothing: its last answer, and how long.
+    /// Replaces the last log line while there is none: the latest answer and the timeout.
     fn waits(&self, limit: Span) -> String {
         let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
         match answer.is_empty() {
@@ -417,7 +405,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Has the executor look why nothing comes, when that has been so for a while; gives the moment when it was asked last.
+    /// Asks the executor to find the reason for a long silence. Returns the time of the last such query.
     fn suspect(&self, running: &Running, asked_at: Moment) -> Moment {
         let now = clock::now();
         if self.log.silence().min(now.since(asked_at)) < STILL {
@@ -466,7 +454,7 @@ impl Watch<'_> {
     }
 }
 
-/// How long each phase took: from the line that told it to the line that told the next one.
+/// Duration of each phase, from the line that announced it to the line that announced the next.
 fn phases(told: &[(String, Moment)], began: Moment, healthy: Moment, now: Moment) -> Vec<(String, f64)> {
     let mut begins = vec![("start".to_owned(), began)];
     begins.extend(told.iter().filter(|(_, at)| *at <= healthy).cloned());

@@ -1,4 +1,5 @@
-//! Which processes of this host are an engine's: where its tree begins.
+//! Finds an engine's processes on this host: the roots of its process tree, and the processes that listen on
+//! its port.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,34 +19,34 @@ use crate::engine::ownership::{self, Marks};
 use crate::engine::port;
 use crate::engine::running::Running;
 
-/// The names of this host by which an engine that someone else started may have been given.
+/// Names of this host in the URL of an attached server.
 const HERE: [&str; 5] = ["127.0.0.1", "localhost", "[::1]", "::1", "0.0.0.0"];
 
-/// Whether a name means this host, whatever its network says.
+/// Whether the name is one of [`HERE`]. The host's network configuration is not consulted.
 pub(crate) fn is_here(host: &str) -> bool {
     HERE.contains(&host)
 }
 
 impl Running {
-    /// The processes of this host from which all others of the engine descend: the one that was started, the first one of its
-    /// container, or, of an engine that someone else started, those that listen on its port. Nothing where it runs elsewhere, or where
-    /// nobody can tell. It reads `/proc`, so ask it once rather than again and again.
+    /// Pids on this host from which all other processes of the engine descend: the started process, the first
+    /// process of its container, or, of an attached server, the processes that listen on its port. Empty if
+    /// it runs elsewhere or the processes cannot be seen. Reads `/proc`, so callers should not poll it.
     pub(crate) fn tree(&self) -> Vec<u32> {
         self.executor.root_pids(&self.endpoint)
     }
 }
 
-/// Whose the socket is that answers on an engine's port.
+/// Owner of the socket that answers on an engine's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listener {
     Ours,
-    /// Another process's: its id and what it was started as.
+    /// Another process: its pid and command line.
     Stranger(String),
-    /// It cannot be known, for this reason.
+    /// The owner cannot be determined, for this reason.
     Unverified(&'static str),
 }
 
-/// What is asked about the listener of an engine.
+/// Input of the check of an engine's port.
 struct Question {
     port: u16,
     roots: Vec<u32>,
@@ -53,7 +54,8 @@ struct Question {
 }
 
 impl Running {
-    /// Whose the socket is that answers on its port. It reads `/proc`: not for the time while a load is driven.
+    /// Finds the owner of the socket that answers on the engine's port. Reads `/proc`: do not call it during
+    /// a measurement.
     pub(crate) async fn listener(&self) -> Listener {
         let marks = match self.executor.port_holder() {
             PortHolder::EngineAlone => return Listener::Ours,
@@ -98,7 +100,7 @@ impl Question {
     }
 }
 
-/// Whether a server still answers at an endpoint; asked once its engine was stopped. A port that closes within a second is closed.
+/// Whether a stopped engine's endpoint still accepts connections. It may take about a second to close.
 pub(crate) async fn still_answers(endpoint: &Endpoint) -> bool {
     const LOOKS: u32 = 6;
     const PAUSE: Duration = Duration::from_millis(200);
@@ -116,7 +118,7 @@ pub(crate) async fn still_answers(endpoint: &Endpoint) -> bool {
     true
 }
 
-/// A process in words.
+/// Pid and shortened command line.
 fn named(pid: u32) -> String {
     let command = proc::open(pid).and_then(|process| process.cmdline().ok());
     let command: String = one_line(&command.unwrap_or_default().join(" "))
@@ -126,7 +128,8 @@ fn named(pid: u32) -> String {
     format!("process {pid} `{}`", command.trim_end())
 }
 
-/// The sockets of this host that answer on a port at 127.0.0.1: those of the most special address.
+/// Inodes of the sockets that answer at 127.0.0.1 on a port: those bound to that address, else to the
+/// unspecified one.
 fn answering(port: u16) -> BTreeSet<u64> {
     let tables = [procfs::net::tcp(), procfs::net::tcp6()];
     let entries: Vec<_> = tables
@@ -148,7 +151,7 @@ fn answering(port: u16) -> BTreeSet<u64> {
     }
 }
 
-/// The processes that hold one of these sockets, each with its parent.
+/// Processes that hold one of these sockets, as (pid, parent pid).
 fn holders(sockets: &BTreeSet<u64>) -> Vec<(u32, u32)> {
     let holds = |process: &Process| {
         let files = process.fd().into_iter().flatten().flatten();
@@ -162,8 +165,8 @@ fn holders(sockets: &BTreeSet<u64>) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// The processes that listen on a port of this host, as far as this user may see; of a parent and its children that share the socket
-/// only the parent.
+/// Processes that listen on a port of this host, as far as this user can see them. Children that share their
+/// parent's socket are left out.
 pub(crate) fn listeners(port: u16) -> Vec<u32> {
     let tables = [procfs::net::tcp(), procfs::net::tcp6()];
     let sockets: BTreeSet<u64> = tables
@@ -183,7 +186,7 @@ pub(crate) fn listeners(port: u16) -> Vec<u32> {
     roots.map(|(pid, _)| *pid).collect()
 }
 
-/// Who listens on a port of this host, in words; `None` where nobody does.
+/// Describes the processes that listen on a port of this host; `None` if the port is free.
 pub(crate) fn holder(port: u16) -> Option<String> {
     let holders: Vec<String> = listeners(port).into_iter().map(named).collect();
     match holders.is_empty() {
@@ -193,7 +196,8 @@ pub(crate) fn holder(port: u16) -> Option<String> {
     }
 }
 
-/// Whether a process is one of a container. A daemon in another namespace of process ids tells numbers that mean nothing here.
+/// Whether a process belongs to a container. A daemon in another pid namespace reports pids that are wrong
+/// here.
 pub(super) fn is_of_container(pid: u32, container: &str) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"));
     groups.is_ok_and(|groups| groups.contains(container))
@@ -222,7 +226,7 @@ mod tests {
     fn the_listener_of_a_port_is_distinguished_from_other_processes() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        // Another address of the same port does not answer at 127.0.0.1.
+        // A socket with another address and the same port does not answer at 127.0.0.1.
         let _other = std::net::TcpListener::bind(("127.0.0.2", port)).unwrap();
         let ask = |root: u32| {
             let question = Question {

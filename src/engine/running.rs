@@ -1,4 +1,4 @@
-//! An engine that runs: how it is watched, how its end is noticed, how it is stopped.
+//! A running engine: its facts, its exit, and its stop.
 
 use std::fmt;
 
@@ -11,48 +11,45 @@ use crate::engine::shared_memory;
 use crate::results::record::cell::FailureClass;
 use crate::results::record::post_mortem::End;
 
-/// An engine that was started, or attached to. Dropping it kills what was started; [`Running::stop`] is the orderly way.
+/// An engine that was started or attached to. Drop kills what was started; [`Running::stop`] stops it with a
+/// grace period.
 pub(crate) struct Running {
     pub(super) endpoint: Endpoint,
     pub(super) log: Log,
     pub(super) devices: Devices,
     pub(super) began: clock::Moment,
     pub(super) executor: Box<dyn Executor>,
-    /// Its shared memory, where it shares this host's.
+    /// Its shared memory, if it shares the host's.
     pub(super) shm: Option<shared_memory::Watch>,
-    /// Tells of new shared memory while it starts.
+    /// Reports new shared memory during the start.
     pub(super) alarm: Option<shared_memory::Alarm>,
 }
 
-/// How an engine was found to be dead.
 #[derive(Clone, Debug)]
 pub(crate) struct Death {
-    /// What became of it: `ended (…)` with `exit status: 1`, `signal: 9 (SIGKILL)` or, of a container, `exit code 137`, or with the line by
-    /// which its log says that it is dead; or why it is given up though it may live.
+    /// What happened: `ended (…)` with `exit status: 1`, `signal: 9 (SIGKILL)`, a container's `exit code 137`
+    /// or the fatal log line; or why the engine is given up although it may run.
     pub status: String,
     pub tail: Vec<String>,
-    /// The line that explains it, where the recipe knows one or the container daemon tells.
+    /// The log line that explains it, from the recipe's patterns or from the container daemon.
     pub omen: Option<Omen>,
-    /// How its process ended; `None` where it has not, and only its log says that it is dead.
+    /// Exit code and signal; `None` if the process runs and only its log says that the engine is dead.
     pub end: Option<End>,
-    /// Whose fault it is.
     pub class: FailureClass,
 }
 
 impl Death {
-    /// Whether a signal that asks a process to end may have caused it. SIGKILL asks nothing.
+    /// Whether a signal such as SIGTERM may have caused it. False for SIGKILL.
     pub(crate) fn may_follow_a_request(&self) -> bool {
         let is_kill = |end: &End| end.signal == Some(9) || end.code == Some(137);
         !self.end.as_ref().is_some_and(is_kill)
     }
 }
 
-/// How an engine was stopped.
 #[derive(Clone, Debug)]
 pub(crate) struct Stopped {
-    /// How it ended, in words.
     pub how: String,
-    /// The bytes of shared memory that it left behind and that were freed, where it left any.
+    /// Size of the shared memory that it left behind and that was freed; `None` if it left none.
     pub shm_freed_bytes: Option<u64>,
     pub seconds: f64,
 }
@@ -62,7 +59,7 @@ impl Running {
         &self.endpoint
     }
 
-    /// What identifies it: a process id, a container's name and id, or the address that was attached to.
+    /// A process id, a container's name and id, or an attached server's address.
     pub(crate) fn identity(&self) -> String {
         self.executor.identity()
     }
@@ -71,12 +68,11 @@ impl Running {
         &self.log
     }
 
-    /// Where its devices are.
     pub(crate) const fn devices(&self) -> &Devices {
         &self.devices
     }
 
-    /// When its process was started, after its environment was made.
+    /// Start of the process, after its environment was created.
     pub(crate) const fn began(&self) -> clock::Moment {
         self.began
     }
@@ -86,23 +82,23 @@ impl Running {
         self.executor.image_digest()
     }
 
-    /// The size of that image on the daemon's disk, in bytes.
+    /// Size of the image on disk, in bytes.
     pub(crate) fn image_bytes(&self) -> Option<u64> {
         self.executor.image_bytes()
     }
 
-    /// Whether its log can be read; of an engine that someone else started it cannot.
+    /// Whether its log can be read; false for an attached server.
     pub(super) fn is_audible(&self) -> bool {
         self.executor.has_log()
     }
 
-    /// Whether its end is noticed; of an engine that someone else started it is not.
+    /// Whether its exit is noticed; false for an attached server.
     pub(crate) fn sees_exit(&self) -> bool {
         self.executor.sees_exit()
     }
 
-    /// Waits until it is dead: its process ended, or its log has a line that means so. An engine that someone else started is
-    /// never seen dead. Nothing is lost when this is dropped; later calls give the same answer.
+    /// Waits until the engine is dead: its process exited or its log has a fatal line. Never returns for an
+    /// attached server. Cancel-safe; later calls give the same answer.
     pub(crate) async fn exited(&mut self) -> Death {
         let ended = tokio::select! {
             biased;
@@ -131,28 +127,31 @@ impl Running {
         }
     }
 
-    /// Whether nobody can tell at the moment if it lives, as when the container daemon is away.
+    /// Whether it is currently unknown if the engine runs, for example because the container daemon does not
+    /// answer.
     pub(crate) fn is_unheard(&self) -> bool {
         self.executor.is_unheard()
     }
 
-    /// An answer of it moved, so that it lives, whatever its container daemon says or does not.
+    /// Records that the engine sent part of an answer and therefore runs, whatever the container daemon
+    /// reports.
     pub(crate) fn moves(&self) {
         self.executor.moves();
     }
 
-    /// Nothing moves, so that its executor looks why: a container may be paused. What it finds ends [`Running::exited`].
+    /// Asks the executor why no answer makes progress; a container may be paused. If the engine is dead,
+    /// [`Running::exited`] returns.
     pub(crate) fn suspect(&self) {
         self.executor.suspect();
     }
 
-    /// The stretches since it was asked last in which its container daemon was away and it lived on.
+    /// Takes the periods in which the container daemon did not answer and after which the engine still ran.
     pub(crate) fn take_unheard(&self) -> Vec<std::time::Duration> {
         self.executor.take_unheard()
     }
 
-    /// Records which processes it has and what shared memory they use, by which alone what they leave is known as theirs. It reads
-    /// `/proc`: do not call it while a load is driven.
+    /// Records the engine's processes and their shared memory, because nothing else identifies what they
+    /// leave behind. Reads `/proc`: do not call it during a measurement.
     pub(crate) async fn look(&mut self) {
         let mut shm = self.shm.clone();
         let mut record = self.executor.record().cloned();
@@ -183,7 +182,7 @@ impl Running {
         }
     }
 
-    /// Stops it and waits until nothing of it is left. When this is dropped halfway what is left is killed at once.
+    /// Stops the engine and waits until no process is left. Dropping the future kills the rest at once.
     pub(crate) async fn stop(mut self) -> Stopped {
         let began = clock::now();
         self.look().await;

@@ -1,6 +1,6 @@
-//! What an engine leaves in `/dev/shm`. Engines that share memory among their processes leave it behind when they are killed,
-//! hundreds of megabytes at a time, and no kernel takes it away. A file is removed only if it is new since the start and a process of
-//! the engine itself was seen with it open or mapped for writing, and if nobody uses it any more. Other new files are reported and stay.
+//! Shared memory that an engine leaves in `/dev/shm`. Killed engines leave hundreds of megabytes, which the
+//! kernel does not free. A file is removed only if it is newer than the start, a process of the engine had it
+//! open or mapped for writing, and no process uses it. Other new files are reported and stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,16 +17,16 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::base::proc::ProcessId;
 
-/// Where Linux keeps shared memory that has a name.
+/// Folder of named shared memory on Linux.
 const FOLDER: &str = "/dev/shm";
 
-/// How many of the files that stay are named.
+/// How many of the remaining files are named.
 const NAMED: usize = 4;
 
-/// How long after one new file another one is told of at the earliest: somebody else may make files all the time.
+/// Minimum interval between two reports of new files, because other programs may create files continuously.
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// A file by what names it for ever: a name may be given anew.
+/// A file with its inode, because its name may be reused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct File {
     path: PathBuf,
@@ -34,31 +34,30 @@ pub(super) struct File {
     inode: u64,
 }
 
-/// The shared memory of an engine while it runs.
+/// Observes an engine's shared memory.
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
     folder: PathBuf,
-    /// What was there before the start.
+    /// Files that existed before the start.
     before: BTreeSet<File>,
-    /// What processes of the engine were seen with.
+    /// Files that the engine's processes had open or mapped for writing.
     seen: BTreeSet<File>,
 }
 
-/// What was removed, and what was not.
+/// Result of the removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Freed {
     pub(super) files: usize,
-    /// How many bytes they held.
     pub(super) bytes: u64,
-    /// The files of this user that are new since the start, used by nobody, and were never seen with the engine.
+    /// Files of this user that are newer than the start, unused, and were never seen with the engine.
     unattributed: Vec<PathBuf>,
-    /// The files that the engine was seen to write, and that somebody uses or may use.
+    /// Files that the engine wrote and that another process uses or may use.
     used: Vec<PathBuf>,
 }
 
 impl Freed {
-    /// Such as `; 419.2 MB that it left in /dev/shm are freed (2 files)`, with the names of those that stay; nothing where there was
-    /// nothing.
+    /// Description such as `; 419.2 MB that it left in /dev/shm are freed (2 files)`, with the names of files
+    /// that stay. Empty if there were none.
     pub(super) fn words(&self) -> String {
         let megabytes = self.bytes as f64 / 1e6;
         let mut words = match self.files {
@@ -84,7 +83,7 @@ impl Freed {
         words
     }
 
-    /// What is said of the files that stay because somebody uses them or may use them, if there are any.
+    /// Describes the files that stay because they are or may be in use; `None` if there are none.
     pub(super) fn used_words(&self) -> Option<String> {
         let files = match self.used.len() {
             0 => return None,
@@ -98,7 +97,7 @@ impl Freed {
     }
 }
 
-/// The names of the first of these files.
+/// Names of the first [`NAMED`] files.
 fn names(files: &[PathBuf]) -> String {
     let names = files.iter().filter_map(|path| path.file_name());
     let mut names: Vec<String> = names.take(NAMED).map(|name| format!("{name:?}")).collect();
@@ -106,22 +105,22 @@ fn names(files: &[PathBuf]) -> String {
     names.join(", ")
 }
 
-/// Tells when somebody makes a file in shared memory. An engine that is ended right after it made one is otherwise not seen with it.
+/// Reports new files in shared memory, so that the files of an engine that ends right after creating them are
+/// seen.
 #[derive(Debug)]
 pub(super) struct Alarm {
-    /// `None` where the system does not tell.
+    /// `None` if inotify is not available.
     events: Option<Receiver>,
-    /// Until when it keeps quiet.
+    /// Earliest time of the next report.
     quiet: Instant,
 }
 
 impl Alarm {
-    /// Begins before the start of an engine; needs a runtime.
+    /// Begins before the start of an engine. Needs a tokio runtime.
     pub(super) fn begin() -> Self {
         Self::over(Path::new(FOLDER))
     }
 
-    /// One that never tells.
     pub(super) fn silent() -> Self {
         Self {
             events: None,
@@ -133,13 +132,13 @@ impl Alarm {
         let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok();
         let events = events.filter(|events| inotify::add_watch(events, folder, WatchFlags::CREATE).is_ok());
         Self {
-            // It is read like a pipe.
+            // An inotify descriptor is read like a pipe.
             events: events.and_then(|events| Receiver::from_owned_fd_unchecked(events).ok()),
             ..Self::silent()
         }
     }
 
-    /// Waits until a file was made since the last call. Nothing is lost when this is dropped.
+    /// Waits for a new file since the last call. Cancel-safe.
     pub(super) async fn rings(&mut self) {
         let Some(events) = &self.events else {
             return std::future::pending().await;
@@ -169,7 +168,8 @@ impl Watch {
         }
     }
 
-    /// Looks which of the new files the processes of the engine have open or mapped. Without new files it costs one look at the folder.
+    /// Finds new files that the engine's processes have open or mapped for writing. Without new files it only
+    /// lists the folder.
     pub(super) fn look(&mut self, tree: &[ProcessId]) {
         let mut open: BTreeMap<u64, File> = self
             .new_files()
@@ -190,38 +190,36 @@ impl Watch {
         }
     }
 
-    /// The files that processes of the engine were seen to write.
     pub(super) const fn seen(&self) -> &BTreeSet<File> {
         &self.seen
     }
 
-    /// Files of this user that were not there before.
+    /// Files of this user that did not exist before the start.
     fn new_files(&self) -> impl Iterator<Item = (File, fs::Metadata)> + '_ {
         let ours = geteuid().as_raw();
         entries(&self.folder).filter(move |(file, about)| about.uid() == ours && !self.before.contains(file))
     }
 
-    /// Removes what the engine left, after it ended.
+    /// Removes what the engine left, after it has ended.
     pub(super) fn free(&self) -> Freed {
         remove(self.new_files().collect(), &self.seen)
     }
 }
 
 impl File {
-    /// What is known of it, while it is still there and belongs to this user.
+    /// Metadata, if the file still exists and belongs to this user.
     fn metadata(&self) -> Option<fs::Metadata> {
         let about = fs::symlink_metadata(&self.path).ok()?;
         let is_same = (about.dev(), about.ino()) == (self.device, self.inode) && about.is_file();
         (is_same && about.uid() == geteuid().as_raw()).then_some(about)
     }
 
-    /// Whether it is still there.
     pub(super) fn exists(&self) -> bool {
         self.metadata().is_some()
     }
 }
 
-/// Removes what an engine left whose owner was killed, as far as nobody uses it.
+/// Removes the unused files of an engine whose owner was killed.
 pub(super) fn free_left(seen: &BTreeSet<File>) -> Freed {
     let left = seen
         .iter()
@@ -229,8 +227,8 @@ pub(super) fn free_left(seen: &BTreeSet<File>) -> Freed {
     remove(left.collect(), seen)
 }
 
-/// The files that were made after `since`, in seconds after 1970, and that processes of an engine write. None where the system does not
-/// tell when a file was made.
+/// Files that were created after `since` (Unix time in seconds) and that processes of an engine write. Empty
+/// if the system does not report creation times.
 pub(super) fn written_since(since: f64, tree: &[ProcessId]) -> BTreeSet<File> {
     let folder = Path::new(FOLDER);
     let is_new = |about: &fs::Metadata| {
@@ -248,7 +246,7 @@ pub(super) fn written_since(since: f64, tree: &[ProcessId]) -> BTreeSet<File> {
     watch.seen
 }
 
-/// Removes those of `left` that were `seen` with the engine and that nobody uses.
+/// Removes the files of `left` that are in `seen` and not in use.
 fn remove(left: Vec<(File, fs::Metadata)>, seen: &BTreeSet<File>) -> Freed {
     let Some(device) = left.first().map(|(file, _)| file.device) else {
         return Freed::default();
@@ -268,7 +266,7 @@ fn remove(left: Vec<(File, fs::Metadata)>, seen: &BTreeSet<File>) -> Freed {
             freed.unattributed.push(file.path);
             continue;
         }
-        // Another process may have removed it, which is as good.
+        // A failure means that another process has removed it, which is fine.
         if fs::remove_file(&file.path).is_ok() {
             freed.files += 1;
             freed.bytes += about.blocks() * 512;
@@ -277,7 +275,7 @@ fn remove(left: Vec<(File, fs::Metadata)>, seen: &BTreeSet<File>) -> Freed {
     freed
 }
 
-/// The files of a folder; links and folders are not shared memory.
+/// Regular files of a folder.
 fn entries(folder: &Path) -> impl Iterator<Item = (File, fs::Metadata)> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
@@ -296,16 +294,16 @@ fn entries(folder: &Path) -> impl Iterator<Item = (File, fs::Metadata)> + use<> 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Any,
-    /// Mapped shared and writable, or open for writing. What only reads, as an engine reads weights that somebody staged here, did
-    /// not make the file.
+    /// Mapped shared and writable, or open for writing. A process that only reads did not create the file,
+    /// for example an engine that reads weights staged here.
     Write,
 }
 
-/// What processes of this host use of one device.
+/// Files of one device that processes of this host use.
 #[derive(Default)]
 struct Used {
     inodes: BTreeSet<u64>,
-    /// Whether some processes would not be looked into: those of other users.
+    /// Whether processes of other users could not be read.
     is_partial: bool,
 }
 
@@ -337,7 +335,7 @@ impl Used {
             rustix::fs::minor(device)
         );
         for line in maps.lines() {
-            // Address, rights, offset, device, inode, name.
+            // Fields: address, permissions, offset, device, inode, name.
             let mut words = line.split_ascii_whitespace().skip(1);
             let rights = words.next().unwrap_or_default().as_bytes();
             let is_written = rights.get(1) == Some(&b'w') && rights.get(3) == Some(&b's');
@@ -365,18 +363,18 @@ impl Used {
         }
     }
 
-    /// A process that ended meanwhile uses nothing.
+    /// A process that has ended meanwhile uses nothing; only a missing permission matters.
     fn unread(&mut self, error: &std::io::Error) {
         self.is_partial |= error.kind() == ErrorKind::PermissionDenied;
     }
 }
 
-/// Whether a descriptor of a process may be written to.
+/// Whether a file descriptor of a process is open for writing.
 fn is_writable(process: &Path, descriptor: &std::ffi::OsStr) -> bool {
     let about = fs::read_to_string(process.join("fdinfo").join(descriptor)).unwrap_or_default();
     let flags = about.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
-    // The lowest two bits: 0 reads, 1 writes, 2 does both.
+    // The lowest two bits are the access mode: 0 read, 1 write, 2 both.
     flags.is_some_and(|flags| flags & 3 != 0)
 }
 

@@ -1,8 +1,9 @@
-//! The shim between `matrix` and a process that it starts. The shim is subreaper, so that whatever the process forks, in whatever group
-//! or session, stays below it and is known to have ended. When `matrix` ends, however it ends, the shim ends all of it and then itself.
+//! The shim between `matrix` and a process that it starts. As a subreaper it remains the ancestor of
+//! everything that the process forks, in any group or session, and notices when all of it has ended. When
+//! `matrix` ends for any reason, the shim ends these processes and then itself.
 //!
-//! Its standard input is a socket to `matrix`: it says the id of the process and how that ended, and its end means that `matrix` is gone
-//! or has given the process up.
+//! Its standard input is a socket to `matrix`. It sends the pid and the exit status of the process. When the
+//! other side closes, `matrix` has ended or has given up the process.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -22,31 +23,29 @@ use crate::base::proc::{self, ProcessId};
 use crate::engine::cgroup::Cgroup;
 use crate::engine::shared_memory;
 
-/// The subcommand that supervises.
+/// Subcommand of the shim.
 pub(super) const SUPERVISE: &str = "__shim";
-/// The subcommand that becomes the program.
+/// Subcommand that executes the program.
 pub(super) const EXEC: &str = "__exec";
-/// The option of both that names the folder of a cgroup.
+/// Option of both: the folder of a cgroup.
 pub(super) const CGROUP: &str = "--cgroup";
 
-/// How long the processes may take to end once `matrix` is gone.
+/// How long the processes may take to end after `matrix` has ended.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long the system may take to remove killed processes.
+/// How long killed processes may take to disappear.
 const KILLED: Duration = Duration::from_secs(60);
-/// How often it is looked for new descendants while they are killed.
+/// Interval at which new descendants are looked up while they are killed.
 const LOOK: Duration = Duration::from_millis(30);
 
-/// What the shim says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// The process has this id.
+    /// Pid of the process.
     Began(u32),
-    /// It ended with this status of `wait`.
+    /// Its `wait` status.
     Ended(i32),
 }
 
 impl Message {
-    /// A line without its end.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let (what, number) = line.split_once(' ')?;
         match what {
@@ -64,11 +63,10 @@ impl Message {
     }
 }
 
-/// Starts a program and stays until nothing of it lives. This is the body of the hidden subcommand
+/// Starts a program and returns when no process of it is left. Body of the hidden subcommand
 /// `matrix __shim <parent-pid> [--cgroup <folder>] -- <program> <args…>`.
 ///
-/// # Errors
-/// The parent is gone, or the system refuses.
+/// Fails if the parent has ended or the program cannot be started.
 pub(crate) fn supervise(parent: i32, cgroup: Option<PathBuf>, command: &[OsString]) -> io::Result<()> {
     end_with(parent)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -85,11 +83,11 @@ pub(crate) fn supervise(parent: i32, cgroup: Option<PathBuf>, command: &[OsStrin
     })
 }
 
-/// Becomes a program, which gets SIGTERM when the thread of `parent` that started it ends. This is the body of the hidden subcommand
-/// `matrix __exec <parent-pid> [--cgroup <folder>] -- <program> <args…>`.
+/// Replaces this process by a program that gets SIGTERM when the thread of `parent` that started it ends.
+/// Body of the hidden subcommand `matrix __exec <parent-pid> [--cgroup <folder>] -- <program> <args…>`.
 ///
-/// It returns only on failure: with [`io::ErrorKind::NotFound`] and its like where the program cannot be started, with
-/// [`io::ErrorKind::Interrupted`] where the parent ended before.
+/// Returns only on failure: [`io::ErrorKind::Interrupted`] if the parent has ended, else the error of
+/// `execve`, such as [`io::ErrorKind::NotFound`].
 pub(crate) fn exec(
     parent: i32,
     cgroup: Option<PathBuf>,
@@ -99,17 +97,17 @@ pub(crate) fn exec(
     if let Err(error) = end_with(parent) {
         return error;
     }
-    // Outside the group it is found as well.
+    // A process outside the cgroup is found by other means.
     let _ = cgroup
         .and_then(|folder| Cgroup::of(&folder))
         .map(|group| group.enter());
     Command::new(program).args(args).exec()
 }
 
-/// Asks for SIGTERM when the parent ends.
+/// Requests SIGTERM for the end of the parent.
 fn end_with(parent: i32) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-    // The parent may have ended before the signal was asked for; then it never comes.
+    // If the parent ended before the request, the signal never comes.
     match is_child_of(parent) {
         true => Ok(()),
         false => Err(io::Error::new(
@@ -125,15 +123,15 @@ fn is_child_of(parent: i32) -> bool {
 
 struct Shim {
     parent: i32,
-    /// The process that became the program.
+    /// The process that executes the program.
     first: u32,
     matrix: tokio::net::UnixStream,
-    /// The same socket for writing.
+    /// The same socket, for writing.
     messages: UnixStream,
     children: tokio::signal::unix::Signal,
     others: [tokio::signal::unix::Signal; 3],
     cgroup: Option<Cgroup>,
-    /// `matrix` may be killed before it has seen what was written.
+    /// Observed here too, because `matrix` may be killed before it has seen the files.
     shared: shared_memory::Watch,
 }
 
@@ -170,18 +168,18 @@ impl Shim {
         Ok(shim)
     }
 
-    /// `matrix` may be gone, and then does not want to know.
+    /// Sends a message. It fails if `matrix` has ended, which is fine.
     fn say(&mut self, message: Message) {
         let _ = self.messages.write_all(message.line().as_bytes());
     }
 
-    /// Waits until nothing lives below it; ends what does once `matrix` is gone.
+    /// Waits until no process is left below the shim, and ends them if `matrix` has ended.
     async fn watch(&mut self) -> io::Result<()> {
         while self.reap() {
             let [terminate, interrupt, hangup] = &mut self.others;
             let is_given_up = tokio::select! {
                 _ = self.children.recv() => false,
-                // `matrix` ends what it started itself, in order, as long as it lives.
+                // While `matrix` runs, it ends the processes itself.
                 _ = terminate.recv() => !is_child_of(self.parent),
                 _ = interrupt.recv() => !is_child_of(self.parent),
                 _ = hangup.recv() => !is_child_of(self.parent),
@@ -195,7 +193,8 @@ impl Shim {
         Ok(())
     }
 
-    /// Takes the statuses of children that ended. Whether any child is left: as it is subreaper, nothing lives below it without one.
+    /// Reaps ended children. Returns whether any child is left; a subreaper without children has no
+    /// descendants.
     fn reap(&mut self) -> bool {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
@@ -211,7 +210,7 @@ impl Shim {
         }
     }
 
-    /// Ends everything below it: SIGTERM, after some grace SIGKILL; frees the shared memory that it leaves.
+    /// Sends SIGTERM to all descendants, SIGKILL after [`GRACE`], and frees their shared memory.
     async fn end(&mut self) {
         let members = below();
         self.shared.look(&members);
@@ -237,7 +236,7 @@ impl Shim {
     }
 }
 
-/// Waits until the other end of the socket is closed.
+/// Waits until the other side of the socket is closed.
 async fn given_up(matrix: &tokio::net::UnixStream) {
     let mut byte = [0];
     loop {
@@ -253,7 +252,7 @@ async fn given_up(matrix: &tokio::net::UnixStream) {
     }
 }
 
-/// Everything that descends from this process.
+/// All descendants of this process.
 fn below() -> Vec<ProcessId> {
     let own = std::process::id();
     let mut members = proc::live_tree(&[own]);

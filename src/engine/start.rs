@@ -1,4 +1,4 @@
-//! Starts the engine of a launch, and answers what its executor knows of the launch before.
+//! Starts the engine of a launch, and answers questions about a launch that its executor knows.
 
 use crate::engine::context::{Context, Logs};
 use crate::engine::docker::host::Whereabouts;
@@ -11,13 +11,10 @@ use crate::engine::shared_memory;
 use crate::engine::start_progress::Tell;
 use crate::plan::Launch;
 
-/// Starts the engine of a launch, its environment first where it needs one. It does not wait until the engine answers. How far a
-/// pull is goes to `tell`.
+/// Starts the engine of a launch, after creating its environment if it needs one. Does not wait for
+/// readiness. `tell` receives the progress of a pull.
 ///
-/// Dropping the future ends what was begun.
-///
-/// # Errors
-/// What the launch asks for cannot be had here.
+/// Dropping the future stops what was begun.
 pub(crate) async fn start(
     launch: &Launch,
     context: &Context,
@@ -36,22 +33,23 @@ pub(crate) async fn start(
     })
 }
 
-/// The name of the image that a launch is started from; `None` where it runs in no container.
+/// The image of a launch; `None` if it does not run in a container.
 pub(crate) fn image(launch: &Launch) -> Option<&str> {
     launcher::of(&launch.place).image()
 }
 
-/// Whether a launch runs on this host, started by us.
+/// Whether `matrix` starts the launch on this host.
 pub(crate) fn is_local(launch: &Launch, whereabouts: &Whereabouts) -> bool {
     launcher::of(&launch.place).is_local(whereabouts)
 }
 
-/// Whether a launch takes a port of this host.
+/// Whether the launch needs a port of this host.
 pub(crate) fn takes_port(launch: &Launch) -> bool {
     launcher::of(&launch.place).takes_port()
 }
 
-/// What this host lacks for a launch, beside what a container daemon or an attached server says; `path` is the `PATH` of programs.
+/// What this host lacks for a launch. Container daemon and attached servers have checks of their own. `path`
+/// is the `PATH` of programs.
 pub(crate) fn host_lacks(launch: &Launch, path: Option<&str>) -> Option<Lack> {
     launcher::of(&launch.place).lacks(launch, path)
 }

@@ -1,7 +1,8 @@
-//! The record of a start on disk: which processes and which files in shared memory belong to it. By it processes are found whose marks,
-//! shim and owner are all gone. A process id with the moment of its start names one process for as long as the machine runs.
+//! The record of a start on disk: its processes and its files in shared memory. It identifies processes whose
+//! ownership tags, shim and owner are all gone. Pid and start time identify a process until the next boot.
 //!
-//! A record is believed only if it is a file of this user that no other user can write: the folder may be shared.
+//! Only records that belong to this user and that no other user can write are trusted, because the folder may
+//! be shared.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -21,13 +22,13 @@ use crate::engine::ownership::{Marks, Owner};
 use crate::engine::shared_memory;
 use crate::engine::tagged_process::{self, TaggedProcess};
 
-/// How the name of a record ends that is being written.
+/// File extension of a record that is being written.
 const UNFINISHED: &str = "new";
 
-/// The largest record that is read.
+/// Maximum size of a record that is read, in bytes.
 const LARGEST: u64 = 16 << 20;
 
-/// The processes of one start, as they were seen while it ran.
+/// The record of one start, updated while it runs.
 #[derive(Clone, Debug)]
 pub(super) struct StartRecord {
     path: PathBuf,
@@ -39,25 +40,24 @@ struct Content {
     owner: String,
     run: String,
     start: String,
-    /// The folder of its cgroup, where it has one.
     #[serde(default)]
     cgroup: Option<PathBuf>,
-    /// Whether it stands for a container that the daemon was asked for and has not answered for.
+    /// Whether it stands for a create request that the container daemon has not answered.
     #[serde(default)]
     is_request: bool,
     processes: Vec<ProcessId>,
-    /// The files in shared memory that it was seen to write.
+    /// Files in shared memory that its processes wrote.
     #[serde(default)]
     shared: BTreeSet<shared_memory::File>,
 }
 
-/// A process of a start whose owner is dead.
+/// A process of a start whose owner has ended.
 pub(super) struct Orphan {
     pub(super) marks: Marks,
     pub(super) process: TaggedProcess,
 }
 
-/// A name for a start of this process that no other process uses, now or later.
+/// A name for a start of this process that is never reused.
 pub(super) fn unique_id(marks: &Marks) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -65,7 +65,7 @@ pub(super) fn unique_id(marks: &Marks) -> String {
 }
 
 impl StartRecord {
-    /// Begins the record of a start, before its first process exists, and writes it.
+    /// Writes the record of a start. Called before the first process exists.
     pub(super) fn begin(cache: &Path, id: &str, marks: &Marks, cgroup: Option<&Cgroup>) -> Self {
         let mut record = Self::new(cache, id, marks);
         record.content.cgroup = cgroup.map(|group| group.folder().to_owned());
@@ -73,7 +73,7 @@ impl StartRecord {
         record
     }
 
-    /// Writes down that a daemon is asked for the container of a start.
+    /// Writes the record of a create request to a container daemon.
     pub(super) fn of_request(cache: &Path, marks: &Marks) -> Self {
         let mut record = Self::new(cache, &unique_id(marks), marks);
         record.content.is_request = true;
@@ -96,7 +96,7 @@ impl StartRecord {
         }
     }
 
-    /// Adds these processes. Where the disk refuses, they are found by their marks and their shim alone.
+    /// Adds processes. If writing fails, they are found only by ownership tags and shim.
     pub(super) fn add(&mut self, members: &[ProcessId]) {
         let known = &mut self.content.processes;
         let before = known.len();
@@ -110,7 +110,6 @@ impl StartRecord {
         }
     }
 
-    /// Adds these files in shared memory.
     pub(super) fn add_shared(&mut self, files: &BTreeSet<shared_memory::File>) {
         if !files.is_subset(&self.content.shared) {
             self.content.shared.extend(files.iter().cloned());
@@ -118,12 +117,12 @@ impl StartRecord {
         }
     }
 
-    /// Whether a process is one of them.
     pub(super) fn contains(&self, process: ProcessId) -> bool {
         self.content.processes.contains(&process)
     }
 
-    /// Removes the record, once no process of the start lives, unless some of its shared memory or its cgroup is left.
+    /// Removes the record of a start whose processes have ended, unless its shared memory or cgroup still
+    /// exists.
     pub(super) fn remove(&self) {
         let cgroup = self.content.cgroup.as_deref().and_then(Cgroup::of);
         if cgroup.is_none() && !self.content.shared.iter().any(shared_memory::File::exists) {
@@ -151,20 +150,19 @@ impl StartRecord {
     }
 }
 
-/// A record whose owner is dead.
+/// A record whose owner has ended.
 struct Abandoned {
     record: StartRecord,
     owner: Owner,
     cgroup: Option<Cgroup>,
 }
 
-/// The records of dead owners.
 fn abandoned(cache: &Path) -> Vec<Abandoned> {
     let entries = fs::read_dir(folder(cache)).into_iter().flatten().flatten();
     let records = entries.filter_map(|entry| {
         let path = entry.path();
         let content = read(&path)?;
-        // Process ids of another host or container, which share the folder, mean nothing here.
+        // Pids of another host or container that shares the folder are not valid here.
         let owner =
             Owner::parse(&content.owner).filter(|owner| owner.is_seen_from_here() && owner.is_dead())?;
         Some(Abandoned {
@@ -177,7 +175,7 @@ fn abandoned(cache: &Path) -> Vec<Abandoned> {
 }
 
 impl Abandoned {
-    /// The live processes of the start, with their descendants.
+    /// Running processes of the start, with their descendants.
     fn live(&self) -> Vec<ProcessId> {
         let is_same = |recorded: &&ProcessId| {
             tagged_process::by_id(recorded.pid).is_some_and(|process| process.info.id() == **recorded)
@@ -192,7 +190,7 @@ impl Abandoned {
     }
 }
 
-/// The processes of dead owners that are recorded, with their descendants.
+/// Recorded processes of ended owners, with their descendants.
 pub(super) fn orphans(cache: &Path) -> Vec<Orphan> {
     let mut all = Vec::new();
     for abandoned in abandoned(cache) {
@@ -211,21 +209,21 @@ pub(super) fn orphans(cache: &Path) -> Vec<Orphan> {
     all
 }
 
-/// What became of the shared memory of dead owners' starts.
+/// Result of freeing the shared memory of ended owners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settled {
     pub(super) freed: Vec<String>,
     pub(super) remaining: Vec<String>,
 }
 
-/// A container that a daemon was asked for by an owner who is dead, and that may not be there yet.
+/// A create request of an ended owner. The container may not exist yet.
 pub(super) struct Request {
     pub(super) marks: Marks,
-    /// How long ago, as far as the clock tells.
+    /// Time since the request, by the system clock.
     pub(super) age: Duration,
 }
 
-/// The containers that daemons were asked for by owners who died before the answer came.
+/// Create requests whose owners ended before the daemon answered.
 pub(super) fn requests(cache: &Path) -> Vec<Request> {
     let asked = abandoned(cache)
         .into_iter()
@@ -233,7 +231,7 @@ pub(super) fn requests(cache: &Path) -> Vec<Request> {
             let StartRecord { path, content } = record;
             let written = fs::metadata(path).and_then(|about| about.modified()).ok()?;
             content.is_request.then(|| Request {
-                // A clock that was set back says nothing.
+                // Zero if the clock was set back.
                 age: written.elapsed().unwrap_or_default(),
                 marks: Marks {
                     run: content.run,
@@ -245,8 +243,8 @@ pub(super) fn requests(cache: &Path) -> Vec<Request> {
     asked.collect()
 }
 
-/// Frees the shared memory that starts of dead owners left, once nothing of them lives, and removes their records. Says what was freed,
-/// and what had to stay.
+/// Frees the shared memory of starts whose owner and processes have ended, and removes their records. Returns
+/// what was freed and what had to stay.
 pub(super) fn settle(cache: &Path) -> Settled {
     let mut all = Settled::default();
     for Abandoned { record, cgroup, .. } in abandoned(cache).into_iter().filter(|one| one.live().is_empty()) {
@@ -273,7 +271,7 @@ pub(super) fn settle(cache: &Path) -> Settled {
     all
 }
 
-/// Removes the records whose writers were killed.
+/// Removes incomplete records of ended owners.
 fn remove_unfinished(cache: &Path) {
     for entry in fs::read_dir(folder(cache)).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -287,12 +285,12 @@ fn remove_unfinished(cache: &Path) {
     }
 }
 
-/// The folder of this user's records.
+/// Folder of this user's records.
 fn folder(cache: &Path) -> PathBuf {
     cache.join(format!("starts-{}", geteuid().as_raw()))
 }
 
-/// A record, if it can be believed.
+/// Reads a record; `None` if it is not trusted or not valid.
 fn read(path: &Path) -> Option<Content> {
     let file = open_file(OpenOptions::new().read(true), path).ok()?;
     let about = file.metadata().ok()?;
@@ -310,7 +308,7 @@ mod tests {
 
     use super::*;
 
-    /// A process without marks, and a dead owner.
+    /// A process without ownership tags, and an owner that has ended.
     fn bare() -> (std::process::Child, ProcessId, Owner) {
         let child = std::process::Command::new("sleep")
             .arg("60")
@@ -353,7 +351,7 @@ mod tests {
         let mut orphaned = record(cache.path(), dead);
         let files = || fs::read_dir(folder(cache.path())).unwrap().count();
         assert_eq!(files(), 1, "the record is there before the first process");
-        // The same id at another moment is another process.
+        // The same pid with another start time is another process.
         orphaned.add(&[ProcessId {
             started: member.started + 1,
             ..member
@@ -374,7 +372,7 @@ mod tests {
     fn a_record_stays_until_its_cgroup_is_removed() {
         let cache = tempfile::tempdir().unwrap();
         let (mut child, _, dead) = bare();
-        // No process is seen in it, and yet the system does not remove it.
+        // No process is listed in the cgroup, but it cannot be removed.
         let busy = cache.path().join("matrix-busy");
         fs::create_dir(&busy).unwrap();
         fs::write(busy.join("cgroup.kill"), "").unwrap();

@@ -1,13 +1,10 @@
-//! What came of removing what dead runs left.
-
-/// What became of what dead runs left.
+/// Result of removing orphans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Swept {
     pub removed: Vec<String>,
-    /// What is still there, and why.
+    /// What could not be removed, and why.
     pub remaining: Vec<String>,
-    /// What else is to be known.
     pub notes: Vec<String>,
-    /// Why the containers could not be looked at, where there is, or should be, a daemon.
+    /// Why the containers could not be checked, if a daemon is expected.
     pub unseen: Option<String>,
 }

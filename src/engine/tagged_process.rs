@@ -1,26 +1,26 @@
-//! The live processes of this host, each with the marks that it carries.
+//! Running processes of this host with their ownership tags.
 
 use procfs::process::Process;
 
 use crate::base::proc::{self, ProcessInfo};
 use crate::engine::ownership::Marks;
 
-/// A live process with the marks in its environment.
+/// A running process with the ownership tags in its environment.
 #[derive(Clone, Debug)]
 pub(crate) struct TaggedProcess {
     pub(crate) info: ProcessInfo,
-    /// `None` where it has none, or may not be asked.
+    /// `None` if it has none or its environment cannot be read.
     pub(crate) marks: Option<Marks>,
-    /// Its command line; of one without marks among all processes, its name.
+    /// Its command line. In the result of [`all`], an untagged process has its name here.
     pub(crate) command: String,
 }
 
-/// Every live process whose state can be read; those that ended and were not yet reaped are not live.
+/// All running processes whose state can be read, without zombies.
 pub(crate) fn all() -> Vec<TaggedProcess> {
     proc::open_all().filter_map(|process| read(&process)).collect()
 }
 
-/// A live process by its id, with its command line.
+/// A running process with its command line; `None` if it does not exist.
 pub(crate) fn by_id(pid: u32) -> Option<TaggedProcess> {
     let process = proc::open(pid)?;
     let command = process.cmdline().unwrap_or_default().join(" ");
