@@ -1,4 +1,4 @@
-//! Launches, logs and small servers for the tests of this wing.
+//! Launches, logs and small servers for the tests of `engine`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::plan::{
 };
 use crate::results::store::Store;
 
-/// The secret that must be found nowhere.
+/// The secret that must not appear in any file.
 pub(crate) const SECRET: &str = "hunter2-hunter2";
 
-/// A folder with a store, gone at the end.
+/// A temporary folder with a store.
 pub(crate) struct Bench {
     pub(crate) folder: tempfile::TempDir,
     store: Store,
@@ -79,7 +79,7 @@ impl Bench {
         start(launch, &self.context(), self.logs(launch), &|_| {}).await
     }
 
-    /// All that was written below the results, file by file.
+    /// The content of all files below `results`.
     pub(crate) fn written(&self) -> String {
         let mut text = String::new();
         let mut folders = vec![self.path().join("results")];
@@ -96,17 +96,15 @@ impl Bench {
     }
 }
 
-/// A launch that runs a shell script; its name is its own.
+/// A launch with a unique id that runs a shell script.
 pub(crate) fn shell(script: &str) -> Launch {
     command(&["sh", "-c", script])
 }
 
-/// A launch that runs a Python script.
 pub(crate) fn python(script: &str) -> Launch {
     command(&["python3", "-u", "-c", script, "{port}"])
 }
 
-/// A launch of a server that somebody else started.
 pub(crate) fn attached(url: &str) -> Launch {
     Launch {
         place: Place::Attach(Attach {
@@ -117,7 +115,6 @@ pub(crate) fn attached(url: &str) -> Launch {
     }
 }
 
-/// A launch in a container.
 pub(crate) fn contained(container: Container) -> Launch {
     Launch {
         place: Place::Container(Box::new(container)),
@@ -192,7 +189,8 @@ pub(crate) fn process(launch: &mut Launch) -> &mut Process {
     }
 }
 
-/// A server that is healthy after some looks, knows its name, and says that a reset worked or not.
+/// A server that becomes healthy at the third request, knows its version, and answers that a cache reset
+/// failed.
 pub(crate) const SERVER: &str = r#"
 import http.server, json, sys
 print("Loading weights")

@@ -1,4 +1,4 @@
-//! The module as a whole, with real processes.
+//! Tests of the whole module with real processes.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -29,7 +29,7 @@ fn is_alive(pid: &str) -> bool {
     state.is_some_and(|state| state != 'Z' && state != 'X')
 }
 
-/// The process ids that a script printed, one per line.
+/// Waits until a script has printed `count` process ids, one per line, and returns them.
 async fn printed(running: &Running, count: usize) -> Vec<String> {
     until(|| running.log().tail().len() >= count).await;
     running.log().tail()
@@ -306,7 +306,7 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
         (true, Some(200), Some(false))
     );
     assert!(proof.answer.unwrap().contains("busy"));
-    // The same server, as one that somebody else started.
+    // The same server as an attached one.
     let far = attached(&format!("http://127.0.0.1:{}", running.endpoint().port));
     let mut attachment = bench.start(&far).await.unwrap();
     ready(&mut attachment, &far, &http, || async { Ok(()) }, || None, |_| {})
@@ -426,7 +426,7 @@ async fn what_cannot_start_says_what_is_missing() {
     assert!(matches!(taken, StartError::PortTaken { port } if port == context.port));
 }
 
-/// A process with marks of some owner, in a group of its own.
+/// A process with the ownership tags of some owner, in its own process group.
 fn marked(owner: &str) -> Child {
     Command::new("sleep")
         .arg("307")
@@ -540,7 +540,7 @@ async fn an_environment_is_made_once_used_first_in_path_and_held_to_its_version(
         made,
         "made once"
     );
-    // An environment of somebody else, and one that is none.
+    // An existing environment that the recipe names, and a folder that is none.
     process(&mut launch).venv = Some(Venv {
         path: Some(Text::new(path.to_string_lossy())),
         ..venv(found)
@@ -559,7 +559,7 @@ async fn an_environment_is_made_once_used_first_in_path_and_held_to_its_version(
             .to_string()
             .contains("no Python environment at")
     );
-    // A half-made one is thrown away.
+    // An incomplete environment is removed and created again.
     std::fs::remove_file(path.join("matrix-stamp")).unwrap();
     std::fs::write(path.join("rubbish"), "x").unwrap();
     process(&mut launch).venv = Some(venv(found));

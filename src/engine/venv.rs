@@ -1,7 +1,8 @@
-//! Python environments: one that exists is used as it is, or `matrix` keeps one per engine version and set of packages.
+//! Python environments: an existing one is used as it is, or `matrix` creates one per engine version and set
+//! of packages.
 //!
-//! An environment whose making was cut short is thrown away; two runs never make the same one at once. One that holds another
-//! version than the one asked for is refused, never mended.
+//! An incomplete environment is removed. A file lock prevents two runs from creating the same one at once. An
+//! environment with another version than requested is an error; it is never changed.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, PipeWriter, Write};
@@ -22,57 +23,50 @@ use crate::plan::{Signs, Venv};
 use crate::results::record::cell::FailureClass;
 use crate::results::store;
 
-/// Written last into an environment: without it the environment is half-made.
+/// File that is written last. An environment without it is incomplete.
 const STAMP: &str = "matrix-stamp";
 
-/// How often a lock that another run holds is tried.
+/// Interval of tries to get a lock that another run holds.
 const LOCKED: Duration = Duration::from_millis(250);
 
-/// How long Python may take to name an installed version.
+/// Timeout of the query for an installed version.
 const ASKED: Duration = Duration::from_secs(120);
 
-/// How long an installer may take to end when it is stopped.
+/// How long an installer may take to end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What is to be made.
 pub(super) struct Make<'a> {
-    /// The engine with its version, for the folder's name.
+    /// Engine and version, for the folder's name.
     pub(super) name: &'a str,
     pub(super) asked: &'a Venv,
-    /// An existing environment that is to be used instead.
+    /// An existing environment to use instead.
     pub(super) path: Option<PathBuf>,
     pub(super) cache: &'a Path,
-    /// The `PATH` in which the Python is looked up.
+    /// `PATH` in which the Python is looked up.
     pub(super) search: Option<&'a str>,
     pub(super) shim: Option<&'a Path>,
     pub(super) redactor: &'a Redactor,
     pub(super) marks: &'a Marks,
 }
 
-/// An environment that can be used.
 pub(super) struct Made {
     pub(super) folder: PathBuf,
 }
 
-/// Why an environment cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VenvError {
-    /// The environment that the recipe names is none.
     #[error(
         "there is no Python environment at {path} (no `bin/python` in it); make it, or take `venv:` out: then `matrix` keeps one"
     )]
     Missing { path: PathBuf },
-    /// The Python to make it with is nowhere.
     #[error("{0}, which the Python environment is made with")]
     Python(String),
-    /// A step of making it failed.
     #[error("`{step}` ended with {status}; its last words are in the log of the installation")]
     Step {
         step: String,
         status: String,
         tail: Vec<String>,
     },
-    /// The package is not in it.
     #[error(
         "the Python environment {path} holds no package `{distribution}`: {reason}; install it there, or mend `distribution:`"
     )]
@@ -81,23 +75,19 @@ pub(crate) enum VenvError {
         distribution: String,
         reason: String,
     },
-    /// It holds another version than the one asked for.
     #[error(
         "`{distribution}` is {found} in {path}, and {asked} was asked for; install {asked} there, or ask for `version: {found}`"
     )]
     OtherVersion {
         path: PathBuf,
         distribution: String,
-        /// The version that is installed.
         found: String,
-        /// The version asked for.
         asked: String,
     },
-    /// The disk or the system refuses.
     #[error("the Python environment {path} cannot be made: {source}")]
     Io {
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -119,7 +109,7 @@ impl VenvError {
     }
 }
 
-/// Finds or makes the environment and proves that it holds the version asked for.
+/// Finds or creates the environment, and checks that it has the requested version.
 pub(super) async fn make(make: &Make<'_>, log: store::Log) -> Result<Made, VenvError> {
     let made = match &make.path {
         Some(path) => existing(path)?,
@@ -150,7 +140,7 @@ fn existing(path: &Path) -> Result<Made, VenvError> {
     }
 }
 
-/// The environment of this engine version and these packages in the cache; made where it is missing.
+/// The cached environment of this engine version and package set. Creates it if it is missing or incomplete.
 async fn managed(make: &Make<'_>, log: store::Log) -> Result<Made, VenvError> {
     let content = (&make.asked.packages, &make.asked.python);
     let hash = ContentHash::of(&content);
@@ -193,7 +183,7 @@ async fn managed(make: &Make<'_>, log: store::Log) -> Result<Made, VenvError> {
     Ok(Made { folder })
 }
 
-/// The steps of making an environment, all said in one log.
+/// Creates the environment; all steps write to one log.
 async fn install(make: &Make<'_>, folder: &Path, log: store::Log) -> Result<(), VenvError> {
     let io = |source| VenvError::Io {
         path: folder.to_owned(),
@@ -226,7 +216,7 @@ async fn install(make: &Make<'_>, folder: &Path, log: store::Log) -> Result<(), 
     }
     let mut compile = words(&["-m", "compileall", "-q", "-j", "0"]);
     compile.push(folder.join("lib").to_string_lossy().into_owned());
-    // Packages ship files that are no valid Python on purpose (templates, tests): what compiles is compiled.
+    // Ignore failures: packages contain files that are intentionally not valid Python (templates, tests).
     match step(make, &own, compile, &writer, &log).await {
         Ok(()) | Err(VenvError::Step { .. }) => {}
         Err(error) => return Err(error),
@@ -252,7 +242,7 @@ async fn step(
     let order = Order {
         program: program.to_owned(),
         args,
-        // Package indexes take their passwords from the environment.
+        // Package indexes may need passwords from the environment.
         withheld: Vec::new(),
         env: Vec::new(),
         dir: None,
@@ -266,7 +256,7 @@ async fn step(
     if status.success() {
         return Ok(());
     }
-    // The pipe stays open for the next step: give the reader a moment for what was written last.
+    // The pipe stays open for the next step, so wait until the reader has the last output.
     tokio::time::sleep(Duration::from_millis(100)).await;
     Err(VenvError::Step {
         step: make.redactor.redact(&shown).into_owned(),
@@ -275,7 +265,7 @@ async fn step(
     })
 }
 
-/// The version of a package in an environment, as Python's own register has it.
+/// The version of a package according to `importlib.metadata`.
 async fn installed(folder: &Path, distribution: &str) -> Result<String, VenvError> {
     let not_installed = |reason: String| VenvError::NotInstalled {
         path: folder.to_owned(),
@@ -307,7 +297,7 @@ async fn installed(folder: &Path, distribution: &str) -> Result<String, VenvErro
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The part of a version that counts, as Python compares it: `v0.10.0+cpu` is version 0.10 as somebody built it.
+/// Normalises a version roughly as PEP 440 does: `v0.10.0+cpu` becomes `0.10`.
 fn public(version: &str) -> String {
     let version = version.trim().to_ascii_lowercase();
     let version = version.strip_prefix('v').unwrap_or(&version);
