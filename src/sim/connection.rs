@@ -1,4 +1,4 @@
-//! One connection: bytes in and out, and the loop over its requests.
+//! One connection: reads requests, writes answers.
 
 use std::sync::Arc;
 
@@ -11,10 +11,9 @@ use crate::base::http1::request::{CONTINUE, RequestFault, RequestHead, ResponseB
 use crate::sim::engine::Engine;
 use crate::sim::handler;
 
-/// What a client may send ahead while its request is answered; more is left in the kernel.
+/// Bytes that are read while a request is answered; more stays in the kernel's buffer.
 const READ_AHEAD: usize = 256 * 1024;
 
-/// The two directions of a connection.
 #[derive(Debug)]
 pub(crate) struct Wire<'a> {
     reader: ReadHalf<'a>,
@@ -26,11 +25,10 @@ pub(crate) struct Wire<'a> {
 pub(crate) struct Request {
     pub head: RequestHead,
     pub body: Vec<u8>,
-    /// When its first byte was read.
+    /// Time at which its first byte was read.
     pub arrived: Moment,
 }
 
-/// What becomes of a connection after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     Keep,
@@ -38,12 +36,11 @@ pub(crate) enum After {
 }
 
 impl Wire<'_> {
-    /// Writes all of `bytes`.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.writer.write_all(bytes).await
     }
 
-    /// Writes an answer that is known as a whole.
+    /// Writes a complete answer.
     pub(crate) async fn reply(
         &mut self,
         request: &Request,
@@ -66,7 +63,7 @@ impl Wire<'_> {
         self.write(&out).await
     }
 
-    /// Waits until the client has gone, keeping what it sends ahead. Loses nothing when dropped.
+    /// Waits until the client disconnects, and keeps what it sends meanwhile. Cancel-safe.
     pub(crate) async fn gone(&mut self) {
         while self.inbox.len() < READ_AHEAD {
             if !matches!(self.reader.read_buf(&mut self.inbox).await, Ok(1..)) {
@@ -80,7 +77,7 @@ impl Wire<'_> {
         Ok(self.reader.read_buf(&mut self.inbox).await? > 0)
     }
 
-    /// The next request; `None` when the client has gone without beginning one.
+    /// The next request; `None` if the client disconnected before the request was complete.
     async fn next(&mut self) -> std::io::Result<Option<Result<Request, RequestFault>>> {
         if self.inbox.is_empty() && !self.fill().await? {
             return Ok(None);
@@ -117,7 +114,6 @@ impl Wire<'_> {
     }
 }
 
-/// An answer that is known as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub status: u16,
@@ -143,16 +139,16 @@ impl Reply {
     }
 }
 
-/// Answers the requests of a connection until one side ends it. A dying engine resets it: the client shall see
-/// a stream that broke, not one that ended.
+/// Answers the requests of a connection until one side closes it. A crashing engine resets the connection, so
+/// that the client sees a broken stream.
 pub(crate) async fn serve(mut stream: TcpStream, engine: Arc<Engine>) {
-    // Without it small events wait for acknowledgements; a socket that refuses it is about to fail anyway.
+    // Without it, small events wait for acknowledgements. The socket refuses it only if it is about to fail.
     let _ = stream.set_nodelay(true);
     tokio::select! {
         biased;
         () = engine.dead.cancelled() => {}
         () = engine.closing.cancelled() => {}
-        // A connection that breaks concerns nobody but its client.
+        // A broken connection affects only its client.
         _ = converse(&mut stream, &engine) => {}
     }
     if engine.dead.is_cancelled() {

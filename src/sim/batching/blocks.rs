@@ -1,15 +1,14 @@
-//! The KV cache as blocks: which are held, which are only remembered, which are free.
+//! The blocks of the KV cache: held, cached, and free ones.
 //!
-//! A block is *private* while a sequence fills it and *sealed* under the hash of everything up to its end once it is
-//! full; sealed blocks are shared. Those that nobody holds stay remembered until their room is needed, the longest
-//! unused first. Knows nothing of sequences and time.
+//! A block is *private* while a sequence fills it. Once full it is *sealed* under the hash of all tokens up
+//! to its end, and sealed blocks are shared. Sealed blocks that no sequence holds stay cached until their
+//! space is needed, least recently used first. This type knows nothing about sequences and time.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// The hash of a prompt up to the end of a block.
+/// Hash of all tokens up to the end of a block.
 pub(crate) type BlockHash = u64;
 
-/// The blocks of one engine.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     total: usize,
@@ -32,17 +31,17 @@ impl Blocks {
         }
     }
 
-    /// Blocks that some sequence holds.
+    /// Number of blocks that sequences hold.
     pub(crate) fn in_use(&self) -> usize {
         self.private + self.held.len()
     }
 
-    /// Blocks that can still be taken, remembered ones included.
+    /// Number of blocks that can still be taken, including cached ones.
     pub(crate) fn available(&self) -> usize {
         self.total - self.in_use()
     }
 
-    /// How many blocks of this prefix are at hand.
+    /// Length of the leading part of `prefix` that is held or cached, in blocks.
     pub(crate) fn known(&self, prefix: &[BlockHash]) -> usize {
         prefix
             .iter()
@@ -50,12 +49,12 @@ impl Blocks {
             .count()
     }
 
-    /// How many of these blocks, known as a prefix, nobody holds: holding them uses up that much room.
+    /// Number of these blocks that are cached but not held. Holding them reduces [`Blocks::available`] by as
+    /// much.
     pub(crate) fn unheld(&self, prefix: &[BlockHash]) -> usize {
         prefix.iter().filter(|hash| !self.held.contains_key(hash)).count()
     }
 
-    /// Holds the known blocks of a prefix.
     pub(crate) fn hold(&mut self, prefix: &[BlockHash]) {
         for hash in prefix {
             self.forget_one(*hash);
@@ -63,7 +62,8 @@ impl Blocks {
         }
     }
 
-    /// Takes `count` private blocks, all or none; forgets the longest unused ones where room is short.
+    /// Takes `count` private blocks, or none if there are too few. Evicts least recently used cached blocks
+    /// if necessary.
     pub(crate) fn take(&mut self, count: usize) -> bool {
         if count > self.available() {
             return false;
@@ -79,13 +79,13 @@ impl Blocks {
         true
     }
 
-    /// Turns one private block into a shared one; a twin that exists already gives the room back.
+    /// Turns one private block into a sealed one. If the sealed block exists already, the space becomes free.
     pub(crate) fn seal(&mut self, hash: BlockHash) {
         self.private -= 1;
         self.hold(&[hash]);
     }
 
-    /// Gives back `private` blocks, and the sealed ones to be remembered, the end of the prefix being forgotten first.
+    /// Releases private and sealed blocks. Sealed ones stay cached; the end of the prefix is evicted first.
     pub(crate) fn release(&mut self, sealed: &[BlockHash], private: usize) {
         self.private -= private;
         for hash in sealed.iter().rev() {
@@ -103,7 +103,7 @@ impl Blocks {
         }
     }
 
-    /// Forgets every block that nobody holds.
+    /// Evicts every cached block.
     pub(crate) fn forget(&mut self) {
         self.remembered.clear();
         self.by_age.clear();

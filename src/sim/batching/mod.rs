@@ -1,12 +1,11 @@
 //! Continuous batching with a cost model, as a state machine with its own clock.
 //!
-//! The scheduler is the common one: each step computes one token for every sequence that decodes, and spends what is
-//! left of the step's token budget on prompts, in pieces (chunked prefill), first come first served. When the KV
-//! cache is full, the sequence admitted last gives up its blocks and is computed anew later (preemption by
-//! recompute). Full blocks are found again by the hash of all tokens up to their end (prefix cache), and answers are
-//! part of what is found.
+//! Each step computes one token for every decoding sequence. The rest of the step's token budget goes to
+//! prompts, in pieces (chunked prefill), first come first served. When the KV cache is full, the sequence
+//! admitted last loses its blocks and is computed again later (preemption by recompute). Full blocks of
+//! prompts and answers are reused by the hash of all tokens up to their end (prefix cache).
 //!
-//! A step lasts as long as the [`CostModel`] says. This module neither waits nor reads a clock: whoever drives it
+//! The [`CostModel`] gives the duration of a step. This module neither waits nor reads a clock: the caller
 //! calls [`Batch::begin`], lets the step's time pass, and calls [`Batch::finish`].
 
 use std::collections::VecDeque;
@@ -23,58 +22,53 @@ pub(crate) use sequence::Submission;
 
 use crate::sim::rng::Draw;
 
-/// What a step costs, and how much fits.
+/// Duration of a step, and capacity of the simulated engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostModel {
-    /// What every step takes, however little is in it: reading the weights.
+    /// Fixed time of every step: reading the weights.
     pub step: Duration,
-    /// What each decoding sequence adds to its step.
+    /// Additional time for each decoding sequence.
     pub per_sequence: Duration,
-    /// What each thousand tokens of context of the decoding sequences add to their step.
+    /// Additional time for each thousand tokens of context of the decoding sequences.
     pub per_thousand_context: Duration,
-    /// Prompt tokens computed per second, beside what the step takes anyway; above 0.
+    /// Prompt tokens computed per second, in addition to the other times; above 0.
     pub prefill_rate: f64,
-    /// The most tokens, prompt and decode together, in one step.
+    /// Maximum number of tokens in one step, prompt and decode together.
     pub step_tokens: usize,
-    /// Tokens of KV cache.
+    /// Capacity of the KV cache in tokens.
     pub kv_tokens: usize,
-    /// Tokens in one block of KV cache.
+    /// Tokens per block of the KV cache.
     pub block_tokens: usize,
-    /// The most sequences that run at once.
+    /// Maximum number of running sequences.
     pub max_running: usize,
-    /// Whether full blocks are found again by later requests.
+    /// Whether later requests reuse full blocks.
     pub prefix_cache: bool,
-    /// By which share a step's time varies to both sides, drawn evenly; 0 for none, below 1.
+    /// Uniform relative variation of a step's time in both directions; 0 for none, below 1.
     pub jitter: f64,
 }
 
-/// A token that came out of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Emission {
-    /// The request it belongs to.
     pub id: u64,
-    /// Its place in the answer, from 0.
+    /// Index in the answer, from 0.
     pub index: usize,
-    /// Prompt tokens of the request that came from the prefix cache.
     pub cached: usize,
-    /// Whether it is the last one.
     pub is_last: bool,
 }
 
-/// What a batch has counted since it was made.
+/// Counters since the batch was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Prompt tokens computed or found, once per request.
+    /// Prompt tokens of admitted requests, counted once per request.
     pub prompt_tokens: u64,
-    /// Prompt tokens for which the prefix cache was asked.
+    /// Prompt tokens that were looked up in the prefix cache.
     pub prefix_queries: u64,
-    /// Prompt tokens that it spared.
+    /// Prompt tokens found in the prefix cache.
     pub prefix_hits: u64,
-    /// Sequences that gave up their blocks.
     pub preemptions: u64,
 }
 
-/// The cache is in use and cannot be emptied.
+/// The prefix cache cannot be emptied while requests run or wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Busy;
 
@@ -85,7 +79,6 @@ struct Step {
     took: Duration,
 }
 
-/// All requests of one engine, and the step in progress.
 #[derive(Debug)]
 pub(crate) struct Batch {
     cost: CostModel,
@@ -114,8 +107,8 @@ impl Batch {
         }
     }
 
-    /// Queues a request that came at `now`, on the batch's own clock. Its prompt and answer together must fit the
-    /// cache; else it would wait for ever.
+    /// Queues a request that arrived at `now` on the batch's clock. Prompt and answer together must fit in
+    /// the KV cache, otherwise the request would wait forever.
     pub(crate) fn submit(&mut self, submission: Submission, now: Duration) {
         debug_assert!(submission.output > 0 && !submission.prompt.is_empty());
         debug_assert!(submission.prompt.len() + submission.output <= self.cost.kv_tokens);
@@ -123,7 +116,7 @@ impl Batch {
             .push_back(Sequence::new(submission, self.cost.block_tokens, now));
     }
 
-    /// Forgets a request whose client has gone; unknown ones are none.
+    /// Removes a request whose client has disconnected. Unknown ids are ignored.
     pub(crate) fn abort(&mut self, id: u64) {
         self.waiting.retain(|sequence| sequence.id != id);
         if let Some(at) = self.running.iter().position(|sequence| sequence.id == id) {
@@ -137,7 +130,7 @@ impl Batch {
         }
     }
 
-    /// Begins the next step and says how long it lasts; `None` when there is nothing to do.
+    /// Begins the next step and returns its duration; `None` if there is nothing to compute.
     pub(crate) fn begin(&mut self) -> Option<Duration> {
         debug_assert!(
             self.step.is_none(),
@@ -146,7 +139,7 @@ impl Batch {
         let mut budget = self.cost.step_tokens;
         let preempted = self.totals.preemptions;
         let mut shares = self.continue_running(&mut budget);
-        // Whoever just made room must not take it back in the same step.
+        // A sequence that was just preempted must not be admitted in the same step.
         if self.totals.preemptions == preempted {
             self.admit(&mut budget, &mut shares);
         }
@@ -158,7 +151,7 @@ impl Batch {
         Some(took)
     }
 
-    /// Ends the step in progress: its time has passed, its tokens come out in the order of admission.
+    /// Ends the step in progress and returns its tokens in order of admission.
     pub(crate) fn finish(&mut self) -> Vec<Emission> {
         let Some(step) = self.step.take() else {
             return Vec::new();
@@ -199,7 +192,7 @@ impl Batch {
         emissions
     }
 
-    /// Empties the prefix cache; refused while any request waits or runs.
+    /// Empties the prefix cache. Fails while any request waits or runs.
     pub(crate) fn flush(&mut self) -> Result<(), Busy> {
         if !self.running.is_empty() || !self.waiting.is_empty() {
             return Err(Busy);
@@ -208,37 +201,37 @@ impl Batch {
         Ok(())
     }
 
-    /// Requests that run, and that wait.
+    /// Number of running and of waiting requests.
     pub(crate) fn sizes(&self) -> (usize, usize) {
         (self.running.len(), self.waiting.len())
     }
 
-    /// The share of the KV cache in use, from 0 to 1.
+    /// Fraction of the KV cache in use, from 0 to 1.
     pub(crate) fn kv_usage(&self) -> f64 {
         self.blocks.in_use() as f64 / (self.blocks.in_use() + self.blocks.available()).max(1) as f64
     }
 
-    /// What has been counted so far.
     pub(crate) fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// How long the requests admitted since the last call had waited.
+    /// Queue times of the requests admitted since the last call.
     pub(crate) fn take_queue_times(&mut self) -> Vec<Duration> {
         std::mem::take(&mut self.queue_times)
     }
 
-    /// The time that has passed since the batch was made, steps and rests together.
+    /// Time since the batch was created, including idle time.
     pub(crate) fn clock(&self) -> Duration {
         self.clock
     }
 
-    /// Lets time pass in which nothing ran.
+    /// Advances the clock over idle time.
     pub(crate) fn rest(&mut self, until: Duration) {
         self.clock = self.clock.max(until);
     }
 
-    /// Gives every running sequence its share, first come first served; the last ones yield when the cache is full.
+    /// Gives every running sequence its tokens, first come first served. If the KV cache is full, the
+    /// sequence admitted last is preempted.
     fn continue_running(&mut self, budget: &mut usize) -> Vec<usize> {
         let mut shares: Vec<usize> = Vec::with_capacity(self.running.len());
         let mut at = 0;

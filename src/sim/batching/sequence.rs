@@ -1,4 +1,4 @@
-//! One request inside the batch: how far it is computed, and which blocks it holds.
+//! One request in the batch: its progress and its blocks.
 
 use std::time::Duration;
 
@@ -6,29 +6,27 @@ use crate::sim::batching::blocks::BlockHash;
 use crate::sim::rng::chain;
 use crate::sim::text;
 
-/// What a request asks of the batch.
+/// A request to the batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Submission {
-    /// The name of the request, unique within the engine.
+    /// Unique within the engine.
     pub id: u64,
-    /// The ids of the prompt's tokens; at least one.
+    /// Token ids; at least one.
     pub prompt: Vec<u64>,
-    /// The tokens it will be answered with; at least one.
+    /// Number of tokens of the answer; at least one.
     pub output: usize,
-    /// The key of its answer's words, which become part of the prefix cache.
+    /// Key of the answer's words. Their ids are part of the prefix-cache hashes.
     pub key: u64,
 }
 
-/// A request that waits or runs.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub id: u64,
     pub prompt: usize,
     pub output: usize,
     key: u64,
-    /// Tokens generated so far.
     pub generated: usize,
-    /// Tokens, of prompt and answer, whose KV entries exist.
+    /// Tokens of prompt and answer whose KV entries exist.
     pub computed: usize,
     /// Hashes of all full blocks of prompt and answer.
     pub hashes: Vec<BlockHash>,
@@ -37,9 +35,9 @@ pub(crate) struct Sequence {
     /// How many of `hashes` are held as sealed blocks.
     pub sealed: usize,
     pub private: usize,
-    /// Prompt tokens that the prefix cache spared at the first admission; unknown before it.
+    /// Prompt tokens found in the prefix cache at the first admission; `None` before it.
     pub cached: Option<usize>,
-    /// When it was submitted, on the batch's own clock.
+    /// Time of submission on the batch's clock.
     pub submitted: Duration,
 }
 
@@ -66,24 +64,23 @@ impl Sequence {
         sequence
     }
 
-    /// Tokens known: the prompt, and the answer so far.
+    /// Number of tokens of the prompt and of the answer so far.
     pub(crate) fn known(&self) -> usize {
         self.prompt + self.generated
     }
 
-    /// Tokens that must be computed before the next one can be generated; 1 while decoding.
+    /// Number of tokens to compute before the next one can be generated; 1 while decoding.
     pub(crate) fn owed(&self) -> usize {
         self.known() - self.computed
     }
 
-    /// Generates the next token.
     pub(crate) fn generate(&mut self, block: usize) {
         let id = text::word_id(self.key, self.generated as u64);
         self.generated += 1;
         self.know(id, block);
     }
 
-    /// The hashes of the blocks that may be taken from the cache: the last token is always computed.
+    /// Hashes of the blocks that may come from the prefix cache. The last token is always computed.
     pub(crate) fn reusable(&self, block: usize) -> &[BlockHash] {
         &self.hashes[..((self.known() - 1) / block).min(self.hashes.len())]
     }

@@ -26,7 +26,7 @@ fn ask(id: u64, prompt: usize, output: usize) -> Submission {
     }
 }
 
-/// Runs until nothing is left: each token with the moment it came out.
+/// Runs all requests to the end. Returns each token with its time.
 fn play(batch: &mut Batch) -> Vec<(Duration, Emission)> {
     let mut now = Duration::ZERO;
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! What each engine is asked and answers: bodies in, events and whole answers out. Pure: no socket, no clock.
+//! Requests and answers of each dialect: parses bodies, renders events and complete answers. Pure.
 
 pub(crate) mod request;
 mod response;
@@ -8,21 +8,22 @@ pub(crate) use response::{Finish, Voice};
 
 use crate::sim::options::Dialect;
 
-/// How a generation request is asked and answered.
+/// API of a generation request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
-    /// SGLang's own: `POST /generate`.
+    /// SGLang's own API: `POST /generate`.
     Native,
     Completions,
     Chat,
 }
 
-/// Everything that can be asked of the server.
+/// Everything that a client can request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Generate(Endpoint),
     Health,
-    /// SGLang's health check that generates a token; here it generates none, so that polling disturbs nobody.
+    /// SGLang's health check that generates a token. Here it generates none, so that polling does not disturb
+    /// the load.
     HealthGenerate,
     Models,
     Metrics,
@@ -37,7 +38,6 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    /// Where a request goes.
     pub(crate) fn of(dialect: Dialect, method: &str, path: &str) -> Self {
         let is_sglang = dialect == Dialect::Sglang;
         let is_vllm = dialect == Dialect::Vllm;

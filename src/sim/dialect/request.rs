@@ -1,4 +1,4 @@
-//! What a request asks for, whatever its dialect.
+//! Parses generation requests of all dialects.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,34 +8,31 @@ use crate::sim::options::{Dialect, Options};
 use crate::sim::rng::{Draw, mix};
 use crate::sim::text;
 
-/// Tokens of an answer when a request does not say: what the engines themselves take.
+/// Default number of output tokens, the same as in the engines.
 const COMPLETION_TOKENS: usize = 16;
 const CHAT_TOKENS: usize = 128;
 
-/// A generation request that can be answered.
+/// A valid generation request.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
-    /// The name of the model to put into the answer.
     pub model: String,
-    /// The ids of the prompt's tokens.
     pub prompt: Vec<u64>,
-    /// The key of its answer's words.
+    /// Key of the answer's words.
     pub key: u64,
-    /// The tokens that it asks for.
+    /// Number of requested tokens.
     pub asked: usize,
-    /// The tokens it will be answered with.
+    /// Number of tokens of the answer.
     pub output: usize,
-    /// Whether the answer ends before the limit that was asked for.
+    /// Whether the answer ends before the requested limit.
     pub is_early: bool,
-    /// Whether the answer comes as events.
     pub stream: bool,
-    /// Whether a last event tells the usage.
+    /// Whether a last event contains the usage.
     pub usage_tail: bool,
-    /// Whether every event tells the usage.
+    /// Whether every event contains the usage.
     pub usage_always: bool,
 }
 
-/// A generation request that cannot be answered.
+/// A generation request that is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub status: u16,
@@ -87,7 +84,6 @@ struct StreamOptions {
 }
 
 impl Ask {
-    /// Reads the body of a generation request.
     pub(crate) fn parse(endpoint: Endpoint, body: &[u8], options: &Options) -> Result<Self, Refusal> {
         let body: Body = serde_json::from_slice(body)
             .map_err(|error| Refusal::bad(format!("the body is not a JSON request: {error}")))?;
@@ -135,7 +131,7 @@ fn check_model(asked: Option<&str>, options: &Options) -> Result<String, Refusal
     let served = served_models(options);
     match asked {
         Some(name) if served.iter().any(|model| model == name) => Ok(name.to_owned()),
-        // SGLang answers whatever name it is called by.
+        // SGLang accepts any model name.
         Some(name) if options.dialect != Dialect::Sglang => Err(Refusal {
             status: 404,
             message: format!("The model `{name}` does not exist."),
@@ -144,7 +140,7 @@ fn check_model(asked: Option<&str>, options: &Options) -> Result<String, Refusal
     }
 }
 
-/// The names under which the model is really served.
+/// The names under which the model is served, after faults.
 pub(crate) fn served_models(options: &Options) -> Vec<String> {
     if options.faults.wrong_model {
         vec!["sim/another-model".to_owned()]
@@ -189,7 +185,7 @@ fn chat_prompt(messages: Option<&[Message]>, prompt: &mut Vec<u64>) -> Result<()
     Ok(())
 }
 
-/// The text of a message; of a list of parts, the texts. Images count nothing: they are not simulated.
+/// The text of a message; for a list of parts, their texts. Images are not simulated and count as nothing.
 fn content_text(content: Option<&Value>) -> String {
     match content {
         Some(Value::String(text)) => text.clone(),
@@ -238,7 +234,7 @@ fn answer_length(asked: usize, ignores_eos: bool, key: u64, options: &Options) -
         output += (asked as f64 * share).ceil() as usize;
     }
     if !ignores_eos && options.eos_rate > 0.0 {
-        // The number of tokens up to the first that ends the text is geometric; one draw gives it.
+        // The number of tokens up to the first end token has a geometric distribution, so one draw suffices.
         let unit = Draw::new(mix(key), 0xe05).unit();
         let tokens = ((1.0 - unit).ln() / (1.0 - options.eos_rate).ln()).floor() + 1.0;
         output = output.min(if tokens.is_finite() { tokens as usize } else { 1 });

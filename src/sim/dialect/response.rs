@@ -1,4 +1,4 @@
-//! How an answer is told: server-sent events token by token, or one JSON text at the end.
+//! Renders answers: server-sent events token by token, or one JSON document at the end.
 
 use serde_json::{Value, json};
 
@@ -7,12 +7,11 @@ use crate::sim::faults::Faults;
 use crate::sim::options::Dialect;
 use crate::sim::text;
 
-/// Why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
-    /// It has as many tokens as were asked for.
+    /// The requested number of tokens was reached.
     Length,
-    /// The text was over.
+    /// An end token came earlier.
     Stop,
 }
 
@@ -25,19 +24,18 @@ impl Finish {
     }
 }
 
-/// The tokens of a request as the server counts them.
+/// Token counts of a request as the server reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Usage {
     prompt: usize,
     completion: usize,
     cached: usize,
     tells_cached: bool,
-    /// Tokens that were asked for and that will come, where the former are reported in the place of the latter.
+    /// Requested and actual number of tokens, if the fault reports the former in place of the latter.
     claimed: Option<(usize, usize)>,
 }
 
 impl Usage {
-    /// Output tokens as they are reported.
     fn reported(self) -> usize {
         match self.claimed {
             Some((asked, output)) => (self.completion * asked).div_ceil(output.max(1)),
@@ -58,7 +56,8 @@ impl Usage {
     }
 }
 
-/// One answer being told. Event texts are put together from parts made once, since a flood must not wait for them.
+/// Renders one answer. Constant parts of an event are built once, because rendering must not slow down a fast
+/// stream.
 #[derive(Debug)]
 pub(crate) struct Voice {
     dialect: Dialect,
@@ -72,13 +71,13 @@ pub(crate) struct Voice {
     id: String,
     created: u64,
     model: String,
-    /// Everything of an event before its text.
+    /// The part of an event before its text.
     opening: String,
     text: String,
 }
 
 impl Voice {
-    /// The voice for an answer to `ask`; `id` is unique, `created` in Unix seconds.
+    /// `id` is unique; `created` is Unix time in seconds.
     pub(crate) fn new(dialect: Dialect, endpoint: Endpoint, ask: &Ask, id: u64, created: u64) -> Self {
         let id = match endpoint {
             Endpoint::Native => format!("{id:032x}"),
@@ -120,12 +119,12 @@ impl Voice {
         }
     }
 
-    /// Keeps quiet about prompt tokens from the prefix cache, where OpenAI's answers would tell them.
+    /// Leaves out the cached prompt tokens, which OpenAI's usage would include.
     pub(crate) fn hide_cached(&mut self) {
         self.usage.tells_cached = false;
     }
 
-    /// Does wrong what the faults say of answers.
+    /// Applies the faults that change the content of answers.
     pub(crate) fn corrupt(&mut self, ask: &Ask, faults: &Faults) {
         self.says_one_token = faults.same_token;
         self.usage.claimed = faults.claim_full_length.then_some((ask.asked, ask.output));
@@ -135,12 +134,12 @@ impl Voice {
         }
     }
 
-    /// Sets how many prompt tokens came from the prefix cache.
+    /// Sets the number of prompt tokens found in the prefix cache.
     pub(crate) fn set_cached(&mut self, cached: usize) {
         self.usage.cached = cached;
     }
 
-    /// Generates `count` tokens without telling them yet: what [`Voice::event`] tells next, or [`Voice::whole`].
+    /// Appends the words of `count` tokens to the text. Returns the previous length of the text.
     fn speak(&mut self, count: usize) -> usize {
         let from = self.text.len();
         for _ in 0..count {
@@ -159,7 +158,7 @@ impl Voice {
         from
     }
 
-    /// Events that come before the first token: the role of a chat, nothing else.
+    /// The event before the first token: a chat answer's role.
     pub(crate) fn preamble(&mut self) -> Option<String> {
         if self.endpoint != Endpoint::Chat {
             return None;
@@ -170,10 +169,10 @@ impl Voice {
         ))
     }
 
-    /// The event with the next `count` tokens, appended to `out`; `finish` with the last ones.
+    /// Appends the event with the next `count` tokens to `out`; `finish` is set for the last ones.
     pub(crate) fn event(&mut self, count: usize, finish: Option<Finish>, out: &mut Vec<u8>) {
         let from = self.speak(count);
-        // SGLang and LMDeploy tell the end in an event of its own.
+        // SGLang and LMDeploy send the finish reason in a separate event.
         let told = finish.filter(|_| matches!(self.dialect, Dialect::Vllm | Dialect::Openai));
         match self.endpoint {
             Endpoint::Native => {
@@ -183,13 +182,13 @@ impl Voice {
             Endpoint::Completions | Endpoint::Chat => self.delta(from, told, out),
         }
         if self.endpoint == Endpoint::Native {
-            // Cumulative texts are what this endpoint tells; others need theirs for one event only.
+            // This endpoint sends the cumulative text; the others send only the new part.
             return;
         }
         self.text.clear();
     }
 
-    /// Events that come after the last token, up to and with `[DONE]`.
+    /// The events after the last token, up to `[DONE]`.
     pub(crate) fn ending(&mut self, finish: Finish) -> Vec<String> {
         let mut events = Vec::new();
         if self.endpoint != Endpoint::Native {
@@ -212,7 +211,7 @@ impl Voice {
         events
     }
 
-    /// The whole answer at once, with all its `count` tokens.
+    /// The complete answer with `count` tokens.
     pub(crate) fn whole(&mut self, count: usize, finish: Finish) -> String {
         self.speak(count);
         let text = &self.text;
@@ -239,7 +238,7 @@ impl Voice {
         answer.to_string()
     }
 
-    /// An event whose text is `bytes` long and counts no token.
+    /// An event with a text of `bytes` bytes that counts no token.
     pub(crate) fn huge(&self, bytes: usize) -> Vec<u8> {
         let filler = "x".repeat(bytes);
         match self.endpoint {
@@ -257,7 +256,7 @@ impl Voice {
         }
     }
 
-    /// An error in the middle of a stream.
+    /// An error event in the middle of a stream.
     pub(crate) fn error(&self) -> String {
         let message = "the engine lost this request in the middle (simulated)";
         let error = json!({ "error": { "message": message, "type": "InternalServerError", "param": null, "code": 500 } });
@@ -281,7 +280,7 @@ impl Voice {
         };
         put(&self.opening);
         put(before);
-        // The blank before a word was put at its start, so a cut between events falls before it.
+        // The space is at the start of each word but the first, so an event never ends with one.
         put(&self.text[from..]);
         put(after);
         match finish {
