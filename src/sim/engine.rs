@@ -1,4 +1,4 @@
-//! What all connections share: options, counters, the way to the batch, and how the engine ends.
+//! State that all connections share: options, counters, the channel to the batch, and how the engine ends.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,26 +16,25 @@ use crate::sim::options::Options;
 use crate::sim::scheduler::Order;
 use crate::sim::timer::Metronome;
 
-/// One simulated engine while it is up.
+/// A running simulated engine.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub options: Options,
     pub metrics: Metrics,
     pub metronome: Metronome,
-    /// Where requests are batched; none where timing is exact. Unbounded, since its senders, one per request in
-    /// flight, must also be able to take a request back while they are being dropped.
+    /// Sends orders to the batch; `None` if the timing is not batched. Unbounded, because `Drop` of a request
+    /// in flight must be able to send without waiting.
     pub orders: Option<UnboundedSender<Order>>,
-    /// Whether loading is over.
     pub is_ready: AtomicBool,
-    /// Generation requests that came in.
+    /// Number of generation requests received.
     pub requests: AtomicU64,
     ended: AtomicU64,
-    /// The end by a fault: connections are reset.
+    /// Cancelled when a fault ends the engine; connections are reset.
     pub dead: CancellationToken,
     pub closing: CancellationToken,
-    /// The end of listening.
+    /// Cancelled when the engine stops listening.
     pub refusing: CancellationToken,
-    /// Finished requests, a JSON line each. Pushed once per request, so the lock is no load.
+    /// A JSON line per finished request. The lock is taken once per request, which costs little.
     truth: Mutex<Vec<String>>,
 }
 
@@ -56,7 +55,7 @@ impl Engine {
         })
     }
 
-    /// Takes in a generation request and gives it its number.
+    /// Counts a generation request and returns its number.
     pub(crate) fn number(&self) -> u64 {
         let number = self.requests.fetch_add(1, Relaxed) + 1;
         if self.options.faults.refuses_at(number) {
@@ -65,12 +64,12 @@ impl Engine {
         number
     }
 
-    /// Whether nothing that arrives now is answered.
+    /// Whether requests that arrive now are not answered.
     pub(crate) fn hangs(&self) -> bool {
         self.options.faults.hangs_at(self.requests.load(Relaxed))
     }
 
-    /// The share of the batch in use where nothing is batched: the requests in flight, as if 256 were a full batch.
+    /// Without batching, sets the power as if 256 requests in flight were a full batch.
     fn unbatched(&self) {
         if self.orders.is_none() {
             self.metrics
@@ -79,23 +78,21 @@ impl Engine {
         }
     }
 
-    /// The finished requests so far, a JSON line each.
     pub(crate) fn truth(&self) -> String {
         let lines = self.truth.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect()
     }
 
-    /// Forgets the finished requests.
     pub(crate) fn forget_truth(&self) {
         self.truth.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-/// One generation request from its acceptance to its end, on every path: dropping it counts it.
+/// A generation request from its acceptance to its end. Drop counts it, however it ends.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     engine: Arc<Engine>,
-    /// The client's name for it, or its number.
+    /// The client's request id, or the number.
     id: String,
     number: u64,
     prompt: usize,
@@ -154,7 +151,7 @@ impl Exchange {
         metrics.generation_tokens.fetch_add(tokens as u64, Relaxed);
     }
 
-    /// Lets the engine die if the tokens written so far are as many as it may live for.
+    /// Ends the engine if as many tokens were written as [`DieAfter::Tokens`] allows.
     pub(crate) fn may_kill(&self) {
         if let Some(DieAfter::Tokens(limit)) = self.engine.options.faults.die_after
             && self.engine.metrics.generation_tokens.load(Relaxed) >= limit
@@ -163,7 +160,7 @@ impl Exchange {
         }
     }
 
-    /// Ends it with all its tokens written.
+    /// Marks the request as complete: all its tokens were written.
     pub(crate) fn finish(mut self, finish: Finish) {
         self.finish = Some(finish);
     }

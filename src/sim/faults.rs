@@ -1,22 +1,23 @@
-//! What goes wrong on request: the list, when each falls due, and the words it is reported with.
+//! Faults on request: which exist, when each is due, and what a dying engine writes to its log.
 //!
-//! Generation requests are numbered 1, 2, 3 … in the order in which their bodies are complete. Every well-formed
-//! `POST` to a generating path counts, probes, warm-ups and requests refused for their content included; health
-//! checks do not. "Every n" means the numbers that n divides. Deciding is pure; whoever holds the socket acts.
+//! Generation requests are numbered 1, 2, 3 … in the order in which their bodies are complete. Every
+//! well-formed `POST` to a generating path counts, including probes, warm-ups and requests that are rejected
+//! for their content. Health checks do not count. "Every n" means the numbers divisible by n. Deciding is
+//! pure; the connection applies the fault.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// When the engine dies by itself.
+/// When the engine crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DieAfter {
-    /// This long after the process began to serve, loading included.
+    /// After this time since the start of serving, loading included.
     Time(Duration),
-    /// As soon as this many tokens, of all requests together, were written.
+    /// After this many tokens were written, all requests together.
     Tokens(u64),
-    /// As soon as this many generation requests have ended, whichever way; those refused for their content or
-    /// answered with status 500 do not count here.
+    /// After this many generation requests ended in any way. Requests that are rejected for their content or
+    /// answered with status 500 do not count.
     Requests(u64),
 }
 
@@ -44,109 +45,111 @@ impl std::str::FromStr for DieAfter {
     }
 }
 
-/// What happens to loading.
+/// How loading ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Loading {
-    /// It ends.
+    /// Loading succeeds.
     #[default]
     Ends,
-    /// The process dies after this time.
+    /// The process crashes after this time.
     Dies(Duration),
-    /// It never ends.
+    /// Loading never ends.
     Hangs,
 }
 
-/// What a healthy answer hides.
+/// What fails although the health check succeeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LyingHealth {
-    /// Generation requests are accepted and never answered.
+    /// Generation requests are never answered.
     Hang,
     /// Generation requests are answered without a token.
     Empty,
 }
 
-/// A line that is longer than clients like.
+/// A line in a stream that is longer than clients expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HugeLine {
-    /// Every n-th stream carries one.
+    /// Every n-th stream has one.
     pub every: u64,
-    /// The length of its text, in bytes.
+    /// Length of its text in bytes.
     pub bytes: usize,
 }
 
-/// Everything that goes wrong; by default nothing does.
+/// All faults. The default is none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// Death after loading.
+    /// Crash after loading.
     pub die_after: Option<DieAfter>,
-    /// Trouble while loading.
+    /// Fault during loading.
     pub loading: Loading,
-    /// After this many generation requests, nothing that arrives is answered any more; streams in progress end.
+    /// After this many generation requests, requests that arrive are not answered. Streams in progress end
+    /// normally.
     pub hang_after: Option<u64>,
-    /// After this many generation requests, new connections are refused and the others are not kept.
+    /// After this many generation requests, new connections are refused and existing ones are closed after
+    /// their answer.
     pub refuse_after: Option<u64>,
-    /// Every n-th stream ends with an error event in its middle.
+    /// Every n-th stream ends with an error event in the middle.
     pub error_event_every: Option<u64>,
-    /// Every n-th stream is cut inside an event, and its connection closed.
+    /// Every n-th stream ends inside an event, and its connection is closed.
     pub half_stream_every: Option<u64>,
-    /// Every n-th stream carries an event of garbage in its middle.
+    /// Every n-th stream has an invalid event in the middle.
     pub garbage_every: Option<u64>,
-    /// Some streams carry one huge event in their middle.
+    /// Some streams have one very long event in the middle.
     pub huge_line: Option<HugeLine>,
     /// Every n-th stream never ends.
     pub endless_stream_every: Option<u64>,
     /// Every n-th generation request is answered with status 500.
     pub http_error_every: Option<u64>,
-    /// Health is told while nothing is generated.
+    /// The health check succeeds although no tokens are generated.
     pub lying_health: Option<LyingHealth>,
-    /// A cache reset is answered with success and resets nothing.
+    /// A cache reset reports success without effect.
     pub fake_reset: bool,
-    /// Answers end after this share of the tokens asked for, though the end of text is ignored.
+    /// Answers end after this fraction of the requested tokens, even with `ignore_eos`.
     pub early_end: Option<f64>,
-    /// Answers go on beyond the tokens asked for by this share of them.
+    /// Answers are longer than requested by this fraction.
     pub extra_output: Option<f64>,
-    /// Only so many tokens of a prompt are read and reported.
+    /// Prompts are cut to this many tokens, and the usage reports the cut length.
     pub truncate_prompts: Option<usize>,
-    /// Every token of every answer is the same one, as of weights that went to NaN.
+    /// All tokens of all answers are the same, as with weights that are NaN.
     pub same_token: bool,
-    /// Token counts are not reported.
+    /// The usage is not reported.
     pub hide_usage: bool,
-    /// So many tokens are reported as were asked for, however many came.
+    /// The requested number of tokens is reported, whatever the actual number is.
     pub claim_full_length: bool,
-    /// Another model is served than the one named.
+    /// Another model is served than the configured one.
     pub wrong_model: bool,
-    /// After this many generation requests another model is named where models are listed.
+    /// After this many generation requests, the list of models has another name.
     pub rename_after: Option<u64>,
-    /// After this many generation requests all metrics begin again at nothing, as those of an engine that was restarted.
+    /// After this many generation requests, all metrics restart at zero, as after a restart of the engine.
     pub forget_metrics_after: Option<u64>,
-    /// After this many generation requests metrics are asked for and never answered.
+    /// After this many generation requests, requests for metrics are not answered.
     pub hang_metrics_after: Option<u64>,
-    /// SIGTERM does nothing.
+    /// SIGTERM is ignored.
     pub ignore_sigterm: bool,
     /// A child process is left behind.
     pub leak_child: bool,
-    /// This many bytes are written to the log as soon as the engine is ready, as fast as the log takes them.
+    /// This many bytes are written to the log once the engine is ready, as fast as possible.
     pub log_flood: Option<u64>,
     /// A file of this many bytes is left in `/dev/shm`.
     pub leave_shm: Option<u64>,
 }
 
-/// What happens in the middle of a stream.
+/// A fault in the middle of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mishap {
     /// An error event, then the end.
     ErrorEvent,
     /// The end inside an event.
     Cut,
-    /// Bytes that mean nothing, then the rest.
+    /// Invalid bytes, then the rest.
     Garbage,
     /// An event with a text of this many bytes, then the rest.
     HugeLine(usize),
 }
 
 impl Faults {
-    /// What happens to the stream of generation request `number`; the worst, if several fall due.
+    /// The fault of the stream of generation request `number`; the most severe if several are due.
     pub(crate) fn mishap(&self, number: u64) -> Option<Mishap> {
         let huge = self.huge_line;
         [
@@ -162,37 +165,35 @@ impl Faults {
         .find_map(|(every, mishap)| is_due(every, number).then_some(mishap))
     }
 
-    /// Whether the stream of generation request `number` never ends.
     pub(crate) fn is_endless(&self, number: u64) -> bool {
         is_due(self.endless_stream_every, number)
     }
 
-    /// Whether generation request `number` is answered with status 500.
     pub(crate) fn is_http_error(&self, number: u64) -> bool {
         is_due(self.http_error_every, number)
     }
 
-    /// Whether another model is named once `requests` generation requests came in.
+    /// Whether the list of models has another name after `requests` generation requests.
     pub(crate) fn renames_at(&self, requests: u64) -> bool {
         self.rename_after.is_some_and(|after| requests > after)
     }
 
-    /// Whether metrics begin again at nothing once `requests` generation requests came in.
+    /// Whether the metrics restart at zero after `requests` generation requests.
     pub(crate) fn forgets_metrics_at(&self, requests: u64) -> bool {
         self.forget_metrics_after.is_some_and(|after| requests > after)
     }
 
-    /// Whether metrics are no longer answered once `requests` generation requests came in.
+    /// Whether requests for metrics are not answered after `requests` generation requests.
     pub(crate) fn hangs_metrics_at(&self, requests: u64) -> bool {
         self.hang_metrics_after.is_some_and(|after| requests > after)
     }
 
-    /// Whether nothing is answered any more once `requests` generation requests came in.
+    /// Whether no request is answered after `requests` generation requests.
     pub(crate) fn hangs_at(&self, requests: u64) -> bool {
         self.hang_after.is_some_and(|after| requests > after)
     }
 
-    /// Whether connections are refused once `requests` generation requests came in.
+    /// Whether connections are refused after `requests` generation requests.
     pub(crate) fn refuses_at(&self, requests: u64) -> bool {
         self.refuse_after.is_some_and(|after| requests >= after)
     }
@@ -202,7 +203,7 @@ fn is_due(every: Option<u64>, number: u64) -> bool {
     every.is_some_and(|every| every > 0 && number.is_multiple_of(every))
 }
 
-/// What a dying engine leaves in its log.
+/// Last lines in the log of a crashing engine.
 pub(crate) const LAST_WORDS: &[&str] = &[
     "ERROR EngineCore encountered a fatal error.",
     "Traceback (most recent call last):",

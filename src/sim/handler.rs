@@ -1,4 +1,4 @@
-//! Answers one request: by route, and by what goes wrong today.
+//! Answers one request, with the faults that are due.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,7 +18,7 @@ use crate::sim::options::{Dialect, Timing};
 use crate::sim::scheduler::Order;
 use crate::sim::stream;
 
-/// Answers a request; `After::Close` when the connection must not be used again.
+/// Answers a request. Returns `After::Close` if the connection must be closed.
 pub(crate) async fn answer(
     wire: &mut Wire<'_>,
     engine: &Arc<Engine>,
@@ -165,7 +165,8 @@ fn models(engine: &Engine) -> String {
     json!({ "object": "list", "data": data }).to_string()
 }
 
-/// The page of metrics; after a planted loss that of an engine that has just begun.
+/// The metrics page; `None` if the dialect has none. With the fault `forget_metrics_after`, the page of a new
+/// engine.
 fn metrics(engine: &Engine, model: &str) -> Option<String> {
     let options = &engine.options;
     match options.faults.forgets_metrics_at(engine.requests.load(Relaxed)) {
@@ -195,8 +196,8 @@ fn server_info(engine: &Engine) -> String {
     info.to_string()
 }
 
-/// Empties the prefix cache as each engine does: vLLM tells in the body whether it could, SGLang by the status, and
-/// waits up to the `timeout` asked for, in seconds, until nothing runs.
+/// Empties the prefix cache as the dialect does. vLLM reports success in the body, SGLang by the status.
+/// SGLang waits until no request runs, for at most `timeout` seconds.
 async fn reset_cache(engine: &Engine, timeout: Option<&str>) -> Reply {
     let wait = timeout
         .and_then(|text| format!("{text}s").parse::<Span>().ok())
@@ -235,7 +236,7 @@ fn error(engine: &Engine, status: u16, message: &str) -> Reply {
     Reply::json(status, error_body(engine.options.dialect, status, message))
 }
 
-/// An error as each engine words it.
+/// The body of an error answer in the dialect.
 pub(crate) fn error_body(dialect: Dialect, status: u16, message: &str) -> String {
     let kind = match status {
         401 => "Unauthorized",

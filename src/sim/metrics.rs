@@ -1,5 +1,5 @@
-//! What the engine counts about itself, and the Prometheus page that tells it under each engine's names.
-//! Counts what was really done; names that are not simulated are left out rather than told as 0.
+//! Counters of the engine, and the Prometheus page that reports them under the names of the dialect. Metrics
+//! that are not simulated are left out instead of reported as 0.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -11,13 +11,12 @@ use crate::sim::batching::Totals;
 use crate::sim::options::Dialect;
 use crate::sim::power::Power;
 
-/// Upper bounds of the buckets of all histograms, in seconds.
+/// Upper bounds of all histogram buckets, in seconds.
 const BOUNDS: [f64; 20] = [
     0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     30.0, 60.0, 120.0,
 ];
 
-/// A histogram of times.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     buckets: [AtomicU64; BOUNDS.len() + 1],
@@ -49,8 +48,8 @@ impl Histogram {
     }
 }
 
-/// The state of the batch, as it was after its latest step. Set by the driver, read by pages: behind one mutex so
-/// that a page tells one moment.
+/// State of the batch after its latest step. Written by the scheduler and read by the metrics page, under one
+/// mutex so that the values of a page belong together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gauges {
     pub running: usize,
@@ -60,21 +59,19 @@ pub(crate) struct Gauges {
     pub totals: Totals,
 }
 
-/// Everything that is counted.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     pub gauges: Mutex<Gauges>,
-    /// Generation requests in flight, whatever the timing.
+    /// Generation requests in flight, with any timing.
     pub in_flight: AtomicU64,
-    /// Prompt tokens of answered requests where no batch counts them.
+    /// Prompt tokens of answered requests, used if no batch counts them.
     pub prompt_tokens: AtomicU64,
-    /// Tokens written to clients.
     pub generation_tokens: AtomicU64,
-    /// Requests that ended with as many tokens as were asked for.
+    /// Requests that reached the requested number of tokens.
     pub finished: AtomicU64,
-    /// Requests that ended before that because their text was over.
+    /// Requests that ended earlier with an end token.
     pub stopped: AtomicU64,
-    /// Requests whose client went away, or that were cut.
+    /// Requests whose client disconnected, or that a fault cut off.
     pub aborted: AtomicU64,
     pub ttft: Histogram,
     pub itl: Histogram,
@@ -109,7 +106,8 @@ impl Page<'_> {
 }
 
 impl Metrics {
-    /// The page of this dialect for an engine on so many devices; none for the bare one, which has no metrics.
+    /// The metrics page of a dialect for an engine on `devices` GPUs; `None` for the plain OpenAI dialect,
+    /// which has none.
     pub(crate) fn page(&self, dialect: Dialect, model: &str, devices: u32) -> Option<String> {
         let model = model.replace('\\', "\\\\").replace('"', "\\\"");
         let mut gauges = *self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,7 +149,7 @@ impl Metrics {
         Some(page.out)
     }
 
-    /// No engine tells these; they are here so that energy can be tried without a device that tells it.
+    /// Metrics of `sim` only: no engine reports energy. They allow trying energy metrics without a GPU.
     fn energy(&self, page: &mut Page<'_>, devices: u32) {
         let (watts, joules) = self.power.read();
         for (name, kind, value) in [

@@ -1,17 +1,18 @@
-//! The simulated engine: a real HTTP/1.1 server on a real socket, to try the tool without a GPU, to test it, and to
-//! calibrate the load generator.
+//! The simulated engine: a real HTTP/1.1 server, for trying the tool without a GPU, for tests, and for
+//! calibrating the load generator.
 //!
-//! **Simulated:** the endpoints, answers and metric names of SGLang, vLLM and LMDeploy as far as a benchmark uses them;
-//! loading with its log; continuous batching with chunked prefill, a bounded KV cache, queueing, preemption and a
-//! prefix cache, under a cost model; or, instead of batching, exact moments for every token, or a flood; and on
-//! request everything that goes wrong with real engines ([`Faults`]).
+//! **Simulated:** the endpoints, answers and metric names of SGLang, vLLM and LMDeploy that a benchmark uses;
+//! loading with its log; continuous batching with chunked prefill, a limited KV cache, queueing, preemption
+//! and a prefix cache under a cost model; alternatively exact times for every token, or output at full speed;
+//! and faults of real engines ([`Faults`]).
 //!
-//! **Not simulated:** language. There is no model and no tokenizer; answers are common words, one per token, and prompts
-//! given as text are counted by rule of thumb. Nor images, tools, log probabilities, several answers to one
-//! request, speculative decoding, parallelism beyond a factor on speed and memory, or the text of any engine's errors.
-//! The figures of the presets are invented to be plausible. No number from here says anything about a real engine.
+//! **Not simulated:** language. There is no model and no tokenizer. Answers consist of common words, one per
+//! token, and the tokens of text prompts are estimated. Also not simulated are images, tools, log
+//! probabilities, several answers per request, speculative decoding, parallelism beyond a factor on speed and
+//! memory, and the error texts of engines. The figures of the presets are invented to be plausible. No number
+//! from here says anything about a real engine.
 //!
-//! Everything drawn is fixed by a seed and the prompt, not by the order of arrival. Uses `base` only.
+//! All random values depend on the seed and the prompt, not on the order of arrival. Uses `base` only.
 
 mod batching;
 mod connection;

@@ -1,4 +1,4 @@
-//! What a simulated engine is told: whom it resembles, how fast it is, what goes wrong. Plain values.
+//! Options of a simulated engine: which engine it imitates, its speed, and its faults. Plain values.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,47 +15,46 @@ use crate::sim::presets::Preset;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dialect {
-    /// SGLang: `/generate`, the OpenAI endpoints, `/flush_cache`; metrics only when enabled.
+    /// SGLang: `/generate`, the OpenAI endpoints, `/flush_cache`; metrics only if enabled.
     Sglang,
-    /// vLLM: the OpenAI endpoints, `/reset_prefix_cache`; metrics always.
+    /// vLLM: the OpenAI endpoints, `/reset_prefix_cache`; always with metrics.
     Vllm,
-    /// LMDeploy: the OpenAI endpoints, no cache reset; metrics always.
+    /// LMDeploy: the OpenAI endpoints, no cache reset; always with metrics.
     Lmdeploy,
-    /// The OpenAI endpoints and `/health`, nothing else.
+    /// Only the OpenAI endpoints and `/health`.
     Openai,
 }
 
-/// How moments of tokens come about.
+/// What determines the times of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Timing {
-    /// By continuous batching with a cost model.
+    /// Continuous batching with a cost model.
     Batched(CostModel),
-    /// By a schedule of its own for each request, whatever the load.
+    /// A fixed schedule for each request, independent of the load.
     Exact(Schedule),
-    /// All tokens of a request as fast as the socket takes them.
+    /// All tokens of a request as fast as the socket accepts them.
     Flood {
-        /// Events are gathered until a write has at least this many bytes; 0 for one write per event.
+        /// Events are combined until a write has at least this many bytes; 0 for one write per event.
         burst_bytes: usize,
     },
 }
 
-/// Moments counted from the arrival of a request's first byte.
+/// Times relative to the arrival of a request's first byte.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    /// To the first token.
+    /// Time to the first token.
     pub ttft: Duration,
-    /// From each token to the next.
+    /// Time between tokens.
     pub itl: Duration,
-    /// By which share each of these varies to both sides, drawn evenly; 0 for none, at most 1.
+    /// Uniform relative variation of both in both directions; 0 for none, at most 1.
     pub spread: f64,
 }
 
-/// A key that clients must show; never printed.
+/// A key that clients must send; `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(String);
 
 impl ApiKey {
-    /// The key, from its text.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -79,51 +78,52 @@ impl std::str::FromStr for ApiKey {
     }
 }
 
-/// Everything a simulated engine is told.
+/// All options of a simulated engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// The address to listen on.
+    /// Address to listen on.
     pub host: IpAddr,
-    /// The port to listen on; 0 for a free one.
+    /// Port to listen on; 0 for a free one.
     pub port: u16,
     /// The engine that is imitated.
     pub dialect: Dialect,
-    /// The names under which the model is served, at least one; the first one is put into answers.
+    /// Names under which the model is served, at least one; answers contain the first one.
     pub models: Vec<String>,
-    /// The version that is told.
+    /// The reported version.
     pub version: String,
-    /// Whether OpenAI's answers keep quiet about prompt tokens from the prefix cache, as engines do that have no such report turned on.
+    /// Whether the usage of OpenAI answers leaves out cached prompt tokens, as in engines where this report
+    /// is off.
     pub hides_cached: bool,
-    /// The kind of quantized weights that SGLang's server info tells; none unless said.
+    /// The quantization in SGLang's server info.
     pub quantization: Option<String>,
-    /// The tensor-parallel size that is told.
+    /// The reported tensor-parallel size.
     pub tp: u32,
-    /// The longest prompt and answer together, in tokens.
+    /// Maximum length of prompt and answer together, in tokens.
     pub max_model_len: usize,
-    /// The key that clients must show.
+    /// The key that clients must send.
     pub api_key: Option<ApiKey>,
-    /// What fixes every draw.
+    /// Seed of all random values.
     pub seed: u64,
-    /// How moments of tokens come about.
+    /// What determines the times of tokens.
     pub timing: Timing,
-    /// The chance that any token is the last one, where a request does not ignore the end of text; 0 for never.
+    /// Probability that a token is the last one, if the request does not ignore end tokens; 0 for never.
     pub eos_rate: f64,
-    /// The mean number of tokens per event while another request is in flight; 1 for one each.
+    /// Mean number of tokens per event while another request is in flight; 1 for single tokens.
     pub merge_chunks: u32,
-    /// Whether SGLang's metrics are on.
+    /// Whether SGLang's metrics are enabled.
     pub metrics: bool,
-    /// Whether `/sim/truth` tells the server's own moments.
+    /// Whether `/sim/truth` reports the server's own times.
     pub truth: bool,
-    /// How long loading takes.
+    /// Duration of loading.
     pub start_delay: Duration,
-    /// Whether the port is open while loading, answering 503; otherwise connections are refused.
+    /// Whether the port is open while loading and answers 503; otherwise connections are refused.
     pub listen_while_loading: bool,
-    /// What goes wrong.
+    /// Faults.
     pub faults: Faults,
 }
 
 impl Default for Options {
-    /// The preset `fast` as a bare OpenAI server on a free port of the loopback interface; nothing goes wrong.
+    /// The preset `fast` as a plain OpenAI server on a free port of the loopback interface, without faults.
     fn default() -> Self {
         let fast = Preset::named("fast").expect("the preset `fast` is in the table");
         Self {
@@ -150,24 +150,21 @@ impl Default for Options {
     }
 }
 
-/// Why options cannot be served.
+/// Why options are invalid.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub(crate) enum OptionsFault {
-    /// The model does not fit.
     #[error(
         "preset `{preset}` leaves no room for a KV cache on {gpus} GPU(s) beside {weights_gib} GiB of weights; raise `--tp`"
     )]
     NoRoom {
         preset: &'static str,
-        /// The number of GPUs asked for.
         gpus: u32,
-        /// The size of the weights.
         weights_gib: f64,
     },
-    /// A figure lies outside its range.
+    /// A value is out of range.
     #[error("`{flag}` is {given}; {rule}")]
     Range {
-        /// The flag that sets it.
+        /// The flag that sets the value.
         flag: &'static str,
         given: String,
         rule: &'static str,
@@ -175,7 +172,7 @@ pub(crate) enum OptionsFault {
 }
 
 impl Options {
-    /// Checks what the types leave open.
+    /// Checks what the types do not guarantee.
     pub(crate) fn check(&self) -> Result<(), OptionsFault> {
         let ensure = |holds: bool, flag, given: &dyn fmt::Display, rule| {
             if holds {
@@ -249,7 +246,7 @@ impl Options {
                     &rate,
                     "give tokens per second above 0",
                 )?;
-                // One sequence of full length, with its last block begun, must fit; else it would never run.
+                // Otherwise a sequence of maximum length would wait forever.
                 let least = self.max_model_len.div_ceil(cost.block_tokens) * cost.block_tokens;
                 ensure(
                     cost.kv_tokens >= least,

@@ -1,26 +1,26 @@
-//! What the pretended devices would take: a plain model, so that energy can be shown, tested and compared without a GPU.
+//! Power of the simulated GPUs: a simple model for showing, testing and comparing energy without a GPU.
 //!
-//! A device takes [`IDLE_W`] when nothing runs. While anything runs it takes [`BUSY_W`] more, and up to [`BATCH_W`] on top of that, by
-//! the share of the batch that is in use. Joules are the exact integral of that over time.
+//! An idle GPU draws [`IDLE_W`]. While a request runs it draws [`BUSY_W`] more, plus [`BATCH_W`] times the
+//! fraction of the batch in use. Energy is the exact integral over time.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::base::clock::{self, Moment};
 
-/// Watts of one idle device.
+/// Power of an idle GPU in watts.
 pub(crate) const IDLE_W: f64 = 80.0;
-/// Watts that running anything adds.
+/// Additional power while any request runs, in watts.
 pub(crate) const BUSY_W: f64 = 220.0;
-/// Watts that a full batch adds to that.
+/// Additional power of a full batch, in watts.
 pub(crate) const BATCH_W: f64 = 400.0;
 
-/// The meter of one device; all of an engine take the same.
+/// Meter of one GPU; all GPUs of an engine draw the same.
 #[derive(Debug, Default)]
 pub(crate) struct Power(Mutex<Meter>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Meter {
-    /// Up to when joules are counted; none before the first look.
+    /// End of the counted time; `None` before the first reading.
     since: Option<Moment>,
     watts: f64,
     joules: f64,
@@ -34,14 +34,14 @@ impl Meter {
 }
 
 impl Power {
-    /// From now on this share of the batch is in use, 0 to 1.
+    /// Sets the fraction of the batch in use from now on, 0 to 1.
     pub(crate) fn set(&self, share: f64) {
         let mut meter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         meter.count(clock::now());
         meter.watts = watts(share);
     }
 
-    /// Watts now and joules so far, of one device.
+    /// Current power in watts and energy so far in joules, of one GPU.
     pub(crate) fn read(&self) -> (f64, f64) {
         let mut meter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if meter.since.is_none() {
@@ -52,7 +52,7 @@ impl Power {
     }
 }
 
-/// Watts of a device with this share of the batch in use.
+/// Power of a GPU in watts, for a fraction of the batch in use.
 fn watts(share: f64) -> f64 {
     match share > 0.0 {
         true => IDLE_W + BUSY_W + BATCH_W * share.min(1.0),

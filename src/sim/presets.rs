@@ -1,19 +1,20 @@
-//! Named pairs of GPU and model. **The figures are rough and invented to be plausible**: orders of magnitude from
-//! weights, memory and bandwidth, not measurements of any engine. They exist to try the tool, never to be quoted.
+//! Named pairs of GPU and model. **The figures are rough and invented to be plausible**: orders of magnitude
+//! derived from weights, memory and bandwidth, not measurements of any engine. They serve to try the tool and
+//! must not be quoted.
 
 use std::time::Duration;
 
 use crate::sim::batching::CostModel;
 use crate::sim::options::OptionsFault;
 
-/// A GPU and a model, in the few figures that decide how an engine behaves.
+/// A GPU and a model, with the figures that determine the speed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Preset {
-    /// How it is called on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// The model it serves unless told otherwise.
+    /// Default model.
     pub model: &'static str,
-    /// The longest prompt and answer together, in tokens.
+    /// Maximum length of prompt and answer together, in tokens.
     pub max_model_len: usize,
     gpu_gib: f64,
     weights_gib: f64,
@@ -27,13 +28,13 @@ pub(crate) struct Preset {
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// The share of a GPU's memory that an engine uses.
+/// Fraction of a GPU's memory that an engine uses.
 const MEMORY_SHARE: f64 = 0.9;
 
-/// What activations and graphs take on every GPU.
+/// Memory for activations and CUDA graphs on each GPU, in GiB.
 const OVERHEAD_GIB: f64 = 2.0;
 
-/// How much of an added GPU's speed is left after communication.
+/// Exponent of the speed of several GPUs: n GPUs are n to this power times as fast.
 const SCALING: f64 = 0.85;
 
 const fn preset(
@@ -60,8 +61,8 @@ const fn preset(
     }
 }
 
-/// All presets. Memory: of the GPU and the weights in GiB, and bytes of KV cache per token. Step: microseconds for
-/// the weights, per sequence, per thousand tokens of context. Last, prompt tokens per second.
+/// All presets. Memory: GPU and weights in GiB, KV cache in bytes per token. Step: microseconds for the
+/// weights, per sequence, per thousand tokens of context. Last: prompt tokens per second.
 pub(crate) const PRESETS: [Preset; 7] = [
     Preset {
         max_model_len: 32_768,
@@ -118,12 +119,12 @@ pub(crate) const PRESETS: [Preset; 7] = [
 ];
 
 impl Preset {
-    /// The preset of this name.
     pub(crate) fn named(name: &str) -> Option<&'static Preset> {
         PRESETS.iter().find(|preset| preset.name == name)
     }
 
-    /// What steps cost on `gpus` GPUs by tensor parallelism; refused when the weights leave no room for a KV cache.
+    /// The cost model for `gpus` GPUs with tensor parallelism. Fails if the weights leave too little memory
+    /// for a KV cache.
     pub(crate) fn cost(&self, gpus: u32) -> Result<CostModel, OptionsFault> {
         let count = f64::from(gpus.max(1));
         let room_gib = (self.gpu_gib * MEMORY_SHARE - OVERHEAD_GIB) * count - self.weights_gib;
