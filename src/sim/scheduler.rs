@@ -1,6 +1,7 @@
-//! Lets the batch's steps take their time: the thin asynchronous layer over [`Batch`].
+//! Runs the steps of a [`Batch`] in real time.
 //!
-//! A step begins where the one before it should have ended, not where it was noticed, so lateness does not add up.
+//! A step begins at the planned end of the previous one, not when that end was noticed, so delays do not add
+//! up.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -13,18 +14,17 @@ use crate::sim::batching::{Batch, Busy, CostModel, Emission, Submission};
 use crate::sim::engine::Engine;
 use crate::sim::metrics::Gauges;
 
-/// What connections ask of the batch.
+/// A message from a connection to the batch.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// A request, and where its tokens go: at most as many as it asks for.
+    /// A request, and the receiver of its tokens.
     Submit(Submission, UnboundedSender<Emission>),
-    /// The client has gone.
+    /// The client has disconnected.
     Abort(u64),
-    /// The prefix cache shall be emptied.
     Flush(oneshot::Sender<Result<(), Busy>>),
 }
 
-/// Runs the batch until nobody can order any more or the engine closes.
+/// Runs the batch until all senders are dropped or the engine closes.
 pub(crate) async fn drive(cost: CostModel, mut orders: UnboundedReceiver<Order>, engine: Arc<Engine>) {
     let epoch = clock::now();
     let (kv_tokens, full) = (cost.kv_tokens, cost.max_running);
@@ -80,7 +80,7 @@ fn obey(
             batch.abort(id);
         }
         Order::Flush(answer) => {
-            // Whoever asked may have gone meanwhile.
+            // The connection may have ended meanwhile.
             let _ = answer.send(batch.flush());
         }
     }

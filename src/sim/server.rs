@@ -1,4 +1,4 @@
-//! The life of a simulated engine: binds, loads, listens, and ends as it is told to.
+//! Life cycle of a simulated engine: bind, load, listen, end.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -22,43 +22,41 @@ use crate::sim::options::{Options, OptionsFault, Timing};
 use crate::sim::scheduler;
 use crate::sim::startup;
 
-/// Where the lines of the engine's log go, without line ends.
+/// Receives lines of the engine's log, without line ends.
 pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Connections that the kernel holds until they are accepted; it may cap this by `net.core.somaxconn`.
+/// Length of the kernel's accept queue; `net.core.somaxconn` may limit it.
 const BACKLOG: u32 = 4096;
 
-/// How long connections may take to end with the engine.
+/// How long connections may take to end when the engine stops.
 const PARTING: Duration = Duration::from_secs(1);
 
-/// Why a simulated engine ended other than by being told to.
+/// Why a simulated engine failed.
 #[derive(Debug, Error)]
 pub(crate) enum SimError {
-    /// The options contradict themselves.
     #[error(transparent)]
     Options(#[from] OptionsFault),
-    /// The port cannot be had.
     #[error("cannot listen on {address}: {source}; choose another `--port`, or 0 for a free one")]
     Bind {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The system refuses a thread, a signal handler or a child.
+    /// A thread, a signal handler or a child process could not be created.
     #[error("cannot start the simulated engine: {0}; see the limits of this user (`ulimit -a`)")]
     System(#[from] std::io::Error),
-    /// A fault asked for this end: all connections have been reset, and the process must end now with this status.
+    /// A fault ended the engine. All connections have been reset, and the process must exit with this status.
     #[error("the simulated engine died as it was told to (exit status: {status})")]
     Died {
-        /// The exit status of the process.
+        /// Exit status of the process.
         status: u8,
     },
 }
 
-/// Serves until `stop` is cancelled, SIGTERM or SIGINT arrives, or a fault ends it. `log` takes the lines an engine
-/// would print; `on_ready` is called with the bound address once connections are taken, which with
-/// [`Options::listen_while_loading`] is before loading ends.
+/// Serves until `stop` is cancelled, SIGTERM or SIGINT arrives, or a fault ends the engine. `log` receives
+/// the lines that an engine would print. `on_ready` is called with the bound address once connections are
+/// accepted; with [`Options::listen_while_loading`] this is before loading ends.
 pub(crate) async fn serve(
     options: Options,
     log: Log,
@@ -72,7 +70,7 @@ pub(crate) async fn serve(
         leak_child(&log)?;
     }
     let shared = options.faults.leave_shm;
-    // Open for as long as it serves, as engines have theirs mapped.
+    // Kept open while serving, because engines keep their shared memory mapped.
     let _shared = shared.map(|bytes| leave_shm(bytes, bound.port())).transpose()?;
     let tasks = TaskTracker::new();
     let engine = start(options, &tasks)?;
@@ -98,7 +96,7 @@ pub(crate) async fn serve(
     result
 }
 
-/// Writes shared memory that nobody will remove.
+/// Creates a file in shared memory that is left behind.
 fn leave_shm(bytes: u64, port: u16) -> std::io::Result<std::fs::File> {
     use std::os::unix::fs::OpenOptionsExt;
     let path = format!("/dev/shm/matrix-sim-{port}-{}", std::process::id());
@@ -178,7 +176,7 @@ fn tell_ready(bound: SocketAddr, engine: &Engine, log: &Log) {
     startup::say(&**log, startup::ready_line(engine.options.dialect));
     if let Some(bytes) = engine.options.faults.log_flood {
         let log = Arc::clone(log);
-        // It blocks as long as whoever reads the log is slow, and ends with the process.
+        // Blocks while the log is read slowly; ends with the process.
         std::thread::spawn(move || startup::flood(&*log, bytes));
     }
 }
@@ -194,7 +192,7 @@ async fn accept(listener: TcpListener, engine: &Arc<Engine>, tasks: &TaskTracker
             Ok((stream, _)) => {
                 tasks.spawn(connection::serve(stream, Arc::clone(engine)));
             }
-            // Out of file handles: those in use will be given back, and asking at once would only burn time.
+            // The process is out of file descriptors; an immediate retry would fail as well.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }

@@ -1,4 +1,4 @@
-//! Loading, as an engine's log tells it: the phases a runner looks for, spread over the time that loading takes.
+//! Loading: writes the log lines of an engine's start, spread over the duration of loading.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::sim::engine::Engine;
 use crate::sim::faults::{LAST_WORDS, Loading};
 use crate::sim::options::{Dialect, Options, Timing};
 
-/// A line of the log, and the share of loading after which it is told.
+/// A log line, and the fraction of loading after which it is written.
 #[derive(Clone, Debug, PartialEq)]
 struct Line {
     share: f64,
     text: String,
 }
 
-/// Loads: tells each line at its time. Ends when loading does, with an error if the engine dies of it.
+/// Writes each line at its time and returns when loading ends. Fails if the engine crashes during loading.
 pub(crate) async fn load(engine: &Engine, log: &(dyn Fn(&str) + Send + Sync)) -> Result<(), SimError> {
     let options = &engine.options;
     let start = clock::now();
@@ -42,7 +42,7 @@ pub(crate) async fn load(engine: &Engine, log: &(dyn Fn(&str) + Send + Sync)) ->
     Ok(())
 }
 
-/// Tells the last words.
+/// Writes the last lines of a crashing engine.
 pub(crate) fn die(log: &(dyn Fn(&str) + Send + Sync)) -> SimError {
     for line in LAST_WORDS {
         log(line);
@@ -50,12 +50,12 @@ pub(crate) fn die(log: &(dyn Fn(&str) + Send + Sync)) -> SimError {
     SimError::Died { status: 1 }
 }
 
-/// Tells one line as engines do, with time and level.
+/// Writes a line with time and level, as engines do.
 pub(crate) fn say(log: &(dyn Fn(&str) + Send + Sync), text: &str) {
     log(&format!("INFO {} {text}", clock::timestamp()));
 }
 
-/// Tells lines until they are so many bytes.
+/// Writes lines until they have `bytes` bytes.
 pub(crate) fn flood(log: &(dyn Fn(&str) + Send + Sync), bytes: u64) {
     let filler = "x".repeat(180);
     let mut told = 0;
@@ -66,7 +66,7 @@ pub(crate) fn flood(log: &(dyn Fn(&str) + Send + Sync), bytes: u64) {
     }
 }
 
-/// What is told once the engine answers.
+/// The line that an engine writes when it is ready.
 pub(crate) fn ready_line(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Sglang => "The server is fired up and ready to roll!",

@@ -1,4 +1,4 @@
-//! Answers a generation request, token by token or at once, with what goes wrong in the middle of it.
+//! Answers a generation request, token by token or at once, and applies faults in the middle.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +13,7 @@ use crate::sim::options::Timing;
 use crate::sim::rng::{Draw, mix};
 use crate::sim::token_source::{Source, endless_gap};
 
-/// Answers with server-sent events, each in a chunk and, unless told otherwise, a write of its own.
+/// Answers with server-sent events. Each event is a chunk and, unless `burst_bytes` is set, a separate write.
 pub(crate) async fn events(
     wire: &mut Wire<'_>,
     engine: &Arc<Engine>,
@@ -62,13 +62,15 @@ pub(crate) async fn events(
     if engine.options.faults.is_endless(number) {
         return telling.endless(wire, engine, &mut exchange).await;
     }
-    // Counted before the last bytes go out, as engines do: who has the answer finds it in the metrics.
+    // Counted before the last bytes are written, as engines do, so that a client that has the answer finds it
+    // in the metrics.
     exchange.finish(finish);
     telling.close(finish, wire).await?;
     Ok(telling.after)
 }
 
-/// Answers with one JSON text when all tokens are there. Of the mishaps, a cut falls due here too.
+/// Answers with one JSON document when all tokens are generated. Of the stream faults, [`Mishap::Cut`]
+/// applies here too.
 pub(crate) async fn whole(
     wire: &mut Wire<'_>,
     engine: &Arc<Engine>,
@@ -152,24 +154,24 @@ fn voice(engine: &Engine, endpoint: Endpoint, ask: &Ask, number: u64) -> Voice {
     voice
 }
 
-/// Whether a stream goes on after a mishap.
+/// Whether a stream continues after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Course {
     On,
     Over,
 }
 
-/// Tokens that go into one event.
+/// Tokens of one event.
 struct Gathered {
     count: usize,
     cached: usize,
     is_last: bool,
 }
 
-/// One stream of events on its way out.
+/// Writes the events of one answer.
 struct Telling {
     voice: Voice,
-    /// What the preamble says goes out with the first token, in the same write.
+    /// Sent in the same write as the first token.
     preamble: Option<String>,
     after: After,
     is_chunked: bool,
@@ -234,7 +236,8 @@ impl Telling {
         wire.write(&out).await
     }
 
-    /// The tokens of the next event, when the last of them is due; `None` when the client or the engine has gone.
+    /// Waits until the last token of the next event is due. Returns its tokens; `None` if the client
+    /// disconnected or the engine is closing.
     async fn gather(
         &mut self,
         source: &mut Source,
@@ -242,7 +245,7 @@ impl Telling {
         engine: &Engine,
     ) -> Option<Gathered> {
         if engine.dead.is_cancelled() {
-            // The connection is about to be reset; a flood must not get ahead of that.
+            // The connection is about to be reset; output at full speed must not continue before that.
             std::future::pending::<()>().await;
         }
         let mut gathered = Gathered {
@@ -250,7 +253,7 @@ impl Telling {
             cached: 0,
             is_last: false,
         };
-        // The first token is never held back; others are while somebody else is being served.
+        // The first token is never delayed; later ones are merged only while other requests are in flight.
         let merges = self.merge > 1 && !self.is_first && engine.metrics.in_flight.load(Relaxed) > 1;
         let size = if merges {
             1 + self.draw.below(u64::from(2 * self.merge - 1)) as usize

@@ -1,19 +1,20 @@
-//! Text without a tokenizer: how many tokens a prompt counts, and words to answer with.
+//! Text without a tokenizer: counts the tokens of a prompt, and provides words for answers.
 //!
-//! Prompts given as ids count one token per id. Prompts given as text are cut into pieces as byte-level BPE
-//! tokenizers tend to cut them: a run of letters, with the blank before it, is one piece per 8 letters begun; each
-//! digit, each punctuation mark and each run of up to four white-space characters is one; other characters count one piece
-//! each. English comes out within a few tenths of what real tokenizers say, not closer: who needs exact prompt
-//! lengths sends ids. Chat messages add 5 pieces each and 3 for the opening of the answer, as ChatML does.
+//! A prompt given as ids counts one token per id. A prompt given as text is split roughly as byte-level BPE
+//! tokenizers do: a run of letters with the space before it is one piece per 8 letters begun; each digit,
+//! each punctuation mark and each run of up to four white-space characters is one piece; other characters are
+//! one piece each. For English, the count differs from that of real tokenizers by some tens of percent;
+//! clients that need exact prompt lengths send ids. Each chat message adds 5 pieces, and the opening of the
+//! answer 3, as in ChatML.
 //!
-//! Answers are words that common tokenizers hold as one token, so a client that counts tokens with one comes
-//! close; the `usage` that the server reports is the truth.
+//! Answers consist of words that are one token in common tokenizers, so that a client's own count is close.
+//! The `usage` that the server reports is exact.
 
 use crate::sim::rng::{chain, mix};
 
 const LETTERS_PER_PIECE: usize = 8;
 
-/// Words that GPT-2, Llama and Qwen vocabularies hold as one token when a blank precedes them.
+/// Words that are one token after a space in the vocabularies of GPT-2, Llama and Qwen.
 const WORDS: [&str; 64] = [
     "the", "of", "and", "to", "in", "is", "that", "for", "it", "as", "was", "with", "be", "by", "on", "not",
     "he", "his", "but", "at", "are", "this", "have", "from", "or", "had", "an", "they", "which", "one",
@@ -22,17 +23,17 @@ const WORDS: [&str; 64] = [
     "can", "only", "other", "new", "some", "time", "two",
 ];
 
-/// The word of token `index` of the answer with this key; a blank precedes all but the first.
+/// The word of token `index` of the answer with this key, without a space before it.
 pub(crate) fn word(key: u64, index: u64) -> &'static str {
     WORDS[(mix(key ^ mix(index)) % WORDS.len() as u64) as usize]
 }
 
-/// The token id that stands for token `index` of the answer: what the same word counts in a prompt.
+/// The id of token `index` of the answer, equal to that of the same word in a prompt.
 pub(crate) fn word_id(key: u64, index: u64) -> u64 {
     piece_id(word(key, index).as_bytes())
 }
 
-/// Appends the ids of a text's pieces to `ids`.
+/// Appends the ids of a text's pieces.
 pub(crate) fn pieces(text: &str, ids: &mut Vec<u64>) {
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -54,7 +55,7 @@ pub(crate) fn pieces(text: &str, ids: &mut Vec<u64>) {
     }
 }
 
-/// Appends the ids of a chat to `ids`, with the opening of the answer.
+/// Appends the ids of a chat, including the opening of the answer.
 pub(crate) fn chat<'a>(messages: impl Iterator<Item = (&'a str, &'a str)>, ids: &mut Vec<u64>) {
     for (role, content) in messages {
         ids.extend([mark(b"<start>"), piece_id(role.as_bytes()), mark(b"\n")]);
@@ -82,7 +83,7 @@ fn mark(bytes: &[u8]) -> u64 {
     mix(piece_id(bytes))
 }
 
-/// The key of an answer: the same prompt, asked of the same seed, is answered alike.
+/// The key of an answer. The same seed and prompt give the same answer.
 pub(crate) fn answer_key(seed: u64, ids: &[u64]) -> u64 {
     ids.iter().fold(mix(seed), |hash, id| chain(hash, *id))
 }

@@ -1,5 +1,5 @@
-//! Waits that end on time: tokio's timers round to milliseconds, which is more than a calibration may err.
-//! One thread sleeps until the next moment and wakes whoever waits for it.
+//! Precise timer. Tokio's timers round to milliseconds, which is too coarse for a calibration. One thread
+//! sleeps until the next due time and wakes the waiting task.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,14 +11,14 @@ use tokio::sync::oneshot;
 
 use crate::base::clock::{self, Moment};
 
-/// The thread that sleeps, and what it is asked for; the thread ends with this value.
+/// The timer's queue and thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Metronome {
     desk: Arc<Desk>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The mutex is held for pushes and pops only; the thread sleeps on the condition.
+/// The mutex is held only for pushes and pops; the thread sleeps on the condition variable.
 #[derive(Debug, Default)]
 struct Desk {
     orders: Mutex<Orders>,
@@ -35,7 +35,7 @@ struct Orders {
 #[derive(Debug)]
 struct Order {
     at: Moment,
-    /// Orders for one moment are served in the order in which they came.
+    /// Orders with the same time are served in order of arrival.
     number: u64,
     bell: oneshot::Sender<()>,
 }
@@ -73,7 +73,7 @@ impl Metronome {
         })
     }
 
-    /// Waits until `at`; not at all if it has passed.
+    /// Waits until `at`; returns at once if it has passed.
     pub(crate) async fn until(&self, at: Moment) {
         if clock::now() >= at {
             return;
@@ -89,21 +89,22 @@ impl Metronome {
                 self.desk.changed.notify_one();
             }
         }
-        // The bell is dropped unrung only when the thread ends, and with it all waits.
+        // The sender is dropped without a signal only when the thread ends.
         let _ = rung.await;
     }
 }
 
 impl Desk {
     fn serve(&self) {
-        // The kernel lets timers be 50 us late to save wake-ups; where it may not be told, that is how late we are.
+        // By default the kernel may delay timers by 50 µs to save wake-ups. If this call fails, that delay
+        // remains.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         while !orders.is_closed {
             let now = clock::now();
             while orders.due.peek().is_some_and(|Reverse(next)| next.at <= now) {
                 if let Some(Reverse(order)) = orders.due.pop() {
-                    // Whoever stopped waiting does not hear it.
+                    // The receiver may have been dropped.
                     let _ = order.bell.send(());
                 }
             }
@@ -130,7 +131,7 @@ impl Drop for Metronome {
             .is_closed = true;
         self.desk.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed already and must not become a second one here.
+            // A panic of the thread has been printed already; do not panic again.
             let _ = thread.join();
         }
     }

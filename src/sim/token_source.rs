@@ -1,4 +1,4 @@
-//! Where the tokens of one request come from, and when.
+//! Provides the tokens of one request at their times.
 
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use crate::sim::options::{Schedule, Timing};
 use crate::sim::rng::Draw;
 use crate::sim::scheduler::Order;
 
-/// The tokens of one request, one after another.
 #[derive(Debug)]
 pub(crate) enum Source {
     Batch(Ticket),
@@ -27,7 +26,7 @@ pub(crate) enum Source {
     },
 }
 
-/// A request in the batch; dropping it takes the request back.
+/// A request in the batch. Drop aborts it.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     id: u64,
@@ -37,7 +36,7 @@ pub(crate) struct Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        // Without a batch there is nothing to take back.
+        // It fails only if the batch has ended.
         let _ = self.orders.send(Order::Abort(self.id));
     }
 }
@@ -49,7 +48,7 @@ pub(crate) struct Token {
 }
 
 impl Source {
-    /// The source for request `number`, whose first byte arrived at `arrived`.
+    /// The source of tokens for request `number`; `arrived` is the time of its first byte.
     pub(crate) fn open(engine: &Engine, ask: &Ask, number: u64, arrived: Moment) -> Self {
         match (&engine.options.timing, &engine.orders) {
             (Timing::Batched(_), Some(orders)) => {
@@ -60,7 +59,7 @@ impl Source {
                     output: ask.output,
                     key: ask.key,
                 };
-                // A batch that has ended closes the channel, which the reader of tokens sees.
+                // If the batch has ended, the channel closes and `next` returns `None`.
                 let _ = orders.send(Order::Submit(submission, sender));
                 Self::Batch(Ticket {
                     id: number,
@@ -82,7 +81,7 @@ impl Source {
         }
     }
 
-    /// The next token, when its time has come; `None` when the engine is closing. Loses nothing when dropped.
+    /// Waits until the next token is due; `None` if the engine is closing. Cancel-safe.
     pub(crate) async fn next(&mut self, engine: &Engine) -> Option<Token> {
         match self {
             Self::Batch(ticket) => {
@@ -114,7 +113,7 @@ impl Source {
     }
 }
 
-/// How long a stream that never ends waits between its tokens beyond the limit.
+/// Time between the tokens of an endless stream after the regular answer.
 pub(crate) fn endless_gap(timing: &Timing) -> Duration {
     match timing {
         Timing::Batched(cost) => cost.step + cost.per_sequence,

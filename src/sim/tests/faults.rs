@@ -17,7 +17,7 @@ fn is_death(end: &Result<(), SimError>) -> bool {
     matches!(end, Err(SimError::Died { status: 1 }))
 }
 
-/// How a streamed completion ends that is cut by force.
+/// Counts the events of a streamed completion whose connection breaks; also returns how it ended.
 async fn broken(sim: &Sim, tokens: usize) -> (usize, std::io::Result<()>) {
     let (bytes, end) = sim.raw("POST", "/v1/completions", "", &completion(tokens)).await;
     (bytes.windows(6).filter(|six| six == b"data: ").count(), end)

@@ -1,4 +1,4 @@
-//! The server over real loopback sockets, asked by a client that is as plain as can be.
+//! Tests of the server over real loopback sockets with a minimal client.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ mod dialects;
 mod faults;
 mod timing;
 
-/// Longer than anything here takes, even on a busy machine.
+/// Timeout that is longer than any step here takes, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub(super) struct Sim {
@@ -35,7 +35,7 @@ impl Sim {
             .expect("the simulated engine gets ready")
     }
 
-    /// Starts it; how it ended, if it did so before it was ready.
+    /// Starts the engine. The error is how it ended, if it ended before it was ready.
     pub(crate) async fn try_start(options: Options) -> Result<Self, Result<(), SimError>> {
         let log = Arc::new(Mutex::new(Vec::new()));
         let stop = CancellationToken::new();
@@ -78,7 +78,8 @@ impl Sim {
         self.log.lock().unwrap().join("\n")
     }
 
-    /// Sends a request on a connection of its own and reads until the end: the bytes, and how they ended.
+    /// Sends a request on a new connection and reads to the end. Returns the bytes and how the connection
+    /// ended.
     pub(crate) async fn raw(
         &self,
         method: &str,
@@ -109,12 +110,11 @@ impl Sim {
         self.call("GET", path, "").await
     }
 
-    /// A streamed completion with this many tokens.
     pub(crate) async fn complete(&self, tokens: usize) -> Answer {
         self.call("POST", "/v1/completions", &completion(tokens)).await
     }
 
-    /// The value of a metric without labels of its own.
+    /// The value of a metric that has no labels of its own.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
         let page = self.get("/metrics").await.body;
         let line = page
@@ -143,7 +143,7 @@ pub(super) fn sim(dialect: Dialect) -> Options {
 pub(super) struct Answer {
     pub status: u16,
     pub body: String,
-    /// Whether the body came to the end that its head announced.
+    /// Whether the body is complete.
     pub is_whole: bool,
 }
 
@@ -184,7 +184,6 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap()
     }
 
-    /// The data of all events.
     pub(crate) fn events(&self) -> Vec<&str> {
         self.body
             .split_terminator("\n\n")
@@ -192,7 +191,6 @@ impl Answer {
             .collect()
     }
 
-    /// The events that are JSON.
     pub(crate) fn values(&self) -> Vec<Value> {
         self.events()
             .iter()
@@ -200,7 +198,7 @@ impl Answer {
             .collect()
     }
 
-    /// How many events carry text.
+    /// Number of events that contain text.
     pub(crate) fn texts(&self) -> usize {
         let text = |value: &Value| {
             let choice = &value["choices"][0];

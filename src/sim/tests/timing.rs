@@ -136,7 +136,7 @@ async fn a_client_that_goes_away_frees_its_place() {
     gone.write_all((head + &body).as_bytes()).await.unwrap();
     gone.read_exact(&mut [0; 16]).await.unwrap();
     drop(gone);
-    // 30 000 steps of half a millisecond would hold the only place for longer than the harness waits.
+    // 30 000 steps of half a millisecond would occupy the only slot for longer than [`LIMIT`].
     assert_eq!(sim.complete(3).await.texts(), 3);
     assert_eq!(sim.metric("vllm:kv_cache_usage_perc").await, 0.0);
     sim.stop().await;
