@@ -1,9 +1,9 @@
-//! AMD's devices by its tools: `amd-smi`, or `rocm-smi` where that is all there is. Their answers are read as the tools' documentation
-//! and their users show them; it has not been run on such a device.
+//! AMD GPUs, read with `amd-smi`, or with `rocm-smi` if only that exists. The formats are taken from
+//! documentation and from output that users published; this code has not been run on an AMD GPU.
 //!
-//! The documentation is <https://rocm.docs.amd.com/projects/amdsmi/en/latest/how-to/amdsmi-cli-tool.html>: `amd-smi` answers with one
-//! object per device, in a list of its own or, since version 26, below `gpu_data`; a value is a number with its unit, or `N/A`.
-//! `rocm-smi` answers with one object per card, whose names carry their units.
+//! Documentation: <https://rocm.docs.amd.com/projects/amdsmi/en/latest/how-to/amdsmi-cli-tool.html>.
+//! `amd-smi` prints one object per GPU, in a list or, since version 26, in a list below `gpu_data`. A value
+//! is a number with its unit, or `N/A`. `rocm-smi` prints one object per card, whose keys contain the units.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
 use crate::telemetry::gpu::Look;
 use crate::telemetry::gpu::vendor_cli::{self, Program};
 
-/// What `rocm-smi` is asked for.
+/// Arguments of `rocm-smi`.
 const ROCM: &[&str] = &[
     "--showproductname",
     "--showuniqueid",
@@ -29,7 +29,6 @@ const ROCM: &[&str] = &[
     "--json",
 ];
 
-/// One of AMD's tools.
 #[derive(Clone, Debug)]
 pub(super) enum Amd {
     AmdSmi(Program),
@@ -37,7 +36,7 @@ pub(super) enum Amd {
 }
 
 impl Amd {
-    /// The tool in a `PATH`, and the devices that it knows; `None` where there is none.
+    /// Finds the tool in `PATH` and lists its GPUs; `None` if there is no tool.
     pub(super) fn find(path: Option<&str>) -> Result<Option<(Self, Vec<Gpu>)>, String> {
         if let Some(program) = Program::find("amd-smi", path) {
             let facts = facts(&parse(&program.ask(&["static", "--json"])?)?);
@@ -57,7 +56,7 @@ impl Amd {
         })
     }
 
-    /// Who is on which device; `rocm-smi` does not tell on which.
+    /// Processes with their GPU; `None` for `rocm-smi`, which does not report the GPU of a process.
     fn processes(&self) -> Result<Option<Vec<(u32, GpuProcess)>>, String> {
         match self {
             Self::AmdSmi(program) => {
@@ -88,13 +87,13 @@ fn of(all: &[(u32, GpuProcess)], device: u32) -> Vec<GpuProcess> {
     here.map(|(_, process)| process.clone()).collect()
 }
 
-/// The answer of a tool; some versions say a warning before it.
+/// Parses the output of a tool. Some versions print a warning before the JSON.
 fn parse(text: &str) -> Result<Value, String> {
     let from = text.find(['{', '[']).unwrap_or(0);
     serde_json::from_str(&text[from..]).map_err(|error| format!("the tool's answer is no JSON: {error}"))
 }
 
-/// The objects of the devices, with their index.
+/// The objects of the GPUs, with index.
 fn devices(told: &Value) -> impl Iterator<Item = (u32, &Value)> {
     let list = told.get("gpu_data").unwrap_or(told).as_array();
     let index = |gpu: &Value| u32::try_from(gpu.get("gpu")?.as_u64()?).ok();
@@ -103,7 +102,7 @@ fn devices(told: &Value) -> impl Iterator<Item = (u32, &Value)> {
         .filter_map(move |gpu| Some((index(gpu)?, gpu)))
 }
 
-/// A number by its path, with its unit where it has one. What is told as `N/A` is none.
+/// The number at a path, with its unit if it has one. `None` for `N/A`.
 fn number(gpu: &Value, path: &str) -> Option<(f64, String)> {
     let at = gpu.pointer(path)?;
     let value = at.get("value").unwrap_or(at);
@@ -116,7 +115,7 @@ fn plain(gpu: &Value, path: &str) -> Option<f64> {
     Some(number(gpu, path)?.0)
 }
 
-/// A size in bytes: the tool writes MB for what is MiB.
+/// A size in bytes. The tool writes MB for MiB.
 fn bytes(gpu: &Value, path: &str) -> Option<f64> {
     let (number, unit) = number(gpu, path)?;
     let factor = match unit.to_ascii_uppercase().as_str() {
@@ -172,7 +171,7 @@ fn metrics(told: &Value) -> Vec<(u32, Values)> {
                 ("memory_clock_mhz", plain(gpu, "/clock/mem_0/clk")),
             ];
             let mut values = named(told);
-            // Only that it slows down is told, not why.
+            // The tool reports that the clock is throttled, but not why.
             if let Some(status) = word(gpu, "/power/throttle_status") {
                 let is_throttled = !status.to_ascii_uppercase().starts_with("UN");
                 values.insert("throttled_other".to_owned(), f64::from(u8::from(is_throttled)));
@@ -208,7 +207,7 @@ fn named<const N: usize>(told: [(&str, Option<f64>); N]) -> Values {
         .collect()
 }
 
-/// The cards of `rocm-smi --json`, by number.
+/// The cards in the output of `rocm-smi --json`, by index.
 fn cards(told: &Value) -> Vec<(u32, &Value)> {
     let all = told.as_object().into_iter().flatten();
     let mut cards: Vec<(u32, &Value)> = all
@@ -218,7 +217,7 @@ fn cards(told: &Value) -> Vec<(u32, &Value)> {
     cards
 }
 
-/// The first field whose name has all the words.
+/// The first field whose name contains all words.
 fn field<'v>(card: &'v Value, words: &[&str]) -> Option<&'v str> {
     let mut fields = card.as_object()?.iter();
     let (_, value) = fields.find(|(name, _)| {
@@ -228,7 +227,7 @@ fn field<'v>(card: &'v Value, words: &[&str]) -> Option<&'v str> {
     value.as_str().map(str::trim).filter(|text| *text != "N/A")
 }
 
-/// A number that is a whole field, or stands in brackets with its unit, as `(1700Mhz)`.
+/// The number in a field, also if it is in brackets with its unit, as in `(1700Mhz)`.
 fn figure(card: &Value, words: &[&str]) -> Option<f64> {
     let text = field(card, words)?;
     let text = text.trim_matches(|c: char| !c.is_ascii_digit());

@@ -1,9 +1,10 @@
-//! Huawei's Ascend devices by their tool `npu-smi`. Its table is read as the tool's documentation and its users show it; it has not been
-//! run on such a device.
+//! Huawei's Ascend NPUs, read with `npu-smi`. The format is taken from documentation and from output that
+//! users published; this code has not been run on an Ascend NPU.
 //!
-//! The documentation is <https://support.huawei.com/enterprise/en/doc/EDOC1100388864> (npu-smi command reference). `npu-smi info` draws
-//! two rows for each chip: name, health, power and temperature; then bus, use of its cores and of its memories. A second table has the
-//! processes. `NA` or `-` is what a chip does not tell. Chips are numbered as they come, which is how `ASCEND_RT_VISIBLE_DEVICES` counts.
+//! Documentation: <https://support.huawei.com/enterprise/en/doc/EDOC1100388864> (npu-smi command reference).
+//! `npu-smi info` prints two rows per chip: name, health, power and temperature; then bus address and
+//! utilization of cores and memories. A second table lists the processes. `NA` or `-` marks missing values.
+//! Chips are numbered in order of appearance, as in `ASCEND_RT_VISIBLE_DEVICES`.
 
 use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
 use crate::telemetry::gpu::Look;
@@ -13,7 +14,7 @@ use crate::telemetry::gpu::vendor_cli::{self, Program};
 pub(super) struct Ascend(Program);
 
 impl Ascend {
-    /// The tool in a `PATH`, and the devices that it knows; `None` where there is none.
+    /// Finds the tool in `PATH` and lists its chips; `None` if there is no tool.
     pub(super) fn find(path: Option<&str>) -> Result<Option<(Self, Vec<Gpu>)>, String> {
         let Some(program) = Program::find("npu-smi", path) else {
             return Ok(None);
@@ -52,7 +53,7 @@ impl vendor_cli::Tool for Ascend {
     }
 }
 
-/// What `npu-smi info` draws.
+/// Parsed output of `npu-smi info`.
 #[derive(Debug, Default, PartialEq)]
 struct Table {
     version: Option<String>,
@@ -60,7 +61,6 @@ struct Table {
     processes: Vec<(u32, u32, GpuProcess)>,
 }
 
-/// Two rows of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Chip {
     npu: u32,
@@ -70,7 +70,7 @@ struct Chip {
     power_w: Option<f64>,
     temperature_c: Option<f64>,
     util_share: Option<f64>,
-    /// Used and in all, in bytes.
+    /// Used and total memory, in bytes.
     memory: Option<(u64, u64)>,
 }
 
@@ -125,7 +125,8 @@ impl Table {
     }
 }
 
-/// NPU and name; power and temperature. Headings are no row: they do not begin with a number.
+/// Parses NPU number and name, power and temperature. `None` for a heading, which does not begin with a
+/// number.
 fn first_row(left: &str, right: &str) -> Option<Chip> {
     let mut left = left.split_whitespace();
     let mut right = right.split_whitespace();
@@ -138,10 +139,11 @@ fn first_row(left: &str, right: &str) -> Option<Chip> {
     })
 }
 
-/// Chip and, on some, its number on the host; bus; use of the cores, of the memory of the host's kind, of its own fast memory.
+/// Parses chip number and, on some models, device number; bus address; utilization of the cores, of DDR
+/// memory, of HBM.
 fn second_row(chip: Chip, left: &str, middle: &str, right: &str) -> Option<Chip> {
     let number = left.split_whitespace().next()?.parse().ok()?;
-    // `1197 / 13553` is one figure, however it is spaced.
+    // Spacing around the slash varies, as in `1197 / 13553`.
     let right = right.replace('/', " ");
     let mut right = right.split_whitespace();
     let share = right.next()?.parse::<f64>().ok().map(|percent| percent / 100.0);
@@ -151,13 +153,13 @@ fn second_row(chip: Chip, left: &str, middle: &str, right: &str) -> Option<Chip>
         chip: number,
         bus: Some(middle.to_ascii_lowercase()).filter(|bus| bus.contains(':')),
         util_share: share,
-        // The last that there is any of: the fast one, where a chip has it.
+        // The last memory with a size above 0: HBM if the chip has it.
         memory: memories.rev().find(|(_, total)| *total > 0),
         ..chip
     })
 }
 
-/// NPU and chip, process, name, memory in MB.
+/// Parses NPU and chip number, process id, name, memory in MB.
 fn process(cells: &[&str]) -> Option<(u32, u32, GpuProcess)> {
     let [at, pid, name, memory] = cells else {
         return None;
@@ -175,7 +177,7 @@ fn process(cells: &[&str]) -> Option<(u32, u32, GpuProcess)> {
 mod tests {
     use super::*;
 
-    /// Written here in the form that the tool's documentation shows; the figures are made up.
+    /// Sample output in the documented format; the figures are invented.
     const TWO: &str = "\
 +------------------------------------------------------------------------------------------------+
 | npu-smi 24.1.0                   Version: 24.1.0                                               |
@@ -198,7 +200,7 @@ mod tests {
 +===========================+===============+====================================================+
 ";
 
-    /// A chip with memory of one kind, and its number on the host beside its own.
+    /// A chip with one kind of memory, and with a device number beside its chip number.
     const INFERENCE: &str = "\
 | NPU     Name                  | Health          | Power(W)     Temp(C)           Hugepages-Usage(page) |
 | Chip    Device                | Bus-Id          | AICore(%)    Memory-Usage(MB)                        |

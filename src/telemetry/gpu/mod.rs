@@ -1,5 +1,5 @@
-//! The devices of this host, by whoever tells about them: NVIDIA's library, or the tools of AMD and Huawei. A device's index is that of
-//! the library or tool; NVIDIA's is the order on the PCI bus.
+//! GPUs and NPUs of this host, read with NVIDIA's library or the tools of AMD and Huawei. The index of a
+//! device is that of the library or tool; NVIDIA's is the order on the PCI bus.
 
 mod amd;
 mod ascend;
@@ -20,29 +20,28 @@ use vendor_cli::Tool as _;
 
 pub use processes::Processes;
 
-/// How long a library or tool may take until it has told what devices there are.
+/// Timeout of opening the library or tool and listing the devices.
 const OPEN: Duration = Duration::from_secs(30);
 
-/// How long one look at a device may take.
+/// Timeout of one reading of a device.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Where to look for devices.
+/// Where libraries and tools are looked up.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     /// NVIDIA's library by its file; without it the loader finds it by its usual name.
     pub nvml: Option<PathBuf>,
-    /// The `PATH` in which the tools of other makers are looked up.
+    /// `PATH` in which the tools are looked up.
     pub path: Option<String>,
 }
 
-/// The devices of this host.
 #[derive(Debug)]
 pub struct Gpus {
     told: Told,
     facts: Vec<Gpu>,
 }
 
-/// Who tells about them.
+/// The library or tool that reads the devices.
 #[derive(Clone, Debug)]
 enum Told {
     #[cfg(feature = "nvml")]
@@ -51,18 +50,18 @@ enum Told {
     Ascend(ascend::Ascend),
 }
 
-/// A device at one moment.
+/// One reading of a device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
     /// What the probe that asks often would give.
     pub values: Values,
-    /// Who computes on it; `None` where nobody tells.
+    /// Processes on the device; `None` if unknown.
     pub processes: Option<Vec<GpuProcess>>,
 }
 
 impl Gpus {
-    /// Finds out who tells about the devices of this host, and what they are. `None` where nobody does: no library, no driver, no tool,
-    /// no device.
+    /// Opens the library or tool for the devices of this host. `None` if there is no library, driver, tool or
+    /// device.
     ///
     /// # Errors
     /// In words, what keeps a library or a tool that is there from telling.
@@ -153,15 +152,16 @@ impl Gpus {
     }
 }
 
-/// The NUMA node of a device on the PCI bus, where the kernel of the system below `root` tells.
+/// The NUMA node of a PCI device, from sysfs below `root`.
 #[cfg(feature = "nvml")]
 fn numa(root: &Path, bus: &str) -> Option<u32> {
     let node = std::fs::read_to_string(root.join(format!("sys/bus/pci/devices/{bus}/numa_node"))).ok()?;
-    // -1 where it is on none.
+    // -1, for a device without a node, does not parse.
     node.trim().parse().ok()
 }
 
-/// A call that may hang, on a thread of its own. Where it does the thread is left behind: nothing can end it.
+/// Runs a call that may hang in a thread. On a timeout the thread is left running, because it cannot be
+/// ended.
 fn within<T: Send + 'static>(
     limit: Duration,
     name: &str,
@@ -171,7 +171,7 @@ fn within<T: Send + 'static>(
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
-            // Nobody hears an answer that comes too late.
+            // After a timeout there is no receiver.
             let _ = told.send(call());
         })
         .map_err(|error| format!("no thread can be started: {error}"))?;

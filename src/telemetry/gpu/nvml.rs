@@ -1,8 +1,8 @@
-//! NVIDIA's management library: the only file that names its crate. It is loaded when it is asked for first, so a host without it is
-//! no different from one without a GPU.
+//! NVIDIA GPUs, read with NVML. Only this module uses its crate. The library is loaded on first use, so that
+//! a host without it behaves like one without a GPU.
 //!
-//! A device is found by its UUID. What a device or a driver does not offer is absent from the values and not asked for again; a device
-//! that has fallen off the bus is an error.
+//! A GPU is looked up by its UUID. Values that the GPU or driver does not support are left out and not
+//! requested again. A GPU that has fallen off the bus is an error.
 
 mod facts;
 
@@ -27,38 +27,40 @@ use crate::telemetry::gpu::Look;
 use crate::telemetry::gpu::processes::{Occupancy, Processes};
 use crate::telemetry::probe::{Probe, Reading};
 
-/// How often what changes quickly is asked for.
+/// Interval of values that change quickly.
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// A driver whose calls take no longer than this on average is asked for everything each time. A call that waits wakes a thread, and
-/// eight devices that are asked everything by calls that wait would cost a hundredth of a processor; [`Turn`] then spreads them.
+/// Average duration of a call below which each reading requests all values. A call that blocks costs a thread
+/// wake-up; reading all values of eight GPUs with blocking calls would cost a hundredth of a core. [`Turn`]
+/// then spreads the calls.
 const BRISK: Duration = Duration::from_micros(500);
 
-/// What one call tells together: energy since the driver was loaded in mJ, power at this moment in mW, the memory's temperature in °C
-/// (0 from devices that have no sensor). Power that is asked for by its own call is, on newer devices, a mean over a second.
+/// Values that one call returns together: energy since the driver was loaded in mJ, current power in mW,
+/// memory temperature in °C (0 without a sensor). On newer GPUs the separate call for power returns a mean
+/// over one second.
 const FIELDS: [u32; 3] = [
     field_id::NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
     field_id::NVML_FI_DEV_POWER_INSTANT,
     field_id::NVML_FI_DEV_MEMORY_TEMP,
 ];
 
-/// What a device counts of its own faults, and our names: memory errors that could not be corrected since the driver was loaded, rows of
-/// memory that were replaced for such, and whether one could not be.
+/// Error counters of a GPU, with the names used here: uncorrectable memory errors since the driver was
+/// loaded, memory rows remapped after such errors, and whether a remapping failed.
 const FAULTS: [(u32, &str); 3] = [
     (field_id::NVML_FI_DEV_ECC_DBE_VOL_TOTAL, "ecc_uncorrected"),
     (field_id::NVML_FI_DEV_REMAPPED_UNC, "rows_remapped"),
     (field_id::NVML_FI_DEV_REMAPPED_FAILURE, "row_remap_failed"),
 ];
 
-/// How often throughput is asked for, which the driver measures over some 20 ms, and who is there.
+/// Interval of the process list and of throughput, which the driver measures over about 20 ms.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// The library, initialized. It stays loaded until the program ends: a call that hangs may still be inside.
+/// The initialized library. It stays loaded until the program ends, because a hanging call may still use it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Library(&'static Nvml);
 
 impl Library {
-    /// Loads the library and reads what its devices are; `None` where there is no library or no driver.
+    /// Loads the library and reads the static facts of its GPUs; `None` if there is no library or no driver.
     pub(super) fn open(file: Option<&Path>) -> Result<Option<(Self, Vec<Gpu>)>, String> {
         let mut builder = Nvml::builder();
         if let Some(file) = file {
@@ -77,7 +79,7 @@ impl Library {
         Ok(Some((Self(nvml), facts)))
     }
 
-    /// What is asked about a device: what changes quickly, and what does not.
+    /// The probes of a GPU: one for values that change quickly, one for the others.
     pub(super) fn probes(self, gpu: &Gpu, processes: &Processes) -> Vec<Box<dyn Probe>> {
         let quick = Quick {
             asked: Asked::of(self.0, gpu),
@@ -92,7 +94,6 @@ impl Library {
         vec![Box::new(quick), Box::new(slow)]
     }
 
-    /// A device at one moment.
     pub(super) fn look(self, gpu: &Gpu) -> Result<Look, String> {
         let mut asked = Asked::of(self.0, gpu);
         Ok(Look {
@@ -102,7 +103,7 @@ impl Library {
     }
 }
 
-/// Whether an error means that there is nothing to be told here.
+/// Whether the error means that the host has no NVIDIA library or driver.
 const fn is_absence(error: &NvmlError) -> bool {
     matches!(
         error,
@@ -110,7 +111,7 @@ const fn is_absence(error: &NvmlError) -> bool {
     )
 }
 
-/// Whether an error means that the device is gone, and with it all that it could tell.
+/// Whether the error means that the GPU does not respond at all.
 const fn is_death(error: &NvmlError) -> bool {
     matches!(
         error,
@@ -122,7 +123,7 @@ const fn is_death(error: &NvmlError) -> bool {
     )
 }
 
-/// What is asked of a device, as a bit of what it does not offer.
+/// The calls. Each is a bit in the set of unsupported calls, [`Asked::lacks`].
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Power,
@@ -144,8 +145,9 @@ enum Call {
 }
 
 impl Call {
-    /// Whether an instance of a GPU (MIG) shares the answer with the whole GPU, which alone tells it: clocks, heat, the bus. Power,
-    /// energy and load of the whole are those of all its instances, and say nothing of one.
+    /// Whether a MIG instance takes the value from the whole GPU, which alone reports it: clocks,
+    /// temperature, bus. Power, energy and load of the whole GPU cover all instances, so they are not used
+    /// for one.
     const fn is_of_whole(self) -> bool {
         matches!(
             self,
@@ -160,19 +162,19 @@ impl Call {
     }
 }
 
-/// A device that is asked, and what it was found not to offer.
+/// A GPU with its handle and the calls that it does not support.
 struct Asked {
     nvml: &'static Nvml,
     index: u32,
     uuid: Option<String>,
-    /// The UUID of the whole GPU, where the device is an instance of it (MIG).
+    /// UUID of the whole GPU if the device is a MIG instance.
     whole: Option<String>,
-    /// Found anew after an error: a device that was reset has another handle.
+    /// Looked up again after an error, because a GPU that was reset has a new handle.
     device: Option<Device<'static>>,
     lacks: u32,
-    /// Which fields it offers, as far as it was asked.
+    /// Which fields of [`FIELDS`] are supported, as far as known.
     offers: [bool; FIELDS.len()],
-    /// Why the last call gave nothing.
+    /// Why the last call returned no value.
     trouble: Option<NvmlError>,
     calls: u32,
 }
@@ -195,10 +197,8 @@ impl Asked {
         }
     }
 
-    /// Makes a call; what the device does not offer, or not now, is `None`.
-    ///
-    /// # Errors
-    /// The device is gone.
+    /// Makes a call. `None` if the GPU does not support it or has no value now. Fails if the GPU does not
+    /// respond at all.
     fn ask<T>(
         &mut self,
         call: Call,
@@ -244,7 +244,7 @@ impl Asked {
         Ok(self.device.insert(device))
     }
 
-    /// Those who compute on it.
+    /// Compute processes on the GPU.
     fn processes(&mut self) -> Result<Option<Vec<GpuProcess>>, String> {
         let told = self.ask(Call::Processes, Device::running_compute_processes)?;
         let process = |told: nvml_wrapper::struct_wrappers::device::ProcessInfo| GpuProcess {
@@ -258,7 +258,7 @@ impl Asked {
         Ok(told.map(|told| told.into_iter().map(process).collect()))
     }
 
-    /// What was told, unless it is nothing.
+    /// Returns `values`, or the last error if they are empty.
     fn told(&mut self, values: Values) -> Result<Values, String> {
         match self.trouble.take() {
             Some(error) if values.is_empty() => Err(format!("GPU {} tells nothing: {error}", self.index)),
@@ -270,17 +270,17 @@ impl Asked {
 struct Quick {
     asked: Asked,
     readings: u64,
-    /// Whether the calls of the last reading were quick.
+    /// Whether the calls of the last reading were faster than [`BRISK`].
     is_brisk: bool,
 }
 
-/// What a reading asks for besides power and energy.
+/// What a reading requests besides power and energy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
-    /// Utilisation, and the clock that goes with it.
+    /// Utilization and the SM clock.
     load: bool,
     throttling: bool,
-    /// What changes slowly: temperature, memory and its clock.
+    /// Values that change slowly: temperature, memory use, memory clock.
     slow: bool,
 }
 
@@ -291,8 +291,8 @@ impl Turn {
         slow: true,
     };
 
-    /// What the reading of that number asks of a driver that takes its time: loads and throttling about three times a second, which is as
-    /// often as the driver itself looks, and the rest once.
+    /// What a reading requests if the driver is slow: load and throttling about three times a second, which
+    /// is as often as the driver updates them, and the rest about once.
     const fn of(reading: u64) -> Self {
         Self {
             load: reading.is_multiple_of(3),
@@ -332,7 +332,7 @@ impl Probe for Quick {
     }
 }
 
-/// Power and energy, and what else it is the turn of.
+/// Reads power and energy, and the values selected by `turn`.
 fn quick(asked: &mut Asked, turn: Turn) -> Result<Values, String> {
     let mut values = Values::new();
     let mut put = |name: &str, value: Option<f64>| {
@@ -368,7 +368,7 @@ fn quick(asked: &mut Asked, turn: Turn) -> Result<Values, String> {
     if turn.throttling {
         let reasons = asked.ask(Call::Throttle, |device| {
             match device.current_throttle_reasons_strict() {
-                // A reason that the crate does not know by name yet.
+                // A throttle reason that the crate does not know.
                 Err(NvmlError::IncorrectBits(Bits::U64(bits))) => Ok(bits),
                 told => told.map(|reasons| reasons.bits()),
             }
@@ -390,7 +390,7 @@ fn quick(asked: &mut Asked, turn: Turn) -> Result<Values, String> {
     asked.told(values)
 }
 
-/// Everything that is told as a field, in the order of [`FIELDS`].
+/// Values of [`FIELDS`], in their order.
 type Told = [Option<f64>; FIELDS.len()];
 
 fn fields(asked: &mut Asked) -> Result<Told, String> {
@@ -424,7 +424,7 @@ fn fields(asked: &mut Asked) -> Result<Told, String> {
     Ok(told)
 }
 
-/// Reasons of throttling under our names. To be idle, and clocks that somebody set, are none.
+/// Throttle reasons under the names used here. Idle GPUs and clocks set by the user are not throttled.
 fn throttled(bits: u64) -> [(&'static str, bool); 4] {
     let has = |reason: ThrottleReasons| bits & reason.bits() != 0;
     let chosen = ThrottleReasons::GPU_IDLE
@@ -436,7 +436,7 @@ fn throttled(bits: u64) -> [(&'static str, bool); 4] {
         | ThrottleReasons::HW_THERMAL_SLOWDOWN
         | ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN;
     let is_hot = has(ThrottleReasons::SW_THERMAL_SLOWDOWN) || has(ThrottleReasons::HW_THERMAL_SLOWDOWN);
-    // The hardware's slowdown is told beside each of its causes, heat among them.
+    // `HW_SLOWDOWN` is also set together with its causes, such as heat.
     let is_braked = has(ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN)
         || (has(ThrottleReasons::HW_SLOWDOWN) && !has(ThrottleReasons::HW_THERMAL_SLOWDOWN));
     [
@@ -447,11 +447,11 @@ fn throttled(bits: u64) -> [(&'static str, bool); 4] {
     ]
 }
 
-/// What does not change quickly: throughput, and who is there.
+/// Probe of values that change slowly: throughput, PCIe link, faults, processes.
 struct Slow {
     asked: Asked,
     processes: Processes,
-    /// What the next throughput of its links is held against.
+    /// Previous sample; NVLink throughput is computed from two samples.
     last: Option<GpmSample<'static>>,
 }
 
@@ -507,7 +507,7 @@ impl Probe for Slow {
 }
 
 impl Slow {
-    /// What the device counts of its own faults.
+    /// Adds the GPU's error counters.
     fn faults(&mut self, values: &mut Values) -> Result<(), String> {
         let ids = FAULTS.map(|(id, _)| FieldId(id));
         let told = self.asked.ask(Call::Faults, |device| {
@@ -531,8 +531,8 @@ impl Slow {
         Ok(())
     }
 
-    /// The throughput of all NVLinks together since the last reading, from Hopper on. Older devices tell it for one link at a time, by a
-    /// scope that the crate cannot name.
+    /// Adds the throughput of all NVLinks since the last reading. Supported from Hopper on. Older GPUs report
+    /// it only per link, with a scope that the crate does not support.
     fn links(&mut self, values: &mut Values) -> Result<(), String> {
         let (nvml, is_first) = (self.asked.nvml, self.last.is_none());
         let now = self.asked.ask(Call::Gpm, |device| {
@@ -551,7 +551,7 @@ impl Slow {
         ];
         let told = gpm_metrics_get(nvml, last, now, &wanted.map(|(_, id)| id)).unwrap_or_default();
         for ((name, _), told) in wanted.into_iter().zip(told) {
-            // In MiB per second.
+            // The metric is in MiB per second.
             values.extend(
                 told.ok()
                     .map(|told| (name.to_owned(), told.value * 1024.0 * 1024.0)),

@@ -1,4 +1,4 @@
-//! Who is on a device: the list that the probes keep, and that a run asks.
+//! Processes on the GPUs of a launch, recorded by probes and queried by the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::base::proc;
 use crate::results::record::telemetry::GpuProcess;
 
-/// The processes that were seen on each device of a launch, shared by the probes that look and the run that asks.
+/// The processes seen on each GPU of a launch. Probes and the run share it.
 #[derive(Clone, Debug, Default)]
 pub struct Processes(
     /// Written by one probe per device once a second, read when a window ends: nobody waits for long.
@@ -15,23 +15,25 @@ pub struct Processes(
 
 #[derive(Debug, Default)]
 struct State {
-    /// Where the trees of the launch's own processes begin.
+    /// Roots of the launch's process trees.
     roots: Vec<u32>,
-    /// Who was there before the launch.
+    /// Processes that were on the GPUs before the launch.
     before: Vec<u32>,
     seen: BTreeMap<u32, BTreeMap<u32, (GpuProcess, bool)>>,
-    /// Numbers that mean nothing on this host and were there before the first window: what an engine needs has begun by then.
+    /// Pids unknown on this host that were seen before the first window; by then all processes of the engine
+    /// run.
     settled: BTreeSet<u32>,
     /// Whether a window has begun.
     is_measured: bool,
 }
 
-/// Who is on a device now.
+/// Current processes on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Occupancy {
-    /// How many processes are not the launch's.
+    /// Number of processes that do not belong to the launch.
     pub foreign: usize,
-    /// Memory that the launch's own processes hold, in bytes; `None` where the driver does not tell of all of them, or there are none.
+    /// Memory of the launch's own processes, in bytes. `None` if there are none or the driver does not report
+    /// all of them.
     pub own_bytes: Option<u64>,
 }
 
@@ -45,7 +47,7 @@ impl Processes {
         })))
     }
 
-    /// Forgets whom it saw, for a window to begin.
+    /// Clears the recorded processes at the begin of a window.
     pub(crate) fn forget(&self) {
         let mut state = self.lock();
         state.seen.clear();
@@ -62,7 +64,7 @@ impl Processes {
         self.list(device, |is_own| !is_own)
     }
 
-    /// Notes who is on a device now, and says what that comes to.
+    /// Records the current processes of a GPU.
     pub(super) fn see(&self, device: u32, now: &[GpuProcess]) -> Occupancy {
         let mut state = self.lock();
         if !state.is_measured {
@@ -74,7 +76,8 @@ impl Processes {
             .map(|process| (process.clone(), state.is_own(process)))
             .collect();
         let foreign = judged.iter().filter(|(_, is_own)| !is_own).count();
-        // Whose number means nothing here and who came later may be anybody: nobody explains its memory.
+        // A later process with a pid unknown on this host may belong to anyone, so its memory is not
+        // attributed to the launch.
         let is_explained =
             |process: &GpuProcess| process.name.is_some() || state.settled.contains(&process.pid);
         let own = judged
@@ -115,8 +118,9 @@ impl Processes {
 }
 
 impl State {
-    /// Whether a process is the launch's. Of one that this host does not know nobody can tell: a driver below a container counts in
-    /// another namespace of process ids, or it has just ended. It is taken for the launch's unless it was there before.
+    /// Whether a process belongs to the launch. A pid unknown on this host is ambiguous: the driver may
+    /// report another pid namespace, or the process has just ended. It is attributed to the launch unless it
+    /// was there before.
     fn is_own(&self, process: &GpuProcess) -> bool {
         match process.name {
             Some(_) => proc::descends(process.pid, &self.roots),

@@ -1,4 +1,4 @@
-//! A maker's tool, run for its answer, which tells about all devices at once.
+//! Vendor tools that report all devices at once.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,28 +10,27 @@ use super::{Look, Processes};
 use crate::results::record::telemetry::Source;
 use crate::telemetry::probe::{Probe, Reading};
 
-/// How often a tool is run: some are Python programs, which take a good part of a second of a processor each time.
+/// Interval of the tool's runs. Some tools are Python programs that use much of a CPU second each time.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// The longest answer of a tool that is read, in bytes.
+/// Maximum size of a tool's output, in bytes.
 const LONGEST: u64 = 16 << 20;
 
-/// How long a tool may take. Those that are Python programs take half a second to begin.
+/// Timeout of a tool. Python tools take half a second to start.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A program of this host.
 #[derive(Clone, Debug)]
 pub(super) struct Program(PathBuf);
 
 impl Program {
-    /// The program of that name in a `PATH`; `None` where there is none.
+    /// The program in a `PATH`; `None` if it is not found.
     pub(super) fn find(name: &str, path: Option<&str>) -> Option<Self> {
         let folders = path?.split(':').filter(|folder| !folder.is_empty());
         let mut files = folders.map(|folder| Path::new(folder).join(name));
         files.find(|file| file.is_file()).map(Self)
     }
 
-    /// What it answers, or its whole complaint in a line. One that does not end is killed.
+    /// Runs the program and returns its output, or a one-line error. The program is killed after [`LIMIT`].
     pub(super) fn ask(&self, args: &[&str]) -> Result<String, String> {
         let said = |what: String| format!("`{} {}` {what}", self.0.display(), args.join(" "));
         let mut child = Command::new(&self.0)
@@ -47,7 +46,7 @@ impl Program {
         let reading = reader.spawn(move || {
             let mut text = Vec::new();
             let read = output.take(LONGEST).read_to_end(&mut text);
-            // Nobody hears what comes too late.
+            // After a timeout there is no receiver.
             let _ = told.send(read.map(|_| String::from_utf8_lossy(&text).into_owned()));
         });
         let text = match reading {
@@ -57,7 +56,7 @@ impl Program {
             Err(error) => Err(format!("cannot be heard: {error}")),
         };
         if text.is_err() {
-            // It may have ended in the meantime, which is what is wanted.
+            // It fails only if the program has ended meanwhile.
             let _ = child.kill();
         }
         let status = child.wait();
@@ -70,15 +69,13 @@ impl Program {
     }
 }
 
-/// A tool that tells about devices.
+/// A tool that reports about devices.
 pub(super) trait Tool: Clone + Send + 'static {
-    /// Whose devices they are.
     const SOURCE: Source;
 
-    /// Every device at this moment.
+    /// Current values of all devices.
     fn looks(&self) -> Result<Vec<(u32, Look)>, String>;
 
-    /// A device at this moment.
     fn look(&self, device: u32) -> Result<Look, String> {
         let mut looks = self.looks()?.into_iter();
         let here = looks.find(|(index, _)| *index == device);

@@ -1,4 +1,4 @@
-//! Answers written here in the form that AMD documents for its tools; the figures are made up.
+//! Sample output in AMD's documented formats; the figures are invented.
 
 use super::*;
 use crate::telemetry::gpu::Processes;

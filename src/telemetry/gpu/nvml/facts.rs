@@ -1,4 +1,4 @@
-//! What each device is, read once.
+//! Static facts of each GPU.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,10 +9,11 @@ use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_
 use crate::results::record::telemetry::{Gpu, MigInstance};
 use crate::telemetry::gpu;
 
-/// The most NVLinks that a device has.
+/// Maximum number of NVLinks of a GPU.
 const LINKS: u32 = 36;
 
-/// Every device in the library's order, which is that of the PCI bus; a GPU that is cut into instances (MIG) is these instances.
+/// All GPUs in the library's order, which is that of the PCI bus. A GPU with MIG instances is replaced by
+/// these.
 pub(super) fn read(nvml: &'static Nvml) -> Result<Vec<Gpu>, String> {
     let count = nvml
         .device_count()
@@ -26,7 +27,7 @@ pub(super) fn read(nvml: &'static Nvml) -> Result<Vec<Gpu>, String> {
         )
     });
     let mut gpus: Vec<Gpu> = Vec::new();
-    // The place of each whole GPU among the devices, with what is at the other ends of its links.
+    // Index of each whole GPU in the result, with its NVML index and the peers of its links.
     let mut links = BTreeMap::new();
     for index in 0..count {
         let next = |gpus: &[Gpu]| u32::try_from(gpus.len()).unwrap_or(u32::MAX);
@@ -37,7 +38,7 @@ pub(super) fn read(nvml: &'static Nvml) -> Result<Vec<Gpu>, String> {
             cuda: cuda.clone(),
             ..Gpu::default()
         };
-        // One that has fallen off the bus keeps its place.
+        // A GPU that has fallen off the bus keeps its index.
         let Ok(device) = nvml.device_by_index(index) else {
             gpus.push(gpu);
             continue;
@@ -59,22 +60,21 @@ pub(super) fn read(nvml: &'static Nvml) -> Result<Vec<Gpu>, String> {
     Ok(gpus)
 }
 
-/// The instances that a GPU is cut into (MIG): the devices that engines can be given in its place. None where it is whole, and where it has
-/// no instance yet.
+/// The MIG instances of a GPU, which engines use in its place. Empty if MIG is off or there is no instance.
 fn instances(device: &Device<'_>, index: u32, whole: &Gpu) -> Vec<Gpu> {
     if whole.mig != Some(true) {
         return Vec::new();
     }
     let most = device.mig_device_count().unwrap_or(0);
     let instance = |number: u32| {
-        // Numbers that nothing was made of are no error.
+        // Unused instance numbers are normal.
         let instance = device.mig_device_by_index(number).ok()?;
         Some(Gpu {
             name: instance.name().unwrap_or_else(|_| format!("{} MIG", whole.name)),
-            // Without one it can be given to nobody.
+            // An engine can only be given an instance with a UUID.
             uuid: Some(instance.uuid().ok()?),
             memory_bytes: instance.memory_info().ok().map(|memory| memory.total),
-            // What the GPU takes is not what one of its instances takes.
+            // The limit applies to the whole GPU.
             power_limit_w: None,
             display: None,
             instance: Some(MigInstance {
@@ -99,7 +99,7 @@ fn about(device: &Device<'_>, gpu: Gpu) -> Gpu {
         numa: bus.as_deref().and_then(|bus| gpu::numa(Path::new("/"), bus)),
         bus,
         vbios: device.vbios_version().ok(),
-        // NVML_DEVICE_MIG_ENABLE.
+        // `NVML_DEVICE_MIG_ENABLE` is 1.
         mig: device.mig_mode().ok().map(|mode| mode.current == 1),
         memory_bytes: device.memory_info().ok().map(|memory| memory.total),
         power_limit_w: limit.ok().map(|milliwatts| f64::from(milliwatts) / 1e3),
@@ -112,7 +112,7 @@ fn about(device: &Device<'_>, gpu: Gpu) -> Gpu {
     }
 }
 
-/// A bus address as the kernel writes it: the library's domain has eight digits.
+/// Converts a bus address to the kernel's form; NVML writes the domain with eight digits.
 fn address(bus: &str) -> String {
     let bus = bus.to_ascii_lowercase();
     match bus.split_once(':') {
@@ -123,12 +123,12 @@ fn address(bus: &str) -> String {
     }
 }
 
-/// The bus addresses at the other end of its links that are up.
+/// Bus addresses of the peers of all active links.
 fn peers(device: &Device<'_>) -> Vec<String> {
     let mut found = Vec::new();
     for number in 0..LINKS {
         let link = device.link_wrapper_for(number);
-        // The first that does not exist is told as an error.
+        // The first link that does not exist is an error.
         match link.is_active() {
             Ok(true) => {}
             Ok(false) => continue,
@@ -140,7 +140,8 @@ fn peers(device: &Device<'_>) -> Vec<String> {
     found
 }
 
-/// How a GPU reaches each of the others: by NVLink, directly or through switches, else over the bus. Instances reach none.
+/// How a GPU reaches each other GPU: by NVLink (directly or through switches), else the level of the PCI
+/// topology. MIG instances are left out.
 fn reach(
     nvml: &'static Nvml,
     index: u32,
@@ -149,7 +150,7 @@ fn reach(
     links: &BTreeMap<u32, (u32, Vec<String>)>,
 ) -> BTreeMap<u32, String> {
     let is_gpu = |peer: &String| gpus.iter().any(|gpu| gpu.bus.as_ref() == Some(peer));
-    // What is at the other end and no GPU is a switch; one fabric has them all.
+    // A peer that is not a GPU is a switch. All switches are assumed to belong to one fabric.
     let is_switched = |links: &[String]| links.iter().any(|peer| !is_gpu(peer));
     let others = links.iter().filter(|(_, (other, _))| *other != index);
     others
