@@ -1,4 +1,4 @@
-//! What the kernel says of GPU faults and memory: lines of its log, read when an engine has failed.
+//! Kernel messages about GPU faults and memory, read after an engine has failed.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::base::clock;
 use crate::results::record::post_mortem::KernelLog;
 
-/// What a line must hold to be kept, in lower case.
+/// Substrings that select a message, in lower case.
 const TELLING: &[&str] = &[
     "xid",
     "nvrm",
@@ -22,13 +22,13 @@ const TELLING: &[&str] = &[
     "pcieport",
 ];
 
-/// How many lines are kept at most: the last ones.
+/// Maximum number of lines; the last ones are kept.
 const MOST: usize = 50;
 
-/// The longest record that the kernel gives.
+/// Maximum size of a kernel record, in bytes.
 const RECORD: usize = 8 << 10;
 
-/// The telling lines of the last `ago`. They may be about processes that have nothing to do with us.
+/// The selected messages of the last `ago`. They may concern unrelated processes.
 pub(crate) fn told_since(ago: Duration) -> KernelLog {
     let from = clock::since_boot().saturating_sub(ago);
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
@@ -46,7 +46,7 @@ pub(crate) fn told_since(ago: Duration) -> KernelLog {
         match log.read(&mut record) {
             Ok(0) => break,
             Ok(count) => lines.extend(telling(&String::from_utf8_lossy(&record[..count]), from)),
-            // The record was overwritten while it was read; the next one is there.
+            // The record was overwritten during the read; the next read continues behind it.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -61,7 +61,7 @@ pub(crate) fn told_since(ago: Duration) -> KernelLog {
     KernelLog::Lines(lines)
 }
 
-/// The line of a record, `priority,sequence,microseconds,flags;text`, if it is young enough and tells something.
+/// The line of a record `priority,sequence,microseconds,flags;text`, if it is recent enough and selected.
 fn telling(record: &str, from: Duration) -> Option<String> {
     let (head, text) = record.split_once(';')?;
     let micros: u64 = head.split(',').nth(2)?.parse().ok()?;
@@ -72,10 +72,10 @@ fn telling(record: &str, from: Duration) -> Option<String> {
     tells.then(|| format!("[{:.6}] {line}", at.as_secs_f64()))
 }
 
-/// Whether a line tells of a fault (an Xid) of one of the devices with these addresses on the bus.
+/// Whether a message reports a fault (an Xid) of one of the GPUs with these PCI addresses.
 pub(crate) fn is_fault_of(line: &str, buses: &[String]) -> bool {
     let line = line.to_ascii_lowercase();
-    // The line names no function of the device.
+    // The message omits the PCI function.
     let device = |bus: &String| {
         bus.rsplit_once('.')
             .map_or(bus.clone(), |(device, _)| device.to_owned())

@@ -1,4 +1,4 @@
-//! The engine's own metrics, under our names.
+//! Reads the engine's own metrics and gives them the names used here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,41 +13,37 @@ use crate::results::record::telemetry::{Source, Values};
 use crate::telemetry::probe::{Probe, Reading};
 use crate::telemetry::prometheus::Scrape;
 
-/// How long an engine may take to tell its metrics.
+/// Timeout of a request for metrics.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// How often it is asked.
+/// Interval of the requests.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Where an engine tells its metrics.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
-    /// The client; it must keep no connection open, as it is used from another thread.
+    /// Must not keep idle connections, because another thread with its own runtime uses it.
     pub http: Client,
     pub url: String,
-    /// Headers to send along.
     pub headers: HeaderMap,
-    /// Our names, and for each the engine's, the first one found counts.
+    /// Names used here, each with candidate names of the engine; the first one found counts.
     pub names: BTreeMap<String, Vec<String>>,
 }
 
 impl Page {
-    /// Whether it answers and has any of the names.
+    /// Whether the page answers and has at least one of the metrics.
     pub(crate) async fn tells(&self) -> bool {
         let told = ask(self).await;
         told.is_ok_and(|told| !values(&told, &self.names).is_empty())
     }
 }
 
-/// Asks an engine for its metrics.
 pub(crate) struct EngineProbe {
     page: Page,
-    /// Made by the thread that asks.
+    /// Created by the probe's thread.
     runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl EngineProbe {
-    /// A probe of a page.
     pub(crate) const fn new(page: Page) -> Self {
         Self { page, runtime: None }
     }
@@ -80,7 +76,6 @@ impl Probe for EngineProbe {
     }
 }
 
-/// One look at the page.
 async fn ask(page: &Page) -> Result<Scrape, String> {
     let request = page.http.get(&page.url).headers(page.headers.clone());
     let asked = control_client::ask(page.url.clone(), request.timeout(ANSWER)).await;
@@ -93,8 +88,8 @@ async fn ask(page: &Page) -> Result<Scrape, String> {
     Ok(Scrape::parse(&text))
 }
 
-/// What a page tells, under our names; of times their sum and their number, as `<name>_sum` and `<name>_count`. What it does not tell is
-/// absent.
+/// The metrics of a page under the names used here. Durations give `<name>_sum` and `<name>_count`. Missing
+/// metrics are left out.
 pub(crate) fn values(scrape: &Scrape, names: &BTreeMap<String, Vec<String>>) -> Values {
     let mut values = Values::new();
     for (name, theirs) in names {
@@ -119,7 +114,7 @@ pub(crate) fn values(scrape: &Scrape, names: &BTreeMap<String, Vec<String>>) -> 
     values
 }
 
-/// What the system said, without the address, which may hold a secret.
+/// The reason without the URL, which may hold a secret.
 fn words(error: &ControlError) -> String {
     match error {
         ControlError::Silent { error, .. } if error.is_timeout() => {

@@ -1,4 +1,4 @@
-//! The kernel of the host: who kept its processors busy, and what else went on.
+//! Metrics of the host from its kernel: CPU time by user, memory, network, disks.
 
 mod process_cpu;
 mod thread_cpu;
@@ -15,33 +15,29 @@ use crate::telemetry::host::process_cpu::Kin;
 use crate::telemetry::host::thread_cpu::Threads;
 use crate::telemetry::probe::{Probe, Reading};
 
-/// How often the host is asked.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// How many bytes the kernel counts as a sector, whatever a disk's own are.
+/// Size of a sector in `/proc/diskstats`, in bytes, whatever a disk's own sector size is.
 const SECTOR: f64 = 512.0;
 
-/// Where the engine runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
-    /// On this host, with everything that descends from these processes.
+    /// On this host; all its processes descend from these.
     Here(Vec<u32>),
     Elsewhere,
-    /// On this host, and nobody can tell as what.
+    /// On this host, with unknown processes.
     Unknown,
 }
 
-/// Asks the kernel of this host.
 pub(crate) struct HostProbe {
     engine: Engine,
     kin: Kin,
     threads: Threads,
-    /// The processors near the engine's devices, where those are a part of the host's.
+    /// CPUs near the engine's GPUs, if these are a subset of the host's CPUs.
     near: Option<Cpus>,
 }
 
 impl HostProbe {
-    /// A probe that tells the engine from everybody else.
     pub(crate) fn new(engine: Engine) -> Self {
         let roots = match &engine {
             Engine::Here(roots) => roots.clone(),
@@ -55,7 +51,7 @@ impl HostProbe {
         }
     }
 
-    /// The same, for an engine whose devices are near these processors, as the kernel lists them (`0-31,64-95`).
+    /// Sets the CPUs near the engine's GPUs, as a list in the kernel's format (`0-31,64-95`).
     pub(crate) fn near(self, cpus: Option<&str>) -> Self {
         Self {
             near: cpus.and_then(listed),
@@ -63,7 +59,8 @@ impl HostProbe {
         }
     }
 
-    /// Processor time in seconds since whenever each counter began: of this process, of the engine, of everybody else.
+    /// CPU time in seconds since the start of each counter: of this process, of the engine, of everything
+    /// else.
     fn processors(&mut self, values: &mut Values) {
         let mut put =
             |name: &str, value: Option<f64>| values.extend(value.map(|value| (name.to_owned(), value)));
@@ -79,7 +76,7 @@ impl HostProbe {
             let kernel = time.irq.unwrap_or(0) + time.softirq.unwrap_or(0);
             (time.user + time.nice + time.system + kernel) as f64 / ticks
         });
-        // Where nobody can tell the engine, nobody can tell the others.
+        // The rest is unknown if the engine's time is.
         let known = match self.engine {
             Engine::Here(_) => engine,
             Engine::Elsewhere => Some(0.0),
@@ -154,7 +151,7 @@ fn memory(values: &mut Values) {
     }
 }
 
-/// What went over the network, the loop to ourselves left out, and to and from whole disks.
+/// Bytes sent and received over the network, without loopback, and read from and written to whole disks.
 fn traffic(values: &mut Values) {
     if let Ok(devices) = procfs::net::dev_status() {
         let mut sum = (0, 0);
@@ -180,17 +177,17 @@ fn traffic(values: &mut Values) {
     }
 }
 
-/// Ranges of processors, both ends included.
+/// Ranges of CPU numbers, both ends included.
 type Cpus = Vec<(u32, u32)>;
 
-/// The processors that a process may run on; none where it cannot be told.
+/// CPUs on which a process may run; empty if unknown.
 fn allowed(pid: u32) -> Cpus {
     proc::open(pid)
         .and_then(|process| process.status().ok()?.cpus_allowed_list)
         .unwrap_or_default()
 }
 
-/// Processors as the kernel lists them; `None` for what is no such list.
+/// Parses a CPU list of the kernel; `None` if it is invalid.
 fn listed(text: &str) -> Option<Cpus> {
     let range = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -199,7 +196,7 @@ fn listed(text: &str) -> Option<Cpus> {
     text.split(',').map(range).collect()
 }
 
-/// Whether two sets of processors have one in common; `None` where one of them is not known.
+/// Whether two sets of CPUs overlap; `None` if one is unknown.
 fn shares_cpus(one: &Cpus, other: &Cpus) -> Option<bool> {
     let meet = |(a, b): &(u32, u32), (c, d): &(u32, u32)| a <= d && c <= b;
     (!one.is_empty() && !other.is_empty())
@@ -234,7 +231,7 @@ mod tests {
         let mut look = || probe.read().unwrap().remove(0).values;
         let mut last = look()["engine_cpu_s"];
         let began = clock::now();
-        // The work of a child of the child, counted when that has ended.
+        // The work of a grandchild is counted when it has ended.
         while last < 0.05 && clock::now().since(began) < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(50));
             let now = look()["engine_cpu_s"];

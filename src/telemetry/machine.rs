@@ -1,4 +1,4 @@
-//! The machine as it is: read once, at the start of a run.
+//! Static description of the machine, read once at the start of a run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use procfs::Current;
 use crate::base::ids::ContentHash;
 use crate::results::record::machine::{Machine, NumaNode};
 
-/// What the machine tells of itself; what it does not tell is absent.
+/// Reads the description of the machine. What the machine does not report is left out.
 pub(crate) fn read(tool: &str) -> Machine {
     let line = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let cpu = procfs::CpuInfo::current()
@@ -78,21 +78,22 @@ pub(crate) fn gpus() -> Vec<String> {
     found.into_iter().map(|(_, name)| name).collect()
 }
 
-/// The names in a folder of the system below a root.
+/// The names in a folder of the system below `root`.
 fn names(root: &Path, folder: &str) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
-/// A file of one line of the system below a root.
+/// The content of a one-line file of the system below `root`.
 fn line(root: &Path, path: &str) -> Option<String> {
     let text = fs::read_to_string(root.join(path)).ok()?;
     Some(text.trim().to_owned())
 }
 
-/// A digest of the UUID that the firmware of the system below a root gives the machine. Values that vendors leave in many boards count as none.
+/// Digest of the machine's firmware UUID; `None` for placeholders that vendors leave in many boards.
 ///
-/// Source: DMTF DSP0134, "System Management BIOS Reference Specification", section 7.2.1: all zeros means absent, all ones means not set.
+/// Source: DMTF DSP0134, "System Management BIOS Reference Specification", section 7.2.1: all zeros means
+/// absent, all ones means not set.
 fn dmi_uuid(root: &Path) -> Option<String> {
     const PLACEHOLDERS: [&str; 3] = [
         "03000200-0400-0500-0006-000700080009",
@@ -105,7 +106,7 @@ fn dmi_uuid(root: &Path) -> Option<String> {
     is_given.then(|| digest("dmi", &uuid))
 }
 
-/// A digest of the machine id of the system below a root, unless that is a container.
+/// Digest of the machine id; `None` in a container.
 ///
 /// Source: machine-id(5): the id itself should not leave the machine, a keyed digest of it may.
 fn machine_id(root: &Path) -> Option<String> {
@@ -117,7 +118,8 @@ fn digest(what: &str, value: &str) -> String {
     ContentHash::of(&("matrix host identity", what, value)).to_string()
 }
 
-/// Whether the system below a root is a container: the engines leave a mark, or its root is an overlay.
+/// Whether the system below `root` is a container: a marker file of the container engine exists, or its root
+/// is an overlay.
 fn is_container(root: &Path) -> bool {
     let marks = [".dockerenv", "run/.containerenv", "run/systemd/container"];
     let is_overlay = || {
@@ -130,7 +132,7 @@ fn is_container(root: &Path) -> bool {
     marks.iter().any(|mark| root.join(mark).exists()) || is_overlay()
 }
 
-/// How the kernel of the system below a root sets the processors' frequency; several ways, joined by commas, where they differ.
+/// CPU frequency governors, joined by commas if they differ.
 fn governor(root: &Path) -> Option<String> {
     let of = |name: String| {
         let number = name.strip_prefix("cpu")?;
@@ -143,7 +145,7 @@ fn governor(root: &Path) -> Option<String> {
     (!found.is_empty()).then(|| found.join(", "))
 }
 
-/// The bus addresses of NVIDIA GPUs of the system below a root by index, in the order of their device nodes, as [`gpus`] has them.
+/// PCI addresses of NVIDIA GPUs with their index, in the order of device nodes as in [`gpus`].
 fn buses(root: &Path) -> impl Iterator<Item = (u32, String)> {
     let mut gpus: Vec<(u32, String)> = names(root, "proc/driver/nvidia/gpus")
         .filter_map(|address| {
@@ -156,7 +158,7 @@ fn buses(root: &Path) -> impl Iterator<Item = (u32, String)> {
     (0..).zip(gpus.into_iter().map(|(_, address)| address))
 }
 
-/// The NUMA nodes of the system below a root, where there are several: the kernel's list, and the node of each GPU's bus address.
+/// The NUMA nodes if there are several: the kernel's CPU list and the GPUs of each.
 pub(crate) fn numa(root: &Path, gpus: impl Iterator<Item = (u32, String)>) -> Vec<NumaNode> {
     let mut nodes: Vec<(u32, NumaNode)> = names(root, "sys/devices/system/node")
         .filter_map(|name| {
@@ -216,7 +218,7 @@ mod tests {
         let numa = || numa(root.path(), buses(root.path()));
         assert_eq!(numa(), [], "one node is no choice");
         write("sys/devices/system/node/node1/cpulist", "16-31\n");
-        // A node of memory only.
+        // A node with memory and without CPUs.
         write("sys/devices/system/node/node2/cpulist", "\n");
         for (address, minor, node) in [
             ("0000:41:00.0", 1, "0"),

@@ -1,7 +1,7 @@
-//! What is known of the machine and the engine while figures are taken: sources to samples.
+//! Telemetry: samples of the machine and the engine during a measurement.
 //!
-//! The machine as it is, what its kernel said; and sources that a sampler asks again and again: each engine's own metrics, the host, the
-//! devices (`gpu`).
+//! A description of the machine, the kernel log, and probes that a sampler reads periodically: the engine's
+//! own metrics, the host, and the GPUs (`gpu`).
 
 pub(crate) mod dmesg;
 pub(crate) mod engine;

@@ -1,15 +1,15 @@
-//! Anything that can be asked again and again for values, and the threads that ask.
+//! Probes: sources that the sampler reads periodically.
 
 use std::time::Duration;
 
 use crate::results::record::telemetry::{Source, Values};
 
-/// Values of one device, or of no single one.
+/// Values of one device, or of none in particular.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     /// The device's index on the host.
     pub device: Option<u32>,
-    /// What was told; what was not is absent.
+    /// Missing values are left out.
     pub values: Values,
 }
 
@@ -19,17 +19,13 @@ pub trait Probe: Send {
     /// What it reads.
     fn source(&self) -> Source;
 
-    /// The device it is about, where it is about one.
+    /// The device that all readings are about, if it is only one.
     fn device(&self) -> Option<u32> {
         None
     }
 
-    /// How often it is to be asked.
     fn period(&self) -> Duration;
 
-    /// Asks. What it says of a device that has died or a call that is missing is in the error; the next time it is asked again.
-    ///
-    /// # Errors
-    /// In words, why there are no values this time.
+    /// Reads the values. After an error the sampler tries again in the next period.
     fn read(&mut self) -> Result<Vec<Reading>, String>;
 }

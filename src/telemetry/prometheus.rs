@@ -1,16 +1,16 @@
-//! Prometheus text to values. Our own reader, because the usual crates drop every name with a colon, and engines use them.
+//! Parser of the Prometheus text format. Common crates drop names with a colon, which engines use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The values of one scrape, by name and set of labels. A histogram gives its `_sum` and `_count`.
+/// The values of one scrape by name and label set. Histograms have only `_sum` and `_count`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Scrape {
     series: BTreeMap<String, Vec<Series>>,
-    /// Counters that were announced: one without any value has counted nothing yet.
+    /// Counters with a `# TYPE` line. A counter without values counts as zero.
     counters: BTreeSet<String>,
 }
 
-/// One set of labels, as it was written between its braces, and its value.
+/// A label set, as written in braces, and its value.
 #[derive(Clone, Debug, PartialEq)]
 struct Series {
     labels: String,
@@ -18,7 +18,7 @@ struct Series {
 }
 
 impl Scrape {
-    /// Reads Prometheus' text format. Lines that are no samples are passed over.
+    /// Parses the Prometheus text format. Lines that are not samples are ignored.
     pub(crate) fn parse(text: &str) -> Self {
         let mut scrape = Self::default();
         for line in text.lines() {
@@ -33,8 +33,8 @@ impl Scrape {
         scrape
     }
 
-    /// The first of `names` that the engine offers, summed over all sets of labels, or over those that the name asks for, as in
-    /// `requests_total{reason="abort"}`. A counter is found with and without `_total`.
+    /// The first of `names` that exists, summed over all label sets or over those that match the name's
+    /// labels, as in `requests_total{reason="abort"}`. Counters are found with and without `_total`.
     pub(crate) fn sum(&self, names: &[String]) -> Option<f64> {
         names.iter().find_map(|name| {
             let found = self.find(name)?;
@@ -42,7 +42,7 @@ impl Scrape {
         })
     }
 
-    /// The first of `names` that the engine offers, the mean over its sets of labels.
+    /// The first of `names` that has values, as mean over its label sets.
     pub(crate) fn mean(&self, names: &[String]) -> Option<f64> {
         let found = names
             .iter()
@@ -50,7 +50,7 @@ impl Scrape {
         Some(found.iter().sum::<f64>() / found.len() as f64)
     }
 
-    /// The sum of all times of the first of these histograms that the engine offers, and how many there were.
+    /// Sum and count of the first of these histograms that exists.
     pub(crate) fn times(&self, names: &[String]) -> Option<(f64, f64)> {
         names.iter().find_map(|name| {
             let (bare, labels) = name.split_at(name.find('{').unwrap_or(name.len()));
@@ -81,14 +81,14 @@ impl Scrape {
     }
 }
 
-/// The name of a counter that a line announces.
+/// The name of a counter in a `# TYPE` line.
 fn counter(line: &str) -> Option<&str> {
     let mut words = line.strip_prefix("# TYPE ")?.split_ascii_whitespace();
     let name = words.next()?;
     (words.next()? == "counter").then_some(name)
 }
 
-/// The `name="value"` of a set of labels in braces.
+/// The `name="value"` pairs of a label set.
 fn pairs(labels: &str) -> impl Iterator<Item = &str> {
     let mut rest = labels.trim_start_matches('{').trim_end_matches('}');
     std::iter::from_fn(move || {
@@ -112,7 +112,7 @@ fn pairs(labels: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `name{labels} value [timestamp]`; buckets of histograms are left out.
+/// Parses `name{labels} value [timestamp]`. Histogram buckets are ignored.
 fn sample(line: &str) -> Option<(&str, &str, f64)> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
@@ -135,7 +135,7 @@ fn sample(line: &str) -> Option<(&str, &str, f64)> {
     Some((name, labels, value))
 }
 
-/// Where the label set ends, quoted braces and escapes passed over.
+/// End of the label set, with quotes and escapes taken into account.
 fn labels(text: &str) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     for (at, byte) in text.bytes().enumerate() {

@@ -1,5 +1,6 @@
-//! Asks probes again and again, each on a thread of its own and on its own schedule, and keeps what they said until it is cut to a
-//! window. Nothing here waits for a probe that hangs, and nothing of it runs on the threads that drive a load.
+//! Reads probes periodically, each in its own thread and on its own schedule, and keeps the samples until
+//! they are cut to a window. A probe that hangs delays nothing, and no code here runs on the load generator's
+//! threads.
 
 use std::any::Any;
 use std::collections::{BTreeSet, VecDeque};
@@ -12,16 +13,16 @@ use crate::base::clock::{self, Moment};
 use crate::results::record::telemetry::{Sample, Source, SourceFacts};
 use crate::telemetry::probe::{Probe, Reading};
 
-/// After this time a probe that was asked and has not answered is said to hang.
+/// Time after which a probe that has not answered is reported as hanging.
 const HANGS: Duration = Duration::from_secs(3);
 
-/// How long a sampler at its end waits for probes that are being asked.
+/// How long `Drop` waits for probes that are being read.
 const PARTING: Duration = Duration::from_millis(250);
 
-/// How often it is looked whether an awaited answer is there.
+/// Interval of checks for an awaited reading.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Probes that are asked, and what they said so far.
+/// The probes and their samples.
 #[derive(Default)]
 pub struct Sampler {
     tracks: Vec<Arc<Track>>,
@@ -37,7 +38,6 @@ impl Sampler {
         sampler
     }
 
-    /// Begins to ask one more.
     pub(crate) fn add(&mut self, probe: Box<dyn Probe>) {
         let track = Arc::new(Track {
             source: probe.source(),
@@ -83,7 +83,7 @@ impl Sampler {
         (samples, facts)
     }
 
-    /// Forgets what was sampled before a moment.
+    /// Drops samples taken before a time.
     pub(crate) fn forget(&self, before: Moment) {
         for track in &self.tracks {
             let taken = &mut track.lock().taken;
@@ -94,7 +94,7 @@ impl Sampler {
 }
 
 impl Drop for Sampler {
-    /// Ends the asking. A probe that hangs is left behind; its thread ends when it answers.
+    /// Ends the reading. The thread of a hanging probe is left running and ends when the probe returns.
     fn drop(&mut self) {
         for track in &self.tracks {
             track.lock().is_over = true;
@@ -120,35 +120,35 @@ struct Track {
     device: Option<u32>,
     period: Duration,
     state: Mutex<State>,
-    /// Somebody wants an answer, an end, or has heard one.
+    /// Signals a request for a reading, a request to end, and the end of the thread.
     moved: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     taken: VecDeque<Taken>,
-    /// The names of values, which samples tell by number: there are many samples and few names.
+    /// Names of values. Samples refer to them by index, because there are many samples and few names.
     names: Vec<String>,
     asking_since: Option<Moment>,
-    /// Why the last asking gave nothing.
+    /// Why the last reading failed.
     trouble: Option<String>,
-    /// How often it was asked, and answered or failed.
+    /// Number of readings begun, and of readings finished.
     turns: u64,
     turns_done: u64,
-    /// The asking that somebody waits for.
+    /// Number of the latest reading that is requested outside the schedule.
     wanted: u64,
     is_over: bool,
     has_ended: bool,
 }
 
-/// A sample in memory.
+/// A sample in memory, which refers to its values' names by index.
 struct Taken {
     at: Moment,
     device: Option<u32>,
     values: Vec<(u16, f64)>,
 }
 
-/// Tells that the thread ended, however it did.
+/// Records that the thread has ended, on return and on panic.
 struct Ended<'a>(&'a Track);
 
 impl Drop for Ended<'_> {
@@ -163,7 +163,7 @@ impl Track {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wants an asking that begins from now on; says its number.
+    /// Requests a reading that begins after now. Returns its number.
     fn nudge(&self) -> u64 {
         let mut state = self.lock();
         state.wanted = state.turns + 1;
@@ -193,8 +193,8 @@ impl Track {
         }
     }
 
-    /// Waits for the next multiple of the period, or for somebody who wants to know now; false where nobody wants any more. Multiples
-    /// that passed while it was asked are left out.
+    /// Waits for the next multiple of the period or for a request; returns false when the sampler ends.
+    /// Multiples that passed during a reading are skipped.
     fn turn_comes(&self, period: u64) -> bool {
         let due = Moment::from_nanos((clock::now().as_nanos() / period + 1).saturating_mul(period));
         let mut state = self.lock();
@@ -297,7 +297,7 @@ impl State {
         u16::try_from(at).ok()
     }
 
-    /// Why it gives nothing now.
+    /// Why there are currently no values.
     fn trouble_now(&self, now: Moment) -> Option<String> {
         let since = self.asking_since.filter(|_| self.hangs(now));
         match since.map(|since| now.since(since)) {
@@ -311,7 +311,7 @@ impl State {
     }
 }
 
-/// From one moment to another, in nanoseconds.
+/// Signed time from one moment to another, in nanoseconds.
 fn distance(from: Moment, to: Moment) -> i64 {
     let signed = |nanos: u64| i64::try_from(nanos).unwrap_or(i64::MAX);
     signed(to.as_nanos()) - signed(from.as_nanos())

@@ -1,4 +1,4 @@
-//! The engine's processes: found again and again, as they come and go, and the processor time of all of them.
+//! CPU time of the engine's processes, which are looked up repeatedly as they come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,30 +9,30 @@ use crate::base::clock::Moment;
 use crate::base::proc::{self, ProcessInfo};
 use crate::telemetry::host::{Cpus, allowed};
 
-/// How often all processes of the host are looked through for new ones. A host may have thousands.
+/// Interval of the search for new processes. A host may have thousands.
 const SEARCH: Duration = Duration::from_secs(5);
 
-/// How many hexadecimal digits name a container.
+/// Number of hexadecimal digits in a container id.
 const CONTAINER: usize = 64;
 
-/// Processes that descend from roots.
+/// CPU time of all processes that descend from given roots.
 pub(super) struct Kin {
     roots: Vec<u32>,
     members: BTreeMap<u32, ProcessInfo>,
     searched: Option<Moment>,
-    /// Clock ticks of those that have ended and that no other member counts.
+    /// Clock ticks of ended processes that no remaining member includes.
     ended: u64,
-    /// The file in which the kernel keeps the processor time of the engine's container.
+    /// The cgroup counter of the engine's container; it replaces the sum over processes.
     container: Option<Account>,
     cpus: Cpus,
 }
 
-/// Where a control group's processor time stands.
+/// File with the CPU time of a cgroup.
 #[derive(Clone, Debug, PartialEq)]
 enum Account {
-    /// `usage_usec` of a `cpu.stat`.
+    /// `usage_usec` in `cpu.stat`, cgroup version 2.
     Micros(PathBuf),
-    /// The whole of a `cpuacct.usage`.
+    /// `cpuacct.usage`, cgroup version 1.
     Nanos(PathBuf),
 }
 
@@ -50,7 +50,7 @@ impl Kin {
         }
     }
 
-    /// Processor time of all of them so far, in seconds; `None` where nobody can tell.
+    /// CPU time of all processes so far, in seconds; `None` if unknown.
     pub(super) fn cpu_s(&mut self, now: Moment) -> Option<f64> {
         self.look(now);
         if let Some(account) = &self.container {
@@ -61,7 +61,7 @@ impl Kin {
         (ticks > 0 || !self.members.is_empty()).then(|| ticks as f64 / procfs::ticks_per_second() as f64)
     }
 
-    /// The processors that any of them may run on.
+    /// CPUs on which any of the processes may run.
     pub(super) fn allowed(&self) -> Cpus {
         self.cpus.clone()
     }
@@ -75,7 +75,8 @@ impl Kin {
         };
         let seen: BTreeMap<u32, ProcessInfo> = if is_due {
             let all = proc::all();
-            // After the first time by those who are known: an orphan's parent is gone, and a number may pass on to a stranger.
+            // After the first search, known processes are the roots: an orphan's parent is gone, and a root's
+            // pid may be reused.
             let roots = match self.searched {
                 None => self.roots.clone(),
                 Some(_) => all
@@ -103,8 +104,8 @@ impl Kin {
         }
     }
 
-    /// Takes what was seen for what there is now, and keeps the time of those that have ended: a parent counts its children from their
-    /// end on if it waits for them; who was orphaned or is not waited for is counted by nobody.
+    /// Replaces the members and keeps the time of those that have ended. A parent that waits for a child
+    /// includes its time from then on; the time of other ended processes is added to `ended`.
     fn take(&mut self, seen: BTreeMap<u32, ProcessInfo>) {
         let old = std::mem::replace(&mut self.members, seen);
         let now = &self.members;
@@ -122,14 +123,14 @@ impl Kin {
     }
 }
 
-/// The nearest ancestor of one that ended that lives.
+/// The nearest running ancestor of an ended process.
 fn heir(
     ended: &ProcessInfo,
     old: &BTreeMap<u32, ProcessInfo>,
     lives: impl Fn(&ProcessInfo) -> bool,
 ) -> Option<u32> {
     let mut parent = old.get(&ended.parent)?;
-    // Bounded, as numbers may have been told while they changed.
+    // Bounded, because an inconsistent process list may contain a cycle.
     for _ in 0..old.len() {
         if lives(parent) {
             return Some(parent.pid);
@@ -153,7 +154,8 @@ impl Account {
     }
 }
 
-/// The account of a container, by a process's list of control groups; `None` where it is in no container's own group.
+/// The CPU counter of the container that a process is in, from its `/proc/<pid>/cgroup`; `None` if it is in
+/// no container.
 fn account(groups: &str) -> Option<Account> {
     let own = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -212,14 +214,14 @@ mod tests {
             seen(4, 1, 40, 0),
         ];
         assert_eq!(total(kin, &all), 100);
-        // 3 ended and was waited for by 2.
+        // 3 ended, and its parent 2 waited for it.
         assert_eq!(
             total(kin, &[seen(1, 0, 10, 0), seen(2, 1, 20, 31), seen(4, 1, 40, 0)]),
             101
         );
-        // 2 ended and was waited for by 1, with all that it had waited for itself; one never seen came and went.
+        // 2 ended, and 1 waited for it and its children; another process came and went unseen.
         assert_eq!(total(kin, &[seen(1, 0, 10, 58), seen(4, 1, 40, 0)]), 108);
-        // 4 ended and nobody waited for it.
+        // 4 ended, and no process waited for it.
         assert_eq!(total(kin, &[seen(1, 0, 11, 58)]), 109);
         // All have ended.
         assert_eq!(total(kin, &[]), 109);

@@ -1,16 +1,16 @@
-//! The threads of this process: how long they ran, and how long they waited for a processor.
+//! Time of this process's threads: running, and waiting for a CPU.
 
 use std::collections::BTreeMap;
 use std::fs;
 
-/// What the threads that drive a load are called.
+/// Name of the load generator's threads.
 const LOAD: &str = "load";
 
-/// What the threads of this process have spent, those that have ended included as far as they were seen.
+/// Times of this process's threads, including ended ones as far as they were seen.
 #[derive(Default)]
 pub(super) struct Threads {
     seen: BTreeMap<u32, Thread>,
-    /// Of those that have ended.
+    /// Times of ended threads.
     ended: Spent,
 }
 
@@ -26,15 +26,15 @@ struct Spent {
 }
 
 impl Threads {
-    /// Seconds that the threads of the load ran, and that all threads waited for a processor while they could have run; `None` where
-    /// the kernel does not tell.
+    /// Seconds that the load generator's threads ran, and seconds that all threads were runnable but waited
+    /// for a CPU. `None` if the kernel does not report them.
     pub(super) fn look(&mut self) -> Option<(f64, f64)> {
         let mut now: BTreeMap<u32, Thread> = BTreeMap::new();
         for entry in fs::read_dir("/proc/self/task").ok()?.flatten() {
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            // It may end while it is looked at.
+            // The thread may end meanwhile.
             let Some((ran, waited)) = fs::read_to_string(entry.path().join("schedstat"))
                 .ok()
                 .and_then(|text| times(&text))
@@ -58,7 +58,7 @@ impl Threads {
             return None;
         }
         for (id, thread) in &self.seen {
-            // An id may come back: then it has waited less.
+            // A reused thread id has a shorter waiting time.
             let is_same = now
                 .get(id)
                 .is_some_and(|now| now.spent.waited >= thread.spent.waited);
@@ -77,7 +77,7 @@ impl Threads {
     }
 }
 
-/// `<ran> <waited> <times>`, the first two in nanoseconds.
+/// Parses `<ran> <waited> <timeslices>`; the first two are in nanoseconds.
 fn times(text: &str) -> Option<(u64, u64)> {
     let mut words = text.split_ascii_whitespace();
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(times("12"), None);
         let mut threads = Threads::default();
         if threads.look().is_none() {
-            // This kernel does not tell.
+            // This kernel has no `schedstat`.
             return;
         }
         let (send, told) = std::sync::mpsc::channel();

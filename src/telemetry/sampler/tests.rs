@@ -3,7 +3,7 @@ use std::sync::mpsc;
 use super::*;
 use crate::results::record::telemetry::Values;
 
-/// A probe that does as a function says.
+/// A probe whose `read` is a function.
 struct Fake<F> {
     period: Duration,
     device: Option<u32>,
@@ -70,7 +70,7 @@ fn a_probe_is_asked_at_multiples_of_its_period() {
     })]);
     let moments: Vec<Moment> = asked.iter().take(8).collect();
     drop(sampler);
-    // A busy machine may wake late, never early.
+    // A busy machine may wake the thread late, never early.
     let slots: Vec<u64> = moments.iter().map(|at| at.as_nanos() / 20_000_000).collect();
     assert!(slots.windows(2).all(|pair| pair[0] < pair[1]), "{slots:?}");
     let mut late: Vec<u64> = moments.iter().map(|at| at.as_nanos() % 20_000_000).collect();
@@ -116,7 +116,7 @@ fn eight_probes_at_ten_a_second_take_less_than_a_hundredth_of_a_processor() {
             period: Duration::from_millis(100),
             device: Some(device),
             read: move || {
-                // Of the whole thread, its waiting and keeping included.
+                // CPU time of the whole thread, including waiting and storing.
                 *spent.lock().unwrap() = clock::thread_cpu();
                 nap(3);
                 let values = values.iter().map(|name| ((*name).to_owned(), 1.0)).collect();
@@ -197,7 +197,7 @@ fn who_hangs_is_cut_off_reported_and_left_behind() {
         clock::now().since(began) < Duration::from_secs(2),
         "a bracket is bounded"
     );
-    // As if it had been asked long ago.
+    // As if the reading had begun long ago.
     sampler.tracks[0].lock().asking_since = Some(Moment::from_nanos(0));
     let now = Duration::from_secs(10);
     let trouble = sampler.tracks[0]
@@ -243,7 +243,7 @@ fn errors_and_panics_are_told_and_an_answer_mends_an_error() {
     let broke = "its probe broke: at the disco";
     assert_eq!(trouble, [Some("no such device"), Some(broke), None, None]);
     assert_eq!(facts[3].samples, 0, "a reading without values is none");
-    // What came after the window, while it was cut, is among the samples too.
+    // Samples from after the window are included too.
     let within = samples
         .iter()
         .filter(|sample| sample.at_ns <= distance(began, to));
