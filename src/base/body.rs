@@ -1,25 +1,20 @@
-//! Answers to untimed questions, read with a bound: what asks once a second must not take all memory of the host.
+//! Reads the bodies of untimed answers with a size limit, so that polling cannot exhaust the host's memory.
 
 use reqwest::Response;
 use thiserror::Error;
 
-/// The longest answer that is read, in bytes.
+/// Maximum length of an answer, in bytes.
 pub(crate) const LONGEST: usize = 16 << 20;
 
-/// Why an answer cannot be read.
 #[derive(Debug, Error)]
 pub(crate) enum BodyError {
     #[error(transparent)]
     Http(#[from] reqwest::Error),
-    /// It is too long.
     #[error("the answer is longer than {} MiB", LONGEST >> 20)]
     Long,
 }
 
-/// The body of an answer as text; what is no UTF-8 becomes `U+FFFD`.
-///
-/// # Errors
-/// It breaks off, or is too long.
+/// Reads the body of an answer as text. Invalid UTF-8 becomes `U+FFFD`.
 pub(crate) async fn text(mut answer: Response) -> Result<String, BodyError> {
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await? {

@@ -1,29 +1,29 @@
-//! The only reader of time.
+//! The only module that reads the time.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
 
-/// A moment on the monotonic clock, in nanoseconds since this process first asked.
+/// A point on the monotonic clock, in nanoseconds since this process first read the clock (its zero).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// The moment `nanos` nanoseconds after the process's zero.
+    /// The moment `nanos` nanoseconds after the zero.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the process's zero.
+    /// Returns the nanoseconds since the zero.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The time from `earlier` to this moment; zero if `earlier` is later.
+    /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
     pub const fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// This moment, `by` later.
+    /// Returns the moment `by` later.
     pub fn plus(self, by: Duration) -> Self {
         Self(
             self.0
@@ -31,7 +31,7 @@ impl Moment {
         )
     }
 
-    /// This moment, `by` earlier; the process's zero at the earliest.
+    /// Returns the moment `by` earlier, but not before the zero.
     pub fn before(self, by: Duration) -> Self {
         Self(
             self.0
@@ -46,7 +46,7 @@ fn zero() -> Instant {
     *ZERO.get_or_init(Instant::now)
 }
 
-/// The present moment on the monotonic clock.
+/// Reads the monotonic clock.
 pub fn now() -> Moment {
     let zero = zero();
     #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
@@ -54,7 +54,7 @@ pub fn now() -> Moment {
     Moment(u64::try_from(now.saturating_duration_since(zero).as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The time since the machine was started, as the kernel's log tells it.
+/// Returns the time since the machine booted, on the clock that the kernel's log uses (`CLOCK_MONOTONIC`).
 pub(crate) fn since_boot() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(
@@ -63,7 +63,7 @@ pub(crate) fn since_boot() -> Duration {
     )
 }
 
-/// Processor time of the calling thread so far.
+/// Returns the processor time that the calling thread has used.
 pub(crate) fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(
@@ -72,7 +72,7 @@ pub(crate) fn thread_cpu() -> Duration {
     )
 }
 
-/// Processor time of all threads of this process so far, those that have ended included.
+/// Returns the processor time that all threads of this process have used, including ended threads.
 pub(crate) fn process_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(
@@ -81,28 +81,29 @@ pub(crate) fn process_cpu() -> Duration {
     )
 }
 
-/// The way from wall time, in which the kernel stamps what arrives, to the monotonic clock.
+/// Converts wall time to the monotonic clock. The kernel's receive timestamps are in wall time.
 ///
-/// Both clocks are slewed alike, so the distance between them changes only when the wall clock is set. Virtual machines move the
-/// two apart by some microseconds on their own; that is followed, and only what is far enough to matter is counted.
+/// Both clocks are slewed alike, so their offset changes only when the wall clock is set. On virtual machines
+/// the offset also drifts by some microseconds; [`Self::check`] follows the drift, but counts only changes
+/// that affect the results.
 #[derive(Clone, Copy, Debug)]
 pub struct Wall {
-    /// Wall time, in nanoseconds since the Unix epoch, at the process's zero.
+    /// Wall time at the zero of the monotonic clock, in nanoseconds since the Unix epoch.
     zero_unix_ns: i64,
     jumps: u32,
 }
 
 impl Wall {
-    /// More than the two readings of a clock can lie apart by accident, once slow readings are left out.
+    /// A larger change of the offset is followed. Two undisturbed readings differ by less.
     const JUMP_NS: u64 = 20_000;
-    /// From here on the wall clock was set: the times that are measured are told in milliseconds.
+    /// From this size on, a change counts as a setting of the wall clock. Measured times are in milliseconds.
     const SET_NS: u64 = 1_000_000;
-    /// A reading that took longer was interrupted.
+    /// A reading that took longer was interrupted and is not used.
     const SLOW_NS: u64 = 2_000;
 
-    /// Reads the distance of the two clocks.
+    /// Measures the offset of the two clocks.
     pub fn new() -> Self {
-        // Of many readings the quickest is the best.
+        // The quickest reading is the most accurate.
         let best = (0..100).map(|_| Self::distance()).min_by_key(|(_, took)| *took);
         Self {
             zero_unix_ns: best.map_or(0, |(zero, _)| zero),
@@ -110,7 +111,8 @@ impl Wall {
         }
     }
 
-    /// Reads the distance again; to be called before stamps are read. Two readings must agree that it changed.
+    /// Measures the offset again; call this before converting timestamps. A change counts only if two
+    /// readings agree.
     pub fn check(&mut self) {
         let Some(zero) = Self::quick_distance() else {
             return;
@@ -122,7 +124,7 @@ impl Wall {
         }
     }
 
-    /// The distance by a reading that was not interrupted.
+    /// Measures the offset; `None` if three readings in a row were interrupted.
     fn quick_distance() -> Option<i64> {
         let mut readings = (0..3).map(|_| Self::distance());
         let quick = readings.find(|(_, took)| *took <= Self::SLOW_NS)?;
@@ -133,7 +135,7 @@ impl Wall {
         zero_unix_ns.abs_diff(self.zero_unix_ns) > Self::JUMP_NS
     }
 
-    /// Follows the wall clock where both readings say that it moved.
+    /// Adopts a new offset if both readings agree on it.
     fn note(&mut self, readings: [i64; 2]) {
         let [one, other] = readings;
         if one.abs_diff(other) > Self::JUMP_NS || !self.is_apart(other) {
@@ -148,12 +150,12 @@ impl Wall {
         self.jumps
     }
 
-    /// The moment at which the wall clock showed this.
+    /// Converts wall time, in nanoseconds since the Unix epoch.
     pub fn moment(&self, unix_ns: i64) -> Moment {
         Moment(u64::try_from(unix_ns.saturating_sub(self.zero_unix_ns)).unwrap_or(0))
     }
 
-    /// Wall time at the process's zero, and how long it took to find out, in nanoseconds.
+    /// Measures the wall time at the monotonic zero, and how long the reading took, both in nanoseconds.
     fn distance() -> (i64, u64) {
         let before = now().0;
         #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
@@ -174,7 +176,7 @@ impl Default for Wall {
     }
 }
 
-/// Seconds since the Unix epoch, with a fraction.
+/// Returns the seconds since the Unix epoch, with a fraction.
 pub fn unix_seconds() -> f64 {
     #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
     let now = SystemTime::now();
@@ -183,19 +185,19 @@ pub fn unix_seconds() -> f64 {
         .as_secs_f64()
 }
 
-/// The present date and time in UTC, RFC 3339 with milliseconds: `2026-11-21T06:53:11.250Z`.
+/// Returns the date and time in UTC as RFC 3339 with milliseconds: `2026-11-21T06:53:11.250Z`.
 pub(crate) fn timestamp() -> String {
     let now = jiff::Timestamp::from_nanosecond((unix_seconds() * 1e9) as i128).unwrap_or_default();
     now.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
-/// The present date and time in UTC, fit for a folder name: `20261121-065311`.
+/// Returns the date and time in UTC for the name of a folder: `20261121-065311`.
 pub(crate) fn stamp() -> String {
     let now = jiff::Timestamp::from_second(unix_seconds() as i64).unwrap_or_default();
     now.strftime("%Y%m%d-%H%M%S").to_string()
 }
 
-/// The present date and time of this place, fit for a file name: `20261121-065311`.
+/// Returns the local date and time for the name of a file: `20261121-065311`.
 pub(crate) fn local_stamp() -> String {
     let now = jiff::Timestamp::from_second(unix_seconds() as i64).unwrap_or_default();
     now.to_zoned(jiff::tz::TimeZone::system())
@@ -203,17 +205,17 @@ pub(crate) fn local_stamp() -> String {
         .to_string()
 }
 
-/// The present date and time of this place, as a format in the manner of C's `strftime` asks for it.
+/// Formats the local date and time with a `strftime` format.
 ///
 /// # Errors
-/// In words, what the format asks for that there is not.
+/// The format has an unknown directive.
 pub(crate) fn local_in(format: &str) -> Result<String, String> {
     let now = jiff::Timestamp::from_second(unix_seconds() as i64).unwrap_or_default();
     jiff::fmt::strtime::format(format, &now.to_zoned(jiff::tz::TimeZone::system()))
         .map_err(|error| format!("cannot write the date as `{format}`: {error}"))
 }
 
-/// Month and day of this place: `1121`.
+/// Returns the local month and day: `1121`.
 pub(crate) fn local_date() -> String {
     local_stamp()[4..8].to_owned()
 }
@@ -253,7 +255,7 @@ mod tests {
         assert_eq!(wall.moment(unix), Moment(0));
     }
 
-    /// The clocks of a virtual machine are corrected apart from each other.
+    /// On virtual machines the clocks are corrected independently of each other.
     #[test]
     fn a_distance_that_moves_by_microseconds_is_followed_and_not_counted() {
         let mut wall = Wall::new();

@@ -1,4 +1,4 @@
-//! HTTP for everything that is not timed: what a server says of itself, its metrics, emptying its caches.
+//! HTTP client for everything untimed: server information, metrics, cache resets, webhooks.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -12,41 +12,40 @@ use thiserror::Error;
 use crate::base::body::{self, BodyError};
 use crate::base::tls;
 
-/// How much of a refusal is kept, in characters.
+/// Maximum number of characters quoted from a refusal.
 const QUOTED: usize = 500;
 
-/// How long a connection may take.
+/// Timeout for opening a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A server did not do what it was asked for.
+/// Why a request to a server failed.
 #[derive(Debug, Error)]
 pub(crate) enum ControlError {
-    /// It cannot be reached, or broke off.
+    /// The server cannot be reached, or the connection broke.
     #[error("{url} does not answer: {}", innermost(error))]
     Silent { url: String, error: reqwest::Error },
-    /// Its answer is too long to be read.
     #[error("{url} does not answer: {}", BodyError::Long)]
     TooLong { url: String },
     #[error("{url} answered with status {}: {message}", status.as_u16())]
     Status {
         url: String,
         status: StatusCode,
-        /// What it said, shortened.
+        /// The body of the answer, shortened.
         message: String,
     },
-    /// Its answer is not the one that is understood.
+    /// The body of the answer has an unexpected form.
     #[error("the answer of {url} is not understood: {reason}")]
     Garbled { url: String, reason: String },
 }
 
 impl ControlError {
-    /// A refusal with this body.
+    /// Creates an error from an answer with this status and body.
     pub(crate) fn refusal(url: String, status: StatusCode, body: &str) -> Self {
         let message = body.trim().chars().take(QUOTED).collect();
         Self::Status { url, status, message }
     }
 
-    /// Whether the server is up, and wants a key or does not know the path.
+    /// Returns true if the server is up but wants a key or does not know the path.
     pub(crate) fn is_refusal(&self) -> bool {
         self.wants_key()
             || matches!(
@@ -58,7 +57,7 @@ impl ControlError {
             )
     }
 
-    /// Whether the server wants a key, or another one.
+    /// Returns true if the server wants a key, or another key.
     pub(crate) const fn wants_key(&self) -> bool {
         matches!(
             self,
@@ -70,17 +69,17 @@ impl ControlError {
     }
 }
 
-/// What HTTP does not allow in a header.
+/// The part of a header that HTTP does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderFault {
     Name,
     Value,
 }
 
-/// A header whose value `Debug` does not show.
+/// Creates a header whose value `Debug` does not show.
 ///
 /// # Errors
-/// The part that HTTP does not allow.
+/// The name or the value is not allowed in HTTP.
 pub(crate) fn secret_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), HeaderFault> {
     let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| HeaderFault::Name)?;
     let mut value = HeaderValue::from_str(value).map_err(|_| HeaderFault::Value)?;
@@ -88,7 +87,7 @@ pub(crate) fn secret_header(name: &str, value: &str) -> Result<(HeaderName, Head
     Ok((name, value))
 }
 
-/// The client of one server: its base URL, and the headers of every request.
+/// A client for one server, with its base URL and the headers of every request.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlClient {
     http: Client,
@@ -97,7 +96,7 @@ pub(crate) struct ControlClient {
 }
 
 impl ControlClient {
-    /// A client of the server at a base URL without a slash at its end.
+    /// Creates a client; `base_url` has no slash at its end.
     pub(crate) const fn new(http: Client, base_url: String, headers: HeaderMap) -> Self {
         Self {
             http,
@@ -106,7 +105,7 @@ impl ControlClient {
         }
     }
 
-    /// The same server, asked without headers.
+    /// Returns a client for the same server that sends no headers.
     pub(crate) fn without_headers(&self) -> Self {
         Self {
             headers: HeaderMap::new(),
@@ -118,12 +117,12 @@ impl ControlClient {
         &self.base_url
     }
 
-    /// The headers of every request; they may hold a secret.
+    /// The headers of every request, which may hold a secret.
     pub(crate) const fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
-    /// The URL of a path, or of a path with its query; the base URL for an empty path.
+    /// Returns the URL of a path, with its query if it has one; the base URL for an empty path.
     pub(crate) fn url(&self, path: &str) -> String {
         match path {
             "" => self.base_url.clone(),
@@ -131,10 +130,7 @@ impl ControlClient {
         }
     }
 
-    /// Sends a request without a body.
-    ///
-    /// # Errors
-    /// The server cannot be reached in time.
+    /// Sends a request without a body. It fails only if the server cannot be reached within `limit`.
     pub(crate) async fn request(
         &self,
         method: Method,
@@ -144,26 +140,23 @@ impl ControlClient {
         self.send(method, path, limit, |request| request).await
     }
 
-    /// Asks for a path.
-    ///
-    /// # Errors
-    /// As [`Self::request`].
+    /// Sends a GET request.
     pub(crate) async fn get(&self, path: &str, limit: Duration) -> Result<Answer, ControlError> {
         self.request(Method::GET, path, limit).await
     }
 
-    /// Asks for a path that answers with JSON.
+    /// Sends a GET request and reads the answer as JSON.
     ///
     /// # Errors
-    /// The server cannot be reached in time, refuses, or answers with something else.
+    /// The server cannot be reached within `limit`, answers with an error status, or the body is not JSON.
     pub(crate) async fn json(&self, path: &str, limit: Duration) -> Result<Value, ControlError> {
         self.get(path, limit).await?.json().await
     }
 
-    /// Sends JSON to a path; the body of the answer is not used.
+    /// Sends JSON to a path and ignores the body of the answer.
     ///
     /// # Errors
-    /// The server cannot be reached in time, or refuses.
+    /// The server cannot be reached within `limit`, or answers with an error status.
     pub(crate) async fn post_json(
         &self,
         path: &str,
@@ -194,7 +187,7 @@ pub(crate) struct Answer {
     response: Response,
 }
 
-/// Sends a request; `url` is how errors name it.
+/// Sends a request; errors name `url`.
 pub(crate) async fn ask(url: String, request: RequestBuilder) -> Result<Answer, ControlError> {
     match request.send().await {
         Ok(response) => Ok(Answer {
@@ -207,7 +200,7 @@ pub(crate) async fn ask(url: String, request: RequestBuilder) -> Result<Answer, 
 }
 
 impl Answer {
-    /// The body, whatever the status is.
+    /// Reads the body, whatever the status is.
     pub(crate) async fn text(self) -> Result<String, ControlError> {
         let url = self.url;
         body::text(self.response).await.map_err(|error| match error {
@@ -216,7 +209,7 @@ impl Answer {
         })
     }
 
-    /// The body, where the server does not refuse.
+    /// Reads the body; fails if the status is not a success.
     pub(crate) async fn accepted_text(self) -> Result<String, ControlError> {
         let (url, status) = (self.url.clone(), self.status);
         let text = self.text().await?;
@@ -226,7 +219,7 @@ impl Answer {
         Ok(text)
     }
 
-    /// The body as JSON, where the server does not refuse.
+    /// Reads the body as JSON; fails if the status is not a success.
     pub(crate) async fn json(self) -> Result<Value, ControlError> {
         let url = self.url.clone();
         let text = self.accepted_text().await?;
@@ -237,37 +230,40 @@ impl Answer {
     }
 }
 
-/// The client for servers of a run. It uses no proxy, as the load does not, and keeps no connection open.
+/// Creates the client for servers of a run. It uses no proxy, as the load does, and keeps no connection open.
 pub(crate) fn client() -> Client {
     let builder = || Client::builder().no_proxy().pool_max_idle_per_host(0);
     build(builder).expect("a client without trusted certificates needs nothing from the host")
 }
 
-/// The client for what lies beyond this host, such as a webhook: it uses the proxies that the environment names. A redirect is
-/// not followed: who answers it would get an address that is a secret, and no body.
+/// Creates the client for servers beyond this host, such as a webhook. It uses the proxies of the
+/// environment.
+///
+/// It follows no redirect: the redirect's target would learn the webhook's address, which is a secret, and
+/// would not get the body.
 ///
 /// # Errors
-/// A proxy that cannot be understood.
+/// The environment names an invalid proxy.
 pub(crate) fn proxied_client() -> Result<Client, reqwest::Error> {
     build(|| Client::builder().redirect(Policy::none()))
 }
 
 fn build(builder: impl Fn() -> ClientBuilder) -> Result<Client, reqwest::Error> {
-    // It fails only where a provider is installed already, which is as good.
+    // This fails only if a provider is installed already, which is just as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = || builder().connect_timeout(CONNECT);
-    // A host without any trusted certificate can still speak http.
+    // A host without trusted certificates can still use plain HTTP.
     builder()
         .build()
         .or_else(|_| builder().tls_certs_only([]).build())
 }
 
-/// The innermost reason of an error: what the system said. It holds no URL, which may hold a secret.
+/// Returns the innermost cause of an error. It contains no URL, which could hold a secret.
 pub(crate) fn innermost(error: &reqwest::Error) -> String {
     causes(error).last().cloned().unwrap_or_else(|| error.to_string())
 }
 
-/// The causes of an error, which its own words leave out, from the outermost to the innermost.
+/// Returns the causes of an error, from the outermost to the innermost, without the error itself.
 pub(crate) fn causes(error: &reqwest::Error) -> Vec<String> {
     let mut causes = Vec::new();
     let mut cause = error.source();
@@ -284,7 +280,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that gives one answer; its address.
+    /// Starts a server that gives one answer; returns its address.
     fn server(head: &'static str, body: &'static str) -> String {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/models", listener.local_addr().unwrap());

@@ -1,25 +1,25 @@
-//! Moments as people write them, and as numbers on an axis. Pure: [`super::clock`] alone knows what time it is.
+//! Conversions of timestamps to text and to positions on an axis. Pure: only [`super::clock`] reads the time.
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-/// Milliseconds of a day.
+/// Milliseconds per day.
 const DAY: f64 = 86_400_000.0;
 
-/// Days from 1970-01-01 UTC to a moment as RFC 3339 has it; `None` where it cannot be read.
+/// Returns the days from 1970-01-01 UTC to an RFC 3339 timestamp; `None` if it cannot be parsed.
 pub(crate) fn days(moment: &str) -> Option<f64> {
     let moment: Timestamp = moment.parse().ok()?;
     Some(moment.as_millisecond() as f64 / DAY)
 }
 
-/// Seconds from one timestamp to another; `None` where one cannot be read.
+/// Returns the seconds between two timestamps; `None` if one cannot be parsed.
 pub(crate) fn seconds_between(earlier: &str, later: &str) -> Option<f64> {
     let earlier: Timestamp = earlier.parse().ok()?;
     let later: Timestamp = later.parse().ok()?;
     Some(later.duration_since(earlier).as_secs_f64())
 }
 
-/// The moment that lies so many days after 1970-01-01 UTC, as a format in the manner of C's `strftime` asks for it.
+/// Formats the moment `days` after 1970-01-01 UTC with a `strftime` format.
 pub(crate) fn written(days: f64, format: &str) -> String {
     moment(days).strftime(format).to_string()
 }
@@ -28,8 +28,8 @@ fn moment(days: f64) -> Timestamp {
     Timestamp::from_millisecond((days * DAY).round() as i64).unwrap_or_default()
 }
 
-/// The first days of months between two moments, in days after 1970-01-01 UTC: of those months whose number, counted from the first month of the year,
-/// `every` divides.
+/// Returns the first days of months between two moments, all in days after 1970-01-01 UTC. With `every` above
+/// 1 only each `every`-th month is included, counted from January.
 pub(crate) fn months(from: f64, to: f64, every: i8) -> Vec<f64> {
     let mut found = Vec::new();
     let mut day = moment(from).to_zoned(TimeZone::UTC).date().first_of_month();

@@ -1,4 +1,4 @@
-//! Names of things: runs, launches, cells, seeds. All are stable text, made from what they name.
+//! Identifiers of runs, launches and cells, and digests. All are stable text.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ macro_rules! name {
         pub struct $name(String);
 
         impl $name {
-            /// The name, from its text.
+            /// Creates the identifier from its text.
             pub fn new(text: impl Into<String>) -> Self {
                 Self(text.into())
             }
 
-            /// The text of the name.
+            /// Returns the text of the identifier.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -50,36 +50,34 @@ name!(
 );
 
 impl ContentHash {
-    /// The digest of a value's JSON form.
+    /// Returns the digest of a value's JSON form.
     pub(crate) fn of<T: Serialize>(value: &T) -> Self {
         let bytes =
             serde_json::to_vec(value).expect("values that are hashed have string keys and finite numbers");
         Self::of_bytes(&bytes)
     }
 
-    /// The digest of some bytes: the first 16 hex digits of SHA-256.
+    /// Returns the digest of bytes: the first 16 hex digits of SHA-256.
     pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(hex(&Sha256::digest(bytes))[..16].to_owned())
     }
 }
 
-/// A digest of bytes that come one after another, as [`ContentHash::of_bytes`] gives of all of them.
+/// A digest of bytes that arrive in pieces. It equals [`ContentHash::of_bytes`] of all pieces joined.
 #[derive(Clone, Default)]
 pub(crate) struct Digest(Sha256);
 
 impl Digest {
-    /// Takes the next bytes.
     pub(crate) fn take(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The digest of what was taken.
     pub(crate) fn hash(self) -> ContentHash {
         ContentHash(hex(&self.0.finalize())[..16].to_owned())
     }
 }
 
-/// Lower-case hex digits of some bytes.
+/// Encodes bytes as lower-case hex digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,5 @@
-//! What everybody carries: units, names, the clock, dates, HTTP/1.1 as pure code over bytes. Knows no other wing.
+//! The foundation: units, identifiers, clock, dates, secrets, processes, HTTP/1.1 as pure code. It imports no
+//! other module of the crate.
 
 pub(crate) mod body;
 pub mod clock;

@@ -1,5 +1,5 @@
-//! Folders that this user alone writes to: what lies in them may be believed. And files in other folders, where no link of a stranger
-//! turns a write elsewhere.
+//! Folders that only this user can write to, so that their content can be trusted; and files in shared
+//! folders, opened so that another user's symbolic link cannot redirect a write.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -9,10 +9,10 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-/// Makes the folder, or checks that the one that is there is ours alone.
+/// Creates the folder, or checks that an existing one belongs to this user alone.
 ///
 /// # Errors
-/// It cannot be made, it is a link, or somebody else can write to it.
+/// The folder cannot be created, is a symbolic link, belongs to another user, or others can write to it.
 pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     if let Some(above) = folder.parent() {
         fs::create_dir_all(above)?;
@@ -30,10 +30,8 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a folder of a cache, or checks that the one that is there is ours; one that others of our group could write to is closed to them.
-///
-/// # Errors
-/// As [`make_folder`].
+/// Creates a cache folder, or checks an existing one as [`make_folder`] does. Write access of the group is
+/// removed first.
 pub(crate) fn make_cache(folder: &Path) -> io::Result<()> {
     if let Ok(about) = fs::symlink_metadata(folder)
         && about.is_dir()
@@ -46,10 +44,11 @@ pub(crate) fn make_cache(folder: &Path) -> io::Result<()> {
     make_folder(folder)
 }
 
-/// Opens a file whose place others may write to.
+/// Opens a file in a folder that others may write to.
 ///
 /// # Errors
-/// As the system says; it is a link or no file. That it belongs to another user is in the words of the error.
+/// The system refuses, or the path is a symbolic link or not a regular file. The error names the owner if the
+/// file belongs to another user.
 pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
     let file = options.custom_flags(flags).open(path).map_err(|error| {
@@ -70,7 +69,7 @@ pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<Fi
     }
 }
 
-/// Whether a folder is a link that another user made.
+/// Returns true if the path is a symbolic link that another user made.
 pub(crate) fn is_strange_link(folder: &Path) -> bool {
     let about = fs::symlink_metadata(folder);
     about.is_ok_and(|about| about.is_symlink() && about.uid() != geteuid().as_raw())
@@ -80,7 +79,7 @@ fn refused(why: &str) -> io::Error {
     io::Error::new(ErrorKind::PermissionDenied, why)
 }
 
-/// Whether something belongs to this user and no other one can write to it.
+/// Returns true if the file or folder belongs to this user and no other user can write to it.
 pub(crate) fn is_ours_alone(about: &Metadata) -> bool {
     about.uid() == geteuid().as_raw() && about.mode() & 0o022 == 0
 }
@@ -134,7 +133,7 @@ mod tests {
                 "{refused:?}"
             );
         }
-        // As an umask of 002 leaves it.
+        // A umask of 002 creates folders with this mode.
         fs::set_permissions(&own, fs::Permissions::from_mode(0o775)).unwrap();
         assert!(make_folder(&own).is_err());
         make_cache(&own).unwrap();

@@ -1,4 +1,5 @@
-//! The processes of this host, from `/proc`. What a user may not see, or what ends while it is read, is left out.
+//! The processes of this host, from `/proc`. Processes that the user may not see, or that end during a read,
+//! are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,7 @@ use procfs::process::{self, Process, Stat};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
-/// A process by its id and its start in clock ticks after the machine's, which name it for ever.
+/// A process, identified by its id and its start time in clock ticks since boot. The pair is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct ProcessId {
     pub(crate) pid: u32,
@@ -14,17 +15,18 @@ pub(crate) struct ProcessId {
 }
 
 impl ProcessId {
-    /// Sends it a signal, if it is still the same process.
+    /// Sends a signal to the process if it still exists.
     pub(crate) fn signal(self, signal: Signal) {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return;
         };
-        // The descriptor pins the process: its id cannot pass to a stranger between the look and the signal.
+        // The descriptor pins the process, so that its id cannot pass to another process between the check
+        // and the signal.
         let pinned = rustix::process::pidfd_open(pid, PidfdFlags::empty());
         if by_id(self.pid).is_none_or(|process| process.started != self.started) {
             return;
         }
-        // It may have ended in the meantime, which is as good.
+        // If the process has ended in the meantime, there is nothing to do.
         let _ = match pinned {
             Ok(pinned) => rustix::process::pidfd_send_signal(&pinned, signal),
             Err(_) => rustix::process::kill_process(pid, signal),
@@ -32,21 +34,21 @@ impl ProcessId {
     }
 }
 
-/// What `/proc/PID/stat` says of a process.
+/// The part of `/proc/PID/stat` that is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessInfo {
     pub(crate) pid: u32,
-    /// Who started it, or who has it now.
+    /// The process that started it, or that adopted it.
     pub(crate) parent: u32,
     pub(crate) group: u32,
     pub(crate) session: u32,
-    /// When it was started, in clock ticks after the machine was.
+    /// Start time in clock ticks since boot.
     pub(crate) started: u64,
-    /// Processor time of its own so far, in clock ticks.
+    /// Own processor time, in clock ticks.
     pub(crate) ticks: u64,
-    /// Processor time of those that it started and that have ended, in clock ticks.
+    /// Processor time of its ended children, in clock ticks.
     pub(crate) ended_ticks: u64,
-    /// Whether it has ended, though its parent may not know yet.
+    /// True for zombies too, whose parent has not collected them yet.
     pub(crate) has_ended: bool,
 }
 
@@ -61,14 +63,13 @@ impl From<&Stat> for ProcessInfo {
             started: stat.starttime,
             ticks: stat.utime + stat.stime,
             ended_ticks: (stat.cutime + stat.cstime).unsigned_abs(),
-            // A process whose first thread has ended lives while another thread does.
+            // A process whose first thread has ended lives as long as another thread does.
             has_ended: matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1,
         }
     }
 }
 
 impl ProcessInfo {
-    /// What names it for ever.
     pub(crate) const fn id(&self) -> ProcessId {
         ProcessId {
             pid: self.pid,
@@ -77,22 +78,21 @@ impl ProcessInfo {
     }
 }
 
-/// The folder of a process in `/proc`.
+/// Opens the entry of a process in `/proc`.
 pub(crate) fn open(pid: u32) -> Option<Process> {
     Process::new(i32::try_from(pid).ok()?).ok()
 }
 
-/// The folders of all processes in `/proc`.
+/// Opens the entries of all processes in `/proc`.
 pub(crate) fn open_all() -> impl Iterator<Item = Process> {
     process::all_processes().into_iter().flatten().flatten()
 }
 
-/// This process, also where `/proc` counts in another namespace of process ids.
+/// Returns this process. It works even if `/proc` shows another namespace of process ids.
 pub(crate) fn this() -> Option<ProcessInfo> {
     Some(ProcessInfo::from(&Process::myself().ok()?.stat().ok()?))
 }
 
-/// A process by its id; `None` where there is none.
 pub(crate) fn by_id(pid: u32) -> Option<ProcessInfo> {
     Some(ProcessInfo::from(&open(pid)?.stat().ok()?))
 }
@@ -102,7 +102,8 @@ pub(crate) fn all() -> Vec<ProcessInfo> {
     stats.map(|stat| ProcessInfo::from(&stat)).collect()
 }
 
-/// Those of `all` that are roots, descend from one, or are in the process group of a root that leads one.
+/// Returns the processes of `all` that are roots, descend from one, or are in the process group that a root
+/// leads. A root that is not in `all` leads no group.
 pub(crate) fn belonging(all: &[ProcessInfo], roots: &[u32]) -> BTreeSet<u32> {
     let leads = |root: &u32| {
         all.iter()
@@ -112,7 +113,8 @@ pub(crate) fn belonging(all: &[ProcessInfo], roots: &[u32]) -> BTreeSet<u32> {
     family(all, roots, &groups)
 }
 
-/// The live ones of `roots`, what descends from them, and what is in the process group that one of them leads or led.
+/// Returns the live processes that are roots, descend from one, or are in a process group with the id of a
+/// root. The root itself may have ended.
 pub(crate) fn live_tree(roots: &[u32]) -> Vec<ProcessId> {
     let all = all();
     let members = family(&all, roots, roots);
@@ -125,14 +127,14 @@ pub(crate) fn live_tree(roots: &[u32]) -> Vec<ProcessId> {
     live
 }
 
-/// Those of `all` that descend from `root`, without it.
+/// Returns the processes of `all` that descend from `root`, without `root`.
 pub(crate) fn descendants(all: &[ProcessInfo], root: u32) -> BTreeSet<u32> {
     let mut members = family(all, &[root], &[]);
     members.remove(&root);
     members
 }
 
-/// Those of `all` that are roots, are in one of `groups`, or descend from any of these.
+/// Returns the processes of `all` that are roots, are in one of `groups`, or descend from any of these.
 fn family(all: &[ProcessInfo], roots: &[u32], groups: &[u32]) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for process in all {
@@ -154,7 +156,7 @@ fn family(all: &[ProcessInfo], roots: &[u32], groups: &[u32]) -> BTreeSet<u32> {
     found
 }
 
-/// Whether a process is one of `roots`, descends from one, or is in a group that one of them leads.
+/// Returns true if the process is one of `roots`, descends from one, or is in a group with the id of one.
 pub(crate) fn descends(pid: u32, roots: &[u32]) -> bool {
     let mut at = Some(pid);
     while let Some(process) = at.and_then(by_id) {
@@ -166,7 +168,7 @@ pub(crate) fn descends(pid: u32, roots: &[u32]) -> bool {
     false
 }
 
-/// What this host calls a process; `None` where it knows none of that number.
+/// Returns the command name of a process; `None` if this host has no such process.
 #[cfg(any(feature = "nvml", test))]
 pub(crate) fn name(pid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
@@ -197,7 +199,7 @@ mod tests {
             process(10, 1, 10),
             process(11, 10, 10),
             process(12, 11, 12),
-            // Its parent has ended.
+            // The parent of this process has ended.
             process(13, 1, 10),
             process(14, 13, 14),
             process(20, 1, 20),

@@ -1,4 +1,4 @@
-//! The values that must never be written down, and how they are taken out of what is.
+//! Recognises secret values and removes them from text before it is written.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,25 +10,24 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
 use crate::base::text::is_control;
 
-/// Replaces secret values by `***`. Its `Debug` shows no value.
+/// Replaces secret values by `***`. `Debug` shows no value.
 #[derive(Clone, Default)]
 pub(crate) struct Redactor {
-    /// The longest match counts, so that a secret inside another leaves nothing of the longer one.
+    /// It prefers the longest match, so that no part of a long secret remains if it contains a shorter one.
     finder: Option<AhoCorasick>,
 }
 
-/// What stands where a secret stood.
+/// The replacement of a secret.
 pub(crate) const HIDDEN: &str = "***";
 
-/// A value with fewer characters is not hidden: `1` and `true` would take ordinary text along.
+/// Values with fewer characters are not hidden: `1` or `true` would also match ordinary text.
 const SHORTEST: usize = 6;
 
-/// Whether a value is long enough to be hidden.
 pub(crate) fn is_hidden(value: &str) -> bool {
     value.chars().count() >= SHORTEST
 }
 
-/// Whether a variable of the environment holds a secret, by the usual names of such variables.
+/// Returns true if the name of an environment variable suggests a secret.
 pub(crate) fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let has_end = |end: &str| {
@@ -38,7 +37,7 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
     has_end("TOKEN")
         || has_end("KEY")
         || has_end("APIKEY")
-        // `PWD` and `OLDPWD` are folders.
+        // `PWD` and `OLDPWD` hold folders.
         || name.ends_with("_PWD")
         || ["SECRET", "PASSWORD", "PASSWD"]
             .iter()
@@ -46,7 +45,8 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
         || name == "MATRIX_WEBHOOK"
 }
 
-/// What of a variable of the environment is secret: all of it by its name, or the password of a URL.
+/// Returns the secret part of an environment variable: all of it if its name suggests a secret, or the
+/// password in a URL.
 pub(crate) fn secret_of<'v>(name: &str, value: &'v str) -> Option<&'v str> {
     match is_secret_name(name) {
         true => Some(value),
@@ -54,7 +54,8 @@ pub(crate) fn secret_of<'v>(name: &str, value: &'v str) -> Option<&'v str> {
     }
 }
 
-/// Whether a name is one that people give to a secret. Broader than [`is_secret_name`]: for what they write, not for what a machine has.
+/// Returns true if a name that a user wrote suggests a secret. It matches more names than [`is_secret_name`],
+/// which is for the environment of the host.
 pub(crate) fn looks_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     [
@@ -71,13 +72,13 @@ pub(crate) fn looks_secret(name: &str) -> bool {
     .any(|part| name.contains(part))
 }
 
-/// The password in `scheme://user:password@host`.
+/// Returns the password in `scheme://user:password@host`.
 fn url_password(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("://")?;
     password_of(rest).map(|range| &rest[range])
 }
 
-/// Where the password is in `user:password@host/path`.
+/// Returns the range of the password in `user:password@host/path`.
 fn password_of(rest: &str) -> Option<Range<usize>> {
     let authority = rest.split(['/', '?', '#']).next()?;
     let at = authority.rfind('@')?;
@@ -85,7 +86,8 @@ fn password_of(rest: &str) -> Option<Range<usize>> {
     (start < at).then_some(start..at)
 }
 
-/// Where the URLs of a text have passwords, or secrets among their queries, that are written and not named as in `${NAME}`.
+/// Returns the ranges of passwords and secret query values in the URLs of a text. References such as
+/// `${NAME}` are not secrets.
 pub(crate) fn secrets_in_urls(text: &str) -> Vec<Range<usize>> {
     let ends = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '`' | '<' | '>');
     let mut found = Vec::new();
@@ -103,7 +105,7 @@ pub(crate) fn secrets_in_urls(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Where the values of secret queries are, as in `?api_key=value`.
+/// Returns the ranges of the values of secret query parameters, as in `?api_key=value`.
 fn secret_queries(url: &str) -> Vec<Range<usize>> {
     let Some((head, queries)) = url.split_once('?') else {
         return Vec::new();
@@ -122,7 +124,7 @@ fn secret_queries(url: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The text with stars for what [`secrets_in_urls`] finds, a star for each byte, so that places in it stay.
+/// Replaces each byte that [`secrets_in_urls`] finds by a star, so that positions in the text do not change.
 pub(crate) fn hide_in_urls(text: &str) -> Cow<'_, str> {
     let found = secrets_in_urls(text);
     if found.is_empty() {
@@ -136,13 +138,14 @@ pub(crate) fn hide_in_urls(text: &str) -> Cow<'_, str> {
 }
 
 impl Redactor {
-    /// A redactor of those of these values that are long enough ([`is_hidden`]). Each is also looked for as JSON, URLs, base64 and hex spell
-    /// it, and line by line where it has several, since logs are cleaned by lines.
+    /// Creates a redactor of the values that are long enough ([`is_hidden`]). It also finds a value in the
+    /// spellings of JSON, URLs, base64 and hex. The lines of a multi-line value are found one by one, because
+    /// logs are redacted by line.
     pub(crate) fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
         Self::of(values.into_iter().filter(|value| is_hidden(value)))
     }
 
-    /// A redactor of these values, however short.
+    /// Creates a redactor of these values, however short.
     #[cfg(test)]
     pub(crate) fn of_any_length<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
         Self::of(values.into_iter().filter(|value| !value.is_empty()))
@@ -151,7 +154,7 @@ impl Redactor {
     fn of<'a>(values: impl Iterator<Item = &'a str>) -> Self {
         let mut all = Vec::new();
         let lines = |value: &'a str| {
-            // Shorter lines of a key, such as its braces, would take ordinary text along.
+            // Shorter lines of a key, such as braces, would also match ordinary text.
             let long = |line: &&str| value.contains('\n') && line.trim().len() >= 8;
             std::iter::once(value).chain(value.lines().filter(long))
         };
@@ -179,7 +182,7 @@ impl Redactor {
         Self { finder: Some(finder) }
     }
 
-    /// The text without any secret, also where colours of a terminal or other control characters cut one in pieces.
+    /// Removes all secrets from a text, even if terminal colours or other control characters split them.
     pub(crate) fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let Some(finder) = &self.finder else {
             return Cow::Borrowed(text);
@@ -200,15 +203,15 @@ impl Redactor {
     }
 }
 
-/// How an escape character is written, also where a text quotes it.
+/// Spellings of the escape character, raw and quoted.
 const ESCAPES: [&str; 4] = ["\u{1b}", "\\u001b", "\\x1b", "\\033"];
 
-/// How a text quotes other control characters that split no line.
+/// Quoted spellings of other control characters that do not split a line.
 const QUOTED: [&str; 8] = [
     "\\u0000", "\\u0007", "\\u0008", "\\u000d", "\\u007f", "\\b", "\\r", "\\x08",
 ];
 
-/// The text with those secrets hidden that have sequences of a terminal or other control characters in them; `None` where there is none.
+/// Hides the secrets that contain terminal sequences or other control characters; `None` if there is none.
 fn hidden_between_controls(finder: &AhoCorasick, text: &str) -> Option<String> {
     let has_control = text.chars().any(is_unseen);
     let is_quoted = || {
@@ -220,7 +223,7 @@ fn hidden_between_controls(finder: &AhoCorasick, text: &str) -> Option<String> {
         return None;
     }
     let mut plain = String::with_capacity(text.len());
-    // Where each byte of the plain text stands in the whole one.
+    // The position in `text` of each byte of `plain`.
     let mut places = Vec::with_capacity(text.len());
     let mut at = 0;
     while let Some(letter) = text[at..].chars().next() {
@@ -243,12 +246,13 @@ fn hidden_between_controls(finder: &AhoCorasick, text: &str) -> Option<String> {
     (from > 0).then(|| told + &text[from..])
 }
 
-/// Whether a character is one that a terminal does not show, and that ends no line.
+/// Returns true for a control character other than a line feed or a tab.
 fn is_unseen(letter: char) -> bool {
     is_control(letter) && !matches!(letter, '\n' | '\t')
 }
 
-/// The length of the terminal's sequence or other control character that a text begins with; 0 where it begins with none.
+/// Returns the length of the terminal sequence or control character at the start of a text; 0 if there is
+/// none.
 fn sequence(text: &str) -> usize {
     let Some(escape) = ESCAPES.iter().find(|escape| text.starts_with(**escape)) else {
         let quoted = QUOTED.iter().find(|quoted| text.starts_with(**quoted));
@@ -267,7 +271,8 @@ fn sequence(text: &str) -> usize {
                 .is_some_and(|byte| (0x40..0x7f).contains(byte));
             escape.len() + 1 + inner + usize::from(end)
         }
-        // A title or a link: up to a bell or an escape character with a backslash; without an end only what introduces it.
+        // A title or a link ends at a bell, or at an escape character with a backslash. If it has no end,
+        // only its introducer counts.
         Some(b']') => {
             let rest = &text[escape.len()..];
             let line = rest.lines().next().unwrap_or("");
@@ -301,13 +306,14 @@ fn percent(value: &str) -> String {
         .collect()
 }
 
-/// What of a value's base64 does not depend on what stands before and after it, for each of the three ways in which it may lie.
+/// Returns the parts of a value's base64 that do not depend on the neighbouring bytes, for each of the three
+/// possible alignments.
 fn base64(value: &str) -> Vec<String> {
     let mut all = Vec::new();
     for before in 0..3 {
         let mut bytes = vec![0; before];
         bytes.extend(value.as_bytes());
-        // Six bits a letter: those letters count that hold only bits of the value.
+        // A letter holds six bits. Only letters that hold nothing but bits of the value are used.
         let (first, end) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);
         for text in [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)] {
             all.push(text[first..end].to_owned());

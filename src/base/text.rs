@@ -1,6 +1,7 @@
-//! Text from outside, made fit for a terminal and for the logs of CI, which both act on control characters; and numbers of things in words.
+//! Makes foreign text safe for terminals and CI logs, which act on control characters; formats counts and
+//! lines.
 
-/// A number of things: `1 launch`, `2 launches`.
+/// Formats a count with its noun: `1 launch`, `2 launches`.
 pub(crate) fn counted(count: usize, one: &str, several: &str) -> String {
     match count {
         1 => format!("1 {one}"),
@@ -8,7 +9,7 @@ pub(crate) fn counted(count: usize, one: &str, several: &str) -> String {
     }
 }
 
-/// An error with its causes; one that the sentence before ends with is not repeated.
+/// Formats an error with its causes. A cause is left out if the text so far ends with it.
 pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -32,8 +33,8 @@ pub(crate) fn minutes(seconds: f64) -> String {
     }
 }
 
-/// The text after `head`, broken at words into lines of at most `width` columns; further lines are indented by `indent`. A word that is
-/// longer stays whole.
+/// Appends `text` to `head` and breaks the lines at spaces, at `width` columns at most. Further lines are
+/// indented by `indent`. A longer word is not broken.
 pub(crate) fn wrapped(head: &str, indent: usize, text: &str, width: usize) -> String {
     let mut all = String::new();
     let mut line = head.to_owned();
@@ -61,20 +62,20 @@ pub(crate) fn wrapped(head: &str, indent: usize, text: &str, width: usize) -> St
     all
 }
 
-/// Whether a character acts on what shows it: a control character, or one that changes the order in which a line is shown.
+/// Returns true for control characters and for characters that change the direction of text.
 pub(crate) fn is_control(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The text without control characters but for line ends and tabs.
+/// Removes control characters other than line ends and tabs.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .filter(|letter| !is_control(*letter) || matches!(letter, '\n' | '\t'))
         .collect()
 }
 
-/// As [`printable`], with sequences that colour a terminal left in.
+/// Like [`printable`], but keeps terminal colour sequences.
 pub(crate) fn colored(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut parts = text.split("\u{1b}[");
@@ -88,8 +89,8 @@ pub(crate) fn colored(text: &str) -> String {
     clean
 }
 
-/// The text as one line: line ends become spaces, and other control characters are left out. CI reads commands from the beginnings of
-/// lines.
+/// Joins the text into one line: line ends and tabs become spaces, other control characters are removed. CI
+/// systems parse commands at the start of a line.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars()
         .filter_map(|letter| match letter {
@@ -100,7 +101,8 @@ pub(crate) fn one_line(text: &str) -> String {
         .collect()
 }
 
-/// As [`one_line`], for the beginning of a line: in backticks where CI would read it as a command.
+/// Like [`one_line`], for text at the start of a line: puts it in backticks if CI would parse it as a
+/// command.
 pub(crate) fn line_start(text: &str) -> String {
     let line = one_line(text);
     match ["::", "##["]

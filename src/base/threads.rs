@@ -1,4 +1,4 @@
-//! Threads that the host may refuse: whether it gives as many as a command needs, and which limit to raise where it does not.
+//! Starts threads on hosts that may refuse them, and names the limit to raise.
 
 use std::io;
 use std::path::Path;
@@ -9,16 +9,17 @@ use std::time::Duration;
 use procfs::process::{LimitValue, Process};
 use tokio::runtime::Runtime;
 
-/// Threads that a run needs beside those of its runtime and of its tokenizer: loads, telemetry, logs, blocking calls.
+/// Threads that a run needs beyond those of its runtime and tokenizer: loads, telemetry, logs, blocking
+/// calls.
 const FURTHER: usize = 16;
 
-/// What a process gets that has as many open files as it may have.
+/// The error of a process that has reached its limit of open files.
 const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
 
-/// How long a thread for blocking calls stays: as long as any run.
+/// How long an idle thread for blocking calls is kept: longer than any run.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// A thread that the host does not give.
+/// The host refuses to start a thread.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start a thread: {error}\n  = help: {}", advice(.error))]
 pub struct NoThread {
@@ -31,10 +32,8 @@ impl From<io::Error> for NoThread {
     }
 }
 
-/// A runtime on all cores, on a host that gives it and the tokenizer their threads.
-///
-/// # Errors
-/// The host does not give the threads.
+/// Creates a runtime on all cores, after checking that the host allows the threads of the runtime and the
+/// tokenizer.
 pub(crate) fn runtime() -> Result<Runtime, NoThread> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     try_to_start(2 * cores + FURTHER)?;
@@ -42,12 +41,13 @@ pub(crate) fn runtime() -> Result<Runtime, NoThread> {
         .enable_all()
         .thread_keep_alive(KEPT)
         .build()?;
-    // With one thread for blocking calls, those for which no further one can be started wait instead of panicking.
+    // Once one thread for blocking calls exists, calls wait for it instead of panicking if no further thread
+    // starts.
     let _started = runtime.block_on(runtime.spawn_blocking(|| ()));
     Ok(runtime)
 }
 
-/// Starts so many threads at once, and ends them.
+/// Starts `count` threads at the same time and ends them.
 fn try_to_start(count: usize) -> io::Result<()> {
     let gate = Mutex::new(());
     thread::scope(|scope| {
@@ -61,7 +61,7 @@ fn try_to_start(count: usize) -> io::Result<()> {
     })
 }
 
-/// Which limits to raise, with their values as far as they are set.
+/// Names the limits to raise, with their values if they are set.
 fn advice(error: &io::Error) -> String {
     let limits = Process::myself().and_then(|process| process.limits()).ok();
     let set = |value: Option<LimitValue>| match value {
@@ -91,7 +91,7 @@ fn advice(error: &io::Error) -> String {
     }
 }
 
-/// The most processes and threads of our cgroup and of those above it.
+/// Returns the smallest `pids.max` of this process's cgroup and the cgroups above it.
 fn pids_max() -> Option<u64> {
     let groups = Process::myself().and_then(|process| process.cgroups()).ok()?;
     let read = |folder: &str, path: &Path| {
@@ -112,8 +112,8 @@ fn pids_max() -> Option<u64> {
         .min()
 }
 
-/// Does the same work on as many threads as there are cores, on `most` of them at most; where no more can be started, those that there are
-/// do all.
+/// Runs `work` on each core, on at most `most` threads. If no more threads can be started, the existing ones
+/// do all of the work.
 pub(crate) fn on_all_cores(most: usize, work: impl Fn() + Sync) {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let work = &work;

@@ -1,14 +1,13 @@
-//! Errors of TLS in words that say what to do.
+//! Formats TLS errors so that they say how to fix them.
 
 use std::error::Error;
 use std::io;
 
 use rustls::InvalidMessage;
 
-/// What the bytes of a server mean that begin no record of TLS.
+/// The explanation if the first bytes of a server are not a TLS record.
 const NO_TLS: &str = "the server does not speak TLS; use `http://`";
 
-/// The words of a TLS error.
 pub(crate) fn describe(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => NO_TLS.to_owned(),
@@ -16,12 +15,12 @@ pub(crate) fn describe(error: &rustls::Error) -> String {
     }
 }
 
-/// The words of an error that a TLS error may have caused.
+/// Formats an error that a TLS error may have caused.
 pub(crate) fn describe_cause(error: &(dyn Error + 'static)) -> String {
     cause(error).map_or_else(|| error.to_string(), describe)
 }
 
-/// The TLS error within an error. I/O errors hide the errors that they hold from `source`.
+/// Finds the TLS error within an error. `source` does not return the error that an I/O error wraps.
 fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     match error.downcast_ref::<io::Error>() {
         Some(error) => cause(error.get_ref()?),

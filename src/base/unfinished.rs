@@ -1,5 +1,5 @@
-//! Files and folders that are being written, and those that a killed process left unfinished: a writer locks its file, and the system gives up the
-//! lock of a process that ends, however it ends.
+//! Recognises files and folders that a killed process left unfinished. A writer locks its file; the system
+//! releases the lock when the process ends for any reason.
 
 use std::fs::{self, DirEntry, File};
 use std::path::Path;
@@ -7,21 +7,21 @@ use std::time::UNIX_EPOCH;
 
 use crate::base::clock;
 
-/// How old a file is at least, in seconds, whose missing lock counts: its writer locks it right after it made it.
+/// Minimum age, in seconds, at which a missing lock counts. A writer locks a file right after creating it.
 const LOCKED_BY_THEN: f64 = 0.1;
 
-/// Marks a file or folder as being written for as long as it is open.
+/// Locks a file or folder for as long as it is open, which marks it as being written.
 pub(crate) fn hold(file: &File) {
-    // On a file system without locks what a killed process left stays.
+    // On a file system without locks, unfinished files of killed processes stay.
     let _ = file.try_lock();
 }
 
-/// Removes the files and folders in a folder whose names begin with `prefix` and that no process writes.
+/// Removes the entries of a folder whose names begin with `prefix` and that no process is writing.
 pub(crate) fn sweep(folder: &Path, prefix: &str) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_unfinished = entry.file_name().to_string_lossy().starts_with(prefix);
         if is_unfinished && is_abandoned(&entry).unwrap_or(false) {
-            // Another process may have been quicker.
+            // Another process may have removed it already.
             let _ = match entry.path().is_dir() {
                 true => fs::remove_dir_all(entry.path()),
                 false => fs::remove_file(entry.path()),

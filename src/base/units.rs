@@ -1,21 +1,21 @@
-//! Quantities people write and read: durations, rates, sizes.
+//! Quantities in the spelling of users: durations, rates, sizes.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A length of time as people write it: `250ms`, `30s`, `1h 30m`; on disk in the same spelling.
+/// A duration as users write it: `250ms`, `30s`, `1h 30m`. On disk it has the same spelling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub Duration);
 
 impl Span {
-    /// A span of whole seconds.
+    /// Creates a duration of whole seconds.
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    /// The span as a [`Duration`].
+    /// Converts it to a [`Duration`].
     pub const fn duration(self) -> Duration {
         self.0
     }
@@ -105,25 +105,25 @@ impl schemars::JsonSchema for Span {
     }
 }
 
-/// Requests per second: above zero, or infinite (everything falls due at once). On disk a number or `"inf"`.
+/// Requests per second: above zero, or infinite, which means that all requests are due at once. On disk it is
+/// a number or `"inf"`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct RequestRate(f64);
 
 impl RequestRate {
-    /// Everything falls due at the start.
+    /// All requests are due at the start.
     pub(crate) const INFINITE: Self = Self(f64::INFINITY);
 
-    /// A rate, if it is above zero.
+    /// Creates a rate; `None` if it is not above zero.
     pub(crate) fn new(per_second: f64) -> Option<Self> {
         (per_second > 0.0).then_some(Self(per_second))
     }
 
-    /// Requests per second; may be infinite.
+    /// Returns requests per second, which may be infinite.
     pub(crate) const fn per_second(self) -> f64 {
         self.0
     }
 
-    /// Whether everything falls due at once.
     pub(crate) fn is_infinite(self) -> bool {
         self.0.is_infinite()
     }
@@ -201,7 +201,7 @@ impl schemars::JsonSchema for RequestRate {
     }
 }
 
-/// A size in bytes as people write it: `32GiB`, `512 MiB`, `1GB`.
+/// A size in bytes as users write it: `32GiB`, `512 MiB`, `1GB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 

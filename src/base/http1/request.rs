@@ -1,42 +1,38 @@
-//! The server side of HTTP/1.1 as pure code: request heads and bodies in, response heads and chunks out.
-//! Knows no socket, no route and no clock; whoever owns the bytes feeds them in and writes out what comes back.
+//! The server side of HTTP/1.1 as pure code: parses request heads and bodies, writes response heads and
+//! chunks. The caller owns the socket, the routes and the clock.
 
 use thiserror::Error;
 
-/// The longest request head that is read, in bytes.
+/// Maximum length of a request head, in bytes.
 pub(crate) const LONGEST_HEAD: usize = 64 * 1024;
 
-/// The longest request body that is read, in bytes.
+/// Maximum length of a request body, in bytes.
 pub(crate) const LONGEST_BODY: usize = 512 * 1024 * 1024;
 
 const MOST_HEADERS: usize = 128;
 
-/// Why the bytes of a client are not a request that can be answered.
+/// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum RequestFault {
-    /// The head breaks the grammar of HTTP/1.1.
     #[error("the request head is not HTTP/1.1 ({0}); send a request line, headers and an empty line")]
     Grammar(String),
-    /// The head is longer than [`LONGEST_HEAD`] or has too many headers.
     #[error(
         "the request head is longer than {LONGEST_HEAD} bytes or {MOST_HEADERS} headers; send fewer headers"
     )]
     HeadTooLong,
-    /// The body is longer than [`LONGEST_BODY`].
     #[error("the request body is longer than {LONGEST_BODY} bytes; send less")]
     BodyTooLong,
-    /// The length of the body is said wrongly, or in a way that is not understood.
+    /// The length of the body is missing, contradictory or in an unsupported coding.
     #[error(
         "the length of the request body is unclear ({0}); send `content-length` or `transfer-encoding: chunked`"
     )]
     Length(String),
-    /// A chunked body breaks the grammar.
     #[error("the chunked request body is broken ({0}); send `<size in hex>\\r\\n<bytes>\\r\\n`")]
     Chunk(&'static str),
 }
 
 impl RequestFault {
-    /// The status that tells the client what is wrong.
+    /// The status to answer with.
     pub(crate) const fn status(&self) -> u16 {
         match self {
             Self::HeadTooLong => 431,
@@ -49,19 +45,18 @@ impl RequestFault {
 /// The head of a request: everything before its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestHead {
-    /// The method, in capitals as sent.
     pub method: String,
-    /// The path without its query.
     pub path: String,
-    /// What follows the `?`; empty without one.
+    /// The part after the `?`; empty if there is none.
     pub query: String,
-    /// Whether the client speaks HTTP/1.1; otherwise 1.0, which knows neither chunks nor kept connections.
+    /// False for HTTP/1.0, which has neither chunks nor persistent connections.
     pub is_http11: bool,
     headers: Vec<(String, Vec<u8>)>,
 }
 
 impl RequestHead {
-    /// Reads a head from the start of `bytes`: the head and its length, or `None` while it is incomplete.
+    /// Parses a head at the start of `bytes`. Returns the head and its length, or `None` while it is
+    /// incomplete.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, RequestFault> {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -94,7 +89,7 @@ impl RequestHead {
         }
     }
 
-    /// The value of the first header of this name, if it is text; names are compared without regard to case.
+    /// Returns the first header of this name if it is text. The case of the name does not matter.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.values(name).next()
     }
@@ -106,7 +101,7 @@ impl RequestHead {
             .filter_map(|(_, value)| std::str::from_utf8(value).ok().map(str::trim))
     }
 
-    /// The value of a query parameter, as sent, not decoded.
+    /// Returns the value of a query parameter as sent, not percent-decoded.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         self.query.split('&').find_map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -114,7 +109,7 @@ impl RequestHead {
         })
     }
 
-    /// Whether the client wants to send another request on this connection.
+    /// Returns true if the client may send another request on this connection.
     pub(crate) fn keeps_alive(&self) -> bool {
         let says = |word: &str| {
             self.values("connection").any(|value| {
@@ -130,7 +125,7 @@ impl RequestHead {
         }
     }
 
-    /// Whether the client waits for `100 Continue` before it sends its body.
+    /// Returns true if the client waits for `100 Continue` before it sends the body.
     pub(crate) fn expects_continue(&self) -> bool {
         self.is_http11
             && self
@@ -138,7 +133,7 @@ impl RequestHead {
                 .is_some_and(|value| value.eq_ignore_ascii_case("100-continue"))
     }
 
-    /// How the end of the body is known.
+    /// Determines the framing of the body from the headers.
     pub(crate) fn body(&self) -> Result<RequestBody, RequestFault> {
         if let Some(coding) = self.header("transfer-encoding") {
             if !coding.eq_ignore_ascii_case("chunked") {
@@ -171,17 +166,16 @@ impl RequestHead {
     }
 }
 
-/// A request body on its way in.
+/// A request body that is being received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RequestBody {
     Sized(usize),
-    /// Chunks until the empty one.
     Chunked(ChunkedBody),
 }
 
 impl RequestBody {
-    /// Takes the body off the front of `inbox` as far as it has arrived; the whole body once it is complete.
-    /// What follows the body stays in `inbox`.
+    /// Removes the received part of the body from the front of `inbox`. Returns the whole body once it is
+    /// complete. Bytes after the body stay in `inbox`.
     pub(crate) fn take(&mut self, inbox: &mut Vec<u8>) -> Result<Option<Vec<u8>>, RequestFault> {
         match self {
             Self::Sized(length) if inbox.len() >= *length => {
@@ -194,7 +188,7 @@ impl RequestBody {
     }
 }
 
-/// A chunked body on its way in.
+/// A chunked body that is being received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChunkedBody {
     body: Vec<u8>,
@@ -276,17 +270,15 @@ fn chunk_size(line: &[u8]) -> Result<usize, RequestFault> {
 /// The end of a chunked body without trailers.
 pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// What tells a waiting client to send its body.
+/// The interim answer that asks the client to send its body.
 pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// How the end of a response body is told.
+/// How a response marks the end of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseBody {
-    /// By its length in bytes.
     Sized(usize),
-    /// By an empty chunk.
     Chunked,
-    /// By the end of the connection, for clients of HTTP/1.0.
+    /// By closing the connection, for HTTP/1.0 clients.
     UntilClose,
 }
 
@@ -320,7 +312,7 @@ pub(crate) fn write_head(
     line(&[]);
 }
 
-/// Appends one chunk with these bytes to `out`; nothing for no bytes, since the empty chunk ends a body.
+/// Appends one chunk to `out`. Writes nothing if `bytes` is empty, because an empty chunk ends the body.
 pub(crate) fn write_chunk(out: &mut Vec<u8>, bytes: &[u8]) {
     if bytes.is_empty() {
         return;
@@ -330,7 +322,7 @@ pub(crate) fn write_chunk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The reason phrase of a status; `Unknown` for one that this tool never sends.
+/// Returns the reason phrase of a status; `Unknown` for a status that the simulated engine never sends.
 pub(crate) const fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",

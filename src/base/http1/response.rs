@@ -1,31 +1,30 @@
-//! The client side: response heads and bodies, cut at any byte.
+//! The client side of HTTP/1.1: parses response heads and bodies that arrive in pieces of any size.
 //!
-//! [`Reader`] is fed whatever bytes arrived and hands out the head, slices of the body and the end. It copies nothing of
-//! a body, knows no socket and no time, and refuses what it cannot frame with certainty: encodings other than chunked,
-//! contradicting lengths, heads beyond [`HEAD_LIMIT`].
+//! [`Reader`] takes the bytes as they arrive and returns the head, slices of the body, and the end. It does
+//! not copy the body and knows neither socket nor time. It rejects what it cannot frame with certainty:
+//! transfer codings other than chunked, contradictory lengths, heads longer than [`HEAD_LIMIT`].
 
 use std::mem;
 
 use thiserror::Error;
 
-/// The longest head of an answer, in bytes; also bounds the trailers and the extensions of one chunk.
+/// Maximum length of a head, in bytes; also of the trailers and of the extensions of one chunk.
 pub(crate) const HEAD_LIMIT: usize = 64 << 10;
 
 const HEADERS: usize = 128;
 
-/// The head of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The status, such as 200.
     pub status: u16,
-    /// The reason phrase; may be empty.
+    /// The reason phrase, which may be empty.
     pub reason: String,
-    /// The headers in order, names in lower case.
+    /// The headers in order, with names in lower case.
     pub headers: Vec<(String, String)>,
 }
 
 impl Head {
-    /// The first header of that name, which is given in lower case.
+    /// Returns the first header of this name; `name` is in lower case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -34,27 +33,26 @@ impl Head {
     }
 }
 
-/// What the next bytes are.
+/// What [`Reader::next`] found in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'b> {
-    /// The head is complete; [`Reader::head`] has it.
+    /// The head is complete; [`Reader::head`] returns it.
     Head,
-    /// A piece of the body.
+    /// A slice of the body.
     Body(&'b [u8]),
     /// The answer is complete.
     End,
 }
 
-/// Bytes that are no HTTP/1.1 response.
+/// Why the bytes are not a valid HTTP/1.1 response.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The head cannot be read.
     #[error("the head of the answer is not HTTP/1.1: {0}")]
     Head(httparse::Error),
-    /// The head is too long.
     #[error("the head of the answer exceeds {HEAD_LIMIT} bytes")]
     HugeHead,
-    /// The length of the body cannot be known.
+    /// The length of the body cannot be determined.
     #[error("the answer's `{header}: {value}` cannot be followed")]
     Framing {
         /// The header at fault.
@@ -62,15 +60,15 @@ pub enum Fault {
         /// The header's value as it came.
         value: String,
     },
-    /// A chunk has no readable size, or does not end where it says.
+    /// A chunk has an invalid size, or does not end where its size says.
     #[error("a chunk of the answer is malformed")]
     Chunk,
-    /// The connection ended before the answer did.
+    /// The connection ended before the answer was complete.
     #[error("the connection ended {0}")]
     Cut(Where),
 }
 
-/// Where an answer was cut off.
+/// The position at which an answer was cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where {
     /// Before its first byte.
@@ -94,16 +92,16 @@ impl std::fmt::Display for Where {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Head,
-    /// A body of known length, of which this much is missing.
+    /// A body of known length, with the number of missing bytes.
     Length(u64),
     UntilClose,
     Chunked(Chunked),
-    /// Complete, but the end was not yet handed out.
+    /// The body is complete, but [`Part::End`] has not been returned.
     Ending,
     Over,
 }
 
-/// Where in a chunked body the next byte stands.
+/// The position of the next byte within a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunked {
     Size {
@@ -129,7 +127,7 @@ enum Chunked {
 
 const SIZE: Chunked = Chunked::Size { size: 0, digits: 0 };
 
-/// Reads one response from bytes that come in pieces of any size.
+/// Parses one response from pieces of any size.
 #[derive(Clone, Debug)]
 pub struct Reader {
     state: State,
@@ -144,7 +142,7 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// A reader before the first byte.
+    /// Creates a reader that has seen no byte.
     pub const fn new() -> Self {
         Self {
             state: State::Head,
@@ -153,17 +151,19 @@ impl Reader {
         }
     }
 
-    /// The head, once it is complete.
+    /// Returns the head once it is complete.
     pub fn head(&self) -> Option<&Head> {
         self.head.as_ref()
     }
 
-    /// Whether the body lasts until the connection ends, so that nothing but its content can tell whether it is whole.
+    /// Returns true if the body lasts until the connection closes. Then only its content shows whether it is
+    /// complete.
     pub(crate) fn is_until_close(&self) -> bool {
         self.state == State::UntilClose
     }
 
-    /// Takes the next part off the front of `input`; `None` when more bytes are needed or the answer is over.
+    /// Removes the next part from the front of `input`. Returns `None` if it needs more bytes or the answer
+    /// is over.
     pub fn next<'b>(&mut self, input: &mut &'b [u8]) -> Result<Option<Part<'b>>, Fault> {
         loop {
             match self.state {
@@ -213,7 +213,7 @@ impl Reader {
         }
     }
 
-    /// Says that the connection ended: an error where the answer needed more.
+    /// Reports that the connection ended. This is an error if the answer is incomplete.
     pub fn close(&mut self) -> Result<(), Fault> {
         match mem::replace(&mut self.state, State::Over) {
             State::Head if self.raw.is_empty() => Err(Fault::Cut(Where::BeforeHead)),
@@ -223,7 +223,7 @@ impl Reader {
         }
     }
 
-    /// Whether the head is complete now. Interim answers (status 1xx) are passed over.
+    /// Returns true once the head is complete. Interim answers (status 1xx) are skipped.
     fn read_head(&mut self, input: &mut &[u8]) -> Result<bool, Fault> {
         let before = self.raw.len();
         let taken = input.len().min(HEAD_LIMIT + 1 - before);
@@ -250,7 +250,8 @@ impl Reader {
                 })
                 .collect(),
         };
-        // What was in the buffer before was an incomplete head, so the head ends inside this input.
+        // The bytes that were in the buffer before are an incomplete head, so the head ends inside this
+        // input.
         *input = &input[length - before..];
         self.raw = Vec::new();
         if (100..200).contains(&head.status) && head.status != 101 {
@@ -262,7 +263,7 @@ impl Reader {
     }
 }
 
-/// How the body is framed (RFC 9112, section 6.3).
+/// Determines how the body is framed (RFC 9112, section 6.3).
 fn framing(head: &Head) -> Result<State, Fault> {
     let fault = |header, value: &str| Fault::Framing {
         header,
@@ -305,8 +306,8 @@ fn take<'b>(input: &mut &'b [u8], left: u64) -> (&'b [u8], u64) {
     (taken, left - length as u64)
 }
 
-/// The size of a chunk that is not the last, and how many bytes tell it, if these are all there and plain: what nearly
-/// all chunks begin with. Anything else is read byte by byte.
+/// Fast path: parses a non-zero chunk size that is completely in the input and has no extension. Returns the
+/// size and the number of bytes that it took. All other cases are parsed byte by byte.
 fn plain_size(input: &[u8]) -> Option<(u64, usize)> {
     let mut size = 0;
     for (place, byte) in input.iter().take(8).enumerate() {
@@ -319,7 +320,7 @@ fn plain_size(input: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// One byte between the pieces of a chunked body. A bare line feed ends a line too.
+/// Processes one byte between the pieces of a chunked body. A bare line feed ends a line too.
 fn step(between: Chunked, byte: u8) -> Result<State, Fault> {
     let next = match between {
         Chunked::Size { size, digits } => match (char::from(byte).to_digit(16), byte) {
@@ -384,7 +385,7 @@ mod tests {
         fault: Option<Fault>,
     }
 
-    /// Reads pieces and then the end of the connection.
+    /// Reads the pieces and then the end of the connection.
     fn read<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Whole {
         let (mut reader, mut whole) = (Reader::new(), Whole::default());
         for mut piece in pieces {
