@@ -1,13 +1,13 @@
-//! What a read from an engine's connection brought, and when it came.
+//! The time, timestamp source and length of one read from an engine's connection.
 
 use crate::base::clock::Moment;
 
-/// Whose clock took a moment of arrival.
+/// The clock that took a time of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamp {
     /// The kernel's, when the bytes came in: our own queueing is not in it.
     Kernel,
-    /// Ours, right after the read returned: our own queueing is in it.
+    /// This process, right after the read returned. The client's own queueing is included.
     User,
 }
 
@@ -21,15 +21,14 @@ impl Stamp {
     }
 }
 
-/// What a read brought, besides its bytes.
+/// One read from a connection, without its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) at: Moment,
-    /// Whose clock says so.
     pub(super) stamp: Stamp,
-    /// How many bytes of HTTP; 0 when the other side ended the connection.
+    /// Bytes of HTTP; 0 if the other side ended the connection.
     pub(super) length: usize,
-    /// Whether another read may bring something at once.
+    /// Whether another read may return data at once.
     pub(super) has_more: bool,
     /// Whether a TLS connection ended without close_notify, so that its last bytes may be missing.
     pub(super) is_truncated: bool,

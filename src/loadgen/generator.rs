@@ -1,11 +1,12 @@
 //! Sends prepared requests at their due times and returns a record for each.
 //!
-//! The schedule is absolute: a late request delays no other. Waiting for a slot comes before a request is sent, so that
-//! the record tells both. All of it happens on threads of its own, each with its own event loop and its own share of the
-//! requests, dealt in turn, so that the rest of the process does not disturb it; the only thing threads share is the
-//! count of slots, because a cap that is split over threads would leave slots idle. It draws no schedule, makes no prompts and
-//! counts no tokens; request bodies are made before the measurement begins, and those of many long
-//! prompts ahead of their turn (`bodies`).
+//! The schedule is absolute: a late request does not delay the others. A request waits for a slot before it
+//! is sent, so the record shows both times. Requests are dealt in turn to threads that each run their own
+//! event loop, so that the rest of the process does not disturb them. The threads share only the count of
+//! slots, because a concurrency limit that is split over threads would leave slots idle.
+//!
+//! This module makes no schedule and no prompts, and counts no tokens. It makes request bodies before the
+//! measurement; bodies of many long prompts are made shortly before they are sent (`bodies`).
 
 mod bodies;
 mod composed;
@@ -38,7 +39,7 @@ use crate::loadgen::lateness::Late;
 use crate::loadgen::route::{Route, RouteError};
 use crate::results::record::request::Request;
 
-/// Sends every item at its due time and returns a record for each that fell due.
+/// Sends every item at its due time and returns a record for each item that fell due.
 ///
 /// When `stop` is cancelled nothing more is sent and what is under way is cut. A name that cannot be found fails every
 /// request, as an engine that cannot be reached does.
@@ -54,14 +55,14 @@ pub async fn drive(
     }
 }
 
-/// Sends every item over a route that is known.
+/// Sends every item over a known route.
 async fn drive_over(
     route: Route,
     load: Load,
     progress: Arc<Progress>,
     stop: CancellationToken,
 ) -> Result<Driven, DriveError> {
-    // Whoever drops this future also ends the threads.
+    // Dropping this future also ends the threads.
     let stop = stop.child_token();
     let _guard = stop.clone().drop_guard();
     let end = load.limits.duration.map(|span| span.duration());
@@ -95,7 +96,7 @@ async fn drive_over(
     Ok(gathered(shares, zero, progress.left_open()))
 }
 
-/// The result of a load from those of its threads.
+/// Merges the results of the threads.
 fn gathered(shares: Vec<Share>, zero: Moment, left_open: u64) -> Driven {
     let (mut sent, mut clock_jumps, mut efforts) = (Vec::new(), 0, Vec::new());
     let mut late = Late::default();
@@ -131,7 +132,8 @@ fn gathered(shares: Vec<Share>, zero: Moment, left_open: u64) -> Driven {
     }
 }
 
-/// Items that fall due before the `end`, with the places of their first records, a share per thread, each in the order of due times.
+/// Distributes the items that are due before `end` to the threads, in the order of due times. Each item comes
+/// with the index of its first record.
 fn deal(items: Vec<Item>, end: Option<Duration>, threads: NonZeroUsize) -> Vec<Vec<(u32, Item)>> {
     let mut place = 0;
     let mut all: Vec<(u32, Item)> = items

@@ -1,7 +1,8 @@
-//! Gets files from the model hub into the cache layout that its own tools use, so that every other tool finds them there too.
+//! Downloads files from the model hub into the cache layout of the hub's own tools, so that other tools find
+//! them too.
 //!
-//! A download goes on where it broke off, is checked by the digest that the hub gives, and becomes visible only when it is whole.
-//! Nothing here runs unless it is asked for: `matrix` works offline by default.
+//! An interrupted download is resumed. A file is checked against the hub's digest and becomes visible only
+//! when it is complete. Downloads happen only on request: `matrix` works offline by default.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -16,28 +17,27 @@ use sha2::{Digest, Sha256};
 use crate::base::control_client::causes;
 use crate::base::ids::hex;
 
-/// How often a transfer that broke is taken up again.
+/// How often a download is attempted before it fails.
 const TRIES: u32 = 5;
 
-/// The hub, as it is reached from here.
+/// Access to the hub.
 #[derive(Clone)]
 pub(crate) struct Hub {
-    /// Its address without a slash at the end, such as `https://huggingface.co`.
+    /// The hub's address without a slash at the end, such as `https://huggingface.co`.
     pub endpoint: String,
-    /// The token that private and gated files want.
+    /// The token for private and gated files.
     pub token: Option<String>,
-    /// The folder that holds the cache: `HF_HOME`.
+    /// The cache folder: `HF_HOME`.
     pub home: PathBuf,
-    /// The client; it must follow redirects.
+    /// A client that follows redirects.
     pub http: Client,
-    /// A client that follows none: the answer before a redirect tells digest and size.
+    /// A client that follows none: the answer before a redirect has the digest and the size.
     pub direct: Client,
 }
 
-/// What a repository holds.
+/// The kind of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// Weights with their tokenizer.
     Model,
     Dataset,
 }
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// What stands before the repository's name in a download's path.
+    /// The path component before the repository's name in a download URL.
     const fn prefix(self) -> &'static str {
         match self {
             Self::Model => "",
@@ -59,35 +59,30 @@ impl Kind {
     }
 }
 
-/// A file of the `main` revision of a repository.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Wanted {
-    /// What the repository holds.
     pub kind: Kind,
-    /// The repository, such as `Qwen/Qwen3-8B`.
     pub repository: String,
-    /// The file's path in it.
+    /// Path of the file in the repository.
     pub file: String,
-    /// Whether a repository without it is no failure.
+    /// Whether it is no error if the repository does not have the file.
     pub is_optional: bool,
 }
 
-/// What became of a file.
+/// The result of fetching a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fetched {
-    /// It was there already, whole.
+    /// The complete file was in the cache.
     Kept(PathBuf),
-    /// It was downloaded and checked.
     Downloaded {
         path: PathBuf,
-        /// Its size in bytes.
         bytes: u64,
     },
-    /// The repository does not have it, and need not.
+    /// The repository does not have the file, which is optional.
     Absent,
 }
 
-/// Why a file could not be had.
+/// Why a file could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HubError {
     /// The hub wants a token, or another one.
@@ -100,56 +95,53 @@ pub(crate) enum HubError {
         file: String,
         status: u16,
     },
-    /// There is no such repository or file.
     #[error("the hub has no `{file}` in `{repository}`: check the name")]
     Missing { repository: String, file: String },
-    /// No connection to the hub: no other file will come either.
+    /// The hub cannot be reached, so fetching other files would fail too.
     #[error("cannot fetch `{file}` of `{repository}`: {reason}")]
     Unreachable {
         repository: String,
         file: String,
         reason: String,
     },
-    /// The hub broke off too often, or is none.
+    /// The transfer failed too often, or the server is not a model hub.
     #[error("cannot fetch `{file}` of `{repository}`: {reason}")]
     Broken {
         repository: String,
         file: String,
         reason: String,
     },
-    /// What came is not what the hub said.
+    /// The content does not match the hub's digest.
     #[error(
         "`{file}` of `{repository}` arrived wrong: its digest is {ours}, and the hub says {theirs}; it was thrown away, try again"
     )]
     Wrong {
         repository: String,
         file: String,
-        /// The digest of what came.
+        /// The digest of the downloaded content.
         ours: String,
-        /// The digest that the hub gave.
+        /// The digest from the hub.
         theirs: String,
     },
     #[error("cannot keep `{}`: {source}", path.display())]
     Disk {
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// What the hub says of a file before it sends it.
+/// What the hub states about a file before the download.
 struct Facts {
     commit: String,
-    /// SHA-256 of a large file, git's SHA-1 of a small one.
+    /// SHA-256 of a large file; git's SHA-1 of a small one.
     digest: String,
     bytes: Option<u64>,
 }
 
 impl Hub {
-    /// Brings a file into the cache. `tell` hears how many bytes are there, of how many.
-    ///
-    /// # Errors
-    /// The hub refuses or cannot be reached, or the disk refuses.
+    /// Downloads a file into the cache unless it is there. `tell` is called with the bytes received and the
+    /// total.
     pub(crate) async fn fetch(
         &self,
         wanted: &Wanted,
@@ -184,10 +176,7 @@ impl Hub {
         })
     }
 
-    /// Every file of a model's `main` revision.
-    ///
-    /// # Errors
-    /// The hub refuses or cannot be reached.
+    /// Lists the files of a repository's `main` revision.
     pub(crate) async fn list(&self, kind: Kind, repository: &str) -> Result<Vec<Wanted>, HubError> {
         let all = Wanted {
             kind,
@@ -279,7 +268,8 @@ impl Hub {
         }))
     }
 
-    /// Downloads into `<blob>.incomplete`, as often as it takes, and names it `blob` once its digest is right.
+    /// Downloads into `<blob>.incomplete` with up to [`TRIES`] attempts, and renames it to `blob` once its
+    /// digest matches.
     async fn download(
         &self,
         wanted: &Wanted,
@@ -374,7 +364,7 @@ impl Hub {
     }
 }
 
-/// What the hub says of a repository, as far as it is needed.
+/// The part of the hub's description of a repository that is used.
 #[derive(serde::Deserialize)]
 struct About {
     siblings: Vec<Sibling>,
@@ -385,7 +375,7 @@ struct Sibling {
     rfilename: String,
 }
 
-/// Whether a name that the hub gives stays inside the repository's folder.
+/// Returns true if a file name from the hub stays inside the repository's folder.
 fn is_below(file: &str) -> bool {
     Path::new(file)
         .components()
@@ -410,7 +400,7 @@ fn header(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
-/// SHA-256 where the hub gave one, else git's SHA-1 of a blob.
+/// Computes SHA-256 if the hub's digest has that length, else git's SHA-1 of a blob.
 fn digest(path: &Path, length: usize) -> io::Result<String> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
@@ -435,7 +425,7 @@ fn read(file: &mut File, block: &mut [u8], mut take: impl FnMut(&[u8])) -> io::R
     }
 }
 
-/// Shows a blob under its file's name, by a relative link, as the hub's own tools do.
+/// Links a blob under its file's name with a relative link, as the hub's own tools do.
 fn link(blob: &Path, shown: &Path) -> io::Result<()> {
     let Some(folder) = shown.parent() else {
         return Ok(());
@@ -460,7 +450,7 @@ fn link(blob: &Path, shown: &Path) -> io::Result<()> {
 fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    // The umask still applies: other users of a shared cache read it too.
+    // The umask still applies. Other users of a shared cache can read the file.
     let mut file = tempfile::Builder::new()
         .permissions(fs::Permissions::from_mode(0o666))
         .tempfile_in(folder)?;
@@ -475,7 +465,7 @@ fn disk(path: &Path, source: io::Error) -> HubError {
     }
 }
 
-/// A request for a file that got no answer.
+/// Creates the error for a request that got no answer.
 fn unsent(wanted: &Wanted, error: &reqwest::Error) -> HubError {
     match error.is_connect() {
         true => HubError::Unreachable {
@@ -495,7 +485,7 @@ fn broken(wanted: &Wanted, reason: &dyn std::fmt::Display) -> HubError {
     }
 }
 
-/// An error of the client with its causes.
+/// Formats an error of the client with its causes.
 fn words(error: &reqwest::Error) -> String {
     [vec![error.to_string()], causes(error)].concat().join(": ")
 }

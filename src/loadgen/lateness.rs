@@ -1,52 +1,55 @@
-//! How far moments of arrival may be off, and pauses of the client. A read that brings several events has one moment, that of the last:
-//! the others came after the look before, at the earliest. So did all of them where the moment is ours and not the kernel's.
+//! Bounds the error of arrival times, and counts pauses of the client.
+//!
+//! A read that returns several events has one time of arrival, that of the last event. The others arrived
+//! between the previous look at the socket and that time. If the time is the client's and not the kernel's,
+//! this holds for all of them.
 
 use std::time::Duration;
 
 use crate::loadgen::arrival::Stamp;
 use crate::results::record::client::MOST_EVENTS_PER_S;
 
-/// A client that did nothing for so long was stopped, or had no processor.
+/// If a client did nothing for this long, it was stopped or had no processor.
 pub(super) const PAUSE: Duration = Duration::from_millis(300);
-/// How often a client that waits shows that it runs.
+/// Maximum time between two passes of a waiting client, so that pauses can be detected.
 pub(super) const HEARTBEAT: Duration = Duration::from_millis(50);
-/// Each doubling of an error has so many classes.
+/// Number of histogram classes per doubling of an error.
 const CLASSES: u32 = 8;
 /// Rates are counted over spans of this length.
 const SPAN: Duration = Duration::from_millis(250);
 
-/// How far the moments of one thread may be off.
+/// Errors of the arrival times of one thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Late {
-    /// Events whose moment is exact.
+    /// Events whose time is exact.
     exact: u64,
-    /// The other events, by the logarithm of how far they may be off.
+    /// The other events, by the logarithm of their maximum error.
     classes: Vec<u64>,
     max: Duration,
-    /// Events of each span since the start.
+    /// Events in each span since the start.
     spans: Vec<u64>,
     pauses: u32,
     longest_pause: Duration,
 }
 
-/// How far the moments of arrival of a load may be off, because looks came late; and pauses of the client.
+/// Errors of the arrival times of a load that are due to late looks, and pauses of the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
     /// Nine of ten events may be off by so much at most.
     pub p90: Duration,
-    /// 99 of 100 events may be off by so much at most.
+    /// Maximum error of 99 % of the events.
     pub p99: Duration,
     pub max: Duration,
-    /// One of ten events came at this rate or a higher one, counted over quarters of a second.
+    /// A tenth of the events arrived at this rate or a higher one, counted over quarters of a second.
     pub events_per_s: u64,
     /// How often the client did nothing for 0.3 s or longer.
     pub pauses: u32,
-    /// The longest of these pauses.
     pub longest_pause: Duration,
 }
 
 impl Late {
-    /// Takes in so many events of one read, which may be off by so much: the last is not, where the kernel took the moment.
+    /// Adds the events of one read, whose times are off by up to `off`. With a kernel timestamp the last
+    /// event is exact.
     pub(super) fn take(&mut self, events: u64, stamp: Stamp, off: Duration) {
         let doubtful = match stamp {
             Stamp::Kernel => events.saturating_sub(1),
@@ -76,7 +79,8 @@ impl Late {
         self.spans[span] += events;
     }
 
-    /// Whether more events come at that time, or came just before it, than one client can tell the moments of.
+    /// Returns true if the current or the previous span has more events than one client can timestamp
+    /// separately.
     pub(super) fn is_flooded(&self, at: Duration) -> bool {
         let most = u128::from(MOST_EVENTS_PER_S) * SPAN.as_millis() / 1000;
         let is_beyond = |span: usize| {
@@ -88,7 +92,7 @@ impl Late {
         is_beyond(span) || span.checked_sub(1).is_some_and(is_beyond)
     }
 
-    /// Takes in a time during which the client did nothing, if it is one.
+    /// Records a time without activity as a pause, if it is long enough.
     pub(super) fn rest(&mut self, span: Duration) {
         if span >= PAUSE {
             self.pauses += 1;
@@ -108,7 +112,7 @@ impl Late {
                 .for_each(|(ours, theirs)| *ours += theirs);
         }
         self.max = self.max.max(other.max);
-        // A pause of the process is one of each thread.
+        // If the whole process pauses, every thread sees the same pause.
         self.pauses = self.pauses.max(other.pauses);
         self.longest_pause = self.longest_pause.max(other.longest_pause);
     }
@@ -124,7 +128,7 @@ impl Late {
         }
     }
 
-    /// What all but one of so many events are off by at most.
+    /// Returns the maximum error of all events but one in `one_of`.
     fn quantile(&self, one_of: u64) -> Duration {
         let all = self.exact + self.classes.iter().sum::<u64>();
         let mut beyond = 0;
@@ -137,7 +141,7 @@ impl Late {
         Duration::ZERO
     }
 
-    /// The rate at which one of ten events came, or at a higher one.
+    /// Returns the rate that a tenth of the events reached or exceeded.
     fn rate(&self) -> u64 {
         let mut spans = self.spans.clone();
         spans.sort_unstable_by(|one, other| other.cmp(one));
@@ -151,7 +155,7 @@ impl Late {
     }
 }
 
-/// The span that a time since the start lies in.
+/// Returns the index of the span that contains a time since the start.
 fn span(at: Duration) -> usize {
     usize::try_from(at.as_millis() / SPAN.as_millis()).unwrap_or(usize::MAX)
 }
@@ -163,7 +167,7 @@ fn class(off: Duration) -> usize {
     doublings as usize * CLASSES as usize + within
 }
 
-/// The end of a class.
+/// Returns the upper end of a class.
 fn upper(class: usize) -> Duration {
     let (doublings, within) = (class / CLASSES as usize, class % CLASSES as usize);
     let nanos = (1_u128 << doublings) * (CLASSES as u128 + within as u128 + 1) / CLASSES as u128;
@@ -231,7 +235,8 @@ mod tests {
         };
         assert_eq!(rate(&[]), 0);
         assert_eq!(rate(&[0, 50_000]), 200_000, "a load may be shorter than a second");
-        // A wait for the first token and a long tail do not hide it, and a moment does not make it.
+        // The wait for the first token and a long tail do not lower the rate, and a short burst does not
+        // raise it.
         assert_eq!(rate(&[0, 0, 0, 0, 50_000, 100, 100, 100]), 200_000);
         assert_eq!(rate(&[20_000; 40]), 80_000);
         assert_eq!(rate(&[&[50_000], &[20_000; 40][..]].concat()), 80_000);

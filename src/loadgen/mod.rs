@@ -1,7 +1,7 @@
-//! Prompts, arrival and endpoint in; request records out.
+//! The load generator: sends prompts to an engine and returns request records.
 //!
-//! [`drive()`] sends prepared requests at their due times, [`probe()`] asks for a few tokens once. Neither starts engines
-//! or derives figures; the disk gets what is more than memory is to hold ([`spill`]).
+//! [`drive()`] sends prepared requests at their due times; [`probe()`] asks once for a few tokens. Neither
+//! starts engines or derives metrics. Answers that exceed the memory budget go to the disk ([`spill`]).
 
 mod arrival;
 pub mod dataset;

@@ -1,7 +1,7 @@
-//! One short, real generation: the proof that an engine is ready and serves the model asked for.
+//! One short real request, which proves that an engine is ready and serves the requested model.
 //!
-//! It is a load of one request, so what would fail every request fails here first. It
-//! tries once; waiting and trying again are the caller's.
+//! The probe is a load of one request, so whatever would fail every request fails here first. It tries once;
+//! the caller waits and retries.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -23,71 +23,68 @@ use crate::results::record::request::{Class, Request, Usage};
 const PROMPT: &str = "The capital of France is";
 const TOKENS: u32 = 4;
 
-/// What an engine that is ready answered.
+/// The answer of an engine that is ready.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ProbeAnswer {
-    /// The model that it says it is; some servers only repeat what was asked for.
+    /// The model that the answer names. Some servers only repeat the requested name.
     pub model: Option<String>,
-    /// The text, not empty unless the tokens stand for none.
+    /// The text. It is empty only if the tokens have no text.
     pub text: String,
-    /// What it reported of its token counts.
     pub usage: Option<Usage>,
-    /// From sending to the end.
+    /// From sending to the end of the answer.
     pub seconds: f64,
 }
 
-/// Why an engine did not prove itself.
+/// Why the probe failed.
 #[derive(Debug, Error)]
 pub(crate) enum ProbeError {
-    /// Nobody takes the connection.
     #[error("{address} cannot be reached: {reason}")]
     Unreachable {
         address: String,
-        /// What the system said.
+        /// The error of the system.
         reason: String,
     },
-    /// It is there, and does not serve the model.
+    /// The engine answers, but does not serve the model.
     #[error("{address} does not serve the model `{model}` (status {status}): {message}")]
     WrongModel {
         address: String,
-        /// The model asked for.
         model: String,
         status: u16,
         message: String,
     },
-    /// It refuses the request.
+    /// The engine rejects the request.
     #[error("{address} answered the first request with status {status}: {message}")]
     Status {
         address: String,
         status: u16,
         message: String,
     },
-    /// It answered, and no token was in it.
+    /// The answer contains no token.
     #[error("{address} answered the first request without a token: {message}")]
     NoToken { address: String, message: String },
-    /// It did not end in time.
+    /// The answer did not end in time.
     #[error("{address} did not answer the first request within {limit}: {message}")]
     Timeout {
         address: String,
-        /// How long it was waited for.
+        /// The timeout.
         limit: Span,
-        /// How far it came.
+        /// How far the answer came.
         message: String,
     },
-    /// The answer is compressed although the request did not allow it; the next one would be too.
+    /// The answer is compressed although the request did not allow it. Later answers would be too.
     #[error(
         "{address} failed the first request: {message}, and its events cannot be timed; turn compression off at the server, or at the proxy \
          before it"
     )]
     Compressed { address: String, message: String },
-    /// The answer broke off, was garbled, or held an error.
+    /// The answer broke off, could not be parsed, or held an error.
     #[error("{address} failed the first request ({}): {message}", class.name())]
     Broken {
         address: String,
         class: Class,
         message: String,
     },
-    /// No request can be written for it.
+    /// The request cannot be encoded for the protocol.
     #[error(transparent)]
     Encode(#[from] EncodeError),
 }
@@ -111,7 +108,7 @@ pub(crate) async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswe
             ..Limits::default()
         },
         body: Map::new(),
-        // An answer that ends where the model ends it might end at once and would prove nothing.
+        // An answer that may end at the model's end token might be empty and would prove nothing.
         stop_at_eos: false,
         sink: None,
         spill: None,
@@ -181,8 +178,8 @@ fn judge(target: &Target, limit: Duration, request: Request) -> Result<ProbeAnsw
     })
 }
 
-/// Whether a refusal is about the model's name: a path that does not exist is 404 too, and a body that is not understood
-/// is 400 too, so the server's words decide.
+/// Returns true if a rejection is about the model's name. Unknown paths also give 404 and invalid bodies also
+/// give 400, so the server's message decides.
 fn is_about_model(status: u16, message: &str) -> bool {
     let message = message.to_lowercase();
     let is_missing = [
@@ -254,7 +251,7 @@ mod tests {
             (vec![Act::Write(begun(&[])), Act::Hang], "Timeout", "200ms"),
             (vec![Act::Write(stream(&[error]))], "Broken", "oom"),
             (vec![Act::Write(compressed("200 OK"))], "Compressed", "`gzip`"),
-            // A proxy's own page, until the server behind it is there.
+            // A proxy's own error page while the server behind it is not up.
             (vec![Act::Write(compressed("502 Bad Gateway"))], "Status", "502"),
         ] {
             let told = told(probed(acts).await);

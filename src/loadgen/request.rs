@@ -1,12 +1,13 @@
-//! One request from its slot to its end: what arrived when, and how it ended.
+//! The life of one request, from its slot to its end: what arrived when, and how it ended.
 //!
-//! Where the kernel takes the moments of arrival, parsing delays none, and lines are parsed as they come. Where the moments
-//! are ours, lines are kept as raw bytes with the moment of the read that completed them; only what
-//! control needs is looked at (the end of the answer, `[DONE]`, the length of lines, the number of events), and lines
-//! that differ from one parsed before in nothing but their text. All other JSON is parsed when the answer has ended, or when
-//! [`response_trace::BLOCK`] bytes of lines have gathered: always after the moments of these lines were taken.
-//! That keeps memory flat, since cumulative streams repeat their text with each event; the price is that about 50 µs of
-//! parsing may stand between two reads of other streams on the same thread, once per block.
+//! With kernel timestamps, parsing delays no time of arrival, so lines are parsed as they arrive. With the
+//! client's own timestamps, lines are kept as raw bytes with the time of the read that completed them. Only
+//! what controls the request is inspected at once: the end of the answer, `[DONE]`, the length of lines and
+//! the number of events; and lines that differ from a parsed one only in their text. The rest is parsed at
+//! the end of the answer, or when [`response_trace::BLOCK`] bytes of lines have gathered, always after the
+//! times of these lines were taken. This bounds the memory, since cumulative streams repeat their text in
+//! each event. The price is about 50 µs of parsing between two reads of other streams on the same thread,
+//! once per block.
 
 mod answer;
 mod bounds;
@@ -20,9 +21,9 @@ pub(super) use self::bounds::Bounds;
 pub(super) use self::nonblocking::{Course, Haul, Live};
 pub(super) use self::response_trace::COMPRESSED;
 
-/// How long the end of a connection is waited for after `[DONE]`.
+/// How long a connection may stay open after `[DONE]` before it is left.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
-/// After so long the kernel asks again for a connection that nobody answered.
+/// After this time the kernel retransmits the first packet of an unanswered connection.
 pub(super) const RETRY: Duration = Duration::from_millis(900);
 
 #[cfg(test)]

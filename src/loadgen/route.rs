@@ -1,4 +1,4 @@
-//! The way to an engine: its addresses, looked up once, and TLS where the scheme asks for it.
+//! The route to an engine: its resolved addresses, and TLS if the scheme requires it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,36 +12,34 @@ use tokio::net::TcpStream;
 use crate::loadgen::target::{Address, Scheme};
 use crate::loadgen::tls::{Tls, native_roots};
 
-/// Why no request can be sent to an address at all.
+/// Why no request can be sent to an address.
 #[derive(Debug, Error)]
 pub enum RouteError {
     /// The name has no address.
     #[error("the host `{host}` cannot be found: {source}")]
     Name {
         host: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// No encrypted connection can be made.
     #[error("no encrypted connection to `{host}` can be made: {why}")]
     Tls { host: String, why: String },
 }
 
-/// The way to an engine: its addresses, looked up once.
 pub(super) struct Route {
-    /// The addresses that take connections, in the order in which the system names them.
+    /// The addresses that accept connections, in the order of the resolver.
     sockets: Vec<SocketAddr>,
-    /// How many connections were made so far.
+    /// Number of connections so far.
     turn: AtomicUsize,
     tls: Option<Tls>,
 }
 
-/// How long one of several addresses may take to prove that it listens.
+/// Timeout for testing whether one of several addresses listens.
 const TRIAL: Duration = Duration::from_secs(2);
 
 impl Route {
-    /// Looks the name up. Connections take turns over the addresses that listen, so that a name that stands for several replicas reaches
-    /// all of them.
+    /// Resolves the host name. Connections rotate over the addresses that listen, so that all replicas behind
+    /// a name get requests.
     pub(super) async fn find(address: &Address) -> Result<Self, RouteError> {
         let name = |source| RouteError::Name {
             host: address.host.clone(),
@@ -75,12 +73,12 @@ impl Route {
         }
     }
 
-    /// How connections are encrypted, if they are.
+    /// The TLS settings, if connections are encrypted.
     pub(super) fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
     }
 
-    /// Where the next connection goes.
+    /// Returns the address for the next connection.
     pub(super) fn next(&self) -> SocketAddr {
         let turn = match self.sockets.len() {
             1 => 0,
@@ -90,8 +88,8 @@ impl Route {
     }
 }
 
-/// Of several addresses those that take a connection, of one kind: `localhost` may name two servers, one for each kind. The first
-/// address where none does.
+/// Returns the addresses that accept a connection, all of one family: `localhost` may name two servers, one
+/// per family. Returns the first address if none accepts.
 async fn listening(sockets: Vec<SocketAddr>) -> Vec<SocketAddr> {
     if sockets.len() == 1 {
         return sockets;

@@ -1,7 +1,7 @@
-//! Arrival and seed to due times. Pure: waits for nothing and sends nothing.
+//! Computes due times from an arrival and a seed. Pure: it neither waits nor sends.
 //!
-//! The schedule is absolute: a request that goes out late does not push back the ones behind it, as it would in the
-//! Python tool, which sleeps the gaps one after another.
+//! The schedule is absolute: a late request does not delay those behind it. In the Python tool it does,
+//! because the tool sleeps one gap after another.
 
 mod ramp;
 
@@ -13,10 +13,12 @@ use crate::config::lora::{Dealt, Lora};
 use crate::loadgen::dataset::Draws;
 use crate::loadgen::dataset::rng::Numpy;
 
-/// When each of `count` requests falls due, counted from the start of the measurement; the first at once.
+/// Returns the due time of each of `count` requests, from the start of the measurement. The first is due at
+/// once.
 ///
-/// One gap is drawn per request, the last one too although nothing waits for it, as the Python tool does: `numpy`
-/// ends where its generator ends. An infinite rate and constant spacing draw nothing.
+/// One gap is drawn per request, including the last one, although nothing waits for it. The Python tool does
+/// the same, so `numpy` ends in the same state as its generator. An infinite rate and constant spacing draw
+/// nothing.
 ///
 /// Where the rate changes, arrivals of one per second are drawn and time is stretched until they fall due at the rate of
 /// each moment. There may be fewer due times than `count` then: nothing falls due after the last stage.
@@ -26,18 +28,17 @@ pub(crate) fn due(arrival: &Arrival, count: usize, numpy: &mut Numpy) -> Vec<Dur
     (0..count).map_while(|_| gaps.pass(numpy)).collect()
 }
 
-/// When requests fall due, which adapters they ask for, and when one more would have fallen due.
+/// Due times, adapters, and the due time of one further request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drawn {
-    /// When each request falls due.
     pub due: Vec<Duration>,
-    /// The place of each one's adapter among the names; empty without adapters.
+    /// The index of each request's adapter; empty without adapters.
     pub adapters: Vec<usize>,
-    /// When the next request would fall due, if there were one more; `None` where it would not, or at once.
+    /// The due time of one further request; `None` if it would not be due, or if all are due at once.
     pub next: Option<Duration>,
 }
 
-/// When each of `count` requests falls due, as [`due`] says, and the adapters of a `lora`.
+/// Draws the due times as [`due`] does, and the adapters of a `lora`.
 pub(crate) fn drawn(arrival: &Arrival, lora: Option<&Lora>, count: usize, draws: &mut Draws) -> Drawn {
     let mut gaps = Gaps::new(arrival, count);
     let (due, adapters) = match lora {
@@ -54,7 +55,7 @@ pub(crate) fn drawn(arrival: &Arrival, lora: Option<&Lora>, count: usize, draws:
     }
 }
 
-/// When each of `count` requests falls due, as [`due`] says, and the place of its adapter among the names.
+/// Draws the due times as [`due`] does, and the index of each request's adapter.
 ///
 /// A request's adapter is drawn before the gap behind it, as the Python tool does.
 #[cfg(test)]
@@ -85,14 +86,14 @@ fn deal(gaps: &mut Gaps<'_>, lora: &Lora, count: usize, draws: &mut Draws) -> (V
         .unzip()
 }
 
-/// How likely each of `count` names is, each `alpha` times as likely as the next.
+/// Returns the probability of each of `count` names; each is `alpha` times as likely as the next.
 fn shares(alpha: f64, count: usize) -> Vec<f64> {
     let weights: Vec<f64> = (0..count).map(|place| alpha.powf(-(place as f64))).collect();
     let sum: f64 = weights.iter().sum();
     weights.iter().map(|weight| weight / sum).collect()
 }
 
-/// When the requests of a trace fall due: as far apart as in the trace, stretched by `slowdown`.
+/// Returns the due times of a trace: the intervals of the trace, stretched by `slowdown`.
 pub(crate) fn replayed(moments: &[Duration], slowdown: f64) -> Vec<Duration> {
     let first = moments.iter().min().copied().unwrap_or_default();
     let after = |moment: &Duration| (*moment - first).as_secs_f64() * slowdown;
@@ -102,11 +103,11 @@ pub(crate) fn replayed(moments: &[Duration], slowdown: f64) -> Vec<Duration> {
         .collect()
 }
 
-/// The gaps of an arrival, one request after the other.
+/// Draws the gaps of an arrival, one request after another.
 struct Gaps<'a> {
     arrival: &'a Arrival,
     count: usize,
-    /// Requests per second; where the rate changes, of the time that is stretched.
+    /// Requests per second. If the rate changes, 1 per second of unstretched time.
     rate: f64,
     row: usize,
     at: f64,
@@ -126,7 +127,7 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// When the next request falls due, `None` after the last stage; draws the gap behind it.
+    /// Returns when the next request is due and draws the gap behind it; `None` after the last stage.
     fn pass(&mut self, numpy: &mut Numpy) -> Option<Duration> {
         if self.rate.is_infinite() {
             return Some(Duration::ZERO);
@@ -135,7 +136,7 @@ impl<'a> Gaps<'a> {
         self.row += 1;
         match self.arrival.spacing {
             Spacing::Poisson => self.at += numpy.exponential(1.0 / self.rate),
-            // A product instead of a sum, so that rounding does not add up.
+            // A product instead of a sum, so that rounding errors do not add up.
             Spacing::Constant => self.at = 1.0 / self.rate * self.row as f64,
             Spacing::Gamma { burstiness } => {
                 let shape = burstiness.shape();
@@ -145,7 +146,7 @@ impl<'a> Gaps<'a> {
         due
     }
 
-    /// When the next request falls due, `None` after the last stage.
+    /// Returns when the next request is due; `None` after the last stage.
     fn moment(&self) -> Option<Duration> {
         let due = match &self.arrival.pace {
             Some(pace) => ramp::moment(pace, self.count, self.at)?,
@@ -155,7 +156,7 @@ impl<'a> Gaps<'a> {
     }
 }
 
-/// A digest of a schedule, to the nanosecond, and of the adapters that were dealt, if any were.
+/// Returns a digest of a schedule in nanoseconds and of the adapters, if there are any.
 pub(crate) fn hash(due: &[Duration], adapters: &[usize]) -> ContentHash {
     let mut bytes: Vec<u8> = due.iter().flat_map(|due| due.as_nanos().to_le_bytes()).collect();
     bytes.extend(adapters.iter().flat_map(|place| (*place as u64).to_le_bytes()));
@@ -186,7 +187,7 @@ mod tests {
         }
     }
 
-    /// Due times from gaps, to the nanosecond.
+    /// Computes due times from gaps, to the nanosecond.
     fn after(gaps: &[f64]) -> Vec<Duration> {
         let mut at = 0.0;
         let mut due = vec![Duration::ZERO];
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(due, [Duration::ZERO, Duration::MAX]);
     }
 
-    /// How eight requests are dealt three adapters at a rate, from seed 1.
+    /// Draws eight requests with three adapters at a rate, from seed 1.
     fn dealt_three(rate: f64, dealt: Dealt) -> (Vec<Duration>, Vec<usize>) {
         let lora = Lora {
             names: ["a", "b", "c"].map(str::to_owned).into(),
@@ -375,7 +376,8 @@ mod tests {
             let due = due(&arrival(rate, spacing), 4001, &mut Numpy::new(seed));
             prop_assert_eq!(due[0], Duration::ZERO);
             prop_assert!(due.is_sorted());
-            // Gaps of the burstiest spacing deviate by √2 means; six deviations of the mean of 4000 are 14 %.
+            // The gaps of the burstiest spacing have a standard deviation of √2 means. Six deviations of the
+            // mean of 4000 gaps are 14 %.
             let mean = due[4000].as_secs_f64() / 4000.0;
             prop_assert!((mean * rate - 1.0).abs() < 0.14, "{} against {}", mean, 1.0 / rate);
         }

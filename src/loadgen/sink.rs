@@ -1,4 +1,4 @@
-//! Where records go as they end, while the load runs on.
+//! Passes records to a writer thread as requests end, while the load runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::results::record::request::Request;
 
-/// The way to a thread that keeps records. Whoever drives the load never waits for it: what finds it full is counted, and stays in
-/// memory alone.
+/// The sending end of a queue of records. The load never waits for it: a record that finds the queue full is
+/// counted and stays only in memory.
 #[derive(Clone, Debug)]
 pub struct Sink {
     records: SyncSender<Request>,
@@ -16,10 +16,11 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// So many records may wait to be written while a load runs.
+    /// Records that may wait to be written while a load runs.
     pub(crate) const ROOM: usize = 4096;
 
-    /// With room for so many records, and the other end. Texts of answers go along only where they are kept.
+    /// Creates a queue for `room` records and returns both ends. Texts of answers are passed on only if
+    /// `keeps_text`.
     pub(crate) fn new(room: usize, keeps_text: bool) -> (Self, Receiver<Request>) {
         let (records, receiver) = sync_channel(room);
         let sink = Self {
@@ -30,7 +31,7 @@ impl Sink {
         (sink, receiver)
     }
 
-    /// How many records found it full.
+    /// Number of records that found the queue full.
     pub(crate) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }

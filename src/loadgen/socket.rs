@@ -1,9 +1,12 @@
-//! Connections that never wait, bare or through TLS: connect, write, read, each read with the kernel's moment of arrival.
-//! There is one connection per request, as bench_serving has it; no pooling, redirects, proxies or compression.
+//! Non-blocking connections, bare or through TLS: connect, write, and read with the kernel's time of arrival.
 //!
-//! The kernel stamps each segment when it comes in (`SO_TIMESTAMPNS`), so it does not matter how late we read a single one. Of
-//! segments that wait unread it keeps the last moment alone; how far the others may be off is noted. Where a read bears no stamp
-//! the moment is ours. It knows no HTTP and waits for nothing: whoever owns a socket learns from epoll when to try again.
+//! Each request has its own connection, as in bench_serving; there is no pooling, redirect, proxy or
+//! compression.
+//!
+//! The kernel timestamps each segment when it arrives (`SO_TIMESTAMPNS`), so a late read of a single segment
+//! does no harm. For several unread segments the kernel keeps only the last timestamp; the maximum error of
+//! the others is recorded. A read without a timestamp gets the client's time. This module knows no HTTP and
+//! never waits; the owner of a socket uses epoll to learn when to try again.
 
 use std::io::{self, IoSliceMut, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -23,40 +26,40 @@ use crate::loadgen::arrival::{Arrival, Stamp};
 use crate::loadgen::lateness::Late;
 use crate::loadgen::tls::Session;
 
-/// How much one read may bring; one buffer serves all streams of a thread.
+/// Maximum size of one read; one buffer serves all streams of a thread.
 const BUFFER: usize = 128 << 10;
-/// How often and after which pauses it is tried whether the kernel stamps.
+/// How often, and at which interval, the kernel's timestamps are tested.
 const WARM_UPS: u32 = 100;
 const WARM_UP: Duration = Duration::from_millis(2);
 
-/// A connection that may still be in the making.
+/// A connection, possibly not established yet.
 pub(super) struct Socket {
     stream: TcpStream,
     tls: Option<Session>,
 }
 
-/// What reading needs and all sockets of a thread share.
+/// The state that all sockets of a thread share for reading.
 pub(super) struct Reading {
-    /// Bytes of the socket.
+    /// Bytes from the socket.
     buffer: Vec<u8>,
-    /// What the bytes of an encrypted connection hold.
+    /// Decrypted bytes of an encrypted connection.
     content: Vec<u8>,
     control: Vec<u8>,
-    /// The way from the kernel's stamps to our clock.
+    /// Converts the kernel's timestamps to the monotonic clock.
     pub(super) wall: Wall,
-    /// When the present round of reads began.
+    /// Start of the present round of reads.
     round: Moment,
-    /// What arrived before this look was read after it.
+    /// All that arrived before this moment was read in earlier rounds, so data read now arrived later.
     pub(super) looked: Moment,
-    /// How far moments may be off.
+    /// Errors of the arrival times.
     pub(super) late: Late,
-    /// As long as it lives the kernel stamps what arrives.
+    /// A connection that stays open, because the kernel takes timestamps only while a socket asks for them.
     _warm: Option<Socket>,
     has_stamps: bool,
 }
 
 impl Socket {
-    /// Begins to connect; whether it worked, [`Socket::write`] tells.
+    /// Starts to connect; [`Socket::write`] shows whether it worked.
     pub(super) fn connect(to: SocketAddr) -> io::Result<Self> {
         let stream = stamped(to)?;
         match connect(stream.as_raw_fd(), &SockaddrStorage::from(to)) {
@@ -65,7 +68,7 @@ impl Socket {
         }
     }
 
-    /// The same connection through TLS, before the handshake.
+    /// Wraps the connection in TLS, before the handshake.
     pub(super) fn encrypted(self, session: Session) -> Self {
         Self {
             tls: Some(session),
@@ -73,7 +76,7 @@ impl Socket {
         }
     }
 
-    /// Goes on with the handshake; whether it is done.
+    /// Continues the handshake; returns true when it is complete.
     pub(super) fn shake_hands(&mut self) -> io::Result<bool> {
         match &mut self.tls {
             Some(session) => session.shake_hands(&self.stream),
@@ -81,12 +84,13 @@ impl Socket {
         }
     }
 
-    /// What became of the connection, if it failed.
+    /// Returns why the connection failed, if it did.
     pub(super) fn fault(&self) -> io::Result<Option<io::Error>> {
         self.stream.take_error()
     }
 
-    /// Hands bytes to the kernel; how many it took. `WouldBlock` while the connection does not stand.
+    /// Passes bytes to the kernel and returns how many it took. `WouldBlock` while the connection is not
+    /// established.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.tls {
             Some(session) => session.write(bytes, &self.stream),
@@ -94,17 +98,17 @@ impl Socket {
         }
     }
 
-    /// Whether bytes that were taken wait for room in the socket.
+    /// Returns true if accepted bytes wait for room in the socket's send buffer.
     pub(super) fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(Session::has_unsent)
     }
 
-    /// Whether something came together with the end of the handshake.
+    /// Returns true if data arrived together with the end of the handshake.
     pub(super) fn has_early_content(&self) -> bool {
         self.tls.as_ref().is_some_and(Session::has_early_content)
     }
 
-    /// Takes what has arrived, `WouldBlock` if nothing has; the bytes are in `reading`.
+    /// Reads what has arrived into `reading`; `WouldBlock` if nothing has.
     pub(super) fn read(&mut self, reading: &mut Reading) -> io::Result<Arrival> {
         let Some(session) = &mut self.tls else {
             return reading.receive(&self.stream);
@@ -118,7 +122,7 @@ impl Socket {
             has_more: true,
             is_truncated: false,
         };
-        // Session tickets and key updates are no arrival.
+        // Session tickets and key updates do not count as arrivals.
         while reading.content.is_empty() && !session.is_closed() {
             arrival = reading.receive(&self.stream)?;
             session.decrypt(&reading.buffer[..arrival.length], &mut reading.content)?;
@@ -127,7 +131,7 @@ impl Socket {
                 break;
             }
         }
-        // The answer to a key update; whatever hinders it shows in the next read.
+        // This sends the answer to a key update. If it fails, the next read shows why.
         let _ = session.flush(&mut &self.stream);
         arrival.length = reading.content.len();
         arrival.has_more |= session.is_over();
@@ -142,7 +146,8 @@ impl AsFd for Socket {
 }
 
 impl Reading {
-    /// Prepares to read, and waits until the kernel stamps, which it begins to do a little after it was first asked to.
+    /// Prepares for reading and waits until the kernel takes timestamps, which starts shortly after the first
+    /// request for them.
     pub(super) fn new() -> Self {
         let mut reading = Self {
             buffer: vec![0; BUFFER],
@@ -155,17 +160,16 @@ impl Reading {
             _warm: None,
             has_stamps: false,
         };
-        // Without a loopback or stamps nothing is lost but their accuracy.
+        // Without a loopback or timestamps only the accuracy suffers.
         reading._warm = reading.warm_up().ok();
         reading
     }
 
-    /// Whether the kernel stamps what arrives.
     pub(super) fn has_stamps(&self) -> bool {
         self.has_stamps
     }
 
-    /// Sends bytes to ourselves until one arrives with a stamp.
+    /// Sends bytes over a loopback connection until one arrives with a kernel timestamp.
     fn warm_up(&mut self) -> io::Result<Socket> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let mut socket = Socket::connect(listener.local_addr()?)?;
@@ -182,13 +186,13 @@ impl Reading {
         Ok(socket)
     }
 
-    /// Says that a round of reads begins.
+    /// Starts a round of reads.
     pub(super) fn begin(&mut self) {
         self.wall.check();
         self.round = clock::now();
     }
 
-    /// Takes what the kernel holds for a connection.
+    /// Reads from a connection and takes the kernel's timestamp.
     fn receive(&mut self, stream: &TcpStream) -> io::Result<Arrival> {
         let mut slices = [IoSliceMut::new(&mut self.buffer)];
         let received = recvmsg::<()>(
@@ -217,7 +221,7 @@ impl Reading {
         })
     }
 
-    /// The bytes of the last read of a connection.
+    /// Returns the bytes of the last read of a connection.
     pub(super) fn bytes(&self, socket: &Socket, arrival: &Arrival) -> &[u8] {
         match socket.tls {
             Some(_) => &self.content,
@@ -227,7 +231,7 @@ impl Reading {
 
     fn moment(&self, at: TimeSpec) -> Moment {
         let at = self.wall.moment(at.tv_sec() * 1_000_000_000 + at.tv_nsec());
-        // Nothing arrives in the future, unless the wall clock was set a moment ago.
+        // A time in the future is possible only if the wall clock has just been set.
         if at <= self.round {
             at
         } else {
@@ -236,7 +240,7 @@ impl Reading {
     }
 }
 
-/// A socket of the right family that does not block and whose arrivals are stamped where the kernel can.
+/// Creates a non-blocking socket of the right family with kernel timestamps, if the kernel supports them.
 fn stamped(to: SocketAddr) -> io::Result<TcpStream> {
     let family = match to {
         SocketAddr::V4(_) => AddressFamily::Inet,
@@ -245,7 +249,7 @@ fn stamped(to: SocketAddr) -> io::Result<TcpStream> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let stream = TcpStream::from(socket(family, SockType::Stream, flags, None)?);
     stream.set_nodelay(true)?;
-    // Where this is refused, reads bear no stamp.
+    // If the kernel refuses this, reads have no timestamp.
     let _ = setsockopt(&stream, sockopt::ReceiveTimestampns, &true);
     Ok(stream)
 }
@@ -254,7 +258,7 @@ fn stamped(to: SocketAddr) -> io::Result<TcpStream> {
 mod tests {
     use super::*;
 
-    /// A connection to a server of ours, and its other end.
+    /// Returns a connection to a local server, and its other end.
     fn pair() -> (Socket, TcpStream, Reading) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();
@@ -298,7 +302,7 @@ mod tests {
             }
             thread::sleep(Duration::from_millis(1));
         };
-        // The request was never read, so the connection is reset.
+        // The server closed without reading the request, so the connection is reset.
         assert!(end.is_err() || end.unwrap().length == 0);
         let refused = Socket::connect(port).and_then(|mut socket| socket.write(b"ask"));
         assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);

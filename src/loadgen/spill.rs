@@ -1,7 +1,9 @@
-//! Where the events and texts of answers go that are more than memory is to hold: a file without a name, written on a thread of its own.
+//! Moves events and texts of answers that exceed the memory budget to an unnamed file, which a separate
+//! thread writes.
 //!
-//! Whoever takes moments never waits for it: a block that finds the queue full stays in memory and is counted, and so does one that the
-//! disk refuses. Nothing is written below a budget, which most loads never reach.
+//! The thread that takes times of arrival never waits for the disk. A block stays in memory and is counted if
+//! the queue is full or the disk refuses it. Nothing is written below the budget, which most loads do not
+//! reach.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,52 +18,53 @@ use std::time::Duration;
 
 use crate::results::record::outsourced::{Blocks, Outsourced, Place};
 
-/// Bytes of an answer that make a block; a little less than a power of two, so that growing to it allocates no more.
+/// Bytes in a block; slightly less than a power of two, so that a buffer that grows to it allocates no more
+/// than that.
 const BLOCK: usize = 4000;
-/// So many blocks may wait to be written.
+/// Maximum number of blocks that wait to be written.
 const ROOM: usize = 2048;
-/// How often who reads looks by itself whether all is written.
+/// How often a waiting reader checks by itself whether all blocks are written.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// The way into the file.
+/// The sending end of the spill file.
 #[derive(Debug)]
 pub struct Spill {
     file: Arc<SpillFile>,
     queue: SyncSender<(u64, Vec<u8>)>,
-    /// Where the next block goes.
+    /// Offset of the next block.
     next: AtomicU64,
-    /// Bytes in memory, and how many may be.
+    /// Bytes of answers in memory; `budget` is their maximum.
     held: AtomicUsize,
     budget: usize,
 }
 
-/// The blocks that were put out of memory.
+/// The blocks that were moved out of memory.
 #[derive(Debug)]
 struct SpillFile {
     file: File,
-    /// Blocks that were handed over.
+    /// Number of blocks that were handed over.
     sent: AtomicU64,
     written: Mutex<u64>,
     more: Condvar,
-    /// Blocks that the disk refused, by where they should be.
+    /// Blocks that the disk refused, by their offset.
     refused: Mutex<HashMap<u64, Vec<u8>>>,
     missed: AtomicU64,
-    /// Blocks that the disk took and did not give back.
+    /// How often a block could not be read back.
     lost: AtomicU64,
 }
 
-/// How much of some bytes counts as held in memory.
+/// The number of bytes that count as held in memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held(usize);
 
 impl Spill {
-    /// Bytes of answers that are held in memory before any are put into the file.
+    /// Bytes of answers that are held in memory before any are moved to the file.
     pub(crate) const BUDGET: usize = 64 << 20;
 
-    /// A file in a folder that nothing else sees and that goes with the process.
+    /// Creates an unnamed file in a folder; the system deletes it when the process ends.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// The disk refuses, or the thread cannot start.
     pub(crate) fn new(folder: &Path, budget: usize) -> io::Result<Arc<Self>> {
         let file = Arc::new(SpillFile::new(tempfile::tempfile_in(folder)?));
         let (queue, blocks) = sync_channel(ROOM);
@@ -78,7 +81,7 @@ impl Spill {
         }))
     }
 
-    /// That blocks stayed in memory because the queue was full or the disk refused them.
+    /// Describes blocks that stayed in memory because the queue was full or the disk refused them.
     pub(crate) fn missed(&self) -> Option<String> {
         let missed = self.file.missed.load(Ordering::Relaxed);
         (missed > 0).then(|| {
@@ -86,18 +89,19 @@ impl Spill {
         })
     }
 
-    /// That blocks were written and could not be read again: what was computed since lacks them.
+    /// Describes blocks that could not be read back. Results computed from them are incomplete.
     pub(crate) fn lost(&self) -> Option<String> {
         let lost = self.file.lost.load(Ordering::Relaxed);
         (lost > 0).then(|| format!("{lost} times a part of an answer could not be read from the disk again"))
     }
 
-    /// Whether so many bytes make one more block than is held of them.
+    /// Returns true if `length` bytes hold at least one block more than `held`.
     pub(super) fn is_block(&self, length: usize, held: Held) -> bool {
         length >= held.0 + BLOCK
     }
 
-    /// Puts bytes that grow into the file once they make a block and memory is full; whether it did.
+    /// Moves growing bytes to the file if they make a block and the budget is used up. Returns true if it
+    /// moved them.
     pub(super) fn relieve(&self, bytes: &mut Outsourced, held: &mut Held) -> bool {
         if !self.is_block(bytes.here().len(), *held) {
             return false;
@@ -110,7 +114,7 @@ impl Spill {
         true
     }
 
-    /// Puts what is left of bytes that grow no more into the file if memory is full.
+    /// Moves the rest of bytes that no longer grow to the file, if the budget is used up.
     pub(super) fn seal(&self, bytes: &mut Outsourced, held: &mut Held) {
         let rest = bytes.here().len().saturating_sub(held.0);
         if rest == 0 || !self.has_room(rest) && self.put(bytes, held) {
@@ -132,7 +136,7 @@ impl Spill {
             return false;
         };
         let at = self.next.fetch_add(length.into(), Ordering::Relaxed);
-        // Before it is sent: who reads waits for as many as were announced.
+        // This comes before sending, because a reader waits for all announced blocks.
         self.file.sent.fetch_add(1, Ordering::AcqRel);
         match self.queue.try_send((at, block)) {
             Ok(()) => {
@@ -153,7 +157,7 @@ impl Spill {
 }
 
 impl SpillFile {
-    /// An empty file, to which nothing was sent yet.
+    /// Wraps an empty file.
     fn new(file: File) -> Self {
         Self {
             file,
@@ -178,12 +182,12 @@ impl SpillFile {
         }
     }
 
-    /// Waits until everything that was handed over is in the file.
+    /// Waits until all blocks that were handed over are written.
     fn settle(&self) {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = self.sent.load(Ordering::Acquire);
         while *written < sent.min(self.sent.load(Ordering::Acquire)) {
-            // Of a block that found no room after all there is no word.
+            // A block that found the queue full is withdrawn without a notification, hence the timeout.
             let waited = self.more.wait_timeout(written, AGAIN);
             written = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -237,7 +241,7 @@ mod tests {
         assert_eq!((second.blocks(), second.here().len()), (2, 0));
         let expected = [&[2; BLOCK - 1][..], &[3; 10], &[4]].concat();
         assert_eq!(second.all(), expected);
-        // What grows on takes what was held of it along.
+        // Bytes that continue to grow take their held part along.
         first.end().extend([5; BLOCK]);
         assert!(spill.relieve(&mut first, &mut held));
         assert_eq!(first.all(), [[1; BLOCK], [5; BLOCK]].concat());
@@ -262,7 +266,7 @@ mod tests {
         let path = folder.path().join("file");
         std::fs::write(&path, b"").unwrap();
         let file = Arc::new(SpillFile::new(
-            // Nothing can be written through it.
+            // A file opened this way cannot be written.
             File::open(path).unwrap(),
         ));
         let (queue, blocks) = sync_channel(1);

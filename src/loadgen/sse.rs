@@ -1,51 +1,53 @@
-//! Lines and server-sent events over the bytes of a body, cut at any byte. Pure: it knows no time and no JSON.
+//! Splits the bytes of a body into lines and server-sent events, cut at any byte. Pure: it knows no time and
+//! no JSON.
 //!
-//! Lines are stripped and told apart as bench_serving does, and further: `data:` may lack its space, comments, `event:`,
-//! `id:` and `retry:` are passed over, and the data of an event that is named `error` are told apart. Events of several `data:` lines are not joined; no engine sends them.
+//! It strips and classifies lines as bench_serving does, and accepts more: `data:` without a space; it skips
+//! comments, `event:`, `id:` and `retry:`; and it separates the data of an event named `error`. It does not
+//! join several `data:` lines of one event, because no engine sends them.
 
 use memchr::memchr;
 use thiserror::Error;
 
 use crate::results::record::request::Oddity;
 
-/// A line of a body, stripped of white space at both ends; never empty.
+/// A line of a body without white space at either end; never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'b> {
-    /// What follows `data:`.
+    /// The text after `data:`.
     Event(&'b [u8]),
-    /// What follows `data:` in an event that is named `error`.
+    /// The text after `data:` in an event named `error`.
     Error(&'b [u8]),
-    /// `data: [DONE]`, or the bare word.
+    /// `data: [DONE]`, or `[DONE]` alone.
     Done,
-    /// A line without a field name, such as a JSON body that is no stream.
+    /// A line without a field name, such as a JSON body that is not a stream.
     Plain(&'b [u8]),
 }
 
-/// A line beyond the limit.
+/// A line that exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a line of the answer exceeds {limit} bytes")]
 pub struct HugeLine {
-    /// The longest line allowed, in bytes.
+    /// Maximum length of a line, in bytes.
     pub limit: usize,
 }
 
-/// Splits bytes that come in pieces of any size into lines.
+/// Splits bytes that arrive in pieces of any size into lines.
 #[derive(Clone, Debug)]
 pub struct Scanner {
     limit: usize,
-    /// The beginning of a line whose end has not come.
+    /// The start of a line whose end has not arrived.
     partial: Vec<u8>,
-    /// Whether `partial` was handed out and may go.
+    /// Whether `partial` was returned and can be cleared.
     spent: bool,
     /// Whether a field other than data, or data without its space, was seen.
     has_field: bool,
     has_unspaced: bool,
-    /// Whether the event that is being read is named `error`.
+    /// Whether the current event is named `error`.
     is_error: bool,
 }
 
 impl Scanner {
-    /// A scanner that refuses lines of more than `limit` bytes, their line feed not counted.
+    /// Creates a scanner that rejects lines of more than `limit` bytes, without their line feed.
     pub const fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -57,7 +59,7 @@ impl Scanner {
         }
     }
 
-    /// Takes the next line off the front of `input`; `None` when more bytes are needed.
+    /// Removes the next line from the front of `input`; `None` if it needs more bytes.
     pub fn next<'a, 'b: 'a>(&'a mut self, input: &mut &'b [u8]) -> Result<Option<Line<'a>>, HugeLine> {
         self.forget();
         while let Some(end) = memchr(b'\n', input) {
@@ -87,7 +89,7 @@ impl Scanner {
         Ok(None)
     }
 
-    /// The last line of a body that ended well, where no line feed closed it.
+    /// Returns the last line of a complete body, if no line feed ended it.
     pub fn finish(&mut self) -> Option<Line<'_>> {
         self.forget();
         self.spent = true;
@@ -95,7 +97,7 @@ impl Scanner {
         classify(&self.partial, self.is_error)
     }
 
-    /// What was seen that bench_serving cannot read.
+    /// Returns what was seen that bench_serving cannot parse.
     pub(crate) fn oddities(&self) -> impl Iterator<Item = Oddity> {
         let field = self.has_field.then_some(Oddity::Field);
         field
@@ -123,7 +125,7 @@ impl Scanner {
     }
 }
 
-/// The bytes without what Python's `bytes.strip` takes off.
+/// Strips the bytes that Python's `bytes.strip` strips.
 fn strip(mut line: &[u8]) -> &[u8] {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     while let [first, rest @ ..] = line
@@ -139,7 +141,7 @@ fn strip(mut line: &[u8]) -> &[u8] {
     line
 }
 
-/// What of a line bench_serving cannot read.
+/// Returns the part of a line that bench_serving cannot parse.
 ///
 /// Source: docs/bench-serving.md 2.1, reading a stream.
 fn odd(line: &[u8]) -> Option<Oddity> {
@@ -154,7 +156,8 @@ fn odd(line: &[u8]) -> Option<Oddity> {
     }
 }
 
-/// Whether the lines that follow belong to an event named `error`; `None` for a line that neither names an event nor ends one.
+/// Returns whether the following lines belong to an event named `error`; `None` if the line neither names nor
+/// ends an event.
 fn named_error(line: &[u8]) -> Option<bool> {
     match line {
         [] | [b'\r'] => Some(false),
@@ -163,7 +166,7 @@ fn named_error(line: &[u8]) -> Option<bool> {
     }
 }
 
-/// What a line says, in an event that is named `error` or not; `None` for one to be passed over.
+/// Classifies a line, given whether its event is named `error`; `None` for a line to be skipped.
 fn classify(line: &[u8], is_error: bool) -> Option<Line<'_>> {
     const DONE: &[u8] = b"[DONE]";
     let line = strip(line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line));
@@ -286,7 +289,7 @@ mod tests {
             (" data:[DONE]", &[Oddity::Unspaced]),
             (": ping\ndata:{}\n", &[Oddity::Field, Oddity::Unspaced]),
         ] {
-            // Cut at every byte, so that lines come whole and in pieces.
+            // The body is cut at every byte, so that lines arrive whole and in pieces.
             for cut in 0..=body.len() {
                 let mut scanner = Scanner::new(100);
                 for mut part in [&body.as_bytes()[..cut], &body.as_bytes()[cut..]] {

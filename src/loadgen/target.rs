@@ -1,4 +1,4 @@
-//! Where requests go: an engine's base URL, the headers sent along, the dialect and the model's name.
+//! The destination of requests: an engine's base URL, headers, protocol settings and model name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,31 +7,30 @@ use thiserror::Error;
 
 use crate::plan::Dialect;
 
-/// An engine as requests see it.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Where the engine listens.
     pub address: Address,
-    /// Headers sent with every request, secrets revealed.
+    /// Headers of every request, with secrets resolved.
     pub headers: Headers,
-    /// How requests are written and answers read.
+    /// How requests are encoded and answers decoded.
     pub dialect: Dialect,
-    /// The model's name in requests.
+    /// The model name in requests.
     pub model: String,
 }
 
-/// A base URL that cannot be used, or a header that cannot be sent.
+/// A base URL or a header that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
-    /// The base URL cannot be used.
+    /// The base URL is invalid.
     #[error("`{url}` is no base URL: {why}; write it like `http://host:8000`")]
     Url {
-        /// The URL as given, without what stands before an `@`.
+        /// The URL as given, without the part before an `@`.
         url: String,
         /// What is wrong with it.
         why: &'static str,
     },
-    /// The header cannot be sent. Its value is not told, for it may be a secret.
+    /// The header cannot be sent. The error does not show its value, which may be a secret.
     #[error("the header `{name}` cannot be sent: {why}")]
     Header {
         /// The header's name.
@@ -41,30 +40,30 @@ pub enum TargetError {
     },
 }
 
-/// A base URL in its parts.
+/// A base URL, split into parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Whether the connection is encrypted.
     pub scheme: Scheme,
     /// A name or an IP address; IPv6 without brackets.
     pub host: String,
-    /// The port.
+    /// The TCP port.
     pub port: u16,
-    /// What every path begins with: empty, or with a slash at its front and none at its end.
+    /// Prefix of every path: empty, or with a slash at the front and none at the end.
     pub prefix: String,
 }
 
-/// The schemes that can be spoken.
+/// The supported URL schemes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// Plain.
+    /// HTTP without encryption.
     Http,
-    /// Through TLS.
+    /// HTTP over TLS.
     Https,
 }
 
 impl Address {
-    /// A plain address without a prefix, such as a free port of this host.
+    /// Creates an address on this host with plain HTTP and no prefix.
     pub fn local(port: u16) -> Self {
         Self {
             scheme: Scheme::Http,
@@ -74,7 +73,7 @@ impl Address {
         }
     }
 
-    /// The value of the `Host` header.
+    /// Returns the value of the `Host` header.
     pub fn authority(&self) -> String {
         let host = match self.host.contains(':') {
             true => format!("[{}]", self.host),
@@ -153,12 +152,12 @@ impl FromStr for Address {
     }
 }
 
-/// Headers that can be sent. Their `Debug` shows no value.
+/// Headers that can be sent. `Debug` shows no value.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
 
 impl Headers {
-    /// Checks that every header can be sent and leaves the framing of requests alone.
+    /// Checks that the headers are valid and do not affect the framing of requests.
     pub(crate) fn new(headers: Vec<(String, String)>) -> Result<Self, TargetError> {
         for (name, value) in &headers {
             let wrong = |why| {
@@ -187,12 +186,12 @@ impl Headers {
         Ok(Self(headers))
     }
 
-    /// The headers in order.
+    /// Returns the headers in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether a header of that name is among them.
+    /// Returns true if there is a header with this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
     }

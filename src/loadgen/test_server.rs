@@ -1,4 +1,4 @@
-//! A scripted server on the loopback, for tests of this module only. It speaks TLS to whoever begins with it.
+//! A scripted server on the loopback interface, for tests of this module. It uses TLS if the client does.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,34 +16,34 @@ use tokio_rustls::server::TlsStream;
 use crate::loadgen::target::{Address, Headers, Target};
 use crate::plan::{Dialect, Protocol, Usage};
 
-/// What the server does on one connection, in order; then it closes it.
+/// What the server does on a connection, in order; then it closes the connection.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
     Write(Vec<u8>),
-    /// Each byte in a write of its own.
+    /// Writes each byte separately.
     Drip(Vec<u8>),
     Pause(Duration),
-    /// Closes the connection for writing; through TLS it says so by close_notify first.
+    /// Closes the connection for writing; with TLS it sends close_notify first.
     Shutdown,
-    /// Says by close_notify that nothing more comes, and keeps the connection.
+    /// Sends close_notify and keeps the connection.
     CloseNotify,
-    /// Changes the keys of a TLS connection and asks the other side for the same.
+    /// Changes the keys of a TLS connection and asks the client to do the same.
     UpdateKeys,
-    /// Breaks the connection instead of closing it.
+    /// Resets the connection instead of closing it.
     Reset,
-    /// Says nothing more and keeps the connection.
+    /// Sends nothing more and keeps the connection.
     Hang,
-    /// Writes this until the client has gone.
+    /// Writes these bytes repeatedly until the client is gone.
     Forever(Vec<u8>),
 }
 
-/// How a TLS connection begins.
+/// First byte of a TLS connection.
 const TLS_HANDSHAKE: u8 = 22;
-/// A certificate for `localhost`, signed by itself, good for a hundred years; used nowhere else.
+/// A self-signed certificate for `localhost`, valid for a hundred years and used only in tests.
 const CERTIFICATE: &[u8] = include_bytes!("tls/localhost.crt");
 const KEY: &[u8] = include_bytes!("tls/localhost.key");
 
-/// How a server speaks TLS, in one of these versions.
+/// Returns the TLS settings of a server for these versions.
 pub(super) fn server_config(versions: &[&'static SupportedProtocolVersion]) -> ServerConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -55,12 +55,12 @@ pub(super) fn server_config(versions: &[&'static SupportedProtocolVersion]) -> S
             PrivateKeyDer::from_pem_slice(KEY).unwrap(),
         )
         .unwrap();
-    // HTTP/2 is what it would rather speak.
+    // The server prefers HTTP/2.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config
 }
 
-/// Who trusts its certificate.
+/// Returns the root certificates that trust the server's certificate.
 pub(super) fn roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots
@@ -73,7 +73,7 @@ pub(super) fn roots() -> RootCertStore {
 trait Stream: AsyncRead + AsyncWrite + Unpin {
     fn tcp(&self) -> &TcpStream;
 
-    /// Only TLS has keys.
+    /// Does nothing without TLS.
     fn update_keys(&mut self) {}
 
     fn close_notify(&mut self) {}
@@ -101,7 +101,7 @@ impl Stream for TlsStream<TcpStream> {
 
 type Script = dyn Fn(&str) -> Vec<Act> + Send + Sync;
 
-/// Requests under way: now, at most, and in all.
+/// Requests under way: now, at most, and in total.
 #[derive(Default)]
 pub(super) struct Seen {
     now: AtomicUsize,
@@ -110,7 +110,7 @@ pub(super) struct Seen {
     handshakes: Mutex<Vec<Handshake>>,
 }
 
-/// The protocol that was agreed on, and whether an earlier session was taken up.
+/// The negotiated protocol, and whether the session was resumed.
 type Handshake = (Option<Vec<u8>>, Option<HandshakeKind>);
 
 impl Seen {
@@ -134,7 +134,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Serves each request by what the script says to its text.
+    /// Answers each request with the actions that the script returns for its text.
     pub(super) async fn start(script: impl Fn(&str) -> Vec<Act> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -186,7 +186,8 @@ async fn follow(mut stream: impl Stream, script: &Script, seen: &Seen) {
     seen.all.fetch_add(1, Ordering::SeqCst);
     let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
     seen.most.fetch_max(now, Ordering::SeqCst);
-    // The count goes down before the last byte goes out, or a client could be back before it does.
+    // The count decreases before the last action; otherwise the client could send its next request before it
+    // does.
     let acts = script(&request);
     let last = acts.len().saturating_sub(1);
     for (place, act) in acts.into_iter().enumerate() {
@@ -254,7 +255,7 @@ async fn read_request(stream: &mut impl Stream) -> Option<String> {
     }
 }
 
-/// A target on this host.
+/// Returns a target on this host.
 pub(super) fn target(port: u16, protocol: Protocol) -> Target {
     Target {
         address: Address::local(port),
@@ -269,14 +270,14 @@ pub(super) fn target(port: u16, protocol: Protocol) -> Target {
     }
 }
 
-/// A chunked answer of these lines, whole.
+/// Returns a complete chunked answer of these lines.
 pub(super) fn stream(lines: &[&str]) -> Vec<u8> {
     let mut bytes = begun(lines);
     bytes.extend_from_slice(b"0\r\n\r\n");
     bytes
 }
 
-/// A chunked answer of these lines that did not end.
+/// Returns an incomplete chunked answer of these lines.
 pub(super) fn begun(lines: &[&str]) -> Vec<u8> {
     let mut bytes =
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
@@ -290,7 +291,7 @@ pub(super) fn chunk(text: &str) -> Vec<u8> {
     format!("{:x}\r\n{text}\r\n", text.len()).into_bytes()
 }
 
-/// An answer with a length.
+/// Returns an answer with a content length.
 pub(super) fn plain(status: &str, body: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}",

@@ -1,8 +1,9 @@
-//! TLS between a socket and HTTP, without I/O of its own.
+//! TLS between a socket and HTTP, without own I/O.
 //!
-//! The bytes of the socket go through a [`Session`] on the thread that read them, so encrypted connections take the same timed
-//! path as bare ones, with the kernel's moments of arrival. A record that spans several reads has the moment of the
-//! read that completed it. Records without content, such as session tickets and key updates, are no arrival.
+//! A [`Session`] processes the bytes of the socket on the thread that read them. Encrypted connections
+//! therefore take the same timed path as bare ones, with the kernel's times of arrival. A record that spans
+//! several reads has the time of the read that completed it. Records without content, such as session tickets
+//! and key updates, do not count as arrivals.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use crate::base::tls;
 
-/// The only protocol that is spoken, offered by ALPN so that no server chooses HTTP/2.
+/// The only supported protocol, offered by ALPN so that no server chooses HTTP/2.
 const HTTP_1_1: &[u8] = b"http/1.1";
 
-/// What sessions with one host have in common.
+/// The TLS settings that all sessions with one host share.
 #[derive(Clone)]
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
@@ -24,10 +25,11 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// For a host whose certificate is checked against these roots. Every connection makes a full handshake, as in the Python tool.
+    /// Creates the settings for a host whose certificate is checked against `roots`. Every connection makes a
+    /// full handshake, as in the Python tool.
     ///
     /// # Errors
-    /// Why no session is possible: no roots, or a name that no certificate can hold.
+    /// There are no roots, or no certificate can hold the name.
     pub(super) fn new(host: &str, roots: RootCertStore) -> Result<Self, String> {
         if roots.is_empty() {
             return Err(
@@ -50,7 +52,7 @@ impl Tls {
         })
     }
 
-    /// A session before its handshake.
+    /// Creates a session before its handshake.
     pub(super) fn session(&self) -> io::Result<Session> {
         let connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         connection
@@ -64,7 +66,7 @@ impl Tls {
     }
 }
 
-/// The trusted certificates of this machine, or those of `SSL_CERT_FILE`.
+/// Loads the trusted certificates of this machine, or those of `SSL_CERT_FILE`.
 pub(super) fn native_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -73,19 +75,18 @@ pub(super) fn native_roots() -> RootCertStore {
 
 pub(super) struct Session {
     connection: Box<ClientConnection>,
-    /// Whether the other side sent close_notify.
     is_closed: bool,
-    /// Whether content came together with the end of the handshake.
+    /// Whether data arrived together with the end of the handshake.
     has_early_content: bool,
-    /// What was wrong with the bytes after the content that was decrypted last.
+    /// The error in the bytes after the data that was decrypted last.
     failure: Option<io::Error>,
 }
 
 impl Session {
-    /// Goes on with the handshake over a socket that does not block; whether it is done.
+    /// Continues the handshake over a non-blocking socket; returns true when it is complete.
     ///
     /// # Errors
-    /// The connection failed or ended, or the other side cannot be trusted.
+    /// The connection failed or ended, or the server cannot be trusted.
     pub(super) fn shake_hands(&mut self, mut socket: impl Read + Write) -> io::Result<bool> {
         loop {
             self.flush(&mut socket)?;
@@ -108,7 +109,7 @@ impl Session {
                     self.has_early_content = state.plaintext_bytes_to_read() > 0;
                 }
                 Err(error) => {
-                    // The other side learns why, if it still listens.
+                    // This sends the alert, so that the other side learns the reason.
                     let _ = self.flush(&mut socket);
                     return Err(broken(error));
                 }
@@ -116,10 +117,10 @@ impl Session {
         }
     }
 
-    /// Encrypts some bytes and sends what the socket takes of them; how many were taken.
+    /// Encrypts bytes and sends as much as the socket takes. Returns how many bytes were accepted.
     ///
     /// # Errors
-    /// `WouldBlock` while bytes taken earlier wait for room in the socket.
+    /// `WouldBlock` while bytes accepted earlier wait for room in the socket's send buffer.
     pub(super) fn write(&mut self, bytes: &[u8], mut socket: impl Write) -> io::Result<usize> {
         self.flush(&mut socket)?;
         if self.has_unsent() {
@@ -130,12 +131,12 @@ impl Session {
         Ok(taken)
     }
 
-    /// Whether encrypted bytes wait for room in the socket.
+    /// Returns true if encrypted bytes wait for room in the socket's send buffer.
     pub(super) fn has_unsent(&self) -> bool {
         self.connection.wants_write()
     }
 
-    /// Sends what waits, as far as the socket has room.
+    /// Sends waiting bytes, as far as the socket has room.
     pub(super) fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
         while self.connection.wants_write() {
             match self.connection.write_tls(socket) {
@@ -148,10 +149,12 @@ impl Session {
         Ok(())
     }
 
-    /// Decrypts bytes of the socket, none at its end, and appends what they hold to `content`.
+    /// Decrypts bytes of the socket and appends the result to `content`. An empty `bytes` means the end of
+    /// the connection.
     ///
     /// # Errors
-    /// The bytes are no TLS, or the other side gave an alert. Where content came before that, the next call says so.
+    /// The bytes are not TLS, or the other side sent an alert. If data came before the error, the next call
+    /// to [`Self::take_pending`] returns it.
     pub(super) fn decrypt(&mut self, mut bytes: &[u8], content: &mut Vec<u8>) -> io::Result<()> {
         loop {
             let taken = self.connection.read_tls(&mut bytes)?;
@@ -163,22 +166,22 @@ impl Session {
                     return Ok(());
                 }
             }
-            // After close_notify nothing is taken any more.
+            // After close_notify the connection accepts no more bytes.
             if bytes.is_empty() || taken == 0 {
                 return Ok(());
             }
         }
     }
 
-    /// Whether content or the end came together with the end of the handshake.
+    /// Returns true if data or the end of the connection arrived together with the end of the handshake.
     pub(super) fn has_early_content(&self) -> bool {
         self.has_early_content || self.is_closed
     }
 
-    /// Appends what came together with the end of the handshake to `content`.
+    /// Appends data that arrived together with the end of the handshake to `content`.
     ///
     /// # Errors
-    /// What was wrong with the bytes after the content that was decrypted last.
+    /// The bytes after the data that was decrypted last were invalid.
     pub(super) fn take_pending(&mut self, content: &mut Vec<u8>) -> io::Result<()> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
@@ -192,7 +195,7 @@ impl Session {
     fn take_content(&mut self, content: &mut Vec<u8>) -> io::Result<()> {
         let processed = self.connection.process_new_packets();
         let mut reader = self.connection.reader();
-        // Without content this is an error of its own, and an empty chunk after close_notify.
+        // `fill_buf` returns an error if there is no data, and an empty chunk after close_notify.
         while let Ok(chunk) = reader.fill_buf()
             && !chunk.is_empty()
         {
@@ -204,12 +207,11 @@ impl Session {
         Ok(())
     }
 
-    /// Whether nothing more will be read, so that no event of the socket tells of the end.
+    /// Returns true if no more data will be read. The socket may not report this end by an event.
     pub(super) fn is_over(&self) -> bool {
         self.is_closed || self.failure.is_some()
     }
 
-    /// Whether the other side sent close_notify.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed
     }

@@ -1,6 +1,8 @@
-//! When a thread that slept was woken. Nothing had arrived before that, so that what it then reads together came later.
+//! Estimates when a sleeping thread was woken. Nothing had arrived before, so what it reads then arrived
+//! later.
 //!
-//! Between being woken and running on, a thread waits for a processor and uses one; the kernel counts both. What is left of the time is
+//! Between waking up and continuing, a thread waits for a processor and uses it. The kernel counts both
+//! times; the rest is sleep.
 //! sleep.
 
 use std::fs::File;
@@ -9,21 +11,21 @@ use std::time::Duration;
 
 use crate::base::clock::{self, Moment};
 
-/// A processor that sleeps itself takes so long to take a thread up, which the kernel does not count.
+/// Time that an idle processor needs to resume a thread, which the kernel does not count.
 const WAKE_UP: Duration = Duration::from_micros(100);
-/// Timers are late by less. A thread that was away for longer was stopped.
+/// Timers are late by less than this. A thread that was away for longer was stopped.
 const TIMER: Duration = Duration::from_millis(1);
 
-/// The sleeps of one thread.
+/// Tracks the sleeps of one thread.
 pub(super) struct Wakes {
-    /// The kernel's account of the thread; `None` where there is none.
+    /// The kernel's scheduler statistics of the thread; `None` if the kernel has none.
     account: Option<File>,
-    /// What the thread had spent when it was asked last.
+    /// Processor and waiting time of the thread at the last query.
     spent: Duration,
 }
 
 impl Wakes {
-    /// Of the calling thread.
+    /// Tracks the calling thread.
     pub(super) fn new() -> Self {
         let mut wakes = Self {
             account: File::open("/proc/thread-self/schedstat").ok(),
@@ -33,8 +35,9 @@ impl Wakes {
         wakes
     }
 
-    /// When a thread was woken at the earliest that went to sleep at `slept`, for `wait` at most, and ran on before `now`. `None` where the
-    /// kernel does not tell, or something else than sleep kept the thread.
+    /// Returns the earliest moment at which the thread was woken. It went to sleep at `slept`, for `wait` at
+    /// most, and continued before `now`. Returns `None` if the kernel has no statistics, or if the thread did
+    /// more than sleep.
     pub(super) fn woken(&mut self, slept: Moment, wait: Duration, now: Moment) -> Option<Moment> {
         let spent = self.spent()?;
         let busy = spent.saturating_sub(std::mem::replace(&mut self.spent, spent)) + WAKE_UP;
@@ -42,7 +45,7 @@ impl Wakes {
         is_sleep.then(|| now.before(busy).max(slept))
     }
 
-    /// Time that the thread has used a processor, or waited for one.
+    /// Returns the time that the thread has used a processor or waited for one.
     fn spent(&self) -> Option<Duration> {
         let mut text = [0; 64];
         let length = self.account.as_ref()?.read_at(&mut text, 0).ok()?;
@@ -68,12 +71,12 @@ mod tests {
             return assert!(wakes.account.is_none() || now.since(slept) > SPAN + TIMER);
         };
         assert!(woken >= slept && woken.plus(WAKE_UP) <= now);
-        // Not told apart from work: then nothing is known but when it began.
+        // Work cannot be told apart from sleep here, so only the start is known.
         let began = clock::now();
         while clock::now().since(began) < SPAN {
             std::hint::spin_loop();
         }
-        // What a hypervisor took of that time is in no account of the kernel's.
+        // The kernel does not count time that the hypervisor took.
         let woken = wakes.woken(began, SPAN, clock::now());
         assert!(
             woken.is_none_or(|woken| woken.since(began) < SPAN / 4),

@@ -1,11 +1,10 @@
-//! What comes of one request.
+//! The result of one request.
 
 use crate::base::clock::Moment;
 use crate::loadgen::arrival::Stamp;
 use crate::loadgen::protocol::Decoded;
 use crate::results::record::request::{Class, Failure};
 
-/// What came of one request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) sent: Moment,
@@ -14,14 +13,14 @@ pub(crate) struct Answer {
     pub(crate) first_byte: Option<Moment>,
     pub(crate) last_line: Option<Moment>,
     pub(crate) end: Moment,
-    /// Whose clock took its moments of arrival; `None` if nothing arrived.
+    /// The clock that took the times of arrival; `None` if nothing arrived.
     pub(crate) stamp: Option<Stamp>,
     pub(crate) status: Option<u16>,
-    /// Content and failure, whether of content or of transport.
+    /// Content and failure, be it of the content or of the transport.
     pub(crate) decoded: Decoded,
 }
 
-/// How the waiting ended.
+/// How a request ended.
 pub(super) enum Ending {
     Whole(Moment),
     Failed(Failure),

@@ -1,28 +1,28 @@
-//! How far one request may go.
+//! The limits of one request.
 
 use std::time::Duration;
 
 use crate::config::scenario::Limits;
 
-/// Events that a sound answer may have besides those with output: role, finish, usage and the like.
+/// Events that a valid answer may have besides those with output: role, finish, usage and the like.
 const OTHER_EVENTS: u64 = 16;
 
-/// How far one request may go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// The longest wait for the first byte of the body: some servers send the head before they have anything to say.
+    /// Timeout for the first byte of the body. The head does not count: some servers send it before they have
+    /// output.
     pub(crate) first_byte: Duration,
-    /// The longest it may take.
+    /// Timeout for the whole request.
     pub(crate) request: Duration,
     pub(crate) line_bytes: usize,
-    /// The most events before it is cut as endless.
+    /// Maximum number of events; an answer with more is cut as endless.
     pub(crate) events: u64,
-    /// The tokens that are asked for.
+    /// Requested output tokens.
     pub(crate) tokens: u32,
 }
 
 impl Bounds {
-    /// The bounds of a request that may bring so many tokens.
+    /// Computes the limits of a request for this many output tokens.
     pub(crate) fn of(asked_tokens: u32, limits: &Limits) -> Self {
         Self {
             first_byte: limits.first_byte.duration(),

@@ -1,5 +1,5 @@
-//! One request over a socket, moved on by the event loop that learns that the socket is ready. It never waits: deadlines are
-//! its owner's.
+//! One request over a non-blocking socket. The event loop advances it when the socket is ready, and watches
+//! its deadlines.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::loadgen::protocol::Decoder;
 use crate::loadgen::socket::{Reading, Socket};
 use crate::results::record::request::Class;
 
-/// How many full buffers are taken from one stream before others have their turn.
+/// Maximum number of full buffers that are read from one stream before other streams are served.
 const TURNS: usize = 4;
 
 /// A request under way.
@@ -23,20 +23,20 @@ pub(crate) struct Live {
     request: Vec<u8>,
     written: usize,
     write_error: Option<io::Error>,
-    /// Whether the answer was over before its connection was.
+    /// Whether the answer ended before the connection did.
     is_left_open: bool,
 }
 
-/// Where an exchange stands after it was moved on.
+/// The state of an exchange after a read.
 pub(crate) enum Course {
-    /// It waits for its socket.
+    /// The exchange waits for its socket.
     Waits,
-    /// More may be there to be read at once.
+    /// Another read may return data at once.
     Ready,
     Over(Box<Answer>),
 }
 
-/// What one turn of an exchange brought.
+/// What a pass over sockets read.
 #[derive(Default)]
 pub(crate) struct Haul {
     pub(crate) bytes: usize,
@@ -59,43 +59,41 @@ impl Live {
         self.trace.sent
     }
 
-    /// Whether the body of the answer has begun.
     pub(crate) fn has_body(&self) -> bool {
         self.trace.has_body
     }
 
-    /// The socket of an answer that was over before its connection was.
+    /// Returns the socket if the answer ended before the connection did.
     pub(crate) fn left_open(&mut self) -> Option<Socket> {
         self.socket.take().filter(|_| self.is_left_open)
     }
 
-    /// When the last bytes arrived.
+    /// Returns when the last bytes arrived, or when the request went out if nothing has arrived.
     pub(crate) fn last_read(&self) -> Moment {
         self.trace.last_read()
     }
 
-    /// Whose clock takes its moments of arrival.
+    /// The clock that takes the times of arrival; `None` if nothing has arrived.
     pub(crate) fn stamp(&self) -> Option<Stamp> {
         self.trace.stamp()
     }
 
-    /// Whether the connection stands.
     pub(crate) fn is_connected(&self) -> bool {
         self.trace.connected.is_some()
     }
 
-    /// Whether the socket's room for writing is waited for.
+    /// Returns true if the request waits for room in the socket's send buffer.
     pub(crate) fn is_writing(&self) -> bool {
         let has_unsent = self.socket.as_ref().is_some_and(Socket::has_unsent);
         (self.written < self.request.len() || has_unsent) && self.write_error.is_none()
     }
 
-    /// The socket, once there is one.
+    /// Returns the socket, once there is one.
     pub(crate) fn socket(&self) -> Option<&Socket> {
         self.socket.as_ref()
     }
 
-    /// Begins to connect, and writes at once where the connection is expected to stand at once.
+    /// Starts to connect. If the connection is expected to be established at once, it also writes.
     pub(crate) fn connect(&mut self, to: SocketAddr, stands_at_once: bool) -> Result<(), Box<Answer>> {
         let ending = match Socket::connect(to) {
             Ok(socket) => {
@@ -107,7 +105,8 @@ impl Live {
         ending.map_or(Ok(()), |ending| Err(self.conclude(ending)))
     }
 
-    /// Takes over a connection that stands since `at`, its handshake included, and writes; or learns why there is none.
+    /// Takes over a connection that was established at `at`, including its TLS handshake, and writes; or
+    /// records why it failed.
     pub(crate) fn stand(&mut self, socket: io::Result<Socket>, at: Moment) -> Result<(), Box<Answer>> {
         let ending = match socket {
             Ok(socket) => {
@@ -120,7 +119,7 @@ impl Live {
         ending.map_or(Ok(()), |ending| Err(self.conclude(ending)))
     }
 
-    /// Goes on with writing: the socket has room, or failed.
+    /// Continues to write, after the socket got room or failed.
     pub(crate) fn write_on(&mut self) -> Result<(), Box<Answer>> {
         let fault = match (&self.socket, self.is_connected()) {
             (Some(socket), false) => socket.fault().unwrap_or_else(Some),
@@ -147,7 +146,8 @@ impl Live {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if self.trace.connected.is_none() => return Err(unconnected(error)),
-                // A server may refuse a request while it is being written; its answer, if there is one, says more.
+                // A server may reject a request while it is being written. Its answer, if any, says more than
+                // the write error.
                 Err(error) => self.write_error = Some(error),
             }
         }
@@ -158,7 +158,8 @@ impl Live {
         Ok(())
     }
 
-    /// Takes what has arrived. `is_ending` says that the other side has ended the connection, after whatever is still to be read.
+    /// Reads what has arrived. `is_ending` means that the other side has ended the connection, after any data
+    /// still to be read.
     pub(crate) fn read(&mut self, is_ending: bool, reading: &mut Reading, haul: &mut Haul) -> Course {
         for _ in 0..TURNS {
             let Some(socket) = &mut self.socket else {
@@ -195,7 +196,7 @@ impl Live {
                 Err(ending) => return self.over(ending),
             }
             match arrival.stamp {
-                // Parsing delays no moment that the kernel takes.
+                // Parsing delays no time that the kernel takes.
                 Stamp::Kernel => self.trace.fold(),
                 Stamp::User => self.trace.fold_full(),
             }
@@ -210,18 +211,16 @@ impl Live {
         Course::Over(self.conclude(ending))
     }
 
-    /// Ends it because its time is over.
     pub(crate) fn time_out(&mut self) -> Box<Answer> {
         self.conclude(Ending::TimedOut)
     }
 
-    /// Ends it because its socket cannot be watched.
+    /// Ends the request because epoll cannot watch its socket.
     pub(crate) fn unwatched(&mut self, error: io::Error) -> Box<Answer> {
         let message = format!("its connection cannot be watched: {error}");
         self.conclude(failed(Class::Connect, message))
     }
 
-    /// Ends it from our side.
     pub(crate) fn cancel(&mut self) -> Box<Answer> {
         self.conclude(Ending::Cancelled)
     }

@@ -1,4 +1,4 @@
-//! What has arrived of one answer, and what it comes to. It is given bytes and the moments of their reads, and knows
+//! Collects what arrives of one answer and computes its result. It gets bytes and times of reads, and knows
 //! no socket.
 
 use std::time::Duration;
@@ -13,35 +13,36 @@ use crate::loadgen::protocol::{Decoded, Decoder, LineKind};
 use crate::loadgen::sse::{Line, Scanner};
 use crate::results::record::request::{Class, Failure};
 
-/// How many bytes of lines are kept before they are parsed.
+/// Bytes of lines that are kept before they are parsed.
 pub(super) const BLOCK: usize = 32 << 10;
-/// How much of an answer with another status than 200 is kept.
+/// Bytes that are kept of an answer with a status other than 200.
 const ERROR_LIMIT: usize = 64 << 10;
-/// Why an answer of unknown length may not be whole.
+/// Why an answer of unknown length may be incomplete.
 const TRUNCATED: &str =
     "the TLS connection ended without close_notify, and the answer told no length: its end may be missing";
-/// How the message of a compressed answer begins.
+/// Start of the error message for a compressed answer.
 pub(crate) const COMPRESSED: &str = "the answer is compressed";
 
-/// The lines of an answer: what control needs to know of all, and the bytes of those that were not yet parsed.
+/// The lines of an answer: counters for all lines, and the bytes of lines that are not parsed yet.
 #[derive(Default)]
 struct Lines {
     bytes: Vec<u8>,
-    /// Where each ends, when it arrived, what it is.
+    /// The end, time of arrival and kind of each line.
     marks: Vec<(usize, Moment, LineKind)>,
-    /// When the last one arrived.
+    /// Time of arrival of the last line.
     last: Option<Moment>,
-    /// How many events there were, `[DONE]` left out.
+    /// Number of events without `[DONE]`.
     count: u64,
-    /// Bytes of lines that are no events.
+    /// Bytes of lines that are not events.
     plain_bytes: usize,
-    /// Whether one was an event, so that the answer is a stream.
+    /// Whether at least one line was an event, so that the answer is a stream.
     is_stream: bool,
     is_done: bool,
 }
 
 impl Lines {
-    /// Takes a line. Where `at_once`, it is parsed now, and the next that differs from it in its text alone need not be.
+    /// Adds a line. With `at_once` it is parsed now. A line that differs from a known one only in its text
+    /// needs no parsing.
     fn keep(&mut self, line: Line<'_>, at: Moment, decoder: &mut Decoder, zero: Moment, at_once: bool) {
         self.last = Some(at);
         let (kind, line) = match line {
@@ -60,7 +61,7 @@ impl Lines {
             }
             LineKind::Plain => self.plain_bytes += line.len(),
         }
-        // Lines are read in order: one that is known must not overtake those that wait.
+        // Lines are decoded in order, so a known line must not overtake kept lines.
         if self.marks.is_empty() {
             if kind == LineKind::Event && decoder.push_known(line, nanos(at, zero)) {
                 return;
@@ -101,7 +102,7 @@ pub(super) struct Trace {
     pub(super) connected: Option<Moment>,
     written: Option<Moment>,
     first_byte: Option<Moment>,
-    /// When the last bytes arrived, or before them the request went out.
+    /// When the last bytes arrived; before that, when the request went out.
     last_read: Moment,
     stamp: Option<Stamp>,
     pub(super) has_body: bool,
@@ -131,7 +132,7 @@ impl Trace {
         }
     }
 
-    /// How many events arrived.
+    /// Number of events so far.
     pub(super) fn events(&self) -> u64 {
         self.lines.count
     }
@@ -140,12 +141,12 @@ impl Trace {
         self.lines.is_done
     }
 
-    /// Whose clock took the moments of arrival, ours if it took one of them.
+    /// The clock that took the times of arrival; [`Stamp::User`] if it took at least one of them.
     pub(super) fn stamp(&self) -> Option<Stamp> {
         self.stamp
     }
 
-    /// When the last bytes arrived, or before them the request went out.
+    /// When the last bytes arrived; before that, when the request went out.
     pub(super) fn last_read(&self) -> Moment {
         self.last_read
     }
@@ -162,14 +163,15 @@ impl Trace {
         }
     }
 
-    /// Notes that the whole request is with the kernel.
+    /// Records that the kernel has taken the whole request.
     pub(super) fn wrote(&mut self, at: Moment) {
         self.written = Some(at);
         self.last_read = self.last_read.max(at);
     }
 
-    /// The moment of a read as it enters the record, and whose it is. The kernel may take an answer in before we have noted
-    /// that the request is out, or on another processor's clock; moments never go back.
+    /// Returns the time of a read for the record, and notes its clock. Times never decrease: the kernel may
+    /// timestamp an answer before the client has noted the end of the request, or with another processor's
+    /// clock.
     pub(super) fn arrived(&mut self, arrival: Arrival) -> Moment {
         if arrival.length > 0 && self.stamp != Some(Stamp::User) {
             self.stamp = Some(arrival.stamp);
@@ -181,8 +183,8 @@ impl Trace {
         self.reader.head().map(|head| head.status)
     }
 
-    /// Takes the end of the connection. `is_truncated` says that a TLS connection ended without close_notify: then only the framing
-    /// of the answer can say that it is whole.
+    /// Handles the end of the connection. `is_truncated` means that TLS ended without close_notify; then only
+    /// the framing of the answer can prove that it is complete.
     pub(super) fn close(&mut self, is_truncated: bool) -> Result<(), Ending> {
         self.is_until_close = self.reader.is_until_close();
         self.reader.close().map_err(|fault| failed(Class::Reset, fault))?;
@@ -192,7 +194,7 @@ impl Trace {
         }
     }
 
-    /// Takes the bytes of one read; whether the answer is over.
+    /// Handles the bytes of one read. Returns true if the answer is over.
     pub(super) fn take(&mut self, bytes: &[u8], at: Moment) -> Result<bool, Ending> {
         self.first_byte.get_or_insert(at);
         self.last_read = at;
@@ -238,9 +240,9 @@ impl Trace {
 
     fn scan(&mut self, body: &[u8], at: Moment) -> Result<(), Ending> {
         let mut rest = body;
-        // Parsing delays no moment that the kernel takes.
+        // Parsing delays no time that the kernel takes.
         let at_once = self.stamp == Some(Stamp::Kernel);
-        // What follows `[DONE]` belongs to no answer.
+        // Bytes after `[DONE]` do not belong to the answer.
         while !self.lines.is_done {
             let line = self.scanner.next(&mut rest);
             let Some(line) = line.map_err(|huge| failed(Class::HugeLine, huge))? else {
@@ -262,10 +264,10 @@ impl Trace {
         Ok(())
     }
 
-    /// What it comes to. To be called once.
+    /// Computes the result; must be called only once.
     pub(super) fn conclude(&mut self, ending: Ending) -> Answer {
         let now = clock::now();
-        // `[DONE]` ends the answer, whatever becomes of the connection.
+        // `[DONE]` ends the answer, whatever happens to the connection.
         let ending = match self.lines.last {
             Some(at) if self.lines.is_done => Ending::Whole(at),
             _ => ending,
@@ -286,7 +288,7 @@ impl Trace {
         let mut decoded = self.decoder.finish(is_whole && status == Some(200));
         self.scanner.oddities().for_each(|oddity| decoded.note(oddity));
         let transport = self.transport(ending, &decoded);
-        // An error event or garbage explains the break that follows it; a status explains everything.
+        // An error event or invalid data explains a later break of the connection; a status explains all.
         decoded.failure = match (self.status_failure(), decoded.failure.take()) {
             (Some(failure), _) => Some(failure),
             (None, Some(failure)) if failure.class != Class::Empty => Some(failure),
@@ -330,9 +332,10 @@ impl Trace {
         let (class, message) = match ending {
             Ending::Failed(failure) => return Some(failure),
             Ending::Whole(_) => {
-                // Such a body is ended by a dying server too; only its content tells whether it was whole.
+                // A server that dies ends such a body too, so only its content proves that it is complete.
                 let is_open = self.lines.is_stream && !self.lines.is_done && decoded.finish.is_none();
-                // A proxy closes well what its engine did not end: OpenAI's answers tell their end in some way.
+                // A proxy may end the stream properly although its engine died. Complete answers of OpenAI
+                // protocols mark their end in some way.
                 let is_short = self.decoder.tells_ends()
                     && decoded.usage.is_none()
                     && decoded.chunks.len() < self.bounds.tokens as usize;

@@ -23,7 +23,8 @@ const BOUNDS: Bounds = Bounds {
     tokens: 4,
 };
 
-/// What an answer comes to that arrives in these pieces, one a microsecond, before the connection ends.
+/// Returns the result of an answer that arrives in these pieces, one per microsecond, before the connection
+/// ends.
 fn follow<'p>(protocol: Protocol, pieces: impl IntoIterator<Item = &'p [u8]>) -> Answer {
     let zero = Moment::from_nanos(0);
     let mut trace = Trace::new(Decoder::new(protocol, 300), BOUNDS, zero);
@@ -51,7 +52,7 @@ fn follow<'p>(protocol: Protocol, pieces: impl IntoIterator<Item = &'p [u8]>) ->
     trace.conclude(ending.expect("the end of the connection ends an answer"))
 }
 
-/// All of an answer that does not depend on when bytes arrived.
+/// Returns the parts of an answer that do not depend on arrival times.
 fn timeless(answer: Answer) -> (Option<u16>, bool, Decoded) {
     let mut decoded = answer.decoded;
     decoded.chunks.edit(|_, chunk| chunk.at_ns = 0);
@@ -100,7 +101,7 @@ fn respond(framing: u8, status: u16, lines: &[String], kept: f64) -> Vec<u8> {
     bytes
 }
 
-/// Two ends of a TLS connection after their handshake, in memory.
+/// Returns both ends of an in-memory TLS connection after the handshake.
 fn session(version: &'static rustls::SupportedProtocolVersion) -> (rustls::ServerConnection, Session) {
     let config = test_server::server_config(&[version]);
     let mut server = rustls::ServerConnection::new(Arc::new(config)).unwrap();
@@ -125,7 +126,7 @@ fn session(version: &'static rustls::SupportedProtocolVersion) -> (rustls::Serve
     (server, client)
 }
 
-/// The client's side of a connection in memory.
+/// The client's side of an in-memory connection.
 #[derive(Default)]
 struct Pipe {
     to_server: VecDeque<u8>,
@@ -151,8 +152,8 @@ impl Write for Pipe {
     }
 }
 
-/// The bytes of a socket that bring this answer through TLS: session tickets, a record for each piece, sometimes new keys, and
-/// close_notify at the end.
+/// Encrypts an answer as a TLS server sends it: session tickets, a record for each piece, occasional key
+/// updates, and close_notify at the end.
 fn encrypted(server: &mut rustls::ServerConnection, answer: &[u8], record: usize) -> Vec<u8> {
     let mut wire = Vec::new();
     let mut send = |server: &mut rustls::ServerConnection| {
@@ -296,7 +297,7 @@ fn a_redirect_names_where_it_leads() {
     );
 }
 
-/// JSON over many lines is no endless stream; what never ends is cut by its size.
+/// JSON over many lines is not an endless stream. A body that never ends is cut by its size.
 #[test]
 fn lines_that_are_no_events_are_bounded_by_their_bytes() {
     let head = &b"HTTP/1.1 200 OK\r\n\r\n"[..];
@@ -308,7 +309,8 @@ fn lines_that_are_no_events_are_bounded_by_their_bytes() {
     assert!(answer.decoded.failure.is_some(), "it was cut");
 }
 
-/// A proxy that closes a stream well whose engine died: nothing in it tells an end, and it is shorter than asked.
+/// A proxy properly closes the stream of a dead engine: nothing marks the end, and it is shorter than
+/// requested.
 #[test]
 fn a_stream_that_tells_no_end_is_cut() {
     let event = r#"data: {"choices":[{"text":"a"}]}"#.to_owned();
@@ -329,6 +331,6 @@ fn a_stream_that_tells_no_end_is_cut() {
             "{end}"
         );
     }
-    // As long as asked, it may end without a word.
+    // With the requested length, it may end without a mark.
     assert_eq!(class(&vec![event; 4]), None);
 }

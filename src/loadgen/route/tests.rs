@@ -18,7 +18,8 @@ async fn of_several_addresses_the_one_that_listens_is_used() {
     assert_eq!(Route::find(&address).await.unwrap().sockets, [socket]);
 }
 
-/// Replicas behind one name, as a cluster's DNS tells them: each gets its share of the connections, and one that is down gets none.
+/// Replicas behind one name, as the DNS of a cluster returns them: each gets its share, and one that is down
+/// gets none.
 #[tokio::test]
 async fn connections_take_turns_over_the_addresses_that_listen() {
     let one = TcpListener::bind("127.0.0.1:0").await.unwrap();
