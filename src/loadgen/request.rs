@@ -21,9 +21,9 @@ pub(super) use self::bounds::Bounds;
 pub(super) use self::nonblocking::{Course, Haul, Live};
 pub(super) use self::response_trace::COMPRESSED;
 
-/// How long a connection may stay open after `[DONE]` before it is left.
+/// How long the client waits after `[DONE]` for the server to close the connection.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
-/// After this time the kernel retransmits the first packet of an unanswered connection.
+/// Shortly after this time the kernel retransmits the first packet of an unanswered connection.
 pub(super) const RETRY: Duration = Duration::from_millis(900);
 
 #[cfg(test)]

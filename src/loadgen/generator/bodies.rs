@@ -1,7 +1,8 @@
-//! Request bodies that are made while the load runs: those of long prompts together are more than memory is to hold.
+//! Makes request bodies while the load runs, because the bodies of many long prompts together exceed the
+//! memory budget.
 //!
-//! They are made on a thread of their own, in the order in which requests go, some megabytes ahead. Whoever sends never waits for
-//! them: what is not there yet is made on the spot, and the time that takes is send lag.
+//! A separate thread makes them in the order of sending, some megabytes ahead. The sending thread never waits
+//! for it: it makes a missing body itself, and the time this takes counts as lag.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::load::Item;
 use super::pending::{BEFORE, Job};
 use super::shared::Shared;
 
-/// So many more are made ahead while it runs.
+/// Bytes of bodies that are made ahead while the load runs.
 const AHEAD: usize = BEFORE / 2;
 
 /// The bodies of a share that were not made before the load began.
@@ -25,16 +26,16 @@ pub(super) struct Bodies {
 }
 
 impl Bodies {
-    /// Begins to make those of the jobs that have none.
+    /// Starts to make the bodies that are missing.
     pub(super) fn of(jobs: &VecDeque<Job>, shared: &Arc<Shared>) -> Self {
         let later = || {
             jobs.iter()
                 .filter_map(|job| Some((job.place, Arc::clone(job.item.as_ref()?))))
         };
-        // What grows while it is filled takes twice its room for a moment.
+        // The capacity is exact, because a growing vector briefly takes twice its memory.
         let mut items = Vec::with_capacity(later().count());
         items.extend(later());
-        // Room is made at once for as many as the channel may hold.
+        // A bounded channel allocates all of its slots at once.
         let mean = jobs.iter().map(|job| job.length).sum::<usize>() / jobs.len().max(1);
         let room = (AHEAD / mean.max(1)).max(1).min(items.len());
         let (sender, made) = sync_channel(room);
@@ -42,19 +43,19 @@ impl Bodies {
         if !items.is_empty() {
             let (shared, next) = (Arc::clone(shared), Arc::clone(&next));
             let work = move || make(&items, &shared, &next, &sender);
-            // Without a thread all are made on the spot.
+            // Without a thread, the sending thread makes all bodies itself.
             let _ = thread::Builder::new().name("bodies".to_owned()).spawn(work);
         }
         Self { made, next }
     }
 
-    /// The body of a job whose turn has come; jobs come in the order of their share.
+    /// Returns the body of a job; jobs come in the order of their share.
     pub(super) fn take(&self, job: &mut Job, shared: &Shared) -> Vec<u8> {
         let Some(item) = job.item.take() else {
             return std::mem::take(&mut job.bytes);
         };
         self.next.store(job.place + 1, Ordering::Relaxed);
-        // What was given up, or made on the spot, is passed over.
+        // Skips bodies of jobs that were given up or that the sending thread made itself.
         while let Ok((place, body)) = self.made.try_recv() {
             if place == job.place {
                 return body;

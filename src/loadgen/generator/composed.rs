@@ -1,4 +1,4 @@
-//! The bytes of a request.
+//! Encodes the bytes of a request.
 
 use super::load::Item;
 use super::shared::Shared;
@@ -6,16 +6,15 @@ use crate::loadgen::dataset::Content;
 use crate::loadgen::protocol::{self, Ask, EncodeError};
 use crate::loadgen::target::Target;
 
-/// A request as it is sent.
 pub(super) struct Composed {
     pub(super) bytes: Vec<u8>,
-    /// The most output tokens that the bytes allow, where that is another number than was asked for.
+    /// The maximum of output tokens that the bytes allow, if it differs from the requested number.
     pub(super) limit_tokens: Option<u32>,
-    /// The model that the bytes name, where it is another than the load's.
+    /// The model that the bytes name, if it differs from the load's model.
     pub(super) model: Option<String>,
 }
 
-/// The request for what an item asks.
+/// Encodes the request of an item.
 pub(super) fn composed(item: &Item, content: &Content, shared: &Shared) -> Result<Composed, EncodeError> {
     let ask = Ask {
         model: &shared.target.model,
@@ -37,7 +36,7 @@ pub(super) fn composed(item: &Item, content: &Content, shared: &Shared) -> Resul
     })
 }
 
-/// The bytes of one request: head and body.
+/// Builds head and body of one request.
 fn compose(target: &Target, routing_key: Option<&str>, body: &[u8]) -> Vec<u8> {
     let address = &target.address;
     let mut head = format!(
@@ -53,7 +52,8 @@ fn compose(target: &Target, routing_key: Option<&str>, body: &[u8]) -> Vec<u8> {
             concat!("matrix/", env!("CARGO_PKG_VERSION")).to_owned(),
         ),
         ("Accept", "*/*".to_owned()),
-        // A compressed stream would arrive in the compressor's blocks instead of the engine's.
+        // A compressed stream would arrive in the blocks of the compressor instead of the events of the
+        // engine.
         ("Accept-Encoding", "identity".to_owned()),
         ("Content-Type", "application/json".to_owned()),
     ];
@@ -78,7 +78,8 @@ mod tests {
     use crate::loadgen::target::{Address, Headers};
     use crate::plan::{Dialect, Protocol, Usage};
 
-    /// Source: docs/bench-serving.md 1.3: the Python tool offers compression, whose blocks would hide when an event was sent.
+    /// Source: docs/bench-serving.md 1.3. The Python tool offers compression, whose blocks would hide when an
+    /// event was sent.
     #[test]
     fn no_compression_is_offered() {
         let target = Target {

@@ -1,4 +1,5 @@
-//! The cap on requests under way. It knows since when each free slot has been free, because from then on a delay is our fault.
+//! Limits the number of requests under way. It records when each slot became free, because a delay after that
+//! is the client's error.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,11 +8,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::base::clock::{self, Moment};
 
-/// Slots for requests under way.
 #[derive(Debug)]
 pub(super) struct Slots {
     free: Arc<Semaphore>,
-    /// Since when each free slot is free, in order: the slot that has been free the longest is taken first.
+    /// When each free slot became free, in order. The slot that has been free the longest is taken first.
     since: Mutex<VecDeque<Moment>>,
 }
 
@@ -23,13 +23,13 @@ impl Slots {
         })
     }
 
-    /// A slot, if one is free.
+    /// Takes a slot if one is free.
     pub(super) fn try_take(self: &Arc<Self>) -> Option<Slot> {
         let permit = Arc::clone(&self.free).try_acquire_owned().ok()?;
         Some(self.slot(permit))
     }
 
-    /// A slot, as soon as one is free.
+    /// Waits for a free slot and takes it.
     pub(super) async fn take(self: Arc<Self>) -> Slot {
         let permit = Arc::clone(&self.free).acquire_owned().await;
         self.slot(permit.expect("it is never closed"))
@@ -52,13 +52,14 @@ impl Slots {
 #[derive(Debug)]
 pub(super) struct Slot {
     slots: Arc<Slots>,
-    /// When it was given back before it was taken.
+    /// When the slot was last given back before it was taken.
     freed: Moment,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Slot {
-    /// Since when what was due then could have been sent: since it was due, or since this slot fell free after that.
+    /// Returns the earliest moment at which a request could have been sent: its due time, or when the slot
+    /// became free if that was later.
     pub(super) fn ready(&self, due: Moment) -> Moment {
         due.max(self.freed)
     }
@@ -66,7 +67,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // The permit goes back after this: whoever gets it finds the moment.
+        // The permit is released after this, so its next owner finds the moment.
         self.slots.since().push_back(clock::now());
     }
 }
@@ -89,7 +90,7 @@ mod tests {
         let between = clock::now();
         drop(second);
         let (first, second) = (slots.try_take().unwrap(), slots.try_take().unwrap());
-        // Both were given back before either was taken: the first taker has waited longer.
+        // Both were given back before either was taken, so the first to be taken has been free for longer.
         assert!(first.ready(due) >= before && first.ready(due) <= between);
         assert!(second.ready(due) >= between && second.ready(due) <= clock::now());
         let later = clock::now();

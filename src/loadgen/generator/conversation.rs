@@ -1,4 +1,4 @@
-//! A conversation on its way: what is said next, with what was answered before.
+//! Conversations: the messages of the next round, with the previous answers.
 
 use serde_json::{Value, json};
 
@@ -7,25 +7,25 @@ use crate::loadgen::dataset::Content;
 use crate::results::record::outsourced::Text;
 use crate::results::record::request::Request;
 
-/// What is left of a conversation whose current round is under way.
+/// The rest of a conversation whose current round is under way.
 ///
-/// A round waits for the answer to the one before it, and holds that answer in its messages.
+/// A round waits for the answer to the previous round and contains that answer in its messages.
 pub(super) struct Talk {
     item: Item,
-    /// Every message that was said, the current round's included.
+    /// All messages so far, including the current round.
     history: Vec<Value>,
-    /// Later turns that have been said.
+    /// Number of later turns that have been sent.
     said: usize,
 }
 
 impl Talk {
-    /// The conversation that an item begins; `None` if it is a single request.
+    /// Starts the conversation of an item; `None` if the item is a single request.
     pub(super) fn begin(item: &Item) -> Option<Box<Self>> {
         item.extras.as_ref()?.turns.as_ref()?;
         let history = match &item.content {
             Content::Messages(messages) => messages.clone(),
             Content::Text(text) => vec![json!({"role": "user", "content": text.as_str()})],
-            // The first round is refused before anything is sent.
+            // Encoding rejects the first round before anything is sent.
             Content::Ids(_) | Content::Pictures { .. } => Vec::new(),
         };
         Some(Box::new(Self {
@@ -42,14 +42,14 @@ impl Talk {
             .unwrap_or_default()
     }
 
-    /// How many rounds are still to come.
+    /// Returns the number of rounds still to come.
     pub(super) fn left(&self) -> usize {
         self.turns().len() - self.said
     }
 
-    /// The messages of the next round, after the answer to the last; `None` if that was the last.
+    /// Returns the messages of the next round, after the last answer; `None` if there is no further round.
     ///
-    /// A failed round is answered with nothing, and the conversation goes on, as in the Python tool.
+    /// A failed round counts as an empty answer, and the conversation continues, as in the Python tool.
     pub(super) fn advance(&mut self, last: &Request) -> Option<Content> {
         let turn = self.turns().get(self.said)?.clone();
         let answer = last.text.as_ref().filter(|_| last.is_completed());
@@ -60,19 +60,18 @@ impl Talk {
         Some(Content::Messages(std::mem::take(&mut self.history)))
     }
 
-    /// Takes the messages of a round back once its bytes are made.
+    /// Takes the messages of a round back after its bytes are encoded.
     pub(super) fn restore(&mut self, content: Content) {
         if let Content::Messages(history) = content {
             self.history = history;
         }
     }
 
-    /// What the conversation began with.
     pub(super) fn item(&self) -> &Item {
         &self.item
     }
 
-    /// The index of the current round, from 0.
+    /// Returns the index of the current round, from 0.
     pub(super) fn round(&self) -> Option<u32> {
         u32::try_from(self.said).ok()
     }

@@ -1,10 +1,11 @@
-//! One thread's share of a load: an event loop of its own instead of a runtime.
+//! Sends one thread's share of a load in an own event loop instead of an async runtime.
 //!
-//! Nearly all the cost of tokens that arrive one by one is wake-ups and system calls. Since the kernel says when bytes
-//! arrived, the loop need not hurry: with many streams it looks at its sockets at most about a thousand times a second, and
-//! at least four times in the gap between two events of one stream (in floods less often), and takes what has gathered. What is due to be sent is sent on
-//! time all the same. Where the kernel gives no moments, it looks at once, as ever. Encrypted connections take the same way
-//! once threads of their own have shaken hands ([`handshakes`]).
+//! Nearly all of the cost of tokens that arrive one by one is wake-ups and system calls. Since the kernel
+//! records when bytes arrive, the loop can read late. With many streams it looks at its sockets at most about
+//! a thousand times a second, and at least four times per gap between two events of one stream (less often in
+//! floods), and reads what has gathered. Requests are still sent when they are due. Without kernel timestamps
+//! the loop looks at once. Encrypted connections take the same path after separate threads have completed
+//! their handshakes ([`handshakes`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -43,34 +44,37 @@ mod pause;
 mod wait;
 mod waker;
 
-/// A look that brought so much is followed by the next at once, or senders would wait for us.
+/// A look that read this much is followed by the next one at once, so that senders need not wait.
 const PLENTY: usize = 128 << 10;
-/// Room for so many events of an answer is made at once at most; more grows as they come.
+/// Maximum number of events of one answer for which room is allocated ahead.
 const MOST_EXPECTED: u32 = 4096;
-/// How many sockets are looked at before due times are looked at again.
+/// Number of sockets that are served before due times are checked again.
 const SOCKETS: usize = 256;
-/// How many sockets that connect or take a body are served at a time: no more than are begun, or the last to begin would wait for all others.
+/// Number of sockets that connect or send a body and are served at a time. It is not more than are started at
+/// a time, because otherwise the last to start would wait for all others.
 const PREPARE: usize = BURST;
-/// Room is made ahead for so many streams at most: the first write to a page of memory costs as much as a call to the kernel.
+/// Maximum number of streams for which memory is allocated ahead: the first write to a page of memory costs
+/// as much as a system call.
 const ROOMS: usize = CONNECTS;
-/// The places of the bell and of the sockets that connect or take a body, among the sockets.
+/// The epoll keys of the bell, and of the epoll with the sockets that connect or send a body.
 const BELL: u64 = u64::MAX;
 const PREPARING: u64 = u64::MAX - 1;
-/// The place of the bell of handshakes, among the sockets that connect or take a body.
+/// The epoll key of the handshakes' bell, among the sockets that connect or send a body.
 const SHAKEN: u64 = u64::MAX;
 
-/// How many connections a thread may have in the making at first: requests that are due together go out together, as far as the accept
-/// queues of servers reach (uvicorn's 2048, tokio's 1024). Each that stands at once makes room for one more.
-/// A request that waits counts as sent after it: the wait is our delay, and in the lag.
+/// Initial limit of connections being established per thread. Requests that are due together are sent
+/// together, as far as the accept queues of servers allow (uvicorn's 2048, tokio's 1024). Each connection
+/// that is established at once raises the limit by one. A request that waits here counts as sent only after
+/// the wait, so the wait is part of the lag.
 pub(super) const CONNECTS: usize = 1024;
-/// How many it may have once a connection had to be asked for again: servers with a short accept queue answer a flood with seconds of
-/// retries.
+/// The limit after a connection attempt had to be repeated. Servers with a short accept queue answer a flood
+/// with seconds of retries.
 pub(super) const FEW_CONNECTS: usize = 256;
-/// So many requests that are due at once are begun before the event loop looks at its sockets.
+/// Number of due requests that are started before the event loop looks at its sockets.
 pub(super) const BURST: usize = 16;
 
 type Taking = Pin<Box<dyn Future<Output = Slot> + Send>>;
-/// Where a stream will lie.
+/// Preallocated memory of a stream.
 type Room = Box<MaybeUninit<Stream>>;
 
 /// A request under way.
@@ -80,29 +84,29 @@ struct Stream {
     ready: Moment,
     slot: Option<Slot>,
     gap: Gap,
-    /// Whether it counts among the connections in the making.
+    /// Whether it counts among the connections being established.
     is_connecting: bool,
-    /// Whether its connection or its body is not yet with the kernel.
+    /// Whether the kernel has not yet taken the connection or the whole body.
     is_preparing: bool,
-    /// Whether the loop is told when something arrives.
+    /// Whether the socket is registered with the epoll for reading.
     is_heard: bool,
 }
 
 pub(super) struct Loop {
     epoll: rustix::fd::OwnedFd,
-    /// The sockets that connect or take a body.
+    /// The epoll of the sockets that connect or send a body.
     preparing: rustix::fd::OwnedFd,
     bell: Arc<Bell>,
-    /// The threads that shake hands, where connections are encrypted.
+    /// The threads that make TLS handshakes; `None` for bare connections.
     handshakes: Option<Handshakes>,
     reading: Reading,
-    /// Room for the first streams.
+    /// Preallocated memory for the first streams.
     rooms: Vec<Room>,
     shared: Arc<Shared>,
 }
 
 impl Loop {
-    /// Makes ready for so many requests, so that nothing is left to do when the measurement begins.
+    /// Prepares for this many requests, so that nothing is left to set up when the measurement begins.
     pub(super) fn new(shared: &Arc<Shared>, requests: usize) -> Result<Self, DriveError> {
         let make = || -> io::Result<_> {
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -138,14 +142,14 @@ impl Loop {
         })
     }
 
-    /// Has the kernel refuse to watch any socket, as it does where it is out of memory or of watches.
+    /// Makes the kernel refuse to watch any socket, as it does without memory or watches.
     #[cfg(test)]
     pub(super) fn deafen(&mut self) {
         let flags = rustix::event::EventfdFlags::CLOEXEC;
         self.epoll = rustix::event::eventfd(0, flags).expect("a file that is no epoll");
     }
 
-    /// Sends a share of the requests and follows them to their ends.
+    /// Sends a share of the requests and follows each to its end.
     pub(super) fn send(self, jobs: Vec<Job>, zero: Moment, stop: &CancellationToken) -> (Vec<Sent>, Looked) {
         let mut round = self.round(jobs, zero, stop);
         round.run();
@@ -158,7 +162,7 @@ impl Loop {
     }
 
     fn round(self, jobs: Vec<Job>, zero: Moment, stop: &CancellationToken) -> Round {
-        // The kernel lets timers be 50 µs late to save wake-ups.
+        // By default the kernel delays timers by up to 50 µs to save wake-ups.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let later: usize = jobs.iter().map(Job::later).sum();
         let over = self.shared.limits.duration.map(|span| zero.plus(span.duration()));
@@ -201,17 +205,17 @@ impl Loop {
     }
 }
 
-/// What looking at the sockets came to.
+/// Statistics of a thread's looks at its sockets.
 pub(super) struct Looked {
     /// How often the wall clock was set meanwhile.
     pub(super) clock_jumps: u32,
-    /// The longest pass over sockets that had something to say.
+    /// The longest pass over sockets that returned data.
     pub(super) longest_pass: Duration,
-    /// How far moments may be off.
+    /// Errors of the arrival times.
     pub(super) late: Late,
 }
 
-/// A share on its way. Streams are known by the place of their job.
+/// The state of a share that is being sent. Streams are identified by the place of their job.
 struct Round {
     inner: Loop,
     zero: Moment,
@@ -221,42 +225,42 @@ struct Round {
     streams: Vec<Option<Box<Stream>>>,
     done: Vec<Sent>,
     running: usize,
-    /// Connections in the making, and how many there may be.
+    /// Number of connections being established; `connects` is its limit.
     connecting: usize,
     connects: usize,
-    /// Whether every connection so far stood as soon as it was asked for, as those to this host do.
+    /// Whether every connection so far was established at once, as connections to this host are.
     stands_at_once: bool,
-    /// Streams whose connection or body is not yet with the kernel.
+    /// Number of streams whose connection or body the kernel has not yet taken.
     preparing: usize,
-    /// Requests that have a slot and wait until fewer connections are in the making.
+    /// Requests that have a slot and wait until fewer connections are being established.
     unconnected: VecDeque<Begun>,
     /// The next rounds of conversations, with their slots.
     rounds: VecDeque<(Job, Option<Slot>)>,
-    /// Streams whose sockets may hold more.
+    /// Streams whose sockets may hold more data.
     again: Vec<usize>,
-    /// When the body of each answer must have begun, in order; the same for their ends.
+    /// Deadlines for the start of each answer's body, in order; `lasts` has the deadlines for the ends.
     firsts: VecDeque<(Moment, usize)>,
     lasts: VecDeque<(Moment, usize)>,
-    /// When connections in the making have to be asked for again.
+    /// When pending connections will be retransmitted.
     retries: VecDeque<(Moment, usize)>,
-    /// When connections are left that stay open after `[DONE]`, and their sockets.
+    /// When to close the connections that stay open after `[DONE]`; `leaving` has their sockets.
     leaves: VecDeque<(Moment, usize)>,
     leaving: HashMap<usize, Socket>,
     /// The slot that the next job waits for.
     waiting: Option<Taking>,
     closed: Option<Closed>,
-    /// When what is under way is cut.
+    /// When requests under way are cut.
     drained: Option<Moment>,
     stopped: Pin<Box<WaitForCancellationFutureOwned>>,
     waker: Waker,
     next_look: Moment,
-    /// Sockets that were served since the last pause.
+    /// Number of sockets served since the last pause.
     served: usize,
-    /// What an answer takes, by the last ones.
+    /// The duration of an answer: a moving average of the last ones.
     typical: Option<Duration>,
     gaps: Gaps,
     wakes: Wakes,
-    /// Whether looks may wait, which they may as long as the kernel takes the moments.
+    /// Whether looks may be delayed; true as long as the kernel takes the times of arrival.
     naps: bool,
     longest_pass: Duration,
 }
@@ -317,13 +321,13 @@ impl Round {
         }
     }
 
-    /// Whether nothing more is to be done.
+    /// Returns true if nothing is left to do.
     fn is_over(&self) -> bool {
         let is_sent = self.jobs.is_empty() && self.rounds.is_empty() && self.unconnected.is_empty();
         is_sent && self.running == 0 && self.leaving.is_empty()
     }
 
-    /// Sees whether anything more may be sent; if not, forgets what never falls due.
+    /// Checks whether more requests may be sent. If not, drops those that will never be due.
     fn close(&mut self) {
         let before = self.closed;
         if self.is_stopped() {
@@ -345,7 +349,7 @@ impl Round {
         }
     }
 
-    /// Gives up what fell due and waits for a slot.
+    /// Gives up requests that are due and wait for a slot.
     fn give_up_waiting(&mut self) {
         self.waiting = None;
         let closed = self.closed.unwrap_or(Closed::Stopped);
@@ -356,11 +360,11 @@ impl Round {
 
     fn is_stopped(&mut self) -> bool {
         let mut context = Context::from_waker(&self.waker);
-        // A future that was ready must not be asked again.
+        // A future that has completed must not be polled again.
         self.closed == Some(Closed::Stopped) || self.stopped.as_mut().poll(&mut context).is_ready()
     }
 
-    /// Ends all that is under way.
+    /// Ends all requests under way.
     fn cut(&mut self) {
         let closed = self.closed.unwrap_or(Closed::Stopped);
         for begun in std::mem::take(&mut self.unconnected) {
@@ -375,7 +379,8 @@ impl Round {
         }
     }
 
-    /// Sends some of what is due and has a slot: whether more is, and when the next is due if it only waits for its time.
+    /// Sends up to [`BURST`] requests that are due and have a slot. Returns whether more are due, and when
+    /// the next one is due if it only waits for its time.
     fn send_due(&mut self) -> (bool, Option<Moment>) {
         for _ in 0..BURST {
             if let Some((job, slot)) = self.rounds.pop_front() {
@@ -400,7 +405,8 @@ impl Round {
         (true, None)
     }
 
-    /// A slot, if one is needed, and the moment from which a delay is our fault; `None` when it must be waited for.
+    /// Takes a slot if one is needed, with the moment from which a delay is the client's error; `None` if it
+    /// must wait.
     fn slot(&mut self, due: Moment) -> Option<(Option<Slot>, Moment)> {
         let Some(slots) = &self.inner.shared.slots else {
             return Some((None, due));
@@ -423,7 +429,8 @@ impl Round {
         }
     }
 
-    /// Ends what has run out of time.
+    /// Handles all deadlines that have passed: of requests, of connection attempts and of connections left
+    /// open.
     fn expire(&mut self) {
         let now = clock::now();
         if self.drained.is_some_and(|drained| now >= drained) {
@@ -458,7 +465,7 @@ impl Round {
         self.connect_waiting();
     }
 
-    /// The next moment at which [`Round::expire`] may have something to do.
+    /// Returns the next moment at which [`Round::expire`] may have something to do.
     fn next_deadline(&mut self) -> Option<Moment> {
         let (streams, leaving) = (&self.streams, &self.leaving);
         for queue in [&mut self.firsts, &mut self.lasts, &mut self.retries] {
@@ -470,7 +477,7 @@ impl Round {
         fronts.into_iter().flatten().chain(self.drained).min()
     }
 
-    /// Waits for sockets, at most so long, and takes what they hold.
+    /// Waits for sockets for up to `wait` and reads what they hold.
     fn look(&mut self, events: &mut Vec<epoll::Event>, wait: Duration) {
         let looked = self.listen(events, wait);
         self.inner.reading.begin();
@@ -500,12 +507,13 @@ impl Round {
         let typical = self.typical.filter(|_| self.waiting.is_some());
         let is_flooded = self.inner.reading.late.is_flooded(since_start);
         self.served += events.len();
-        // Of many streams in a flood some are always ready: it is over when each had its turn.
+        // With many streams in a flood some are always ready, so a pass ends when each had its turn.
         let is_over = is_whole || is_flooded && self.served >= self.running;
         let pause = self.gaps.pause(self.running, typical, is_flooded);
         let pause = pause.filter(|_| self.naps && is_over && haul.bytes < PLENTY);
         self.next_look = match pause {
-            // In a flood a pass takes as long as a pause, and one that counts from its beginning would leave the sender little time.
+            // In a flood a pass takes as long as a pause; a pause counted from the start of the pass would
+            // leave the sender little time.
             Some(pause) if is_flooded => clock::now().plus(pause),
             Some(pause) => began.plus(pause),
             None => began,
@@ -518,7 +526,8 @@ impl Round {
         }
     }
 
-    /// Waits for sockets, at most so long: which of them have something to say, and the moment before which that was all.
+    /// Waits for sockets for up to `wait`. Returns a moment that is no later than the poll, so that data
+    /// which only a later look finds arrived after it.
     fn listen(&mut self, events: &mut Vec<epoll::Event>, wait: Duration) -> Moment {
         events.clear();
         let looked = clock::now();
@@ -526,7 +535,7 @@ impl Round {
         if wait.is_zero() || !events.is_empty() {
             return looked;
         }
-        // Nothing has arrived that was not read.
+        // Everything that has arrived was read.
         let slept = clock::now();
         wait_for(&self.inner.epoll, events, wait);
         let woken = self.wakes.woken(slept, wait, clock::now());
@@ -566,7 +575,7 @@ impl Round {
         }
     }
 
-    /// Closes a connection whose answer was over: the rest has come now, and nothing in it matters.
+    /// Closes a connection whose answer is complete. What has arrived on it is ignored.
     fn close_left(&mut self, place: usize) {
         if let Some(mut socket) = self.leaving.remove(&place) {
             let _ = socket.read(&mut self.inner.reading);
@@ -581,7 +590,7 @@ impl Round {
         self.running -= 1;
         self.connecting -= usize::from(stream.is_connecting);
         self.preparing -= usize::from(stream.is_preparing);
-        // What came together with the end of the answer wakes nobody again.
+        // Data that arrived together with the end of the answer triggers no further event.
         let is_open = |socket: &mut Socket, reading: &mut Reading| {
             let read = socket.read(reading);
             read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
@@ -609,13 +618,14 @@ impl Round {
         let next = talk.and_then(|talk| Job::next_round(talk, &request, place, shared));
         shared.end(&request);
         self.done.push(Sent { request, lag, stamp });
-        // Only the end of a whole conversation frees its slot.
+        // A slot becomes free only at the end of a whole conversation.
         if let Some(next) = next {
             self.go_on(next, stream.slot.take());
         }
     }
 
-    /// Has the next round of a conversation sent, if anything may still be sent. Otherwise it never falls due.
+    /// Queues the next round of a conversation, unless sending is over. In that case the round never falls
+    /// due.
     fn go_on(&mut self, next: Job, slot: Option<Slot>) {
         if self.over.is_some_and(|over| clock::now() >= over) {
             return;
@@ -626,7 +636,7 @@ impl Round {
     }
 }
 
-/// Takes the first entry off if it is like that.
+/// Removes the first entry if it matches.
 fn pop_if(
     queue: &mut VecDeque<(Moment, usize)>,
     is_like: impl Fn(Moment, usize) -> bool,

@@ -1,4 +1,4 @@
-//! What a load sends, and how.
+//! The input of the load generator: requests and how to send them.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use crate::loadgen::sink::Sink;
 use crate::loadgen::spill::Spill;
 use crate::loadgen::target::Target;
 
-/// One request to send.
+/// One request to send, or the start of a conversation.
 #[derive(Clone, Debug)]
 pub struct Item {
     /// The prompt.
     pub content: Content,
-    /// Its tokens as the data set counts them.
+    /// Prompt tokens as the data set counts them.
     pub prompt_tokens: u32,
-    /// Output tokens asked for.
+    /// Requested output tokens.
     pub asked_tokens: u32,
-    /// When it should go, after the start of the measurement. Where everything is due at once and slots are few, each falls due when
-    /// it has a slot.
+    /// When it is due, from the start of the measurement. In a closed loop all are zero, and a request is due
+    /// when it gets a slot.
     pub due: Duration,
-    /// The LoRA adapter.
+    /// The name of the LoRA adapter.
     pub lora: Option<Arc<str>>,
-    /// What its row carries beside the prompt.
+    /// Further fields of the data set's row.
     pub extras: Option<Arc<Extras>>,
 }
 
 impl Item {
-    /// How many records it comes to: one for each round of a conversation.
+    /// Returns the number of records of this item: one for each round of a conversation.
     pub fn rounds(&self) -> usize {
         let turns = self.extras.as_ref().and_then(|extras| extras.turns.as_ref());
         1 + turns.map_or(0, Vec::len)
@@ -50,31 +50,31 @@ impl Item {
     }
 }
 
-/// Everything that is to be sent, and how.
+/// All requests of a load and how to send them.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Where it goes.
+    /// The engine and the protocol.
     pub target: Target,
-    /// The requests.
+    /// The requests, in the order of their records.
     pub items: Vec<Item>,
-    /// How many may be under way at once; `None` for no bound.
+    /// Maximum number of requests under way; `None` for no limit.
     pub concurrency: Option<NonZeroU32>,
-    /// How far it may go.
+    /// Time and size limits of requests and of the load.
     pub limits: Limits,
-    /// Fields added to every request body; `null` removes one.
+    /// Fields that are merged into every request body; `null` removes a field.
     pub body: Map<String, Value>,
-    /// Whether answers may end where the model ends them.
+    /// Whether answers may end at the model's end token.
     pub stop_at_eos: bool,
-    /// Where records go as they end.
+    /// Receives records as requests end.
     pub sink: Option<Sink>,
-    /// Where answers go that are more than memory is to hold; without it memory holds them all.
+    /// Takes answers that exceed the memory budget; without it, memory holds all answers.
     pub spill: Option<Arc<Spill>>,
-    /// How many threads send; one is enough for some 100 000 events a second.
+    /// Number of sending threads. One is enough for about 100 000 events per second.
     pub threads: NonZeroUsize,
 }
 
 impl Load {
-    /// Whether requests have no times of their own and fall due as slots get free.
+    /// Returns true if requests have no due times of their own and fall due when slots become free.
     pub(super) fn is_closed_loop(&self) -> bool {
         self.concurrency.is_some() && self.items.iter().all(|item| item.due.is_zero())
     }

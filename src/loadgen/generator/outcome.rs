@@ -1,4 +1,4 @@
-//! Records of requests that were sent, or never will be.
+//! Makes the records of requests that were sent, and of those that never will be.
 
 use std::time::Duration;
 
@@ -16,21 +16,21 @@ use crate::plan::Usage;
 use crate::results::record::chunks::Chunks;
 use crate::results::record::request::{Class, Failure, Oddity, Request, is_same_model};
 
-/// A record and what is told apart from it.
+/// A record with the facts that are not part of it.
 pub(super) struct Sent {
     pub(super) request: Request,
     pub(super) lag: Option<Duration>,
     pub(super) stamp: Option<Stamp>,
 }
 
-/// Why nothing more is sent.
+/// Why no more requests are sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
     Stopped,
     Over,
 }
 
-/// The record of a request that fell due and is never sent. The rounds after it never fall due.
+/// Records a request that was due and is never sent. The later rounds of its conversation never fall due.
 pub(super) fn give_up(job: &Job, closed: Closed, zero: Moment, shared: &Shared, done: &mut Vec<Sent>) {
     let request = unsent(job, closed, nanos(clock::now(), zero));
     shared.end(&request);
@@ -41,7 +41,7 @@ pub(super) fn give_up(job: &Job, closed: Closed, zero: Moment, shared: &Shared, 
     });
 }
 
-/// The record of a request before anything happened to it.
+/// Returns the record of a request to which nothing has happened yet.
 pub(super) fn blank(job: &Job) -> Request {
     Request {
         index: job.index,
@@ -82,7 +82,8 @@ pub(super) fn blank(job: &Job) -> Request {
     }
 }
 
-/// Takes the facts of an answer into its record; `usage` is how its token counts were asked for, `model` the one that was asked for.
+/// Copies the facts of an answer into its record. `usage` is how token counts were requested; `model` is the
+/// requested model.
 pub(super) fn fill(record: &mut Request, answer: Answer, usage: Usage, model: &str, zero: Moment) {
     let told = |at: Option<Moment>| at.map(|at| nanos(at, zero));
     record.sent_ns = Some(nanos(answer.sent, zero));
@@ -98,7 +99,8 @@ pub(super) fn fill(record: &mut Request, answer: Answer, usage: Usage, model: &s
     record.usage = decoded.usage;
     record.cached = decoded.cached;
     record.oddities = decoded.oddities;
-    // bench_serving does not ask for the event of usage, and would not have got it; but in conversations it does.
+    // bench_serving requests the usage event only in conversations; otherwise it would not have received this
+    // event.
     if usage == Usage::StreamOptions {
         record.oddities.retain(|oddity| *oddity != Oddity::NoChoice);
         if let Some(usage) = record.usage.as_mut().filter(|_| record.round.is_none()) {
@@ -127,7 +129,7 @@ fn unsent(job: &Job, closed: Closed, at_ns: u64) -> Request {
     }
 }
 
-/// The records of a load whose engine has no address.
+/// Returns the records of a load whose host name has no address.
 pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) -> Driven {
     let mut requests = Vec::new();
     for item in &load.items {

@@ -13,27 +13,28 @@ use crate::config::scenario::Limits;
 use crate::loadgen::request::{Bounds, nanos};
 use crate::results::record::request::Request;
 
-/// So many bytes of bodies are made before the load begins, as many requests may be due at once then; in tests few, so that bodies are
-/// made both ways.
+/// Bytes of bodies that are made before the load begins, because many requests may be due at once then. Tests
+/// use few, so that bodies are made both ways.
 pub(super) const BEFORE: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
 
-/// A request ready to be sent.
+/// A request that is ready to be sent.
 pub(super) struct Job {
     pub(super) index: u32,
-    /// Its place in the share.
+    /// Its index in the share.
     pub(super) place: usize,
     pub(super) prompt_tokens: u32,
     pub(super) vision_tokens: u32,
-    /// Which round of its conversation it is.
+    /// The index of its round within a conversation.
     pub(super) round: Option<u32>,
     pub(super) asked_tokens: u32,
-    /// The most output tokens that its body allows, where that is another number.
+    /// The maximum of output tokens that its body allows, if it differs from the requested number.
     pub(super) limit_tokens: Option<u32>,
-    /// The model that its body names, where it is another than the load's.
+    /// The model that its body names, if it differs from the load's model.
     pub(super) model: Option<String>,
     pub(super) due: Duration,
     pub(super) bytes: Vec<u8>,
-    /// What the bytes are made of when its turn comes, where memory is not to hold them until then, and how many they are.
+    /// What the bytes are made of shortly before sending, if they are not held in memory; `length` is their
+    /// number.
     pub(super) item: Option<Arc<Item>>,
     pub(super) length: usize,
     /// The conversation that it belongs to.
@@ -41,29 +42,31 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// How far it may go.
+    /// Returns the limits of the request.
     pub(super) fn bounds(&self, limits: &Limits) -> Bounds {
         Bounds::of(self.limit_tokens.unwrap_or(self.asked_tokens), limits)
     }
 
-    /// How many requests come after it in its conversation.
+    /// Returns the number of later requests of its conversation.
     pub(super) fn later(&self) -> usize {
         self.talk.as_ref().map_or(0, |talk| talk.left())
     }
 
-    /// Whether it falls due before nothing more does. In a closed loop nothing does that has no slot by then.
+    /// Returns true if the request falls due before `end`. In a closed loop, a request without a slot by then
+    /// never does.
     pub(super) fn falls_due_before(&self, end: Moment, zero: Moment, shared: &Shared) -> bool {
         !shared.is_closed_loop && zero.plus(self.due) < end
     }
 
-    /// Notes that its turn has come: in a closed loop it falls due now that it has a slot.
+    /// Sets the due time of a closed-loop request to the moment at which it got a slot.
     pub(super) fn take_turn(&mut self, ready: Moment, zero: Moment, shared: &Shared) {
         if shared.is_closed_loop {
             self.due = self.due.max(Duration::from_nanos(nanos(ready, zero)));
         }
     }
 
-    /// The next round of a conversation, due when the last one ended; `None` if that was the last.
+    /// Returns the next round of a conversation, due when the last one ended; `None` if there is no further
+    /// round.
     pub(super) fn next_round(
         mut talk: Box<Talk>,
         last: &Request,
@@ -96,7 +99,7 @@ impl Job {
     }
 }
 
-/// Makes a share of the requests ready to be sent, with their bytes as far as memory is to hold them.
+/// Prepares a share of the requests, with their bytes as far as the memory budget allows.
 pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Job>, DriveError> {
     let (mut next, mut held) = (0, 0);
     share
@@ -112,7 +115,7 @@ pub(super) fn prepare(share: Vec<(u32, Item)>, shared: &Shared) -> Result<Vec<Jo
             next += item.rounds();
             let talk = Talk::begin(&item);
             let length = bytes.len();
-            // Each is made once, so that one that cannot be is known now.
+            // Each body is encoded once, so that encoding errors appear before the load begins.
             let (bytes, later) = match held + length <= BEFORE {
                 true => (bytes, None),
                 false => (Vec::new(), Some(Arc::new(item.clone()))),

@@ -1,16 +1,16 @@
-//! How far a load has come, for other threads.
+//! The progress of a load, for other threads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::results::record::request::Request;
 
-/// So many requests must have ended before their failures end a load.
+/// Number of requests that must have ended before failures can abort a load.
 const FEW_ENDED: u64 = 20;
-/// How often failures are looked at.
+/// Interval of the check for failures.
 const FAILURES_SEEN: Duration = Duration::from_millis(50);
 
-/// How far a drive has come, for other threads to read. The counts are not of one moment.
+/// The progress of a load. The counters are not read at the same moment.
 #[derive(Debug, Default)]
 pub struct Progress {
     pub(super) running: AtomicU64,
@@ -26,12 +26,12 @@ impl Progress {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// Requests that ended, in whatever way; those never sent are counted when they are given up.
+    /// Requests that ended in any way. Requests that are never sent count when they are given up.
     pub(crate) fn ended(&self) -> u64 {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Requests that failed, among those ended.
+    /// Failed requests among those that ended.
     pub(crate) fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
@@ -46,12 +46,12 @@ impl Progress {
         self.left_open.load(Ordering::Relaxed)
     }
 
-    /// Whether the load was ended because too many of its requests failed.
+    /// Returns true if the load was aborted because too many requests failed.
     pub(crate) fn is_aborted(&self) -> bool {
         self.is_aborted.load(Ordering::Relaxed)
     }
 
-    /// Ends once more than this share of the requests that ended has failed.
+    /// Returns once more than this share of the ended requests has failed; never returns without a share.
     pub(super) async fn fails(&self, share: Option<f64>) {
         let Some(share) = share else {
             return std::future::pending().await;

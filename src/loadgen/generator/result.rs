@@ -1,4 +1,4 @@
-//! What a load comes to: records, send lag, and what the client spent.
+//! The result of a load: records, lag, and what the client spent.
 
 use std::time::Duration;
 
@@ -11,28 +11,28 @@ use crate::loadgen::protocol::EncodeError;
 use crate::loadgen::route::RouteError;
 use crate::results::record::request::Request;
 
-/// What a drive came to.
+/// The result of a load.
 #[derive(Debug)]
 pub struct Driven {
     /// One record per item that fell due, or for each round of a conversation, in the order of items. The text of each answer is
     /// in it, whether or not it is to be kept.
     pub requests: Vec<Request>,
-    /// The start of the measurement: moments in records are told from here.
+    /// The start of the measurement; the times in records count from here.
     pub zero: Moment,
     /// From the start to the end of the last request that was sent.
     pub wall: Duration,
-    /// How late requests were sent by our own fault; `None` if none was sent.
+    /// How late the client sent requests; `None` if none was sent.
     pub lag: Option<Lag>,
-    /// Whose clock took the moments of arrival; ours, if it took any of them.
+    /// The clock that took the times of arrival; [`Stamp::User`] if it took at least one of them.
     pub stamp: Stamp,
-    /// How often the wall clock was set meanwhile, as the threads saw it. Moments that the kernel took around that time may be
-    /// off by up to the time between two reads.
+    /// How often the wall clock was set meanwhile, as the threads saw it. Kernel timestamps around that time
+    /// may be off by up to the time between two reads.
     pub clock_jumps: u32,
-    /// How far moments of arrival may be off, and pauses of the client.
+    /// Errors of the arrival times, and pauses of the client.
     pub lateness: Lateness,
-    /// Connections that the server left open for a second after `[DONE]`. An answer ends with that line all the same.
+    /// Connections that the server left open for a second after `[DONE]`. The answer ends with that line
+    /// nevertheless.
     pub left_open: u64,
-    /// What each sending thread spent.
     pub threads: Vec<Effort>,
 }
 
@@ -42,18 +42,19 @@ pub struct Effort {
     pub cpu: Duration,
     /// The time that passed meanwhile.
     pub wall: Duration,
-    /// The longest pass over sockets that had something to say: so long one of them may have waited for its turn.
+    /// The longest pass over sockets that returned data. A socket may have waited this long for its turn.
     pub longest_pass: Duration,
 }
 
-/// How long after its due time, or after its slot became free if that was later, a request was sent.
+/// The delay between a request's due time, or the time at which its slot became free if that was later, and
+/// its sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lag {
     pub mean: Duration,
-    /// 99 of 100 were at most this late.
+    /// The 99th percentile.
     pub p99: Duration,
     pub max: Duration,
-    /// The second latest, where so many were sent.
+    /// The second largest lag, if at least two requests were sent; `fifth` is the fifth largest.
     pub second: Option<Duration>,
     pub fifth: Option<Duration>,
 }
@@ -75,16 +76,16 @@ impl Lag {
     }
 }
 
-/// Why nothing could be sent.
+/// Why a load could not be sent.
 #[derive(Debug, Error)]
 pub enum DriveError {
     /// No encrypted connection can be made, whoever listens.
     #[error(transparent)]
     Route(RouteError),
-    /// A prompt cannot be written in the dialect.
+    /// A prompt cannot be encoded for the protocol.
     #[error("request {index} cannot be written: {source}")]
     Encode { index: u32, source: EncodeError },
-    /// A thread of the load generator could not start or did not survive.
+    /// A thread of the load generator could not start, or panicked.
     #[error("a thread of the load generator failed: {0}")]
     Thread(String),
 }

@@ -1,4 +1,4 @@
-//! What all threads of a load read.
+//! State that all threads of a load share.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use crate::loadgen::spill::Spill;
 use crate::loadgen::target::Target;
 use crate::results::record::request::Request;
 
-/// What all threads read.
 pub(super) struct Shared {
     pub(super) target: Target,
     pub(super) limits: Limits,
@@ -23,19 +22,17 @@ pub(super) struct Shared {
     pub(super) stop_at_eos: bool,
     pub(super) route: Route,
     pub(super) slots: Option<Arc<Slots>>,
-    /// Whether a request falls due when a slot is free for it, instead of at a time of its own.
+    /// Whether a request is due when a slot is free for it, instead of at its own time.
     pub(super) is_closed_loop: bool,
-    /// Where records go as they end.
     pub(super) sink: Option<Sink>,
-    /// Where answers go that are more than memory is to hold.
     pub(super) spill: Option<Arc<Spill>>,
     pub(super) progress: Arc<Progress>,
-    /// How many threads send.
+    /// Number of sending threads.
     pub(super) threads: NonZeroUsize,
 }
 
 impl Shared {
-    /// What the threads of a load read, and the requests that they share out.
+    /// Splits a load into the shared state and its requests.
     pub(super) fn new(load: Load, route: Route, progress: Arc<Progress>) -> (Self, Vec<Item>) {
         let shared = Self {
             is_closed_loop: load.is_closed_loop(),
@@ -53,7 +50,7 @@ impl Shared {
         (shared, load.items)
     }
 
-    /// Counts a request that ended, and has its record kept.
+    /// Counts a request that ended, and passes its record to the sink.
     pub(super) fn end(&self, request: &Request) {
         self.progress.end(request);
         if let Some(sink) = &self.sink {

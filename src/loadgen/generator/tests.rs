@@ -51,7 +51,7 @@ async fn driven(load: Load) -> Driven {
         .unwrap()
 }
 
-/// The records, over bare connections or through TLS.
+/// Returns the records of a load over bare or encrypted connections.
 pub(super) async fn driven_by(load: Load, is_bare: bool) -> Vec<Request> {
     let route = match is_bare {
         true => Route::find(&load.target.address).await.unwrap(),
@@ -61,13 +61,13 @@ pub(super) async fn driven_by(load: Load, is_bare: bool) -> Vec<Request> {
     driven.unwrap().requests
 }
 
-/// The way to a server of ours through TLS.
+/// Returns the route to a local server through TLS.
 fn encrypted_route(port: u16) -> Route {
     let tls = Tls::new("localhost", test_server::roots()).unwrap();
     Route::over(vec![([127, 0, 0, 1], port).into()], Some(tls))
 }
 
-/// All requests of a load, as one thread has them.
+/// Prepares all requests of a load as the share of one thread.
 pub(super) async fn prepared(load: Load) -> (Vec<Job>, Arc<Shared>) {
     let route = Route::find(&load.target.address).await.unwrap();
     let end = load.limits.duration.map(|span| span.duration());
@@ -76,7 +76,8 @@ pub(super) async fn prepared(load: Load) -> (Vec<Job>, Arc<Shared>) {
     (prepare(share, &shared).unwrap(), Arc::new(shared))
 }
 
-/// The record of the only request, answered like this, within limits that only a hanging server reaches.
+/// Returns the record of a single request to a server with these actions. Only a hanging server reaches the
+/// limits.
 async fn answered(acts: Vec<Act>) -> Request {
     answered_by(acts, true).await
 }
@@ -237,7 +238,7 @@ async fn every_class_of_failure_is_told_from_the_others() {
         .flat_map(|(acts, class, words)| [true, false].map(|is_bare| (acts.clone(), class, words, is_bare)));
     for (mut acts, expected, words, is_bare) in both {
         let told = format!("{acts:?} {is_bare}");
-        // Only then the end of the connection is known to be the end of the answer.
+        // With TLS, only close_notify proves that the end of the connection is the end of the answer.
         if !is_bare && !told.contains("Reset") && !told.contains("Forever") {
             acts.push(Act::Shutdown);
         }
@@ -292,7 +293,7 @@ async fn nobody_listening_is_refused_and_an_unknown_name_is_no_connection() {
     let refused = driven(load(port, &[0])).await;
     assert_eq!(class(&refused.requests[0]), Some(Class::Refused));
     let mut unknown = load(port, &[0, 5]);
-    // Too long for a name, so that no server is asked for it.
+    // The name is too long, so no name server is queried.
     unknown.target.address.host = "x".repeat(300);
     let unknown = driven(unknown).await;
     assert_eq!(unknown.requests.len(), 2);
@@ -346,7 +347,7 @@ async fn a_server_that_leaves_connections_open_is_told() {
     assert_eq!(driven(load(sound.port, &[0, 0])).await.left_open, 0);
 }
 
-/// A server whose queue of connections is full and that takes none of them.
+/// Returns a server whose accept queue is full and that accepts no connection.
 fn full() -> (tokio::net::TcpListener, Vec<std::net::TcpStream>) {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -371,7 +372,7 @@ async fn what_a_request_waits_for_other_connections_is_lag_and_not_the_servers_t
                 .filter(|request| request.sent_ns >= Some(from))
                 .count()
         };
-        // The first are counted out when they have to be asked for again.
+        // The first connections stop counting when they have to be retransmitted.
         assert_eq!(late(800_000_000), 40, "{is_bare}");
         let timed_out = |request: &Request| class(request) == Some(Class::TimeoutBeforeFirst);
         assert!(requests.iter().all(timed_out));
@@ -434,7 +435,7 @@ async fn a_cumulative_stream_is_followed_over_many_blocks() {
     assert!(request.chunks.iter().all(|chunk| chunk.bytes == 5));
 }
 
-/// What is put on the disk at once is what memory holds otherwise, by either loop.
+/// Answers that go to the disk at once equal those that memory holds, with bare and encrypted connections.
 #[tokio::test]
 async fn answers_that_lie_on_the_disk_are_those_that_memory_holds() {
     let event = |nth: usize| match nth % 3 {
@@ -571,7 +572,7 @@ async fn no_more_requests_are_under_way_than_there_are_slots() {
         let driven = driven(load).await;
         assert!(driven.requests.iter().all(Request::is_completed));
         assert!(server.seen.most() <= 3, "{}", server.seen.most());
-        // From the records' own moments too: at each sending at most two others were under way.
+        // The records show the same: at each sending at most two other requests were under way.
         for request in &driven.requests {
             let sent = request.sent_ns.unwrap();
             let others = driven
@@ -702,7 +703,7 @@ async fn in_a_closed_loop_a_request_falls_due_when_it_has_a_slot() {
         load.concurrency = NonZeroU32::new(2);
         load.limits.duration = Some("400ms".parse().unwrap());
         let requests = driven_by(load, is_bare).await;
-        // At most eight answers of 50 ms fit in 400 ms, twice.
+        // At most eight answers of 50 ms fit in 400 ms, in each of two slots.
         assert!((2..=18).contains(&requests.len()), "{}", requests.len());
         assert!(requests.iter().all(Request::is_completed));
         assert_eq!((requests[0].due_ns, requests[1].due_ns), (0, 0));
@@ -740,7 +741,7 @@ async fn a_request_that_fell_due_and_got_no_slot_in_time_failed() {
 async fn what_fell_due_in_time_is_sent_even_if_we_are_late() {
     for is_bare in [true, false] {
         let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
-        // All but the last fall due before the loop can have come to them.
+        // All but the last request fall due before the loop can have reached them.
         let mut load = load(server.port, &[0, 0, 0, 0, 1]);
         load.limits.duration = Some("1ms".parse().unwrap());
         let requests = driven_by(load, is_bare).await;

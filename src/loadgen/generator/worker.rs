@@ -15,7 +15,7 @@ use super::shared::Shared;
 use crate::base::clock::{self, Moment};
 use crate::loadgen::lateness::Late;
 
-/// What a thread comes back with.
+/// The result of one thread.
 pub(super) struct Share {
     pub(super) sent: Vec<Sent>,
     pub(super) clock_jumps: u32,
@@ -23,7 +23,7 @@ pub(super) struct Share {
     pub(super) late: Late,
 }
 
-/// A thread that is preparing its share.
+/// A thread that prepares its share and then waits for the start.
 pub(super) struct Worker {
     ready: oneshot::Receiver<Result<(), DriveError>>,
     zero: oneshot::Sender<Moment>,
@@ -49,7 +49,7 @@ impl Worker {
                 Ok(prepared) => prepared,
                 Err(error) => return drop(say_ready.send(Err(error))),
             };
-            // Each send fails only when the drive was dropped, and then nobody wants records.
+            // Each send fails only if the drive was dropped; then the records are not needed.
             if say_ready.send(Ok(())).is_err() {
                 return;
             }
@@ -69,7 +69,7 @@ impl Worker {
     }
 
     pub(super) fn begin(self, zero: Moment) -> impl Future<Output = Result<Share, DriveError>> {
-        // A dead thread does not hear it; its end tells.
+        // A dead thread does not receive the start; awaiting its end returns the error.
         let _ = self.zero.send(zero);
         async { self.end.await.map_err(|_| died()) }
     }

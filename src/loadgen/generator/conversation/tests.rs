@@ -1,4 +1,4 @@
-//! Conversations through both loops: the one of bare connections, and the one that encrypted ones take.
+//! Conversations over bare and encrypted connections.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use crate::loadgen::test_server::{Act, Server, stream, target};
 use crate::plan::Protocol;
 use crate::results::record::request::Request;
 
-/// A conversation of so many rounds.
+/// Returns a conversation with this many rounds.
 fn talk(name: &str, rounds: usize) -> Item {
     let turn = |round: usize| vec![json!({"role": "user", "content": format!("{name}{round}")})];
     Item {
@@ -48,7 +48,7 @@ fn rounds(requests: &[Request]) -> Vec<u32> {
     requests.iter().map(|request| request.round.unwrap()).collect()
 }
 
-/// A server that answers the round that ends in `x1` with an error, and keeps all messages that it hears.
+/// Starts a server that records all messages and answers a round that ends in `x1` with an error.
 async fn listening() -> (Server, Arc<Mutex<Vec<Value>>>) {
     let heard: Arc<Mutex<Vec<Value>>> = Arc::default();
     let keep = Arc::clone(&heard);

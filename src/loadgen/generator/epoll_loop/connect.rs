@@ -1,8 +1,9 @@
-//! From a slot to a request that is with the kernel: how many connections may be in the making, and what waits for them.
+//! Brings a request from its slot to the kernel, and limits the number of connections being established.
 //!
-//! A request counts as sent when its connection is asked for: what it waits before is our delay, and shows in the lag. Sockets that
-//! still connect or take a body have an epoll of their own, so that they are served even while the loop pauses. Requests that are due
-//! together are sent one after the other: what can wait until the connection stands is left until then.
+//! A request counts as sent when its connection is requested. Any wait before that is the client's delay and
+//! part of the lag. Sockets that still connect or send a body have their own epoll, so that they are served
+//! even while the loop pauses. Requests that are due together are sent one after another; work that can wait
+//! until the connection is established is deferred until then.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -22,7 +23,7 @@ use crate::loadgen::protocol::Decoder;
 use crate::loadgen::request::{Live, RETRY};
 use crate::loadgen::socket::Socket;
 
-/// A request that has a slot, and what is needed to send it.
+/// A request that has a slot, with what is needed to send it.
 pub(super) struct Begun {
     pub(super) job: Job,
     slot: Option<Slot>,
@@ -30,7 +31,7 @@ pub(super) struct Begun {
 }
 
 impl Round {
-    /// Sends a request that has a slot, or puts it behind others where too many connections are in the making.
+    /// Sends a request that has a slot, or queues it if too many connections are being established.
     pub(super) fn begin(&mut self, mut job: Job, slot: Option<Slot>, ready: Moment) {
         job.take_turn(ready, self.zero, &self.inner.shared);
         let begun = Begun { job, slot, ready };
@@ -41,7 +42,7 @@ impl Round {
         }
     }
 
-    /// Sends what waited until fewer connections were in the making.
+    /// Sends queued requests as far as the limit of connections allows.
     pub(super) fn connect_waiting(&mut self) {
         while self.connecting < self.connects
             && let Some(begun) = self.unconnected.pop_front()
@@ -110,7 +111,7 @@ impl Round {
         }
     }
 
-    /// Takes over connections whose handshakes are over.
+    /// Takes over connections whose handshakes have ended.
     fn take_shaken(&mut self) {
         if let Some(handshakes) = &self.inner.handshakes {
             handshakes.bell().hush();
@@ -122,7 +123,7 @@ impl Round {
 
     fn stand(&mut self, shaken: Shaken) {
         let place = shaken.place;
-        // A request that ran out of time needs its connection no more.
+        // A request that has timed out no longer needs its connection.
         let Some(stream) = &mut self.streams[place] else {
             return;
         };
@@ -134,7 +135,7 @@ impl Round {
         if let Err(answer) = stream.live.stand(shaken.socket, shaken.at) {
             return self.end(place, *answer);
         }
-        // What came together with the handshake wakes nobody again.
+        // Data that arrived together with the handshake triggers no further event.
         if stream.live.socket().is_some_and(Socket::has_early_content) {
             self.again.push(place);
         }
@@ -150,7 +151,7 @@ impl Round {
         self.hear(place);
     }
 
-    /// Listens to a stream whose connection stands.
+    /// Registers a stream for reading once its connection is established.
     fn hear(&mut self, place: usize) {
         let Some(stream) = self.streams[place].as_mut() else {
             return;
@@ -165,7 +166,8 @@ impl Round {
         }
     }
 
-    /// Ends what would never be heard of: the kernel is out of memory or of watches (`fs.epoll.max_user_watches`).
+    /// Ends a request whose socket cannot be watched, because the kernel has no memory or watches left
+    /// (`fs.epoll.max_user_watches`).
     fn unwatched(&mut self, place: usize, error: io::Error) {
         if let Some(stream) = &mut self.streams[place] {
             let answer = stream.live.unwatched(error);
@@ -173,7 +175,7 @@ impl Round {
         }
     }
 
-    /// Goes on with a connection or a body.
+    /// Continues to connect or to send a body.
     pub(super) fn write_on(&mut self, place: usize) {
         let Some(stream) = &mut self.streams[place] else {
             return;
@@ -185,7 +187,7 @@ impl Round {
         if stream.is_connecting && stream.live.is_connected() {
             stream.is_connecting = false;
             self.connecting -= 1;
-            // The server takes them as fast as they come.
+            // The server accepts connections as fast as they come.
             self.connects += 1;
         }
         if stream.is_preparing && !stream.live.is_writing() {
@@ -198,7 +200,7 @@ impl Round {
         }
     }
 
-    /// Serves the sockets that connect or take a body; waits for one at most so long.
+    /// Serves the sockets that connect or send a body, and waits for them for up to `wait`.
     pub(super) fn prepare(&mut self, wait: Duration) {
         let mut events = Vec::with_capacity(PREPARE);
         wait_for(&self.inner.preparing, &mut events, wait);
@@ -211,8 +213,8 @@ impl Round {
         self.connect_waiting();
     }
 
-    /// Counts out connections that have to be asked for again: they would hold up all others for minutes. A server that does not take
-    /// them as they come gets fewer at once.
+    /// Stops counting a connection whose first packet must be retransmitted; it would block all others for
+    /// minutes. The limit drops, because the server does not accept connections as they come.
     pub(super) fn retry(&mut self, place: usize) {
         if let Some(stream) = self.streams[place].as_mut().filter(|stream| stream.is_connecting) {
             stream.is_connecting = false;
@@ -222,7 +224,7 @@ impl Round {
     }
 }
 
-/// Has the kernel say when the socket of a stream is ready for something.
+/// Registers the socket of a stream with an epoll.
 fn watch(epoll: &OwnedFd, live: &Live, place: usize, interest: epoll::EventFlags) -> io::Result<()> {
     let Some(socket) = live.socket() else {
         return Ok(());

@@ -1,7 +1,8 @@
-//! TLS handshakes on threads of their own, so that the thread that sends and reads neither checks certificates nor waits for them.
+//! Makes TLS handshakes on separate threads, so that the sending thread neither checks certificates nor waits
+//! for them.
 //!
-//! A handshake takes a few hundred microseconds of processor time: a thousand requests that are due together would
-//! otherwise delay each other, and every stream under way, by a third of a second.
+//! A handshake takes a few hundred microseconds of processor time. Without these threads, a thousand requests
+//! that are due together would delay each other, and every stream under way, by a third of a second.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,35 +21,35 @@ use crate::base::clock::{self, Moment};
 use crate::loadgen::socket::Socket;
 use crate::loadgen::tls::Tls;
 
-/// At most so many threads shake hands for one thread that sends.
+/// Maximum number of handshake threads per sending thread.
 const MAX_THREADS: usize = 4;
-/// How often handshakes that take too long are looked for.
+/// Interval of the check for handshakes past their deadline.
 const SWEEP: Duration = Duration::from_millis(100);
-/// The wait of a thread without a handshake.
+/// Timeout of a wait while there is no handshake.
 const IDLE: Duration = Duration::from_secs(3600);
-/// How many sockets are served before the inbox is looked at again.
+/// Number of sockets that are served before the inbox is checked again.
 const SOCKETS: usize = 64;
-/// The place of the bell among the sockets.
+/// The epoll key of the bell.
 const BELL: u64 = u64::MAX;
 
-/// A connection that is asked for.
+/// A requested connection.
 struct Asked {
     place: usize,
     to: SocketAddr,
-    /// When it is given up. Whoever asked has given it up then too.
+    /// When the handshake is given up. Its request has timed out by then.
     deadline: Moment,
 }
 
-/// A connection that stands, or why it does not.
+/// An established connection, or why it failed.
 pub(super) struct Shaken {
-    /// The place of the stream that asked for it.
+    /// The place of the stream that requested it.
     pub(super) place: usize,
     pub(super) socket: io::Result<Socket>,
-    /// When the handshake was done.
+    /// When the handshake ended.
     pub(super) at: Moment,
 }
 
-/// The threads that shake hands for one thread that sends. They end when this is dropped.
+/// The handshake threads of one sending thread. They end when this is dropped.
 pub(super) struct Handshakes {
     workers: Vec<Worker>,
     next: usize,
@@ -57,14 +58,14 @@ pub(super) struct Handshakes {
 }
 
 struct Worker {
-    /// `None` once it is to end.
+    /// `None` tells the thread to end.
     inbox: Option<Sender<Asked>>,
     bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Handshakes {
-    /// Starts threads; `senders` threads of the load share the processors.
+    /// Starts the threads; `senders` is the number of sending threads that share the processors.
     ///
     /// # Errors
     /// The kernel has no room for a thread or a file.
@@ -84,23 +85,22 @@ impl Handshakes {
         })
     }
 
-    /// Rings when a connection stands or failed.
+    /// The bell that rings when a connection is established or has failed.
     pub(super) fn bell(&self) -> &Bell {
         &self.bell
     }
 
-    /// Asks for a connection to an address.
     pub(super) fn ask(&mut self, place: usize, to: SocketAddr, deadline: Moment) {
         let worker = &self.workers[self.next];
         self.next = (self.next + 1) % self.workers.len();
         if let Some(inbox) = &worker.inbox {
-            // A thread that died answers nothing; the request then runs out of time.
+            // A dead thread does not answer; then the request times out.
             let _ = inbox.send(Asked { place, to, deadline });
             worker.bell.ring();
         }
     }
 
-    /// The next connection that stands or failed.
+    /// Returns the next connection that is established or has failed.
     pub(super) fn take(&self) -> Option<Shaken> {
         self.shaken.try_recv().ok()
     }
@@ -145,15 +145,15 @@ impl Worker {
     }
 }
 
-/// What one thread works on.
+/// The state of one handshake thread.
 struct Desk {
     tls: Tls,
     epoll: OwnedFd,
     asked: Receiver<Asked>,
-    /// Connections in the making and their deadlines, by the place of their stream.
+    /// Connections being established and their deadlines, by the place of their stream.
     pending: HashMap<usize, (Socket, Moment)>,
     out: Sender<Shaken>,
-    /// Rung when something went out.
+    /// Rung when a result was sent.
     done: Arc<Bell>,
 }
 
@@ -232,7 +232,7 @@ impl Desk {
             socket,
             at: clock::now(),
         };
-        // Nobody hears it once the load has ended.
+        // After the load has ended there is no receiver.
         if self.out.send(shaken).is_ok() {
             self.done.ring();
         }

@@ -1,28 +1,31 @@
-//! How long the loop may pause between two looks at its sockets.
+//! Decides how long the loop may pause between two looks at its sockets.
 //!
-//! Of segments that wait unread the kernel keeps the last moment alone, so that a look must come before the next event of any stream. In a flood,
-//! whose moments nobody can tell and which is judged so, many looks would only take time from whoever sends it.
+//! For several unread segments the kernel keeps only the last timestamp, so a look must come before the next
+//! event of any stream. In a flood single events cannot be timed anyway (the measurement is marked
+//! accordingly), and frequent looks would only take processor time from the sender.
 
 use std::time::Duration;
 
 use crate::base::clock::Moment;
 
 const LONGEST: Duration = Duration::from_millis(1);
-/// Each stream under way lengthens the pause by this, so that few streams are looked at as often as they wish.
+/// A pause is at most this long per stream under way, so that a few streams are looked at without pauses.
 const PER_STREAM: Duration = Duration::from_micros(16);
-/// Where a request waits for a slot, a pause is at most this part of what an answer takes, since slots fall free unseen.
+/// If a request waits for a slot, a pause is at most this fraction of an answer's duration, because a slot
+/// that becomes free is noticed only by a look.
 const PER_ANSWER: u32 = 1000;
-/// A pause is at most this part of the shortest tenth of the gaps between events.
+/// A pause is at most this fraction of the 10th percentile of the gaps between events.
 const PER_GAP: u32 = 4;
-/// In a flood whose streams bring events faster than this, a pause is as long as several gaps: a client that reads every event by
-/// itself has the server's kernel send each by itself, which takes the server twice the time.
+/// In a flood with gaps below this, a pause spans several gaps. If the client reads each event separately,
+/// the server's kernel also sends each separately, which takes the server twice the time.
 const UNTOLD: Duration = Duration::from_millis(2);
 const GAPS_IN_FLOOD: u32 = 8;
 /// A shorter pause is not worth its timer.
 const SHORTEST: Duration = Duration::from_micros(50);
-/// While streams are under way the loop looks at least so often, whether or not anything came.
+/// While streams are under way, the loop looks at least this often, even if nothing arrives.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
-/// So many gaps are remembered, and so many new ones are waited for before they are sorted again.
+/// Number of gaps that are remembered; `FRESH` is the number of new gaps after which the percentile is
+/// computed again.
 const GAPS: usize = 256;
 const FRESH: usize = 64;
 
@@ -34,7 +37,7 @@ pub(super) struct Gap {
 }
 
 impl Gap {
-    /// Takes in that so many events came, the last of them at that moment; the mean time between events of late.
+    /// Adds events, the last of which came at `at`. Returns the moving average of the time between events.
     pub(super) fn take(&mut self, events: u64, at: Moment) -> Option<Duration> {
         let events = u32::try_from(events).ok().filter(|events| *events > 0)?;
         let last = self.last.replace(at)?;
@@ -45,7 +48,7 @@ impl Gap {
     }
 }
 
-/// The gaps of the streams that were read last.
+/// The latest gaps of all streams.
 pub(super) struct Gaps {
     last: Vec<Duration>,
     next: usize,
@@ -63,7 +66,6 @@ impl Gaps {
         }
     }
 
-    /// Takes in the gap of a stream that was read.
     pub(super) fn take(&mut self, gap: Duration) {
         match self.last.get_mut(self.next) {
             Some(place) => *place = gap,
@@ -79,8 +81,8 @@ impl Gaps {
         }
     }
 
-    /// The pause with so many streams; `typical` is what an answer takes where a request waits for a slot. None where none is worth it, or
-    /// nothing is known yet.
+    /// Returns the pause for this many streams. `typical` is the duration of an answer if a request waits for
+    /// a slot. Returns `None` if a pause is not worth it, or no gap is known yet.
     pub(super) fn pause(
         &self,
         streams: usize,
@@ -100,7 +102,7 @@ impl Gaps {
         (pause >= SHORTEST).then_some(pause)
     }
 
-    /// The longest wait for something to come.
+    /// Returns the longest wait for data.
     pub(super) fn wait(&self) -> Duration {
         let wait = self.shortest_tenth.map_or(LONGEST_WAIT, |gap| gap / PER_GAP);
         wait.clamp(LONGEST, LONGEST_WAIT)

@@ -1,17 +1,17 @@
-//! Waits of a thread: for sockets, or for a while.
+//! Waits for sockets or for a time.
 
 use std::time::Duration;
 
 use rustix::event::epoll;
 use rustix::time::Timespec;
 
-/// Waits until sockets have something to say, at most so long, and puts what they say into `events`.
+/// Waits up to `wait` until sockets are ready, and appends their events to `events`.
 pub(super) fn wait_for(epoll: &rustix::fd::OwnedFd, events: &mut Vec<epoll::Event>, wait: Duration) {
     let buffer = rustix::buffer::spare_capacity(events);
     let Err(error) = epoll::wait(epoll, buffer, Some(&timespec(wait))) else {
         return;
     };
-    // Kernels before 5.11 wait for whole milliseconds only; what is late by that shows in the lag.
+    // Kernels before 5.11 wait only for whole milliseconds. The delay this causes is part of the lag.
     if error == rustix::io::Errno::INTR {
         return;
     }
@@ -27,13 +27,13 @@ pub(super) fn wait_for(epoll: &rustix::fd::OwnedFd, events: &mut Vec<epoll::Even
     );
 }
 
-/// Sleeps; a signal may end it early.
+/// Sleeps for `span`; a signal may end the sleep early.
 pub(super) fn sleep(span: Duration) {
     let _ = rustix::thread::nanosleep(&timespec(span));
 }
 
 fn timespec(span: Duration) -> Timespec {
-    // Further away than anybody waits, and within what every kernel takes.
+    // No wait is longer, and every kernel accepts this value.
     let span = span.min(Duration::from_secs(86_400));
     Timespec {
         tv_sec: span.as_secs().try_into().unwrap_or(i64::MAX),

@@ -1,4 +1,4 @@
-//! Wakes an event loop from elsewhere: when the run is stopped, or when another thread gives a slot back.
+//! Wakes an event loop from another thread: when the run is stopped, or when a slot becomes free.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,7 +7,7 @@ use std::task::Wake;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A waker that makes a file readable.
+/// A waker that makes a file descriptor readable.
 pub(super) struct Bell(OwnedFd);
 
 impl Bell {
@@ -15,15 +15,15 @@ impl Bell {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Wakes whoever waits for it.
+    /// Wakes the thread that waits for the file descriptor.
     pub(super) fn ring(&self) {
-        // A count at its limit is a ring too.
+        // A counter at its limit wakes the thread too.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Takes the rings so far as heard.
+    /// Clears the wake-ups so far.
     pub(super) fn hush(&self) {
-        // Nothing to read means that nobody rang.
+        // If there is nothing to read, there was no wake-up.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }

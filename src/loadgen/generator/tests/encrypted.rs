@@ -6,14 +6,14 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// The result of a load through TLS.
+/// Returns the result of a load through TLS.
 async fn driven_encrypted(load: Load) -> Driven {
     let route = encrypted_route(load.target.address.port);
     let driven = drive_over(route, load, Arc::default(), CancellationToken::new()).await;
     driven.unwrap()
 }
 
-/// The record of the only request, through TLS.
+/// Returns the record of a single request through TLS.
 async fn answered_encrypted(acts: Vec<Act>) -> Request {
     let server = Server::saying(acts).await;
     driven_encrypted(load(server.port, &[0])).await.requests.remove(0)
@@ -41,7 +41,7 @@ async fn an_encrypted_answer_bears_the_kernels_moments() {
     assert_eq!(driven.left_open, 0);
 }
 
-/// The thread that reads neither checks certificates nor counts what TLS sends of its own accord.
+/// Session tickets and key updates do not count as arrivals.
 #[tokio::test]
 async fn session_tickets_and_new_keys_are_no_first_byte() {
     const PAUSE: Duration = Duration::from_millis(100);
@@ -56,7 +56,7 @@ async fn session_tickets_and_new_keys_are_no_first_byte() {
     .await;
     assert_eq!((request.failure.clone(), request.chunks.len()), (None, 2));
     let waited = request.first_byte_ns.unwrap() - request.written_ns.unwrap();
-    // The server has the request after it was written, and is done waiting after both pauses.
+    // The server gets the request after it is written, and starts to answer after both pauses.
     assert!(waited >= 2 * 95_000_000, "{waited}");
 }
 
@@ -83,7 +83,7 @@ async fn an_end_without_close_notify_is_no_end_of_an_answer_without_length() {
     }
 }
 
-/// A server may keep the connection after it said that it writes no more.
+/// A server may keep the connection open after its close_notify.
 #[tokio::test]
 async fn close_notify_ends_an_answer_before_the_connection_ends() {
     let until_close = format!("HTTP/1.1 200 OK\r\n\r\n{A}\n\n{END}\n\n").into_bytes();
@@ -171,7 +171,7 @@ async fn stopping_ends_handshakes_that_are_under_way() {
     };
     let (driven, (mut connection, _)) = tokio::join!(load, stopping);
     assert_eq!(class(&driven.unwrap().requests[0]), Some(Class::Cancelled));
-    // Nothing of it is left: the connection is closed after the client's greeting.
+    // The client closes the connection after its first message.
     let mut heard = Vec::new();
     let _ = connection.read_to_end(&mut heard).await;
 }
