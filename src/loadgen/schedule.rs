@@ -377,7 +377,6 @@ mod tests {
             prop_assert_eq!(due[0], Duration::ZERO);
             prop_assert!(due.is_sorted());
             // The gaps of the burstiest spacing have a standard deviation of √2 means. Six deviations of the
-            // mean of 4000 gaps are
             // mean of 4000 gaps are 14 %.
             let mean = due[4000].as_secs_f64() / 4000.0;
             prop_assert!((mean * rate - 1.0).abs() < 0.14, "{} against {}", mean, 1.0 / rate);

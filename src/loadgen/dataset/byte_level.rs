@@ -1,18 +1,20 @@
-//! The texts of many lists of ids for tokenizers that spell bytes with letters, as GPT-2, Llama 3 and Qwen do.
+//! Decodes many lists of ids for tokenizers that represent bytes as letters, as GPT-2, Llama 3 and Qwen do.
 //!
-//! The library makes a string of each token of each list. Here each token is spelt once, and a text is put together from bytes, so
-//! that millions of ids of random prompts cost milliseconds. A property holds it to the library's own answer.
+//! The `tokenizers` library makes a string of each token of each list. This module decodes each distinct
+//! token once and joins bytes, so that millions of ids of random prompts take milliseconds. A property test
+//! compares it with the library.
 
 use tokenizers::{DecoderWrapper, Tokenizer};
 
 /// The bytes of every token that occurs.
 struct Spelling {
     bytes: Vec<u8>,
-    /// By id: where its bytes lie, or nothing for an id without a token.
+    /// By id: the range of its bytes; `None` for an id without a token.
     places: Vec<Option<(u32, u32)>>,
 }
 
-/// The texts of the lists, special tokens kept, ids without a token left out; `None` where tokens are not spelt so.
+/// Decodes the lists. Special tokens are kept and ids without a token are left out. `None` if the tokenizer
+/// does not represent bytes as letters.
 pub(super) fn decode_batch(model: &Tokenizer, lists: &[&[u32]]) -> Option<Vec<String>> {
     if !matches!(model.get_decoder(), Some(DecoderWrapper::ByteLevel(_))) {
         return None;
@@ -22,7 +24,7 @@ pub(super) fn decode_batch(model: &Tokenizer, lists: &[&[u32]]) -> Option<Vec<St
 }
 
 impl Spelling {
-    /// `None` if ids are so large that a table by id would be.
+    /// Returns `None` if the largest id would make the table too large.
     fn of(model: &Tokenizer, lists: &[&[u32]]) -> Option<Self> {
         const MOST: usize = 1 << 22;
         let most = lists
@@ -72,8 +74,8 @@ impl Spelling {
     }
 }
 
-/// The byte that a letter stands for: itself if it can be seen, else the letters from U+0100 on in order.
-/// Source: `bytes_to_unicode` of GPT-2's encoder.
+/// Returns the byte of a letter: printable bytes stand for themselves, the others are the letters from U+0100
+/// on, in order. Source: `bytes_to_unicode` of GPT-2's encoder.
 fn byte(letter: char) -> Option<u8> {
     let is_seen = |code: u32| matches!(code, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let code = u32::from(letter);

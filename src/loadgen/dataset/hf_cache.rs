@@ -1,27 +1,28 @@
-//! Finds files that the Hugging Face tools downloaded earlier. Downloads nothing, and reads no environment.
+//! Finds files that the Hugging Face tools downloaded earlier. It downloads nothing and reads no environment
+//! variables.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where files that were downloaded earlier may lie.
+/// The folders that may hold files from earlier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caches {
-    /// The Hugging Face home, usually `~/.cache/huggingface` or what `HF_HOME` says; its `hub` folder is looked into.
+    /// The Hugging Face home, usually `~/.cache/huggingface` or `HF_HOME`. Its `hub` folder is searched.
     pub hf_home: Option<PathBuf>,
-    /// The folder that keeps prompts which were prepared; without it they are prepared anew each time.
+    /// The folder of prepared prompts; without it they are prepared each time.
     pub prompts: Option<PathBuf>,
 }
 
-/// What kind of repository a file belongs to on the Hugging Face hub.
+/// The kind of a repository on the Hugging Face hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repository {
-    /// Weights with their tokenizer.
     Model,
     Dataset,
 }
 
 impl Caches {
-    /// The file of a repository's `main` revision, if it was downloaded; every place looked at is added to `looked`.
+    /// Returns the file of a repository's `main` revision, if it was downloaded. Adds every searched place to
+    /// `looked`.
     pub(super) fn find(
         &self,
         kind: Repository,
@@ -61,7 +62,7 @@ impl Caches {
     }
 }
 
-/// The file in every snapshot that has it.
+/// Returns the file in every snapshot that has it.
 fn having(snapshots: &Path, file: &str) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(snapshots) else {
         return Vec::new();
@@ -73,7 +74,7 @@ fn having(snapshots: &Path, file: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The places looked at, one to a line, for an error message.
+/// Formats the searched places for an error message, one per line.
 pub(super) fn lines(looked: &[String]) -> String {
     looked.iter().map(|place| format!("\n  {place}")).collect()
 }
@@ -82,7 +83,7 @@ pub(super) fn lines(looked: &[String]) -> String {
 mod tests {
     use super::*;
 
-    /// A cache with the given revisions of `a/b`, each having `file.json`.
+    /// Creates a cache with the given revisions of `a/b`, each with a `file.json`.
     fn cache(revisions: &[&str], main: Option<&str>) -> (tempfile::TempDir, Caches) {
         let home = tempfile::tempdir().unwrap();
         let repository = home.path().join("hub/models--a--b");

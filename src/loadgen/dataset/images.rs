@@ -1,4 +1,5 @@
-//! What the data sets with pictures share: pictures to data URIs, texts through the chat template, and what is said of both.
+//! Shared code of the data sets with images: encoding, placeholders in the chat template, and the token
+//! breakdown.
 
 use std::sync::Arc;
 
@@ -13,10 +14,10 @@ use super::template::{ChatTemplate, TemplateError};
 use super::{Content, Prompt};
 use crate::config::dataset::image::PictureFormat;
 
-/// The quality of every JPEG.
+/// The quality of all JPEG files.
 const QUALITY: u8 = 85;
 
-/// A picture of three bytes a pixel, line by line.
+/// An image with three bytes per pixel, line by line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Raster {
     pub width: u32,
@@ -25,7 +26,7 @@ pub(super) struct Raster {
 }
 
 impl Raster {
-    /// The picture in a file, its transparency left out.
+    /// Decodes an image file without its transparency.
     pub(super) fn decoded(file: &[u8]) -> Result<Self, String> {
         let picture = image::load_from_memory(file)
             .map_err(|error| error.to_string())?
@@ -37,7 +38,8 @@ impl Raster {
         })
     }
 
-    /// The picture as a data URI. Its pixels are the Python tool's; its bytes are those of another encoder.
+    /// Encodes the image as a data URI. The pixels equal the Python tool's; the bytes differ, because the
+    /// encoder does.
     pub(super) fn uri(&self, format: PictureFormat) -> Arc<str> {
         let mut file = Vec::new();
         let color = ExtendedColorType::Rgb8;
@@ -57,7 +59,7 @@ impl Raster {
     }
 }
 
-/// The data URIs of several pictures, encoded on all cores.
+/// Encodes several images as data URIs, on all cores.
 pub(super) fn uris(pictures: &[Raster], format: PictureFormat) -> Vec<Arc<str>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let share = pictures.len().div_ceil(cores).max(1);
@@ -86,9 +88,10 @@ pub(super) fn uris(pictures: &[Raster], format: PictureFormat) -> Vec<Arc<str>> 
     })
 }
 
-/// The lines of the Python tool behind its sums: how many tokens are the text, the template and the pictures.
+/// Returns the lines that the Python tool prints after its sums: the tokens of the text, the template and the
+/// images.
 ///
-/// What a picture costs only the server knows, so that line has no numbers.
+/// Only the server knows the tokens of an image, so that line has no numbers.
 pub(super) fn breakdown(raw: &[u64], prompts: &[Prompt]) -> Vec<String> {
     let templated: u64 = prompts.iter().map(|prompt| u64::from(prompt.prompt_tokens)).sum();
     let raw: u64 = raw.iter().sum();
@@ -113,11 +116,11 @@ pub(super) fn breakdown(raw: &[u64], prompts: &[Prompt]) -> Vec<String> {
     ]
 }
 
-/// A prompt with pictures in the form that servers take which fill pictures into a text: a placeholder for each, out of the chat
-/// template. Other prompts stay as they are.
+/// Converts a prompt with images for servers that insert images into a text: the chat template writes a
+/// placeholder for each image. Other prompts stay unchanged.
 ///
 /// # Errors
-/// The template refuses pictures.
+/// The template rejects images.
 pub(crate) fn with_placeholders(
     content: &Content,
     template: &ChatTemplate,

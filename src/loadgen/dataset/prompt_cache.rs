@@ -1,7 +1,8 @@
-//! Keeps prepared prompts on disk, so that a load that was prepared before begins at once.
+//! Caches prepared prompts on disk, so that a load that was prepared before starts at once.
 //!
-//! What is kept is found by everything that decides the prompts, and checked by a digest when it is read; whatever is broken or
-//! unknown is made anew. Not kept: pictures, which would fill the disk, and what differs from one preparation to the next.
+//! The key covers everything that determines the prompts, and a digest is checked on reading. Broken and
+//! unknown files are replaced. Images are not cached, because they would fill the disk; nor are prompts that
+//! differ between preparations.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -19,27 +20,28 @@ use crate::base::{own, unfinished};
 use crate::config::dataset::{PromptForm, TemplateUse};
 use crate::config::workload::{Profile, Workload};
 
-/// Which code made the prompts; to be raised with every change of what is drawn, counted or written.
+/// The version of the code that makes the prompts. Raise the number whenever draws, counts or the file format
+/// change.
 const MADE_BY: (u32, &str) = (1, env!("CARGO_PKG_VERSION"));
-/// What every file begins with.
+/// The first word of every file.
 const MAGIC: &str = "matrix-prompts";
-/// How the names of files begin that are not whole yet.
+/// Prefix of the names of incomplete files.
 const UNFINISHED: &str = ".new-";
-/// The most bytes of one preparation, and of all together.
+/// Maximum bytes of one preparation, and of the whole cache.
 const MOST: (u64, u64) = (512 << 20, 4 << 30);
 
-/// Prompts that were prepared before.
+/// The cache folder with its size limits.
 #[derive(Debug)]
 pub(super) struct Shelf<'a> {
     folder: &'a Path,
     most: (u64, u64),
 }
 
-/// The name of what a workload comes to.
+/// The cache key of a workload's prompts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Key(ContentHash);
 
-/// What is kept beside the rows.
+/// What is stored besides the rows.
 #[derive(Serialize, Deserialize)]
 struct Head {
     /// Words drawn from Python's generator and from numpy's.
@@ -47,13 +49,13 @@ struct Head {
     input_tokens: u64,
     output_tokens: u64,
     said: Vec<String>,
-    /// Whether the last row is no prompt but what warms up.
+    /// Whether the last row is the warm-up request and not a prompt.
     has_warmup: bool,
     /// The digest of the rows.
     rows: ContentHash,
 }
 
-/// What tells one state of a file from another without reading it.
+/// Metadata that changes whenever the file does, so that the file need not be read.
 #[derive(Serialize)]
 struct Identity {
     device: u64,
@@ -77,7 +79,7 @@ impl Identity {
 }
 
 impl Key {
-    /// The name of a workload's prompts; `None` where they are not kept.
+    /// Computes the key of a workload's prompts; `None` if they must not be cached.
     pub(super) fn of(
         workload: &Workload,
         profile: Profile,
@@ -99,7 +101,7 @@ impl Key {
             Some(file) => Some(Identity::of(file)?),
             None => None,
         };
-        // The file counts, not where it lies.
+        // The file matters, not its path.
         let workload = Workload {
             path: None,
             ..workload.clone()
@@ -126,7 +128,7 @@ impl<'a> Shelf<'a> {
         self.folder.join(format!("{}.prompts", key.0))
     }
 
-    /// What is kept under a key; `seed` is the one that the generators began with.
+    /// Returns the prompts that are stored under a key. `seed` is the seed of the generators.
     pub(super) fn take(&self, key: &Key, seed: u32) -> Option<Prepared> {
         if !self.folder.exists() {
             return None;
@@ -139,7 +141,7 @@ impl<'a> Shelf<'a> {
         let mut file = BufReader::new(File::open(&place).ok()?);
         let prepared = unpacked(&mut file, key, seed);
         match &prepared {
-            // What was used last is removed last.
+            // The files that were not used for the longest time are removed first.
             Some(_) => drop(File::open(&place).map(|file| {
                 rustix::fs::futimens(
                     &file,
@@ -160,7 +162,7 @@ impl<'a> Shelf<'a> {
         prepared
     }
 
-    /// Keeps prompts; that they cannot be kept is no reason not to send them.
+    /// Stores prompts. A failure is only a warning.
     pub(super) fn put(&self, key: &Key, prepared: &Prepared) {
         if !is_repeatable(&prepared.prompts) {
             return;
@@ -201,7 +203,7 @@ impl<'a> Shelf<'a> {
         Ok(())
     }
 
-    /// Removes what was used longest ago, until the rest is small enough.
+    /// Removes the files that were not used for the longest time, until the rest is small enough.
     fn make_room(&self) {
         let Ok(entries) = fs::read_dir(self.folder) else {
             return;
@@ -231,7 +233,8 @@ const NOW: rustix::fs::Timespec = rustix::fs::Timespec {
     tv_nsec: rustix::fs::UTIME_NOW as _,
 };
 
-/// Whether another preparation would give the same: no routing keys, which begin with chance and date.
+/// Returns true if another preparation would give the same prompts. Routing keys contain random letters and
+/// the date.
 fn is_repeatable(prompts: &[Prompt]) -> bool {
     prompts.iter().all(|prompt| {
         let is_keyed = prompt
@@ -242,7 +245,7 @@ fn is_repeatable(prompts: &[Prompt]) -> bool {
     })
 }
 
-/// What a file says of the rows, on a line.
+/// Encodes the line that describes the rows.
 fn packed_head(prepared: &Prepared) -> Option<Vec<u8>> {
     let head = Head {
         drawn: (prepared.draws.python.drawn(), prepared.draws.numpy.drawn()?),
@@ -257,18 +260,18 @@ fn packed_head(prepared: &Prepared) -> Option<Vec<u8>> {
     Some(rest)
 }
 
-/// What follows the first line of a file: the head, then the rows, one at a time.
+/// Returns the parts of a file after its first line: the head, then the rows one at a time.
 fn parts(head: &[u8], prepared: &Prepared) -> impl Iterator<Item = Vec<u8>> {
     let rows = prepared.prompts.iter().chain(&prepared.warmup);
     std::iter::once(head.to_vec()).chain(rows.map(prompt::written))
 }
 
-/// What a file begins with: magic, key and digest of the rest.
+/// Returns the first line of a file: magic word, key, and digest of the rest.
 fn first_line(key: &Key, rest: &ContentHash) -> String {
     format!("{MAGIC} {} {rest}\n", key.0)
 }
 
-/// Reads a file twice: for its digest, and for what it holds, which is in memory but once.
+/// Reads a file twice, for its digest and for its content, so that the content is in memory only once.
 fn unpacked(file: &mut (impl BufRead + Seek), key: &Key, seed: u32) -> Option<Prepared> {
     let mut first = Vec::new();
     file.by_ref().take(1024).read_until(b'\n', &mut first).ok()?;
@@ -329,7 +332,7 @@ mod tests {
         }
     }
 
-    /// Prompts of a workload, and how many files are kept then.
+    /// Returns the prompts of a workload and the number of cached files afterwards.
     fn prepare(workload: &Workload, seed: u64, file: Option<&Path>, folder: &Path) -> (Prepared, usize) {
         let caches = Caches {
             hf_home: None,
@@ -424,7 +427,8 @@ mod tests {
             key(&templated, Profile::Current, 1, &bytes, Some(&file)),
             key(&random(), Profile::Current, 1, &bytes, None),
         ];
-        // Source: docs/bench-serving.md T30: what the Python tool's own cache leaves out of its key.
+        // Source: docs/bench-serving.md T30: the settings that the Python tool's own cache omits from its
+        // key.
         let grouped = |ordered, uncounted| {
             let prefix = SharedPrefix {
                 ordered,

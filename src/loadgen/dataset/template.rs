@@ -1,7 +1,7 @@
-//! Chat templates: messages to the text that a model reads, as transformers renders them.
+//! Chat templates: convert messages to the text that a model reads, as transformers does.
 //!
-//! The template is looked for beside the tokenizer. Not done: templates of processors with more than one file, and
-//! the default special tokens that some tokenizer classes carry in their Python code.
+//! The template is searched next to the tokenizer's file. Not supported: processor templates that consist of
+//! several files, and default special tokens that some tokenizer classes define in Python code.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,12 +19,12 @@ use super::tokenizer::Tokenizer;
 use crate::base::clock;
 use crate::base::ids::hex;
 
-/// The template that is taken unless tools are given and one is there for them.
+/// The name of the default template.
 const DEFAULT: &str = "default";
-/// The template for messages with tools, where a model has one of its own for them.
+/// The name of the template for messages with tools, if the model has one.
 const TOOL_USE: &str = "tool_use";
 
-/// A chat template could not be opened, or could not be rendered.
+/// Why a chat template could not be opened or rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
     /// The tokenizer has no chat template.
@@ -34,20 +34,20 @@ pub enum TemplateError {
         lines(looked)
     )]
     Missing {
-        /// The tokenizer.
+        /// The name of the tokenizer.
         name: String,
-        /// Every place looked at.
+        /// Every place that was searched.
         looked: Vec<String>,
     },
-    /// A file is there and cannot be read.
+    /// A file exists and cannot be read.
     #[error("cannot read the chat template's file `{}`: {error}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// A file is there and is not what it should be.
+    /// A file exists and holds no valid template.
     #[error("`{}` holds no chat template that can be used: {reason}; fetch it anew", path.display())]
     Invalid {
         /// The file.
@@ -55,12 +55,12 @@ pub enum TemplateError {
         /// What is wrong with it, and where.
         reason: String,
     },
-    /// The template refused the messages, or broke.
+    /// The template rejected the messages, or failed.
     #[error("the chat template of `{name}` cannot be applied: {reason}")]
     Failed {
         /// The tokenizer's name.
         name: String,
-        /// What the template said, and where.
+        /// The template's message, and where it failed.
         reason: String,
     },
 }
@@ -69,7 +69,7 @@ pub enum TemplateError {
 pub(crate) struct ChatTemplate {
     name: String,
     environment: Environment<'static>,
-    /// `bos_token`, `eos_token` and the like, which templates write out.
+    /// `bos_token`, `eos_token` and the like, which templates may write.
     specials: BTreeMap<String, String>,
     digest: String,
     tells_time: bool,
@@ -85,10 +85,10 @@ impl std::fmt::Debug for ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Opens the chat template that lies beside a tokenizer; the byte tokenizers bring theirs.
+    /// Opens the chat template next to a tokenizer's file; the byte tokenizers have a built-in template.
     ///
     /// # Errors
-    /// There is none, or it is no template.
+    /// There is no template, or it is invalid.
     pub(crate) fn open(tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
         let Some(path) = tokenizer.path() else {
             return Ok(Self::of_bytes(tokenizer));
@@ -121,7 +121,7 @@ impl ChatTemplate {
         })
     }
 
-    /// The template of the byte tokenizers, for tests and the simulated engine.
+    /// Creates the template of the byte tokenizers, for tests and the simulated engine.
     fn of_bytes(tokenizer: &Tokenizer) -> Self {
         const BYTES: &str = "{{ bos_token }}{% for message in messages %}<|{{ message.role }}|>\n{{ message.content }}<|end|>\n\
                              {% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
@@ -169,10 +169,10 @@ impl ChatTemplate {
         })
     }
 
-    /// The text of some messages; `add_generation_prompt` begins the assistant's answer behind them.
+    /// Renders messages. `add_generation_prompt` appends the start of the assistant's answer.
     ///
     /// # Errors
-    /// What the template says against the messages, or where it broke.
+    /// The template rejects the messages, or fails.
     pub(crate) fn render(
         &self,
         messages: &[Value],
@@ -198,10 +198,7 @@ impl ChatTemplate {
             .map_err(|error| failed(&error))
     }
 
-    /// The text of one message of the user, with the beginning of the answer to it.
-    ///
-    /// # Errors
-    /// As [`Self::render`].
+    /// Renders one message of the user, followed by the start of the answer.
     pub(crate) fn render_user(&self, content: &str) -> Result<String, TemplateError> {
         self.render(
             &[serde_json::json!({"role": "user", "content": content})],
@@ -210,7 +207,7 @@ impl ChatTemplate {
         )
     }
 
-    /// What a text begins with by this tokenizer's settings, if anything.
+    /// Returns the token that begins every text according to the tokenizer's settings, if any.
     pub(crate) fn bos_token(&self) -> Option<&str> {
         self.specials
             .get("bos_token")
@@ -218,18 +215,18 @@ impl ChatTemplate {
             .filter(|bos| !bos.is_empty())
     }
 
-    /// A digest of the template and of the special tokens it may write, in hex digits.
+    /// Returns a digest of the template and its special tokens, in hex digits.
     pub(crate) fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// Whether the text depends on today's date, too.
+    /// Returns true if the text may also depend on the current date.
     pub(crate) const fn tells_time(&self) -> bool {
         self.tells_time
     }
 }
 
-/// Jinja as transformers sets it up.
+/// Sets up Jinja as transformers does.
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder()
@@ -269,7 +266,7 @@ fn unfit(error: serde_json::Error) -> Error {
     Error::new(ErrorKind::BadSerialization, error.to_string())
 }
 
-/// transformers' `tojson`: Python's `json.dumps`, and nothing escaped for HTML.
+/// transformers' `tojson`: Python's `json.dumps` without escapes for HTML.
 fn tojson(value: &Jinja, options: Kwargs) -> Result<String, Error> {
     let value = serde_json::to_value(value).map_err(unfit)?;
     let indent: Option<usize> = options.get("indent")?;
@@ -305,13 +302,13 @@ fn tojson(value: &Jinja, options: Kwargs) -> Result<String, Error> {
     Ok(text)
 }
 
-/// How nested values are written.
+/// The format of nested values.
 struct Style<'a> {
-    /// What stands for nothing, yes and no.
+    /// The words for null, true and false.
     constants: [&'static str; 3],
     between: &'a str,
     after_key: &'a str,
-    /// Spaces a level; without it all goes on one line.
+    /// Spaces per level; `None` writes one line.
     indent: Option<usize>,
     quote: fn(&str, &mut String),
     is_sorted: bool,
@@ -383,7 +380,7 @@ impl Style<'_> {
     }
 }
 
-/// A float as Python writes it: `1e+16` and `1e-05` where Rust has `1e16` and `1e-5`.
+/// Formats a float as Python does: `1e+16` and `1e-05` where Rust writes `1e16` and `1e-5`.
 fn python_float(float: f64) -> String {
     let text = format!("{float:?}");
     let Some((mantissa, exponent)) = text.split_once('e') else {
@@ -417,7 +414,7 @@ fn quote_ascii(text: &str, out: &mut String) {
     let mut quoted = String::new();
     quote_json(text, &mut quoted);
     for char in quoted.chars() {
-        // Python takes DEL for ASCII.
+        // Python treats DEL as ASCII.
         if char.is_ascii() {
             out.push(char);
         } else {
@@ -452,7 +449,7 @@ fn quote_python(text: &str, out: &mut String) {
     out.push(quote);
 }
 
-/// Takes out the marks of what an assistant generated, which transformers knows, Jinja does not, and no text depends on.
+/// Removes the `generation` marks, which transformers knows and Jinja does not. They do not affect the text.
 fn without_generation(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -482,7 +479,7 @@ fn without_generation(source: &str) -> String {
     out
 }
 
-/// The templates of a `chat_template` field: one, or several with their names.
+/// Reads the templates of a `chat_template` field: one, or several with names.
 fn named(template: Value) -> Result<BTreeMap<String, String>, String> {
     let wrong = || "`chat_template` is neither a text nor a list of `{name, template}`".to_owned();
     match template {
@@ -498,7 +495,7 @@ fn named(template: Value) -> Result<BTreeMap<String, String>, String> {
     }
 }
 
-/// The special tokens that a template may write, by their names in templates.
+/// Returns the special tokens that a template may write, by their names in templates.
 fn specials(
     settings: &serde_json::Map<String, Value>,
     map: &serde_json::Map<String, Value>,
@@ -521,7 +518,7 @@ fn specials(
     names
         .iter()
         .filter_map(|name| {
-            // A `null` in the settings is an answer: this tokenizer has no such token.
+            // A `null` in the settings means that the tokenizer has no such token.
             let value = settings.get(*name).or_else(|| map.get(*name))?;
             Some(((*name).to_owned(), text(value)?))
         })
@@ -535,7 +532,7 @@ fn text(path: &Path) -> Result<String, TemplateError> {
     })
 }
 
-/// The fields of a JSON file; `None` without the file.
+/// Reads the fields of a JSON file; `None` if the file does not exist.
 fn object(path: &Path) -> Result<Option<serde_json::Map<String, Value>>, TemplateError> {
     if !path.is_file() {
         return Ok(None);
@@ -555,7 +552,7 @@ mod tests {
     use super::*;
     use crate::loadgen::dataset::Caches;
 
-    /// A template in the manner of Qwen's: tools as JSON, namespaces, Python's methods.
+    /// A template like Qwen's: tools as JSON, namespaces, Python's methods.
     const QWEN: &str = r#"{%- if tools %}
     {{- '<|im_start|>system\n' }}
     {%- for tool in tools %}
@@ -590,7 +587,7 @@ mod tests {
     {%- endif %}
 {%- endif %}"#;
 
-    /// A template in the manner of Llama's: indented blocks, BOS, dates, refusals.
+    /// A template like Llama's: indented blocks, BOS, dates, rejections.
     const LLAMA: &str = r#"{{- bos_token }}
 {%- if not date_string is defined %}
     {%- set date_string = strftime_now("%Y") %}

@@ -1,7 +1,8 @@
-//! Text to token ids and back, by the code that Python's tokenizers run. Never goes to the network.
+//! Converts text to token ids and back with the library behind Python's tokenizers. It never uses the
+//! network.
 //!
-//! What a `tokenizer.json` says is what is done: settings that transformers takes from elsewhere (`add_bos_token` of
-//! the Llama classes) are not applied, and tokenizers without a `tokenizer.json` are not read.
+//! It follows the `tokenizer.json` alone: settings that transformers takes from elsewhere (`add_bos_token` of
+//! the Llama classes) are not applied, and tokenizers without a `tokenizer.json` are not supported.
 
 use std::error::Error as _;
 use std::fs;
@@ -19,7 +20,7 @@ use super::hf_cache::{Caches, Repository, lines};
 use crate::base::ids::hex;
 use crate::base::threads::NoThread;
 
-/// A tokenizer could not be opened, or could not do its work.
+/// Why a tokenizer could not be opened, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
     /// There is no `tokenizer.json` under this name.
@@ -32,20 +33,20 @@ pub enum TokenizerError {
         }
     )]
     Missing {
-        /// The name or path it was asked for by.
+        /// The requested name or path.
         name: String,
-        /// Every place looked at.
+        /// Every place that was searched.
         looked: Vec<String>,
     },
-    /// A file is there and cannot be read.
+    /// A file exists and cannot be read.
     #[error("cannot read the tokenizer's file `{}`: {error}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         error: io::Error,
     },
-    /// A file is there and is not what it should be.
+    /// A file exists and is not a valid tokenizer.
     #[error("`{}` is no tokenizer that can be used: {reason}; fetch it anew", path.display())]
     Invalid {
         /// The file.
@@ -53,29 +54,30 @@ pub enum TokenizerError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The threads on which texts are encoded cannot be started.
+    /// The threads that encode texts cannot be started.
     #[error("the threads of the tokenizer cannot be started: {0}")]
     Threads(Arc<NoThread>),
-    /// The tokenizer refused a text or some ids.
+    /// The tokenizer rejected a text or ids.
     #[error("the tokenizer `{name}` failed: {reason}")]
     Failed {
         /// The tokenizer's name.
         name: String,
-        /// What it said.
+        /// The message of the library.
         reason: String,
     },
 }
 
-/// What to do about `clean_up_tokenization_spaces`, which Hugging Face's decoding applied differently over time.
+/// Whether to apply `clean_up_tokenization_spaces`, which Hugging Face's decoding handled differently over
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CleanUp {
-    /// Wherever `tokenizer_config.json` asks for it, as transformers 4 does.
+    /// Whenever `tokenizer_config.json` requests it, as transformers 4 does.
     AsConfigured,
-    /// Where it asks for it, but never for BPE, as transformers 5 does.
+    /// When it is requested, but never for BPE, as transformers 5 does.
     SparingBpe,
 }
 
-/// A tokenizer, shared: a clone is a handle to the same one.
+/// A shared tokenizer; a clone refers to the same one.
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: Arc<Inner>,
@@ -86,13 +88,14 @@ struct Inner {
     path: Option<PathBuf>,
     digest: String,
     clean_up: bool,
-    /// Read when it is first needed: a large one takes longer than everything else before a load of kept prompts.
+    /// Loaded when first needed, because loading a large tokenizer takes longer than all other preparation of
+    /// a load with cached prompts.
     model: OnceLock<Result<Model, String>>,
 }
 
 enum Model {
     Hub(Box<tokenizers::Tokenizer>),
-    /// A token per byte of UTF-8, with or without a first token `<s>`: for tests and the simulated engine.
+    /// One token per byte of UTF-8, optionally with a first token `<s>`: for tests and the simulated engine.
     Bytes {
         bos: bool,
     },
@@ -101,20 +104,21 @@ enum Model {
 /// The id of `<s>` in the byte tokenizer that has one.
 const BYTES_BOS: u32 = 256;
 
-/// The part of `tokenizer_config.json` that matters here; the file belongs to others, so unknown fields are fine.
+/// The part of `tokenizer_config.json` that is used. Unknown fields are allowed, because the format is not
+/// ours.
 #[derive(Default, Deserialize)]
 struct Settings {
     #[serde(default)]
     clean_up_tokenization_spaces: Option<bool>,
 }
 
-/// Starts the threads on which texts are encoded, once and before anything is. The tokenizer would start them itself, also for a single
-/// text, and panic where it cannot.
+/// Starts the threads that encode texts, once and before their first use. The library would start them
+/// itself, even for a single text, and panic on failure.
 fn start_threads() -> Result<(), TokenizerError> {
     static STARTED: OnceLock<Option<Arc<NoThread>>> = OnceLock::new();
     let start = || {
         let error = rayon::ThreadPoolBuilder::new().build_global().err()?;
-        // Without a cause somebody else started them.
+        // An error without a cause means that the threads run already.
         error.source()?;
         Some(Arc::new(NoThread::from(io::Error::other(error))))
     };
@@ -134,14 +138,15 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 impl Tokenizer {
-    /// Opens a `tokenizer.json`, a folder with one (both relative to `base`), or a model's out of the caches.
+    /// Opens a `tokenizer.json`, a folder with one (both relative to `base`), or a model's tokenizer in the
+    /// caches.
     pub fn open(name: &str, base: &Path, caches: &Caches) -> Result<Self, TokenizerError> {
         let found = Self::find(name, base, caches)?;
         found.load()?;
         Ok(found)
     }
 
-    /// As [`Self::open`], but its content is read only when it is needed, or by [`Self::load`].
+    /// Like [`Self::open`], but the content is loaded when it is needed, or by [`Self::load`].
     pub fn find(name: &str, base: &Path, caches: &Caches) -> Result<Self, TokenizerError> {
         let path = locate(name, base, caches)?;
         let digest = hex(&Sha256::digest(read_file(&path)?));
@@ -163,7 +168,7 @@ impl Tokenizer {
         }))
     }
 
-    /// Reads its content, unless that was done.
+    /// Loads the content if that was not done.
     pub fn load(&self) -> Result<(), TokenizerError> {
         self.model().map(drop)
     }
@@ -182,7 +187,7 @@ impl Tokenizer {
         Ok(model)
     }
 
-    /// The model of a tokenizer that was loaded.
+    /// Returns the model; `None` if it cannot be loaded.
     fn loaded(&self) -> Option<&Model> {
         self.model().ok()
     }
@@ -214,22 +219,22 @@ impl Tokenizer {
         }
     }
 
-    /// The name or path it was asked for by.
+    /// Returns the requested name or path.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// The `tokenizer.json` it was read from; the byte tokenizers have none.
+    /// Returns the path of the `tokenizer.json`; `None` for the byte tokenizers.
     pub fn path(&self) -> Option<&Path> {
         self.inner.path.as_deref()
     }
 
-    /// The SHA-256 of its `tokenizer.json` in hex digits, by which a report names it.
+    /// Returns the SHA-256 of the `tokenizer.json` in hex digits, by which reports name it.
     pub fn digest(&self) -> &str {
         &self.inner.digest
     }
 
-    /// The ids of a text; `special` adds what the tokenizer puts around every text, such as a BOS token.
+    /// Encodes a text. `special` adds what the tokenizer puts around every text, such as a BOS token.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, TokenizerError> {
         match self.model()? {
             Model::Hub(model) => {
@@ -246,7 +251,7 @@ impl Tokenizer {
         }
     }
 
-    /// Appends the ids of a text.
+    /// Encodes a text and appends its ids.
     pub(super) fn append(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
         if !text.is_empty() {
             ids.extend(self.encode(text, false)?);
@@ -254,7 +259,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The library's tokenizer, where it is one and can be read.
+    /// Returns the library's tokenizer; `None` for the byte tokenizers and if it cannot be loaded.
     pub(super) fn library(&self) -> Option<&tokenizers::Tokenizer> {
         match self.model() {
             Ok(Model::Hub(model)) => Some(model),
@@ -282,7 +287,7 @@ impl Tokenizer {
         }
     }
 
-    /// How many tokens a text has.
+    /// Counts the tokens of a text.
     pub fn count(&self, text: &str, special: bool) -> Result<usize, TokenizerError> {
         Ok(self.encode(text, special)?.len())
     }
@@ -300,7 +305,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text of some ids, special tokens kept; ids without a token are left out.
+    /// Decodes ids. Special tokens are kept; ids without a token are left out.
     pub fn decode(&self, ids: &[u32], clean_up: CleanUp) -> Result<String, TokenizerError> {
         match self.model()? {
             Model::Hub(model) => {
@@ -329,7 +334,7 @@ impl Tokenizer {
                     .into_iter()
                     .map(|text| {
                         let mut text = self.cleaned(text, clean_up);
-                        // What it grew into is up to twice its length.
+                        // While it grows, a string can allocate up to twice its length.
                         text.shrink_to_fit();
                         text
                     })
@@ -406,7 +411,7 @@ impl Tokenizer {
         }
     }
 
-    /// Everything that decides what it does to a text, for telling whether kept prompts are still its own.
+    /// Returns everything that determines the tokenizer's results, for the key of cached prompts.
     pub(super) fn fingerprint(&self) -> (&str, bool) {
         (&self.inner.digest, self.inner.clean_up)
     }
@@ -429,7 +434,7 @@ impl Tokenizer {
     }
 }
 
-/// Hugging Face's `clean_up_tokenization`: spaces before punctuation and contractions go, in this order.
+/// Hugging Face's `clean_up_tokenization`: removes spaces before punctuation and contractions, in this order.
 fn without_spaces(text: &str) -> String {
     const REPLACED: [(&str, &str); 10] = [
         (" .", "."),
@@ -460,20 +465,20 @@ fn bytes_text(ids: &[u32]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The model in a `tokenizer.json` of this digest; in words, why there is none.
+/// Loads the model from a `tokenizer.json` with this digest; the error is a message.
 fn read_model(path: &Path, digest: &str) -> Result<Model, String> {
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
     if hex(&Sha256::digest(&bytes)) != digest {
         return Err("it was changed while it was in use".to_owned());
     }
     let mut model = tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| error.to_string())?;
-    // Python's tokenizers switch both off before they encode, whatever the file says.
+    // Python's tokenizers disable both before they encode, whatever the file says.
     model.with_padding(None);
     model.with_truncation(None).map_err(|error| error.to_string())?;
     Ok(Model::Hub(Box::new(model)))
 }
 
-/// The special tokens that a tokenizer's settings name, as transformers collects them.
+/// Returns the special tokens in a tokenizer's settings, as transformers collects them.
 fn special_texts(settings: &serde_json::Map<String, Value>) -> Vec<String> {
     let text = |value: &Value| {
         value
@@ -504,7 +509,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, TokenizerError> {
     })
 }
 
-/// The `tokenizer.json` that a name or path means.
+/// Returns the path of the `tokenizer.json` for a name or path.
 fn locate(name: &str, base: &Path, caches: &Caches) -> Result<PathBuf, TokenizerError> {
     let given = base.join(name);
     if given.is_file() {
@@ -526,8 +531,8 @@ fn locate(name: &str, base: &Path, caches: &Caches) -> Result<PathBuf, Tokenizer
     })
 }
 
-/// Whether a name is a path, by its form or because the folder that it begins with holds files, and no tokenizer lies there. A folder that
-/// holds models by their names has none but folders.
+/// Returns true if the name is a path without a tokenizer. It is a path by its form, or because its parent
+/// folder holds files. A folder that holds models by their names contains only folders.
 pub(crate) fn is_missing_path(name: &str, base: &Path) -> bool {
     let given = base.join(name);
     let holds_files = |folder: &Path| {
@@ -538,7 +543,7 @@ pub(crate) fn is_missing_path(name: &str, base: &Path) -> bool {
     is_path && !given.is_file() && !given.join("tokenizer.json").is_file()
 }
 
-/// Whether a name could be a model's on the Hugging Face hub: `gpt2`, `Qwen/Qwen3-8B`.
+/// Returns true if the name could be a model on the Hugging Face hub: `gpt2`, `Qwen/Qwen3-8B`.
 fn is_model_id(name: &str) -> bool {
     let parts: Vec<&str> = name.split('/').collect();
     parts.len() <= 2
@@ -582,7 +587,7 @@ mod tests {
         write(folder, "tokenizer.json", &tokenizer)
     }
 
-    /// Writes a byte-pair tokenizer of three letters and one merge.
+    /// Writes a byte-pair tokenizer with three letters and one merge.
     fn pairs(folder: &Path) -> PathBuf {
         let tokenizer = json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,

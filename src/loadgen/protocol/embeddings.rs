@@ -1,4 +1,5 @@
-//! OpenAI embeddings: `POST /v1/embeddings`. An answer is one JSON object; its vectors are counted and not kept.
+//! OpenAI embeddings: `POST /v1/embeddings`. An answer is one JSON object. Its vectors are counted and not
+//! kept.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -12,7 +13,7 @@ pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>
         .map(|(key, value)| (key.to_owned(), value))
         .into_iter()
         .collect();
-    // Unlike in a chat, what the scenario adds comes after the adapter.
+    // Unlike in a chat request, the fields of the scenario override the adapter.
     for key in ["model", "lora_path"] {
         if let Some(name) = ask.lora {
             body.insert(key.to_owned(), json!(name));
@@ -31,7 +32,7 @@ struct Answer<'a> {
     usage: Option<Counts>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
-    /// `error` in the flat errors of older servers, which keep their words in `message`.
+    /// Older servers send flat errors with `error` here and the text in `message`.
     #[serde(borrow, default)]
     object: Option<Words<'a>>,
 }
@@ -42,10 +43,10 @@ struct Counts {
     prompt_tokens: Option<u32>,
 }
 
-/// What an answer holds.
+/// The result of reading an answer.
 pub(super) enum Read {
     Vectors(usize),
-    /// The server's words about an error.
+    /// The server's error message.
     Error(String),
 }
 

@@ -1,11 +1,11 @@
-//! Errors in a stream that come in other forms than an `error`, as gateways and older servers send them.
+//! Recognises errors in a stream that do not use an `error` field, as gateways and older servers send them.
 
 use serde_json::{Map, Value};
 
 use super::error_words;
 
-/// The server's words in an event that holds no output, where it tells of an error. It is called for such events alone, and parses the whole
-/// event.
+/// Returns the server's message if the event reports an error. It parses the whole event, so it is called
+/// only for events without output.
 pub(super) fn in_other_form(json: &str) -> Option<String> {
     let event: Map<String, Value> = serde_json::from_str(json).ok()?;
     let has_message = event.get("message").is_some_and(Value::is_string);
@@ -35,7 +35,7 @@ fn is_word_of_failure(value: &Value) -> bool {
         .any(|failure| word.contains(failure))
 }
 
-/// Whether a field stands there and says nothing.
+/// Returns true if the value of a field means that there is no error.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -47,12 +47,12 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// Whether the JSON of a field says anything.
+/// Returns true if the JSON of a field has a meaningful value.
 pub(super) fn says_something(json: &str) -> bool {
     serde_json::from_str(json).is_ok_and(|value| !is_nothing(&value))
 }
 
-/// The words for an answer that the server ended for such a reason.
+/// Returns the error message for an answer that ended with such a finish reason.
 pub(super) fn failed_end(reason: &str) -> String {
     format!("the server ended the answer with the finish reason `{reason}`")
 }

@@ -1,24 +1,24 @@
-//! Events that need no parsing, because they differ from one that was parsed in nothing but their text.
+//! Decodes events without parsing if they differ from a parsed event only in their text.
 //!
-//! This is no guess. The parsed event is cut into what stands before its text, the text, and what stands after it. Another
-//! event with the same two ends, and between them bytes that a JSON string holds as they are, is the same JSON but for
-//! that string; so it says the same, with another text. Everything else goes to the full parser.
+//! The result is exact. The parsed event is split into the part before its text, the text, and the part after
+//! it. If another event has the same two outer parts, and only bytes between them that a JSON string holds
+//! unescaped, then it is the same JSON with another string. All other events go to the full parser.
 
 use crate::results::record::request::ChunkKind;
 
 /// The shape of the last event that carried one text and nothing else.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    /// Up to and with the quote before the text; empty before the first.
+    /// The part up to and including the quote before the text; empty if no shape is known.
     before: Vec<u8>,
-    /// From the quote after the text.
+    /// The part from the quote after the text.
     after: Vec<u8>,
     kind: Option<ChunkKind>,
 }
 
 impl Known {
-    /// Learns the shape of an event, whose text is a part of its JSON. The event must carry that text, which is not empty, and no
-    /// other fact that has not been noted already by reading it.
+    /// Learns the shape of an event. `text` is a slice of `json` and not empty. The event must carry this
+    /// text and no other fact that later events would have to report again.
     pub(super) fn learn(&mut self, json: &str, kind: ChunkKind, text: &str) {
         let start = (text.as_ptr() as usize).wrapping_sub(json.as_ptr() as usize);
         let end = start.wrapping_add(text.len());
@@ -35,7 +35,7 @@ impl Known {
         self.kind = Some(kind);
     }
 
-    /// The text of an event of the known shape.
+    /// Returns the text of an event of the known shape.
     pub(super) fn text_of<'e>(&self, event: &'e [u8]) -> Option<(ChunkKind, &'e str)> {
         let kind = self.kind?;
         let text = event
@@ -54,7 +54,8 @@ mod tests {
     use crate::loadgen::protocol::{Decoded, Decoder, LineKind};
     use crate::plan::Protocol;
 
-    /// What lines come to with every one parsed, and with known ones passed by; and how many those were.
+    /// Decodes lines once with every line parsed and once with the fast path. Also returns how many lines
+    /// took the fast path.
     fn both_ways(lines: &[String]) -> (Decoded, Decoded, usize) {
         let (mut full, mut quick) = (
             Decoder::new(Protocol::Chat, 300),
@@ -79,7 +80,7 @@ mod tests {
         let (full, quick, known) = both_ways(&lines[..4]);
         assert_eq!((full.text.here(), known), ("a bé\n", 2));
         assert_eq!(full, quick);
-        // A quote within breaks the JSON, which only the parser may say.
+        // A quote inside the text breaks the JSON, which only the parser may report.
         let (full, quick, _) = both_ways(&lines);
         assert!(full.failure.is_some());
         assert_eq!(full, quick);
@@ -104,7 +105,7 @@ mod tests {
                 r#"{"choices":[{"delta":{"content":"é"}},{"delta":{"content":"@"}}]}"#,
                 r#"{"object":"@","choices":[{"text":"a","delta":{"content":"@"}}]}"#,
             ];
-            // Every line twice, so that each shape is met again while it is known.
+            // Every line comes twice, so that each shape is met while it is known.
             let lines: Vec<String> = lines
                 .into_iter()
                 .flat_map(|(shape, text)| [shapes[shape].replace('@', &text), shapes[shape].replace('@', "ab")])

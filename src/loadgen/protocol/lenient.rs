@@ -1,12 +1,13 @@
-//! JSON as Python reads it: events that are not strict JSON but that `json.loads` takes are repaired and read again.
+//! Accepts JSON as Python does: repairs events that are not strict JSON but that `json.loads` accepts, and
+//! parses them again.
 //!
-//! Python takes `NaN`, `Infinity`, lone surrogates and repeated keys (the last one wins). A count of tokens that is no count costs
-//! its value, not the answer.
+//! Python accepts `NaN`, `Infinity`, lone surrogates and repeated keys (the last one wins). An invalid token
+//! count loses its value, but does not fail the answer.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// A count of tokens: a fraction is cut, and everything else that is no count is `None`.
+/// Reads a token count. A fraction is truncated; anything else that is not a count becomes `None`.
 pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     let number = match Value::deserialize(deserializer)? {
         Value::Number(number) => number,
@@ -22,10 +23,10 @@ pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     Ok(whole.or_else(cut))
 }
 
-/// The text as strict JSON; `None` where Python would refuse it too.
+/// Returns the text as strict JSON; `None` if Python would reject it too.
 pub(super) fn repaired(text: &str) -> Option<String> {
     let mut value: Value = serde_json::from_str(&strict(text)).ok()?;
-    // A report of another form than an object says nothing.
+    // A usage report that is not an object has no information.
     if let Value::Object(event) = &mut value {
         for key in ["usage", "meta_info"] {
             if event.get(key).is_some_and(|report| !report.is_object()) {
@@ -36,7 +37,7 @@ pub(super) fn repaired(text: &str) -> Option<String> {
     Some(value.to_string())
 }
 
-/// The text with the words and escapes replaced that only Python knows.
+/// Replaces the words and escapes that only Python accepts.
 fn strict(text: &str) -> String {
     let (mut strict, mut rest) = (String::with_capacity(text.len()), text);
     let mut is_quoted = false;
@@ -75,7 +76,8 @@ fn strict(text: &str) -> String {
     strict
 }
 
-/// The escape that a text begins with, a lone surrogate as the character for what is not known, and its length as it was.
+/// Returns the escape at the start of a text and the length it had there. A lone surrogate becomes the
+/// replacement character.
 fn escape(text: &str) -> (&str, usize) {
     const UNKNOWN: &str = "\\ufffd";
     let unit = |at: usize| {

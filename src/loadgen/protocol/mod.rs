@@ -1,7 +1,7 @@
-//! Requests to bytes, lines to facts, for each dialect. Pure.
+//! Encodes requests and decodes answers, for each protocol. Pure: it knows no socket and no clock.
 //!
-//! [`encode`] writes a request body with bench_serving's keys and values; [`Decoder`] reads the lines of an answer as the
-//! definition set `matrix` wants them, and keeps what the compat figures need. It knows no socket and reads no clock.
+//! [`encode`] writes a request body with bench_serving's keys and values. [`Decoder`] reads the lines of an
+//! answer as the metric set `matrix` defines them, and also keeps what bench_serving's metrics need.
 
 mod chat;
 mod completions;
@@ -31,7 +31,7 @@ use crate::results::record::chunks::Chunks;
 use crate::results::record::outsourced::Text;
 use crate::results::record::request::{CachedTokens, Chunk, ChunkKind, Class, Failure, Oddity, Usage};
 
-/// A prompt that a dialect cannot carry.
+/// Why a request cannot be encoded for a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum EncodeError {
     /// Token ids in a chat message.
@@ -39,47 +39,44 @@ pub enum EncodeError {
         "the chat protocol carries no token ids; send text, or use the protocol `completions` or `sglang-native`"
     )]
     IdsInChat,
-    /// Chat messages where text or token ids go.
+    /// Chat messages for a protocol that takes text or token ids.
     #[error(
         "only the chat protocol carries messages; use the protocol `chat` (in `matrix bench`, a chat backend)"
     )]
     MessagesOutsideChat,
-    /// Several turns outside a chat.
+    /// A conversation of several turns outside the chat protocol.
     #[error(
         "only the chat protocol carries conversations of several turns; use the protocol `chat` (in `matrix bench`, a chat backend)"
     )]
     TurnsOutsideChat,
-    /// Pictures that the dialect has no field for.
     #[error("this protocol carries no pictures; use the protocol `chat`, `completions` or `sglang-native`")]
     Pictures,
-    /// A LoRA adapter that the dialect has no field for.
     #[error(
         "this protocol names no LoRA adapter; use the protocol `chat`, `completions`, `sglang-native` or `embeddings`"
     )]
     Lora,
-    /// A routing key that the dialect sends to no router.
     #[error(
         "this protocol has no routing key; use the protocol `chat`, `completions`, `sglang-native` or `embeddings`"
     )]
     RoutingKey,
 }
 
-/// The header that tells a router which requests belong together.
+/// The header by which a router recognises requests that belong together.
 pub(crate) const ROUTING_KEY: &str = "X-SMG-Routing-Key";
 
-/// What a request asks for, besides its prompt.
+/// The parameters of a request, besides its prompt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask<'a> {
-    /// The model's name in requests.
+    /// The model name in requests.
     pub model: &'a str,
-    /// Output tokens asked for.
+    /// Requested output tokens.
     pub tokens: u32,
-    /// Whether the answer may end where the model ends it.
+    /// Whether the answer may end at the model's end token.
     pub stop_at_eos: bool,
-    /// Fields of the scenario, added after those of the dialect; `null` removes one.
+    /// Fields of the scenario, added after those of the protocol; `null` removes a field.
     pub body: &'a Map<String, Value>,
     pub lora: Option<&'a str>,
-    /// What the row carries beside its prompt.
+    /// Further fields of the data set's row.
     pub extras: Option<&'a Extras>,
 }
 
@@ -102,7 +99,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// The value of the header [`ROUTING_KEY`].
+    /// Returns the value of the header [`ROUTING_KEY`].
     pub(crate) fn routing_key(&self) -> Option<&'a str> {
         self.extras.and_then(|extras| extras.routing_key.as_deref())
     }
@@ -112,7 +109,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// The path that a dialect's requests go to.
+/// Returns the path of requests.
 pub(crate) fn path(dialect: &Dialect) -> &str {
     match (&dialect.path, dialect.protocol) {
         (Some(path), _) => path,
@@ -125,14 +122,14 @@ pub(crate) fn path(dialect: &Dialect) -> &str {
     }
 }
 
-/// The body of one request.
+/// Encodes the body of one request.
 ///
-/// What the scenario adds replaces whole fields, as bench_serving's extra body does, and what the row adds comes after it. What
-/// the dialect adds goes into the objects that stand there, so that it can set a temperature for `/generate` without knowing the
-/// length that is asked for.
+/// Fields of the scenario replace whole fields, as bench_serving's extra body does, and fields of the row
+/// come after them. Fields of the dialect are merged into objects, so that they can set a temperature for
+/// `/generate` without knowing the requested length.
 ///
 /// # Errors
-/// The dialect has no place for something that the row carries.
+/// The protocol has no place for something that the row carries.
 pub(crate) fn encode(dialect: &Dialect, prompt: &Content, ask: &Ask<'_>) -> Result<Vec<u8>, EncodeError> {
     refuse(dialect.protocol, ask)?;
     let mut body = match dialect.protocol {
@@ -163,7 +160,7 @@ pub(crate) fn encode(dialect: &Dialect, prompt: &Content, ask: &Ask<'_>) -> Resu
         is_overridden |= key == STREAM_OPTIONS;
         put(&mut body, key, value);
     }
-    // The row's own fields are a recorded request's; a `null` there was sent as one.
+    // The row's own fields are those of a recorded request. A `null` there was sent as `null`.
     for (key, value) in ask.extras.iter().flat_map(|extras| &extras.body) {
         is_overridden |= key == STREAM_OPTIONS;
         body.insert(key.clone(), value.clone());
@@ -177,15 +174,15 @@ pub(crate) fn encode(dialect: &Dialect, prompt: &Content, ask: &Ask<'_>) -> Resu
             options.entry("include_usage").or_insert(Value::Bool(true));
         }
     }
-    // Servers refuse stream options on an answer that does not stream.
+    // Servers reject stream options on an answer that does not stream.
     if is_asked && !is_overridden && !streams {
         body.shift_remove(STREAM_OPTIONS);
     }
     Ok(serde_json::to_vec(&body).expect("a JSON map has string keys"))
 }
 
-/// The most output tokens that a body allows, choices of one request together: those that the row asks for, unless fields that are
-/// added say otherwise.
+/// Returns the maximum of output tokens that a body allows, summed over its choices. This is the requested
+/// number, unless added fields change it. `None` for embeddings.
 pub(crate) fn limit(dialect: &Dialect, ask: &Ask<'_>) -> Option<u32> {
     let nested = dialect.protocol == Protocol::SglangNative;
     let keys: &[&str] = match dialect.protocol {
@@ -209,10 +206,10 @@ pub(crate) fn limit(dialect: &Dialect, ask: &Ask<'_>) -> Option<u32> {
     Some(u32::try_from(all).unwrap_or(u32::MAX))
 }
 
-/// The model that a body names, where it is another than the load's.
+/// Returns the model that a body names, if it differs from the load's model.
 pub(crate) fn other_model(dialect: &Dialect, ask: &Ask<'_>) -> Option<String> {
     let row = ask.extras.map(|extras| &extras.body);
-    // What is named last wins.
+    // The last field that names a model wins.
     let named = [row, Some(ask.body), Some(&dialect.body)]
         .into_iter()
         .flatten()
@@ -221,7 +218,7 @@ pub(crate) fn other_model(dialect: &Dialect, ask: &Ask<'_>) -> Option<String> {
     (name != ask.model).then(|| name.to_owned())
 }
 
-/// What a row carries and the protocol cannot.
+/// Rejects what a row carries and the protocol cannot.
 fn refuse(protocol: Protocol, ask: &Ask<'_>) -> Result<(), EncodeError> {
     let is_nameless = matches!(protocol, Protocol::Trt | Protocol::Truss);
     if ask.is_talk() && protocol != Protocol::Chat {
@@ -236,7 +233,7 @@ fn refuse(protocol: Protocol, ask: &Ask<'_>) -> Result<(), EncodeError> {
     Ok(())
 }
 
-/// Names the adapter where OpenAI's protocols have the model, over what the scenario adds.
+/// Sets the adapter in the model field of OpenAI's protocols. This overrides the fields of the scenario.
 fn put_lora(body: &mut Map<String, Value>, protocol: Protocol, ask: &Ask<'_>) {
     let name = ask
         .lora
@@ -248,7 +245,7 @@ fn put_lora(body: &mut Map<String, Value>, protocol: Protocol, ask: &Ask<'_>) {
     }
 }
 
-/// The pictures of protocols that take them beside the prompt.
+/// Adds images for protocols that take them next to the prompt.
 fn put_images(body: &mut Map<String, Value>, protocol: Protocol, prompt: &Content) {
     if let Content::Pictures { images, .. } = prompt
         && matches!(protocol, Protocol::Completions | Protocol::SglangNative)
@@ -267,7 +264,7 @@ fn put(fields: &mut Map<String, Value>, key: &str, value: &Value) {
     }
 }
 
-/// The prompt of protocols that take text or ids; with pictures, its text.
+/// Returns the prompt for protocols that take text or ids; of a prompt with images only the text.
 fn prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
     match prompt {
         Content::Text(text) => Ok(Value::from(text.as_str())),
@@ -277,7 +274,7 @@ fn prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
     }
 }
 
-/// The prompt of protocols that take nothing but text or ids.
+/// Returns the prompt for protocols that take only text or ids.
 fn bare_prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
     match prompt {
         Content::Pictures { .. } => Err(EncodeError::Pictures),
@@ -285,78 +282,81 @@ fn bare_prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
     }
 }
 
-/// A line of an answer, as [`crate::loadgen::sse`] tells them apart; `[DONE]` says nothing and is left out.
+/// The kind of a line of an answer, from [`crate::loadgen::sse`]; `[DONE]` is left out because it has no
+/// content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineKind {
-    /// What followed `data:`.
+    /// The text after `data:`.
     Event,
-    /// What followed `data:` in an event that is named `error`.
+    /// The text after `data:` in an event named `error`.
     Error,
     /// A line without a field name.
     Plain,
 }
 
-/// So many names of models are kept of one answer.
+/// Maximum number of model names that are kept of one answer.
 const MODELS: usize = 4;
 
-/// What an answer said.
+/// The facts of an answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decoded {
     /// The events that carried output.
     pub chunks: Chunks,
-    /// What the server reported of its token counts.
+    /// The token counts that the server reported.
     pub usage: Option<Usage>,
-    /// Where the cached tokens of the prompt lay.
+    /// Where the cached tokens of the prompt were stored.
     pub cached: Option<CachedTokens>,
-    /// What bench_serving cannot read, each kind once.
+    /// What bench_serving cannot parse, each kind once.
     pub oddities: Vec<Oddity>,
-    /// Why the server says the answer ended.
+    /// The server's finish reason.
     pub finish: Option<String>,
-    /// The text: reasoning and answer in order of arrival, tool calls left out.
+    /// The text: reasoning and answer in order of arrival, without tool calls.
     pub text: Text,
-    /// What tool calls say: names and arguments in order of arrival.
+    /// The text of tool calls: names and arguments in order of arrival.
     pub tool_text: String,
-    /// The models that the server says it is, each once: usually one.
+    /// The model names in the answer, each once; usually there is one.
     pub models: Vec<String>,
-    /// What was wrong with the content of the answer.
+    /// The first error in the content of the answer.
     pub failure: Option<Failure>,
 }
 
-/// Reads an answer line by line.
+/// Decodes an answer line by line.
 ///
-/// Events after an error event are still read, since bench_serving reads them; nothing is read after garbage.
+/// Events after an error event are still decoded, because bench_serving decodes them. Lines after invalid
+/// data are not.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     protocol: Protocol,
     decoded: Decoded,
-    /// How many vectors an answer of embeddings held.
+    /// Number of vectors in an answer of embeddings.
     vectors: usize,
     known: Known,
-    /// Lines without a field name that are no JSON by themselves: perhaps a body printed over several lines.
+    /// Lines without a field name that are not JSON by themselves; together they may be a body printed over
+    /// several lines.
     plain: Vec<u8>,
     plain_at_ns: u64,
     plain_limit: usize,
     /// Whether an answer may end before its first token.
     may_be_empty: bool,
-    /// The beginning of the last event before any output.
+    /// The start of the last event before any output.
     silent: String,
     thoughts: Thoughts,
     relief: Option<Relief>,
 }
 
-/// Where events and text go that are more than memory is to hold.
+/// Where events and text go that exceed the memory budget.
 #[derive(Clone, Debug)]
 struct Relief {
     spill: Arc<Spill>,
     events: Held,
-    /// Absent where the text so far is needed.
+    /// `None` if the text so far is needed.
     text: Option<Held>,
-    /// How much of the text in memory was looked at for reasoning.
+    /// How much of the text in memory was searched for reasoning.
     looked: usize,
 }
 
 impl Decoder {
-    /// A decoder before the first line. A body over several lines may have up to `plain_limit` bytes.
+    /// Creates a decoder. A body over several lines may have up to `plain_limit` bytes.
     pub fn new(protocol: Protocol, plain_limit: usize) -> Self {
         Self {
             protocol,
@@ -373,7 +373,7 @@ impl Decoder {
         }
     }
 
-    /// Puts events into `spill` once memory is full, and the text too unless it is needed before the load is over.
+    /// Moves events to `spill` when memory is full; also the text, unless it is needed before the load ends.
     #[must_use]
     pub(crate) fn spill_to(mut self, spill: Option<&Arc<Spill>>, needs_text: bool) -> Self {
         // Each event of this protocol is compared with the text so far.
@@ -408,19 +408,20 @@ impl Decoder {
         }
     }
 
-    /// An answer that says why it ended may hold nothing: the model may end it with its first token.
+    /// Accepts an answer without output if it has a finish reason: the model may end it with its first token.
     #[must_use]
     pub(crate) fn allow_empty(mut self, may_be_empty: bool) -> Self {
         self.may_be_empty = may_be_empty;
         self
     }
 
-    /// Whether every whole answer that streams says so: by a reason, a report of its counts, or `[DONE]`.
+    /// Returns true if every complete stream of the protocol marks its end: by a finish reason, a usage
+    /// report or `[DONE]`.
     pub(crate) fn tells_ends(&self) -> bool {
         matches!(self.protocol, Protocol::Completions | Protocol::Chat)
     }
 
-    /// Reads one line that arrived at `at_ns`.
+    /// Decodes one line that arrived at `at_ns`.
     pub fn push(&mut self, kind: LineKind, line: &[u8], at_ns: u64) {
         if self.is_garbled() {
             return;
@@ -444,7 +445,8 @@ impl Decoder {
         self.relieve();
     }
 
-    /// Reads an event without parsing it, if it differs from one that was parsed in nothing but its text; whether it did.
+    /// Decodes an event without parsing if it differs from a parsed one only in its text. Returns true if it
+    /// did.
     pub(crate) fn push_known(&mut self, event: &[u8], at_ns: u64) -> bool {
         let Some((kind, text)) = self.known.text_of(event) else {
             return false;
@@ -458,12 +460,12 @@ impl Decoder {
         true
     }
 
-    /// Makes room for about so many events with output.
+    /// Reserves memory for about this many events with output.
     pub(crate) fn expect(&mut self, events: usize) {
         self.decoded.chunks.reserve(events);
     }
 
-    /// Hands out the facts. `is_whole` says that the answer ended well, so that what it lacks was never sent.
+    /// Returns the facts. `is_whole` means that the answer ended properly, so missing parts were never sent.
     pub fn finish(&mut self, is_whole: bool) -> Decoded {
         if is_whole && !self.plain.is_empty() && !self.is_garbled() {
             let plain = std::mem::take(&mut self.plain);
@@ -510,7 +512,7 @@ impl Decoder {
     }
 
     fn plain(&mut self, text: &str, at_ns: u64) {
-        // llama.cpp of old sent errors under a field name of its own.
+        // Old versions of llama.cpp sent errors under a field name `error:`.
         if let Some(error) = text.strip_prefix("error:") {
             self.fail(Class::ErrorEvent, error_words(error.trim()));
             return;
@@ -532,7 +534,7 @@ impl Decoder {
     }
 
     fn event(&mut self, text: &str, at_ns: u64) -> Result<(), serde_json::Error> {
-        // serde would also take an array for a struct, field by field.
+        // serde would also accept an array for a struct.
         if !text.starts_with('{') {
             return Err(serde::de::Error::custom("an event must be a JSON object"));
         }
@@ -571,13 +573,13 @@ impl Decoder {
         matches!(&self.decoded.failure, Some(failure) if failure.class == Class::Garbled)
     }
 
-    /// The first failure stays: what follows is its consequence.
+    /// Keeps only the first failure: later ones are its consequences.
     fn fail(&mut self, class: Class, message: String) {
         self.decoded.failure.get_or_insert(Failure { class, message });
     }
 }
 
-/// Where cached tokens lay, as SGLang tells it under either protocol.
+/// Where cached tokens were stored, as SGLang reports it under either protocol.
 #[derive(Deserialize)]
 struct CachedDetails<'a> {
     #[serde(default, deserialize_with = "lenient::count")]
@@ -602,14 +604,14 @@ impl From<CachedDetails<'_>> for CachedTokens {
 }
 
 impl Decoded {
-    /// Notes something that bench_serving cannot read.
+    /// Records something that bench_serving cannot parse.
     pub(crate) fn note(&mut self, oddity: Oddity) {
         if !self.oddities.contains(&oddity) {
             self.oddities.push(oddity);
         }
     }
 
-    /// Notes the model that an event names; more of them than a few say nothing new.
+    /// Records the model that an event names, up to [`MODELS`] different names.
     fn note_model(&mut self, model: Option<Words<'_>>) {
         if let Some(model) = model.filter(|model| !model.0.is_empty())
             && self.models.len() < MODELS
@@ -629,7 +631,8 @@ impl Decoded {
     }
 }
 
-/// A text of JSON that borrows where it holds no escape. (Within an `Option`, serde borrows only through a type of its own.)
+/// A JSON string that borrows if it has no escape. Inside an `Option`, serde borrows only through a separate
+/// type.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 struct Words<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -640,7 +643,7 @@ impl Words<'_> {
     }
 }
 
-/// The server's own words in the JSON of an error, at most a page of them.
+/// Returns the server's message in the JSON of an error, at most 4096 characters.
 fn error_words(json: &str) -> String {
     let value = serde_json::from_str::<Value>(json).unwrap_or(Value::Null);
     let message = match &value {
@@ -651,7 +654,7 @@ fn error_words(json: &str) -> String {
     shorten(message.unwrap_or(json), 4096)
 }
 
-/// The server's words in an event that is named an error, whatever its data are.
+/// Returns the server's message in an event named `error`, whatever its data are.
 fn event_error(data: &str) -> String {
     #[derive(Deserialize)]
     struct Nested<'a> {
@@ -664,7 +667,7 @@ fn event_error(data: &str) -> String {
     }
 }
 
-/// The beginning of some bytes for a message.
+/// Returns the start of some bytes for a message.
 fn excerpt(bytes: &[u8]) -> String {
     let start = &bytes[..bytes.len().min(512)];
     format!("`{}`", shorten(&String::from_utf8_lossy(start), 120))

@@ -1,4 +1,5 @@
-//! The answers of OpenAI's protocols, streamed or not: completions and chat differ only in where a choice keeps its text.
+//! Answers of OpenAI's protocols, streamed or not. Completions and chat differ only in where a choice has its
+//! text.
 
 use std::borrow::Cow;
 
@@ -20,10 +21,10 @@ struct Event<'a> {
     model: Option<Words<'a>>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
-    /// `error` in the flat errors of older servers, which keep their words in `message`.
+    /// Older servers send flat errors with `error` here and the text in `message`.
     #[serde(borrow, default)]
     object: Option<Words<'a>>,
-    /// Where web frameworks put the words of an error, in place of everything else.
+    /// Web frameworks put an error message here, without any other field.
     #[serde(borrow, default)]
     detail: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -76,7 +77,7 @@ struct Counts {
     prompt_tokens: Option<u32>,
     #[serde(default, deserialize_with = "lenient::count")]
     completion_tokens: Option<u32>,
-    /// Where SGLang tells it.
+    /// SGLang reports it here.
     #[serde(default, deserialize_with = "lenient::count")]
     reasoning_tokens: Option<u32>,
     #[serde(default)]
@@ -103,7 +104,7 @@ struct Extension<'a> {
     cached_tokens_details: Option<CachedDetails<'a>>,
 }
 
-/// Reads one event; the server's words, if it tells of an error.
+/// Reads one event; returns the server's message if the event reports an error.
 pub(super) fn read(
     json: &str,
     at_ns: u64,
@@ -172,7 +173,7 @@ fn note_usage(counts: Option<Counts>, extension: Option<Extension<'_>>, decoded:
     }
 }
 
-/// Appends the output of a choice to the text; what it was, if there was any.
+/// Appends the output of a choice to the text. Returns its kind and its number of bytes, if there was any.
 fn note_output(choice: &Choice<'_>, text: &mut Text) -> Option<(ChunkKind, usize)> {
     let answer = Words::of(&choice.text);
     if !answer.is_empty() {
@@ -196,7 +197,7 @@ fn note_output(choice: &Choice<'_>, text: &mut Text) -> Option<(ChunkKind, usize
     }
 }
 
-/// Appends what tool calls of a choice say, their names and arguments.
+/// Appends the names and arguments of the tool calls of a choice.
 fn note_tools(choice: &Choice<'_>, text: &mut String) {
     let message = choice.delta.as_ref().or(choice.message.as_ref());
     let calls = message.and_then(|message| message.tool_calls.as_deref());
@@ -210,7 +211,7 @@ fn note_tools(choice: &Choice<'_>, text: &mut String) {
     }
 }
 
-/// The text of a choice that carries one text and nothing else, where it stands in the JSON as it is.
+/// Returns the text of a choice that carries one text and nothing else, if the JSON has it without escapes.
 fn only_text<'c>(choice: &'c Choice<'_>) -> Option<(ChunkKind, &'c str)> {
     let plain = |words: &'c Option<Words<'_>>| match words {
         Some(Words(Cow::Borrowed(text))) if !text.is_empty() => Some(*text),

@@ -38,12 +38,12 @@ struct Event<'a> {
     text: Option<Words<'a>>,
     #[serde(borrow, default)]
     meta_info: Option<Meta<'a>>,
-    /// The tokens so far, or those of this event, where the server has no tokenizer.
+    /// From servers without a tokenizer: the tokens so far, or those of this event.
     #[serde(borrow, default)]
     output_ids: Option<&'a RawValue>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
-    /// Where web frameworks put the words of an error, in place of everything else.
+    /// Web frameworks put an error message here, without any other field.
     #[serde(borrow, default)]
     detail: Option<&'a RawValue>,
 }
@@ -64,7 +64,7 @@ struct Meta<'a> {
     finish_reason: Option<&'a RawValue>,
 }
 
-/// Reads one event; the server's words, if it tells of an error.
+/// Reads one event; returns the server's message if the event reports an error.
 pub(super) fn read(
     json: &str,
     at_ns: u64,
@@ -96,8 +96,8 @@ pub(super) fn read(
         decoded.cached = Some(details.into());
     }
     let text = Words::of(&event.text);
-    // An event that repeats what was known, such as the one that tells the finish, carries no output; one whose tokens
-    // end inside a character adds tokens and no text.
+    // An event that repeats known text, such as the one with the finish reason, carries no output. An event
+    // whose tokens end inside a character adds tokens but no text.
     let has_more_tokens = meta.completion_tokens > before.completion;
     let has_ids = event.output_ids.is_some_and(|ids| ids.get().len() > "[]".len());
     if text.is_empty() && has_ids && has_more_tokens {
@@ -117,8 +117,8 @@ pub(super) fn read(
         .and_then(|reason| finish(reason.get(), decoded)))
 }
 
-/// Whether an event that has more tokens brings a piece of the text alone, as servers do that stream disjoint pieces, instead of the
-/// whole text with what it adds. The end of a whole text may change while its last character is not complete.
+/// Returns true if an event with more tokens carries only a new piece of the text, as some servers stream it,
+/// and not the whole text. The end of a whole text may change while its last character is incomplete.
 fn is_piece(text: &str, before: &str) -> bool {
     let known = before.trim_end_matches('\u{fffd}');
     if text.is_empty() || known.is_empty() || text.starts_with(known) {
@@ -131,7 +131,8 @@ fn is_piece(text: &str, before: &str) -> bool {
     text.len() <= before.len() || 2 * common.count() < known.len()
 }
 
-/// Notes why the answer ended; an end such as an abort is an error of the server. Old versions send a word, newer ones an object.
+/// Records the finish reason. Returns an error message if the reason is a failure, such as an abort. Old
+/// versions send a word, newer ones an object.
 fn finish(reason: &str, decoded: &mut Decoded) -> Option<String> {
     let reason: Value = serde_json::from_str(reason).unwrap_or_default();
     let kind = match &reason {

@@ -372,7 +372,7 @@ fn errors_in_other_forms_are_failures_and_other_events_without_output_are_none()
         r#"{"choices":[],"error_msg":"it died"}"#,
     ] {
         for protocol in [Protocol::Chat, Protocol::Completions, Protocol::SglangNative] {
-            // There the text of an answer stands.
+            // In this protocol the field holds the text of an answer.
             if protocol == Protocol::SglangNative && event.contains(r#""text""#) {
                 continue;
             }
@@ -485,7 +485,7 @@ fn a_completions_stream_may_end_with_usage_alone() {
         (decoded.finish.as_deref(), decoded.failure),
         (Some("length"), None)
     );
-    // The usage-only event, which bench_serving fails at.
+    // The event with only the usage, which bench_serving cannot parse.
     assert_eq!(decoded.oddities, [Oddity::NoChoice]);
 }
 
@@ -764,7 +764,7 @@ fn truss_answers_like_completions() {
     assert_eq!(decoded.finish.as_deref(), Some("length"));
 }
 
-/// Source: docs/bench-serving.md 14.2; the compat readings of the same streams are in `analysis/metrics`.
+/// Source: docs/bench-serving.md 14.2. `analysis/metrics` tests bench_serving's readings of the same streams.
 #[test]
 fn the_golden_streams_are_read_with_their_faults_mended() {
     let native = decode(
@@ -903,7 +903,7 @@ fn an_answer_that_may_end_at_once_is_whole_without_output() {
         decoder.push(LineKind::Event, event, 1);
         assert_eq!(failure(&decoder.finish(true)).map(|(class, _)| class), expected);
     }
-    // Without a reason to end nothing says that it was whole.
+    // Without a finish reason nothing shows that the answer was complete.
     let mut decoder = Decoder::new(Protocol::Chat, 300).allow_empty(true);
     decoder.push(LineKind::Event, br#"{"choices":[{"delta":{"content":""}}]}"#, 1);
     assert!(decoder.finish(true).failure.is_some());

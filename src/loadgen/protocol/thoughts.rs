@@ -1,24 +1,24 @@
-//! Reasoning that a server leaves in the text of the answer, between `<think>` and `</think>`.
+//! Finds reasoning that a server leaves in the text of the answer, between `<think>` and `</think>`.
 //!
-//! Many templates open the reasoning in the prompt, so that the text holds its end alone. An event that carries the end and the
-//! beginning of the answer too is of the answer.
+//! Many templates open the reasoning in the prompt, so that the text has only its end. An event with both the
+//! end of the reasoning and the start of the answer counts as answer.
 
 use memchr::memmem;
 
 const BEGIN: &str = "<think>";
 const END: &str = "</think>";
 
-/// Looks for the end of such reasoning in a text that comes in pieces, of which earlier ones are gone.
+/// Searches for the end of the reasoning in a text that arrives in pieces; earlier pieces are not available.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Thoughts {
-    /// Bytes that were looked at.
+    /// Number of bytes searched so far.
     seen: usize,
     found: Found,
-    /// Whether the text begins with the mark; unknown before its first piece.
+    /// Whether the text begins with the begin mark; `None` before the first piece.
     is_begun: Option<bool>,
-    /// Whether the mark stands anywhere.
+    /// Whether the begin mark occurs anywhere so far.
     has_begin: bool,
-    /// The last bytes, in which a mark may begin.
+    /// The last bytes, which may contain the start of a mark.
     end: String,
 }
 
@@ -26,16 +26,16 @@ pub(super) struct Thoughts {
 enum Found {
     #[default]
     Nothing,
-    /// The reasoning ends there, and nothing but space has come since.
+    /// The reasoning ends there, and only white space has followed so far.
     Space(usize),
     /// The answer begins there.
     Answer(usize),
-    /// There is no reasoning at the beginning.
+    /// The text does not begin with reasoning.
     None,
 }
 
 impl Thoughts {
-    /// Looks at the next piece.
+    /// Searches the next piece.
     pub(super) fn look(&mut self, piece: &str) {
         let is_begun = *self
             .is_begun
@@ -47,7 +47,7 @@ impl Thoughts {
             Found::Space(end) => return self.pass(end, piece),
             Found::Answer(_) | Found::None => return,
         }
-        // A mark may lie across the border.
+        // A mark may span two pieces.
         let joined = format!("{}{piece}", self.end);
         let before = from - self.end.len();
         let end = memmem::find(joined.as_bytes(), END.as_bytes());
@@ -66,7 +66,7 @@ impl Thoughts {
         }
     }
 
-    /// Passes over space after the end of the reasoning.
+    /// Skips white space after the end of the reasoning.
     fn pass(&mut self, end: usize, rest: &str) {
         let space = rest.len() - rest.trim_start().len();
         self.found = match space == rest.len() {
@@ -75,7 +75,7 @@ impl Thoughts {
         };
     }
 
-    /// Where the reasoning ends in a text that begins with some: before the first character of the answer.
+    /// Returns the position of the answer's first character in a text that begins with reasoning.
     pub(super) fn end(&self) -> Option<usize> {
         match self.found {
             Found::Nothing => (self.is_begun == Some(true)).then_some(self.seen),
@@ -118,7 +118,7 @@ mod tests {
                 prop::sample::select(vec!["<think>", "</think>", "é", " ", "\u{2003}", "<", "</th", "ink>", "a"]), 0..12),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         ) {
-            // The first piece is long in truth and holds the beginning.
+            // The first piece is long in practice and has the begin mark.
             let rest: String = words.concat();
             let places: Vec<usize> = rest.char_indices().map(|(at, _)| at).collect();
             let mut cuts: Vec<usize> = match places.is_empty() {

@@ -1,4 +1,5 @@
-//! TensorRT-LLM behind Triton: `POST /v2/models/ensemble/generate_stream`. It always streams and never counts tokens.
+//! TensorRT-LLM behind Triton: `POST /v2/models/ensemble/generate_stream`. It always streams and never counts
+//! tokens.
 
 use serde::Deserialize;
 use serde::de::Error;
@@ -8,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{Ask, Content, Decoded, EncodeError, Words, bare_prompt_value, error_words};
 use crate::results::record::request::ChunkKind;
 
-/// The id that no token has, so that no answer ends before its length.
+/// An id that no token has, so that no answer ends before its length.
 const NO_TOKEN: u32 = 1_048_576;
 
 pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
@@ -38,8 +39,8 @@ struct Event<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Reads one event; the server's words, if it tells of an error. An event without text is output all the same: its token may
-/// end inside a character.
+/// Reads one event; returns the server's message if the event reports an error. An event without text is
+/// output too: its token may end inside a character.
 pub(super) fn read(
     json: &str,
     at_ns: u64,

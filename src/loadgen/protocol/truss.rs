@@ -1,4 +1,5 @@
-//! Truss: `POST /v1/models/model:predict`, with the fields of completions in an order of its own; its answers are theirs.
+//! Truss: `POST /v1/models/model:predict`. It has the fields of completions in its own order, and their
+//! answers.
 
 use serde_json::{Map, Value, json};
 

@@ -1,7 +1,8 @@
-//! Python's and numpy's random numbers, draw for draw, so that a seed gives the prompts the Python tool sends.
+//! Python's and numpy's random numbers, draw for draw, so that a seed gives the same prompts as the Python
+//! tool.
 //!
-//! Each generator offers only the draws the tool makes, under their Python names. Refuses to be a general source of
-//! randomness: nothing here is better than what CPython and numpy do, only equal to it.
+//! Each generator has only the draws that the tool makes, under their Python names. They are not meant as
+//! general random number generators: their only merit is that they equal CPython and numpy.
 
 mod numpy;
 mod numpy_generator;
@@ -13,7 +14,7 @@ pub use python::Python;
 
 use rand_mt::Mt;
 
-/// The Mersenne Twister, which counts what it gave, so that its place can be found again.
+/// A Mersenne Twister that counts its draws, so that its state can be restored.
 #[derive(Clone, PartialEq, Eq)]
 struct Core {
     twister: Mt,
@@ -37,14 +38,15 @@ impl Core {
     }
 }
 
-/// The next number in `0..1`: 53 bits out of two words, the same in CPython and in numpy.
+/// Returns a number in `0..1`: 53 bits from two words, as in CPython and numpy.
 fn unit(core: &mut Core) -> f64 {
     let high = core.next_u32() >> 5;
     let low = core.next_u32() >> 6;
     (f64::from(high) * 67_108_864.0 + f64::from(low)) / 9_007_199_254_740_992.0
 }
 
-/// Which of the weighted entries a number in `0..1` falls on: numpy's `searchsorted(cdf, u, side="right")`.
+/// Returns the index of the weighted entry that `u` in `0..1` selects: numpy's `searchsorted(cdf, u,
+/// side="right")`.
 fn weighted(weights: &[f64], u: f64) -> usize {
     let mut sum = 0.0;
     let running: Vec<f64> = weights

@@ -1,4 +1,4 @@
-//! numpy's legacy generator: `np.random.seed` and the functions below `np.random`.
+//! numpy's legacy generator: `np.random.seed` and the functions of `np.random`.
 
 use rand_mt::Mt;
 
@@ -8,7 +8,7 @@ use super::{Core, unit, weighted};
 #[derive(Clone, PartialEq)]
 pub struct Numpy {
     core: Core,
-    /// The second value of the polar method, kept for the next call as numpy does.
+    /// The second value of the polar method, kept for the next call as in numpy.
     spare: Option<f64>,
 }
 
@@ -19,7 +19,7 @@ impl std::fmt::Debug for Numpy {
 }
 
 impl Numpy {
-    /// `np.random.seed(seed)`; numpy itself takes no seed above 32 bits.
+    /// `np.random.seed(seed)`; numpy accepts no seed above 32 bits.
     pub(crate) fn new(seed: u32) -> Self {
         Self {
             core: Core::of(Mt::new(seed)),
@@ -27,12 +27,13 @@ impl Numpy {
         }
     }
 
-    /// The next word of 32 bits.
+    /// Returns the next 32-bit word.
     pub(crate) fn word(&mut self) -> u32 {
         self.core.next_u32()
     }
 
-    /// How many words were drawn since the seed; `None` where that does not tell its place, for half of a pair is still to be given.
+    /// Returns how many words were drawn since the seed; `None` while a spare normal value is kept, because
+    /// then the count does not determine the state.
     pub(crate) const fn drawn(&self) -> Option<u64> {
         match self.spare {
             None => Some(self.core.drawn),
@@ -40,7 +41,7 @@ impl Numpy {
         }
     }
 
-    /// Draws so many words and forgets them.
+    /// Draws words and discards them.
     pub(crate) fn skip(&mut self, words: u64) {
         self.core.skip(words);
     }
@@ -50,7 +51,7 @@ impl Numpy {
         unit(&mut self.core)
     }
 
-    /// A whole number from 0 to `most`, by mask and rejection; 0 costs no draw.
+    /// Returns an integer from 0 to `most` by mask and rejection. For 0 nothing is drawn.
     fn masked(&mut self, most: u64) -> u64 {
         if most == 0 {
             return 0;
@@ -69,7 +70,7 @@ impl Numpy {
         }
     }
 
-    /// `np.random.randint(low, high)`: a whole number in `low..high`, which is not empty.
+    /// `np.random.randint(low, high)`: an integer in `low..high`; the range must not be empty.
     pub(crate) fn randint(&mut self, low: u64, high: u64) -> u64 {
         assert!(low < high, "a draw needs a range that is not empty");
         low + self.masked(high - 1 - low)
@@ -92,7 +93,8 @@ impl Numpy {
         scale * self.standard_gamma(shape)
     }
 
-    /// `np.random.standard_gamma(shape)`, by Marsaglia and Tsang above 1 and by Ahrens and Dieter below.
+    /// `np.random.standard_gamma(shape)`: Marsaglia and Tsang's method for a shape above 1, Ahrens and
+    /// Dieter's below 1.
     pub(crate) fn standard_gamma(&mut self, shape: f64) -> f64 {
         if shape == 1.0 {
             self.standard_exponential()
@@ -183,7 +185,7 @@ impl Numpy {
         order
     }
 
-    /// `np.random.choice(len(weights), p=weights)`: an index, as likely as its weight says.
+    /// `np.random.choice(len(weights), p=weights)`: an index with probability proportional to its weight.
     pub(crate) fn choice_weighted(&mut self, weights: &[f64]) -> usize {
         let u = self.random();
         weighted(weights, u)

@@ -28,7 +28,7 @@ impl Modern {
         self.state = self.state.wrapping_mul(MULTIPLIER).wrapping_add(self.increment);
     }
 
-    /// The next word of 64 bits.
+    /// Returns the next 64-bit word.
     pub(crate) fn word(&mut self) -> u64 {
         self.step();
         let folded = (self.state >> 64) as u64 ^ self.state as u64;
@@ -40,14 +40,14 @@ impl Modern {
         (self.word() >> 11) as f64 / 9_007_199_254_740_992.0
     }
 
-    /// `rng.choice(len(weights), p=weights)`: an index, as likely as its weight says.
+    /// `rng.choice(len(weights), p=weights)`: an index with probability proportional to its weight.
     pub(crate) fn choice_weighted(&mut self, weights: &[f64]) -> usize {
         let u = self.random();
         weighted(weights, u)
     }
 }
 
-/// The first four 64-bit words of `np.random.SeedSequence(seed)`.
+/// Computes the first four 64-bit words of `np.random.SeedSequence(seed)`.
 fn seed_sequence(seed: u64) -> [u64; 4] {
     let mut factor = 0x43b0_d7e5_u32;
     let mut hashmix = |mut value: u32| {

@@ -28,17 +28,17 @@ impl Python {
         Self { core: Core::of(core) }
     }
 
-    /// The next word of 32 bits.
+    /// Returns the next 32-bit word.
     pub fn word(&mut self) -> u32 {
         self.core.next_u32()
     }
 
-    /// How many words were drawn since the seed.
+    /// Returns how many words were drawn since the seed.
     pub const fn drawn(&self) -> u64 {
         self.core.drawn
     }
 
-    /// Draws so many words and forgets them.
+    /// Draws words and discards them.
     pub fn skip(&mut self, words: u64) {
         self.core.skip(words);
     }
@@ -59,7 +59,7 @@ impl Python {
         (high << 32) | low
     }
 
-    /// A whole number in `0..n`; `n` is above zero.
+    /// Returns an integer in `0..n`; `n` is above zero.
     pub fn below(&mut self, n: u64) -> u64 {
         assert!(n > 0, "a draw below zero has no outcome");
         let bits = u64::BITS - n.leading_zeros();
@@ -71,7 +71,7 @@ impl Python {
         }
     }
 
-    /// `random.randint(low, high)`: a whole number from `low` to `high`, both included.
+    /// `random.randint(low, high)`: an integer from `low` to `high` inclusive.
     pub fn randint(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
@@ -96,7 +96,7 @@ impl Python {
             .collect()
     }
 
-    /// `random.sample(items, count)`: `count` distinct entries; at most as many as there are.
+    /// `random.sample(items, count)`: `count` distinct entries; `count` is at most the number of items.
     pub fn sample<T: Clone>(&mut self, items: &[T], count: usize) -> Vec<T> {
         assert!(
             count <= items.len(),
@@ -104,7 +104,7 @@ impl Python {
         );
         let mut limit = 21.0;
         if count > 5 {
-            // The quotient of two logarithms, as CPython computes it: an exact power of 4 may round up.
+            // The quotient of two logarithms, as in CPython: an exact power of 4 may round up.
             limit += 4f64.powf((((count * 3) as f64).ln() / 4f64.ln()).ceil());
         }
         if items.len() as f64 <= limit {
@@ -150,7 +150,7 @@ impl Python {
 mod tests {
     use super::*;
 
-    /// The seeds every vector is given for.
+    /// The seeds of all test vectors.
     const SEEDS: [u64; 3] = [0, 1, 42];
 
     fn range(n: u32) -> Vec<u32> {
