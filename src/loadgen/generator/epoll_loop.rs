@@ -56,10 +56,10 @@ const PREPARE: usize = BURST;
 /// Maximum number of streams for which memory is allocated ahead: the first write to a page of memory costs
 /// as much as a system call.
 const ROOMS: usize = CONNECTS;
-/// The epoll keys of the bell, and of the epoll with the sockets that connect or send a body.
+/// The epoll keys of the waker, and of the epoll with the sockets that connect or send a body.
 const BELL: u64 = u64::MAX;
 const PREPARING: u64 = u64::MAX - 1;
-/// The epoll key of the handshakes' bell, among the sockets that connect or send a body.
+/// The epoll key of the handshakes' waker, among the sockets that connect or send a body.
 const SHAKEN: u64 = u64::MAX;
 
 /// Initial limit of connections being established per thread. Requests that are due together are sent

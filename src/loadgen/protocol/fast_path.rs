@@ -18,7 +18,7 @@ pub(super) struct Known {
 
 impl Known {
     /// Learns the shape of an event. `text` is a slice of `json` and not empty. The event must carry this
-    /// text and no other fact that later events would have to report again.
+    /// text and no other fact that each event would have to add.
     pub(super) fn learn(&mut self, json: &str, kind: ChunkKind, text: &str) {
         let start = (text.as_ptr() as usize).wrapping_sub(json.as_ptr() as usize);
         let end = start.wrapping_add(text.len());

@@ -1,10 +1,13 @@
-//! Rates that change: from a number of arrivals to the moment at which that many have fallen due.
+//! Rates that change: converts a number of arrivals to the moment at which that many requests have fallen
+//! due.
 
 use crate::config::arrival::{Curve, Pace, Ramp, Stage};
 
-/// The seconds after which `arrived` requests have fallen due on average, out of `count`; `None` if that is never.
+/// Returns the seconds after which `arrived` of `count` requests have fallen due on average; `None` if that
+/// never happens.
 ///
-/// The inverse of the rate's integral: arrivals of one per second, moved by it, are arrivals at the rate of each moment.
+/// This is the inverse of the rate's integral. It maps arrivals at one per second to arrivals at the changing
+/// rate.
 pub(super) fn moment(pace: &Pace, count: usize, arrived: f64) -> Option<f64> {
     match pace {
         Pace::Ramp(ramp) => Some(on_ramp(ramp, count, arrived)),
@@ -12,7 +15,7 @@ pub(super) fn moment(pace: &Pace, count: usize, arrived: f64) -> Option<f64> {
     }
 }
 
-/// A ramp that nobody timed lasts until `count` requests have fallen due.
+/// A ramp without a duration lasts until `count` requests have fallen due.
 fn on_ramp(ramp: &Ramp, count: usize, arrived: f64) -> f64 {
     let (from, to) = (ramp.from.per_second(), ramp.to.per_second());
     let lasts = ramp
@@ -25,8 +28,8 @@ fn on_ramp(ramp: &Ramp, count: usize, arrived: f64) -> f64 {
     match ramp.curve {
         Curve::Linear => {
             let slope = (to - from) / lasts;
-            // The root of `from·t + slope·t²/2 = arrived` in the form that a slope of 0 does not break. Rounding must not take
-            // the root of a number below 0 where a ramp ends near 0.
+            // The root of `from·t + slope·t²/2 = arrived`, in the form that works for a slope of 0. The
+            // square root must not get a negative number from rounding when a ramp ends near 0.
             let root = (from * from + 2.0 * slope * arrived).max(0.0).sqrt();
             2.0 * arrived / (from + root)
         }
@@ -92,7 +95,7 @@ mod tests {
         due(&arrival(pace, Spacing::Constant), count, &mut Numpy::new(1))
     }
 
-    /// How many fall due from one second to another.
+    /// Counts the requests that fall due between two times in seconds.
     fn within(due: &[Duration], from: f64, to: f64) -> usize {
         due.iter()
             .filter(|due| (from..to).contains(&due.as_secs_f64()))
@@ -118,9 +121,9 @@ mod tests {
         let counts: Vec<usize> = [0.0, 1.0, 2.0, 3.0]
             .map(|from| within(&due, from, from + 1.0))
             .to_vec();
-        // 1/ln 2, 2/ln 2, 4/ln 2 and 8/ln 2 are 1.44, 2.89, 5.77 and 11.54; the sum up to each, rounded up.
+        // The cumulative sums of 1/ln 2, 2/ln 2, 4/ln 2 and 8/ln 2 (1.44, 2.89, 5.77 and 11.54), rounded up.
         assert_eq!(counts, [2, 3, 6, 11]);
-        // Afterwards it stays at 16.
+        // Afterwards the rate stays at 16.
         assert_eq!(within(&due, 4.0, 5.0), 16);
     }
 
@@ -171,7 +174,8 @@ mod tests {
             prop_assert!(due.is_sorted());
             let Pace::Ramp(ramp) = pace else { unreachable!() };
             let lasts = 4000.0 / ramp.mean();
-            // As many as expected lie before the moment at which half of them should; 14 % are four deviations of the burstiest.
+            // Half of the requests are expected before this moment. A tolerance of 14 % is more than four
+            // standard deviations of the burstiest spacing.
             let half = moment(&Pace::Ramp(ramp), 4000, 2000.0).unwrap();
             let early = within(&due, 0.0, half) as f64;
             prop_assert!((early / 2000.0 - 1.0).abs() < 0.14, "{} before {} of {}", early, half, lasts);

@@ -29,7 +29,7 @@ const SWEEP: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_secs(3600);
 /// Number of sockets that are served before the inbox is checked again.
 const SOCKETS: usize = 64;
-/// The epoll key of the bell.
+/// The epoll key of the waker.
 const BELL: u64 = u64::MAX;
 
 /// A requested connection.
@@ -85,7 +85,7 @@ impl Handshakes {
         })
     }
 
-    /// The bell that rings when a connection is established or has failed.
+    /// The waker that fires when a connection is established or has failed.
     pub(super) fn bell(&self) -> &Bell {
         &self.bell
     }
@@ -153,7 +153,7 @@ struct Desk {
     /// Connections being established and their deadlines, by the place of their stream.
     pending: HashMap<usize, (Socket, Moment)>,
     out: Sender<Shaken>,
-    /// Rung when a result was sent.
+    /// Wakes the sending thread after a result was sent.
     done: Arc<Bell>,
 }
 
