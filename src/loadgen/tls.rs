@@ -1,4 +1,4 @@
-//! TLS between a socket and HTTP, without own I/O.
+//! TLS between a socket and HTTP, without I/O of its own.
 //!
 //! A [`Session`] processes the bytes of the socket on the thread that read them. Encrypted connections
 //! therefore take the same timed path as bare ones, with the kernel's times of arrival. A record that spans

@@ -1,4 +1,4 @@
-//! Sends one thread's share of a load in an own event loop instead of an async runtime.
+//! Sends one thread's share of a load in its own event loop instead of an async runtime.
 //!
 //! Nearly all of the cost of tokens that arrive one by one is wake-ups and system calls. Since the kernel
 //! records when bytes arrive, the loop can read late. With many streams it looks at its sockets at most about
