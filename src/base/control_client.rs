@@ -18,7 +18,6 @@ const QUOTED: usize = 500;
 /// Timeout for opening a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Why a request to a server failed.
 #[derive(Debug, Error)]
 pub(crate) enum ControlError {
     /// The server cannot be reached, or the connection broke.
@@ -39,7 +38,6 @@ pub(crate) enum ControlError {
 }
 
 impl ControlError {
-    /// Creates an error from an answer with this status and body.
     pub(crate) fn refusal(url: String, status: StatusCode, body: &str) -> Self {
         let message = body.trim().chars().take(QUOTED).collect();
         Self::Status { url, status, message }
@@ -105,7 +103,6 @@ impl ControlClient {
         }
     }
 
-    /// Returns a client for the same server that sends no headers.
     pub(crate) fn without_headers(&self) -> Self {
         Self {
             headers: HeaderMap::new(),
@@ -140,7 +137,6 @@ impl ControlClient {
         self.send(method, path, limit, |request| request).await
     }
 
-    /// Sends a GET request.
     pub(crate) async fn get(&self, path: &str, limit: Duration) -> Result<Answer, ControlError> {
         self.request(Method::GET, path, limit).await
     }

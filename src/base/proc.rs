@@ -78,12 +78,10 @@ impl ProcessInfo {
     }
 }
 
-/// Opens the entry of a process in `/proc`.
 pub(crate) fn open(pid: u32) -> Option<Process> {
     Process::new(i32::try_from(pid).ok()?).ok()
 }
 
-/// Opens the entries of all processes in `/proc`.
 pub(crate) fn open_all() -> impl Iterator<Item = Process> {
     process::all_processes().into_iter().flatten().flatten()
 }

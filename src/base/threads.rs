@@ -61,7 +61,6 @@ fn try_to_start(count: usize) -> io::Result<()> {
     })
 }
 
-/// Names the limits to raise, with their values if they are set.
 fn advice(error: &io::Error) -> String {
     let limits = Process::myself().and_then(|process| process.limits()).ok();
     let set = |value: Option<LimitValue>| match value {

@@ -55,7 +55,6 @@ pub async fn drive(
     }
 }
 
-/// Sends every item over a known route.
 async fn drive_over(
     route: Route,
     load: Load,
@@ -96,7 +95,6 @@ async fn drive_over(
     Ok(gathered(shares, zero, progress.left_open()))
 }
 
-/// Merges the results of the threads.
 fn gathered(shares: Vec<Share>, zero: Moment, left_open: u64) -> Driven {
     let (mut sent, mut clock_jumps, mut efforts) = (Vec::new(), 0, Vec::new());
     let mut late = Late::default();

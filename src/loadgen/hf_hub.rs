@@ -20,7 +20,6 @@ use crate::base::ids::hex;
 /// How often a download is attempted before it fails.
 const TRIES: u32 = 5;
 
-/// Access to the hub.
 #[derive(Clone)]
 pub(crate) struct Hub {
     /// The hub's address without a slash at the end, such as `https://huggingface.co`.
@@ -35,7 +34,6 @@ pub(crate) struct Hub {
     pub direct: Client,
 }
 
-/// The kind of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Model,
@@ -69,7 +67,6 @@ pub(crate) struct Wanted {
     pub is_optional: bool,
 }
 
-/// The result of fetching a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fetched {
     /// The complete file was in the cache.
@@ -82,10 +79,8 @@ pub(crate) enum Fetched {
     Absent,
 }
 
-/// Why a file could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HubError {
-    /// The hub wants a token, or another one.
     #[error(
         "the hub refuses `{file}` of `{repository}` (status {status}): export HF_TOKEN with a token that may read it, and accept the \
          model's terms on its page where it has some"
@@ -111,7 +106,6 @@ pub(crate) enum HubError {
         file: String,
         reason: String,
     },
-    /// The content does not match the hub's digest.
     #[error(
         "`{file}` of `{repository}` arrived wrong: its digest is {ours}, and the hub says {theirs}; it was thrown away, try again"
     )]

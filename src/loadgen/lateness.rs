@@ -18,10 +18,8 @@ const CLASSES: u32 = 8;
 /// Rates are counted over spans of this length.
 const SPAN: Duration = Duration::from_millis(250);
 
-/// Errors of the arrival times of one thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Late {
-    /// Events whose time is exact.
     exact: u64,
     /// The other events, by the logarithm of their maximum error.
     classes: Vec<u64>,

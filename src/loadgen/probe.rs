@@ -35,7 +35,6 @@ pub(crate) struct ProbeAnswer {
     pub seconds: f64,
 }
 
-/// Why the probe failed.
 #[derive(Debug, Error)]
 pub(crate) enum ProbeError {
     #[error("{address} cannot be reached: {reason}")]
@@ -44,7 +43,6 @@ pub(crate) enum ProbeError {
         /// The error of the system.
         reason: String,
     },
-    /// The engine answers, but does not serve the model.
     #[error("{address} does not serve the model `{model}` (status {status}): {message}")]
     WrongModel {
         address: String,
@@ -52,17 +50,14 @@ pub(crate) enum ProbeError {
         status: u16,
         message: String,
     },
-    /// The engine rejects the request.
     #[error("{address} answered the first request with status {status}: {message}")]
     Status {
         address: String,
         status: u16,
         message: String,
     },
-    /// The answer contains no token.
     #[error("{address} answered the first request without a token: {message}")]
     NoToken { address: String, message: String },
-    /// The answer did not end in time.
     #[error("{address} did not answer the first request within {limit}: {message}")]
     Timeout {
         address: String,
@@ -84,7 +79,6 @@ pub(crate) enum ProbeError {
         class: Class,
         message: String,
     },
-    /// The request cannot be encoded for the protocol.
     #[error(transparent)]
     Encode(#[from] EncodeError),
 }

@@ -12,7 +12,6 @@ use tokio::net::TcpStream;
 use crate::loadgen::target::{Address, Scheme};
 use crate::loadgen::tls::{Tls, native_roots};
 
-/// Why no request can be sent to an address.
 #[derive(Debug, Error)]
 pub enum RouteError {
     /// The name has no address.
@@ -29,7 +28,6 @@ pub enum RouteError {
 pub(super) struct Route {
     /// The addresses that accept connections, in the order of the resolver.
     sockets: Vec<SocketAddr>,
-    /// Number of connections so far.
     turn: AtomicUsize,
     tls: Option<Tls>,
 }
@@ -73,12 +71,10 @@ impl Route {
         }
     }
 
-    /// The TLS settings, if connections are encrypted.
     pub(super) fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
     }
 
-    /// Returns the address for the next connection.
     pub(super) fn next(&self) -> SocketAddr {
         let turn = match self.sockets.len() {
             1 => 0,

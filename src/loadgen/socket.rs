@@ -42,7 +42,6 @@ pub(super) struct Socket {
 pub(super) struct Reading {
     /// Bytes from the socket.
     buffer: Vec<u8>,
-    /// Decrypted bytes of an encrypted connection.
     content: Vec<u8>,
     control: Vec<u8>,
     /// Converts the kernel's timestamps to the monotonic clock.
@@ -51,7 +50,6 @@ pub(super) struct Reading {
     round: Moment,
     /// All that arrived before this moment was read in earlier rounds, so data read now arrived later.
     pub(super) looked: Moment,
-    /// Errors of the arrival times.
     pub(super) late: Late,
     /// A connection that stays open, because the kernel takes timestamps only while a socket asks for them.
     _warm: Option<Socket>,
@@ -186,7 +184,6 @@ impl Reading {
         Ok(socket)
     }
 
-    /// Starts a round of reads.
     pub(super) fn begin(&mut self) {
         self.wall.check();
         self.round = clock::now();
@@ -221,7 +218,6 @@ impl Reading {
         })
     }
 
-    /// Returns the bytes of the last read of a connection.
     pub(super) fn bytes(&self, socket: &Socket, arrival: &Arrival) -> &[u8] {
         match socket.tls {
             Some(_) => &self.content,
@@ -258,7 +254,6 @@ fn stamped(to: SocketAddr) -> io::Result<TcpStream> {
 mod tests {
     use super::*;
 
-    /// Returns a connection to a local server, and its other end.
     fn pair() -> (Socket, TcpStream, Reading) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();

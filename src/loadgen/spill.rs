@@ -31,7 +31,6 @@ const AGAIN: Duration = Duration::from_millis(50);
 pub struct Spill {
     file: Arc<SpillFile>,
     queue: SyncSender<(u64, Vec<u8>)>,
-    /// Offset of the next block.
     next: AtomicU64,
     /// Bytes of answers in memory; `budget` is their maximum.
     held: AtomicUsize,
@@ -42,7 +41,6 @@ pub struct Spill {
 #[derive(Debug)]
 struct SpillFile {
     file: File,
-    /// Number of blocks that were handed over.
     sent: AtomicU64,
     written: Mutex<u64>,
     more: Condvar,
@@ -157,7 +155,6 @@ impl Spill {
 }
 
 impl SpillFile {
-    /// Wraps an empty file.
     fn new(file: File) -> Self {
         Self {
             file,

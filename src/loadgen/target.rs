@@ -186,12 +186,10 @@ impl Headers {
         Ok(Self(headers))
     }
 
-    /// Returns the headers in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Returns true if there is a header with this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
     }

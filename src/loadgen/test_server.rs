@@ -20,7 +20,6 @@ use crate::plan::{Dialect, Protocol, Usage};
 #[derive(Clone, Debug)]
 pub(super) enum Act {
     Write(Vec<u8>),
-    /// Writes each byte separately.
     Drip(Vec<u8>),
     Pause(Duration),
     /// Closes the connection for writing; with TLS it sends close_notify first.
@@ -69,7 +68,6 @@ pub(super) fn roots() -> RootCertStore {
     roots
 }
 
-/// A connection, bare or through TLS.
 trait Stream: AsyncRead + AsyncWrite + Unpin {
     fn tcp(&self) -> &TcpStream;
 
@@ -255,7 +253,6 @@ async fn read_request(stream: &mut impl Stream) -> Option<String> {
     }
 }
 
-/// Returns a target on this host.
 pub(super) fn target(port: u16, protocol: Protocol) -> Target {
     Target {
         address: Address::local(port),
@@ -291,7 +288,6 @@ pub(super) fn chunk(text: &str) -> Vec<u8> {
     format!("{:x}\r\n{text}\r\n", text.len()).into_bytes()
 }
 
-/// Returns an answer with a content length.
 pub(super) fn plain(status: &str, body: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}",

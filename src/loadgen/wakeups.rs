@@ -25,7 +25,6 @@ pub(super) struct Wakes {
 }
 
 impl Wakes {
-    /// Tracks the calling thread.
     pub(super) fn new() -> Self {
         let mut wakes = Self {
             account: File::open("/proc/thread-self/schedstat").ok(),

@@ -11,7 +11,6 @@ pub(crate) const LONGEST_BODY: usize = 512 * 1024 * 1024;
 
 const MOST_HEADERS: usize = 128;
 
-/// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum RequestFault {
     #[error("the request head is not HTTP/1.1 ({0}); send a request line, headers and an empty line")]
@@ -42,7 +41,6 @@ impl RequestFault {
     }
 }
 
-/// The head of a request: everything before its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestHead {
     pub method: String,
@@ -282,7 +280,6 @@ pub(crate) enum ResponseBody {
     UntilClose,
 }
 
-/// Appends the head of a response to `out`.
 pub(crate) fn write_head(
     out: &mut Vec<u8>,
     status: u16,

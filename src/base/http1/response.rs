@@ -44,7 +44,6 @@ pub enum Part<'b> {
     End,
 }
 
-/// Why the bytes are not a valid HTTP/1.1 response.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The head cannot be read.
@@ -63,7 +62,6 @@ pub enum Fault {
     /// A chunk has an invalid size, or does not end where its size says.
     #[error("a chunk of the answer is malformed")]
     Chunk,
-    /// The connection ended before the answer was complete.
     #[error("the connection ended {0}")]
     Cut(Where),
 }

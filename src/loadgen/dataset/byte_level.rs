@@ -6,7 +6,6 @@
 
 use tokenizers::{DecoderWrapper, Tokenizer};
 
-/// The bytes of every token that occurs.
 struct Spelling {
     bytes: Vec<u8>,
     /// By id: the range of its bytes; `None` for an id without a token.

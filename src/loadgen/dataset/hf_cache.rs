@@ -13,7 +13,6 @@ pub struct Caches {
     pub prompts: Option<PathBuf>,
 }
 
-/// The kind of a repository on the Hugging Face hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repository {
     Model,

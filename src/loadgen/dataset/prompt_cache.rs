@@ -51,7 +51,6 @@ struct Head {
     said: Vec<String>,
     /// Whether the last row is the warm-up request and not a prompt.
     has_warmup: bool,
-    /// The digest of the rows.
     rows: ContentHash,
 }
 
@@ -162,7 +161,6 @@ impl<'a> Shelf<'a> {
         prepared
     }
 
-    /// Stores prompts. A failure is only a warning.
     pub(super) fn put(&self, key: &Key, prepared: &Prepared) {
         if !is_repeatable(&prepared.prompts) {
             return;
@@ -245,7 +243,6 @@ fn is_repeatable(prompts: &[Prompt]) -> bool {
     })
 }
 
-/// Encodes the line that describes the rows.
 fn packed_head(prepared: &Prepared) -> Option<Vec<u8>> {
     let head = Head {
         drawn: (prepared.draws.python.drawn(), prepared.draws.numpy.drawn()?),

@@ -251,7 +251,6 @@ impl Tokenizer {
         }
     }
 
-    /// Encodes a text and appends its ids.
     pub(super) fn append(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
         if !text.is_empty() {
             ids.extend(self.encode(text, false)?);

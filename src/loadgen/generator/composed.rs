@@ -14,7 +14,6 @@ pub(super) struct Composed {
     pub(super) model: Option<String>,
 }
 
-/// Encodes the request of an item.
 pub(super) fn composed(item: &Item, content: &Content, shared: &Shared) -> Result<Composed, EncodeError> {
     let ask = Ask {
         model: &shared.target.model,
@@ -36,7 +35,6 @@ pub(super) fn composed(item: &Item, content: &Content, shared: &Shared) -> Resul
     })
 }
 
-/// Builds head and body of one request.
 fn compose(target: &Target, routing_key: Option<&str>, body: &[u8]) -> Vec<u8> {
     let address = &target.address;
     let mut head = format!(

@@ -23,7 +23,6 @@ impl Slots {
         })
     }
 
-    /// Takes a slot if one is free.
     pub(super) fn try_take(self: &Arc<Self>) -> Option<Slot> {
         let permit = Arc::clone(&self.free).try_acquire_owned().ok()?;
         Some(self.slot(permit))

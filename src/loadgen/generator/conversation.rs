@@ -42,7 +42,6 @@ impl Talk {
             .unwrap_or_default()
     }
 
-    /// Returns the number of rounds still to come.
     pub(super) fn left(&self) -> usize {
         self.turns().len() - self.said
     }

@@ -77,7 +77,6 @@ type Taking = Pin<Box<dyn Future<Output = Slot> + Send>>;
 /// Preallocated memory of a stream.
 type Room = Box<MaybeUninit<Stream>>;
 
-/// A request under way.
 struct Stream {
     live: Live,
     job: Job,
@@ -149,7 +148,6 @@ impl Loop {
         self.epoll = rustix::event::eventfd(0, flags).expect("a file that is no epoll");
     }
 
-    /// Sends a share of the requests and follows each to its end.
     pub(super) fn send(self, jobs: Vec<Job>, zero: Moment, stop: &CancellationToken) -> (Vec<Sent>, Looked) {
         let mut round = self.round(jobs, zero, stop);
         round.run();
@@ -207,11 +205,9 @@ impl Loop {
 
 /// Statistics of a thread's looks at its sockets.
 pub(super) struct Looked {
-    /// How often the wall clock was set meanwhile.
     pub(super) clock_jumps: u32,
     /// The longest pass over sockets that returned data.
     pub(super) longest_pass: Duration,
-    /// Errors of the arrival times.
     pub(super) late: Late,
 }
 
@@ -246,7 +242,6 @@ struct Round {
     /// When to close the connections that stay open after `[DONE]`; `leaving` has their sockets.
     leaves: VecDeque<(Moment, usize)>,
     leaving: HashMap<usize, Socket>,
-    /// The slot that the next job waits for.
     waiting: Option<Taking>,
     closed: Option<Closed>,
     /// When requests under way are cut.
@@ -321,7 +316,6 @@ impl Round {
         }
     }
 
-    /// Returns true if nothing is left to do.
     fn is_over(&self) -> bool {
         let is_sent = self.jobs.is_empty() && self.rounds.is_empty() && self.unconnected.is_empty();
         is_sent && self.running == 0 && self.leaving.is_empty()
@@ -364,7 +358,6 @@ impl Round {
         self.closed == Some(Closed::Stopped) || self.stopped.as_mut().poll(&mut context).is_ready()
     }
 
-    /// Ends all requests under way.
     fn cut(&mut self) {
         let closed = self.closed.unwrap_or(Closed::Stopped);
         for begun in std::mem::take(&mut self.unconnected) {
@@ -636,7 +629,6 @@ impl Round {
     }
 }
 
-/// Removes the first entry if it matches.
 fn pop_if(
     queue: &mut VecDeque<(Moment, usize)>,
     is_like: impl Fn(Moment, usize) -> bool,

@@ -23,7 +23,6 @@ pub(super) struct Sent {
     pub(super) stamp: Option<Stamp>,
 }
 
-/// Why no more requests are sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
     Stopped,

@@ -17,7 +17,6 @@ use crate::results::record::request::Request;
 /// use few, so that bodies are made both ways.
 pub(super) const BEFORE: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
 
-/// A request that is ready to be sent.
 pub(super) struct Job {
     pub(super) index: u32,
     /// Its index in the share.
@@ -37,12 +36,10 @@ pub(super) struct Job {
     /// number.
     pub(super) item: Option<Arc<Item>>,
     pub(super) length: usize,
-    /// The conversation that it belongs to.
     pub(super) talk: Option<Box<Talk>>,
 }
 
 impl Job {
-    /// Returns the limits of the request.
     pub(super) fn bounds(&self, limits: &Limits) -> Bounds {
         Bounds::of(self.limit_tokens.unwrap_or(self.asked_tokens), limits)
     }

@@ -31,7 +31,6 @@ impl Progress {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Failed requests among those that ended.
     pub(crate) fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }

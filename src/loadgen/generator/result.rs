@@ -11,7 +11,6 @@ use crate::loadgen::protocol::EncodeError;
 use crate::loadgen::route::RouteError;
 use crate::results::record::request::Request;
 
-/// The result of a load.
 #[derive(Debug)]
 pub struct Driven {
     /// One record per item that fell due, or for each round of a conversation, in the order of items. The text of each answer is
@@ -76,13 +75,11 @@ impl Lag {
     }
 }
 
-/// Why a load could not be sent.
 #[derive(Debug, Error)]
 pub enum DriveError {
     /// No encrypted connection can be made, whoever listens.
     #[error(transparent)]
     Route(RouteError),
-    /// A prompt cannot be encoded for the protocol.
     #[error("request {index} cannot be written: {source}")]
     Encode { index: u32, source: EncodeError },
     /// A thread of the load generator could not start, or panicked.

@@ -27,7 +27,6 @@ pub(super) struct Shared {
     pub(super) sink: Option<Sink>,
     pub(super) spill: Option<Arc<Spill>>,
     pub(super) progress: Arc<Progress>,
-    /// Number of sending threads.
     pub(super) threads: NonZeroUsize,
 }
 

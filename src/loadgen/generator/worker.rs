@@ -15,7 +15,6 @@ use super::shared::Shared;
 use crate::base::clock::{self, Moment};
 use crate::loadgen::lateness::Late;
 
-/// The result of one thread.
 pub(super) struct Share {
     pub(super) sent: Vec<Sent>,
     pub(super) clock_jumps: u32,

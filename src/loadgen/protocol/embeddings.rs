@@ -43,7 +43,6 @@ struct Counts {
     prompt_tokens: Option<u32>,
 }
 
-/// The result of reading an answer.
 pub(super) enum Read {
     Vectors(usize),
     /// The server's error message.

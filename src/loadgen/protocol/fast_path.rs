@@ -35,7 +35,6 @@ impl Known {
         self.kind = Some(kind);
     }
 
-    /// Returns the text of an event of the known shape.
     pub(super) fn text_of<'e>(&self, event: &'e [u8]) -> Option<(ChunkKind, &'e str)> {
         let kind = self.kind?;
         let text = event

@@ -31,7 +31,6 @@ use crate::results::record::chunks::Chunks;
 use crate::results::record::outsourced::Text;
 use crate::results::record::request::{CachedTokens, Chunk, ChunkKind, Class, Failure, Oddity, Usage};
 
-/// Why a request cannot be encoded for a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum EncodeError {
     /// Token ids in a chat message.
@@ -39,12 +38,10 @@ pub enum EncodeError {
         "the chat protocol carries no token ids; send text, or use the protocol `completions` or `sglang-native`"
     )]
     IdsInChat,
-    /// Chat messages for a protocol that takes text or token ids.
     #[error(
         "only the chat protocol carries messages; use the protocol `chat` (in `matrix bench`, a chat backend)"
     )]
     MessagesOutsideChat,
-    /// A conversation of several turns outside the chat protocol.
     #[error(
         "only the chat protocol carries conversations of several turns; use the protocol `chat` (in `matrix bench`, a chat backend)"
     )]
@@ -99,7 +96,6 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Returns the value of the header [`ROUTING_KEY`].
     pub(crate) fn routing_key(&self) -> Option<&'a str> {
         self.extras.and_then(|extras| extras.routing_key.as_deref())
     }
@@ -109,7 +105,6 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// Returns the path of requests.
 pub(crate) fn path(dialect: &Dialect) -> &str {
     match (&dialect.path, dialect.protocol) {
         (Some(path), _) => path,
@@ -604,7 +599,6 @@ impl From<CachedDetails<'_>> for CachedTokens {
 }
 
 impl Decoded {
-    /// Records something that bench_serving cannot parse.
     pub(crate) fn note(&mut self, oddity: Oddity) {
         if !self.oddities.contains(&oddity) {
             self.oddities.push(oddity);

@@ -197,7 +197,6 @@ fn note_output(choice: &Choice<'_>, text: &mut Text) -> Option<(ChunkKind, usize
     }
 }
 
-/// Appends the names and arguments of the tool calls of a choice.
 fn note_tools(choice: &Choice<'_>, text: &mut String) {
     let message = choice.delta.as_ref().or(choice.message.as_ref());
     let calls = message.and_then(|message| message.tool_calls.as_deref());

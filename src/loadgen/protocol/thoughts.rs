@@ -35,7 +35,6 @@ enum Found {
 }
 
 impl Thoughts {
-    /// Searches the next piece.
     pub(super) fn look(&mut self, piece: &str) {
         let is_begun = *self
             .is_begun

@@ -20,7 +20,6 @@ pub(crate) struct Answer {
     pub(crate) decoded: Decoded,
 }
 
-/// How a request ended.
 pub(super) enum Ending {
     Whole(Moment),
     Failed(Failure),

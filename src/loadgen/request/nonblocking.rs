@@ -16,7 +16,6 @@ use crate::results::record::request::Class;
 /// Maximum number of full buffers that are read from one stream before other streams are served.
 const TURNS: usize = 4;
 
-/// A request under way.
 pub(crate) struct Live {
     trace: Trace,
     socket: Option<Socket>,
@@ -88,7 +87,6 @@ impl Live {
         (self.written < self.request.len() || has_unsent) && self.write_error.is_none()
     }
 
-    /// Returns the socket, once there is one.
     pub(crate) fn socket(&self) -> Option<&Socket> {
         self.socket.as_ref()
     }

@@ -29,7 +29,6 @@ struct Lines {
     bytes: Vec<u8>,
     /// The end, time of arrival and kind of each line.
     marks: Vec<(usize, Moment, LineKind)>,
-    /// Time of arrival of the last line.
     last: Option<Moment>,
     /// Number of events without `[DONE]`.
     count: u64,
@@ -89,7 +88,6 @@ impl Lines {
     }
 }
 
-/// What has arrived so far.
 pub(super) struct Trace {
     bounds: Bounds,
     zero: Moment,
@@ -132,7 +130,6 @@ impl Trace {
         }
     }
 
-    /// Number of events so far.
     pub(super) fn events(&self) -> u64 {
         self.lines.count
     }
@@ -156,7 +153,6 @@ impl Trace {
         self.lines.fold(&mut self.decoder, self.zero);
     }
 
-    /// Parses the lines kept so far, if they fill a block.
     pub(super) fn fold_full(&mut self) {
         if self.lines.bytes.len() >= BLOCK {
             self.fold();

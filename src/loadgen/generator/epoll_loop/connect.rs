@@ -175,7 +175,6 @@ impl Round {
         }
     }
 
-    /// Continues to connect or to send a body.
     pub(super) fn write_on(&mut self, place: usize) {
         let Some(stream) = &mut self.streams[place] else {
             return;
@@ -224,7 +223,6 @@ impl Round {
     }
 }
 
-/// Registers the socket of a stream with an epoll.
 fn watch(epoll: &OwnedFd, live: &Live, place: usize, interest: epoll::EventFlags) -> io::Result<()> {
     let Some(socket) = live.socket() else {
         return Ok(());

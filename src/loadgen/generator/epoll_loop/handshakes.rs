@@ -32,7 +32,6 @@ const SOCKETS: usize = 64;
 /// The epoll key of the waker.
 const BELL: u64 = u64::MAX;
 
-/// A requested connection.
 struct Asked {
     place: usize,
     to: SocketAddr,
@@ -42,7 +41,6 @@ struct Asked {
 
 /// An established connection, or why it failed.
 pub(super) struct Shaken {
-    /// The place of the stream that requested it.
     pub(super) place: usize,
     pub(super) socket: io::Result<Socket>,
     /// When the handshake ended.

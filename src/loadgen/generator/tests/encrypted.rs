@@ -6,14 +6,12 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// Returns the result of a load through TLS.
 async fn driven_encrypted(load: Load) -> Driven {
     let route = encrypted_route(load.target.address.port);
     let driven = drive_over(route, load, Arc::default(), CancellationToken::new()).await;
     driven.unwrap()
 }
 
-/// Returns the record of a single request through TLS.
 async fn answered_encrypted(acts: Vec<Act>) -> Request {
     let server = Server::saying(acts).await;
     driven_encrypted(load(server.port, &[0])).await.requests.remove(0)
