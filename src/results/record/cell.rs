@@ -1,4 +1,4 @@
-//! One measurement of a cell: how it ended, what it went through, what came out.
+//! One measurement of a cell: how it ended, its phases, its metrics.
 
 use std::collections::BTreeMap;
 
@@ -19,72 +19,72 @@ use crate::results::record::search::SearchRecord;
 use crate::results::record::telemetry::Telemetry;
 use crate::results::record::validity::{Validity, Verdict};
 
-/// Everything known about one measurement of a cell but its requests.
+/// Everything known about one measurement of a cell except its requests: `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The version of the layout.
+    /// The version of the files on disk.
     pub format: u32,
-    /// The cell.
+    /// The cell that was measured.
     pub cell: CellKey,
-    /// A digest of what was measured.
+    /// Digest of launch, scenario and seed.
     pub content: ContentHash,
-    /// The launch it was measured on.
+    /// The launch on which the cell was measured.
     pub launch: LaunchId,
-    /// Which start of the launch, from 1.
+    /// Index of the start of the launch, from 1.
     pub start: u32,
-    /// Which repeat on that start, from 1.
+    /// Index of the repeat on that start, from 1.
     pub repeat: u32,
     /// How it ended.
     #[serde(rename = "status", alias = "ending")]
     pub ending: Ending,
-    /// Where its figures come from.
+    /// How its metrics came about: measured, imported or simulated.
     pub origin: Origin,
     /// When it began, RFC 3339.
     pub began: String,
     /// When it ended, RFC 3339.
     pub ended: String,
-    /// What it went through, with times.
+    /// Its phases with their durations.
     pub phases: Vec<PhaseTime>,
     /// What is known of the engine that answered.
     pub engine: EngineFacts,
-    /// What was sent: a digest of all prompts with their lengths.
+    /// Digest of all prompts and their lengths.
     pub prompts_hash: Option<ContentHash>,
-    /// The share of the prompts that begins like another one before it: so much a prefix cache may know of them by right. Absent where
-    /// nobody can tell.
+    /// Fraction of prompt bytes shared with an earlier prompt: the legitimate upper bound for prefix-cache
+    /// hits. Absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompts_repeated: Option<f64>,
-    /// When it was to be sent: a digest of all due times.
+    /// Digest of all due times.
     pub schedule_hash: Option<ContentHash>,
-    /// Prompts that the data set gave; may be fewer than asked for.
+    /// Number of prompts that the data set returned; may be less than requested.
     pub prompts: Option<u32>,
-    /// Whose clock stamped arrivals: `user` or `kernel`.
+    /// Source of the timestamps of arrivals: `user` or `kernel`.
     #[serde(rename = "timestamp_source", alias = "stamps")]
     pub stamps: Option<String>,
-    /// What is known of the client meanwhile; absent in older runs and where nothing was sent.
+    /// Load and errors of the client during the measurement; absent in older runs and if nothing was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientFacts>,
-    /// What emptying the caches came to.
+    /// Result of the cache reset.
     #[serde(rename = "cache_reset", alias = "reset")]
     pub reset: Option<ResetProof>,
     /// Failed requests by class.
     pub failures: BTreeMap<Class, u32>,
-    /// The figures, by definition set.
+    /// The metrics, by definition set.
     pub figures: BTreeMap<Definitions, Figures>,
-    /// Between which two values percentiles lie with 95 % confidence, in milliseconds, by the name of the figure; absent where requests
-    /// are too few to tell, and in older runs.
+    /// 95 % confidence interval of each percentile, in milliseconds, by metric name. Absent if there are too
+    /// few requests, and in older runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub intervals: BTreeMap<String, [f64; 2]>,
-    /// What the answers held; absent in older runs and where no text was read.
+    /// Statistics of the answers; absent in older runs and if no text was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<Answers>,
-    /// What was searched for and found; requests, figures and schedule are then those of the point that was found, or of the
-    /// first one if none held.
+    /// Points and result of a search. Requests, metrics and schedule of the summary are those of the point
+    /// that the search found, or of the first point if none met the SLO.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<SearchRecord>,
-    /// Tries before this one that failed by the host's fault.
+    /// Earlier attempts that failed because of the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retries: Vec<Retry>,
-    /// Other launches that ran on this host meanwhile, on other devices.
+    /// Other launches that ran on this host at the same time, on other GPUs.
     #[serde(
         rename = "concurrent_launches",
         alias = "beside",
@@ -92,7 +92,7 @@ pub struct Summary {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub beside: Vec<LaunchId>,
-    /// Whether an image was pulled meanwhile.
+    /// Whether an image was pulled during the measurement.
     #[serde(
         rename = "pull_during",
         alias = "pulled_beside",
@@ -100,27 +100,27 @@ pub struct Summary {
         skip_serializing_if = "std::ops::Not::not"
     )]
     pub pulled_beside: bool,
-    /// Why it could not be verified that the socket that answered was the engine's.
+    /// Why the check failed that the socket which answered belongs to the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listener_unverified: Option<String>,
-    /// What the engine tells of itself otherwise than at an earlier measurement of the same launch.
+    /// Engine facts that differ from an earlier measurement of the same launch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub engine_changes: Vec<EngineChange>,
-    /// The machine and the engine meanwhile; absent in older runs and where nothing was measured.
+    /// Telemetry of host and engine; absent in older runs and if nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
-    /// Whether its figures can be believed; absent in older runs and where nothing was measured.
+    /// Validity of the metrics; absent in older runs and if nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validity: Option<Validity>,
-    /// Where it was read from, where another tool measured it.
+    /// Where the measurement was imported from, if another tool made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imported: Option<Imported>,
-    /// Doubts that belong beside the figures.
+    /// Warnings to show beside the metrics.
     pub warnings: Vec<String>,
 }
 
 impl Summary {
-    /// The first measurement of a cell, done, of which nothing else is known.
+    /// Returns the summary of a completed first measurement of a cell, with all optional facts absent.
     pub fn new(cell: CellKey, content: ContentHash, launch: LaunchId, origin: Origin) -> Self {
         Self {
             format: FORMAT,
@@ -160,7 +160,7 @@ impl Summary {
     }
 }
 
-/// Figures whose sign and size are known: what they end in.
+/// Suffixes of metrics that are never negative.
 const NEVER_NEGATIVE: [&str; 8] = [
     "_req_s",
     "_tok_s",
@@ -172,14 +172,15 @@ const NEVER_NEGATIVE: [&str; 8] = [
     "_e2e_ms",
 ];
 
-/// A rate, and the count that it is over the duration.
+/// Throughput metrics, each with the count that is divided by the duration.
 const RATES: [[&str; 2]; 3] = [
     ["request_throughput_req_s", "completed_requests"],
     ["output_throughput_tok_s", "output_tokens"],
     ["input_throughput_tok_s", "input_tokens"],
 ];
 
-/// The share by which a rate may differ from what it is made of: figures are written with all their digits.
+/// Allowed relative difference between a stored rate and the rate computed from its count; metrics are
+/// written with all digits.
 const ROUNDING: f64 = 1e-6;
 
 impl Summary {
@@ -192,7 +193,7 @@ impl Summary {
         cells
     }
 
-    /// Whether its figures are worth nothing.
+    /// Whether the measurement is invalid.
     pub fn is_invalid(&self) -> bool {
         let mut reasons = self.validity.iter().flat_map(|validity| &validity.reasons);
         reasons.any(|reason| reason.weight == Verdict::Invalid)
@@ -224,7 +225,7 @@ impl Summary {
         })
     }
 
-    /// Which measurement it is of.
+    /// The identity of the measurement.
     pub fn measurement(&self) -> Measurement {
         Measurement {
             cell: self.cell.clone(),
@@ -233,7 +234,8 @@ impl Summary {
         }
     }
 
-    /// The arrival that requests and figures belong to: the scenario's, or that of the point that a search chose.
+    /// The arrival that requests and metrics belong to: the scenario's, or that of the point that a search
+    /// chose.
     pub fn arrival(&self, scenario: &Scenario) -> Arrival {
         let chosen = self.search.as_ref().and_then(|record| {
             let first = record.points.first().map(|point| point.value);
@@ -246,50 +248,50 @@ impl Summary {
     }
 }
 
-/// What the answers of a measurement held, and how its prompts were counted, over all completed requests.
+/// Statistics of the answers of a measurement and of its prompt counts, over all completed requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answers {
-    /// Answers that were long enough to be looked at.
+    /// Answers that were long enough to analyse.
     pub read: u32,
-    /// Those of them that are one token nearly all the way.
+    /// Answers of which almost every token is the same token.
     pub one_token: u32,
     /// Answers that begin with the text of their prompt.
     #[serde(default)]
     pub echoes: u32,
-    /// Answers that are a loop of a few tokens nearly all the way.
+    /// Answers that are almost entirely a loop of a few tokens.
     #[serde(default)]
     pub loops: u32,
-    /// Answers that are the same text as that to another prompt.
+    /// Answers whose text equals the answer to another prompt.
     #[serde(default)]
     pub canned: u32,
-    /// Prompts whose tokens the server counted too.
+    /// Prompts with a token count of the server.
     pub prompts: u32,
-    /// Their tokens by our count.
+    /// Tokens of these prompts by our own count.
     pub prompt_tokens: u64,
-    /// Their tokens by the server's count.
+    /// Tokens of these prompts by the server's count.
     pub reported_prompt_tokens: u64,
-    /// Answers whose tokens the server counted and we did too.
+    /// Answers with both a token count of the server and our own.
     #[serde(default)]
     pub counted: u32,
-    /// Their tokens by the server's count.
+    /// Tokens of these answers by the server's count.
     #[serde(default)]
     pub reported_tokens: u64,
-    /// Their tokens by our count of the text.
+    /// Tokens of these answers by our own count of the text.
     #[serde(default)]
     pub counted_tokens: u64,
-    /// The events that they came in.
+    /// Stream events of these answers.
     #[serde(default)]
     pub events: u64,
-    /// Completed answers whose prompt the server counted.
+    /// Completed answers with a prompt count of the server.
     #[serde(default)]
     pub prompts_reported: u32,
-    /// Tokens of these prompts that stand for pictures.
+    /// Tokens of these prompts that stand for images.
     #[serde(default)]
     pub vision_tokens: u64,
 }
 
 impl Answers {
-    /// The share of the answers that are one token nearly all the way; `None` where too few were read.
+    /// Share of one-token answers; `None` if too few answers were read.
     pub fn one_token_share(&self) -> Option<f64> {
         self.share(self.one_token)
     }
@@ -299,12 +301,12 @@ impl Answers {
         self.share(self.echoes)
     }
 
-    /// The share of the answers that are a loop of a few tokens; `None` where too few were read.
+    /// Share of looping answers; `None` if too few answers were read.
     pub fn loop_share(&self) -> Option<f64> {
         self.share(self.loops)
     }
 
-    /// The share of the answers that are the same text as that to another prompt; `None` where too few were read.
+    /// Share of answers that equal the answer to another prompt; `None` if too few answers were read.
     pub fn canned_share(&self) -> Option<f64> {
         self.share(self.canned)
     }
@@ -314,7 +316,7 @@ impl Answers {
     }
 }
 
-/// Figures by name, such as `mean_ttft_ms`; `None` where a figure has no meaning.
+/// Metrics by name, such as `mean_ttft_ms`; `None` where a metric has no meaning.
 pub(crate) type Figures = BTreeMap<String, Option<f64>>;
 
 /// The definitions a figure follows.
@@ -330,7 +332,7 @@ pub enum Definitions {
 }
 
 impl Definitions {
-    /// The set as it is written.
+    /// The name on disk.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Classic => "classic",
@@ -353,7 +355,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The origin as it is written.
+    /// The name on disk.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
@@ -367,25 +369,25 @@ impl Origin {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
-    /// To its end.
+    /// Measured completely.
     Done,
-    /// It could not be measured, or not to its end; what was recorded is kept.
+    /// Could not be measured, or not completely; recorded requests are kept.
     Failed {
-        /// Where it failed.
+        /// The phase in which it failed.
         phase: Phase,
-        /// Whose fault it seems.
+        /// The presumed fault.
         class: FailureClass,
         /// What happened, in one sentence.
         reason: String,
-        /// The engine's last words.
+        /// Last lines of the engine's log.
         tail: Vec<String>,
     },
-    /// It was not tried.
+    /// Not attempted.
     Skipped {
-        /// Why.
+        /// The reason for skipping.
         reason: String,
     },
-    /// The run was stopped while it was measured.
+    /// The run was stopped during the measurement.
     Interrupted,
 }
 
@@ -401,19 +403,19 @@ impl Ending {
     }
 }
 
-/// The parts of a cell's life.
+/// The phases of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// The environment of the engine is made.
+    /// The environment of the engine is installed.
     Install,
-    /// The engine starts, up to its first real token.
+    /// The engine starts, until its first real token.
     Launch,
-    /// Prompts are made.
+    /// Prompts are prepared.
     Prepare,
-    /// Requests before the measurement.
+    /// Warm-up requests are sent.
     Warmup,
-    /// Caches are emptied.
+    /// Caches are reset.
     Reset,
     /// Requests are sent and recorded.
     Measure,
@@ -422,7 +424,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The phase as it is written.
+    /// The name on disk.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Install => "install",
@@ -436,28 +438,28 @@ impl Phase {
     }
 }
 
-/// Whose fault a failure seems.
+/// The presumed fault of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureClass {
-    /// What the matrix asks for cannot be: unknown flag, missing model, port taken.
+    /// The matrix asks for something impossible: unknown flag, missing model, port in use.
     Spec,
     /// The image or environment could not be made.
     Image,
-    /// Too little memory or too few devices.
+    /// Too little memory or too few GPUs.
     Capacity,
-    /// The engine died, hung or lied.
+    /// The engine crashed, hung or gave wrong answers.
     Engine,
-    /// The host or its container runtime.
+    /// The host or its container runtime failed.
     Infrastructure,
-    /// Our own.
+    /// `matrix` itself failed.
     Client,
-    /// It was measured to its end, and what came is worth no figure.
+    /// The measurement completed, but is invalid.
     Validity,
 }
 
 impl FailureClass {
-    /// The class as it is written.
+    /// The name on disk.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Spec => "spec",
@@ -470,7 +472,7 @@ impl FailureClass {
         }
     }
 
-    /// What it means, in a few words.
+    /// The meaning in a few words, for users.
     pub const fn means(self) -> &'static str {
         match self {
             Self::Spec => "what the matrix asks for cannot be",
@@ -489,76 +491,77 @@ impl FailureClass {
     }
 }
 
-/// How long a part took.
+/// Duration of one phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PhaseTime {
-    /// The part: a [`Phase`], or a phase of starting that the engine's log told, such as `launch/weights`.
+    /// A [`Phase`], or a phase of starting that was found in the engine's log, such as `launch/weights`.
     pub phase: String,
-    /// Seconds it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
 /// What is known of the engine that answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EngineFacts {
-    /// The version that the engine itself reports.
+    /// The version that the engine reports.
     pub version: Option<String>,
-    /// The models that it says it serves.
+    /// The models that the engine lists.
     pub models: Vec<String>,
-    /// What its list tells of the model that was asked for, such as `max_model_len`; absent in older runs.
+    /// Entries of the model list for the requested model, such as `max_model_len`; absent in older runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub served: BTreeMap<String, String>,
-    /// Whether it says that it is simulated, as the simulated engine does wherever it was started.
+    /// Whether the engine reports that it is simulated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
-    /// The image's digest, for a container.
+    /// Digest of the container's image.
     pub image_digest: Option<String>,
-    /// The image's size on disk, for a container, in bytes.
+    /// Size of the container's image on disk, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_bytes: Option<u64>,
-    /// Its live configuration as it reports it.
+    /// The live configuration that the engine reports.
     pub info: Option<serde_json::Value>,
-    /// Whether the tokenizer that made the prompts is known by a digest.
+    /// Digest of the tokenizer that made the prompts, if known.
     pub tokenizer_digest: Option<String>,
-    /// The command that started it, as `plan` prints it.
+    /// The command that started the engine, as `plan` prints it.
     pub command: Option<String>,
-    /// That command as it ran, with the port and the devices of its start, where it differs.
+    /// The command with port and GPUs of this start, if it differs from `command`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact_command: Option<String>,
-    /// Devices it was given.
+    /// GPUs of the launch.
     pub devices: Vec<u32>,
 }
 
-/// A beginning of prompts that no measurement before on the same start had. It is no part of what `prompts_hash` tells.
+/// A prefix of prompts that no earlier measurement on the same start used. `prompts_hash` does not include
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UniquePrefix {
-    /// Its letters; of a short prompt only the first of them.
+    /// The letters; short prompts get only the first of them.
     pub letters: String,
-    /// How many tokens they are, in the place of as many of each prompt.
+    /// Length in tokens; the prefix replaces the same number of tokens of each prompt.
     pub tokens: u32,
-    /// Prompts that kept their own beginning, as none of the same length could be put there.
+    /// Prompts without the prefix, because no replacement of the same length was possible.
     pub kept: u32,
 }
 
 /// What emptying the caches came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResetProof {
-    /// Whether nothing was measured on this start before, so that there was nothing to empty.
+    /// Whether this was the first measurement on the start, so that the caches were empty.
     #[serde(default)]
     pub is_fresh_start: bool,
-    /// Whether the recipe knows a way at all.
+    /// Whether the recipe describes a way to reset.
     pub possible: bool,
-    /// The HTTP status of the answer.
+    /// HTTP status of the reset request.
     pub status: Option<u16>,
-    /// Whether the engine says that it worked.
+    /// Whether the engine reports success.
     pub success: Option<bool>,
-    /// What the engine said, shortened.
+    /// The engine's answer, shortened.
     pub answer: Option<String>,
-    /// What the prompts began with in the place of some of their own tokens, where the recipe asks for unique prefixes.
+    /// The unique prefix of the prompts, if the recipe asks for unique prefixes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique_prefix: Option<UniquePrefix>,
-    /// Prefix-cache hits, in tokens or queries as the engine counts them, over the measured window.
+    /// Prefix-cache hits during the measured window, in tokens or queries as the engine counts them.
     pub hits_in_window: Option<f64>,
-    /// Prefix-cache queries, in the same unit.
+    /// Prefix-cache queries during the window, in the same unit.
     pub queries_in_window: Option<f64>,
 }

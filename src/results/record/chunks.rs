@@ -1,7 +1,7 @@
-//! The events of an answer, packed: a long load has a hundred million of them.
+//! The events of an answer, packed, because a long load has a hundred million of them.
 //!
-//! Each is kept as what it differs in from the one before: about six bytes in place of twenty-four. Blocks of them may lie elsewhere
-//! ([`Outsourced`]) and are read when they are asked for. On disk they are a list, as ever.
+//! Each event is stored as its difference from the previous one: about 6 bytes instead of 24. Blocks may lie
+//! outside memory ([`Outsourced`]) and are read on demand. The JSON form is a plain list.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -12,21 +12,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::outsourced::Outsourced;
 use super::request::{Chunk, ChunkKind};
 
-/// About so many bytes an event takes, and so many are made room for at once at most.
+/// Approximate bytes per packed event, and the most bytes that one call reserves.
 const PACKED: usize = 6;
 const RESERVED: usize = 4096;
 
-/// Events that follow one another no faster than this arrive at different moments.
+/// Events with at most this gap count as arriving at the same moment.
 pub(crate) const AT_ONCE_NS: u64 = 50_000;
 
-/// Events in order of arrival. A clone of those of an answer that is over shares them.
+/// Events in order of arrival. Clones of a closed list share the events.
 #[derive(Clone, Default)]
 pub struct Chunks {
     events: Events,
     view: View,
 }
 
-/// Events that grow in number, or that do not.
+/// A list that still grows, or a closed one.
 #[derive(Clone)]
 enum Events {
     Growing(Box<Packed>),
@@ -65,38 +65,38 @@ struct Packed {
     length: usize,
     first: Option<Chunk>,
     last: Option<Chunk>,
-    /// How many of them tell how many tokens there are so far, and the last that does.
+    /// Number of events that report a token count, and the last reported count.
     counted: usize,
     last_tokens: Option<u32>,
     has_reasoning: bool,
-    /// Bytes of text in all of them, and up to where it is a thought.
+    /// Bytes of text in all events, and the byte up to which the text is reasoning.
     text: usize,
     thought: usize,
     moments: Moments,
 }
 
-/// At which moments events arrived; those that arrive together are of one.
+/// The moments at which events arrived. Events that arrive together share a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moments {
-    /// How many moments there are.
+    /// Number of moments.
     pub count: usize,
-    /// How many events are of the first one.
+    /// Number of events of the first moment.
     pub first: usize,
-    /// When the last of these arrived.
+    /// Arrival of the last event of the first moment.
     pub first_end_ns: u64,
-    /// The sum of the times between one moment and the next.
+    /// Sum of the times between consecutive moments.
     pub waited_ns: u64,
-    /// Bytes that all of them brought.
+    /// Bytes of all moments.
     pub bytes: u64,
-    /// Bytes that the first one brought.
+    /// Bytes of the first moment.
     pub first_bytes: u64,
-    /// The most that one of them brought, the earliest of equals.
+    /// Bytes of the largest moment; the earliest one if several are equal.
     pub largest: u64,
-    /// The time before that one; 0 if it is the first.
+    /// Time before the largest moment; 0 if it is the first.
     pub before_largest_ns: u64,
-    /// The most that another one brought.
+    /// Bytes of the second largest moment.
     pub second_largest: u64,
-    /// What the last one brought so far, and the time before it.
+    /// Bytes of the latest moment, and the time before it.
     latest: u64,
     before_latest_ns: u64,
     latest_is_largest: bool,
@@ -132,8 +132,8 @@ impl Moments {
         }
     }
 
-    /// How long the bytes of the largest moment would have taken at the pace of the others, ns: that of what came after a wait, the first moment
-    /// left out. `None` where nothing else came after a wait.
+    /// Time that the bytes of the largest moment would have taken at the pace of the other moments except the
+    /// first, in ns. `None` if no other moment came after a wait.
     pub(crate) fn largest_at_pace_ns(&self) -> Option<f64> {
         let is_first = self.before_largest_ns == 0;
         let others = self.bytes - self.largest - if is_first { 0 } else { self.first_bytes };
@@ -142,16 +142,16 @@ impl Moments {
     }
 }
 
-/// As what they are read.
+/// How events are presented to readers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum View {
     #[default]
     Recorded,
-    /// Tool calls and thoughts as answers.
+    /// Tool calls and reasoning as answers.
     Answers,
-    /// The same, and each as one more token.
+    /// As `Answers`, with one more token for each event.
     Spread,
-    /// The same as answers, without what they tell of tokens.
+    /// As `Answers`, without token counts.
     Uncounted,
 }
 
@@ -170,7 +170,7 @@ impl Chunks {
         events.text += text_of(chunk);
     }
 
-    /// Notes that no more will come: clones share what is there.
+    /// Closes the list, so that clones share its events.
     pub(crate) fn close(&mut self) {
         if let Events::Growing(packed) = &mut self.events {
             packed.bytes.shrink();
@@ -178,22 +178,23 @@ impl Chunks {
         }
     }
 
-    /// Marks the events of the answer whose text lies before so many bytes as thoughts; one that reaches beyond is of the answer.
+    /// Marks answer events whose text ends within the first `until` bytes as reasoning. An event that reaches
+    /// beyond stays an answer.
     pub(crate) fn mark_thoughts(&mut self, until: usize) {
         self.events.thought = until;
     }
 
-    /// Makes room for about so many events in memory.
+    /// Reserves memory for about this many events.
     pub(crate) fn reserve(&mut self, events: usize) {
         self.events.bytes.end().reserve((events * PACKED).min(RESERVED));
     }
 
-    /// How many there are.
+    /// Number of events.
     pub fn len(&self) -> usize {
         self.events.length
     }
 
-    /// Whether there are none.
+    /// Whether there are no events.
     pub fn is_empty(&self) -> bool {
         self.events.length == 0
     }
@@ -208,12 +209,11 @@ impl Chunks {
         Some(self.seen(last, self.events.length.saturating_sub(1), self.events.text))
     }
 
-    /// At which moments they arrived.
     pub(crate) fn moments(&self) -> Moments {
         self.events.moments
     }
 
-    /// Whether each tells how many tokens there are so far.
+    /// Whether every event has a token count.
     pub(crate) fn are_counted(&self) -> bool {
         match self.view {
             View::Spread => true,
@@ -222,7 +222,7 @@ impl Chunks {
         }
     }
 
-    /// How many tokens there are by the last event that tells.
+    /// The last reported token count.
     pub(crate) fn last_tokens(&self) -> Option<u32> {
         match self.view {
             View::Spread => self.last().and_then(|chunk| chunk.tokens),
@@ -231,7 +231,7 @@ impl Chunks {
         }
     }
 
-    /// Whether one of them is reasoning.
+    /// Whether an event is reasoning.
     pub(crate) fn has_reasoning(&self) -> bool {
         match (self.view, self.events.thought) {
             (View::Recorded, 0) => self.events.has_reasoning,
@@ -255,7 +255,8 @@ impl Chunks {
         }
     }
 
-    /// An event as it is read: the `nth`, with so many bytes of text up to its end.
+    /// Returns an event as the view presents it. `nth` is its index, `text` the number of bytes of text up to
+    /// its end.
     fn seen(&self, mut chunk: Chunk, nth: usize, text: usize) -> Chunk {
         if self.events.thought > 0 && chunk.kind == ChunkKind::Answer && text <= self.events.thought {
             chunk.kind = ChunkKind::Thought;
@@ -263,7 +264,7 @@ impl Chunks {
         self.view.of(chunk, nth)
     }
 
-    /// Each event but the first, with the one before it.
+    /// Yields each event except the first, together with the previous one.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (Chunk, Chunk)> + '_ {
         let mut events = self.iter();
         let mut before = events.next();
@@ -273,14 +274,14 @@ impl Chunks {
         })
     }
 
-    /// The same events with tool calls and thoughts as answers; `spread` counts a token for each.
+    /// Presents tool calls and reasoning as answers; `spread` counts one token for each event.
     #[must_use]
     pub(crate) fn as_answers(&self, spread: bool) -> Self {
         let view = if spread { View::Spread } else { View::Answers };
         Self { view, ..self.clone() }
     }
 
-    /// The same events with tool calls and thoughts as answers, and without the counts that they bring.
+    /// Presents tool calls and reasoning as answers without token counts.
     #[must_use]
     pub(crate) fn as_uncounted_answers(&self) -> Self {
         Self {
@@ -289,7 +290,7 @@ impl Chunks {
         }
     }
 
-    /// Changes each of them.
+    /// Rewrites every event.
     #[cfg(test)]
     pub(crate) fn edit(&mut self, change: impl Fn(usize, &mut Chunk)) {
         let edited = self.iter().enumerate().map(|(nth, mut chunk)| {
@@ -299,7 +300,7 @@ impl Chunks {
         *self = edited.collect();
     }
 
-    /// The bytes that they are kept as.
+    /// The packed bytes.
     pub(crate) fn packed(&mut self) -> &mut Outsourced {
         &mut self.events.bytes
     }
@@ -325,7 +326,7 @@ impl View {
     }
 }
 
-/// Bytes that an event adds to the text, which leaves tool calls out.
+/// Bytes that an event adds to the text; tool calls add none.
 fn text_of(chunk: Chunk) -> usize {
     match chunk.kind {
         ChunkKind::Tool => 0,
@@ -333,7 +334,7 @@ fn text_of(chunk: Chunk) -> usize {
     }
 }
 
-/// So many events are unpacked together.
+/// Number of events that are unpacked together.
 const TOGETHER: usize = 32;
 const NOTHING: Chunk = Chunk {
     at_ns: 0,
@@ -342,27 +343,27 @@ const NOTHING: Chunk = Chunk {
     bytes: 0,
 };
 
-/// Reads events one after another.
+/// Reads events in order.
 #[derive(Debug)]
 pub struct Iter<'c> {
     chunks: &'c Chunks,
     block: usize,
-    /// How far the block is read.
+    /// Bytes of the block that are already read.
     at: usize,
-    /// The block, where it lies elsewhere.
+    /// The block, if it lies outside memory.
     buffer: Vec<u8>,
     is_read: bool,
     before: Option<Chunk>,
-    /// How many were unpacked, and bytes of text in them.
+    /// Number of unpacked events, and bytes of text in them.
     nth: usize,
     text: usize,
-    /// The last of these, and how many of them are still to be given out.
+    /// The unpacked events, and how many of them are not yet returned.
     ready: [Chunk; TOGETHER],
     left: usize,
 }
 
 impl Iter<'_> {
-    /// Unpacks more events, to the end of those that are ready; how many.
+    /// Unpacks more events into the end of `ready`; returns their number.
     fn unpack(&mut self) -> usize {
         let packed = &self.chunks.events.bytes;
         let elsewhere = packed.blocks();
@@ -479,8 +480,8 @@ impl<'de> Deserialize<'de> for Chunks {
     }
 }
 
-/// The first byte: the kind in two bits, what follows of tokens in two, whether bytes of text follow, and whether the moment lies before
-/// the last one's.
+/// Kinds by code. The first byte of an event holds the kind in two bits, the encoding of tokens in two,
+/// whether a text length follows, and whether the time lies before the previous one.
 const KINDS: [ChunkKind; 4] = [
     ChunkKind::Answer,
     ChunkKind::Reasoning,
@@ -519,7 +520,7 @@ fn pack(bytes: &mut Vec<u8>, chunk: Chunk, before: Option<Chunk>) {
     }
 }
 
-/// Takes an event off the front; `None`, and nothing taken, where it does not end.
+/// Takes one event off the front. Returns `None` and takes nothing if the event is incomplete.
 #[inline]
 fn unpack(bytes: &mut &[u8], before: Option<Chunk>) -> Option<Chunk> {
     let (at_ns, tokens, length) =
@@ -548,7 +549,7 @@ fn unpack(bytes: &mut &[u8], before: Option<Chunk>) -> Option<Chunk> {
     })
 }
 
-/// A number in groups of seven bits, the low ones first.
+/// Writes a number in groups of seven bits, low groups first (LEB128).
 fn put(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
@@ -559,7 +560,7 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
 
 #[inline]
 fn take(bytes: &mut &[u8]) -> Option<u64> {
-    // Most numbers end within eight bytes, of which all groups are put together at once.
+    // Most numbers end within eight bytes; their groups are combined without a loop.
     let Some(next) = bytes.first_chunk() else {
         return take_long(bytes);
     };
@@ -569,14 +570,14 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
         return take_long(bytes);
     }
     *bytes = &bytes[ends.trailing_zeros() as usize / 8 + 1..];
-    // Everything up to the first end.
+    // Keep only the bytes up to the first end.
     let groups = next & (ends ^ (ends - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
     let pairs = groups & 0x007f_007f_007f_007f | (groups & 0x7f00_7f00_7f00_7f00) >> 1;
     let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
     Some(fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4)
 }
 
-/// The same for a number of any length, a group at a time.
+/// Reads a number of any length, one group at a time.
 #[cold]
 fn take_long(bytes: &mut &[u8]) -> Option<u64> {
     let (mut number, mut shift) = (0u64, 0);
@@ -687,7 +688,7 @@ mod tests {
             });
             events.collect::<Chunks>().moments()
         };
-        // One byte every 10 ms; then three events after 40 ms, and a pair at the end.
+        // One byte every 10 ms; then three events after 40 ms, and two at the end.
         let late = moments(&[
             (5, 1),
             (15, 1),
@@ -710,7 +711,7 @@ mod tests {
             (6, 11, 4, 3, 1)
         );
         assert_eq!((late.before_largest_ns, late.waited_ns), (40_000_000, 80_000_000));
-        // Six bytes of the others came within 40 ms.
+        // The other moments brought six bytes within 40 ms.
         let paced = late.largest_at_pace_ns().unwrap();
         assert!((paced - 4.0 * 40e6 / 6.0).abs() < 1.0, "{paced}");
         let first = moments(&[(5, 3), (5, 3), (15, 1), (25, 1)]);

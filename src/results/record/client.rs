@@ -1,43 +1,44 @@
-//! What is known of the client itself: how far its moments lie from the truth, and what it was busy with. Pure.
+//! Accuracy and load of the client itself. Pure.
 
 use serde::{Deserialize, Serialize};
 
-/// What the client of one machine was found to be worth against the simulated engine, whose own moments are the truth.
+/// Error of the client on one host, measured against the simulated engine, which knows the true times.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Calibration {
-    /// The version of `matrix`.
+    /// Version of `matrix`.
     pub tool: String,
-    /// The machine: host, kernel, processor and their number, as far as they are known.
+    /// Host, kernel, processor model and processor count, as far as known.
     pub machine: String,
     /// When it was measured, RFC 3339.
     pub at: String,
-    /// Whose clock stamped arrivals: `user` or `kernel`.
+    /// Source of the timestamps of arrivals: `user` or `kernel`.
     #[serde(rename = "timestamp_source", alias = "stamps")]
     pub stamps: String,
-    /// A point for each gap between events, from the longest on, and for each number of streams, ascending. The shorter gaps have one
-    /// number of streams each.
+    /// One point for each gap between events (longest first) and each number of streams (ascending). The
+    /// shorter gaps have one number of streams each.
     pub points: Vec<Point>,
-    /// How fast it can take tokens at all; `None` where that was not tried.
+    /// Highest token rate that the client takes; `None` if not measured.
     pub flood: Option<Flood>,
 }
 
-/// The most events in a second whose moments one client can tell.
+/// Highest event rate, per second, at which one client can tell the time of each event.
 pub(crate) const MOST_EVENTS_PER_S: u32 = 150_000;
 
-/// The client at one number of streams, which all begin at once and get tokens at fixed times.
+/// The client at one number of streams, which all begin at once and receive tokens at fixed times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Streams at once.
+    /// Concurrent streams.
     pub streams: u32,
     /// Events (tokens) per second while all streams run.
     pub events_per_s: f64,
-    /// How far measured TTFT lies from the server's own, ms. The way through the kernel and the server's reading of a burst are in it.
+    /// Measured TTFT minus the server's, in ms. Includes the path through the kernel and the server's reading
+    /// of a burst of requests.
     pub ttft_ms: Deviation,
-    /// How far measured ITL lies from the server's own, ms.
+    /// Measured ITL minus the server's, in ms.
     pub itl_ms: Deviation,
-    /// The busiest thread's share of a processor, 0 to 1.
+    /// CPU share of the busiest thread, 0 to 1.
     pub cpu_share: f64,
-    /// 99 of 100 requests were sent at most this late, ms.
+    /// 99th percentile of the send lag, ms.
     pub send_lag_p99_ms: f64,
 }
 
@@ -48,66 +49,68 @@ impl Point {
     }
 }
 
-/// Signed and absolute distance from the truth.
+/// Signed and absolute deviation from the true value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Deviation {
-    /// The mean of measured minus true.
+    /// Mean of measured minus true.
     pub bias: f64,
-    /// 99 of 100 lie at most this far from the truth, to either side.
+    /// 99th percentile of the absolute deviation.
     pub p99: f64,
 }
 
-/// Tokens sent as fast as the client takes them.
+/// Result of sending tokens as fast as the client takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Flood {
     pub streams: u32,
     pub events_per_s: f64,
-    /// The busiest thread's share of a processor, 0 to 1.
+    /// CPU share of the busiest thread, 0 to 1.
     pub cpu_share: f64,
-    /// Whether the client was the limit; otherwise the server was, and the client can do more.
+    /// Whether the client was the limit. If not, the server was, and the client can take more.
     pub is_limit: bool,
 }
 
-/// What the client did during one measurement, and how far its figures can be trusted. Of a search the worst over all points
+/// Load and errors of the client during one measurement. For a search, the worst over all points
 /// ([`ClientFacts::worst`]).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientFacts {
-    /// How late requests were sent by our own fault, ms; `None` if none was sent.
+    /// Send lag caused by the client, in ms; `None` if nothing was sent.
     pub send_lag: Option<SendLag>,
-    /// The busiest thread's share of a processor, 0 to 1.
+    /// CPU share of the busiest thread, 0 to 1.
     pub cpu_share: Option<f64>,
-    /// Sending threads.
+    /// Number of sending threads.
     pub threads: u32,
-    /// The longest time that a socket with data may have waited for its turn, ms.
+    /// Longest time that a readable socket may have waited for its turn, in ms.
     pub loop_lag_max_ms: Option<f64>,
-    /// How often the wall clock was set meanwhile, as the sending threads saw it.
+    /// Number of times that the wall clock was set during the measurement, as seen by the sending threads.
     #[serde(default)]
     pub clock_jumps: u32,
-    /// How far moments of arrival may be off because the client looked late; `None` in older records.
+    /// Error of arrival timestamps because the client read late; `None` in older records.
     #[serde(default)]
     pub late: Option<Late>,
-    /// Connections that the server left open for a second after `[DONE]`.
+    /// Connections that the server kept open for one second after `[DONE]`.
     #[serde(default)]
     pub left_open: u64,
-    /// The calibrated error at the nearest number of streams that is not smaller, else the largest one.
+    /// Calibrated error at the nearest number of streams that is not smaller; otherwise at the largest
+    /// number.
     pub error: Option<Point>,
 }
 
-/// How far moments of arrival may be off because the client looked late, ms: of events that were read together only the last one's moment
-/// is exact.
+/// Error of arrival timestamps because the client read late, in ms. Of events that were read together, only
+/// the last one's timestamp is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Late {
-    /// Nine of ten events may be off by so much at most.
+    /// 90th percentile of the possible error.
     pub p90_ms: f64,
-    /// 99 of 100 events may be off by so much at most.
+    /// 99th percentile of the possible error.
     pub p99_ms: f64,
-    /// The most.
+    /// Largest possible error.
     pub max_ms: f64,
-    /// Events in a second: one of ten came at this rate or a higher one, counted over quarters of a second.
+    /// Event rate per second at which the 90th percentile event arrived, counted over quarters of a second.
     pub events_per_s: f64,
-    /// How often the client did nothing for 0.3 s or longer: it was stopped, or had no processor.
+    /// Number of times that the client made no progress for 0.3 s or longer, because it was stopped or had no
+    /// processor.
     pub pauses: u32,
-    /// The longest of these pauses, s.
+    /// The longest of these pauses, in seconds.
     pub longest_pause_s: f64,
 }
 
@@ -120,9 +123,10 @@ impl ClientFacts {
         calibrated.map(|errors| errors.map(|error| error.max(late)))
     }
 
-    /// The worst of this load and another one of the same search: what happens often is summed, everything else is the larger of both. A point that
-    /// is measured by a client in trouble decides where the search goes, whichever point it chooses. The threads and the calibrated error are
-    /// those of this load, whose figures are reported.
+    /// Combines this load with another one of the same search: counts are summed, other values are the larger
+    /// of both. Threads and calibrated error are those of this load, whose figures are reported. All points
+    /// count, because a point measured by an overloaded client misleads the search even if another one is
+    /// chosen.
     #[must_use]
     pub(crate) fn worst(self, other: Self) -> Self {
         Self {
@@ -138,7 +142,7 @@ impl ClientFacts {
     }
 }
 
-/// What both come to, or the one that is there.
+/// Combines both values, or returns the one that exists.
 fn either<T>(one: Option<T>, other: Option<T>, both: impl Fn(T, T) -> T) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(both(one, other)),
@@ -160,25 +164,26 @@ impl Late {
 }
 
 impl SendLag {
-    /// The load in which 99 of 100 requests were sent later: its latest requests tell whether that was an accident, so that all are of one load.
+    /// Returns the load with the larger p99. All its values stay together, because its latest requests show
+    /// whether the lag was an outlier.
     fn worst(self, other: Self) -> Self {
         if other.p99_ms > self.p99_ms { other } else { self }
     }
 }
 
-/// How late requests were sent, ms.
+/// Send lag of requests, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SendLag {
     /// The mean.
     pub mean_ms: f64,
-    /// 99 of 100 were at most this late.
+    /// The 99th percentile.
     pub p99_ms: f64,
-    /// The latest.
+    /// The maximum.
     pub max_ms: f64,
-    /// The second latest; absent where fewer were sent, or in older records.
+    /// The second largest; absent if fewer requests were sent, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_ms: Option<f64>,
-    /// The fifth latest.
+    /// The fifth largest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fifth_ms: Option<f64>,
 }
@@ -228,7 +233,7 @@ mod tests {
         assert_eq!(worst.send_lag, stopped.send_lag);
         assert_eq!((worst.cpu_share, worst.loop_lag_max_ms), (Some(0.8), Some(3.0)));
         assert_eq!((worst.threads, worst.clock_jumps, worst.left_open), (1, 3, 2));
-        // What one of them does not know, the other one may.
+        // A value that one side lacks comes from the other side.
         let unknown = ClientFacts {
             send_lag: None,
             late: None,

@@ -1,11 +1,12 @@
-//! What an engine tells of itself otherwise than at an earlier measurement of the same run. Pure.
+//! Differences between what an engine reports and what it reported at an earlier measurement of the same run.
+//! Pure.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::cell::EngineFacts;
 
-/// Settings of a live configuration that do not change while a server runs, nor when the same one is started again.
+/// Settings of a live configuration that stay the same while a server runs and when it is restarted.
 const SETTINGS: [&str; 14] = [
     "model_path",
     "model_alias",
@@ -23,20 +24,21 @@ const SETTINGS: [&str; 14] = [
     "speculative_algorithm",
 ];
 
-/// The longest list of models that is one server's own; a gateway's catalogue changes without any server of it.
+/// Longest model list that is compared. A longer one is a gateway's catalogue, which changes although no
+/// server does.
 const OWN_MODELS: usize = 16;
 
-/// The name of the fact that is the list of models.
+/// Name of the fact that holds the model list.
 const MODELS: &str = "models";
 
-/// One thing that an engine tells of itself otherwise than before.
+/// One reported fact that changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineChange {
-    /// Its name, such as `version`.
+    /// Name of the fact, such as `version`.
     pub what: String,
-    /// What was told at the earlier measurement.
+    /// Value at the earlier measurement.
     pub before: String,
-    /// What is told now.
+    /// Value now.
     pub after: String,
 }
 
@@ -52,7 +54,7 @@ impl EngineChange {
     }
 }
 
-/// What `after` tells otherwise than `before`. What only one of both tells is no change.
+/// Lists the facts that differ. A fact that only one side reports is no difference.
 pub(crate) fn changes(before: &EngineFacts, after: &EngineFacts) -> Vec<EngineChange> {
     let mut found = Vec::new();
     let mut compare = |what: &str, before: Option<String>, after: Option<String>| {
@@ -77,7 +79,7 @@ pub(crate) fn changes(before: &EngineFacts, after: &EngineFacts) -> Vec<EngineCh
     found
 }
 
-/// A setting of the live configuration; `None` where the engine does not report it, or reports no value.
+/// Returns a setting of the live configuration; `None` if the engine does not report it, or without a value.
 pub(crate) fn setting(facts: &EngineFacts, name: &str) -> Option<String> {
     match facts.info.as_ref()?.get(name)? {
         Value::String(text) if !text.is_empty() => Some(text.clone()),
@@ -86,7 +88,7 @@ pub(crate) fn setting(facts: &EngineFacts, name: &str) -> Option<String> {
     }
 }
 
-/// The models that a server lists, in alphabetical order.
+/// The listed models in alphabetical order; `None` if there are none or too many.
 fn models(facts: &EngineFacts) -> Option<String> {
     let mut models = facts.models.clone();
     models.sort();

@@ -1,4 +1,4 @@
-//! Everything that can happen in a run, in one enum: terminal, journal, `--json` and tests all listen to it.
+//! Events of a run, for terminal, journal, `--json` and tests.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,169 +6,169 @@ use crate::base::ids::{LaunchId, RunId};
 use crate::plan::Measurement;
 use crate::results::record::validity::{Code, Verdict};
 
-/// Something that happened.
+/// Something that happened in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// The run began, or was taken up again.
+    /// The run began or was resumed.
     RunBegan {
-        /// The run.
+        /// The run's name.
         run: RunId,
         /// The matrix's name.
         matrix: String,
-        /// Measurements in all.
+        /// Total number of measurements.
         measurements: usize,
-        /// Measurements finished before, when the run was taken up again.
+        /// Measurements that were finished before the run was resumed.
         finished: usize,
     },
-    /// An engine's start began.
+    /// A start of a launch began.
     LaunchBegan {
-        /// The launch.
+        /// The launch that is started.
         launch: LaunchId,
-        /// Which start, from 1.
+        /// Index of the start, from 1.
         start: u32,
-        /// The command that `plan` prints, with the port and the devices of this start.
+        /// The command that `plan` prints, with port and GPUs of this start.
         command: String,
     },
-    /// An engine's process or container exists.
+    /// The engine's process or container exists.
     EngineStarted {
-        /// The launch.
+        /// The launch that is started.
         launch: LaunchId,
-        /// Which start.
+        /// Index of the start.
         start: u32,
-        /// What identifies it: a process id or a container id.
+        /// Process id or container id.
         identity: String,
-        /// The port it was told to listen on.
+        /// The port that the engine was told to listen on.
         port: u16,
     },
-    /// A start goes on.
+    /// Progress of a start.
     LaunchProgress {
-        /// The launch.
+        /// The launch that is started.
         launch: LaunchId,
-        /// What it does, such as `weights`.
+        /// Current phase, such as `weights`.
         phase: String,
         /// Seconds since the start began.
         elapsed_s: f64,
-        /// The last line of its log.
+        /// Last line of the engine's log.
         last_line: String,
     },
-    /// An engine gave its first real token.
+    /// The engine returned its first real token.
     EngineReady {
-        /// The launch.
+        /// The launch that is ready.
         launch: LaunchId,
-        /// Which start.
+        /// Index of the start.
         start: u32,
         /// Seconds from start to first token.
         seconds: f64,
-        /// The version it reports.
+        /// The version that the engine reports.
         version: Option<String>,
     },
-    /// A start failed; the cells that needed it fail with it.
+    /// A start failed, and so did the cells that needed it.
     LaunchFailed {
-        /// The launch.
+        /// The launch that failed.
         launch: LaunchId,
-        /// Which start.
+        /// Index of the start.
         start: u32,
         /// What happened.
         reason: String,
-        /// The engine's last log lines.
+        /// Last lines of the engine's log.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tail: Vec<String>,
     },
     /// A measurement began.
     CellBegan {
-        /// The measurement.
+        /// The measurement that began.
         measurement: Measurement,
-        /// Requests that will fall due; of random arrivals that a duration ends, the mean number.
+        /// Number of requests that will fall due; the mean number for random arrivals limited by a duration.
         requests: usize,
     },
-    /// A measurement goes on.
+    /// Progress of a measurement.
     CellProgress {
-        /// The measurement.
+        /// The measurement that continues.
         measurement: Measurement,
-        /// What it does: `prepare`, `warmup`, `reset`, `measure`.
+        /// Current phase: `prepare`, `warmup`, `reset`, `measure`.
         phase: String,
-        /// Requests ended so far.
+        /// Requests that have ended.
         ended: usize,
-        /// Requests in all.
+        /// Total number of requests.
         requests: usize,
-        /// Requests under way.
+        /// Requests in flight.
         running: usize,
-        /// Failed so far.
+        /// Requests that have failed.
         failed: usize,
         /// Seconds since it began.
         elapsed_s: f64,
     },
-    /// A measurement ended; its summary is on disk.
+    /// A measurement ended and its summary is on disk.
     CellEnded {
-        /// The measurement.
+        /// The measurement that ended.
         measurement: Measurement,
         /// `done`, `failed`, `skipped` or `interrupted`.
         #[serde(rename = "status", alias = "ending")]
         ending: String,
-        /// Why, where it is not `done`.
+        /// The reason if it is not `done`.
         reason: Option<String>,
-        /// Seconds it took.
+        /// Duration in seconds.
         seconds: f64,
-        /// Output tokens per second, where it has them.
+        /// Output tokens per second, if known.
         output_tokens_per_s: Option<f64>,
-        /// How far its figures can be believed, where that was judged.
+        /// Validity, if it was judged.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         verdict: Option<Verdict>,
-        /// What was found in it, notes included.
+        /// Reason codes, including notes.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         codes: Vec<Code>,
-        /// The engine's last log lines, where it failed under load.
+        /// Last lines of the engine's log, if it failed under load.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tail: Vec<String>,
-        /// The file that holds everything known of why it is worth nothing.
+        /// Path of the post-mortem of a failed cell.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         post_mortem: Option<String>,
     },
     /// An engine was stopped and is gone.
     EngineStopped {
-        /// The launch.
+        /// The launch that was stopped.
         launch: LaunchId,
-        /// Which start.
+        /// Index of the start.
         start: u32,
         /// How it ended, in words.
         how: String,
-        /// Bytes that it left in `/dev/shm` and that were freed, where it left any.
+        /// Bytes that it left in `/dev/shm` and that were freed, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shm_freed_bytes: Option<u64>,
-        /// Seconds it took.
+        /// Seconds that stopping took.
         seconds: f64,
     },
-    /// Cells are started again, because they are not known well enough.
+    /// Starts were added because metrics are not precise enough.
     StartsAdded {
-        /// How many starts.
+        /// Number of added starts.
         starts: usize,
-        /// Measurements in all by now.
+        /// New total number of measurements.
         measurements: usize,
     },
-    /// Something that an earlier run left was removed.
+    /// An orphan of an earlier run was removed.
     Swept {
-        /// What.
+        /// What was removed.
         what: String,
     },
-    /// Something worth knowing.
+    /// A note for the user.
     Note {
-        /// What.
+        /// The text of the note.
         message: String,
     },
-    /// Something doubtful.
+    /// A warning for the user.
     Warning {
-        /// What.
+        /// The text of the warning.
         message: String,
     },
-    /// The run was asked to stop.
+    /// The run received a request to stop.
     Stopping {
         /// Whether everything is killed at once.
         now: bool,
     },
     /// The run ended.
     RunEnded {
-        /// Cells that are done.
+        /// Cells that completed.
         done: usize,
         /// Cells that failed.
         failed: usize,
@@ -176,14 +176,14 @@ pub enum Event {
         skipped: usize,
         /// Cells that were interrupted.
         interrupted: usize,
-        /// Cells that are done and invalid.
+        /// Cells that completed but are invalid.
         #[serde(default)]
         invalid: usize,
     },
 }
 
 impl Event {
-    /// Whether the journal keeps it; progress is for the moment only.
+    /// Whether the journal stores the event; progress events are only displayed.
     pub const fn is_kept(&self) -> bool {
         !matches!(self, Self::LaunchProgress { .. } | Self::CellProgress { .. })
     }

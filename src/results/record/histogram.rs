@@ -1,35 +1,35 @@
-//! One second of a measurement in histograms, so that any window can be cut again later without the requests.
+//! Histograms of one second of a measurement, so that a window can be recomputed without the requests.
 
 use serde::{Deserialize, Serialize};
 
-/// What happened within one second after the start of the measurement.
+/// Counts and latencies of one second after the start of the measurement.
 ///
-/// Histograms hold microseconds with three significant digits, in HdrHistogram's compressed V2 format as base64, as its tools
-/// read and write it; absent where nothing was recorded. They hold the latencies of completed requests.
+/// Histograms hold latencies of completed requests in microseconds with three significant digits, in
+/// HdrHistogram's compressed V2 format as base64. They are absent if nothing was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Second {
-    /// Which second, from 0.
+    /// Index of the second, from 0.
     pub second: u32,
-    /// Requests that fell due in it.
+    /// Requests that fell due.
     pub due: u32,
-    /// Requests that were sent in it.
+    /// Requests that were sent.
     pub sent: u32,
-    /// Requests that came to a complete answer in it.
+    /// Requests that completed.
     pub completed: u32,
-    /// Requests that failed in it.
+    /// Requests that failed.
     pub failed: u32,
-    /// Output tokens of completed requests that arrived in it; absent where nobody counted.
+    /// Output tokens of completed requests that arrived in this second; absent if tokens were not counted.
     pub output_tokens: Option<u64>,
-    /// Times to the first token, of the requests whose first token arrived in it.
+    /// TTFT of requests whose first token arrived in this second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttft_us: Option<String>,
-    /// Times per output token after the first, of the requests whose last token arrived in it.
+    /// TPOT of requests whose last token arrived in this second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpot_us: Option<String>,
-    /// Times between tokens, of the tokens that arrived in it.
+    /// ITL of tokens that arrived in this second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub itl_us: Option<String>,
-    /// Times to the last token, of the requests whose last token arrived in it.
+    /// E2E of requests whose last token arrived in this second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub e2e_us: Option<String>,
 }

@@ -1,16 +1,15 @@
-//! How long a cell took the last time.
+//! Duration of a cell's last complete measurement.
 
 use crate::base::ids::RunId;
 
-/// How long a cell took when it was last measured to its end.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LastDuration {
-    /// Seconds for one measurement; the mean of several.
+    /// Mean seconds per measurement.
     pub seconds: f64,
-    /// Seconds from the command until the engine was ready; the mean of its starts, absent if no engine was started for it.
+    /// Mean seconds from the start command until the engine was ready; absent if no engine was started for
+    /// the cell.
     pub launch_seconds: Option<f64>,
-    /// The run that measured it.
     pub run: RunId,
-    /// Whether the cell was the same; otherwise only its key is.
+    /// Whether the content hash was equal too; otherwise only the key was.
     pub same: bool,
 }

@@ -1,58 +1,59 @@
-//! The machine that measured.
+//! The host that measured.
 
 use serde::{Deserialize, Serialize};
 
 use crate::results::record::telemetry::Gpu;
 
-/// What is known of the machine and the tool.
+/// Facts about the host and the tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Host name: a label; containers and cloud machines change it from run to run.
+    /// Host name, used only as a label: containers and cloud machines change it between runs.
     pub host: Option<String>,
-    /// A digest of the DMI product UUID; absent where the firmware gives none or only root may read it.
+    /// Digest of the DMI product UUID; absent if the firmware has none or only root may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dmi_uuid: Option<String>,
-    /// A digest of `/etc/machine-id`; absent inside a container, whose image may carry one that many hosts share.
+    /// Digest of `/etc/machine-id`; absent inside a container, because many hosts may share the id of an
+    /// image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_id: Option<String>,
     /// Kernel release.
     pub kernel: Option<String>,
-    /// Operating system's name.
+    /// Name of the operating system.
     pub os: Option<String>,
     /// CPU model.
     pub cpu: Option<String>,
-    /// Logical CPUs that we may use.
+    /// Logical CPUs that this process may use.
     pub cpus: Option<u32>,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
-    /// GPUs by index: name, as far as the host tells without a driver library.
+    /// Names of the GPUs by index, as far as the host reports them without a driver library.
     pub gpus: Vec<String>,
-    /// Whether the GPUs are only pretended, to try things out; rows measured on them say so.
+    /// Whether the GPUs are simulated for trying things out; reports mark rows measured on them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gpus_pretended: bool,
-    /// What is known of each GPU by its management library or tool.
+    /// Facts about each GPU from its management library or tool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<Gpu>,
-    /// The CPU frequency governor, such as `performance`; absent where the kernel sets no frequency.
+    /// CPU frequency governor, such as `performance`; absent if the kernel does not set frequencies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
-    /// NUMA nodes, where there are several.
+    /// NUMA nodes, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numa: Vec<NumaNode>,
     /// The GPU driver's version.
     pub driver: Option<String>,
-    /// The limit of open files after it was raised.
+    /// Limit of open files after raising it.
     pub open_files: Option<u64>,
-    /// The version of `matrix`, with its revision.
+    /// Version and revision of `matrix`.
     pub tool: String,
 }
 
-/// A NUMA node: processors and what is close to them.
+/// A NUMA node: its processors and GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NumaNode {
-    /// Its logical CPUs as the kernel lists them, such as `0-31,64-95`.
+    /// Logical CPUs in the kernel's list format, such as `0-31,64-95`.
     pub cpus: String,
-    /// The GPUs on it, by index.
+    /// Indexes of its GPUs.
     pub gpus: Vec<u32>,
 }
 
