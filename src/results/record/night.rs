@@ -1,4 +1,4 @@
-//! One night of a matrix, as history keeps it. Pure.
+//! One nightly run of a matrix, as the history stores it. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,41 +8,41 @@ use crate::base::ids::{CellKey, ContentHash, RunId};
 use crate::results::record::cell::Origin;
 use crate::results::record::cell_stats::Facts;
 
-/// One night: a line of the history.
+/// One nightly run: a line of the history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Night {
-    /// The version of the layout.
+    /// The version of the files on disk.
     pub format: u32,
-    /// When it ended first, RFC 3339: a run that is resumed later keeps it.
+    /// When the run first ended, RFC 3339; a later resume does not change it.
     pub at: String,
     pub run: RunId,
     pub matrix: String,
-    /// The run of the baseline that it was held against; none where there was no baseline.
+    /// The run of the baseline; none if there was no baseline.
     pub baseline: Option<RunId>,
     pub machine: Facts,
-    /// What each cell came to.
+    /// The result of each cell.
     pub cells: BTreeMap<CellKey, NightCell>,
-    /// How many gating metrics were judged; absent without a baseline and in older nights.
+    /// Counts of judged gating metrics; absent without a baseline and in older nightly runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<Judged>,
-    /// What was found, one line each; what notifications and reports tell.
+    /// The findings, shown one line each in notifications and reports.
     pub findings: Vec<Finding>,
 }
 
-/// How many gating metrics of the baseline and of the night were judged.
+/// Counts of gating metrics, by whether they could be judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Judged {
     /// Gating metrics of all cells.
     pub metrics: usize,
-    /// Those of which it is known whether they got worse: better, same, worse, or unclear with enough starts.
+    /// Metrics with a verdict: better, same, worse, or unclear with enough starts.
     pub judged: usize,
-    /// Those that are suspected of a loss that nothing confirmed or refuted.
+    /// Suspected losses that were neither confirmed nor refuted.
     #[serde(default)]
     pub undecided: usize,
-    /// Those of the judged that are unclear: not suspected, and a loss worth finding is not excluded.
+    /// Judged metrics that are unclear: no loss is suspected, but a relevant loss is not excluded.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unclear: usize,
-    /// The loss that would have been shown of each of the unclear nine times of ten, as a share.
+    /// The loss, as a share, that would have been detected with 90 % probability for each unclear metric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visible_loss_share: Option<f64>,
 }
@@ -53,7 +53,6 @@ const fn is_zero(count: &usize) -> bool {
 }
 
 impl Judged {
-    /// Metrics that could not be judged.
     pub(crate) const fn not_judged(self) -> usize {
         self.metrics
             .saturating_sub(self.judged)
@@ -61,29 +60,28 @@ impl Judged {
     }
 }
 
-/// One cell of a night.
+/// One cell of a nightly run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct NightCell {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompts: Option<ContentHash>,
-    /// Where its figures come from; absent in older nights.
+    /// Where its metrics come from; absent in older nightly runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
     /// The engine that answered.
     pub engine: Facts,
-    /// Gating figures by name: the means of the starts that were planned, not of those that a suspicion added.
+    /// Gating metrics by name: the means of the planned starts, without starts that a confirmation added.
     pub figures: BTreeMap<String, Vec<f64>>,
 }
 
-/// What a night found.
+/// One finding of a nightly run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Finding {
-    /// What kind of finding it is.
     pub kind: FindingKind,
-    /// The cell; none where it is about all of them.
+    /// The cell; none if the finding concerns all cells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<CellKey>,
-    /// The figure, where it is about one.
+    /// The metric, if the finding concerns one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figure: Option<String>,
     /// What happened, in words with numbers.
@@ -91,19 +89,19 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// What makes it the same finding on another night, whatever its numbers are by then.
+    /// Key by which the same finding is recognised in later nightly runs; it leaves out the numbers.
     pub(crate) fn identity(&self) -> String {
         let cell = self.cell.as_ref().map_or("", |cell| cell.as_str());
         let figure = self.figure.as_deref().unwrap_or_default();
         match self.kind {
-            // Another driver is another event.
+            // The text belongs to the key, because another driver is another event.
             FindingKind::Environment => format!("{}|{}", self.kind.name(), self.text),
             _ => format!("{}|{cell}|{figure}", self.kind.name()),
         }
     }
 }
 
-/// Kinds of findings, the gravest first.
+/// Kinds of findings, gravest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum FindingKind {
@@ -113,24 +111,24 @@ pub(crate) enum FindingKind {
     Failed,
     /// A cell of the baseline was not measured.
     Missing,
-    /// A cell was judged invalid: it raises no alarm and clears none.
+    /// A cell is invalid. It causes no alarm, and does not prove that there is no loss.
     Invalid,
-    /// The environment changed: what it does to figures is not the engine's doing.
+    /// The environment changed; the engine is not the cause of its effects on metrics.
     Environment,
-    /// A suspicion that was neither confirmed nor refuted: too few fresh starts were made, or count.
+    /// A suspected loss without a decision, because too few fresh starts were made or count.
     Undecided,
-    /// A suspicion that fresh starts did not confirm.
+    /// A suspected loss that fresh starts did not confirm.
     Unconfirmed,
-    /// Metrics that could not be judged, and why.
+    /// Metrics that could not be judged, and the reason.
     NotJudged,
-    /// What may hide a loss: the night cannot exclude it, and does not suspect it.
+    /// Metrics with no suspected loss, but for which a loss cannot be excluded.
     Unclear,
     /// A gain beyond the floor.
     Better,
 }
 
 impl FindingKind {
-    /// The kind as it is written.
+    /// The name on disk.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Worse => "worse",
@@ -146,7 +144,7 @@ impl FindingKind {
         }
     }
 
-    /// Whether people are told of it at once, by webhook.
+    /// Whether a webhook reports the finding at once.
     pub(crate) const fn is_news(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,5 @@
-//! Bytes and texts whose beginnings may lie elsewhere, such as in a file: all answers of a long load are more than memory holds.
+//! Bytes and texts whose beginning may lie outside memory, such as in a file, because all answers of a long
+//! load exceed memory.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,30 +7,30 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Where blocks of bytes lie that were put out of memory.
+/// Storage for blocks of bytes that were moved out of memory.
 pub(crate) trait Blocks: fmt::Debug + Send + Sync {
-    /// Appends the block of so many bytes at a place.
+    /// Appends the block at `place` to `into`.
     fn read(&self, place: Place, into: &mut Vec<u8>);
 }
 
-/// Where a block lies.
+/// Position of a block in its storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub at: u64,
-    /// How many bytes it has.
+    /// Length in bytes.
     pub length: u32,
 }
 
-/// Bytes that grow at their end, whose beginning may lie elsewhere.
+/// A growing list of bytes, whose beginning may lie outside memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outsourced {
     elsewhere: Option<(Arc<dyn Blocks>, Vec<Place>)>,
-    /// What is in memory: the end.
+    /// The end, which is in memory.
     here: Vec<u8>,
 }
 
 impl Outsourced {
-    /// How many bytes there are.
+    /// Length in bytes, including blocks outside memory.
     pub(crate) fn len(&self) -> usize {
         let places = self.elsewhere.iter().flat_map(|(_, places)| places);
         places.map(|place| place.length as usize).sum::<usize>() + self.here.len()
@@ -40,7 +41,7 @@ impl Outsourced {
         &mut self.here
     }
 
-    /// Notes where the bytes lie that were in memory, and that were taken from [`Self::end`].
+    /// Records the place of bytes that the caller took from [`Self::end`] and stored in `blocks`.
     pub(crate) fn lies(&mut self, blocks: &Arc<dyn Blocks>, place: Place) {
         let (_, places) = self
             .elsewhere
@@ -48,17 +49,16 @@ impl Outsourced {
         places.push(place);
     }
 
-    /// Gives room back that is not used.
     pub(crate) fn shrink(&mut self) {
         self.here.shrink_to_fit();
     }
 
-    /// How many blocks lie elsewhere.
+    /// Number of blocks outside memory.
     pub(crate) fn blocks(&self) -> usize {
         self.elsewhere.as_ref().map_or(0, |(_, places)| places.len())
     }
 
-    /// Reads one of the blocks that lie elsewhere into `buffer`.
+    /// Reads one of the blocks outside memory into `buffer`.
     pub(crate) fn read(&self, nth: usize, buffer: &mut Vec<u8>) {
         buffer.clear();
         if let Some((blocks, places)) = &self.elsewhere {
@@ -66,7 +66,7 @@ impl Outsourced {
         }
     }
 
-    /// What is in memory.
+    /// The part in memory.
     pub(crate) fn here(&self) -> &Vec<u8> {
         &self.here
     }
@@ -81,7 +81,7 @@ impl Outsourced {
     }
 }
 
-/// A text that grows at its end.
+/// A growing text, whose beginning may lie outside memory.
 #[derive(Clone, Default)]
 pub struct Text(Outsourced);
 
@@ -90,13 +90,13 @@ impl Text {
         self.0.end().extend_from_slice(text.as_bytes());
     }
 
-    /// Replaces a text that is in memory.
+    /// Replaces the text; all of it must be in memory.
     pub(crate) fn set(&mut self, text: &str) {
         self.0.end().clear();
         self.push_str(text);
     }
 
-    /// How many bytes it has.
+    /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -109,7 +109,7 @@ impl Text {
         Cow::Owned(all.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
-    /// Its beginning: whole characters, as many as lie in so many bytes.
+    /// The longest beginning of at most `bytes` bytes that ends between characters.
     pub(crate) fn beginning(&self, bytes: usize) -> Cow<'_, str> {
         let cut = |bytes: &[u8]| match std::str::from_utf8(bytes) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
@@ -132,13 +132,13 @@ impl Text {
         Cow::Owned(String::from_utf8_lossy(&begin).into_owned())
     }
 
-    /// What of it is in memory.
+    /// The part in memory.
     pub(crate) fn here(&self) -> &str {
-        // Pieces are whole texts, wherever they lie.
+        // Blocks are moved out between whole characters, so that this part is valid UTF-8.
         std::str::from_utf8(self.0.here()).unwrap_or_default()
     }
 
-    /// The bytes that it is kept as.
+    /// The bytes of the text.
     pub(crate) fn bytes(&mut self) -> &mut Outsourced {
         &mut self.0
     }
@@ -198,7 +198,7 @@ pub(crate) mod testing {
     pub(crate) struct Shelf(Mutex<Vec<u8>>);
 
     impl Shelf {
-        /// Puts what is in memory elsewhere.
+        /// Moves the part in memory to the storage.
         pub(crate) fn take(self: &Arc<Self>, bytes: &mut Outsourced) {
             let taken = std::mem::take(bytes.end());
             let place = {

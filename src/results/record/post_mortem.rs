@@ -1,71 +1,71 @@
-//! Why a cell failed, for whoever looks into it: everything that was at hand at that moment, as one page. Pure.
+//! The post-mortem of a failed cell: everything known about the failure, on one page. Pure.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::CellKey;
 use crate::results::record::cell::{FailureClass, Phase};
 
-/// How an engine's process or container ended, as far as anyone tells.
+/// How an engine's process or container ended, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct End {
-    /// The code it gave.
+    /// The exit code.
     pub code: Option<i64>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// Whether the kernel killed it for want of memory; `None` where nobody tells.
+    /// Whether the kernel killed it because memory ran out; `None` if unknown.
     pub out_of_memory: Option<bool>,
 }
 
-/// A try that failed by the host's fault and was made again.
+/// An attempt that failed because of the host and was repeated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Retry {
-    /// Where it failed.
+    /// The phase in which it failed.
     pub phase: Phase,
-    /// Whose fault it was.
+    /// The fault.
     pub class: FailureClass,
     /// What happened.
     pub reason: String,
-    /// Seconds of pause before the next try.
+    /// Pause before the next attempt, in seconds.
     pub pause_s: f64,
 }
 
-/// What the kernel said meanwhile of GPUs and memory.
+/// Messages of the kernel about GPUs and memory during the launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KernelLog {
-    /// The lines, oldest first; often none.
+    /// The lines, oldest first; may be empty.
     Lines(Vec<String>),
-    /// It cannot be read, and why.
+    /// The log cannot be read, for this reason.
     Unreadable(String),
 }
 
-/// Everything known of a failure.
+/// Everything known about a failure.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PostMortem {
     pub cell: CellKey,
-    /// Which start of the launch, from 1.
+    /// Index of the start of the launch, from 1.
     pub start: u32,
-    /// Which repeat on that start, from 1.
+    /// Index of the repeat on that start, from 1.
     pub repeat: u32,
     pub phase: Phase,
-    /// Whose fault it seems.
+    /// The presumed fault.
     pub class: FailureClass,
     /// What happened, in one sentence.
     pub reason: String,
-    /// Whether someone else started the engine, so that neither its end nor its log is seen.
+    /// Whether the server is attached, so that neither its end nor its log is known.
     pub is_attached: bool,
-    /// How the engine ended, where it did.
+    /// How the engine ended, if it did.
     pub end: Option<End>,
-    /// The tries before this one.
+    /// The attempts before this one.
     pub retries: Vec<Retry>,
-    /// The line that starts the engine.
+    /// The command that starts the engine.
     pub command: String,
-    /// The image's digest, for a container that was made.
+    /// Digest of the container's image, if it was created.
     pub image_digest: Option<String>,
-    /// The devices it had.
+    /// GPUs of the launch.
     pub devices: Vec<u32>,
-    /// What the kernel said since the launch began.
+    /// Messages of the kernel since the launch began.
     pub kernel: KernelLog,
-    /// The engine's last lines.
+    /// Last lines of the engine's log.
     pub log: Vec<String>,
 }
 
@@ -154,7 +154,8 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A block that no text can end early: its fence is longer than any in it.
+/// Returns a code block whose fence is longer than every run of backticks in the text, so that the text
+/// cannot end it.
 fn fenced(language: &str, text: &str) -> String {
     let mut longest = 2;
     let mut run = 0;

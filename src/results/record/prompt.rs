@@ -1,42 +1,44 @@
-//! The length of a prompt by our count and by the server's, and how far the two may be apart.
+//! Token counts of a prompt by us and by the server, and the allowed difference.
 
 use super::request::Request;
 
-/// Tokens by which a server's count of one prompt may differ from ours: a BOS token, and a split that is not quite ours.
+/// Allowed difference between the server's count and ours for one prompt, in tokens: a BOS token, and small
+/// differences of the tokenizer.
 pub(crate) const FEW_TOKENS: f64 = 8.0;
 
-/// Tokens that a chat template may put around a prompt.
+/// Largest number of tokens that a chat template adds to a prompt.
 pub(crate) const TEMPLATE_TOKENS: f64 = 256.0;
 
-/// The same around each further message.
+/// Largest number of tokens that a chat template adds for each further message.
 const MESSAGE_TOKENS: f64 = 16.0;
 
-/// Tokens by which a message may have fewer where a template trims it or joins it to what stands around it.
+/// Largest number of tokens that a message loses when a template trims it or joins it to its neighbours.
 const JOINED_TOKENS: f64 = 2.0;
 
-/// The share of a prompt by which the server's count may differ for it to be the figure.
+/// Allowed relative difference of the server's count for it to be used as the figure.
 const SHARE: f64 = 0.02;
 
-/// Whether a server counts so many more or fewer tokens in so many prompts that it is no BOS token and no other split.
+/// Whether the server's count of `prompts` prompts differs from ours by more than BOS tokens and the
+/// tokenizer explain.
 pub(crate) fn are_apart(reported: f64, sent: f64, prompts: f64) -> bool {
     (reported - sent).abs() > (SHARE * sent).max(FEW_TOKENS * prompts)
 }
 
-/// A prompt as it was sent and as the server counts it.
+/// Token counts of one prompt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CountedPrompt {
-    /// Tokens by our count.
+    /// Tokens by our own count.
     pub sent: u32,
     /// Tokens by the server's count.
     pub reported: u32,
-    /// How many of ours a chat template may leave out: the reasoning in earlier answers.
+    /// Tokens that a chat template may leave out: the reasoning in earlier answers.
     pub omittable: u32,
-    /// Messages beyond the first.
+    /// Messages after the first.
     pub further: u32,
 }
 
 impl CountedPrompt {
-    /// A round of a conversation; `None` where one of the counts is missing.
+    /// Returns the counts of a round of a conversation; `None` if a count is missing.
     pub(crate) fn of_round(request: &Request) -> Option<Self> {
         let round = request.round?;
         Some(Self {
@@ -47,13 +49,15 @@ impl CountedPrompt {
         })
     }
 
-    /// Whether the server counts fewer tokens than it was sent, by more than this share.
+    /// Whether the server counts fewer tokens than were sent, by more than `share` and what a chat template
+    /// may remove.
     pub(crate) fn is_fewer(&self, share: f64) -> bool {
         let missing = f64::from(self.sent) - f64::from(self.reported);
         missing > self.slack(share) + f64::from(self.omittable) + JOINED_TOKENS * f64::from(self.further)
     }
 
-    /// Whether the server counts more tokens than it was sent, by more than this share and a template of so many tokens.
+    /// Whether the server counts more tokens than were sent, by more than `share` and a chat template of
+    /// `template` tokens.
     pub(crate) fn is_more(&self, share: f64, template: f64) -> bool {
         let surplus = f64::from(self.reported) - f64::from(self.sent);
         surplus > self.slack(share) + template + MESSAGE_TOKENS * f64::from(self.further)
@@ -63,7 +67,7 @@ impl CountedPrompt {
         (share * f64::from(self.sent)).max(FEW_TOKENS)
     }
 
-    /// Whether the server's count is one of what was sent, in a chat.
+    /// Whether our count agrees with the server's, allowing for a chat template.
     pub(super) fn is_borne_out(&self) -> bool {
         !self.is_fewer(SHARE) && !self.is_more(SHARE, TEMPLATE_TOKENS)
     }

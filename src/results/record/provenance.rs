@@ -1,37 +1,37 @@
-//! Where a measurement comes from that another tool made.
+//! Where an imported measurement comes from.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What is known of a measurement only because it was read from what another tool wrote.
+/// Facts about an imported measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
     /// The tool that measured.
     pub tool: Tool,
-    /// The file that it was read from, by its name.
+    /// Name of the imported file.
     pub file: String,
-    /// Where in that file its figures begin, from 1.
+    /// Line of the file at which the figures begin, from 1.
     pub line: u32,
-    /// What the file does not tell, such as `tp` or `seed`: what the plan says of these is only a filler.
+    /// Facts that the file does not contain, such as `tp` or `seed`; the plan holds only a filler for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<Unknown>,
-    /// Whether its block has a line for tokens of pictures, as some layouts have whatever was sent.
+    /// Whether the block has a line for vision tokens; some layouts have it without images too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub vision_line: bool,
-    /// What its client was told besides, where that is not usual and the plan has no field for it, such as a profile of the server.
+    /// Unusual settings of the client that the plan has no field for, such as a profile of the server.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub client: BTreeMap<String, String>,
 }
 
 impl Imported {
-    /// Whether the file tells nothing of that.
+    /// Whether the file does not contain this fact.
     pub fn lacks(&self, what: Unknown) -> bool {
         self.unknown.contains(&what)
     }
 }
 
-/// A tool whose results can be read.
+/// A tool whose results can be imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tool {
@@ -42,7 +42,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// Its name for people.
+    /// Its name for users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::BenchServing => "bench_serving",
@@ -51,34 +51,34 @@ impl Tool {
     }
 }
 
-/// Something that other tools need not tell.
+/// A fact that an imported file may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unknown {
     /// Which engine answered.
     Engine,
-    /// In which version.
+    /// The engine's version.
     Version,
     /// Which model it served.
     Model,
-    /// Over how many devices the model was spread.
+    /// The tensor-parallel size.
     Tp,
-    /// How many GPUs there were.
+    /// The number of GPUs.
     Gpus,
     /// Where the prompts came from.
     Dataset,
-    /// How long prompts and answers were to be.
+    /// The requested lengths of prompts and answers.
     Lengths,
-    /// What the draws started from.
+    /// The seed.
     Seed,
-    /// How many requests were to be sent.
+    /// The number of requests.
     Prompts,
-    /// How requests arrived.
+    /// The arrival.
     Rate,
 }
 
 impl Unknown {
-    /// What it is, in words.
+    /// Its name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Engine => "the engine",

@@ -1,7 +1,7 @@
 //! One request: when it was due and sent, when its tokens arrived, how it ended.
 //!
-//! All moments are nanoseconds after the start of the cell's measurement, on the monotonic clock. Records hold facts only;
-//! every figure is derived from them.
+//! All times are nanoseconds since the start of the measurement, on the monotonic clock. Records hold only
+//! facts; every metric is derived from them.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -16,98 +16,101 @@ use super::prompt::CountedPrompt;
 /// The record of one request that fell due.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// Its place in the order of the data set, from 0.
+    /// Index in the order of the data set, from 0.
     pub index: u32,
-    /// Prompt tokens as the data set counts them; of a round as the server counts them, where our count bears it out.
+    /// Prompt tokens as the data set counts them; for a round, as the server counts them, if our count
+    /// agrees.
     pub prompt_tokens: u32,
-    /// How many of them stand for pictures.
+    /// Prompt tokens that stand for images.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub vision_tokens: u32,
-    /// Which round of its conversation it is, from 0; absent for a request that stands alone.
+    /// Index of the round in its conversation, from 0; absent for a single request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u32>,
-    /// Output tokens asked for, as the data set has it.
+    /// Requested output tokens, as the data set gives them.
     #[serde(rename = "requested_tokens", alias = "asked_tokens")]
     pub asked_tokens: u32,
-    /// The most output tokens that the body allowed, where it was another number.
+    /// Limit of output tokens in the request body, if it differs from `asked_tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_tokens: Option<u32>,
-    /// When it should have gone.
+    /// When it was due.
     pub due_ns: u64,
-    /// When it was begun: its slot won, the connection not yet asked for. Absent if it never was.
+    /// When it was sent: after waiting for a free slot, before connecting. Absent if it was not sent.
     pub sent_ns: Option<u64>,
-    /// When the connection stood.
+    /// When the connection was established.
     pub connected_ns: Option<u64>,
-    /// When the last byte of the request was handed to the kernel.
+    /// When the last byte of the request was passed to the kernel.
     pub written_ns: Option<u64>,
     /// When the first byte of the answer arrived.
     pub first_byte_ns: Option<u64>,
-    /// Each event that carried output, in order of arrival.
+    /// The events with output, in order of arrival.
     pub chunks: Chunks,
-    /// When the last line that was not empty arrived, `[DONE]` included: where bench_serving's latency ends.
+    /// When the last non-empty line arrived, including `[DONE]`: the end of bench_serving's latency.
     pub last_line_ns: Option<u64>,
-    /// When it ended, in whatever way.
+    /// When the request ended, with any outcome.
     pub end_ns: u64,
-    /// How it ended: `None` for a completed answer.
+    /// The failure; `None` for a completed answer.
     pub failure: Option<Failure>,
-    /// The HTTP status, where one arrived.
+    /// The HTTP status, if one arrived.
     pub status: Option<u16>,
-    /// What the server reported of its token counts.
+    /// The token counts that the server reported.
     pub usage: Option<Usage>,
-    /// Where the cached tokens of the prompt lay, where the server says so.
+    /// Where the cached tokens of the prompt were stored, if the server reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached: Option<CachedTokens>,
-    /// What the answer held that bench_serving cannot read.
+    /// Parts of the answer that bench_serving cannot parse.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub oddities: Vec<Oddity>,
-    /// Models that the answer names and that were not asked for.
+    /// Models that the answer names although they were not requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
-    /// Why the server says the answer ended, such as `length` or `stop`.
+    /// The server's finish reason, such as `length` or `stop`.
     pub finish: Option<String>,
-    /// Output tokens as our tokenizer counts the text, without special tokens; `None` where nobody counted.
+    /// Output tokens by our own tokenizer, without special tokens; `None` if they were not counted.
     pub counted_tokens: Option<u32>,
-    /// Tokens of each chunk's text by itself as our tokenizer counts them, 0 for a piece of a tool call; only where a figure
-    /// divides by them.
+    /// Tokens of each chunk's text alone by our own tokenizer, 0 for a piece of a tool call. Present only if
+    /// a metric divides by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_chunks: Option<TokenCounts>,
-    /// Tokens of the prompt's text as our tokenizer counts them, where the server's count lies apart from `prompt_tokens`; of a
-    /// round those of everything that was said and answered before, and of what is said next.
+    /// Tokens of the prompt's text by our own tokenizer, if the server's count differs from `prompt_tokens`.
+    /// For a round, the tokens of the whole conversation so far and of the new message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_prompt: Option<u32>,
-    /// How many of these a chat template may leave out of a round: reasoning and white space of earlier answers.
+    /// Of `counted_prompt`, the tokens that a chat template may leave out: reasoning and white space of
+    /// earlier answers.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omittable_prompt: u32,
-    /// The share of the answer that is one and the same token, event or character, whichever repeats most, from 0 to 1; absent for
-    /// short answers and where the text was not read.
+    /// Share of the most frequent token, event or character in the answer, 0 to 1. Absent for short answers
+    /// and if the text was not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uniform: Option<f64>,
-    /// How many events with white space or characters without width alone it begins with.
+    /// Number of events at the start of the answer that hold only white space or zero-width characters.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub blank_events: u32,
-    /// How many events this answer begins with that nearly all answers begin with, up to eight, or 32 where prompts have nothing in common.
+    /// Number of events at the start of the answer that almost all answers share: at most 8, or 32 if the
+    /// prompts have nothing in common.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub common_events: u32,
-    /// Whether the answer is nearly all a loop of two to eight tokens or events.
+    /// Whether the answer is almost entirely a loop of two to eight tokens or events.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_loop: bool,
-    /// Whether an answer to another prompt is the same text, both of some length.
+    /// Whether another prompt received the same text; both answers must have a minimum length.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_canned: bool,
     /// Whether the answer begins with the text of its prompt.
     #[serde(default, skip_serializing_if = "is_false")]
     pub echoes_prompt: bool,
-    /// Tokens of the reasoning as our tokenizer counts its text; absent where there was none and where nobody counted.
+    /// Tokens of the reasoning by our own tokenizer; absent without reasoning and if tokens were not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_reasoning: Option<u32>,
-    /// Tokens of the text that came at the first moment, as our tokenizer counts them; only where the answer has more tokens than
-    /// events.
+    /// Tokens of the text that arrived at the first moment, by our own tokenizer. Present only if the answer
+    /// has more tokens than events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_first: Option<u32>,
-    /// The text of the answer, where the scenario keeps it.
+    /// The text of the answer, if the scenario keeps texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<Text>,
-    /// What the tool calls of the answer say, where the scenario keeps texts.
+    /// The text of the answer's tool calls, if the scenario keeps texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_text: Option<String>,
 }
@@ -122,7 +125,7 @@ const fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// Numbers of tokens, one for each event. A clone shares them.
+/// Token counts, one for each event. Clones share the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<u32>", into = "Vec<u32>")]
 pub struct TokenCounts(Arc<[u32]>);
@@ -148,12 +151,13 @@ impl Deref for TokenCounts {
 }
 
 impl Request {
-    /// Whether a complete answer came.
+    /// Whether a complete answer arrived.
     pub fn is_completed(&self) -> bool {
         self.failure.is_none()
     }
 
-    /// Output tokens: what the server reported, else what we counted, else `None`. A report of 0 beside output is no count.
+    /// Output tokens: the server's count, otherwise our own, otherwise `None`. A reported count of 0 is
+    /// ignored if there is output.
     pub fn output_tokens(&self) -> Option<u32> {
         self.usage
             .and_then(|usage| usage.completion)
@@ -161,8 +165,8 @@ impl Request {
             .or(self.counted_tokens)
     }
 
-    /// Prompt tokens: as the data set counts them; of rounds as the server counts them, which knows its template, unless our count
-    /// contradicts it.
+    /// Prompt tokens: the data set's count. For a round, the server's count, which includes the chat
+    /// template, unless our own count contradicts it.
     pub(crate) fn prompt_sent(&self) -> u32 {
         let Some(round) = self.round else {
             return self.prompt_tokens;
@@ -176,38 +180,39 @@ impl Request {
             .unwrap_or(self.prompt_tokens)
     }
 
-    /// The most output tokens that were allowed.
+    /// The largest allowed number of output tokens.
     pub(crate) fn limit(&self) -> u32 {
         self.limit_tokens.unwrap_or(self.asked_tokens)
     }
 
-    /// Prompt tokens from the prefix cache as the server reports them; more than the prompt has are none.
+    /// Prompt tokens from the prefix cache, as reported; `None` if the report exceeds the prompt.
     pub(crate) fn cached_tokens(&self) -> Option<u32> {
         let usage = self.usage?;
         let prompt = usage.prompt.unwrap_or_else(|| self.prompt_sent());
         usage.cached.filter(|cached| *cached <= prompt)
     }
 
-    /// Output tokens that the server reports as reasoning; more than all output tokens are none.
+    /// Reasoning tokens, as reported; `None` if the report exceeds the output.
     fn reported_reasoning(&self) -> Option<u32> {
         let usage = self.usage?;
         let most = usage.completion.unwrap_or(u32::MAX);
         usage.reasoning.filter(|tokens| *tokens <= most)
     }
 
-    /// Whether the server reports counts that cannot be: more cached tokens than the prompt has, or more reasoning than output.
+    /// Whether the server reports impossible counts: more cached tokens than the prompt has, or more
+    /// reasoning than output.
     pub(crate) fn has_impossible_counts(&self) -> bool {
         let told = self.usage.unwrap_or_default();
         told.cached.is_some() && self.cached_tokens().is_none()
             || told.reasoning.is_some() && self.reported_reasoning().is_none()
     }
 
-    /// Output tokens that are reasoning: what the server reported, else what we counted of its text.
+    /// Reasoning tokens: the server's count, otherwise our own count of the text.
     pub(crate) fn reasoning_tokens(&self) -> Option<u32> {
         self.reported_reasoning().or(self.counted_reasoning)
     }
 
-    /// Output tokens that no event carried: reasoning that the server keeps to itself.
+    /// Output tokens without an event: reasoning that the server does not show.
     pub(crate) fn hidden_tokens(&self) -> u32 {
         let reported = self.reported_reasoning().unwrap_or(0);
         if reported > 0 && self.chunks.has_reasoning() {
@@ -217,13 +222,13 @@ impl Request {
         }
     }
 
-    /// Output tokens that came in events.
+    /// Output tokens that arrived in events.
     pub(crate) fn visible_tokens(&self) -> Option<u32> {
         Some(self.output_tokens()?.saturating_sub(self.hidden_tokens()))
     }
 }
 
-/// Words within the reasons with which servers end answers that they did not finish.
+/// Substrings of the finish reasons of incomplete answers.
 const FAILED_ENDS: [&str; 10] = [
     "abort",
     "cancel",
@@ -237,7 +242,7 @@ const FAILED_ENDS: [&str; 10] = [
     "timeout",
 ];
 
-/// The reasons with which servers end whole answers.
+/// Finish reasons of complete answers.
 const WHOLE_ENDS: [&str; 16] = [
     "complete",
     "completed",
@@ -257,26 +262,26 @@ const WHOLE_ENDS: [&str; 16] = [
     "tool_use",
 ];
 
-/// Whether a server ends an answer for this reason that it could not finish.
+/// Whether the finish reason means that the server could not complete the answer.
 pub(crate) fn is_failed_end(finish: &str) -> bool {
     let finish = finish.to_ascii_lowercase();
     FAILED_ENDS.iter().any(|word| finish.contains(word))
 }
 
-/// Whether it is known what an answer is that ends for this reason.
+/// Whether the finish reason is a known one of complete answers.
 pub(crate) fn is_known_end(finish: &str) -> bool {
     WHOLE_ENDS.iter().any(|word| finish.eq_ignore_ascii_case(word))
 }
 
-/// Whether an answer ends for this reason because no more tokens were allowed.
+/// Whether the finish reason means that the token limit was reached.
 pub(crate) fn is_limit_end(finish: &str) -> bool {
     ["length", "max_tokens", "model_length"]
         .iter()
         .any(|word| finish.eq_ignore_ascii_case(word))
 }
 
-/// Whether two names of a model stand for the same one: a path and its last part do, as do a name and the version of a day
-/// (`gpt-4o-2024-08-06`).
+/// Whether two model names denote the same model: a path equals its last part, and a name equals its dated
+/// version (`gpt-4o-2024-08-06`).
 pub(crate) fn is_same_model(one: &str, other: &str) -> bool {
     let last = |name: &str| {
         let name = name.trim_end_matches('/');
@@ -291,20 +296,20 @@ pub(crate) fn is_same_model(one: &str, other: &str) -> bool {
     one == other || is_dated(&one, &other) || is_dated(&other, &one)
 }
 
-/// One event that carried output. On disk `[at_ns, kind, tokens, bytes]`.
+/// One event with output. On disk `[at_ns, kind, tokens, bytes]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     from = "(u64, ChunkKind, Option<u32>, u32)",
     into = "(u64, ChunkKind, Option<u32>, u32)"
 )]
 pub struct Chunk {
-    /// When the bytes that hold it arrived.
+    /// When its bytes arrived.
     pub at_ns: u64,
     /// What it carries.
     pub kind: ChunkKind,
-    /// Output tokens so far as the server reports them in this very event, where it does.
+    /// Output tokens so far, if the server reports them in this event.
     pub tokens: Option<u32>,
-    /// Bytes of text it adds.
+    /// Bytes of text in the event.
     pub bytes: u32,
 }
 
@@ -325,7 +330,7 @@ impl From<Chunk> for (u64, ChunkKind, Option<u32>, u32) {
     }
 }
 
-/// What an event carries.
+/// The kind of output in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChunkKind {
     /// Text of the answer.
@@ -334,7 +339,7 @@ pub enum ChunkKind {
     /// Text of the reasoning before the answer.
     #[serde(rename = "r")]
     Reasoning,
-    /// Reasoning in the text of the answer, between `<think>` and `</think>`.
+    /// Reasoning inside the text of the answer, between `<think>` and `</think>`.
     #[serde(rename = "h")]
     Thought,
     /// A piece of a tool call.
@@ -343,7 +348,7 @@ pub enum ChunkKind {
 }
 
 impl ChunkKind {
-    /// Whether it is reasoning, wherever the server puts it.
+    /// Whether it is reasoning, in either form.
     pub(crate) const fn is_reasoning(self) -> bool {
         matches!(self, Self::Reasoning | Self::Thought)
     }
@@ -352,89 +357,89 @@ impl ChunkKind {
 /// Token counts that the server reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Tokens of the prompt.
+    /// Prompt tokens.
     pub prompt: Option<u32>,
-    /// Tokens of the output.
+    /// Output tokens.
     pub completion: Option<u32>,
-    /// Tokens of the prompt that came from the prefix cache.
+    /// Prompt tokens from the prefix cache.
     pub cached: Option<u32>,
-    /// Tokens of the output that are reasoning, shown or not.
+    /// Output tokens that are reasoning, visible or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<u32>,
-    /// Whether it came because we asked for it, and bench_serving would not have.
+    /// Whether the report came only because we requested it; bench_serving would not have.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_ours: bool,
 }
 
-/// Where the tokens of a prompt lay that came from the prefix cache.
+/// Where the cached tokens of a prompt were stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CachedTokens {
-    /// On the device; `None` where the server does not say.
+    /// On the device; `None` if the server does not report it.
     pub device: Option<u32>,
-    /// In the host's memory.
+    /// In host memory.
     pub host: Option<u32>,
     /// In storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<u32>,
-    /// The storage's name.
+    /// Name of the storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_backend: Option<String>,
 }
 
-/// Something in an answer that is allowed and that bench_serving fails at.
+/// A permitted feature of an answer that bench_serving cannot parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Oddity {
-    /// A comment, or a field of an event other than its data.
+    /// An SSE comment, or an event field other than `data`.
     Field,
     /// `data:` without the space after it.
     Unspaced,
-    /// An event of completions without a choice, such as a usage event that we did not ask for.
+    /// A completions event without a choice, such as a usage event that was not requested.
     NoChoice,
 }
 
-/// How a request failed, with the server's or the system's own words.
+/// How a request failed, with the message of the server or the system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The class, for counting.
     pub class: Class,
-    /// What was said.
+    /// The original message.
     pub message: String,
 }
 
-/// The classes of failure: closed, so that counts can be compared.
+/// Classes of failures. The set is closed, so that counts can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// No connection: unreachable, name unknown, out of ports or file handles.
+    /// No connection: host unreachable, name unknown, no free ports or file handles.
     Connect,
-    /// The connection was refused: nobody listens.
+    /// The connection was refused because no process listens.
     Refused,
     /// An HTTP status other than 200.
     Status,
-    /// The connection broke before the answer was whole.
+    /// The connection broke before the answer was complete.
     Reset,
     /// An error event inside the stream.
     ErrorEvent,
-    /// The stream ended well and held no output at all.
+    /// The stream ended normally without output.
     Empty,
-    /// Bytes that are neither HTTP, SSE nor JSON.
+    /// Bytes that are not HTTP, SSE or JSON.
     Garbled,
     /// A line longer than the limit.
     HugeLine,
-    /// More output than was asked for, without an end; cut.
+    /// More output than requested without an end; the answer was cut off.
     Endless,
-    /// Nothing arrived in time.
+    /// No output arrived before the timeout.
     TimeoutBeforeFirst,
-    /// It began and did not end in time.
+    /// Output began, but did not end before the timeout.
     TimeoutAfterFirst,
-    /// We ended it: the run was stopped, or the time to drain was over.
+    /// `matrix` ended the request: the run was stopped, or the drain time was over.
     Cancelled,
-    /// It fell due and was never sent: the engine was dead, or the time was over.
+    /// It fell due but was not sent: the engine was gone, or the time was over.
     Unsent,
 }
 
-/// How many of the requests failed, by class.
+/// Counts failed requests by class.
 pub(crate) fn failures(requests: &[Request]) -> BTreeMap<Class, u32> {
     let mut failures = BTreeMap::new();
     for failure in requests.iter().filter_map(|request| request.failure.as_ref()) {
@@ -443,7 +448,7 @@ pub(crate) fn failures(requests: &[Request]) -> BTreeMap<Class, u32> {
     failures
 }
 
-/// How many failures there are of each class, in words: `refused 20, reset 5`; empty where there are none.
+/// Describes the failures by class: `refused 20, reset 5`; empty without failures.
 pub(crate) fn by_class(failures: impl IntoIterator<Item = (Class, u32)>) -> String {
     let mut counts: BTreeMap<Class, u32> = BTreeMap::new();
     for (class, count) in failures {
@@ -474,7 +479,7 @@ impl Class {
         Self::Unsent,
     ];
 
-    /// The class as it is written on disk and in tables.
+    /// The name on disk and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",

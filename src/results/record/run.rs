@@ -1,4 +1,4 @@
-//! A run as a whole: what it is, where its parts lie.
+//! A run as a whole: its identity and the paths of its files.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::ids::RunId;
 
-/// What a run is: the first thing that is read of it.
+/// The identity of a run; readers read it first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct About {
-    /// The version of the layout.
+    /// The version of the files on disk.
     pub format: u32,
     /// The run's name.
     pub run: RunId,
     /// The matrix's name.
     pub matrix: String,
-    /// The version of `matrix` that began it, with its revision.
+    /// Version and revision of the `matrix` that began the run.
     pub tool: String,
-    /// When it began, RFC 3339.
+    /// When the run began, RFC 3339.
     pub began: String,
-    /// Where things are, below the run's folder: for readers that do not know the layout.
+    /// Paths of the files, relative to the run's folder, for readers that do not know the layout.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
 }

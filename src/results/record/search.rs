@@ -1,4 +1,4 @@
-//! A search: each point that was measured, and what was found.
+//! A search: the points that were measured, and the result.
 
 use std::collections::BTreeMap;
 
@@ -10,52 +10,52 @@ use crate::results::record::cell::Figures;
 use crate::results::record::request::{Class, by_class};
 use crate::results::record::validity::{Reason, Verdict};
 
-/// A search for the highest rate or concurrency that holds an SLO.
+/// Points and result of a search for the highest rate or concurrency that meets an SLO.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchRecord {
-    /// What was varied.
+    /// The variable of the search.
     pub by: By,
-    /// The share of requests that had to meet the SLO.
+    /// Required attainment: the share of requests that must meet the SLO.
     pub target: f64,
-    /// Every point, in the order of its measurement.
+    /// Every point, in the order of measurement.
     pub points: Vec<Point>,
-    /// The highest value that held; `None` if none did.
+    /// The highest value that met the SLO; `None` if none did.
     pub found: Option<f64>,
-    /// The share of requests that met the SLO there.
+    /// Attainment at `found`.
     pub attainment: Option<f64>,
-    /// The lowest value above it that failed; `None` if none was seen to fail.
+    /// The lowest value above `found` that failed; `None` if none failed.
     pub fails_at: Option<f64>,
-    /// What ended the search.
+    /// Why the search ended.
     pub ending: SearchEnding,
-    /// What the answers of all points report of their tokens, where the engine's counters are of all points.
+    /// Token counts reported in the answers of all points, if the engine's counters cover all points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported: Option<ReportedTokens>,
 }
 
-/// What answers report of their tokens, to be held against what the engine counts.
+/// Token counts reported in answers, for comparison with the engine's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReportedTokens {
     /// Output tokens of completed requests.
     pub output: f64,
-    /// The most output tokens that requests which were sent, not turned away, and failed may have come to.
+    /// Upper bound of the output tokens of failed requests that the server had accepted.
     pub output_unfinished: f64,
     /// Prompt tokens of completed requests.
     pub prompt: f64,
-    /// Prompt tokens of requests which were sent and failed.
+    /// Prompt tokens of requests that were sent and failed.
     pub prompt_unfinished: f64,
-    /// How many prompt tokens the prompts have in common; absent where that is unknown.
+    /// Prompt tokens that the prompts share; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_known: Option<f64>,
-    /// Prompt tokens that came from a cache.
+    /// Prompt tokens from a cache.
     pub prompt_cached: f64,
-    /// Whether every completed answer reports its prompt, and is the only one to it.
+    /// Whether every completed answer reports its prompt tokens, and every prompt has only one answer.
     pub is_prompt_exact: bool,
-    /// The most tokens of one request, prompt and answer.
+    /// Tokens of the longest request: prompt and answer.
     pub longest: f64,
 }
 
 impl ReportedTokens {
-    /// Adds those of another load.
+    /// Adds the counts of another load.
     pub fn add(&mut self, other: &Self) {
         self.output += other.output;
         self.output_unfinished += other.output_unfinished;
@@ -71,54 +71,55 @@ impl ReportedTokens {
     }
 }
 
-/// What ended a search.
+/// Why a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SearchEnding {
-    /// The bound lies between two points within the resolution.
+    /// The bound lies between two points, within the resolution.
     Bracketed,
-    /// The highest value that may be tried still held: the bound lies above.
+    /// The highest allowed value still met the SLO: the bound lies above it.
     AllHeld,
-    /// The lowest value failed already: the bound lies below.
+    /// The lowest value already failed: the bound lies below it.
     NoneHeld,
-    /// As many points were measured as may be; the bound is known less well than asked for.
+    /// The limit of points was reached before the resolution.
     OutOfPoints,
-    /// It was stopped.
+    /// The run was stopped.
     Stopped,
-    /// A point found its prompts in the engine's cache, so that it says nothing of its value.
+    /// A point found its prompts in the engine's cache, so that its result says nothing about its value.
     CacheWarm,
-    /// A point never had as many requests under way as it was to have: it had too few prompts, or they were answered faster than they were sent.
+    /// A point did not reach its concurrency, because it had too few prompts or answers came faster than
+    /// requests were sent.
     NotReached,
-    /// A point ran out of prompts before its time was over, so that it says nothing of its value.
+    /// A point ran out of prompts before its time was over, so that its result says nothing about its value.
     OutOfPrompts,
-    /// Nobody took the connections of a point, so that it says nothing of its value: the server had gone.
+    /// No server accepted the connections of a point, so that its result says nothing about its value.
     Unanswered,
 }
 
-/// So many of a point's requests may find no server, as a share.
+/// Share of a point's requests that may find no server.
 const UNANSWERED: f64 = 0.01;
 
 /// One point of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Requests per second, or requests under way at once.
+    /// Requests per second, or concurrent requests.
     pub value: f64,
-    /// What was judged.
+    /// The judgement against the SLO.
     pub judged: Judged,
-    /// A digest of its due times.
+    /// Digest of its due times.
     pub schedule_hash: ContentHash,
-    /// Its figures under the definitions `matrix`.
+    /// Its metrics in the set `matrix`.
     pub figures: Figures,
-    /// How many of its requests failed, by class.
+    /// Failed requests by class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failures: BTreeMap<Class, u32>,
-    /// What speaks against the caches that it met.
+    /// Reasons to doubt the state of the caches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caches: Vec<Reason>,
 }
 
 impl Point {
-    /// Whether its prompts were in the engine's cache, so that it neither holds nor fails.
+    /// Whether its prompts were in the engine's cache, so that it neither meets nor fails the SLO.
     pub fn is_warm(&self) -> bool {
         self.caches.iter().any(|reason| reason.weight == Verdict::Invalid)
     }
@@ -130,7 +131,7 @@ impl Point {
         !self.judged.holds && f64::from(refused) > UNANSWERED * self.judged.requests as f64
     }
 
-    /// How many of its requests failed, in words; `None` where none did.
+    /// Describes its failed requests; `None` without failures.
     pub fn failed(&self) -> Option<String> {
         let failed: u32 = self.failures.values().sum();
         let classes = by_class(self.failures.iter().map(|(class, count)| (*class, *count)));
@@ -141,32 +142,35 @@ impl Point {
 /// How a point met its SLO.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
-    /// Requests that fell due, failed ones counted.
+    /// Requests that fell due, including failed ones.
     pub requests: u64,
-    /// Those that met every target, counted from the moments at which they fell due.
+    /// Requests that met every limit, counted from when they were due.
     pub good: u64,
-    /// The share of those.
+    /// `good` / `requests`.
     pub attainment: f64,
-    /// Where that share lies with 95 % confidence if requests were independent, by Wilson's interval.
+    /// 95 % confidence interval of the attainment, by Wilson's method; assumes independent requests.
     pub interval: [f64; 2],
-    /// Whether the share reaches the target, and the rate was reached for the whole time of the point, or the concurrency.
+    /// Whether attainment reaches the target, and the rate or concurrency was reached for the whole time of
+    /// the point.
     pub holds: bool,
-    /// The rate at which requests fell due, as the arrivals were drawn; only where the rate was varied.
+    /// Rate of the drawn due times; only if the rate is varied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_per_s: Option<f64>,
-    /// The rate that was reached, where it is not the one that was to be measured.
+    /// The rates, if the planned rate was not reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreached: Option<Unreached>,
-    /// The most requests that were under way at once, where that is fewer than were to be.
+    /// The largest number of concurrent requests, if it is below the planned concurrency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_concurrency: Option<f64>,
-    /// After how many seconds the prompts of a rate ran out that held until then: it neither holds nor fails.
+    /// Time in seconds after which the prompts ran out, at a rate that met the SLO until then. The point
+    /// neither meets nor fails the SLO.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran_out_s: Option<f64>,
 }
 
 impl Judged {
-    /// The same of a point whose prompts ran out after so many seconds, for which alone requests fell due. What failed until then fails.
+    /// Returns the judgement of a point whose prompts ran out after `seconds`. Requests fell due only until
+    /// then. A failure until then still fails.
     #[must_use]
     pub(crate) fn cut_short(self, seconds: f64) -> Self {
         Self {
@@ -183,9 +187,9 @@ impl Judged {
 /// A rate that was not reached, in requests per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Unreached {
-    /// At which requests fell due.
+    /// Rate at which requests fell due.
     pub due_per_s: f64,
-    /// At which they were sent.
+    /// Rate at which requests were sent.
     pub sent_per_s: f64,
 }
 
@@ -222,7 +226,7 @@ impl SearchRecord {
         points.filter_map(apart).reduce(f64::max)
     }
 
-    /// How many requests were under way at the point that did not reach its concurrency, and what to do.
+    /// Describes the point that did not reach its concurrency, and the fix.
     fn not_reached(&self) -> String {
         let short = |point: &Point| Some((point.judged.peak_concurrency?, point.value));
         let (peak, value) = self.points.iter().rev().find_map(short).unwrap_or_default();
@@ -249,7 +253,7 @@ impl SearchRecord {
         ))
     }
 
-    /// What was found, in words.
+    /// Describes the result.
     pub fn says(&self) -> String {
         let (name, unit) = (self.by.name(), self.by.unit());
         let target = percent(self.target);

@@ -1,4 +1,4 @@
-//! What was judged of a measurement: whether its figures can be believed, and why not. Pure.
+//! Validity of a measurement, with reasons. Pure.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict as it is written.
+    /// The name on disk.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Valid => "valid",
@@ -37,17 +37,17 @@ impl Verdict {
     }
 }
 
-/// The verdict with every reason for it.
+/// A verdict with all its reasons.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Stored")]
 pub struct Validity {
-    /// The worst of the reasons that concern the whole measurement.
+    /// The worst weight of the reasons that concern the whole measurement.
     pub verdict: Verdict,
-    /// What was found, worst first.
+    /// The reasons, worst first.
     pub reasons: Vec<Reason>,
 }
 
-/// As it is written; somebody may have made the verdict better than its reasons.
+/// The form on disk. Its verdict is recomputed from the reasons if an edit made it better than they allow.
 #[derive(Deserialize)]
 struct Stored {
     verdict: Verdict,
@@ -65,7 +65,7 @@ impl From<Stored> for Validity {
 }
 
 impl Validity {
-    /// A verdict from its reasons, which are put in order.
+    /// Sorts the reasons and derives the verdict.
     pub fn of(mut reasons: Vec<Reason>) -> Self {
         reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
         let whole = reasons.iter().find(|reason| reason.only.is_empty());
@@ -75,7 +75,8 @@ impl Validity {
         }
     }
 
-    /// The verdict on one family of figures: that of the whole measurement, or a worse one that concerns this family alone.
+    /// The verdict on one metric family: that of the whole measurement, or a worse one that concerns only
+    /// this family.
     pub fn on(&self, family: Family) -> Verdict {
         let own = self.reasons.iter().filter(|reason| reason.only.contains(&family));
         own.map(|reason| reason.weight).fold(self.verdict, Verdict::max)
@@ -101,7 +102,7 @@ pub enum Family {
 impl Family {
     pub(crate) const ALL: [Self; 5] = [Self::Ttft, Self::Itl, Self::Tpot, Self::Goodput, Self::Energy];
 
-    /// The family as it is written in tables.
+    /// The name in tables.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Ttft => "TTFT",
@@ -134,7 +135,7 @@ pub struct Reason {
     pub advice: String,
 }
 
-/// How the weight of a finding is written.
+/// How the weight of a reason is written.
 mod weight {
     use schemars::JsonSchema;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -174,7 +175,7 @@ mod weight {
 }
 
 impl Reason {
-    /// Its weight in words: what is valid all the same is a note, and what concerns some figures names them.
+    /// The weight in words; names the affected metric families, if it is not a note.
     pub fn weight_in_words(&self) -> String {
         let weight = self.weight.as_weight();
         let families: Vec<&str> = self.only.iter().map(|family| family.name()).collect();
@@ -368,7 +369,7 @@ impl Code {
         Self::Simulated,
     ];
 
-    /// The code as it is written.
+    /// The name on disk.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ClientLate => "client-late",
