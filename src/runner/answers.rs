@@ -1,5 +1,5 @@
-//! What is read of answers once they are all there, off the timed path: how much of each is one token, and how long prompts were that
-//! the server counts otherwise.
+//! Analyses answers after the load, off the timed path: one-token answers, loops, canned answers, echoes and
+//! token counts.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
@@ -12,25 +12,27 @@ use crate::loadgen::dataset::{Content, Prompt};
 use crate::results::record::outsourced::Text;
 use crate::results::record::request::{Chunk, ChunkKind, Request};
 
-/// Below this many tokens, events or characters nothing is said of how often one of them comes.
+/// Minimum number of tokens, events or characters for statistics about repetition.
 const FEW: usize = 8;
 
-/// A server's count of a prompt that lies no further from the data set's is not looked into.
+/// Differences of at most this many tokens between the server's and the data set's count of a prompt are
+/// ignored.
 const CLOSE: u32 = 8;
 
-/// Characters of a prompt before the piece that is looked for in its answer: a unique beginning may stand in their place.
+/// Characters at the start of a prompt that are skipped before the piece that is searched for in its answer,
+/// because a unique prefix may replace them.
 const ECHO_BEGIN: usize = 64;
 
-/// The same in tokens, of a prompt that is token ids.
+/// The same in tokens, for a prompt of token ids.
 const ECHO_BEGIN_IDS: usize = 8;
 
-/// Characters of that piece: more than two texts share by accident.
+/// Length of the piece in characters: longer than what two texts share by accident.
 const ECHO_LENGTH: usize = 32;
 
-/// Characters of an answer within which the piece must stand.
+/// The piece must occur within this many characters at the start of the answer.
 const ECHO_WITHIN: usize = 256;
 
-/// Mixes a few bytes: answers have a million members, and nobody is kept out by their hashes.
+/// A fast hasher: answers have millions of members, and protection against chosen hashes is not needed.
 #[derive(Clone, Copy, Default)]
 struct Mixed(u64);
 
@@ -58,12 +60,12 @@ impl Hasher for Mixed {
     }
 
     fn finish(&self) -> u64 {
-        // The upper bits are mixed best, and tables look at the lower ones.
+        // The upper bits are mixed best, and hash tables use the lower ones.
         self.0.rotate_left(26)
     }
 }
 
-/// How often members of a sequence come.
+/// How often the most frequent member of a sequence occurs, and the number of members.
 #[derive(Default)]
 struct Counts {
     most: usize,
@@ -82,7 +84,7 @@ impl Counts {
         Self { most, all }
     }
 
-    /// The characters of a text, nearly all of which are of ASCII.
+    /// Counts the characters of a text, almost all of which are ASCII.
     fn of_characters(text: &str) -> Self {
         let mut ascii = [0; 128];
         text.bytes()
@@ -102,64 +104,67 @@ impl Counts {
         }
     }
 
-    /// The share of the most frequent member; `None` where there are few.
+    /// Share of the most frequent member; `None` for short sequences.
     fn share(&self) -> Option<f64> {
         (self.all >= FEW).then(|| self.most as f64 / self.all as f64)
     }
 }
 
-/// Repetitions of so many tokens or events are looked for.
+/// Lengths of loops that are searched for, in tokens or events.
 const PERIODS: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// One in so many members of a loop may differ from what came a period before it.
+/// One in this many members of a loop may differ from the member one period earlier.
 const STRAYS: usize = 10;
 
-/// An answer of fewer tokens may be the same as another one's by accident.
+/// A shorter answer may equal another one by accident.
 const CANNED_TOKENS: u32 = 6;
 
-/// So many events of a longer answer may depend on its prompt though nobody read it, and so many an honest one may have in common with others.
+/// Number of first events that may depend on the prompt in a canned answer, and that honest answers may
+/// share.
 const OPENING: usize = 8;
 
-/// So many first events are looked at where prompts have nothing in common.
+/// Number of first events that are compared if the prompts have nothing in common.
 const LONG_OPENING: usize = 32;
 
-/// So many characters at the beginning and at the end of prompts are common where one task or one form of question stands there.
+/// Number of characters at the beginning and at the end of prompts that are compared, to detect a common task
+/// or form of question.
 const TASK: usize = 8;
 
-/// Of so many bytes a text that begins another one is the same that ended earlier.
+/// Minimum length, in bytes, of a text that counts as equal to a longer one that begins with it: it was only
+/// cut off earlier.
 const LONG_TEXT: usize = 64;
 
-/// Characters of answers that are held against each other.
+/// Number of characters of answers that are compared.
 const CANNED_CHARACTERS: usize = 1024;
 
-/// The share of the answers that begin with the same event from which on that is no accident.
+/// Share of answers with the same beginning from which it is not an accident.
 const COMMON: f64 = 0.9;
 
-/// Whether nearly all members of a sequence are what came a few before them, for one number of the [`PERIODS`].
+/// Whether almost all members of a sequence equal the member one period earlier, for one of the [`PERIODS`].
 fn repeats<T: Eq>(members: &[T]) -> bool {
     let is_repeated = |period: usize| {
         let most = (members.len() - period) / STRAYS;
         let pairs = members.iter().zip(&members[period..]);
-        // Of other texts a few members are looked at.
+        // For most texts this stops after a few members.
         pairs
             .filter(|(before, after)| before != after)
             .nth(most)
             .is_none()
     };
-    // A loop is seen where it went round twice.
+    // A loop must have two full repetitions.
     let mut periods = PERIODS.filter(|period| 3 * period <= members.len());
     members.len() >= FEW && periods.any(is_repeated)
 }
 
-/// Whether an answer is nearly all a loop of a few tokens or events.
+/// Whether an answer is almost entirely a loop of a few tokens or events.
 fn is_loop(ids: &[u32], pieces: Option<&[&str]>) -> bool {
     let pieces = pieces.into_iter().flatten();
     let pieces: Vec<&str> = pieces.copied().filter(|piece| !piece.is_empty()).collect();
     repeats(ids) || repeats(&pieces)
 }
 
-/// How much of an answer is one and the same token, event or character. A run of one token may be told as other tokens when its text
-/// is split again (`!!!!` is one of its own), so events and characters are counted too.
+/// Largest share of one token, event or character in an answer. Events and characters are counted too,
+/// because the tokenizer may split a run of one token into other tokens (`!!!!` is a token of its own).
 fn uniformity(ids: &[u32], pieces: Option<&[&str]>, text: &str) -> Option<f64> {
     let pieces = pieces.map(|pieces| pieces.iter().filter(|piece| !piece.is_empty()));
     let share = [
@@ -175,8 +180,8 @@ fn uniformity(ids: &[u32], pieces: Option<&[&str]>, text: &str) -> Option<f64> {
     share.map(|share| (share * 1000.0).round() / 1000.0)
 }
 
-/// Counts the text of prompts that the server counts otherwise than the data set does: text that was cut to a length in tokens may
-/// split into a few more or fewer of them.
+/// Counts prompt tokens where the server's count differs from the data set's: a text that was cut to a number
+/// of tokens may be split into a few more or fewer.
 pub(super) fn count_prompts(requests: &mut [Request], prompts: &[Prompt], tokenizer: &Tokenizer) {
     for request in requests {
         let reported = request.usage.and_then(|usage| usage.prompt);
@@ -196,13 +201,14 @@ pub(super) fn count_prompts(requests: &mut [Request], prompts: &[Prompt], tokeni
     }
 }
 
-/// Counts the tokens of answers and of the reasoning in them, and how much of each answer is one token, on all cores. An answer without
-/// any text, as of a server without a tokenizer, has no count.
+/// Counts the tokens and the repetition of answers and of their reasoning, on all cores. An answer without
+/// text, as from a server without a tokenizer, gets no count.
 pub(super) fn count_outputs(requests: &mut [Request], tokenizer: &Tokenizer) {
     on_all_cores(requests, || Words::new(tokenizer), count_output);
 }
 
-/// Does the same for every request, one text in memory at a time on each core, each of which has its own means.
+/// Calls `work` for every request on all cores. Each core has its own `means` and holds one text in memory at
+/// a time.
 pub(super) fn on_all_cores<M>(
     requests: &mut [Request],
     means: impl Fn() -> M + Sync,
@@ -256,7 +262,7 @@ fn count_output(request: &mut Request, words: &mut Words<'_>) {
     request.counted_tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
 }
 
-/// Tokens of the text that came at the first moment, where the answer has more tokens than events: one of them holds several.
+/// Counts the tokens of the text that arrived at the first moment, if the answer has more tokens than events.
 fn first_tokens(
     request: &Request,
     pieces: &[&str],
@@ -270,12 +276,12 @@ fn first_tokens(
     u32::try_from(count(&text)?).ok()
 }
 
-/// Whether nothing is to be seen of a character.
+/// Whether a character is invisible.
 fn is_blank(letter: char) -> bool {
     letter.is_whitespace() || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
 }
 
-/// Marks answers that begin with their prompt, as those of an engine that was told to echo it, or computes nothing.
+/// Marks answers that begin with their prompt: the engine was told to echo it, or does not compute anything.
 pub(super) fn find_echoes(requests: &mut [Request], prompts: &[Prompt], tokenizer: &Tokenizer) {
     for request in requests.iter_mut().filter(|request| request.round.is_none()) {
         let prompt = usize::try_from(request.index)
@@ -306,7 +312,7 @@ pub(super) fn find_echoes(requests: &mut [Request], prompts: &[Prompt], tokenize
     }
 }
 
-/// What tells two prompts apart.
+/// A digest that distinguishes prompts.
 fn digest(content: &Content) -> u64 {
     let mut hasher = DefaultHasher::new();
     match content {
@@ -323,7 +329,8 @@ fn digest(content: &Content) -> u64 {
     hasher.finish()
 }
 
-/// Bytes of an answer's first events, which may depend on the prompt where the rest does not, such as a number; 0 of a short one.
+/// Bytes of an answer's first events, which may depend on the prompt (a number, for example) even if the rest
+/// is canned; 0 for a short answer.
 fn opening(request: &Request) -> usize {
     let shown = request
         .chunks
@@ -337,7 +344,8 @@ fn opening(request: &Request) -> usize {
     }
 }
 
-/// Marks answers that are word for word those to other prompts but for their first events, of which one may end earlier than the other.
+/// Marks answers that equal the answer to another prompt, except for the first events. One of the two may end
+/// earlier.
 pub(super) fn find_canned(requests: &mut [Request], prompts: &[Prompt]) {
     let mut answers: Vec<(String, u64, usize)> = Vec::new();
     for (place, request) in requests.iter().enumerate() {
@@ -349,7 +357,7 @@ pub(super) fn find_canned(requests: &mut [Request], prompts: &[Prompt]) {
             && is_told
             && request.round.is_none()
         {
-            // Long answers may lie on disk; those that are alike for so long are alike.
+            // Long answers may lie on disk; comparing their beginning is enough.
             let opening = opening(request);
             let text = text.beginning(opening + 4 * CANNED_CHARACTERS);
             let text = text.get(opening..).unwrap_or_default();
@@ -359,7 +367,7 @@ pub(super) fn find_canned(requests: &mut [Request], prompts: &[Prompt]) {
             }
         }
     }
-    // What begins with a text follows it.
+    // After sorting, a text is directly followed by the texts that begin with it.
     answers.sort_unstable();
     let is_alike = |one: &str, other: &str| {
         other.starts_with(one) && (one.len() == other.len() || one.len() >= LONG_TEXT)
@@ -372,7 +380,7 @@ pub(super) fn find_canned(requests: &mut [Request], prompts: &[Prompt]) {
     }
 }
 
-/// Whether texts have neither their beginnings nor their ends in common, so that no two of them ask for the same.
+/// Whether texts have neither beginnings nor ends in common, so that no two of them ask the same.
 fn are_unlike(texts: &[&str]) -> bool {
     let is_common = |of: fn(&str) -> String| {
         let mut counts: HashMap<String, usize> = HashMap::new();
@@ -387,7 +395,8 @@ fn are_unlike(texts: &[&str]) -> bool {
     texts.len() >= FEW && !is_common(begin) && !is_common(end)
 }
 
-/// How many first events of answers to these prompts are looked at. Messages may hold instructions, by which answers begin alike.
+/// Number of first events to compare in answers to these prompts. It is small for messages, which may hold
+/// instructions that make answers begin alike.
 fn opening_of_all(prompts: &[Prompt], tokenizer: &Tokenizer) -> usize {
     let text = |prompt: &Prompt| match &prompt.content {
         Content::Text(text) if prompt.extras.is_none() => Some(Arc::clone(text)),
@@ -411,7 +420,7 @@ fn opening_of_all(prompts: &[Prompt], tokenizer: &Tokenizer) -> usize {
     if is_unlike { LONG_OPENING } else { OPENING }
 }
 
-/// Marks answers that begin with the same events, where nearly all do, with how many these are.
+/// Marks answers whose first events almost all answers share, with the number of these events.
 pub(super) fn find_common_beginning(requests: &mut [Request], prompts: &[Prompt], tokenizer: &Tokenizer) {
     for events in 1..=opening_of_all(prompts, tokenizer) {
         let beginnings: Vec<Option<String>> = requests
@@ -437,7 +446,7 @@ pub(super) fn find_common_beginning(requests: &mut [Request], prompts: &[Prompt]
     }
 }
 
-/// The text of so many first events of an answer; `None` of one that has fewer.
+/// The text of the first events of an answer; `None` if it has fewer.
 fn beginning(request: &Request, events: usize) -> Option<String> {
     let text = request.text.as_ref().filter(|_| request.is_completed())?;
     let calls = request.tool_text.as_deref();
@@ -455,19 +464,19 @@ fn beginning(request: &Request, events: usize) -> Option<String> {
     (count == events).then(|| text.beginning(shown).into_owned() + calls)
 }
 
-/// So many characters of a prompt behind its beginning; `None` of a shorter one.
+/// The piece of a prompt after its first `begin` characters; `None` if the prompt is too short.
 fn piece(text: &str, begin: usize) -> Option<String> {
     let piece: String = text.chars().skip(begin).take(ECHO_LENGTH).collect();
     (piece.chars().count() == ECHO_LENGTH).then_some(piece)
 }
 
-/// Whether a piece of the prompt stands near the beginning of the answer; a chat template may stand before it.
+/// Whether the piece of the prompt occurs near the beginning of the answer; a chat template may precede it.
 fn begins_with(answer: &str, piece: &str) -> bool {
     let begin: String = answer.chars().take(ECHO_WITHIN).collect();
     begin.contains(piece)
 }
 
-/// The text of the reasoning, where there is any.
+/// The text of the reasoning; `None` without reasoning.
 fn reasoning(request: &Request, pieces: &[&str]) -> Option<String> {
     if !request.chunks.has_reasoning() {
         return None;
@@ -480,18 +489,19 @@ fn reasoning(request: &Request, pieces: &[&str]) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// What a conversation came to so far.
+/// The state of a conversation after a round.
 #[derive(Clone, Copy)]
 struct History {
-    /// The request that was last.
+    /// Index of the conversation's last request.
     index: u32,
-    /// Tokens of all that was said and answered; `None` where something in it has no known count.
+    /// Tokens of all messages and answers so far; `None` if one of them has no known count.
     tokens: Option<usize>,
-    /// How many of them a chat template may leave out.
+    /// Tokens of these that a chat template may leave out.
     omittable: usize,
 }
 
-/// Counts the prompts of rounds: what was said and answered before, and what is said next. What a chat template adds is not in it.
+/// Counts the prompts of rounds: all earlier messages and answers, and the new message. The chat template is
+/// not included.
 pub(super) fn count_rounds(requests: &mut [Request], prompts: &[Prompt], tokenizer: &Tokenizer) {
     let turns = prompts.iter().flat_map(|prompt| {
         let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.as_deref());
@@ -546,7 +556,8 @@ pub(super) fn count_rounds(requests: &mut [Request], prompts: &[Prompt], tokeniz
     }
 }
 
-/// Tokens of the first turn of a conversation; `None` where it holds more than text, or its requests more than messages.
+/// Tokens of the first turn of a conversation; `None` if it holds more than text, or the request holds more
+/// than messages.
 fn first_turn(prompt: &Prompt, tokenizer: &Tokenizer) -> Option<usize> {
     const MORE: [&str; 3] = ["tools", "functions", "documents"];
     let body = prompt.extras.as_ref().map(|extras| &extras.body);
@@ -560,7 +571,7 @@ fn first_turn(prompt: &Prompt, tokenizer: &Tokenizer) -> Option<usize> {
     }
 }
 
-/// Tokens of the text of messages; `None` where they hold more than text.
+/// Tokens of the text of messages; `None` if they hold more than text.
 fn said(messages: &[serde_json::Value], tokenizer: &Tokenizer) -> Option<usize> {
     let count = |message: &serde_json::Value| {
         let is_call = message.get("tool_calls").is_some_and(|calls| !calls.is_null());
@@ -570,17 +581,17 @@ fn said(messages: &[serde_json::Value], tokenizer: &Tokenizer) -> Option<usize> 
     messages.iter().map(count).sum()
 }
 
-/// A conversation with the answer of its last round, as the next one repeats it.
+/// Adds the answer of the last round as the next round repeats it.
 fn with_answer(history: History, request: &Request, tokenizer: &Tokenizer) -> History {
     let Some(text) = request.text.as_ref().filter(|_| request.is_completed()) else {
         return history;
     };
     let text = text.read();
     let count = |text: &str| tokenizer.count(text, false).ok();
-    // Tool calls are counted with the text, and are not repeated.
+    // Tool calls are included in the count of the text, but are not repeated.
     let counted = request.counted_tokens.filter(|_| request.tool_text.is_none());
     let all = counted.map(|tokens| tokens as usize).or_else(|| count(&text));
-    // Templates drop what stands before the end of reasoning, and trim.
+    // Chat templates drop reasoning and trim white space.
     let answer = text
         .rsplit_once("</think>")
         .map_or(&*text, |(_, answer)| answer)
@@ -602,7 +613,7 @@ fn with_answer(history: History, request: &Request, tokenizer: &Tokenizer) -> Hi
     }
 }
 
-/// How many tokens the text of each chunk has by itself; `None` where the text was not kept.
+/// Tokens of each chunk's text alone; `None` if the text was not kept.
 pub(super) fn count_chunks(request: &Request, words: &mut Words<'_>) -> Option<Vec<u32>> {
     let text = request.text.as_ref()?.read();
     let counts = pieces(request, &text)?;
@@ -612,7 +623,7 @@ pub(super) fn count_chunks(request: &Request, words: &mut Words<'_>) -> Option<V
     counts.collect()
 }
 
-/// The text of each chunk; nothing for a piece of a tool call, which the text leaves out.
+/// The text of each chunk; empty for a piece of a tool call, which the text does not contain.
 pub(super) fn pieces<'t>(request: &Request, text: &'t str) -> Option<Vec<&'t str>> {
     let mut rest = text;
     let chunks = request.chunks.iter();
@@ -702,7 +713,7 @@ mod tests {
             [false; 3],
             "short ones"
         );
-        // All texts that came to several prompts count, not the most frequent one alone.
+        // Every text that several prompts received counts, not only the most frequent one.
         let (one, two) = ("a fixed text of many words", "another fixed text of many words");
         assert_eq!(canned(["a", "b", "c"], [one, one, two]), [true, true, false]);
     }

@@ -1,5 +1,5 @@
-//! The client measured against the simulated engine with exact timing: a server in a process of its own, whose own moments are the
-//! truth.
+//! Measures the client's error against the simulated engine, which runs in a separate process and records the
+//! true times.
 
 use std::collections::BTreeSet;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -21,47 +21,46 @@ use crate::results::store::{self, Store};
 use crate::runner::context::Host;
 use crate::runner::shutdown::Stop;
 
-/// The start of the launch that floods, by which its log is told from the others.
+/// Start index of the flood's launch; it gives that launch a log of its own.
 const FLOOD: u32 = 1000;
-/// The name of the launch, below which its logs lie.
+/// Name of the launch, which is also the folder of its logs.
 const NAME: &str = "calibration";
-/// What the simulated engine keeps to, ms.
+/// TTFT of the simulated engine, in ms.
 const TTFT_MS: u32 = 200;
-/// The simulated engine's flag that makes it record the moments of its answers.
+/// Flag of the simulated engine that makes it record the times of its answers.
 const TRUTH: &str = "--truth";
-/// The times between tokens that are tried before a run, ms.
+/// Times between tokens that are measured before a run, in ms.
 pub(crate) const GAPS_MS: [u32; 3] = [20, 5, 1];
-/// What a simulated engine on the same machine keeps up with.
+/// Event rate per second that a simulated engine on the same host can hold.
 const MOST_EVENTS_PER_S: u32 = 20_000;
-/// Tokens of one flood, over all streams. A build for tests is ten times as slow: one pass over them would be taken for a pause.
+/// Tokens of one flood, over all streams. Test builds are ten times slower, and one pass over as many tokens
+/// would count as a pause.
 const FLOOD_TOKENS: u32 = if cfg!(debug_assertions) { 40_000 } else { 400_000 };
-/// How long the simulated engine may take to tell what it knows of requests that it has answered.
+/// Timeout for the simulated engine to report the times of answered requests.
 const TRUTH_WITHIN: Duration = Duration::from_secs(2);
-/// The most streams that are tried before a run.
+/// Largest number of streams that is measured before a run.
 const MOST: u32 = 1024;
-/// How often a load is tried in which the client was stopped: a host that is busy for a second or two is no reason to give up.
+/// Attempts at a load in which the client was paused, because a host is often busy for only a second or two.
 const TRIES: u32 = 8;
 /// Streams of a flood.
 const FLOOD_STREAMS: u32 = 64;
 
-/// What is to be measured.
+/// What a calibration measures.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     /// Numbers of streams, in any order.
     pub streams: Vec<u32>,
-    /// Times between tokens in any order, ms: the longest is tried with every number of streams, each other one with the most that a
-    /// simulated engine keeps up with.
+    /// Times between tokens in any order, in ms. The longest is measured with every number of streams, the
+    /// others with the largest number that a simulated engine can serve.
     pub gaps_ms: Vec<u32>,
     /// Tokens of each stream, at least 2.
     pub tokens: u32,
-    /// Whether to try how fast tokens can be taken at all.
+    /// Whether to measure the highest token rate of the client.
     pub flood: bool,
 }
 
-/// Measures the client of this machine; `None` where the run was asked to stop meanwhile. The simulated engine's log goes to `store`.
-///
-/// # Errors
-/// In words, why it could not be measured.
+/// Measures the client on this host; `None` if the run was asked to stop. The simulated engine's log goes to
+/// `store`.
 pub(crate) async fn calibrate(
     host: &Host,
     store: &Store,
@@ -115,7 +114,8 @@ pub(crate) async fn calibrate(
     }))
 }
 
-/// The numbers of streams at once that a run's cells will have at most, where the plan tells: the fewest, the middle and the most.
+/// The numbers of concurrent streams to calibrate for a plan: the smallest, the middle and the largest of its
+/// cells.
 pub(crate) fn streams(plan: &Plan, todo: &[Start]) -> Vec<u32> {
     let of = |measurement: &Measurement| {
         let scenario = &plan.cell(&measurement.cell).scenario;
@@ -132,14 +132,15 @@ pub(crate) fn streams(plan: &Plan, todo: &[Start]) -> Vec<u32> {
     picked.into_iter().collect()
 }
 
-/// The calibration in the cache folder, if it is of this machine and of this version of `matrix`, which `machine` names.
+/// The calibration in the cache folder, if it was made on this host with this version of `matrix`, as given
+/// by `machine`.
 pub(crate) fn kept(cache: &Path, machine: impl FnOnce() -> Machine) -> Option<Calibration> {
     let kept = store::calibration::kept(cache)?;
     let machine = machine();
     (kept.tool == machine.tool && kept.machine == identity(&machine)).then_some(kept)
 }
 
-/// By what a machine is known again.
+/// Text that identifies a host.
 fn identity(machine: &Machine) -> String {
     let cpus = machine.cpus.map(|count| format!("{count} CPUs"));
     [
@@ -154,12 +155,12 @@ fn identity(machine: &Machine) -> String {
     .join(", ")
 }
 
-/// The simulated engine as a yardstick.
+/// A running simulated engine with known timing.
 struct Yardstick<'a> {
     running: Running,
     target: Target,
     host: &'a Host,
-    /// Whether it records the moments of its answers.
+    /// Whether it records the times of its answers.
     has_truth: bool,
 }
 
@@ -223,7 +224,7 @@ impl<'a> Yardstick<'a> {
         self.running.stop().await;
     }
 
-    /// With such a time between tokens, which it tells.
+    /// Starts an engine with this time between tokens that records its times.
     async fn exact(host: &'a Host, store: &Store, start: u32, itl_ms: u32) -> Result<Self, String> {
         let timing = [
             format!("--ttft={TTFT_MS}ms"),
@@ -233,7 +234,7 @@ impl<'a> Yardstick<'a> {
         Self::start(host, store, start, &timing).await
     }
 
-    /// The same for each of these numbers of streams.
+    /// Measures a point for each number of streams.
     async fn points(
         &self,
         streams: &[u32],
@@ -248,7 +249,7 @@ impl<'a> Yardstick<'a> {
         Ok(points)
     }
 
-    /// So many streams at once, held against the truth; and whose clock stamped.
+    /// Measures one point against the engine's times; also returns the source of the timestamps.
     async fn point(
         &self,
         streams: u32,
@@ -271,7 +272,7 @@ impl<'a> Yardstick<'a> {
         Ok((point, driven.stamp.name()))
     }
 
-    /// What the engine knows of so many requests, which it tells a moment after it has answered the last one.
+    /// Reads the engine's times of `requests` requests, which are complete a moment after its last answer.
     async fn truths(&self, requests: usize) -> Result<Vec<Truth>, String> {
         let deadline = clock::now().plus(TRUTH_WITHIN);
         loop {
@@ -310,7 +311,7 @@ impl<'a> Yardstick<'a> {
         ))
     }
 
-    /// A load in which the client was never stopped: what a pause adds is no error of the client.
+    /// Drives a load in which the client was never paused; a pause would not be an error of the client.
     async fn drive_undisturbed(&self, streams: u32, tokens: u32, stop: &Stop) -> Result<Driven, String> {
         let mut longest = Duration::ZERO;
         for _ in 0..TRIES {
@@ -322,7 +323,7 @@ impl<'a> Yardstick<'a> {
                 return Ok(driven);
             }
             if self.has_truth {
-                // What it tells only now would be taken for a part of the next load.
+                // Read the remaining times now, so that they are not taken for those of the next load.
                 self.truths(driven.requests.len()).await?;
             }
             let pause = driven.lateness.longest_pause;
@@ -389,7 +390,7 @@ impl<'a> Yardstick<'a> {
     }
 }
 
-/// What is known of the client after a load.
+/// Load and errors of the client during a load.
 pub(super) fn facts(driven: &Driven, calibration: Option<&Calibration>) -> ClientFacts {
     let millis = |span: Duration| span.as_secs_f64() * 1e3;
     let longest = driven.threads.iter().map(|effort| effort.longest_pass).max();
@@ -424,13 +425,13 @@ pub(super) fn facts(driven: &Driven, calibration: Option<&Calibration>) -> Clien
     }
 }
 
-/// The busiest thread's share of a processor, 0 to 1; `None` if nothing was sent.
+/// CPU share of the busiest thread, 0 to 1; `None` if nothing was sent.
 fn busiest(driven: &Driven) -> Option<f64> {
     let share = |effort: &loadgen::Effort| effort.cpu.as_secs_f64() / effort.wall.as_secs_f64().max(1e-9);
     driven.threads.iter().map(share).max_by(f64::total_cmp)
 }
 
-/// The launch of a simulated engine that the plan does not know.
+/// A launch of the simulated engine that is not part of the plan.
 fn launch(flags: &[String]) -> Launch {
     let mut words = [
         "{matrix}",

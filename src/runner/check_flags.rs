@@ -1,4 +1,5 @@
-//! Checks the flags of launches against the engines' own help. Unknown flags become mistakes at their place in the matrix or recipe.
+//! Checks the flags of launches against the engines' `--help`. An unknown flag becomes an error at its place
+//! in the matrix or recipe.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +10,6 @@ use crate::runner::environment::Environment;
 use crate::runner::host_error::{self, HostError};
 use crate::runner::load_matrix::LoadedMatrix;
 
-/// The result of checking flags.
 #[derive(Debug, Default)]
 pub(crate) struct FlagCheck {
     /// Flags that an engine's help does not name.
@@ -18,10 +18,7 @@ pub(crate) struct FlagCheck {
     pub(crate) notes: Vec<String>,
 }
 
-/// Runs the `help:` command of each recipe whose engine is installed.
-///
-/// # Errors
-/// The host provides no runtime, or not the path of the program.
+/// Runs the `help:` command of each recipe whose engine is installed. Fails if the host cannot run commands.
 pub(crate) fn check(
     loaded: &LoadedMatrix,
     environment: &Environment,
@@ -72,8 +69,8 @@ fn mistake(unknown: &UnknownFlag, sources: &[Source]) -> Mistake {
     }
 }
 
-/// Where a flag is written: in the matrix, else in the engine's recipe. Texts of a launch do not know where they come from, but a
-/// flag stands in the file as it stands in the command.
+/// The place of a flag: in the matrix, otherwise in the engine's recipe. A launch does not record where its
+/// arguments come from, but a flag has the same text in the file as in the command.
 fn place(flag: &str, recipe: &str, sources: &[Source]) -> Option<Place> {
     let of_recipe = |source: &&Source| {
         let file = source.name.trim_end_matches(" (shipped)");
@@ -90,7 +87,7 @@ fn place(flag: &str, recipe: &str, sources: &[Source]) -> Option<Place> {
     })
 }
 
-/// The first place of a flag in a text: as a whole word, and not in a comment.
+/// First occurrence of a flag as a whole word outside comments.
 fn written(text: &str, flag: &str) -> Option<std::ops::Range<usize>> {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let mut places = text.match_indices(flag).map(|(at, _)| at..at + flag.len());

@@ -1,4 +1,4 @@
-//! Removes what runs left that have ended: processes, containers and files.
+//! Removes orphans of runs that have ended: processes, containers and files.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,18 +9,15 @@ use crate::results::store;
 use crate::runner::environment::Environment;
 use crate::runner::host_error::{self, HostError};
 
-/// How long an orphan may take to end by itself.
+/// Time that an orphan gets to end by itself.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Removes orphans of runs on this host.
-///
-/// # Errors
-/// The host provides no runtime.
+/// Removes orphans of all runs on this host.
 pub(crate) fn clean(environment: &Environment, cache: &Path) -> Result<Swept, HostError> {
     Ok(host_error::small_runtime()?.block_on(sweep(&environment.docker(), cache)))
 }
 
-/// As [`clean`], within a runtime.
+/// As [`clean`], inside a runtime.
 pub(super) async fn sweep(docker: &Whereabouts, cache: &Path) -> Swept {
     let swept = engine::sweep(GRACE, docker, cache).await;
     store::calibration::sweep(cache);

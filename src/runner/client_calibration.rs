@@ -1,4 +1,4 @@
-//! `matrix calibrate`: calibrates the client of this host outside of any run.
+//! `matrix calibrate`: calibrates the client of this host outside any run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::runner::host_error::{self, HostError};
 use crate::runner::shutdown::{Signals, Stop};
 use crate::telemetry::machine;
 
-/// Why the client is not calibrated.
+/// Why the calibration failed.
 #[derive(Debug, Error)]
 pub(crate) enum CalibrationError {
     #[error(
@@ -43,16 +43,12 @@ pub(crate) enum CalibrationError {
     Save(#[source] StoreError),
 }
 
-/// A calibration and its file.
 pub(crate) struct SavedCalibration {
     pub(crate) calibration: Calibration,
     pub(crate) path: PathBuf,
 }
 
-/// Calibrates the client, and saves the result in the cache; `None` if a signal interrupted it.
-///
-/// # Errors
-/// The simulated engine does not start, or the result cannot be saved.
+/// Calibrates the client and saves the result in the cache; `None` if a signal interrupted it.
 pub(crate) fn run(
     environment: &Environment,
     cache: &Path,

@@ -1,4 +1,4 @@
-//! What a run is given and what it reports: where it takes place, who listens, what is to be done, and how the measurements ended.
+//! The context of a run (host, listeners, starts) and the counts of its results.
 
 use std::collections::BTreeMap;
 use std::ops::Add;
@@ -17,45 +17,45 @@ use crate::results::record::machine::Machine;
 use crate::results::store::{self, Store};
 use crate::telemetry::gpu::Gpus;
 
-/// Where a run takes place.
+/// The host of a run, with the folders and secrets that it uses.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub run: RunId,
-    /// The `matrix` binary, which the simulated engine and the shim are.
+    /// The `matrix` binary, which also runs as the simulated engine and as the shim.
     pub matrix: PathBuf,
     /// The folder of the matrix file.
     pub folder: PathBuf,
-    /// Where Hugging Face's cache is.
+    /// Hugging Face's cache folder.
     pub hf_home: Option<PathBuf>,
-    /// The `PATH` in which programs are looked up.
+    /// The `PATH` in which programs are searched.
     pub path: Option<String>,
-    /// The names of the variables of our environment.
+    /// Names of our own environment variables.
     pub environment: Vec<String>,
-    /// Where environments and prepared data are kept.
+    /// Folder of environments and prepared data.
     pub cache: PathBuf,
-    /// The folder that keeps prepared prompts; without it they are prepared anew.
+    /// Folder of prepared prompts; without it they are prepared in each run.
     pub prompts: Option<PathBuf>,
-    /// Where the container daemon is.
+    /// Address of the container daemon.
     pub whereabouts: Whereabouts,
     /// The images of the run.
     pub images: Arc<Images>,
-    /// The containers of the run that could not be removed.
+    /// Containers of the run that could not be removed.
     pub orphans: Arc<Orphans>,
-    /// The values of the secrets that the plan names.
+    /// The values of the plan's secrets, by name.
     pub secrets: BTreeMap<String, String>,
-    /// Takes those values out of everything that is written.
+    /// Hides these values in everything that is written.
     pub redactor: Redactor,
-    /// The client for every untimed call.
+    /// HTTP client for calls that are not timed.
     pub http: reqwest::Client,
     pub machine: Machine,
-    /// The GPUs that the run uses.
+    /// GPUs that the run uses.
     pub devices: Vec<u32>,
-    /// Who tells about its devices; `None` where nobody does, or they are only pretended.
+    /// Access to the GPUs; `None` if there is no library for them or they are simulated.
     pub gpus: Option<Arc<Gpus>>,
 }
 
 impl Host {
-    /// Where data sets and tokenizers are looked up.
+    /// Folders in which data sets and tokenizers are searched.
     pub(crate) fn caches(&self) -> Caches {
         Caches {
             hf_home: self.hf_home.clone(),
@@ -64,7 +64,7 @@ impl Host {
     }
 }
 
-/// Everybody who listens to a run.
+/// The listeners of a run.
 #[derive(Default)]
 pub(crate) struct Events {
     listeners: Vec<Listener>,
@@ -74,7 +74,7 @@ pub(crate) struct Events {
 type Listener = Box<dyn Fn(&Event) + Send + Sync>;
 
 impl Events {
-    /// Nobody listens yet; no event will hold a secret.
+    /// Creates a list without listeners that redacts every event.
     pub(crate) fn without_secrets(redactor: Redactor) -> Self {
         Self {
             listeners: Vec::new(),
@@ -82,12 +82,13 @@ impl Events {
         }
     }
 
-    /// Adds a listener. It is called at once and in order; a slow one holds up the conductor, never the load.
+    /// Adds a listener. Listeners are called synchronously in order. A slow one delays the run, but never the
+    /// load.
     pub(crate) fn listen(&mut self, listener: impl Fn(&Event) + Send + Sync + 'static) {
         self.listeners.push(Box::new(listener));
     }
 
-    /// Tells everybody. Secrets are taken out here, once for all who listen.
+    /// Redacts an event and passes it to all listeners.
     pub(crate) fn tell(&self, event: Event) {
         let event = store::redacted(event, &self.redactor);
         for listener in &self.listeners {
@@ -96,35 +97,34 @@ impl Events {
     }
 }
 
-/// What a run needs.
+/// Input of a run.
 pub(crate) struct Job<'a> {
     pub plan: &'a Plan,
-    /// What is to be done of it.
+    /// The starts to make.
     pub todo: Vec<Start>,
     pub store: &'a Store,
     pub events: &'a Events,
-    /// Where it takes place.
     pub host: &'a Host,
-    /// How often a measurement that is invalid is made again.
+    /// Number of times that an invalid measurement is repeated.
     pub retry_invalid: u32,
-    /// What the client is worth on this machine, where it was measured.
+    /// The client's calibration, if there is one.
     pub calibration: Option<&'a Calibration>,
 }
 
-/// How the measurements of a run ended.
+/// Counts of measurements by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub done: usize,
     pub failed: usize,
     pub skipped: usize,
-    /// Stopped while they were measured.
+    /// Interrupted while measuring.
     pub interrupted: usize,
-    /// To their end, but worth no figure.
+    /// Completed, but invalid.
     pub invalid: usize,
 }
 
 impl Tally {
-    /// Counts a measurement that ended.
+    /// Counts one measurement.
     pub(super) fn count(&mut self, ending: &Ending, is_invalid: bool) {
         match ending {
             Ending::Done => {

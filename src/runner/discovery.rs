@@ -1,4 +1,4 @@
-//! What is asked of a running server before a plan can be made for it: whether it is ready, its model and its tokenizer.
+//! Queries a running server before a plan can be made for it: readiness, model and tokenizer.
 
 use std::time::Duration;
 
@@ -7,26 +7,23 @@ use serde_json::Value;
 use crate::base::clock;
 use crate::base::control_client::{ControlClient, ControlError};
 
-/// How long a server may take to answer.
+/// Timeout of one answer.
 const ANSWER: Duration = Duration::from_secs(5);
-/// The pause between two polls.
+/// Pause between two polls.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The path that lists models.
 const MODELS: &str = "/v1/models";
 
 /// A server that is ready.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadyServer {
-    /// How long it took to become ready.
+    /// Seconds until it was ready.
     pub(crate) seconds: f64,
-    /// Whether it says that it is the simulated engine.
+    /// Whether it reports that it is the simulated engine.
     pub(crate) is_simulated: bool,
 }
 
-/// Polls a path until the server accepts the request or the time is over.
-///
-/// # Errors
-/// The last error; at once where the server is up and refuses, which no waiting changes.
+/// Polls a path until the server accepts the request or the timeout passes. Fails at once if the server is up
+/// and refuses, because waiting does not help.
 pub(crate) async fn wait_until_ready(
     server: &ControlClient,
     path: &str,
@@ -55,10 +52,7 @@ async fn text(server: &ControlClient, path: &str) -> Result<String, ControlError
     server.get(path, ANSWER).await?.accepted_text().await
 }
 
-/// The names of the models that a server lists.
-///
-/// # Errors
-/// It cannot be reached, or does not answer with a list of models.
+/// Lists the server's models.
 pub(crate) async fn models(server: &ControlClient) -> Result<Vec<String>, ControlError> {
     let answer = server.json(MODELS, ANSWER).await?;
     let garbled = |reason: &str| ControlError::Garbled {
@@ -74,7 +68,7 @@ pub(crate) async fn models(server: &ControlClient) -> Result<Vec<String>, Contro
     }
 }
 
-/// The tokenizer that a server uses, or else the path of its model, where it reports them.
+/// The server's tokenizer, otherwise the path of its model, if it reports them.
 pub(crate) async fn tokenizer(server: &ControlClient) -> Option<String> {
     let info = server.json("/model_info", ANSWER).await.ok()?;
     ["tokenizer_path", "model_path"]

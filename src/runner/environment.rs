@@ -1,4 +1,5 @@
-//! The environment variables and folders that a run depends on. `cli` reads them; the values are passed in, so that tests can set them.
+//! Environment variables and folders that a run depends on. `cli` reads them; they are passed in, so that
+//! tests can set them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,37 +11,35 @@ use crate::engine::{self, Whereabouts};
 use crate::loadgen::dataset::Caches;
 use crate::plan::{Launch, Place, Plan};
 
-/// The environment of the process.
 #[derive(Clone, Debug)]
 pub(crate) struct Environment {
-    /// Reads a variable that is set and not empty.
+    /// Reads a variable; `None` if it is unset or empty.
     pub(crate) variable: fn(&str) -> Option<String>,
-    /// The names of all variables.
+    /// Names of all variables.
     pub(crate) names: Vec<String>,
-    /// The name and version of the tool, as results record them.
+    /// Name and version of the tool, as results record them.
     pub(crate) tool: String,
-    /// NVIDIA's management library, if another one than the default is named.
+    /// NVIDIA's management library, if not the default.
     pub(crate) nvml_library: Option<PathBuf>,
-    /// The number of GPUs to pretend, or what is wrong with it.
+    /// Number of simulated GPUs, or the error in that variable.
     pub(crate) pretended_gpus: Result<Option<u32>, String>,
     /// The variable that restricts the visible GPUs, and its list; no list means no GPU.
     pub(crate) visible_gpus: Option<(&'static str, Option<GpuList>)>,
-    /// The folder of GPU locks, if another one than the default is named.
+    /// Folder of GPU locks, if not the default.
     pub(crate) locks: Option<PathBuf>,
 }
 
-/// The folders of caches.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheDirs {
     pub(crate) hf_home: Option<PathBuf>,
-    /// Python environments, prepared data and records of starts.
+    /// Folder of Python environments, prepared data and start records.
     pub(crate) cache: PathBuf,
-    /// Prepared prompts; `None` prepares them anew and keeps none.
+    /// Folder of prepared prompts; `None` prepares them in each run and stores none.
     pub(crate) prompts: Option<PathBuf>,
 }
 
 impl CacheDirs {
-    /// Where data sets and tokenizers are looked up.
+    /// Folders in which data sets and tokenizers are searched.
     pub(crate) fn inputs(&self) -> Caches {
         Caches {
             hf_home: self.hf_home.clone(),
@@ -50,18 +49,17 @@ impl CacheDirs {
 }
 
 impl Environment {
-    /// The value of a variable.
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
         (self.variable)(name)
     }
 
-    /// The values of variables whose names are names of secrets.
+    /// Values of all variables whose names look like secrets.
     pub(crate) fn secrets(&self) -> Vec<String> {
         let secret = |name: &String| Some(secret_of(name, &self.variable(name)?)?.to_owned());
         self.names.iter().filter_map(secret).collect()
     }
 
-    /// The secrets that a plan names, by name, as far as they are set.
+    /// The plan's secrets that are set, by name.
     pub(crate) fn secrets_of(&self, plan: &Plan) -> BTreeMap<String, String> {
         let names: BTreeSet<String> = plan.launches.iter().flat_map(|launch| launch.secrets()).collect();
         names
@@ -70,7 +68,8 @@ impl Environment {
             .collect()
     }
 
-    /// The part of the environment that a launch passes to its process, in words; `None` if that is simply all of it.
+    /// Describes the part of the environment that a launch passes to its process; `None` if it passes
+    /// everything.
     pub(crate) fn passed_to(&self, launch: &Launch) -> Option<String> {
         match &launch.place {
             Place::Process(process) => engine::environment_described(launch, process, &self.names),
@@ -78,7 +77,7 @@ impl Environment {
         }
     }
 
-    /// The address of the container daemon, from the variables that Docker's own client reads.
+    /// Address of the container daemon, from the variables that Docker's client reads.
     pub(crate) fn docker(&self) -> Whereabouts {
         let home = || Some(PathBuf::from(self.variable("HOME")?).join(".docker"));
         let path = |name: &str| self.variable(name).map(PathBuf::from);

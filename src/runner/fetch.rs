@@ -17,7 +17,7 @@ use crate::plan::Plan;
 use crate::runner::host_error::{self, HostError};
 use crate::runner::load_matrix::LoadedMatrix;
 
-/// The files that make a tokenizer, and whether a repository may lack one.
+/// The files of a tokenizer, and whether a repository may lack them.
 const TOKENIZER: [(&str, bool); 6] = [
     ("tokenizer.json", false),
     ("tokenizer_config.json", true),
@@ -30,19 +30,19 @@ const TOKENIZER: [(&str, bool); 6] = [
 pub(crate) struct FetchRequest<'a> {
     /// The address of the hub.
     pub(crate) endpoint: &'a str,
-    /// The token for private and gated files.
+    /// Token for private and gated files.
     pub(crate) token: Option<String>,
-    /// The folder of Hugging Face's cache.
+    /// Hugging Face's cache folder.
     pub(crate) home: PathBuf,
     pub(crate) tokenizers: &'a [String],
     pub(crate) datasets: Vec<DatasetName>,
     /// A matrix, of which everything that is missing is fetched.
     pub(crate) matrix: Option<LoadedMatrix>,
-    /// Whether the weights of the matrix's models are fetched too.
+    /// Whether the weights of the matrix's models are downloaded too.
     pub(crate) models: bool,
 }
 
-/// What happens while files are fetched.
+/// Progress of a download.
 pub(crate) enum FetchEvent<'a> {
     FileBegan {
         name: &'a str,
@@ -52,7 +52,6 @@ pub(crate) enum FetchEvent<'a> {
         total: u64,
     },
     FileEnded,
-    /// The file existed already.
     Kept {
         name: &'a str,
         path: &'a Path,
@@ -63,11 +62,11 @@ pub(crate) enum FetchEvent<'a> {
         bytes: u64,
     },
     Failed(FetchError),
-    /// The hub cannot be reached, so that this many other files of it are not tried.
+    /// The hub cannot be reached, so this many other files were not tried.
     NotTried(usize),
 }
 
-/// Why something cannot be fetched.
+/// Why something could not be downloaded.
 #[derive(Debug, Error)]
 pub(crate) enum FetchError {
     #[error(transparent)]
@@ -89,10 +88,8 @@ pub(crate) enum FetchError {
     },
 }
 
-/// Fetches what is missing, and reports how it goes. Returns whether anything was missing.
-///
-/// # Errors
-/// Nothing could be fetched at all. The failure of a single file is an event.
+/// Downloads what is missing and reports progress. Returns whether anything was missing. The failure of a
+/// single file is an event, not an error.
 pub(crate) fn fetch(
     request: &FetchRequest<'_>,
     report: &mut dyn FnMut(FetchEvent<'_>),
@@ -111,7 +108,7 @@ pub(crate) fn fetch(
 }
 
 fn hub(request: &FetchRequest<'_>) -> Result<Hub, FetchError> {
-    // The first user of TLS installs the provider.
+    // The first user of TLS installs the crypto provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = |policy: Policy| {
         reqwest::Client::builder()
@@ -172,7 +169,7 @@ fn missing(
     Ok((wanted, pages))
 }
 
-/// Fetches files of the hub until it cannot be reached.
+/// Downloads files of the hub until it cannot be reached.
 fn fetch_files(
     hub: &Hub,
     runtime: &Runtime,
@@ -241,7 +238,7 @@ async fn download(http: &reqwest::Client, page: &WebFile) -> Result<u64, FetchEr
         .map_err(|source| FetchError::Trace { url, source })?;
     let bytes = answer.bytes().await.map_err(FetchError::TraceBody)?;
     let folder = place.parent().expect("the path of a trace has a folder");
-    // The umask still applies: other users of this host read the file too.
+    // The umask still applies: other users of this host may read the file too.
     let file = tempfile::Builder::new()
         .permissions(std::fs::Permissions::from_mode(0o666))
         .tempfile_in(folder)
@@ -272,7 +269,7 @@ fn lacking_tokenizers(plan: &Plan, folder: &Path, caches: &Caches) -> impl Itera
     lacking.flat_map(tokenizer_files)
 }
 
-/// Whether a name can be a repository of the hub: `owner/name`, and no path of this host.
+/// Whether a name can be a repository of the hub: `owner/name`, and not a path on this host.
 fn is_repository(name: &str, folder: &Path) -> bool {
     let fits = |part: &str| {
         !part.is_empty()

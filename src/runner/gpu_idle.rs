@@ -1,5 +1,5 @@
-//! The devices of a launch before and after it: at rest and nobody's before, nobody's again after. What is found is named; only before
-//! the whole run does it keep anything from starting.
+//! Checks that a launch's GPUs are idle before it starts and free after it stops. Findings are reported; only
+//! the check before a run prevents a start.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -19,50 +19,52 @@ use crate::results::record::telemetry::GpuProcess;
 use crate::runner::context::{Host, Job};
 use crate::telemetry::gpu::{Gpus, Look, Processes};
 
-/// How long devices may take to come to rest before a run: what an earlier one left may be ending.
+/// Time that GPUs get to become idle before a run, because an earlier run may be ending.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// How often they are looked at meanwhile.
+/// Pause between two readings while waiting.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// For how long the power of an idle device is watched.
+/// Time over which the power of an idle GPU is measured.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The share of its time for which an idle device may have been busy: its driver smooths over up to a second.
+/// Highest utilisation of an idle GPU; its driver averages over up to a second.
 const BUSY: f64 = 0.1;
 
-/// How often it is looked whether the memory of a starting engine grows.
+/// Pause between two readings of memory while an engine starts.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// By how much it must have grown to be a sign of life; weights come at hundreds of times that each second.
+/// Memory growth, in bytes, that counts as a sign of life. Loading weights is hundreds of times faster, per
+/// second.
 const STEP: u64 = 1 << 20;
 
-/// Memory that a device may hold more than before the launch and count as free again: drivers keep a little for themselves.
+/// Memory that a GPU may hold beyond its use before the launch and still count as free, because drivers keep
+/// some.
 const SLACK: u64 = 256 << 20;
 
-/// A device of a launch just before it was started.
+/// State of one GPU just before the launch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AtRest {
     pub(crate) device: u32,
-    /// Memory that was taken, in bytes, where that is told.
+    /// Memory in use, in bytes, if reported.
     pub(crate) memory_bytes: Option<u64>,
-    /// Mean power over a second, in watts.
+    /// Mean power over one second, in watts.
     pub(crate) idle_w: Option<f64>,
-    /// Who computed on it: none of them is the launch's.
+    /// Processes on the GPU; none of them belongs to the launch.
     pub(crate) foreign: Vec<GpuProcess>,
 }
 
-/// What is known of the devices of an engine that runs.
+/// Observation of the GPUs of a running engine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watch {
-    /// Each of them before.
+    /// State of each GPU before the launch.
     pub(crate) rest: Vec<AtRest>,
-    /// Who is on them, as the probes see.
+    /// Processes on the GPUs, as the probes see them.
     pub(crate) processes: Processes,
 }
 
 impl Watch {
-    /// A watch over the devices of an engine that was just started.
+    /// Begins to observe the GPUs of an engine that was just started.
     pub(crate) fn of(running: &Running, rest: Vec<AtRest>) -> Self {
         let before = rest.iter().flat_map(|gpu| &gpu.foreign);
         let before = before.map(|process| process.pid).collect();
@@ -75,18 +77,19 @@ impl Watch {
         }
     }
 
-    /// Watts of each device before the launch.
+    /// Idle power of each GPU in watts, before the launch.
     pub(crate) fn idle_w(&self) -> BTreeMap<u32, f64> {
         let told = self.rest.iter();
         told.filter_map(|gpu| Some((gpu.device, gpu.idle_w?))).collect()
     }
 
-    /// Memory that was taken on a device before the launch, in bytes.
+    /// Memory in use on a GPU before the launch, in bytes.
     pub(crate) fn memory_bytes(&self, device: u32) -> Option<u64> {
         self.before(device)?.memory_bytes
     }
 
-    /// Who is or was on a device and is not the launch's: before it, or since the list was emptied last.
+    /// Processes on a GPU that do not belong to the launch: from before it, or since the list was last
+    /// cleared.
     pub(crate) fn foreign(&self, device: u32) -> Vec<GpuProcess> {
         let mut foreign = self.processes.foreign(device);
         let before = self.before(device).into_iter().flat_map(|gpu| &gpu.foreign);
@@ -103,7 +106,7 @@ impl Watch {
     }
 }
 
-/// What keeps the devices that a plan will use from being measured on, and how to mend it.
+/// Describes why GPUs of a plan are not ready to measure, with the fix.
 pub(crate) async fn unfit(plan: &Plan, host: &Host) -> Vec<(String, String)> {
     let is_wanted = plan.launches.iter().any(|launch| is_watched(host, launch));
     let Some(gpus) = host.gpus.as_ref().filter(|_| is_wanted) else {
@@ -128,14 +131,15 @@ pub(crate) async fn unfit(plan: &Plan, host: &Host) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Which of these devices are not at rest, or tell nothing.
+/// Which of these GPUs are not idle, or cannot be read.
 pub(super) async fn busy(gpus: &Arc<Gpus>, devices: &[u32], bound: Bytes) -> Vec<u32> {
     let looks = look(gpus, devices).await.into_iter();
     let busy = looks.filter(|(device, look)| restless(*device, look, bound, draws(gpus, *device)).is_some());
     busy.map(|(device, _)| device).collect()
 }
 
-/// Waits until the devices of a launch are at rest, for as long as an engine may take to stop, and takes down how they are then. Empty where nobody tells.
+/// Waits until the launch's GPUs are idle, at most the stop timeout, and returns their state. Empty if GPUs
+/// cannot be read.
 pub(crate) async fn before(job: &Job<'_>, launch: &Launch, devices: &[u32]) -> Vec<AtRest> {
     let Some(gpus) = job.host.gpus.as_ref().filter(|_| is_watched(job.host, launch)) else {
         return Vec::new();
@@ -159,7 +163,7 @@ pub(crate) async fn before(job: &Job<'_>, launch: &Launch, devices: &[u32]) -> V
     idle(gpus, devices).await
 }
 
-/// Waits until nothing of a launch is left on its devices, for as long as it may take to stop; then whoever is there still is told.
+/// Waits until the launch has left its GPUs, at most the stop timeout, then warns about the remaining use.
 pub(crate) async fn after(job: &Job<'_>, launch: &Launch, rest: &[AtRest]) {
     let Some(gpus) = job.host.gpus.as_ref().filter(|_| !rest.is_empty()) else {
         return;
@@ -169,7 +173,7 @@ pub(crate) async fn after(job: &Job<'_>, launch: &Launch, rest: &[AtRest]) {
     let deadline = Instant::now() + patience;
     loop {
         let looks = look(gpus, &devices).await;
-        // Of a device that tells nothing any more there is nothing to wait for: whoever is to use it next will say so.
+        // Do not wait for a GPU that cannot be read any more; its next user will report it.
         let left: Vec<String> = looks
             .iter()
             .zip(rest)
@@ -192,21 +196,22 @@ pub(crate) async fn after(job: &Job<'_>, launch: &Launch, rest: &[AtRest]) {
     }
 }
 
-/// When the memory of a launch's devices grew last while its engine starts: weights load for minutes without a word in the log.
+/// Time at which the memory of a launch's GPUs last grew while its engine starts. Weights load for minutes
+/// without a log line.
 #[derive(Debug, Default)]
 pub(crate) struct Growth(
-    /// The moment in nanoseconds; 0 as long as nobody has looked.
+    /// The time in nanoseconds; 0 before the first reading.
     AtomicU64,
 );
 
 impl Growth {
-    /// The moment; `None` where nobody looks.
+    /// The time of the last growth; `None` if there was no reading.
     pub(crate) fn last(&self) -> Option<Moment> {
         let nanos = self.0.load(Ordering::Relaxed);
         (nanos > 0).then(|| Moment::from_nanos(nanos))
     }
 
-    /// Looks again and again for as long as it is polled, where somebody tells of the devices.
+    /// Reads the memory repeatedly while polled; waits forever if GPUs cannot be read.
     pub(crate) async fn watch(&self, host: &Host, launch: &Launch, devices: &[u32]) -> Infallible {
         let gpus = host.gpus.as_ref().filter(|_| is_watched(host, launch));
         let Some(gpus) = gpus.filter(|_| !devices.is_empty()) else {
@@ -219,7 +224,7 @@ impl Growth {
                 .iter()
                 .map(|(_, look)| look.as_ref().ok().and_then(memory))
                 .sum();
-            // Of devices that do not tell nobody can say that nothing moves.
+            // If one GPU reports no memory, there is no total to compare.
             if let Some(taken) = taken
                 && most.is_none_or(|most| taken >= most + STEP)
             {
@@ -231,12 +236,13 @@ impl Growth {
     }
 }
 
-/// Whether a launch uses devices of this host that it does not share with whoever started its engine.
+/// Whether a launch uses GPUs of this host and is not an attached server.
 fn is_watched(host: &Host, launch: &Launch) -> bool {
     launch.devices > 0 && engine::is_local(launch, &host.whereabouts)
 }
 
-/// Looks at devices until all are at rest or the time is over; how they were in the end. What is waited for is told meanwhile.
+/// Polls GPUs until all are idle or the limit passes, and returns the last readings. Reports what it waits
+/// for.
 async fn settled(
     gpus: &Arc<Gpus>,
     devices: &[u32],
@@ -258,7 +264,7 @@ async fn settled(
     }
 }
 
-/// Why a device is not at rest, or tells nothing.
+/// Why a GPU is not idle, or cannot be read.
 fn restless(device: u32, look: &Result<Look, String>, bound: Bytes, draws: bool) -> Option<String> {
     match look {
         Ok(look) => unrest(device, look, bound, draws),
@@ -275,7 +281,7 @@ pub(crate) async fn look(gpus: &Arc<Gpus>, devices: &[u32]) -> Vec<(u32, Result<
     looking.await.expect("looking does not panic")
 }
 
-/// The devices over a second in which nothing of the launch is there yet.
+/// Measures idle GPUs over one second before the launch.
 async fn idle(gpus: &Arc<Gpus>, devices: &[u32]) -> Vec<AtRest> {
     let mut found: Vec<AtRest> = devices
         .iter()
@@ -313,13 +319,14 @@ fn memory(look: &Look) -> Option<u64> {
     look.values.get("memory_used_bytes").map(|bytes| *bytes as u64)
 }
 
-/// Whether a desktop is drawn on a device: its memory and its use are known, and stand as notes beside the cells.
+/// Whether a GPU drives a display. The memory and utilisation of a display are expected; they become notes of
+/// the cells.
 fn draws(gpus: &Gpus, device: u32) -> bool {
     let facts = gpus.facts().iter().find(|gpu| gpu.device == device);
     facts.is_some_and(|gpu| gpu.display == Some(true))
 }
 
-/// Why a device is not at rest.
+/// Why a GPU is not idle.
 fn unrest(device: u32, look: &Look, bound: Bytes, draws: bool) -> Option<String> {
     let there = look.processes.as_deref().unwrap_or_default();
     if !there.is_empty() {
@@ -354,7 +361,7 @@ const fn mend(look: &Look) -> &'static str {
     }
 }
 
-/// What of a launch is left on a device.
+/// Describes what the launch has left on a GPU.
 fn left(before: &AtRest, look: &Look) -> Option<String> {
     let device = before.device;
     let was_there = |process: &&GpuProcess| before.foreign.iter().any(|old| old.pid == process.pid);
@@ -427,7 +434,7 @@ mod tests {
         );
         let busy = unrest(&look(100, 0.97, &[])).unwrap();
         assert!(busy.starts_with("GPU 1 is busy (97 %)"), "{busy}");
-        // A desktop is at rest with what it draws; who computes beside it is not.
+        // A display's memory and utilisation count as idle; another process does not.
         let desktop = |look: &Look| super::unrest(1, look, Bytes(1 << 30), true);
         assert_eq!(desktop(&look(1536, 0.3, &[])), None);
         assert!(desktop(&look(1536, 0.0, &[(7, "python3")])).is_some());

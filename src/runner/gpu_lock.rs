@@ -1,5 +1,6 @@
-//! The claim of a run on this host's GPUs: two runs at once do not share them. It lies beside no results, for runs with different
-//! results folders, of different users, meet on the same host; it ends with the process, however that ends.
+//! The lock of a run on this host's GPUs, so that two runs do not share them. It does not lie in the results
+//! folder, because runs of other users with other results folders use the same host. It ends with the process
+//! in any case.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -11,40 +12,36 @@ use thiserror::Error;
 
 use crate::base::own::open_file;
 
-/// Where every user of a host may lay a lock, the usual place first.
+/// Folders in which every user of a host may create a lock, in order of preference.
 const PLACES: [&str; 2] = ["/run/lock", "/tmp"];
 
-/// GPUs that no other run of this host may use until this is dropped.
+/// Locked GPUs; the lock ends on drop.
 #[derive(Debug)]
 pub(crate) struct Claim {
     _locks: Vec<File>,
 }
 
-/// Why GPUs cannot be claimed.
+/// Why GPUs cannot be locked.
 #[derive(Debug, Error)]
 pub(crate) enum ClaimError {
-    /// Another run has them.
+    /// Another run has locked the GPU.
     #[error("GPU {gpu} belongs to another run of matrix on this host ({by})")]
     Taken {
         gpu: u32,
-        /// Which process, where it left its id.
+        /// The process of the other run, if it recorded its id.
         by: String,
     },
-    /// The lock cannot be laid.
+    /// The lock file cannot be created or locked.
     #[error("GPU {gpu} cannot be claimed: {}: {source}", path.display())]
     Lock {
         gpu: u32,
         path: PathBuf,
-        /// What the system says.
         source: std::io::Error,
     },
 }
 
 impl Claim {
-    /// Claims these GPUs, with locks in `folder`, or where all users of a host lay them.
-    ///
-    /// # Errors
-    /// Another run has one of them, or no lock can be laid.
+    /// Locks these GPUs with files in `folder`, or in the folder that all users of the host share.
     pub(crate) fn take(gpus: &[u32], folder: Option<&Path>) -> Result<Self, ClaimError> {
         let usual = || {
             let mut places = PLACES.iter().map(Path::new);
@@ -75,7 +72,7 @@ fn lock(gpu: u32, path: PathBuf) -> Result<File, ClaimError> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            // Anybody may have written the file.
+            // Another user may have written the file.
             let mut text = String::new();
             let read = file.take(LONGEST_PID).read_to_string(&mut text);
             let pid = read.ok().and_then(|_| text.trim().parse::<u32>().ok());
@@ -84,7 +81,7 @@ fn lock(gpu: u32, path: PathBuf) -> Result<File, ClaimError> {
         }
         Err(error) => return Err(failed(error.into())),
     }
-    // Another user's file may not be writable: the lock holds, and nobody is told who has it.
+    // Another user's file may not be writable. The lock holds; only the process id is missing.
     let _ = file
         .set_len(0)
         .and_then(|()| file.rewind())
@@ -92,16 +89,16 @@ fn lock(gpu: u32, path: PathBuf) -> Result<File, ClaimError> {
     Ok(file)
 }
 
-/// How many digits a process id has at most, with what may stand around it.
+/// Largest number of characters read as a process id.
 const LONGEST_PID: u64 = 16;
 
-/// Opens a lock, or makes it for the users of the whole host. A link is refused, and a file of another user that may only be read is as
-/// good for a lock.
+/// Opens a lock file, or creates it for all users of the host. A link is refused. A read-only file of another
+/// user can be locked as well.
 fn open(path: &Path) -> std::io::Result<File> {
     let open = |options: &mut OpenOptions| open_file(options.read(true), path);
     match open(OpenOptions::new().write(true).create_new(true).mode(0o666)) {
         Ok(file) => {
-            // Whatever the umask says.
+            // The umask must not restrict the file.
             file.set_permissions(Permissions::from_mode(0o666))?;
             return Ok(file);
         }

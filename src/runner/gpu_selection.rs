@@ -1,4 +1,4 @@
-//! Which GPUs of the host a run uses: those that somebody named, and of these the idle ones first.
+//! Chooses the GPUs of a run: of those that the user allows, idle ones first.
 
 use std::sync::Arc;
 
@@ -9,18 +9,16 @@ use crate::results::record::telemetry::{Gpu, MigInstance};
 use crate::runner::context::Host;
 use crate::runner::gpu_idle;
 
-/// GPUs that somebody named, and who did.
+/// GPUs that the user allows, and where.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Wish {
     pub list: GpuList,
-    /// Where they are named, such as `--gpus`.
+    /// Source of the list, such as `--gpus`.
     pub from: &'static str,
 }
 
-/// The GPUs that a run may use: those that are named, or all of the host's.
-///
-/// # Errors
-/// In words, which of the names means none.
+/// The GPUs that a run may use: the allowed ones, otherwise all of the host's. Fails with a message if a name
+/// matches no GPU.
 pub(crate) fn allowed(machine: &Machine, wish: Option<&Wish>) -> Result<Vec<u32>, String> {
     let count = u32::try_from(machine.gpus.len()).unwrap_or(u32::MAX);
     let Some(Wish { list, from }) = wish else {
@@ -53,7 +51,7 @@ pub(crate) fn allowed(machine: &Machine, wish: Option<&Wish>) -> Result<Vec<u32>
     Ok(found)
 }
 
-/// The device of this UUID, or all instances of the GPU of this UUID.
+/// The device with this UUID, or all MIG instances of the GPU with this UUID.
 fn by_uuid(machine: &Machine, uuid: &str) -> Vec<u32> {
     let is_it = |known: Option<&String>| known.is_some_and(|known| known.starts_with(uuid));
     let devices = || machine.devices.iter();
@@ -73,7 +71,7 @@ fn by_uuid(machine: &Machine, uuid: &str) -> Vec<u32> {
     }
 }
 
-/// How many GPUs a plan uses at one time.
+/// The largest number of GPUs that a plan uses at one time.
 pub(super) fn wanted(plan: &Plan) -> usize {
     let launches = plan.launches.iter().map(|launch| launch.devices as usize);
     match plan.parallel {
@@ -82,7 +80,7 @@ pub(super) fn wanted(plan: &Plan) -> usize {
     }
 }
 
-/// Of the GPUs that a run may use those that it will use: as many as it wants, the idle ones first.
+/// Chooses as many of the allowed GPUs as the plan needs, idle ones first.
 pub(crate) async fn chosen(plan: &Plan, host: &Host, allowed: &[u32]) -> Vec<u32> {
     let wanted = wanted(plan).min(allowed.len());
     let mut chosen = allowed.to_vec();
@@ -92,7 +90,7 @@ pub(crate) async fn chosen(plan: &Plan, host: &Host, allowed: &[u32]) -> Vec<u32
         .filter(|_| wanted > 0 && wanted < allowed.len())
     {
         let busy = gpu_idle::busy(&Arc::clone(gpus), allowed, plan.validity.rest_memory).await;
-        // In the order of their names, the idle ones first.
+        // The sort is stable: idle GPUs first, in the order of their indexes.
         chosen.sort_by_key(|gpu| busy.contains(gpu));
         chosen.truncate(wanted);
         chosen.sort_unstable();
@@ -100,7 +98,8 @@ pub(crate) async fn chosen(plan: &Plan, host: &Host, allowed: &[u32]) -> Vec<u32
     chosen
 }
 
-/// Gives containers that would see all GPUs of the host only those that they lease, where a run does not use all of them.
+/// Limits containers that would see all GPUs to the leased ones. Called if the run does not use all GPUs of
+/// the host.
 pub(crate) fn hold_to_leased(plan: &mut Plan) {
     for launch in &mut plan.launches {
         if let Place::Container(container) = &mut launch.place {

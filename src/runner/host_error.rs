@@ -1,4 +1,4 @@
-//! Things that every host provides, and the error if this one does not.
+//! Things that every host provides, and the error if one is missing.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 
-/// The host does not provide something that every command needs.
+/// The host lacks something that every command needs.
 #[derive(Debug, Error)]
 #[error("cannot {what}")]
 pub(crate) struct HostError {
@@ -18,17 +18,15 @@ fn failed(what: &'static str) -> impl FnOnce(io::Error) -> HostError {
     move |source| HostError { what, source }
 }
 
-/// The path of the running program.
 pub(crate) fn own_program() -> Result<PathBuf, HostError> {
     std::env::current_exe().map_err(failed("find the program's own file"))
 }
 
-/// The absolute path of the folder of a matrix file.
 pub(crate) fn absolute(folder: &Path) -> Result<PathBuf, HostError> {
     std::path::absolute(folder).map_err(failed("find the folder of the matrix file"))
 }
 
-/// A runtime on the calling thread.
+/// A runtime that uses only the calling thread.
 pub(crate) fn small_runtime() -> Result<Runtime, HostError> {
     Builder::new_current_thread()
         .enable_all()

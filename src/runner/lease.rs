@@ -1,25 +1,24 @@
-//! Who uses which devices: every launch leases what it needs, also when launches follow one another.
+//! Leases the host's GPUs to launches, including launches that run one after another.
 
 use std::sync::Mutex;
 
 use tokio::sync::Notify;
 
-/// The devices of this host.
+/// The GPUs that a run uses.
 pub(crate) struct Pool {
-    /// Which are free. The lock is held for a moment only, never across an await.
+    /// Free GPUs. The lock is never held across an await.
     free: Mutex<Vec<u32>>,
     all: u32,
     returned: Notify,
 }
 
-/// Devices that a launch may use until this is dropped.
+/// GPUs of a launch, returned on drop.
 pub(crate) struct Lease<'p> {
     pool: &'p Pool,
     devices: Vec<u32>,
 }
 
 impl Pool {
-    /// A pool of these devices.
     pub(crate) fn new(mut devices: Vec<u32>) -> Self {
         devices.sort_unstable();
         Self {
@@ -29,8 +28,8 @@ impl Pool {
         }
     }
 
-    /// Waits until `count` devices are free and takes the lowest of them. Where the host never had so many, all that are free are
-    /// taken: preflight has said so, and the engine will.
+    /// Waits until `count` GPUs are free and takes the lowest of them. If the run has fewer GPUs in total, it
+    /// takes all of them: the preflight has reported this, and the engine will too.
     pub(crate) async fn acquire(&self, count: u32) -> Lease<'_> {
         let wanted = count.min(self.all) as usize;
         loop {
@@ -48,7 +47,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// How many are free now.
+    /// Number of free GPUs.
     pub(crate) fn free(&self) -> u32 {
         let free = self.free.lock().expect("leasing does not panic");
         u32::try_from(free.len()).unwrap_or(u32::MAX)
@@ -56,7 +55,7 @@ impl Pool {
 }
 
 impl Lease<'_> {
-    /// The devices, lowest first.
+    /// The GPUs, lowest first.
     pub(crate) fn devices(&self) -> &[u32] {
         &self.devices
     }

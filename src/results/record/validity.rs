@@ -47,7 +47,7 @@ pub struct Validity {
     pub reasons: Vec<Reason>,
 }
 
-/// The form on disk. Its verdict is recomputed from the reasons if an edit made it better than they allow.
+/// The form on disk. Reading takes the worse of the stored verdict and the one that the reasons give.
 #[derive(Deserialize)]
 struct Stored {
     verdict: Verdict,

@@ -1,4 +1,4 @@
-//! Files that come into being whole or not at all.
+//! Writes files atomically.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
@@ -11,13 +11,15 @@ use tempfile::{NamedTempFile, PersistError};
 
 use crate::base::unfinished;
 
-/// How the names of files begin that are not whole yet.
+/// Prefix of temporary files.
 const UNFINISHED: &str = ".unfinished-";
 
-/// Held while a file is written, so that who ends the process leaves no unfinished one.
+/// Read-locked while a file is written, so that the process does not end in between and leave a temporary
+/// file.
 static WRITING: RwLock<()> = RwLock::new(());
 
-/// Waits until no file is being written, but no longer than a moment; none is begun from then on. For who ends the process.
+/// Waits up to 2 s until no file is being written, and blocks later writes. Called before the process is
+/// ended.
 pub(crate) fn settle() {
     for _ in 0..200 {
         if let Ok(guard) = WRITING.try_write() {
@@ -28,19 +30,19 @@ pub(crate) fn settle() {
     }
 }
 
-/// The folder of a file; that of a bare name is the present one.
+/// The folder of a file; for a bare name, the current folder.
 pub(crate) fn folder(path: &Path) -> &Path {
     path.parent()
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or(Path::new("."))
 }
 
-/// Puts `bytes` at `path`: there is the old file or the new one, never a part, also after a power cut.
+/// Writes `bytes` to `path` atomically, also across a power failure.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_with(path, |file| file.write_all(bytes))
 }
 
-/// Puts `bytes` at `path`, whole or not at all, where nothing is yet; `false` where something is, which stays.
+/// Writes `bytes` to `path` atomically unless it exists; returns `false` and changes nothing if it does.
 pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     if path.symlink_metadata().is_ok() {
         return Ok(false);
@@ -52,12 +54,12 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Like [`write()`], for content that is made while it is written.
+/// Like [`write()`], for content that is generated while it is written.
 pub(crate) fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     place(path, fill, |file| file.persist(path))
 }
 
-/// Fills a file of another name in the folder of `path`, and has `put` give it its own.
+/// Fills a temporary file in the folder of `path`; `put` then renames it.
 fn place(
     path: &Path,
     fill: impl FnOnce(&mut File) -> io::Result<()>,
@@ -67,7 +69,7 @@ fn place(
     trace::note(path)?;
     let _writing = WRITING.read().unwrap_or_else(PoisonError::into_inner);
     let folder = folder(path);
-    // The umask still applies: others may read results wherever they may read what people write by hand.
+    // The umask still applies: results have the permissions of files that the user writes.
     let mut file = tempfile::Builder::new()
         .prefix(UNFINISHED)
         .permissions(Permissions::from_mode(0o666))
@@ -79,17 +81,17 @@ fn place(
     sync_folder(folder)
 }
 
-/// Makes the names in a folder last.
+/// Syncs a folder, so that renames in it survive a power failure.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Removes what killed processes were still writing in a folder that others may write to at this moment.
+/// Removes temporary files of killed processes, in a folder where other processes may be writing.
 pub(crate) fn sweep_killed(folder: &Path) {
     unfinished::sweep(folder, UNFINISHED);
 }
 
-/// Removes what a killed process was still writing in `folder`. Only for who holds the run's lock.
+/// Removes temporary files of killed processes in `folder`. The caller must hold the run's lock.
 pub(crate) fn sweep(folder: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -100,7 +102,7 @@ pub(crate) fn sweep(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// For tests: which files this thread wrote in which order, and a disk that fails after so many.
+/// Test support: the files that this thread wrote, in order, and a disk that fails after a number of writes.
 #[cfg(test)]
 pub(crate) mod trace {
     use std::cell::{Cell, RefCell};
@@ -112,12 +114,13 @@ pub(crate) mod trace {
         static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
     }
 
-    /// The names of the files written since the last call.
+    /// Names of the files written since the last call.
     pub(crate) fn taken() -> Vec<String> {
         WRITTEN.take()
     }
 
-    /// Lets the next `writes` writes of this thread pass and every later one fail; `None` heals the disk.
+    /// Lets the next `writes` writes of this thread succeed and every later one fail; `None` ends the
+    /// failure.
     pub(crate) fn fail_after(writes: Option<usize>) {
         LEFT.set(writes);
     }

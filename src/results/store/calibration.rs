@@ -1,4 +1,4 @@
-//! The machine's own calibration, in the cache folder: what `matrix calibrate` measured last.
+//! The calibration of this host in the cache folder: the last result of `matrix calibrate`.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,21 +9,17 @@ use super::{Result, Tried, atomic, layout};
 use crate::base::unfinished;
 use crate::results::record::client::Calibration;
 
-/// How the names of the folders begin that calibrations write to while they run.
+/// Prefix of the folders that calibrations write to while they run.
 const FOLDER: &str = ".calibration-";
 
-/// A folder in the cache for what a calibration writes while it runs; it is removed with this, and by [`sweep`] where this process is
-/// killed.
+/// A temporary folder of a calibration, in the cache. It is removed on drop, or by [`sweep`] if this process
+/// is killed.
 pub(crate) struct Folder {
     folder: TempDir,
     _held: File,
 }
 
 impl Folder {
-    /// Makes it.
-    ///
-    /// # Errors
-    /// The disk refuses.
     pub(crate) fn make(cache: &Path) -> Result<Self> {
         fs::create_dir_all(cache).tried("make the folder", cache)?;
         let folder = tempfile::Builder::new().prefix(FOLDER).tempdir_in(cache);
@@ -38,15 +34,12 @@ impl Folder {
     }
 }
 
-/// Removes the folders of calibrations that were killed.
+/// Removes the folders of killed calibrations.
 pub(crate) fn sweep(cache: &Path) {
     unfinished::sweep(cache, FOLDER);
 }
 
-/// Keeps it; returns the file.
-///
-/// # Errors
-/// The disk refuses.
+/// Writes the calibration and returns the path.
 pub(crate) fn keep(cache: &Path, calibration: &Calibration) -> Result<PathBuf> {
     fs::create_dir_all(cache).tried("make the folder", cache)?;
     let path = cache.join(layout::CALIBRATION);
@@ -55,7 +48,7 @@ pub(crate) fn keep(cache: &Path, calibration: &Calibration) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The one kept; `None` where there is none, or none that can be read.
+/// Reads the calibration; `None` if there is none or it cannot be read.
 pub(crate) fn kept(cache: &Path) -> Option<Calibration> {
     let text = fs::read_to_string(cache.join(layout::CALIBRATION)).ok()?;
     serde_json::from_str(&text).ok()

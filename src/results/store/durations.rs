@@ -1,4 +1,5 @@
-//! What earlier runs know: how long a cell took, and its engine to load. Reads summaries alone, the newest run first, and stops when all is known.
+//! Durations of cells and of starts in earlier runs. Reads only summaries, newest run first, and stops when
+//! every cell is found.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,14 +13,12 @@ use crate::plan::Cell;
 use crate::results::record::cell::{Ending, Phase, PhaseTime};
 use crate::results::record::last_duration::LastDuration;
 
-/// How many runs back anybody looks: a nightly run for two months.
+/// Number of runs that are searched: about two months of nightly runs.
 const RUNS: usize = 60;
 
-/// What each of `cells` took last in a run of `matrix`. A run that measured the very same cell is preferred to a newer one
-/// that measured another of that key; what nobody measured is absent. Unreadable summaries are passed over.
-///
-/// # Errors
-/// The disk refuses to list a folder.
+/// Finds the last duration of each of `cells` in the runs of `matrix`. A run with the same content hash is
+/// preferred to a newer one with only the same key. Cells that were never measured are absent; unreadable
+/// summaries are ignored.
 pub(crate) fn last_durations<'a>(
     root: &Path,
     matrix: &str,
@@ -61,7 +60,7 @@ pub(crate) fn last_durations<'a>(
     Ok(known)
 }
 
-/// The little of a summary that history needs.
+/// The fields of a summary that are needed here.
 #[derive(Deserialize)]
 struct Brief {
     cell: CellKey,
@@ -74,7 +73,7 @@ struct Brief {
     phases: Vec<PhaseTime>,
 }
 
-/// What a cell took in one run.
+/// Durations of a cell in one run.
 struct Took {
     seconds: f64,
     launch_seconds: Option<f64>,

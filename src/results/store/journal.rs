@@ -1,4 +1,4 @@
-//! The journal: what happened, one event a line. Only ever appended to; each line is on disk before anything goes on.
+//! The journal: one event per line, append-only. Each line is synced to disk before the caller continues.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,18 +15,17 @@ use crate::base::own::open_file;
 use crate::base::secrets::Redactor;
 use crate::results::record::event::Event;
 
-/// Appends to a run's journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: File,
     path: PathBuf,
-    /// The bytes that whole lines take.
+    /// Length of the complete lines in bytes.
     length: u64,
     redactor: Redactor,
 }
 
 impl Journal {
-    /// Opens the journal at its end. What a killed process left of a last line is cut off.
+    /// Opens the journal for appending. An incomplete last line of a killed process is cut off.
     pub(super) fn open(path: PathBuf, redactor: Redactor) -> Result<Self> {
         let file = open_file(OpenOptions::new().create(true).append(true), &path).tried("open", &path)?;
         let text = std::fs::read(&path).tried("read", &path)?;
@@ -44,10 +43,8 @@ impl Journal {
         })
     }
 
-    /// Appends an event with the present time; it is on disk on return. Progress is left out ([`Event::is_kept`]).
-    ///
-    /// # Errors
-    /// The disk refuses; then the journal is as it was before.
+    /// Appends an event with the current time and syncs it. Progress events are left out
+    /// ([`Event::is_kept`]). On failure the journal keeps its previous content.
     pub(crate) fn append(&mut self, event: &Event) -> Result<()> {
         if !event.is_kept() {
             return Ok(());
@@ -60,7 +57,8 @@ impl Journal {
         match written {
             Ok(()) => self.length += text.len() as u64,
             Err(error) => {
-                // Half a line would spoil the next one; if this fails too, the next opening cuts it off.
+                // Half a line would corrupt the next one. If truncating fails too, the next opening cuts it
+                // off.
                 let _ = self.file.set_len(self.length);
                 return Err(error).tried("append to", &self.path);
             }
@@ -78,16 +76,16 @@ fn whole(text: &[u8]) -> &[u8] {
     &text[..end]
 }
 
-/// What a journal tells.
+/// Content of a journal.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     /// Events with their times.
     pub events: Vec<(String, Event)>,
-    /// Lines that were passed over, and why.
+    /// Lines that could not be read, and the reason.
     pub doubts: Vec<String>,
 }
 
-/// Reads a journal. A torn last line is passed over without a word.
+/// Reads a journal. An incomplete last line is ignored.
 pub(crate) fn read(path: &Path) -> io::Result<Told> {
     let mut text = Vec::new();
     open_plain(path)?.read_to_end(&mut text)?;
@@ -105,7 +103,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Told> {
     Ok(told)
 }
 
-/// An event with its time: the event's own fields, and `at` before them.
+/// An event with its time. Its JSON has the event's fields after `at`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "Value", try_from = "Value")]
 pub(crate) struct Line {
@@ -114,7 +112,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// An event with the present time.
+    /// Adds the current time to an event.
     pub(crate) fn now(event: &Event) -> Self {
         Self {
             at: clock::timestamp(),

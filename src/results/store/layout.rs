@@ -29,7 +29,7 @@ pub(crate) const NIGHTLY: &str = "nightly";
 pub(crate) const NOISE: &str = "noise.json";
 pub(crate) const TELEMETRY: &str = "telemetry.jsonl.zst";
 
-/// Names at the top of a run that reports must leave alone.
+/// Names in a run's folder that a report may not use.
 pub(crate) const OWN: [&str; 12] = [
     RUN,
     MATRIX,
@@ -45,10 +45,11 @@ pub(crate) const OWN: [&str; 12] = [
     CELLS,
 ];
 
-/// The longest readable part of a name, in bytes: with what is appended it stays far below the 255 that file systems take.
+/// Longest readable part of a name in bytes. With suffixes it stays far below the limit of 255 of file
+/// systems.
 const LONGEST: usize = 100;
 
-/// Where things are, for readers that do not know the layout.
+/// Paths of the files, for readers that do not know the layout.
 pub(crate) fn described() -> BTreeMap<String, String> {
     [
         ("matrix", MATRIX.to_owned()),
@@ -94,8 +95,9 @@ pub(crate) fn launch(launch: &LaunchId, start: u32, redactor: &Redactor) -> Stri
     format!("{}-s{start}", slug(launch.as_str(), redactor))
 }
 
-/// A name as a file name: lower-case letters, digits, `.`, `-`, `_`. Where that changes or shortens the name, a digest of
-/// the whole name follows, so that different names stay different, also where the file system ignores case.
+/// Converts a name to a file name of lower-case letters, digits, `.`, `-`, `_`. If that changes or shortens
+/// the name, a digest of the whole name is appended, so that different names stay different, also on a
+/// case-insensitive file system.
 pub(crate) fn slug(name: &str, redactor: &Redactor) -> String {
     let clean = redactor.redact(name);
     let mut readable = String::with_capacity(clean.len());
@@ -124,7 +126,7 @@ pub(crate) fn slug(name: &str, redactor: &Redactor) -> String {
     }
 }
 
-/// Hex digits of the digest in a slug.
+/// Number of hex digits of the digest in a slug.
 const DIGITS: usize = 8;
 
 fn ends_in_digest(text: &str) -> bool {
@@ -133,18 +135,19 @@ fn ends_in_digest(text: &str) -> bool {
     })
 }
 
-/// The name under which the `n`th version of something is kept.
+/// The name of the `n`th earlier version of a file.
 pub(crate) fn old(name: &str, n: u32) -> String {
     format!("{name}.old-{n}")
 }
 
-/// Whether a name is that of a version moved aside.
+/// Whether the name is that of an earlier version.
 pub(crate) fn is_old(name: &str) -> bool {
     name.rsplit_once(".old-")
         .is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Whether a name is that of a file of raw data: records, histograms, samples, logs and their tails, or an earlier version of one.
+/// Whether the name is that of raw data: records, histograms, samples, logs with their tails, or an earlier
+/// version of these.
 pub(crate) fn is_raw(name: &str) -> bool {
     let name = match is_old(name) {
         true => name.rsplit_once(".old-").map_or(name, |(name, _)| name),
@@ -157,7 +160,7 @@ pub(crate) fn is_raw(name: &str) -> bool {
     is_log || [REQUESTS, PARTIAL, HISTOGRAMS, TELEMETRY].contains(&name)
 }
 
-/// Whether a text names one entry of a folder and nothing else.
+/// Whether the text is a plain name of one folder entry.
 pub(crate) fn is_plain(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('.')
@@ -166,7 +169,8 @@ pub(crate) fn is_plain(name: &str) -> bool {
             .all(|letter| letter.is_alphanumeric() || matches!(letter, '.' | '-' | '_' | ' ' | '+'))
 }
 
-/// Whether a text can be the name of a run's folder: plain, and not that of the nights beside the runs, also where case does not count.
+/// Whether the text can name a run's folder: a plain name that differs from the folder of nightly runs,
+/// ignoring case.
 pub(crate) fn is_run_name(name: &str) -> bool {
     is_plain(name) && !name.eq_ignore_ascii_case(NIGHTLY)
 }

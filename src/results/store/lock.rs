@@ -1,4 +1,4 @@
-//! One writer at a time: a lock that the system gives up when its holder dies, however it dies.
+//! A file lock that allows one writer. The system releases it when its holder ends in any way.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -8,20 +8,18 @@ use std::time::Duration;
 use super::{Result, StoreError, Tried, layout};
 use crate::base::own::{is_strange_link, open_file};
 
-/// How often a lock is tried for.
+/// Number of attempts to take a lock.
 const TRIES: u32 = 4;
 
-/// The right to write a run, held until dropped.
+/// The exclusive right to write a run, held until dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
 }
 
 impl Lock {
-    /// Takes the lock of the run in `folder`.
-    ///
-    /// # Errors
-    /// Another process holds it, or the file system refuses.
+    /// Takes the lock of the run in `folder`. Fails if another process holds it, or if the folder is a link
+    /// of another user.
     pub(crate) fn take(folder: &Path) -> Result<Self> {
         let path = folder.join(layout::LOCK);
         if is_strange_link(folder) {
@@ -32,7 +30,7 @@ impl Lock {
         loop {
             match file.try_lock() {
                 Ok(()) => break,
-                // `writer_of` may be looking at this very moment; it lets go at once.
+                // `writer_of` may hold the lock for a moment.
                 Err(TryLockError::WouldBlock) if tries < TRIES => {
                     tries += 1;
                     std::thread::sleep(Duration::from_millis(10));
@@ -55,21 +53,23 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Nobody may be blamed for a lock that is no longer held. The file stays: who opened it must lock the same one.
+        // Clear the process id, so that it is not reported as the holder. The file stays, because a process
+        // that has opened it must lock the same file.
         let _ = self.file.set_len(0);
         let _ = self.file.unlock();
     }
 }
 
-/// Keeps writers out of a folder that no process writes, until the file is dropped. The lock file is only read, so that one which another
-/// user planted as a link costs nothing.
+/// Locks a folder that no process writes, until the returned file is dropped. The lock file is opened for
+/// reading only, because another user may have made it a link.
 pub(crate) fn keep_out(folder: &Path) -> Option<File> {
     let file = File::open(folder.join(layout::LOCK)).ok()?;
     file.try_lock().ok()?;
     Some(file)
 }
 
-/// Which process writes the run in `folder` now: `None` if nobody does, `Some(None)` if its id cannot be read.
+/// The process that writes the run in `folder`: `None` if there is none, `Some(None)` if its id cannot be
+/// read.
 pub(crate) fn writer_of(folder: &Path) -> Option<Option<u32>> {
     let mut file = File::open(folder.join(layout::LOCK)).ok()?;
     match file.try_lock_shared() {

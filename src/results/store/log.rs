@@ -1,4 +1,4 @@
-//! Logs that grow while something runs: what is written is taken line by line, and no secret passes.
+//! Log files that grow while a process runs. Text is written line by line, with secrets redacted.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -8,29 +8,30 @@ use super::{Result, Tried};
 use crate::base::own::open_file;
 use crate::base::secrets::Redactor;
 
-/// A line that grows beyond this is written before it ends.
+/// A longer line is written before it ends.
 const LONGEST_LINE: usize = 256 << 10;
 
-/// How much of such a line waits for more, lest a secret be cut in two.
+/// Bytes of such a line that are held back, so that a secret is not split.
 const HELD_BACK: usize = 8 << 10;
 
-/// How much of a log its own file holds; what comes later goes to its tail, of which only the end is kept.
+/// Largest size of the log's first file. Later text goes to the tail, of which only the end is kept.
 const HEAD: u64 = 64 << 20;
 
-/// How much one file of the tail holds. There are two, so that at least this much of the end is always there.
+/// Largest size of one tail file. There are two, so that at least this much of the end is always kept.
 const TAIL: u64 = 16 << 20;
 
-/// A log file. What has no line end yet waits for it, or for the drop; bytes that are no UTF-8 become `U+FFFD`.
+/// A log file. An incomplete line is held back until its end arrives or the log is dropped; invalid UTF-8
+/// becomes `U+FFFD`.
 ///
-/// However much is written, it takes no more than 96 MiB: the first 64 stay in the file, and the end goes on in `<name>.tail`, with
-/// what was there before in `<name>.tail-before`.
+/// The size is at most 96 MiB: the first 64 stay in the file, the end continues in `<name>.tail`, and earlier
+/// text of the tail is in `<name>.tail-before`.
 #[derive(Debug)]
 pub(crate) struct Log {
     file: File,
     path: PathBuf,
     redactor: Redactor,
     waiting: Vec<u8>,
-    /// Bytes in the file that is being written.
+    /// Bytes in the current file.
     held: u64,
     limits: Limits,
     is_tail: bool,
@@ -60,7 +61,7 @@ impl Log {
         })
     }
 
-    /// Writes clean text, in the file where it belongs.
+    /// Writes redacted text to the current file.
     fn put(&mut self, text: &[u8]) -> io::Result<()> {
         let limit = match self.is_tail {
             true => self.limits.tail,
@@ -73,7 +74,7 @@ impl Log {
         self.file.write_all(text)
     }
 
-    /// Goes on in an empty file of the tail.
+    /// Continues in an empty tail file.
     fn turn(&mut self) -> io::Result<()> {
         let tail = beside(&self.path, "tail");
         match self.is_tail {
@@ -99,9 +100,9 @@ impl Log {
         self.put(clean.as_bytes())
     }
 
-    /// Writes the line so far but for its end, which may be the beginning of a secret.
+    /// Writes the line so far except its end, which may be the beginning of a secret.
     fn write_long(&mut self) -> io::Result<()> {
-        // A letter whose other bytes are still to come stays as it is.
+        // Do not split a character whose other bytes have not arrived yet.
         let begun = self
             .waiting
             .iter()
@@ -128,7 +129,7 @@ impl Log {
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.waiting.extend_from_slice(bytes);
-        // A progress bar ends its lines by a carriage return.
+        // A progress bar ends its lines with a carriage return.
         let end = self
             .waiting
             .iter()
@@ -162,7 +163,7 @@ fn name(path: &Path) -> String {
         .into_owned()
 }
 
-/// The files in which a log goes on when it is too long.
+/// The tail files of a log.
 pub(super) fn tails(path: &Path) -> [PathBuf; 2] {
     ["tail", "tail-before"].map(|what| beside(path, what))
 }

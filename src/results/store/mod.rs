@@ -18,11 +18,13 @@
 //!   lock                         held, with the process id in it, while a process writes
 //! ```
 //!
-//! Whatever a later measurement, start or plan replaces is moved aside as `<name>.old-<n>`, never deleted.
-//! Files come into being whole (another file in the same folder, fsync, rename, fsync of the folder); the journal is
-//! appended to and fsynced line by line, and a torn last line is forgiven. Everything passes through the [`Redactor`].
+//! An earlier version that a later measurement, start or plan replaces is renamed to `<name>.old-<n>`, never
+//! deleted. Files are written atomically (temporary file in the same folder, fsync, rename, fsync of the
+//! folder). The journal is appended to and synced line by line, and an incomplete last line is ignored.
+//! Everything passes through the [`Redactor`].
 //!
-//! [`Store`] writes, [`Run`] reads, [`durations`] looks back. None of them judges, computes a figure or prints.
+//! [`Store`] writes, [`Run`] reads, [`durations`] searches earlier runs. None of them judges, computes
+//! metrics or prints.
 //!
 //! [`Redactor`]: crate::base::secrets::Redactor
 
@@ -57,34 +59,34 @@ pub(crate) use reader::{Listed, about, latest, list, plan};
 pub(crate) use redact_json::redacted;
 pub(crate) use writer::{Beginning, Said, Store};
 
-/// A name as a part of a file name: short, and of no other name.
+/// Converts a name to a short, unambiguous part of a file name.
 pub(crate) fn file_name(name: &str) -> String {
     layout::slug(name, &crate::base::secrets::Redactor::default())
 }
 
-/// Why the store could not do its job.
+/// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The run is there already.
+    /// The run exists already.
     #[error("`{}` exists; a run is never overwritten: continue it with `--resume`, or choose another name", path.display())]
     Exists {
         /// The run's folder.
         path: PathBuf,
     },
-    /// There is no such run.
+    /// The folder holds no run.
     #[error("`{}` is no run: it holds no `run.json`; name a folder below the results folder that does", path.display())]
     NoRun {
         /// The folder.
         path: PathBuf,
     },
-    /// Nothing goes by that name.
+    /// No run or matrix has this name.
     #[error("`{name}` names no run: it is neither the folder of one, nor a run or a matrix with runs below `{}`; `--results` names another folder of runs{}", root.display(), meant(near.as_deref()))]
     Unnamed {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
-        /// The folder of runs.
+        /// The results folder.
         root: PathBuf,
-        /// The nearest name of a run or a matrix there.
+        /// The nearest name of a run or a matrix.
         near: Option<String>,
     },
     /// Another process writes the run.
@@ -92,69 +94,69 @@ pub enum StoreError {
     Locked {
         /// The run's folder.
         path: PathBuf,
-        /// The process, where it left its id.
+        /// The process id, if the writer recorded it.
         pid: Option<u32>,
     },
     /// A newer `matrix` wrote the run.
     #[error("`{}` has format {theirs}, and this `matrix` knows formats up to {ours}; use a newer `matrix`", path.display())]
     Newer {
-        /// The file that says so.
+        /// The file with the newer format.
         path: PathBuf,
-        /// Its format.
+        /// Format of the file.
         theirs: u32,
-        /// Ours.
+        /// Newest format that this `matrix` reads.
         ours: u32,
     },
-    /// A file of the run is not there.
+    /// A file of the run is missing.
     #[error("`{}` is missing; {help}", path.display())]
     Missing {
-        /// The file.
+        /// The missing file.
         path: PathBuf,
-        /// What to do.
+        /// How to fix it.
         help: &'static str,
     },
-    /// A file does not hold what it should.
+    /// The content of a file is invalid.
     #[error("`{}` cannot be understood: {why}; restore it from a copy, or remove the run", path.display())]
     Broken {
-        /// The file.
+        /// The invalid file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong.
         why: String,
     },
-    /// The file of a baseline does not hold one.
+    /// The content of a baseline file is invalid.
     #[error("`{}` cannot be read as a baseline: {why}; name a run or a file that `matrix baseline set` wrote, or restore that from a copy", path.display())]
     BrokenBaseline {
-        /// The file.
+        /// The invalid file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong.
         why: String,
     },
-    /// A name that would leave the folder it belongs in, or replace a file of the store.
+    /// A name that is not a plain file name or is reserved by the store.
     #[error(
         "`{name}` cannot be the name of {what}; use letters, digits, `.`, `-` and `_`, and no name of the store's own"
     )]
     Name {
-        /// The name.
+        /// The rejected name.
         name: String,
-        /// What it was to name.
+        /// What was to be named.
         what: &'static str,
     },
-    /// The folder of the run is not where it was when it was opened.
+    /// The run's folder was moved or removed while it was open.
     #[error("the folder of the run, `{}`, was {} while the run was under way", path.display(), moved(now.as_deref()))]
     Moved {
-        /// Where it was.
+        /// The original path.
         path: PathBuf,
-        /// Where it is now; `None` where it was removed.
+        /// The current path; `None` if the folder was removed.
         now: Option<PathBuf>,
     },
-    /// The disk refused.
+    /// An operation of the file system failed.
     #[error("cannot {doing} `{}`: {source}", path.display())]
     Disk {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// With what.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -176,7 +178,7 @@ fn by(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
 
-/// Says what was tried with which file.
+/// Adds operation and path to an I/O error.
 trait Tried<T> {
     fn tried(self, doing: &'static str, path: &Path) -> Result<T>;
 }

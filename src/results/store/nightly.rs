@@ -1,4 +1,5 @@
-//! What outlives a run: the baseline, the noise of the machine, the history of nights, and what was told of them.
+//! Files that outlive a run: baseline, noise of the host, history of nightly runs, and the findings that were
+//! already notified.
 //!
 //! ```text
 //! <baseline>.json            wherever the caller says: fit for git
@@ -29,7 +30,7 @@ use crate::results::record::FORMAT;
 use crate::results::record::cell_stats::{Baseline, Noise};
 use crate::results::record::night::Night;
 
-/// The folder of nights below the results, held by one night at a time.
+/// The folder of nightly runs below the results folder, locked by one nightly run at a time.
 #[derive(Debug)]
 pub(crate) struct Nights {
     folder: PathBuf,
@@ -38,10 +39,8 @@ pub(crate) struct Nights {
 }
 
 impl Nights {
-    /// Takes the nights of a matrix below `root`.
-    ///
-    /// # Errors
-    /// Another night goes on, the history is a link or no plain file, or the disk refuses.
+    /// Locks the nightly runs of a matrix below `root`. Fails if another nightly run holds the lock, or if
+    /// the history is a link or no plain file.
     pub(crate) fn take(root: &Path, matrix: &str) -> Result<Self> {
         let folder = root.join(layout::NIGHTLY);
         fs::create_dir_all(&folder).tried("make the folder", &folder)?;
@@ -57,14 +56,11 @@ impl Nights {
         }
     }
 
-    /// Puts a night into the history, in the place of an entry of the same run; it is on disk on return.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Writes a nightly run to the history and syncs it. It replaces an entry of the same run.
     pub(crate) fn record(&self, night: &Night) -> Result<PathBuf> {
         let path = history_file(&self.folder, &self.matrix);
         let text = contents(&path)?;
-        // What a killed process left of a last line goes.
+        // Drop an incomplete last line of a killed process.
         let whole = text
             .iter()
             .rposition(|byte| *byte == b'\n')
@@ -103,17 +99,14 @@ impl Nights {
         Ok(path)
     }
 
-    /// What notifications told last: identities of findings.
+    /// Identities of the findings that the last notification contained.
     pub(crate) fn told(&self) -> Vec<String> {
         let [now, of_format_1] = ["notified", "told"].map(|name| self.told_file(name));
         let file = if now.exists() { now } else { of_format_1 };
         reader::json(&file, "").unwrap_or_default()
     }
 
-    /// Keeps what was told.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Stores the identities of the notified findings.
     pub(crate) fn tell(&self, told: &[String]) -> Result<()> {
         write(&self.told_file("notified"), &told)
     }
@@ -126,7 +119,7 @@ impl Nights {
     }
 }
 
-/// What tells the entries of a history apart.
+/// The identifying fields of a history entry.
 #[derive(Deserialize)]
 struct Entry {
     run: RunId,
@@ -144,7 +137,7 @@ fn history_file(folder: &Path, matrix: &str) -> PathBuf {
     ))
 }
 
-/// What a history holds; nothing where there is none.
+/// The text of a history; empty if the file does not exist.
 fn contents(path: &Path) -> Result<Vec<u8>> {
     let read = || -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
@@ -157,15 +150,13 @@ fn contents(path: &Path) -> Result<Vec<u8>> {
     }
 }
 
-/// Every night of a matrix below `root`, the oldest first, with what was passed over. A run counts once, as its last entry tells it and at
-/// the time of its first: files of older versions have an entry for each time that a run was resumed.
-///
-/// # Errors
-/// The disk refuses, or a newer `matrix` wrote a night.
+/// Reads all nightly runs of a matrix below `root`, oldest first, with messages about skipped lines. Each run
+/// counts once, with its last entry and the time of its first: older versions wrote an entry for each resume.
+/// Fails if a newer `matrix` wrote an entry.
 pub(crate) fn history(root: &Path, matrix: &str) -> Result<(Vec<Night>, Vec<String>)> {
     let path = history_file(&root.join(layout::NIGHTLY), matrix);
     let text = contents(&path)?;
-    // A last line that was torn may end within a letter.
+    // An incomplete last line may end inside a character.
     let text = String::from_utf8_lossy(&text);
     let (mut nights, mut doubts): (Vec<Night>, Vec<String>) = Default::default();
     for (index, line) in text.lines().enumerate() {
@@ -194,7 +185,7 @@ pub(crate) fn history(root: &Path, matrix: &str) -> Result<(Vec<Night>, Vec<Stri
     Ok((nights, doubts))
 }
 
-/// The matrices whose nights lie below `root`, by the names that their histories tell.
+/// The matrices with a history below `root`, by the names in the files.
 pub(crate) fn matrices(root: &Path) -> Vec<String> {
     #[derive(Deserialize)]
     struct Named {
@@ -215,10 +206,8 @@ pub(crate) fn matrices(root: &Path) -> Vec<String> {
     names
 }
 
-/// The baseline in a file; `None` where there is no such file.
-///
-/// # Errors
-/// It cannot be read, or a newer `matrix` wrote it.
+/// Reads a baseline; `None` if the file does not exist. Fails if the file is invalid or a newer `matrix`
+/// wrote it.
 pub(crate) fn baseline(path: &Path) -> Result<Option<Baseline>> {
     let baseline: Baseline = match reader::json(path, "") {
         Err(StoreError::Missing { .. }) => return Ok(None),
@@ -235,23 +224,17 @@ pub(crate) fn baseline(path: &Path) -> Result<Option<Baseline>> {
     Ok(Some(baseline))
 }
 
-/// Writes a baseline, whole or not at all.
-///
-/// # Errors
-/// The disk refuses.
+/// Writes a baseline atomically.
 pub(crate) fn keep_baseline(path: &Path, baseline: &Baseline) -> Result<()> {
     write(path, baseline)
 }
 
-/// The noise that is kept with this machine; none where it was not measured, or cannot be read.
+/// Reads the noise of this host; `None` if it was not measured or cannot be read.
 pub(crate) fn noise(cache: &Path) -> Option<Noise> {
     reader::json(&cache.join(layout::NOISE), "").ok()
 }
 
-/// Keeps the noise with the machine; returns the file.
-///
-/// # Errors
-/// The disk refuses.
+/// Stores the noise of this host and returns the path.
 pub(crate) fn keep_noise(cache: &Path, noise: &Noise) -> Result<PathBuf> {
     fs::create_dir_all(cache).tried("make the folder", cache)?;
     let path = cache.join(layout::NOISE);
@@ -265,12 +248,10 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<()> {
     atomic::write(path, format!("{text}\n").as_bytes()).tried("write", path)
 }
 
-/// Removes the requests, histograms, samples and logs of the runs of `matrix`, those of `matrix noise` included, that began longer ago than `seconds`, except those of the runs `but`, of runs
-/// that somebody writes, and of measurements that are not finished; what they came to stays. Only files that the store writes are removed, from
-/// folders of this user's: no link is followed. Returns what was removed, in bytes.
-///
-/// # Errors
-/// The disk refuses.
+/// Removes raw data (requests, histograms, samples, logs) of old runs of `matrix` and of its `matrix noise`,
+/// and returns the freed bytes. A run is old if it began more than `seconds` ago. Summaries stay. Runs in
+/// `but`, runs that a process is writing, and unfinished measurements are skipped. Only files of the store in
+/// folders of this user are removed; links are not followed.
 pub(crate) fn forget_raw(root: &Path, matrix: &str, seconds: f64, but: &[&str]) -> Result<u64> {
     let (now, noise) = (clock::timestamp(), noise_name(matrix));
     let mut freed = 0;
@@ -283,7 +264,7 @@ pub(crate) fn forget_raw(root: &Path, matrix: &str, seconds: f64, but: &[&str]) 
         if is_kept || age.is_none_or(|age| age < seconds) || !is_own_folder(&listed.folder) {
             continue;
         }
-        // Versions that were set aside go with the others.
+        // Earlier versions are removed too.
         let below = |name| {
             let folder = listed.folder.join(name);
             match is_own_folder(&folder) {
@@ -309,16 +290,13 @@ pub(crate) fn forget_raw(root: &Path, matrix: &str, seconds: f64, but: &[&str]) 
     Ok(freed)
 }
 
-/// Whether a path is a folder itself, and no link to one, that belongs to this user.
+/// Whether the path is a folder (not a link) of this user.
 pub(crate) fn is_own_folder(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|about| about.is_dir() && about.uid() == rustix::process::geteuid().as_raw())
 }
 
-/// The run in a folder or, where that is the name of a matrix, its newest run below `root`.
-///
-/// # Errors
-/// There is none, or it cannot be read.
+/// Reads the run in the folder `name` or below `root`; if `name` is a matrix, its newest run.
 pub(crate) fn named(root: &Path, name: &str) -> Result<Run> {
     let path = Path::new(name);
     if path.join(layout::RUN).exists() {
@@ -427,7 +405,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let nights = Nights::take(root.path(), "größe").unwrap();
         let path = nights.record(&night("one")).unwrap();
-        // An entry of a version that this one cannot read stays.
+        // An entry that this version cannot read stays.
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"unknown\": 1}\n").unwrap();
         nights.record(&night("two")).unwrap();
@@ -477,7 +455,6 @@ mod tests {
         assert_eq!(history(root.path(), "größe").unwrap().0, [once, night("two")]);
     }
 
-    /// What stays and what goes, by the names of files below a run.
     #[test]
     fn only_old_raw_data_of_folders_that_are_ours_is_removed() {
         let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Records of a measurement that is under way, written as requests end: a crash loses about a second of them.
+//! Records of a measurement in progress, written as requests end, so that a crash loses about one second of
+//! them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -16,15 +17,12 @@ use crate::base::secrets::Redactor;
 use crate::plan::Measurement;
 use crate::results::record::request::Request;
 
-/// How long records may wait in memory.
+/// Longest time that records stay in memory.
 const FLUSH: Duration = Duration::from_secs(1);
 
 impl Store {
-    /// Keeps the records that `records` brings until its other end is gone, on a thread of its own. What an earlier try left is set aside;
-    /// all of it goes when the measurement is written.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Writes records on a separate thread until the channel closes. The file of an earlier attempt is
+    /// renamed. The file is removed when the measurement is written.
     pub(crate) fn keep_partial(&self, measurement: &Measurement, records: Receiver<Request>) -> Result<()> {
         let folder = self.cell_dir(measurement);
         self.make(&folder)?;
@@ -42,11 +40,8 @@ impl Store {
     }
 }
 
-/// Keeps the records that `records` brings until its other end is gone, as lines of JSON without secrets in a file of its own, on a thread of its own.
-/// A file of that name that an earlier load left is set aside.
-///
-/// # Errors
-/// The disk refuses.
+/// Writes records as redacted JSON lines to a separate file, on a separate thread, until the channel closes.
+/// A file of that name from an earlier load is renamed.
 pub(crate) fn keep_at(path: &Path, records: Receiver<Request>, redactor: Redactor) -> Result<()> {
     if path.exists() {
         set_aside(path)?;
@@ -59,7 +54,8 @@ fn create(path: &Path) -> Result<File> {
     open_file(OpenOptions::new().write(true).create(true).truncate(true), path).tried("make", path)
 }
 
-/// Runs `work` on a thread of its own. A disk that is full is reported when the measurement is written.
+/// Runs `work` on a separate thread. Its error is ignored, because writing the measurement will report a full
+/// disk.
 fn beside(path: &Path, work: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<()> {
     let spawned = thread::Builder::new()
         .name("records".to_owned())
@@ -87,16 +83,17 @@ fn keep(lines: &mut impl Write, records: &Receiver<Request>, redactor: &Redactor
     lines.flush()
 }
 
-/// The records of a measurement that was not finished, in the order in which they ended: as many as were written before it broke off.
+/// Reads the records of an unfinished measurement, in the order in which they ended, up to the first
+/// unreadable line.
 ///
 /// # Errors
-/// There are none, or the disk refuses.
+/// There is no file, or it cannot be read.
 pub fn read(folder: &Path) -> Result<Vec<Request>> {
     let lines = lines(folder)?;
     Ok(lines.map_while(|line| serde_json::from_str(&line).ok()).collect())
 }
 
-/// The lines that can be read. The last one, and the end of the compressed stream, may be cut.
+/// The readable lines. The last line and the end of the compressed stream may be cut off.
 fn lines(folder: &Path) -> Result<impl Iterator<Item = String>> {
     let path = folder.join(layout::PARTIAL);
     let file = File::open(&path).tried("open", &path)?;
@@ -104,19 +101,17 @@ fn lines(folder: &Path) -> Result<impl Iterator<Item = String>> {
     Ok(BufReader::new(lines).lines().map_while(io::Result::ok))
 }
 
-/// How far a measurement came that was not finished.
+/// Progress of an unfinished measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Reached {
-    /// Requests whose records can be read.
+    /// Number of readable records.
     pub requests: usize,
-    /// When the last of them ended, in seconds after the load began.
+    /// End of the last request, in seconds after the start of the load.
     pub last_end_s: f64,
 }
 
-/// How far a measurement came that was not finished, by the records that can be read; they are not held in memory together.
-///
-/// # Errors
-/// There are none, or the disk refuses.
+/// Reads the progress of an unfinished measurement without holding its records in memory. Fails if there is
+/// no file.
 pub(crate) fn reached(folder: &Path) -> Result<Reached> {
     #[derive(serde::Deserialize)]
     struct Ended {
@@ -167,7 +162,7 @@ mod tests {
             last_end_s,
         };
         assert_eq!(reached(&folder).unwrap(), expected);
-        // The writer still has the file: a kill leaves it like this, or shorter.
+        // The file is still being written; after a kill it looks like this, or is shorter.
         let path = folder.join(layout::PARTIAL);
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, &bytes[..bytes.len() - 3]).unwrap();

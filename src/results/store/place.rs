@@ -1,4 +1,4 @@
-//! The folder of a run as it was opened, which is known again whatever happens to its name.
+//! The folder of an open run, recognised even if its path changes.
 
 use std::fs::{self, File, Metadata};
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Result, StoreError, Tried};
 
-/// A folder that is open, with the path by which it was opened.
+/// An open folder and the path by which it was opened.
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
@@ -16,30 +16,22 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Opens a folder that is there.
-    ///
-    /// # Errors
-    /// The disk refuses.
     pub(super) fn open(path: PathBuf) -> Result<Self> {
         let opened = File::open(&path).tried("open", &path)?;
         Ok(Self { path, opened })
     }
 
-    /// The path by which it was opened.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Checks that the path still leads to the folder that was opened.
-    ///
-    /// # Errors
-    /// It was moved or removed.
+    /// Checks that the path still leads to the open folder.
     pub(super) fn check(&self) -> Result<()> {
         let is_same = match (fs::metadata(&self.path), self.opened.metadata()) {
-            // Some network file systems number a folder anew; then its name decides.
+            // Some network file systems change the inode number of a folder; then the name decides.
             (Ok(named), Ok(opened)) => identity(&named) == identity(&opened) || self.has_its_name(),
             (Err(error), _) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
-            // The next write reports what the disk refuses.
+            // The next write reports the error.
             (Ok(_), Err(_)) => true,
         };
         match is_same {
@@ -51,10 +43,8 @@ impl Place {
         }
     }
 
-    /// Makes a folder below this one, and those between them, but never this one.
-    ///
-    /// # Errors
-    /// This one was moved or removed, or the disk refuses.
+    /// Creates a folder below this one with its parents, but never this one. Fails if this one was moved or
+    /// removed.
     pub(super) fn make(&self, folder: &Path) -> Result<()> {
         self.check()?;
         let below = folder.strip_prefix(&self.path).expect("it lies below this one");
@@ -74,7 +64,7 @@ impl Place {
         named.is_some() && named == self.present_path()
     }
 
-    /// Where the folder that was opened is now; `None` where it was removed.
+    /// The current path of the open folder; `None` if it was removed.
     fn present_path(&self) -> Option<PathBuf> {
         let path = fs::read_link(format!("/proc/self/fd/{}", self.opened.as_raw_fd())).ok()?;
         path.is_dir().then_some(path)
@@ -105,7 +95,7 @@ mod tests {
         let real = fs::canonicalize(&moved).unwrap();
         assert_eq!(now(&place), Some(real.clone()));
         assert!(!path.exists());
-        // Another one of that name is not taken for it.
+        // Another folder of that name is not mistaken for it.
         fs::create_dir(&path).unwrap();
         assert_eq!(now(&place), Some(real));
         assert_eq!(fs::read_dir(&path).unwrap().count(), 0);

@@ -1,4 +1,4 @@
-//! Reads a run, also one that is being written, was cut short or was made by an earlier version. Changes nothing.
+//! Reads a run without changing it, even if it is being written, incomplete or made by an earlier version.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,37 +21,36 @@ use crate::results::record::request::Request;
 use crate::results::record::run::About;
 use crate::results::record::telemetry::Sample;
 
-/// The longest line of compressed JSON that is read: far more than any request says.
+/// Longest line of compressed JSON that is read; records are far shorter.
 const LONGEST_LINE: u64 = 64 << 20;
 
-/// The largest JSON file that is read.
 const LARGEST_FILE: u64 = 4 << 30;
 
-/// A run as it lies on disk, but for its requests, which are read when asked for.
+/// A run on disk. Its requests are read on demand.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Its folder.
+    /// The run's folder.
     pub folder: PathBuf,
-    /// What it is.
+    /// Name, matrix and version of the run.
     pub about: About,
-    /// What was to run.
+    /// The plan of the run.
     pub plan: Plan,
-    /// Where it ran.
+    /// The host that measured.
     pub machine: Machine,
-    /// The finished measurements of the plan, in the plan's order.
+    /// Finished measurements of the plan, in the plan's order.
     pub summaries: Vec<Summary>,
-    /// Finished measurements that the plan does not hold (any more).
+    /// Finished measurements that are not in the plan (any more).
     pub strays: Vec<Summary>,
-    /// What lies in the cells' folder and is no finished measurement.
+    /// Folders of cells without a finished measurement.
     pub unfinished: Vec<Unfinished>,
-    /// What happened, with times.
+    /// Events of the journal with their times.
     pub journal: Vec<(String, Event)>,
-    /// What could not be read and was passed over.
+    /// Messages about files that could not be read and were skipped.
     pub doubts: Vec<String>,
     places: BTreeMap<Measurement, PathBuf>,
 }
 
-/// A measurement that did not get finished.
+/// A measurement that is not finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfinished {
     /// Its folder.
@@ -64,7 +63,7 @@ impl Run {
     /// Reads the run in `folder`.
     ///
     /// # Errors
-    /// It is no run, has a newer format, or its plan is missing or broken.
+    /// The folder holds no run, the format is newer, or the plan is missing or invalid.
     pub fn read(folder: &Path) -> Result<Self> {
         let about = about(folder)?;
         let plan = plan(folder)?;
@@ -157,7 +156,7 @@ impl Run {
         Ok(())
     }
 
-    /// Leaves out summaries that are copies of others: two measurements never begin at one moment with the same figures.
+    /// Drops copied summaries: two measurements of a cell never have the same begin and metrics.
     fn drop_copies(&mut self, found: &mut BTreeMap<Measurement, Summary>) {
         let mut originals: Vec<(Measurement, Summary)> = Vec::new();
         for (measurement, summary) in std::mem::take(found) {
@@ -184,16 +183,16 @@ impl Run {
         self.places.get(measurement).map(PathBuf::as_path)
     }
 
-    /// Where everything that is known of the failure of a measurement is written, if it has failed.
+    /// The path of the post-mortem, if the measurement has one.
     pub fn post_mortem(&self, measurement: &Measurement) -> Option<PathBuf> {
         let path = self.cell_dir(measurement)?.join(layout::POST_MORTEM);
         path.exists().then_some(path)
     }
 
-    /// The requests of a finished measurement.
+    /// Reads the requests of a finished measurement.
     ///
     /// # Errors
-    /// They are missing or broken.
+    /// The file is missing or invalid.
     pub fn read_requests(&self, measurement: &Measurement) -> Result<Vec<Request>> {
         let (file, path) = self.open(
             measurement,
@@ -203,10 +202,10 @@ impl Run {
         read_lines(file, &path)
     }
 
-    /// The histograms of each second of a finished measurement; `None` where none were kept, as before there were any.
+    /// Reads the histograms of a finished measurement; `None` if there are none, as in older runs.
     ///
     /// # Errors
-    /// The measurement is not finished, or they are broken.
+    /// The measurement is not finished, or the file is invalid.
     pub fn read_seconds(&self, measurement: &Measurement) -> Result<Option<Vec<Second>>> {
         let help = "the requests tell the same";
         match self.open(measurement, layout::HISTOGRAMS, help) {
@@ -216,10 +215,10 @@ impl Run {
         }
     }
 
-    /// What was sampled around the window of a finished measurement; `None` where nothing was kept.
+    /// Reads the telemetry samples of a finished measurement; `None` if there are none.
     ///
     /// # Errors
-    /// The measurement is not finished, or they are broken.
+    /// The measurement is not finished, or the file is invalid.
     pub fn read_telemetry(&self, measurement: &Measurement) -> Result<Option<Vec<Sample>>> {
         let help = "what `summary.json` says of the window is all that is left";
         match self.open(measurement, layout::TELEMETRY, help) {
@@ -229,10 +228,10 @@ impl Run {
         }
     }
 
-    /// What the engine said during a finished measurement.
+    /// Reads the engine's log during a finished measurement.
     ///
     /// # Errors
-    /// It is missing, or the disk refuses.
+    /// The file is missing or cannot be read.
     pub fn read_engine_log(&self, measurement: &Measurement) -> Result<String> {
         let (file, path) = self.open(measurement, layout::ENGINE_LOG, "what the engine said is lost")?;
         io::read_to_string(file).tried("read", &path)
@@ -258,10 +257,8 @@ impl Run {
     }
 }
 
-/// Opens a file to read it. A pipe, on which opening would wait, and a device, which may have no end, are refused.
-///
-/// # Errors
-/// It is no plain file, or the disk refuses.
+/// Opens a plain file for reading. Refuses a pipe, whose opening would block, and a device, which may never
+/// end.
 pub(super) fn open_plain(path: &Path) -> io::Result<File> {
     let waits_for_nobody =
         i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of `open` is a small number");
@@ -275,7 +272,7 @@ pub(super) fn open_plain(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The values of compressed JSON lines.
+/// Reads compressed JSON lines.
 fn read_lines<T: DeserializeOwned>(file: File, path: &Path) -> Result<Vec<T>> {
     let lines = zstd::Decoder::new(file).tried("read", path)?;
     let mut values = Vec::new();
@@ -287,7 +284,7 @@ fn read_lines<T: DeserializeOwned>(file: File, path: &Path) -> Result<Vec<T>> {
             why: format!("line {number}: {why}"),
         };
         line.clear();
-        // A few bytes may unpack to any number.
+        // A few compressed bytes may expand to any length.
         let mut bounded = (&mut lines).take(LONGEST_LINE);
         let read = bounded.read_until(b'\n', &mut line);
         if read.map_err(|error| broken(error.to_string()))? == 0 {
@@ -301,17 +298,13 @@ fn read_lines<T: DeserializeOwned>(file: File, path: &Path) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// A run below the results folder.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Listed {
     pub folder: PathBuf,
     pub about: About,
 }
 
-/// Every run below `root` that we can read, the newest first.
-///
-/// # Errors
-/// The disk refuses. A folder that does not exist holds no run.
+/// Lists every readable run below `root`, newest first; empty if `root` does not exist.
 pub(crate) fn list(root: &Path) -> Result<Vec<Listed>> {
     let mut runs: Vec<Listed> = folders(root)?
         .into_iter()
@@ -327,18 +320,13 @@ pub(crate) fn list(root: &Path) -> Result<Vec<Listed>> {
     Ok(runs)
 }
 
-/// The newest run of a matrix below `root`.
-///
-/// # Errors
-/// The disk refuses.
+/// Finds the newest run of a matrix below `root`.
 pub(crate) fn latest(root: &Path, matrix: &str) -> Result<Option<Listed>> {
     Ok(list(root)?.into_iter().find(|run| run.about.matrix == matrix))
 }
 
-/// The plan of the run in `folder`.
-///
-/// # Errors
-/// It is missing or broken, or names a launch or a cell that it does not have.
+/// Reads the plan of the run in `folder`. Fails if it is missing, invalid, or refers to a launch or cell that
+/// it does not contain.
 pub(crate) fn plan(folder: &Path) -> Result<Plan> {
     let path = folder.join(layout::PLAN);
     let plan: Plan = json(&path, "continue the run with `--resume`, which writes it again")?;
@@ -348,7 +336,7 @@ pub(crate) fn plan(folder: &Path) -> Result<Plan> {
     }
 }
 
-/// What the run in `folder` is.
+/// Reads `run.json` of the run in `folder`.
 pub(crate) fn about(folder: &Path) -> Result<About> {
     json(&folder.join(layout::RUN), "").map_err(|error| match error {
         StoreError::Missing { .. } => StoreError::NoRun {
@@ -358,7 +346,7 @@ pub(crate) fn about(folder: &Path) -> Result<About> {
     })
 }
 
-/// Folders of measurements, those moved aside left out.
+/// Folders of measurements, without earlier versions.
 pub(crate) fn cell_folders(run: &Path) -> Result<Vec<PathBuf>> {
     let name = |folder: &PathBuf| {
         folder
@@ -372,7 +360,7 @@ pub(crate) fn cell_folders(run: &Path) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// The folders in `root`, by name; none if it does not exist.
+/// The folders in `root`, by name; empty if `root` does not exist.
 pub(crate) fn folders(root: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -389,7 +377,7 @@ pub(crate) fn folders(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// The format that a file says it has; none in one that is of the run's.
+/// The format that a file declares; none if it has the format of the run.
 #[derive(Deserialize)]
 struct Version {
     #[serde(default)]
@@ -410,7 +398,7 @@ pub(crate) fn json<T: DeserializeOwned>(path: &Path, help: &'static str) -> Resu
             why: format!("it is larger than {} GiB", LARGEST_FILE >> 30),
         }),
         Ok(bytes) => {
-            // The version comes alone and first: the rest of a newer one may be anything.
+            // The version is parsed first and alone, because the rest of a newer format may differ.
             if let Ok(Version { format: Some(theirs) }) = serde_json::from_slice(&bytes)
                 && theirs > FORMAT
             {

@@ -1,5 +1,6 @@
-//! Values as JSON without any secret. Replacing in the finished text could hit a number or a word of our own format, and
-//! the file could not be read any more; so where the text holds a secret, it is taken out of the value's strings.
+//! Serializes values as redacted JSON. Redacting the finished text could change a number or a word of the
+//! format and make the file unreadable. Therefore, if the text contains a secret, it is replaced inside the
+//! value's strings.
 
 use std::collections::BTreeSet;
 
@@ -9,22 +10,22 @@ use serde_json::Value;
 
 use crate::base::secrets::{HIDDEN, Redactor};
 
-/// A number with fewer digits is a figure and never taken for a secret.
+/// A number with fewer digits is never taken for a secret.
 const SHORTEST_NUMBER: usize = 6;
 
-/// Names and times of our own at the top of a value, by which runs are found again. They are never hidden.
+/// Names and times at the top of a value, by which runs are found. They are never redacted.
 const OWN: [&str; 6] = ["/run", "/matrix", "/tool", "/began", "/ended", "/at"];
 
-/// How JSON is laid out.
+/// Layout of the JSON.
 #[derive(Clone, Copy)]
 pub(crate) enum Form {
     /// One line, for JSON lines.
     Line,
-    /// Indented, for people and for git.
+    /// Indented, for people and git.
     Pretty,
 }
 
-/// The value as JSON without any secret, still readable as a `T`; ends in a newline.
+/// Serializes a value as redacted JSON that can still be read as a `T`. Ends in a newline.
 pub(crate) fn json<T: Serialize + DeserializeOwned>(value: &T, form: Form, redactor: &Redactor) -> String {
     const STRINGS: &str = "what is recorded has string keys";
     let line = serde_json::to_string(value).expect(STRINGS);
@@ -44,7 +45,7 @@ pub(crate) fn json<T: Serialize + DeserializeOwned>(value: &T, form: Form, redac
     text
 }
 
-/// The value without any secret.
+/// Redacts a value.
 pub(crate) fn redacted<T: Serialize + DeserializeOwned>(value: T, redactor: &Redactor) -> T {
     let Ok(json) = serde_json::to_value(&value) else {
         return value;
@@ -53,8 +54,8 @@ pub(crate) fn redacted<T: Serialize + DeserializeOwned>(value: T, redactor: &Red
     serde_json::from_value(clean).unwrap_or(value)
 }
 
-/// Takes secrets out of strings, keys, and numbers that are one. What a `T` cannot be read without, a field's or variant's
-/// name, stays: it is a word of ours and says nothing, though somebody's key may be spelt alike.
+/// Redacts strings, keys, and numbers that equal a secret. Text that `T` cannot be read without, such as the
+/// name of a field or variant, stays: it belongs to the format, even if a secret has the same spelling.
 fn hide<T: Serialize + DeserializeOwned>(mut value: Value, redactor: &Redactor) -> Value {
     let (mut leaves, mut keys) = (Vec::new(), Vec::new());
     find(&value, String::new(), redactor, &mut leaves, &mut keys);
@@ -70,7 +71,8 @@ fn hide<T: Serialize + DeserializeOwned>(mut value: Value, redactor: &Redactor) 
     if allowed(&all) {
         value = all;
     } else {
-        // What was refused once is refused in every other element of the same list: records have thousands of chunks.
+        // If one element of a list cannot be redacted, the same value in the others cannot be either. This
+        // saves time, because records have thousands of chunks.
         let mut refused = BTreeSet::new();
         for (place, hidden) in leaves {
             let kind = (kind_of(&place), at(&mut value, &place).to_string());
@@ -94,7 +96,7 @@ fn hide<T: Serialize + DeserializeOwned>(mut value: Value, redactor: &Redactor) 
     value
 }
 
-/// A place with every index but the last left open.
+/// The path of a value with every index except the last one replaced by `*`.
 fn kind_of(place: &str) -> String {
     let (list, last) = place.rsplit_once('/').unwrap_or(("", place));
     let open = |step: &str| !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit());
@@ -118,7 +120,7 @@ fn at<'v>(value: &'v mut Value, place: &str) -> &'v mut Value {
         .expect("places are found in the same value, and keys are renamed from the leaves up")
 }
 
-/// Finds the leaves to replace, and the objects with keys to rename, inner ones first.
+/// Finds the leaves to replace and the objects with keys to rename, inner ones first.
 fn find(
     value: &Value,
     place: String,
@@ -269,7 +271,7 @@ mod tests {
         static READ: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// A word of the format that counts how often it is read.
+    /// A word of the format that counts how often it is parsed.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(try_from = "String")]
     struct Word(String);
@@ -290,7 +292,7 @@ mod tests {
         let text = json(&thing, Form::Line, &Redactor::of_any_length(["a"]));
         assert!(text.starts_with("[[[1,\"a\"],[1,\"a\"],"), "{text}");
         assert!(text.ends_with(",\"***n ***nswer\"]\n"), "{text}");
-        // Where it is read back from, everything at once, the first word, the answer.
+        // The value is parsed once for reading back, all replacements, the first word and the answer.
         assert!(READ.get() <= 4 * thing.0.len(), "{} words read", READ.get());
     }
 

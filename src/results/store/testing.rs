@@ -1,4 +1,4 @@
-//! A small plan and what came of it, for tests.
+//! A small plan and its results, for tests.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -54,7 +54,6 @@ pub(crate) fn plan() -> Plan {
     }
 }
 
-/// The first measurement of a cell.
 pub(crate) fn measurement(cell: &CellKey) -> Measurement {
     Measurement {
         cell: cell.clone(),
@@ -129,7 +128,7 @@ fn launch_of(id: &LaunchId) -> Launch {
     }
 }
 
-/// What came of a cell: the second cell of [`plan`] failed in the middle.
+/// The summary of a cell: the second cell of [`plan`] failed while measuring.
 pub(crate) fn summary(cell: &Cell) -> Summary {
     let failed = cell.scenario.name != "sharegpt";
     Summary {
@@ -190,7 +189,7 @@ pub(crate) fn summary(cell: &Cell) -> Summary {
     }
 }
 
-/// Three requests: two answered, one cut off.
+/// Three requests: two completed, one cut off.
 pub(crate) fn requests() -> Vec<Request> {
     (0..3).map(request).collect()
 }
@@ -251,7 +250,6 @@ fn request(index: u32) -> Request {
     }
 }
 
-/// The machine of tests.
 pub(crate) fn machine() -> Machine {
     Machine {
         host: Some("bench-1".to_owned()),
@@ -261,14 +259,14 @@ pub(crate) fn machine() -> Machine {
     }
 }
 
-/// Makes a run and begins it with a plan.
+/// Creates a run and begins it with a plan.
 pub(crate) fn begun(root: &Path, run: &str, plan: &Plan, redactor: Redactor) -> Store {
     let store = Store::create(root, &RunId::new(run), redactor).unwrap();
     begin(&store, plan);
     store
 }
 
-/// Two seconds of a measurement.
+/// Histograms of two seconds.
 pub(crate) fn seconds() -> Vec<Second> {
     let first = Second {
         due: 3,
@@ -286,7 +284,7 @@ pub(crate) fn seconds() -> Vec<Second> {
     vec![first, second]
 }
 
-/// Begins a run, or goes on with it.
+/// Begins or resumes a run.
 pub(crate) fn begin(store: &Store, plan: &Plan) -> Vec<Measurement> {
     let recipes = BTreeMap::from([(
         "sim".to_owned(),
@@ -301,7 +299,7 @@ pub(crate) fn begin(store: &Store, plan: &Plan) -> Vec<Measurement> {
     store.begin_run(&beginning).unwrap()
 }
 
-/// Measures every cell of a plan, as a run does it.
+/// Measures every cell of a plan as a run does.
 pub(crate) fn measure(store: &Store, plan: &Plan) {
     let mut journal = store.journal().unwrap();
     let mut lines = Vec::new();

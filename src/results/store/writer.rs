@@ -29,39 +29,39 @@ use crate::results::record::request::Request;
 use crate::results::record::run::About;
 use crate::results::record::telemetry::Sample;
 
-/// How hard zstd tries: its own default, far faster than any engine answers.
+/// Compression level of zstd: its default, which is much faster than any engine answers.
 pub(super) const LEVEL: i32 = 3;
 
-/// A run that this process writes; others are kept out until it is dropped.
+/// A run that this process writes. The lock excludes other writers until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Store {
     run: RunId,
     place: Place,
     redactor: Redactor,
-    /// What `run.json` holds, from when the run was begun or taken up again.
+    /// Content of `run.json`, set when the run begins or is resumed.
     about: OnceLock<About>,
     _lock: Lock,
 }
 
-/// What a run begins with.
+/// What is written when a run begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beginning<'a> {
-    /// The text of the matrix as it was read.
+    /// The text of the matrix file.
     pub source: &'a str,
-    /// The recipes' texts as they were read, by name.
+    /// The texts of the recipes, by name.
     pub recipes: &'a BTreeMap<String, String>,
     pub plan: &'a Plan,
     pub machine: &'a Machine,
 }
 
-/// What belongs to a measurement beside its records.
+/// Further data of a measurement beside summary and requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Said<'a> {
-    /// What the engine said meanwhile.
+    /// The engine's log during the measurement.
     pub log: &'a str,
-    /// Why it failed, where it did.
+    /// The post-mortem, if the measurement failed.
     pub post_mortem: Option<&'a PostMortem>,
-    /// What was sampled meanwhile.
+    /// The telemetry samples.
     pub samples: &'a [Sample],
 }
 
@@ -75,27 +75,23 @@ impl<'a> From<&'a str> for Said<'a> {
 }
 
 impl Store {
-    /// Makes the folder of a new run of a matrix below `root` and locks it: `<matrix>-<UTC stamp>`, with a number where that is taken.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Creates and locks the folder of a new run of a matrix below `root`: `<matrix>-<UTC stamp>`, with a
+    /// number if that name is taken.
     pub(crate) fn create_new(root: &Path, matrix: &str, redactor: &Redactor) -> Result<Self> {
         sweep_cut_off(root);
         let mut tries = 0;
         loop {
             let run = Self::new_run_id(root, matrix, redactor);
             match Self::create(root, &run, redactor.clone()) {
-                // Another process was quicker.
+                // Another process took the name.
                 Err(StoreError::Exists { .. }) if tries < 100 => tries += 1,
                 made => return made,
             }
         }
     }
 
-    /// Refuses what cannot be the name of a new run below `root`.
-    ///
-    /// # Errors
-    /// A run of that name exists, its name would leave `root`, or is one of the store's own.
+    /// Checks that `run` can name a new run below `root`: it must not exist and must be a plain name that the
+    /// store does not use.
     pub(crate) fn check_new(root: &Path, run: &RunId) -> Result<()> {
         let folder = folder_of(root, run)?;
         match folder.exists() {
@@ -104,7 +100,8 @@ impl Store {
         }
     }
 
-    /// A name for a new run of a matrix below `root`: `<matrix>-<UTC stamp>`, with a number where that is taken.
+    /// A free name for a new run of a matrix below `root`: `<matrix>-<UTC stamp>`, with a number if that name
+    /// is taken.
     pub(crate) fn new_run_id(root: &Path, matrix: &str, redactor: &Redactor) -> RunId {
         let name = format!("{}-{}", layout::slug(matrix, redactor), clock::stamp());
         let free = (2..).map(|number| format!("{name}-{number}"));
@@ -114,10 +111,7 @@ impl Store {
         RunId::new(free.unwrap_or(name))
     }
 
-    /// Makes the folder of a new run and locks it. Nothing is in it before [`Store::begin_run`].
-    ///
-    /// # Errors
-    /// The run exists, its name would leave `root`, or the disk refuses.
+    /// Creates and locks the folder of a new run. It stays empty until [`Store::begin_run`].
     pub(crate) fn create(root: &Path, run: &RunId, redactor: Redactor) -> Result<Self> {
         let folder = folder_of(root, run)?;
         fs::create_dir_all(root).tried("make the folder", root)?;
@@ -131,16 +125,14 @@ impl Store {
             .tried("sync", root)
             .and_then(|()| Self::locked(run, folder.clone(), redactor));
         if made.is_err() {
-            // Nobody else has anything in it yet, and its name is free for the next try.
+            // The folder is empty, and removing it frees the name for the next attempt.
             let _ = fs::remove_dir_all(folder);
         }
         made
     }
 
-    /// Opens a run to go on with it.
-    ///
-    /// # Errors
-    /// There is no such run, another process writes it, it has a newer format, or the disk refuses.
+    /// Opens an existing run to resume it. Fails if it does not exist, another process writes it, or its
+    /// format is newer.
     pub(crate) fn open(root: &Path, run: &RunId, redactor: Redactor) -> Result<Self> {
         let folder = folder_of(root, run)?;
         let about = reader::about(&folder)?;
@@ -167,10 +159,7 @@ impl Store {
         })
     }
 
-    /// Checks that the run's folder is still where it was when it was opened.
-    ///
-    /// # Errors
-    /// It was moved or removed meanwhile; nothing is written any more.
+    /// Checks that the run's folder is still at its path. Each write checks this first.
     pub(crate) fn check_place(&self) -> Result<()> {
         self.place.check()
     }
@@ -191,11 +180,8 @@ impl Store {
         self.place.path()
     }
 
-    /// Writes what the run begins with, `run.json` last. In a run that goes on, what differs is kept as `.old-<n>`, and
-    /// measurements whose cell has changed are set aside; those are returned.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Writes the files of the beginning, `run.json` last. In a resumed run, changed files are kept as
+    /// `.old-<n>`. Measurements whose cell changed are moved aside and returned.
     pub(crate) fn begin_run(&self, beginning: &Beginning) -> Result<Vec<Measurement>> {
         let Beginning {
             source,
@@ -234,11 +220,8 @@ impl Store {
         Ok(changed)
     }
 
-    /// Writes `run.json` again where something removed it while the run was under way, such as a job that deletes old files: without it the folder is
-    /// no run.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Writes `run.json` again if it was removed during the run, for example by a job that deletes old files.
+    /// Without it the folder is no run.
     pub(crate) fn restore_about(&self) -> Result<()> {
         self.check_place()?;
         let path = self.folder().join(layout::RUN);
@@ -248,22 +231,20 @@ impl Store {
         }
     }
 
-    /// Removes the folder of a run that could not be begun: half a beginning is no run, and nothing can go on with it. `false` where it was begun.
+    /// Removes the folder of a run that could not begin, because such a folder cannot be resumed. Returns
+    /// `false` if the run has begun.
     pub(crate) fn discard_unbegun(&self) -> bool {
         let is_begun =
             self.about.get().is_some() || !matches!(self.folder().join(layout::RUN).try_exists(), Ok(false));
         !is_begun && self.discard()
     }
 
-    /// Removes the run's folder; `false` where it is not there any more, or the disk refuses.
+    /// Removes the run's folder; returns `false` if it is gone or cannot be removed.
     pub(crate) fn discard(&self) -> bool {
         self.check_place().is_ok() && fs::remove_dir_all(self.folder()).is_ok()
     }
 
-    /// Keeps what the client is worth on this machine; an earlier one of the run is kept as `.old-<n>`.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Writes the calibration of the client; an earlier one is kept as `.old-<n>`.
     pub(crate) fn write_calibration(&self, calibration: &Calibration) -> Result<()> {
         self.check_place()?;
         self.renew(
@@ -272,36 +253,24 @@ impl Store {
         )
     }
 
-    /// The journal, at its end.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Opens the journal for appending.
     pub(crate) fn journal(&self) -> Result<Journal> {
         self.check_place()?;
         Journal::open(self.folder().join(layout::JOURNAL), self.redactor.clone())
     }
 
-    /// Our own log.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Opens `matrix.log`.
     pub(crate) fn log(&self) -> Result<Log> {
         self.check_place()?;
         Log::open(&self.folder().join(layout::LOG), &self.redactor)
     }
 
-    /// A new log for what an engine says after its start; that of an earlier try is kept aside.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Creates the engine's log of a start; the log of an earlier attempt is kept as `.old-<n>`.
     pub(crate) fn engine_log(&self, launch: &LaunchId, start: u32) -> Result<Log> {
         self.launch_log(launch, start, layout::ENGINE_LOG)
     }
 
-    /// A new log for what the installation before a start says; that of an earlier try is kept aside.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Creates the installation log of a start; the log of an earlier attempt is kept as `.old-<n>`.
     pub(crate) fn install_log(&self, launch: &LaunchId, start: u32) -> Result<Log> {
         self.launch_log(launch, start, layout::INSTALL_LOG)
     }
@@ -315,7 +284,7 @@ impl Store {
         let path = folder.join(name);
         if path.exists() {
             let number = free_number(&path);
-            // The tails of the earlier log keep its number.
+            // The tails get the same number as their log.
             for part in [path.clone()].into_iter().chain(super::log::tails(&path)) {
                 if part.exists() {
                     let old = numbered(&part, number);
@@ -327,18 +296,16 @@ impl Store {
         Log::open(&path, &self.redactor)
     }
 
-    /// The folder of a measurement. Whatever lies in it before the measurement ends is lost when it is written.
+    /// The folder of a measurement. [`Self::write_cell`] replaces its content.
     pub(crate) fn cell_dir(&self, measurement: &Measurement) -> PathBuf {
         self.folder()
             .join(layout::CELLS)
             .join(layout::cell(measurement, &self.redactor))
     }
 
-    /// Writes a measurement that ended, the summary last; on return it is on disk, and only then may the journal say so.
-    /// An earlier one of the same measurement is set aside. It blocks, for seconds where answers are long and many.
-    ///
-    /// # Errors
-    /// The disk refuses; then the measurement is not finished.
+    /// Writes a measurement that ended, the summary last. On return it is synced; only then may the journal
+    /// report it. An earlier version is kept as `.old-<n>`. Blocks, for seconds if answers are long and many.
+    /// On failure the measurement is not finished.
     pub(crate) fn write_cell<'s>(
         &self,
         summary: &Summary,
@@ -360,7 +327,7 @@ impl Store {
         }
         self.make(&folder)?;
         let is_ours = summary.imported.is_none();
-        // Of what another tool measured nobody knows the requests, nor what the engine said.
+        // An import has neither requests nor an engine log.
         if is_ours {
             self.write_lines(&folder.join(layout::REQUESTS), requests)?;
         }
@@ -386,10 +353,7 @@ impl Store {
         atomic::sync_folder(&cells).tried("sync", &cells)
     }
 
-    /// Writes the summary of a finished measurement anew, where it turned out afterwards that it failed.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Rewrites the summary of a finished measurement that turned out to have failed.
     pub(crate) fn amend_cell(&self, summary: &Summary, post_mortem: Option<&PostMortem>) -> Result<()> {
         self.check_place()?;
         let folder = self.cell_dir(&summary.measurement());
@@ -402,7 +366,7 @@ impl Store {
         put(&folder.join(layout::SUMMARY), &self.pretty(summary))
     }
 
-    /// Where the post-mortem of a measurement is, if it has one.
+    /// The path that a post-mortem of the measurement has.
     pub(crate) fn post_mortem(&self, measurement: &Measurement) -> PathBuf {
         self.cell_dir(measurement).join(layout::POST_MORTEM)
     }
@@ -419,15 +383,13 @@ impl Store {
         .tried("write", path)
     }
 
-    /// The plan's measurements that are finished on disk, however they ended, with the content that the plan gives them.
-    ///
-    /// # Errors
-    /// A file is there and cannot be read. A broken summary is no error: its measurement is not finished.
+    /// Reads the finished measurements of the plan with the planned content hash, with any ending. A broken
+    /// summary is no error: its measurement is not finished.
     pub(crate) fn finished(&self, plan: &Plan) -> Result<BTreeMap<Measurement, Summary>> {
         let mut finished = BTreeMap::new();
         self.each_on_disk(plan, |measurement, _, mut summary, is_same| {
             if is_same {
-                // On disk a name may lack a secret.
+                // A name on disk may have been redacted.
                 summary.cell = measurement.cell.clone();
                 finished.insert(measurement.clone(), summary);
             }
@@ -436,10 +398,8 @@ impl Store {
         Ok(finished)
     }
 
-    /// The plan's measurements that were done with another content than the plan gives them: [`Store::begin_run`] will set them aside.
-    ///
-    /// # Errors
-    /// As [`Store::finished`].
+    /// The completed measurements of the plan with another content hash. [`Store::begin_run`] moves them
+    /// aside.
     pub(crate) fn outdated(&self, plan: &Plan) -> Result<Vec<Measurement>> {
         let mut outdated = Vec::new();
         self.each_on_disk(plan, |measurement, _, summary, is_same| {
@@ -463,7 +423,8 @@ impl Store {
         Ok(changed)
     }
 
-    /// Visits the plan's measurements that have a readable summary, with whether its content is the planned one.
+    /// Visits the measurements of the plan that have a readable summary, and says whether the content hash is
+    /// the planned one.
     fn each_on_disk(
         &self,
         plan: &Plan,
@@ -485,10 +446,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes `results.jsonl` anew: one line for each value.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Rewrites `results.jsonl`, one line for each value.
     pub(crate) fn write_results(&self, lines: &[serde_json::Value]) -> Result<()> {
         self.check_place()?;
         let text: String = lines
@@ -498,10 +456,8 @@ impl Store {
         put(&self.folder().join(layout::RESULTS), &text)
     }
 
-    /// Appends a line to `results.jsonl`. What a crash leaves of it goes when the run goes on and the file is written anew.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Appends a line to `results.jsonl`. An incomplete line after a crash disappears when the resumed run
+    /// rewrites the file.
     pub(crate) fn append_result(&self, line: &serde_json::Value) -> Result<()> {
         self.check_place()?;
         let path = self.folder().join(layout::RESULTS);
@@ -511,19 +467,14 @@ impl Store {
             .tried("append to", &path)
     }
 
-    /// The summary of a finished measurement.
-    ///
-    /// # Errors
-    /// It is missing or broken, or the disk refuses.
+    /// Reads the summary of a finished measurement.
     pub(crate) fn summary(&self, measurement: &Measurement) -> Result<Summary> {
         let path = self.cell_dir(measurement).join(layout::SUMMARY);
         reader::json(&path, "it was not finished")
     }
 
-    /// Writes a document beside the records, in place of the last one of that name, and says where it is.
-    ///
-    /// # Errors
-    /// The name is not a plain file name or is one of the store's own; the disk refuses.
+    /// Writes a report into the run's folder, replacing an earlier one, and returns its path. Fails if the
+    /// name is not plain or is used by the store.
     pub(crate) fn write_report(&self, name: &str, text: &str) -> Result<PathBuf> {
         if !layout::is_plain(name) || layout::is_old(name) || layout::OWN.contains(&name) {
             return Err(StoreError::Name {
@@ -541,7 +492,7 @@ impl Store {
         json(value, Form::Pretty, &self.redactor)
     }
 
-    /// Puts a text at `path`; another text that was there is kept aside.
+    /// Writes a text to `path`; a different earlier text is kept as `.old-<n>`.
     fn renew(&self, path: &Path, text: &str) -> Result<()> {
         match fs::read(path) {
             Ok(old) if old == text.as_bytes() => return Ok(()),
@@ -566,15 +517,15 @@ fn folder_of(root: &Path, run: &RunId) -> Result<PathBuf> {
     Ok(root.join(run.as_str()))
 }
 
-/// Removes the unfinished files of runs below `root` that were killed while they began. Such a folder is no run, so that nobody goes on
-/// with it; what else is in it stays.
+/// Removes temporary files of runs below `root` that were killed before they began. Such a folder cannot be
+/// resumed; its other files stay.
 fn sweep_cut_off(root: &Path) {
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         let folder = entry.path();
         if folder.join(layout::RUN).exists() {
             continue;
         }
-        // Under its lock no process writes there, so that even a file of this moment was left.
+        // With the lock held no process writes there, so that every temporary file is an orphan.
         let Some(_lock) = lock::keep_out(&folder) else {
             continue;
         };
@@ -584,7 +535,7 @@ fn sweep_cut_off(root: &Path) {
     }
 }
 
-/// Removes what an unfinished measurement left, but for records of requests that ended.
+/// Removes the files of an unfinished measurement except its partial records.
 fn clear(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder).tried("list", folder)? {
         let entry = entry.tried("list", folder)?;
@@ -606,12 +557,12 @@ fn put(path: &Path, text: &str) -> Result<()> {
     atomic::write(path, text.as_bytes()).tried("write", path)
 }
 
-/// A free name for the present version of `path`.
+/// A free name for the current version of `path`.
 fn aside(path: &Path) -> PathBuf {
     numbered(path, free_number(path))
 }
 
-/// The least number that no earlier version of `path` has.
+/// The smallest number that no earlier version of `path` has.
 fn free_number(path: &Path) -> u32 {
     (1..)
         .find(|number| !numbered(path, *number).exists())

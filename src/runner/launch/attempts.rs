@@ -1,40 +1,39 @@
-//! Decides whether a launch tries again: a state machine without any effect.
+//! Decides whether a launch is attempted again: a state machine without effects.
 //!
-//! What fails by the host's fault is retried after a pause, what is invalid is repeated as `--retry-invalid` asks, and an engine that dies
-//! under load is restarted for the remaining measurements.
+//! A failure caused by the host is retried after a pause. An invalid measurement is repeated as
+//! `--retry-invalid` says. An engine that dies under load is restarted for the remaining measurements.
 
 use std::time::Duration;
 
 use crate::results::record::cell::{FailureClass, Phase};
 use crate::results::record::post_mortem::Retry;
 
-/// How often an engine that died under load is started again for the cells that remain.
+/// Number of times that an engine which died under load is restarted.
 pub(super) const RESTARTS: u32 = 16;
 
-/// The pauses before each retry of what failed by the host's fault.
+/// Pauses before the retries of a failure caused by the host.
 const PAUSES: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(4),
     Duration::from_secs(16),
 ];
 
-/// The attempts of a launch so far.
 #[derive(Debug)]
 pub(super) struct Attempts {
-    /// The failed attempts of the measurement that is next.
+    /// Failed attempts of the next measurement.
     retries: Vec<Retry>,
-    /// How often the engine ended although measurements remained.
+    /// Number of times that the engine ended although measurements remained.
     restarts: u32,
-    /// How often an invalid measurement may be repeated.
+    /// Number of times that an invalid measurement may be repeated.
     retry_invalid: u32,
 }
 
-/// A retry of what failed by the host's fault.
+/// A retry after a failure caused by the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HostRetry {
-    /// The attempt that failed, from 1.
+    /// Number of the failed attempt, from 1.
     pub(super) attempt: usize,
-    /// How many attempts there are at most.
+    /// Largest number of attempts.
     pub(super) attempts: usize,
     pub(super) pause: Duration,
 }
@@ -42,9 +41,9 @@ pub(super) struct HostRetry {
 /// What follows the end of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Restart {
-    /// It may be started again without a remark.
+    /// It may be restarted without a warning.
     Expected,
-    /// It is restarted after a failure of its own; so many restarts are left.
+    /// It is restarted after a failure of the engine; `left` restarts remain.
     AfterFailure { left: u32 },
     /// It died too often.
     Exhausted,
@@ -53,7 +52,7 @@ pub(super) enum Restart {
 /// What follows a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// The next measurement, on the same engine.
+    /// The next measurement on the same engine.
     Continue,
     /// Another start, because the recipe restarts the engine for each cell.
     StopAsPlanned,
@@ -61,16 +60,15 @@ pub(super) enum NextStep {
     Stop,
 }
 
-/// The state after a measurement that decides what follows.
+/// The facts that decide what follows a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AfterMeasurement {
     /// Whether the engine can measure another cell.
     pub(super) engine_is_well: bool,
-    /// Whether the recipe restarts the engine for each cell.
     pub(super) restarts_for_cells: bool,
-    /// Whether the measurement failed by the host's fault.
+    /// Whether the measurement failed because of the host.
     pub(super) host_failed: bool,
-    /// Whether nothing else may begin.
+    /// Whether nothing new may begin.
     pub(super) is_stopping: bool,
 }
 
@@ -102,17 +100,16 @@ impl Attempts {
         }
     }
 
-    /// The failed attempts of the measurement that is next.
     pub(super) fn retries(&self) -> &[Retry] {
         &self.retries
     }
 
-    /// Notes that a measurement ended which is not repeated.
+    /// Forgets the failed attempts, because the measurement is not repeated.
     pub(super) fn clear(&mut self) {
         self.retries.clear();
     }
 
-    /// The retry after a failure; `None` if it was not the host's fault, or the attempts are spent.
+    /// The retry after a failure; `None` if the host did not cause it or no attempt is left.
     pub(super) fn retry_after_host_fault(
         &mut self,
         phase: Phase,
@@ -138,7 +135,7 @@ impl Attempts {
         })
     }
 
-    /// The number of the repetition of an invalid measurement, from 1; `None` if it is not repeated.
+    /// Number of the repetition of an invalid measurement, from 1; `None` if it is not repeated.
     pub(super) fn repeat_invalid(&mut self, reason: &str) -> Option<usize> {
         let is_validity = |retry: &&Retry| retry.class == FailureClass::Validity;
         let repeated = self.retries.iter().filter(is_validity).count();
@@ -154,13 +151,13 @@ impl Attempts {
         Some(repeated + 1)
     }
 
-    /// Notes the end of an engine. It counts as a restart unless it was planned or a retry follows; `retries_before` is how many retries there
-    /// were when the engine was ready.
+    /// Counts the end of an engine as a restart, unless it was planned or a retry follows. `retries_before`
+    /// is the number of retries when the engine became ready.
     pub(super) fn engine_ended(&mut self, is_planned: bool, retries_before: usize) {
         self.restarts += u32::from(!is_planned && self.retries.len() <= retries_before);
     }
 
-    /// What follows, if measurements remain.
+    /// What follows if measurements remain.
     pub(super) fn restart(&self) -> Restart {
         match self.restarts {
             restarts if restarts > RESTARTS => Restart::Exhausted,
@@ -231,7 +228,7 @@ mod tests {
         host_fault(&mut attempts);
         attempts.engine_ended(false, 0);
         assert_eq!(attempts.restart(), Restart::Expected);
-        // A later death counts, and is not announced while a retry is under way.
+        // A later crash counts, but is not reported during a retry.
         attempts.engine_ended(false, 1);
         assert_eq!(attempts.restart(), Restart::Expected);
         attempts.clear();

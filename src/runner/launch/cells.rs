@@ -1,4 +1,4 @@
-//! The measurements of a start: their checks, their judgement, and how they are saved.
+//! Checks, judges and saves the measurements of a start.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,20 +21,19 @@ use crate::runner::launch::failure::{self, LaunchFailure};
 use crate::runner::launch::remarks::{invalid, last, why};
 use crate::runner::post_mortem::{self, Remains};
 
-/// The state of one start of a launch.
 pub(super) struct LaunchRun<'a> {
     pub(super) context: LaunchContext<'a>,
     pub(super) began: Moment,
-    /// The measurements that remain.
+    /// The remaining measurements.
     pub(super) rest: VecDeque<&'a Measurement>,
     pub(super) attempts: Attempts,
-    /// The engine's facts at the first finished measurement of the launch.
+    /// Engine facts at the first finished measurement of the launch.
     pub(super) reference: Option<EngineFacts>,
     pub(super) tally: &'a mut Tally,
 }
 
 impl<'a> LaunchRun<'a> {
-    /// A start of which nothing is measured yet.
+    /// Creates the state of a start without measurements.
     pub(super) fn new(context: LaunchContext<'a>, tally: &'a mut Tally) -> Self {
         Self {
             context,
@@ -46,7 +45,7 @@ impl<'a> LaunchRun<'a> {
         }
     }
 
-    /// Fails a measurement that another process than the engine answered, and records if that cannot be known.
+    /// Fails a measurement that another process answered; records if this cannot be checked.
     pub(super) async fn check_listener(&self, running: &Running, measured: &mut CellOutcome) {
         let summary = &mut measured.summary;
         if summary.ending != Ending::Done {
@@ -68,12 +67,12 @@ impl<'a> LaunchRun<'a> {
         }
     }
 
-    /// Records the facts of an engine that differ from those at the first finished measurement of its launch.
+    /// Records engine facts that differ from those at the first finished measurement of the launch.
     pub(super) fn check_engine(&mut self, summary: &mut Summary) {
         if summary.ending != Ending::Done {
             return;
         }
-        // The reference from disk has no secrets.
+        // The reference on disk is redacted.
         let facts = store::redacted(summary.engine.clone(), &self.context.job.host.redactor);
         if let Some(reference) = &mut self.reference {
             summary.engine_changes = engine_change::changes(reference, &facts);
@@ -83,8 +82,8 @@ impl<'a> LaunchRun<'a> {
         }
     }
 
-    /// Fails measurements that are saved already: their port answers although their engine was stopped, so another process may have answered
-    /// all the time.
+    /// Fails measurements that were already saved: their port still answers after the engine was stopped, so
+    /// another process may have answered them.
     pub(super) fn fail_unverified(&mut self, summaries: Vec<Summary>, port: u16) -> Result<(), StoreError> {
         let LaunchContext { job, launch, .. } = self.context;
         for mut summary in summaries {
@@ -148,7 +147,7 @@ impl<'a> LaunchRun<'a> {
         Ok(())
     }
 
-    /// Adds the facts of the launch to a measurement, and judges it.
+    /// Adds the facts of the launch to a measurement and judges it.
     pub(super) fn judge(&self, measurement: &Measurement, measured: &mut CellOutcome, seconds: f64) {
         let job = self.context.job;
         let summary = &mut measured.summary;
@@ -165,7 +164,7 @@ impl<'a> LaunchRun<'a> {
         });
     }
 
-    /// Saves a measurement, counts it and reports it.
+    /// Saves, counts and reports a measurement.
     pub(super) fn persist(
         &mut self,
         measurement: &Measurement,
@@ -206,7 +205,7 @@ impl<'a> LaunchRun<'a> {
                 .map(|reason| reason.code)
                 .collect(),
             tail: match &summary.ending {
-                // The last lines of a failed start were reported with it.
+                // The last lines of a failed start were already reported.
                 Ending::Failed { phase, tail, .. } if *phase != Phase::Launch => last(tail),
                 _ => Vec::new(),
             },
@@ -216,7 +215,7 @@ impl<'a> LaunchRun<'a> {
     }
 }
 
-/// The facts of a launch's engine at its first finished measurement.
+/// Engine facts at the first finished measurement of the launch.
 fn reference(context: &LaunchContext<'_>) -> Option<EngineFacts> {
     let job = context.job;
     let starts = job.plan.starts.iter();

@@ -1,4 +1,4 @@
-//! What one start of a launch is given.
+//! Input of one start of a launch.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::runner::prompt_store::PromptStore;
 use crate::runner::scheduling::Roster;
 use crate::runner::shutdown::Stop;
 
-/// A launch on its devices, with the measurements of one start.
+/// A launch with its GPUs and the measurements of one start.
 #[derive(Clone, Copy)]
 pub(crate) struct LaunchContext<'a> {
     pub(crate) job: &'a Job<'a>,
@@ -34,7 +34,7 @@ impl LaunchContext<'_> {
         command::line_of(self.launch, given).joined()
     }
 
-    /// The command line with its port and devices.
+    /// The command line with port and GPUs of this start.
     pub(super) fn exact(&self, port: u16) -> String {
         let devices = self.job.host.machine.device_names(self.lease.devices());
         let given = Given {

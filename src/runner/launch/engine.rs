@@ -20,10 +20,10 @@ use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::target;
 use crate::runner::telemetry::Sampling;
 
-/// How long a container that could not be removed is tried again before a start.
+/// Time for removing a container that could not be removed before.
 const ORPHAN: Duration = Duration::from_secs(5);
 
-/// Starts an engine and waits for its first real token; `None` if the run is stopped meanwhile.
+/// Starts an engine and waits for its first real token; `None` if the run is stopped.
 pub(super) async fn start_engine(context: &LaunchContext<'_>) -> Result<Option<ReadyEngine>, LaunchFailure> {
     let LaunchContext {
         job,
@@ -91,7 +91,7 @@ pub(super) async fn start_engine(context: &LaunchContext<'_>) -> Result<Option<R
     Ok(Some(ready))
 }
 
-/// Starts the process or the container of an engine; `None` if the run is stopped meanwhile.
+/// Starts the process or container of an engine; `None` if the run is stopped.
 async fn start_process(
     context: &LaunchContext<'_>,
     port: u16,
@@ -126,7 +126,7 @@ async fn start_process(
     Ok(Some(running))
 }
 
-/// A ready engine with its facts, whose telemetry is sampled.
+/// Creates a ready engine and starts sampling its telemetry.
 async fn with_telemetry(
     context: &LaunchContext<'_>,
     running: Running,
@@ -156,7 +156,7 @@ async fn with_telemetry(
     }
 }
 
-/// Fails if an earlier engine of this run, which could not be stopped, may still run.
+/// Fails if an earlier engine of this run could not be stopped and may still run.
 pub(super) async fn no_other_engine(job: &Job<'_>) -> Result<(), LaunchFailure> {
     let remaining = job.host.orphans.remove(ORPHAN).await;
     match remaining.iter().find(|orphan| orphan.may_run) {
@@ -171,10 +171,10 @@ pub(super) async fn no_other_engine(job: &Job<'_>) -> Result<(), LaunchFailure> 
     }
 }
 
-/// The address of a ready engine, its facts, and the phases of its start.
+/// Address of a ready engine, its facts, and the phases of its start.
 type Readiness = (Target, EngineFacts, Vec<PhaseTime>);
 
-/// Waits for an engine's first real token, and reads its facts.
+/// Waits for the engine's first real token and reads its facts.
 async fn wait_ready(
     job: &Job<'_>,
     launch: &Launch,
@@ -226,7 +226,6 @@ fn tell(job: &Job<'_>, launch: &Launch, progress: engine::Progress) {
     });
 }
 
-/// What the engine is given.
 fn engine_context(job: &Job<'_>, start: &Start, lease: &Lease<'_>, port: u16) -> Context {
     let host = job.host;
     let secrets = host.secrets.clone();
@@ -235,7 +234,7 @@ fn engine_context(job: &Job<'_>, start: &Start, lease: &Lease<'_>, port: u16) ->
         start: start.start,
         devices: lease.devices().to_vec(),
         device_names: host.machine.device_names(lease.devices()),
-        // Neighbours get processors of their own where the GPUs say which.
+        // Concurrent launches get separate processors, if the GPUs' NUMA nodes are known.
         cpus: match job.plan.parallel {
             true => host.machine.cpus_near(lease.devices()),
             false => None,
@@ -263,7 +262,7 @@ fn logs(job: &Job<'_>, launch: &Launch, start: &Start) -> Result<Logs, StoreErro
     })
 }
 
-/// Stops an engine and waits until its devices are free. Once the run kills what it started, dropping the engine does so.
+/// Stops an engine and waits until its GPUs are free. In an immediate shutdown, dropping the engine kills it.
 pub(super) async fn stop_engine(context: &LaunchContext<'_>, running: Running, rest: &[AtRest]) {
     let LaunchContext {
         job,

@@ -1,4 +1,4 @@
-//! Why an engine did not start, or is not the one that answers.
+//! Failures of a start, and of the check that the engine is the process that answers.
 
 use crate::engine::{self, NoToken, NotReady, StartError};
 use crate::loadgen::ProbeError;
@@ -6,7 +6,7 @@ use crate::plan::Launch;
 use crate::results::record::cell::{FailureClass, Phase};
 use crate::results::record::post_mortem::End;
 
-/// Why an engine did not start; its cells fail with it.
+/// Why an engine did not start; its cells fail with this.
 pub(super) struct LaunchFailure {
     pub(super) phase: Phase,
     pub(super) class: FailureClass,
@@ -16,7 +16,7 @@ pub(super) struct LaunchFailure {
     pub(super) end: Option<End>,
     pub(super) log: Vec<String>,
     pub(super) image_digest: Option<String>,
-    /// The command line with its port and devices.
+    /// The command line with port and GPUs of the start.
     pub(super) exact_command: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl LaunchFailure {
     }
 }
 
-/// The failure of a launch whose port another process has.
+/// The failure of a launch whose port another process uses.
 pub(super) fn answered_by(who: &str, port: u16, launch: &Launch) -> LaunchFailure {
     LaunchFailure::new(
         FailureClass::Spec,
@@ -46,7 +46,7 @@ pub(super) fn answered_by(who: &str, port: u16, launch: &Launch) -> LaunchFailur
     )
 }
 
-/// Why the first request gave no token, and whether another try may.
+/// Why the first request returned no token, and whether another attempt may.
 pub(super) fn no_token(error: &ProbeError, launch: &Launch) -> NoToken {
     let words = error.to_string();
     match error {
@@ -75,7 +75,7 @@ pub(super) fn not_started(error: &StartError) -> LaunchFailure {
 }
 
 impl LaunchFailure {
-    /// Adds what the host shows after an engine ended before it was ready.
+    /// Adds what the host shows about an engine that ended before it was ready.
     pub(super) fn explained(mut self, launch: &Launch, port: u16) -> Self {
         let Some(end) = self.end else {
             return self;

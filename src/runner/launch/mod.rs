@@ -1,4 +1,4 @@
-//! One start: lease, start, ready, cells, stop; always stop.
+//! Executes one start: leases GPUs, starts the engine, measures cells, and always stops the engine.
 
 mod attempts;
 mod cells;
@@ -28,8 +28,9 @@ use crate::runner::launch::remarks::{invalid, last};
 use crate::runner::post_mortem::{self, Remains};
 use crate::runner::ready_engine::ReadyEngine;
 
-/// Makes one start with all its measurements. An engine that dies or hangs under load is restarted for the rest, so that one bad cell never
-/// takes the others with it; what fails by the host's fault is retried after a pause.
+/// Makes one start with all its measurements. An engine that dies or hangs under load is restarted for the
+/// remaining cells, so that one bad cell does not fail the others. Failures caused by the host are retried
+/// after a pause.
 pub(crate) async fn launch(context: LaunchContext<'_>, tally: &mut Tally) -> Result<(), StoreError> {
     let _turn = context.roster.enter(&context.launch.id);
     let mut run = LaunchRun::new(context, tally);
@@ -53,7 +54,7 @@ pub(crate) async fn launch(context: LaunchContext<'_>, tally: &mut Tally) -> Res
     Ok(())
 }
 
-/// A measurement that failed by the host's fault.
+/// A measurement that failed because of the host.
 struct HostFault<'a> {
     measurement: &'a Measurement,
     phase: Phase,
@@ -78,11 +79,12 @@ impl<'a> HostFault<'a> {
 }
 
 impl<'a> LaunchRun<'a> {
-    /// Measures the remaining cells until one needs another start, then stops the engine. Returns whether it stopped only because the recipe
-    /// restarts the engine for each cell, and cells remain.
+    /// Measures the remaining cells until one needs another start, then stops the engine. Returns true if it
+    /// stopped only because the recipe restarts the engine per cell, and cells remain.
     async fn measure(&mut self, mut ready: ReadyEngine) -> Result<bool, StoreError> {
         let job = self.context.job;
-        // Models may be added to a running server: its list is compared from the first measurement on.
+        // Models may be added to a running server, so the model list is compared only from the first
+        // measurement on.
         self.reference.get_or_insert_with(|| EngineFacts {
             models: Vec::new(),
             ..store::redacted(ready.facts.clone(), &job.host.redactor)
@@ -133,7 +135,7 @@ impl<'a> LaunchRun<'a> {
         Ok(is_planned && !self.rest.is_empty())
     }
 
-    /// Makes one measurement, and checks that the engine is still the one that answers.
+    /// Makes one measurement and checks that the engine is still the process that answers.
     async fn measure_cell(&mut self, measurement: &Measurement, ready: &mut ReadyEngine) -> CellOutcome {
         let LaunchContext {
             job,
@@ -154,19 +156,20 @@ impl<'a> LaunchRun<'a> {
         measured
     }
 
-    /// Stops the engine, and fails measurements that another process may have answered. `saved` is whether the last measurement is saved.
+    /// Stops the engine, and fails measurements that another process may have answered. `saved` is the result
+    /// of saving the last measurement.
     async fn stop(
         &mut self,
         ready: ReadyEngine,
         unverified: Vec<Summary>,
         saved: Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        // Nothing asks an engine that is being stopped.
+        // Stop sampling first, so that no probe calls an engine that is being stopped.
         let rest = ready.sampling.end();
         let endpoint = ready.running.endpoint().clone();
         stop_engine(&self.context, ready.running, &rest).await;
         saved?;
-        // An engine that could not be stopped answers itself.
+        // An engine that could not be stopped may be the process that answers.
         if !unverified.is_empty()
             && !self.context.stop.now.is_cancelled()
             && still_answers(&endpoint).await
@@ -177,10 +180,10 @@ impl<'a> LaunchRun<'a> {
         Ok(())
     }
 
-    /// Whether an invalid measurement is repeated, as `--retry-invalid` asks.
+    /// Whether an invalid measurement is repeated, as `--retry-invalid` says.
     fn repeats(&mut self, summary: &Summary) -> bool {
         let LaunchContext { job, stop, .. } = self.context;
-        // Another server stays another one.
+        // If another server answers, a repetition does not help.
         let has_changed = summary.engine_changes.iter().any(|change| !change.is_of_models());
         let Some(reason) = invalid(summary).filter(|_| !stop.is_asked() && !has_changed) else {
             return false;
@@ -197,7 +200,7 @@ impl<'a> LaunchRun<'a> {
         true
     }
 
-    /// Puts a measurement that failed by the host's fault back, after a pause, if it is retried.
+    /// Queues a measurement again, after a pause, if its failure is retried.
     async fn retry(&mut self, fault: HostFault<'a>) {
         match self.pause(fault.phase, fault.class, &fault.reason).await {
             true => {
@@ -208,7 +211,8 @@ impl<'a> LaunchRun<'a> {
         }
     }
 
-    /// Reports that the engine did not start, and fails the remaining measurements unless it is started again.
+    /// Reports that the engine did not start, and fails the remaining measurements unless it is started
+    /// again.
     async fn start_failed(&mut self, failure: &LaunchFailure) -> Result<(), StoreError> {
         let LaunchContext {
             job, launch, start, ..
@@ -225,7 +229,8 @@ impl<'a> LaunchRun<'a> {
         }
     }
 
-    /// Whether what failed is retried: only after the host's fault, and a few times. It has paused then.
+    /// Pauses before a retry. Returns whether the failure is retried: only if the host caused it and attempts
+    /// are left.
     async fn pause(&mut self, phase: Phase, class: FailureClass, reason: &str) -> bool {
         let LaunchContext {
             job, launch, stop, ..
@@ -275,7 +280,7 @@ impl<'a> LaunchRun<'a> {
     }
 }
 
-/// Prepares prompts while the engine loads.
+/// Prepares prompts while the engine starts.
 fn prepare(context: &LaunchContext<'_>) -> JoinSet<()> {
     let LaunchContext {
         job,
@@ -293,7 +298,7 @@ fn prepare(context: &LaunchContext<'_>) -> JoinSet<()> {
     let mut preparing = JoinSet::new();
     preparing.spawn(async move {
         for scenario in scenarios {
-            // The cell that needs it reports what went wrong.
+            // The cell that needs the prompts reports the error.
             let _ = prompt_store.workload(&scenario, &tokenizer).await;
         }
     });

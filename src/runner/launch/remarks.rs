@@ -1,12 +1,12 @@
-//! What is said about a measurement beside its metrics.
+//! Texts about a measurement that are shown beside its metrics.
 
 use crate::results::record::cell::{Ending, Summary};
 use crate::results::record::validity::Verdict;
 
-/// How many of an engine's last lines are told with its failure.
+/// Number of the engine's last log lines that are reported with a failure.
 const TOLD_LINES: usize = 10;
 
-/// The last of an engine's last lines that say something.
+/// The last non-empty lines of an engine's log.
 pub(super) fn last(tail: &[String]) -> Vec<String> {
     let mut lines: Vec<String> = tail
         .iter()
@@ -19,7 +19,7 @@ pub(super) fn last(tail: &[String]) -> Vec<String> {
     lines
 }
 
-/// Why the figures of a measurement are worth nothing; `None` if they are worth something.
+/// Why a measurement is invalid; `None` if it is not.
 pub(super) fn invalid(summary: &Summary) -> Option<String> {
     let validity = summary.validity.as_ref()?;
     let reasons: Vec<String> = validity
@@ -31,7 +31,7 @@ pub(super) fn invalid(summary: &Summary) -> Option<String> {
     (!reasons.is_empty()).then(|| format!("invalid: {}", reasons.join("; ")))
 }
 
-/// Why a measurement is not simply done.
+/// Why a measurement is not `done` and valid; `None` if it is.
 pub(super) fn why(summary: &Summary) -> Option<String> {
     match &summary.ending {
         Ending::Done => invalid(summary).or_else(|| summary.warnings.first().cloned()),

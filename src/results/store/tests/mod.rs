@@ -1,4 +1,4 @@
-//! The store as a whole: what is written is read again, whatever happened in between.
+//! Tests of the store as a whole: everything written can be read again, whatever happened in between.
 
 mod reading;
 
@@ -17,7 +17,6 @@ fn none() -> Redactor {
     Redactor::default()
 }
 
-/// Every file below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -112,7 +111,7 @@ fn nothing_is_written_or_removed_where_the_folder_was_moved_away() {
     };
     all_moved();
     assert!(!path.exists());
-    // A folder that somebody else made under the name is not the run's.
+    // A folder that another process made under this name does not belong to the run.
     fs::create_dir(&path).unwrap();
     all_moved();
     assert_eq!((files(&path), files(&moved)), (Vec::new(), before));
@@ -264,7 +263,8 @@ fn what_a_run_was_writing_that_was_killed_while_it_began_is_swept_by_the_next_on
     });
     drop((begun, cut_off));
     Store::create_new(root.path(), MATRIX, &none()).unwrap();
-    // That of a run is swept by who goes on with it; a folder without a lock is no run's.
+    // The temporary file of a begun run is removed when the run is resumed. A folder without a lock is no
+    // run's.
     assert_eq!(unfinished.map(|path| path.exists()), [true, false, true]);
 }
 
@@ -346,7 +346,8 @@ fn a_measurement_that_the_plan_dropped_is_kept_apart() {
     );
 }
 
-/// Secrets as they come: plain, with JSON's and YAML's own characters, of several lines, and one that is a word of ours.
+/// Secrets of several kinds: plain, with special characters of JSON and YAML, of several lines, and equal to
+/// a word of the format.
 const PLANTED: [&str; 4] = [
     "hf_Planted0123456789",
     "p\"l\\a/nt: {ed}",

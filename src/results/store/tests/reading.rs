@@ -1,4 +1,4 @@
-//! What is on disk is read, also where it is broken, newer, older or elsewhere.
+//! Tests of reading runs that are broken, newer, older or in another place.
 
 use std::fs;
 use std::io::{Read as _, Write};
@@ -176,7 +176,7 @@ fn a_summary_of_a_newer_format_is_told_and_passed_over() {
     let run = Run::read(store.folder()).unwrap();
     assert_eq!((run.summaries.len(), run.doubts.len()), (1, 1));
     assert!(run.doubts[0].contains("has format 9"), "{:?}", run.doubts);
-    // Whoever goes on with the run must not take it for unfinished.
+    // A resume must not take the measurement for unfinished.
     let refused = store.finished(&plan).unwrap_err();
     assert!(
         matches!(refused, StoreError::Newer { theirs: 9, .. }),
@@ -211,7 +211,7 @@ fn a_line_without_end_is_refused_before_it_fills_the_memory() {
     measure(&store, &plan);
     let first = measurement(&plan.cells[0].key);
     let path = store.cell_dir(&first).join("histograms.jsonl.zst");
-    // Twice what is read, in a few kilobytes.
+    // Twice the limit, in a few kilobytes.
     let mut file = zstd::Encoder::new(fs::File::create(&path).unwrap(), 1).unwrap();
     std::io::copy(&mut std::io::repeat(b'0').take(128 << 20), &mut file).unwrap();
     file.finish().unwrap();
@@ -263,14 +263,15 @@ fn is_read(format: u32) {
     assert_eq!(figures["mean_ttft_ms"], Some(0.1 + 0.2));
     let first = measurement(&run.summaries[0].cell);
     let requests = run.read_requests(&first).unwrap();
-    // Histograms came later than the fixture of format 1; a run without them is whole.
+    // The fixture of format 1 is older than histograms; a run without them is complete.
     assert_eq!(run.read_seconds(&first).unwrap().is_some(), format > 1);
     assert_eq!(requests.len(), 3);
     assert_eq!(requests[0].output_tokens(), Some(4));
     assert!(requests[2].failure.is_some());
 }
 
-/// Only while [`FORMAT`](crate::results::record::FORMAT) is 2: later versions get a folder of their own, and this one stays.
+/// Applies only while [`FORMAT`](crate::results::record::FORMAT) is 2. A later version gets a folder of its
+/// own, and this one stays.
 #[test]
 #[ignore = "writes tests/fixtures/run-format-2 anew, which only a change of the format asks for; CI reads what it wrote"]
 fn write_the_fixture_of_format_2() {
