@@ -1,4 +1,4 @@
-//! One load on a ready engine: sampling around it, the requests, and our own count of their tokens.
+//! One load on a ready engine: telemetry around it, the requests, and our own count of their tokens.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -22,24 +22,21 @@ use crate::runner::requests::{self, Part, RanOut, placed, ran_out, see};
 use crate::runner::supervise::{self, AbortReason, DriveControl};
 use crate::runner::telemetry::MeasuredWindow;
 
-/// Requests that are ready to be sent.
 #[derive(Clone)]
 pub(crate) struct PreparedLoad {
     pub(crate) scenario: Scenario,
     pub(crate) items: Vec<Item>,
-    /// The place of its first prompt in the workload.
+    /// Index of the first prompt in the workload.
     pub(crate) from: usize,
-    /// A digest of when it is sent, and of the adapters.
+    /// Digest of due times and adapters.
     pub(crate) schedule: ContentHash,
     /// When one more request would fall due.
     pub(crate) next: Option<Duration>,
 }
 
 impl PreparedLoad {
-    /// Every prompt of a workload at the arrival of a scenario; arrivals and adapters are drawn from `draws`.
-    ///
-    /// # Errors
-    /// In words, why images have no place in the prompts.
+    /// Prepares every prompt of a workload with the arrival of a scenario. Arrivals and adapters are drawn
+    /// from `draws`. Fails with a message if the prompts cannot contain images.
     pub(crate) fn whole(
         scenario: Scenario,
         workload: &PreparedWorkload,
@@ -50,10 +47,7 @@ impl PreparedLoad {
         Self::of_part(scenario, workload, protocol, part, draws)
     }
 
-    /// Some prompts of a workload.
-    ///
-    /// # Errors
-    /// As [`Self::whole`].
+    /// Prepares some prompts of a workload, like [`Self::whole`].
     pub(crate) fn of_part(
         scenario: Scenario,
         workload: &PreparedWorkload,
@@ -72,54 +66,51 @@ impl PreparedLoad {
     }
 }
 
-/// What is given to a load beside its requests.
+/// Input of a load besides its requests.
 pub(crate) struct LoadContext<'a> {
-    /// Where records go while it runs.
+    /// Where records go while the load runs.
     pub(crate) sink: Option<Sink>,
-    /// Where responses go that exceed the memory budget.
+    /// Where responses beyond the memory budget go.
     pub(crate) spill: Option<Arc<Spill>>,
-    /// The error of the client on this machine, if it was measured.
+    /// The client's calibration on this host, if there is one.
     pub(crate) calibration: Option<&'a Calibration>,
-    /// Whether this load continues the samples of the one before, because telemetry covers both.
+    /// Whether the samples of the previous load are kept, because telemetry covers both loads.
     pub(crate) continues_samples: bool,
-    /// Whether telemetry is sampled after a load that was stopped, because its metrics are shown.
+    /// Whether telemetry is sampled after a stopped load, because its metrics are shown.
     pub(crate) samples_after_stop: bool,
     pub(crate) control: DriveControl<'a>,
 }
 
-/// What a load came to.
 pub(crate) struct LoadOutcome {
     /// When its first request was about to be sent, RFC 3339.
     pub(crate) began: String,
     /// A record for each request, with our own count of its tokens.
     pub(crate) requests: Vec<Request>,
     pub(crate) window: MeasuredWindow,
-    /// When the load generator was done; sampling and counting came later.
+    /// When the load generator finished, before sampling and counting.
     pub(crate) driven: Moment,
     /// The clock that took the moments of arrival.
     pub(crate) stamp: Stamp,
-    /// What the client spent, and how far its moments may be off.
+    /// CPU use of the client, and the possible error of its timestamps.
     pub(crate) client: ClientFacts,
     pub(crate) telemetry: Telemetry,
     pub(crate) samples: Vec<Sample>,
-    /// That the prompts ran out before the time to send was over, where they did.
+    /// Set if the prompts ran out before the sending time was over.
     pub(crate) ran_out: Option<RanOut>,
-    /// The place of its first prompt in the workload.
+    /// Index of the first prompt in the workload.
     pub(crate) from: usize,
-    /// How many prompts were sent.
+    /// Number of prompts that were sent.
     pub(crate) prompts: usize,
-    /// Why it was cut before its end, where it was.
+    /// Why the load was cut short, if it was.
     pub(crate) abort: Option<AbortReason>,
-    /// Whether it ended early because too many requests failed.
+    /// Whether the load ended early because too many requests failed.
     pub(crate) is_aborted: bool,
     /// Where responses went that exceed the memory budget.
     pub(crate) spill: Option<Arc<Spill>>,
 }
 
-/// Sends every request at its due time and follows it to its end, with telemetry sampled directly before and after; then counts tokens.
-///
-/// # Errors
-/// No request can be written or sent at all.
+/// Sends every request at its due time and waits for its end. Telemetry is sampled directly before and after.
+/// Then tokens are counted. Fails if no request can be written or sent at all.
 pub(crate) async fn measure(
     engine: &mut ReadyEngine,
     load: PreparedLoad,
@@ -156,7 +147,7 @@ pub(crate) async fn measure(
         samples,
         ran_out: ran_out(&load.scenario, rows, load.next, &driven),
         from: load.from,
-        // A conversation is one prompt and several requests; if time ran out, not every prompt was sent.
+        // A conversation is one prompt with several requests. If time ran out, not every prompt was sent.
         prompts: rows.min(driven.requests.len()),
         abort,
         is_aborted: context.control.progress.is_aborted(),
@@ -172,14 +163,14 @@ impl AsRef<Self> for LoadOutcome {
 }
 
 impl LoadOutcome {
-    /// The share of prompt tokens that its prompts repeat of each other; `None` where it is unknown. A few of many prompts may repeat each
-    /// other more than all do.
+    /// Share of prompt tokens that the sent prompts repeat of each other; `None` if unknown. It can be larger
+    /// for a part of the prompts than for all.
     pub(crate) async fn repeated_share(&self, workload: &Arc<PreparedWorkload>) -> Option<f64> {
         repeated_share_of(workload, self.from, self.prompts).await
     }
 }
 
-/// What the load generator is given for these requests.
+/// Input of the load generator for these requests.
 pub(crate) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) -> Load {
     Load {
         target: target.clone(),
@@ -194,7 +185,7 @@ pub(crate) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) ->
     }
 }
 
-/// Our own count of each answer's tokens, off the timed path.
+/// Counts each answer's tokens with our own tokenizer, off the timed path.
 async fn count_tokens(mut requests: Vec<Request>, workload: &Arc<PreparedWorkload>) -> Vec<Request> {
     let workload = Arc::clone(workload);
     let counting = tokio::task::spawn_blocking(move || {
@@ -211,7 +202,8 @@ async fn count_tokens(mut requests: Vec<Request>, workload: &Arc<PreparedWorkloa
     counting.await.expect("counting tokens does not panic")
 }
 
-/// Our own count of the tokens of each chunk's text by itself, off the timed path; `None` where the text was not kept.
+/// Counts the tokens of each chunk's text with our own tokenizer, off the timed path. Requests without text
+/// get no count.
 pub(crate) async fn count_chunks(
     mut requests: Vec<Request>,
     workload: &Arc<PreparedWorkload>,
@@ -227,7 +219,7 @@ pub(crate) async fn count_chunks(
     counting.await.expect("counting tokens does not panic")
 }
 
-/// The window of a load: to the end of its last request.
+/// The window of a load, until the end of its last request.
 fn window_of(driven: &Driven) -> MeasuredWindow {
     let last = driven.requests.iter().map(|request| request.end_ns).max();
     let length = last.map_or(driven.wall, Duration::from_nanos);

@@ -1,4 +1,4 @@
-//! The matrix file and the recipes it names, read and expanded.
+//! Reads and expands a matrix file with its recipes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -19,11 +19,11 @@ use crate::plan::{Plan, expand};
 #[derive(Clone, Debug)]
 pub(crate) struct LoadedMatrix {
     pub(crate) plan: Plan,
-    /// The matrix file and the recipes it names, as read.
+    /// The matrix file and its recipes, as read.
     pub(crate) sources: Vec<Source>,
-    /// The folder of the matrix file; paths in it are relative to this.
+    /// The folder of the matrix file; paths in the matrix are relative to it.
     pub(crate) folder: PathBuf,
-    /// Notes and warnings about well-formed entries, a line each.
+    /// Notes and warnings about valid entries, one line each.
     pub(crate) notes: Vec<String>,
 }
 
@@ -31,19 +31,19 @@ pub(crate) struct LoadedMatrix {
 #[derive(Debug)]
 pub(crate) struct MatrixErrors {
     pub(crate) mistakes: Vec<Mistake>,
-    /// The files in which the mistakes are.
+    /// The files that contain the errors.
     pub(crate) sources: Vec<Source>,
 }
 
-/// The largest matrix that is read, in MiB.
+/// Largest matrix file in MiB.
 const LARGEST: u64 = 64;
 
-/// The text of a matrix.
+/// Reads the matrix file.
 fn text_of(path: &Path) -> std::io::Result<String> {
     String::from_utf8(bytes_of(path, LARGEST)?).map_err(std::io::Error::other)
 }
 
-/// The bytes of a file, which is no device without an end.
+/// Reads a file up to a size limit; a device file may never end.
 pub(crate) fn bytes_of(path: &Path, largest_mib: u64) -> std::io::Result<Vec<u8>> {
     let largest = largest_mib << 20;
     let mut bytes = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn bytes_of(path: &Path, largest_mib: u64) -> std::io::Result<Vec<u8>
     }
 }
 
-/// Reads a matrix and the recipes it names, and expands it. All mistakes of all files are found before it gives up.
+/// Reads and expands a matrix with its recipes. Reports all errors of all files together.
 pub(crate) fn load(path: &Path) -> Result<LoadedMatrix, MatrixErrors> {
     let text = match text_of(path) {
         Ok(text) => text,
@@ -84,7 +84,7 @@ pub(crate) fn load(path: &Path) -> Result<LoadedMatrix, MatrixErrors> {
         return Err(MatrixErrors { mistakes, sources });
     };
     let recipes = recipes(&matrix, folder, &mut sources, &mut mistakes, &mut renamed);
-    // A matrix with mistakes of its own is still expanded, to find the rest.
+    // A matrix with errors is still expanded, to find the remaining errors.
     match expand(&matrix, &recipes) {
         Ok(plan) => {
             if mistakes.is_empty() {
@@ -112,7 +112,7 @@ pub(crate) fn load(path: &Path) -> Result<LoadedMatrix, MatrixErrors> {
     }
 }
 
-/// Keys that are written by earlier names: a line for each name of each file.
+/// Notes about keys with earlier names, one line for each name and file.
 fn earlier_names<'a>(
     renamed: &'a [Renamed],
     sources: &'a [Source],
@@ -141,7 +141,7 @@ fn earlier_names<'a>(
     })
 }
 
-/// What a well-formed matrix could say better, a line each.
+/// Notes on how a valid matrix could be improved, one line each.
 fn notes(matrix: &Matrix) -> Vec<String> {
     let older = matrix.repeats.interleave.as_ref();
     let order = matrix.repeats.order();
@@ -160,7 +160,7 @@ fn notes(matrix: &Matrix) -> Vec<String> {
     notes.chain(one_server(matrix)).collect()
 }
 
-/// Engines that attach to one and the same server.
+/// Warns about engines that attach to the same server.
 fn one_server(matrix: &Matrix) -> Vec<String> {
     let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for engine in matrix.engines.iter() {
@@ -181,10 +181,10 @@ fn one_server(matrix: &Matrix) -> Vec<String> {
         .collect()
 }
 
-/// Scenarios that a warning names; of more, the number is enough.
+/// Number of scenarios that a warning names; of more, it gives the count.
 const NAMED: usize = 4;
 
-/// Scenarios that drew lengths before a length meant exactly that.
+/// Notes scenarios whose lengths were random before a plain length meant an exact one.
 fn exact_lengths(matrix: &Matrix) -> Option<String> {
     let drew = matrix.scenarios.iter().filter(|named| {
         let entry = builtin_scenarios::completed(named);
@@ -205,7 +205,8 @@ fn exact_lengths(matrix: &Matrix) -> Option<String> {
     ))
 }
 
-/// The recipes that the matrix names. Where one of them is unknown all others are there too, to find the nearest.
+/// Reads the recipes that the matrix names. If one is unknown, all others are read too, to suggest the
+/// nearest name.
 fn recipes(
     matrix: &Matrix,
     folder: &Path,
@@ -261,7 +262,7 @@ fn misnamed(recipe: &Recipe, name: &str) -> Option<Mistake> {
     })
 }
 
-/// Whether a mistake may only follow from another: something that was left out for a mistake of its own is not blamed twice.
+/// Whether an error may follow from another one, because the entry with the other error was left out.
 fn follows(mistake: &Mistake, others: &[Mistake]) -> bool {
     let Some(place) = &mistake.place else {
         return !others.is_empty();
@@ -276,7 +277,7 @@ fn follows(mistake: &Mistake, others: &[Mistake]) -> bool {
         })
 }
 
-/// Where a recipe may lie: beside the matrix's folder, in it, or here.
+/// Folders of recipes: beside the matrix's folder, in it, and in the current folder.
 fn recipe_folders(folder: &Path) -> [PathBuf; 3] {
     [
         folder.join("../engines"),
@@ -285,7 +286,7 @@ fn recipe_folders(folder: &Path) -> [PathBuf; 3] {
     ]
 }
 
-/// The recipe of that name: from the first folder that has it, else as shipped.
+/// The recipe of that name from the first folder that has it, otherwise the shipped one.
 fn recipe_source(name: &str, folder: &Path) -> Option<Source> {
     let file = format!("{name}.yaml");
     let local = recipe_folders(folder).into_iter().find_map(|place| {
@@ -312,7 +313,7 @@ fn local_recipes(folder: &Path) -> impl Iterator<Item = String> {
         })
 }
 
-/// Files that the matrix names and that are not there.
+/// Errors about missing files that the matrix names.
 fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Mistake> {
     let paths = matrix.datasets.iter().map(|(_, path)| path);
     let paths = paths.chain(
@@ -336,7 +337,8 @@ fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Mistake> {
         .collect()
 }
 
-/// Tokenizers of the matrix that are paths, and that are not there; what may be a model's name is looked up when it is needed.
+/// Errors about missing tokenizers that are paths. A tokenizer that may be a model name is searched when it
+/// is needed.
 fn missing_tokenizers(matrix: &Matrix, folder: &Path) -> Vec<Mistake> {
     let named = matrix
         .models

@@ -1,4 +1,4 @@
-//! Runs a plan: it hands to each module what another made, and stops whatever it started.
+//! Runs a plan: connects the modules below and stops everything that was started.
 
 mod answers;
 pub(crate) mod bench;

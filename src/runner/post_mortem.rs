@@ -1,4 +1,4 @@
-//! The post-mortem of a cell: gathered the moment it is known to be worth nothing.
+//! Collects the post-mortem of a cell as soon as it is known to be failed or invalid.
 
 use crate::base::clock::{self, Moment};
 use crate::plan::Launch;
@@ -6,20 +6,20 @@ use crate::results::record::cell::{Ending, FailureClass, Phase, Summary};
 use crate::results::record::post_mortem::{End, PostMortem};
 use crate::telemetry::dmesg;
 
-/// How many of the engine's last lines are kept.
+/// Number of the engine's last log lines that are kept.
 pub(super) const LINES: usize = 200;
 
-/// What is left of an engine beside the summary of its cell.
+/// State of an engine after its cell.
 #[derive(Default)]
 pub(super) struct Remains {
-    /// How it ended, where it did.
+    /// How it ended, if it did.
     pub(super) end: Option<End>,
-    /// Its last lines, [`LINES`] at most.
+    /// Its last log lines, at most [`LINES`].
     pub(super) log: Vec<String>,
 }
 
-/// The post-mortem of a cell that failed, or that has `doubt`: the reason why its figures are worth nothing. `began` is when its
-/// launch began.
+/// Creates the post-mortem of a cell that failed, or that is invalid for the reason `doubt`. `began` is the
+/// begin of its launch.
 pub(super) fn of(
     launch: &Launch,
     summary: &Summary,

@@ -1,5 +1,5 @@
-//! The image of the next launch, pulled while cells of this one run, where the matrix allows it. A pull takes network, disk and some
-//! processor time, so the rows that were measured beside it say so.
+//! Pulls the image of the next launch while cells of the current one run, if the matrix allows it. A pull
+//! uses network, disk and processor, so the rows measured during it are marked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,16 +10,16 @@ use crate::engine::{self, Devices, Running};
 use crate::plan::{Launch, Start};
 use crate::runner::context::Job;
 
-/// Pulls of images to come. They end with this.
+/// Pulls in progress; they are cancelled on drop.
 #[derive(Default)]
 pub(crate) struct Ahead {
     pulls: Mutex<JoinSet<()>>,
-    /// How often a pull said how far it is.
+    /// Number of progress messages of all pulls.
     steps: Arc<AtomicU64>,
 }
 
 impl Ahead {
-    /// Begins to get what the start after `start` needs, unless the engine that runs is reached by the network.
+    /// Begins to pull the image of the start after `start`, unless the engine runs on another host.
     pub(crate) fn begin(&self, job: &Job<'_>, start: &Start, running: &Running) {
         if !job.plan.pull_ahead || !matches!(running.devices(), Devices::Local(_)) {
             return;
@@ -46,13 +46,13 @@ impl Ahead {
         pulls.spawn(pull);
     }
 
-    /// A mark that grows while something is pulled.
+    /// A number that grows while an image is pulled.
     pub(crate) fn mark(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
 }
 
-/// The next start that runs in a container.
+/// The next start, if it runs in a container.
 fn next<'j>(job: &'j Job<'_>, start: &Start) -> Option<(&'j Start, &'j Launch, &'j str)> {
     let mut rest = job.todo.iter().skip_while(|other| *other != start).skip(1);
     let next = rest.next()?;

@@ -1,4 +1,5 @@
-//! Is this machine fit to measure: everything that is missing, named at once, before the first engine starts.
+//! Checks before the first engine starts that the host can measure; reports everything that is missing at
+//! once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
@@ -16,11 +17,11 @@ use crate::plan::{Launch, Plan, Protocol};
 use crate::runner::context::Host;
 use crate::runner::gpu_idle;
 
-/// Something that keeps the machine from measuring.
+/// Something that prevents measuring.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     pub what: String,
-    /// How to mend it.
+    /// How to fix it.
     pub help: String,
 }
 
@@ -32,17 +33,17 @@ impl Finding {
         }
     }
 
-    /// It as a note, for where it keeps nobody from anything.
+    /// The finding as a note, for cases in which it prevents nothing.
     pub(crate) fn note(&self) -> String {
         format!("note: {}\n  = help: {}\n", self.what, self.help)
     }
 }
 
-/// Where a run begins and ends, as the command line names it.
+/// Paths from the command line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places<'a> {
     pub matrix: &'a Path,
-    /// The folder of results.
+    /// The results folder.
     pub results: &'a Path,
 }
 
@@ -115,7 +116,7 @@ pub(crate) async fn findings(
     found.into_iter().collect()
 }
 
-/// What the container daemon lacks for the launches that run in containers.
+/// Problems of the container daemon and the images, for launches in containers.
 async fn containers(plan: &Plan, host: &Host, tell: &(dyn Fn(String) + Sync), found: &mut BTreeSet<Finding>) {
     let wanted = Wanted {
         launches: plan.launches.iter().collect(),
@@ -132,7 +133,7 @@ async fn containers(plan: &Plan, host: &Host, tell: &(dyn Fn(String) + Sync), fo
     }
 }
 
-/// Servers to attach to that do not answer.
+/// Attached servers that do not answer.
 async fn servers(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
     let secret = |name: &str| host.secrets.get(name).cloned();
     let asked = plan
@@ -169,7 +170,7 @@ fn secrets(launch: &Launch, host: &Host, found: &mut BTreeSet<Finding>) {
     }
 }
 
-/// Launches on several devices of which some are instances of a GPU: an engine sees one instance only.
+/// Launches on several devices of which some are MIG instances; an engine sees only one instance.
 fn instances(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
     let is_instance = |device: &u32| {
         let mut known = host.machine.devices.iter();
@@ -191,7 +192,7 @@ fn instances(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
     }
 }
 
-/// Launches that need more GPUs than there are.
+/// Launches that need more GPUs than available.
 fn devices(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
     let (all, gpus) = (host.machine.gpus.len(), host.devices.len());
     let there = match gpus < all {
@@ -234,11 +235,11 @@ fn devices(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
     ));
 }
 
-/// How many launches one finding names.
+/// Largest number of launches that one finding names.
 const NAMED: usize = 3;
 
-/// Data sets and tokenizers that cannot be opened; `folder` is where paths begin. What `matrix fetch` gets is one finding, as it is one
-/// command.
+/// Data sets and tokenizers that cannot be opened; paths are relative to `folder`. Everything that
+/// `matrix fetch` can download is one finding, because it is one command.
 pub(crate) fn inputs(plan: &Plan, folder: &Path, caches: &Caches, matrix: &Path) -> Vec<Finding> {
     let tokenizers: BTreeSet<&str> = plan
         .launches
@@ -267,7 +268,7 @@ pub(crate) fn inputs(plan: &Plan, folder: &Path, caches: &Caches, matrix: &Path)
     grouped(&missing, matrix)
 }
 
-/// Inputs that are missing, those that one command gets as one finding.
+/// Groups missing inputs: those that one command downloads become one finding.
 fn grouped(missing: &BTreeSet<(String, &str)>, matrix: &Path) -> Vec<Finding> {
     let (fetched, others): (Vec<_>, Vec<_>) = missing
         .iter()
@@ -299,21 +300,21 @@ fn grouped(missing: &BTreeSet<(String, &str)>, matrix: &Path) -> Vec<Finding> {
     found
 }
 
-/// Chat templates that tokenizers at hand do not have.
+/// Chat templates that the available tokenizers lack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Untemplated {
-    /// A data set needs one here.
+    /// A data set needs the template.
     pub needed: BTreeSet<Finding>,
-    /// An engine that speaks `chat` is to apply one, and may have it from elsewhere.
+    /// A `chat` engine applies the template, and may have it from elsewhere.
     pub expected: BTreeSet<Finding>,
 }
 
-/// Which chat templates are missing for a plan, as far as its tokenizers are at hand; `folder` is where paths begin.
+/// Missing chat templates of a plan, for the tokenizers that are available; paths are relative to `folder`.
 pub(crate) fn templates(plan: &Plan, folder: &Path, caches: &Caches) -> Untemplated {
     let mut found = Untemplated::default();
     let launches: BTreeMap<&LaunchId, &Launch> =
         plan.launches.iter().map(|launch| (&launch.id, launch)).collect();
-    // One that is not there is told of by itself.
+    // A missing tokenizer is reported separately.
     let error = |name: &str| {
         let tokenizer = Tokenizer::find(name, folder, caches).ok()?;
         ChatTemplate::open(&tokenizer)
@@ -360,7 +361,7 @@ pub(crate) fn templates(plan: &Plan, folder: &Path, caches: &Caches) -> Untempla
     found
 }
 
-/// Whether the engine's arguments say where a chat template is.
+/// Whether the engine's arguments name a chat template.
 fn names_template(launch: &Launch) -> bool {
     let words = launch.argv(launch.usual_port());
     words.iter().any(|word| word.as_str().contains("template"))

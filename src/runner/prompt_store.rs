@@ -1,4 +1,4 @@
-//! Prompts, prepared while an engine loads and kept for the launches that send the same.
+//! Prepares prompts while an engine starts, and shares them between launches that send the same.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,23 +11,23 @@ use crate::config::scenario::Scenario;
 use crate::loadgen::dataset::tokenizer::Tokenizer;
 use crate::loadgen::dataset::{self, Caches, Prepared, Prompt, repeated_token_share};
 
-/// What a scenario sends, with the tokenizer that made it.
+/// The prompts of a scenario, with the tokenizer that made them.
 pub(crate) struct PreparedWorkload {
     pub(crate) prepared: Prepared,
     pub(crate) tokenizer: Tokenizer,
-    /// The share of the prompts that begins like another one before it, where anybody can tell.
+    /// Fraction of prompt bytes shared with an earlier prompt, if known.
     pub(crate) repeated: Option<f64>,
 }
 
 type Slot = Arc<OnceCell<Result<Arc<PreparedWorkload>, String>>>;
 
-/// Every prepared data set of a run.
+/// The prepared workloads of a run.
 pub(crate) struct PromptStore {
     folder: PathBuf,
     caches: Caches,
-    /// The lock is held to find a slot, not while one is filled.
+    /// Locked to find a slot, not while a slot is filled.
     slots: Mutex<HashMap<String, Slot>>,
-    /// One opened tokenizer for each name.
+    /// Opened tokenizers by name.
     tokenizers: Mutex<HashMap<String, Tokenizer>>,
 }
 
@@ -41,10 +41,7 @@ impl PromptStore {
         })
     }
 
-    /// The workload of a scenario; made once, off the runtime's threads.
-    ///
-    /// # Errors
-    /// In words, why there is none.
+    /// The workload of a scenario; prepared once, off the runtime's threads. Fails with a message.
     pub(crate) async fn workload(
         self: &Arc<Self>,
         scenario: &Scenario,
@@ -108,7 +105,8 @@ impl PromptStore {
     }
 }
 
-/// The share that so many prompts of the data set repeat of each other, from the place that earlier points reached; `None` where it is unknown.
+/// Share that `count` prompts of the data set repeat of each other, beginning at index `from`; `None` if
+/// unknown.
 pub(crate) async fn repeated_share_of(
     workload: &Arc<PreparedWorkload>,
     from: usize,

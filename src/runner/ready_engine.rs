@@ -1,4 +1,4 @@
-//! An engine that is ready, and what its start has learned about it.
+//! A ready engine, with the facts that its start has found.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use crate::results::record::cell::{EngineFacts, PhaseTime};
 use crate::runner::telemetry::Sampling;
 use crate::telemetry::gpu::Gpus;
 
-/// An engine that is ready to be measured.
 pub(crate) struct ReadyEngine {
     pub(crate) running: Running,
-    /// The client for every request that is no load.
+    /// The client for requests that do not belong to the load.
     pub(crate) control: ControlClient,
     pub(crate) target: Target,
     pub(crate) facts: EngineFacts,
     pub(crate) phases: Vec<PhaseTime>,
-    /// Measurements so far on this start.
+    /// Number of measurements so far on this start.
     pub(crate) measured: u32,
     pub(crate) sampling: Sampling,
 }
 
 impl ReadyEngine {
-    /// A server that someone else started, of which nothing is asked. Its host is sampled, and its GPUs where both are on this host.
+    /// Creates the state of an attached server. Sends no request to it. Samples its host, and its GPUs if it
+    /// runs on this host.
     pub(crate) async fn attached(target: Target, control: ControlClient, gpus: Option<Arc<Gpus>>) -> Self {
         let address = &target.address;
         let host = match address.host.contains(':') {
@@ -50,7 +50,7 @@ impl ReadyEngine {
         }
     }
 
-    /// Empties its prefix cache within a limit; without `reset` nothing is asked.
+    /// Resets the prefix cache within a time limit; without `reset` no request is sent.
     pub(crate) async fn reset_caches(&self, reset: Option<&Reset>, limit: Duration) -> CacheReset {
         engine::reset_caches(reset, &self.control, limit).await
     }

@@ -1,4 +1,4 @@
-//! Prompts to requests: when each goes, which adapter it asks for, and what warms up.
+//! Converts prompts to requests: due times, adapters, and warm-up requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,23 +16,23 @@ use crate::loadgen::{Driven, Item};
 use crate::plan::Protocol;
 use crate::results::record::request::Request;
 
-/// What a load sends.
+/// The requests of a load.
 pub(super) struct Sending {
     pub(super) items: Vec<Item>,
-    /// A digest of when it is sent, and of the adapters.
+    /// Digest of due times and adapters.
     pub(super) schedule: ContentHash,
-    /// When one more request would fall due, if there were one more prompt; `None` where it would not, or at once.
+    /// When one more request would fall due, if there were another prompt; `None` if none would, or at once.
     pub(super) next: Option<Duration>,
 }
 
-/// Some of the prompts, as if the data set began with them and had no more.
+/// A part of the prompts, treated as if the data set consisted of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Part {
-    /// The place of the first one; beyond the end it begins again.
+    /// Index of the first prompt; the data set is repeated after its end.
     pub(crate) from: usize,
-    /// How many; no more than there are.
+    /// Number of prompts, at most the size of the data set.
     pub(crate) count: usize,
-    /// Only what falls due before this moment.
+    /// Requests that fall due later are left out.
     pub(crate) before: Option<Duration>,
 }
 
@@ -46,12 +46,13 @@ impl Part {
     }
 }
 
-/// What is sent of a part, and when: arrivals and adapters are drawn from `draws`, where the data set's draws ended.
+/// The requests of a part with their due times. Arrivals and adapters are drawn from `draws`, which continues
+/// the draws of the data set.
 pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part, draws: &mut Draws) -> Sending {
     let prompts = &prepared.prompts;
     let moments = moments(prompts);
     let arrival = match moments {
-        // A trace has its moments, and no gap is drawn.
+        // A trace has due times of its own, and no gap is drawn.
         Some(_) => Arrival {
             rate: RequestRate::INFINITE,
             pace: None,
@@ -89,19 +90,19 @@ pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part, draws: 
     }
 }
 
-/// That the prompts ran out before the time to send was over.
+/// The prompts ran out before the sending time was over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RanOut {
-    /// How many there were.
+    /// Number of prompts.
     sent: usize,
-    /// How long they lasted.
+    /// Time until the prompts ran out.
     pub(crate) after: Duration,
-    /// How long they should have.
+    /// Planned sending time.
     window: Duration,
 }
 
 impl RanOut {
-    /// In words; `key` is what to raise.
+    /// Describes it; `key` is the setting to raise.
     pub(crate) fn says(&self, key: &str) -> String {
         format!(
             "the {} prompts ran out after {:.1} of {} s: nothing was sent for the rest of the time; raise {key}",
@@ -112,8 +113,8 @@ impl RanOut {
     }
 }
 
-/// That the prompts ran out before the time to send was over, where they did. `sent` is how many there were, and `next` when one more
-/// would have fallen due.
+/// Whether the prompts ran out before the sending time was over. `sent` is the number of prompts, `next` the
+/// due time of one more.
 pub(super) fn ran_out(
     scenario: &Scenario,
     sent: usize,
@@ -123,7 +124,7 @@ pub(super) fn ran_out(
     let window = scenario.arrival.window(scenario.limits.duration)?;
     let is_closed_loop = scenario.arrival.concurrency.is_some() && !scenario.arrival.is_paced();
     let after = match is_closed_loop && !scenario.workload.is_replayed() {
-        // Whoever is not done in time has prompts left.
+        // In a closed loop, prompts remain if not all conversations were begun.
         true => {
             let first_rounds = driven
                 .requests
@@ -136,10 +137,8 @@ pub(super) fn ran_out(
     (after < window).then_some(RanOut { sent, after, window })
 }
 
-/// The items as the protocol takes pictures: SGLang's own fills them into the text that the chat template makes.
-///
-/// # Errors
-/// In words, why there is no such text.
+/// Puts images where the protocol expects them: SGLang's native protocol needs them in the text that the chat
+/// template makes. Fails with a message if there is no such text.
 pub(super) fn placed(
     items: Vec<Item>,
     protocol: Protocol,
@@ -162,7 +161,7 @@ pub(super) fn placed(
     placed().map_err(|error| error.to_string())
 }
 
-/// What the server counted beyond our text of prompts with pictures is what the pictures came to.
+/// Sets the vision tokens of prompts with images: the server's count beyond our count of the text.
 pub(super) fn see(requests: &mut [Request], prompts: &[Prompt]) {
     for request in requests {
         let prompt = usize::try_from(request.index)
@@ -178,10 +177,10 @@ pub(super) fn see(requests: &mut [Request], prompts: &[Prompt]) {
     }
 }
 
-/// The request that warms up, its answer cut to `limit` tokens; `None` if there is nothing to send.
+/// The warm-up request, its answer limited to `limit` tokens; `None` if there is no prompt.
 ///
-/// As by the Python tool it is the first request or the whole first conversation, or what the data set has in their place, without
-/// the row's own fields and with the first adapter.
+/// As in the Python tool it is the first request, the whole first conversation, or the data set's own warm-up
+/// prompt. It has no fields of the row and uses the first adapter.
 pub(super) fn warm_up_item(scenario: &Scenario, prepared: &Prepared, limit: Option<u32>) -> Option<Item> {
     let prompt = prepared.warmup.as_ref().or(prepared.prompts.first())?;
     let mut item = item(prompt, Duration::ZERO, names(scenario).into_iter().next());
@@ -196,7 +195,7 @@ pub(super) fn warm_up_item(scenario: &Scenario, prepared: &Prepared, limit: Opti
     Some(item)
 }
 
-/// The moments of a trace, if every row has one.
+/// The due times of a trace, if every row has one.
 fn moments(prompts: &[Prompt]) -> Option<Vec<Duration>> {
     prompts.iter().map(|prompt| prompt.extras.as_ref()?.at).collect()
 }
@@ -246,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Source: docs/bench-serving.md 5.1, whose third gap is the first that the second load waits for.
+    /// Source: docs/bench-serving.md 5.1. Its third gap is the first one that the second load waits for.
     #[test]
     fn draws_run_on_from_one_load_to_the_next() {
         let plan = testing::plan();

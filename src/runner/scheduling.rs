@@ -1,4 +1,4 @@
-//! Launches side by side: which start may begin now, and which launches were neighbours of a cell.
+//! Schedules concurrent launches: which start may begin now, and which launches ran during a cell.
 
 use std::sync::Mutex;
 
@@ -6,14 +6,14 @@ use crate::base::clock::{self, Moment};
 use crate::base::ids::LaunchId;
 use crate::plan::{Launch, Plan, Start};
 
-/// Whether a launch must have the host for itself: unless the matrix allows neighbours, and for those that lease no devices or all of
-/// them, since what they compute on cannot be kept apart.
+/// Whether a launch must run alone: if the matrix does not allow concurrent launches, or if it leases no GPUs
+/// or all of them, since its computation then cannot be separated.
 pub(super) fn is_alone(plan: &Plan, launch: &Launch, devices: u32) -> bool {
     !plan.parallel || launch.devices == 0 || launch.devices >= devices
 }
 
-/// Which of the starts that wait may begin beside those that run: the largest that fits into what is free, of equals the first. One
-/// that must be alone lets nothing behind it pass, so that the order of the plan holds around it.
+/// Picks the largest waiting start that fits into the free GPUs (ties: plan order). A start that must run
+/// alone blocks those behind it, which keeps the plan's order around it.
 pub(super) fn next(
     plan: &Plan,
     waiting: &[Start],
@@ -32,7 +32,7 @@ pub(super) fn next(
     let fits = |launch: &&Launch| {
         let is_clear = running.iter().all(|other| {
             let port = launch.contact.port.fixed;
-            // Two starts of one launch are repeats, not neighbours.
+            // Two starts of one launch are repeats, not concurrent launches.
             other.id != launch.id && (port.is_none() || port != other.contact.port.fixed)
         });
         launch.devices <= free && is_clear
@@ -46,7 +46,7 @@ pub(super) fn next(
 
 #[derive(Default)]
 pub(super) struct Roster {
-    /// The lock is held for a moment only, never across an await.
+    /// The lock is never held across an await.
     all: Mutex<Vec<Turn>>,
 }
 
@@ -56,7 +56,7 @@ struct Turn {
 }
 
 impl Roster {
-    /// A launch begins; what is returned ends it.
+    /// Records the begin of a launch; dropping the result records its end.
     pub(super) fn enter(&self, launch: &LaunchId) -> Entered<'_> {
         let mut all = self.all.lock().expect("noting a turn does not panic");
         all.push(Turn {
@@ -69,7 +69,7 @@ impl Roster {
         }
     }
 
-    /// The other launches that ran at any moment from `from` on, sorted.
+    /// The other launches that ran at any time since `from`, sorted.
     pub(super) fn beside(&self, launch: &LaunchId, from: Moment) -> Vec<LaunchId> {
         let all = self.all.lock().expect("noting a turn does not panic");
         let mut others: Vec<LaunchId> = all
@@ -83,7 +83,7 @@ impl Roster {
     }
 }
 
-/// A launch that runs until this is dropped.
+/// A running launch, until dropped.
 pub(super) struct Entered<'r> {
     roster: &'r Roster,
     at: usize,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::results::store::testing;
 
-    /// A plan with a start for each number of devices.
+    /// A plan with one start for each number of GPUs.
     fn plan(devices: &[u32], parallel: bool) -> Plan {
         let mut plan = testing::plan();
         let usual = plan.launches.remove(0);

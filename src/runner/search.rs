@@ -1,4 +1,4 @@
-//! The loop of a search: what each point sends, and how it is judged. The caller measures the points.
+//! The loop of a search: the load of each point and its judgement. The caller measures the points.
 
 use crate::analysis::metrics::{self, Basis, Metric, Set};
 use crate::analysis::slo_search::{Next, SloSearch, judge, judge_concurrency};
@@ -14,13 +14,13 @@ use crate::runner::load::{LoadOutcome, PreparedLoad};
 use crate::runner::prompt_store::PreparedWorkload;
 use crate::runner::requests::Part;
 
-/// Measures the points of a search and receives what they are judged to be.
+/// Measures the points of a search and receives their judgement.
 pub(crate) trait PointMeasurement {
     type Measured: AsRef<LoadOutcome>;
-    /// What ends a search without a result.
+    /// An error that ends a search without a result.
     type Failure;
 
-    /// The failure of a point whose requests cannot be made, for this reason.
+    /// Creates the failure of a point whose requests cannot be made.
     fn not_prepared(&mut self, reason: String) -> Self::Failure;
 
     /// Sends the load of a point.
@@ -31,7 +31,7 @@ pub(crate) trait PointMeasurement {
         search: &SloSearch,
     ) -> Result<PointResult<Self::Measured>, Self::Failure>;
 
-    /// Receives a point after it was judged; `search` includes it.
+    /// Receives a judged point; `search` includes it.
     async fn judged(
         &mut self,
         point: Point,
@@ -40,31 +40,31 @@ pub(crate) trait PointMeasurement {
     ) -> Result<(), Self::Failure>;
 }
 
-/// What came of sending the load of a point.
+/// Result of sending the load of a point.
 pub(crate) enum PointResult<M> {
     Measured(Box<MeasuredPoint<M>>),
-    /// The search was stopped after so many prompts of the point were sent. Half a point says nothing about its value.
+    /// The search was stopped after `prompts` prompts of the point. An incomplete point says nothing about
+    /// its value.
     Stopped {
         prompts: usize,
     },
 }
 
-/// A point that was measured to its end.
+/// A completely measured point.
 pub(crate) struct MeasuredPoint<M> {
     pub(crate) measured: M,
     pub(crate) basis: Basis,
-    /// What the engine had in its caches, where that is known.
+    /// Reasons to doubt the state of the engine's caches, if known.
     pub(crate) caches: Vec<Reason>,
 }
 
-/// What a search came to.
 pub(crate) struct SearchOutcome {
     pub(crate) record: SearchRecord,
-    /// How many prompts its points sent.
+    /// Number of prompts that the points sent.
     pub(crate) used: usize,
 }
 
-/// Measures point after point until the search is over or stopped.
+/// Measures point after point until the search ends or is stopped.
 pub(crate) async fn run<M: PointMeasurement>(
     search: &Search,
     scenario: &Scenario,
@@ -96,11 +96,9 @@ pub(crate) async fn run<M: PointMeasurement>(
     })
 }
 
-/// The load of a point at a value. Prompts go on after the `used` that earlier points have sent, and begin again at the end of
-/// the data set: as long as there are enough, no point finds the prompts of another in a cache.
-///
-/// # Errors
-/// In words, why images have no place in the prompts.
+/// The load of a point at a value. It continues after the `used` prompts of earlier points, and repeats the
+/// data set at its end. While prompts suffice, no point finds the prompts of another one in a cache. Fails
+/// with a message if the prompts cannot contain images.
 fn load_at(
     scenario: &Scenario,
     search: &Search,
@@ -120,7 +118,7 @@ fn load_at(
         count: search
             .prompts
             .map_or(prompts, |count| prompts.min(count as usize)),
-        // What would fall due later does not fall due.
+        // Later requests do not fall due.
         before: search
             .duration
             .filter(|_| search.by == By::Rate)
@@ -130,8 +128,8 @@ fn load_at(
     PreparedLoad::of_part(scenario, workload, protocol, part, &mut draws)
 }
 
-/// A point as a record, judged by its requests under the SLO of the basis; without one every answer is good. A rate whose prompts ran out
-/// was not sent for the time of the point; a concurrency was, however short.
+/// Judges a point by its requests and the SLO of the basis; without an SLO every completed answer is good. If
+/// prompts run out, a rate was not held for the time of the point; a concurrency was.
 fn judged<M: AsRef<LoadOutcome>>(
     search: &Search,
     value: f64,

@@ -1,3 +1,3 @@
-//! The shim below which engines run, as `matrix __shim` and `matrix __exec` call it.
+//! The shim above a process engine, called as `matrix __shim` and `matrix __exec`.
 
 pub(crate) use crate::engine::{exec, supervise};

@@ -1,4 +1,5 @@
-//! Signals: the first winds down, the second kills. At moments at which nothing is measured the first one ends the command.
+//! Signals: the first one ends the run cleanly, the second one kills. While nothing is measured, the first
+//! one ends the command.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -16,30 +17,31 @@ use crate::results::record::event::Event;
 use crate::results::store;
 use crate::runner::context::Events;
 
-/// How long after an engine ended a signal may come that was sent to both: who stops a cgroup signals its processes in any order.
+/// Time after an engine's end in which a signal to both may still arrive: stopping a cgroup signals its
+/// processes in any order.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
-/// Signals so soon after one are that one: `timeout` sends one to its child and then to the child's process group.
+/// Signals within this time count as one: `timeout` signals its child and then the child's process group.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);
 
-/// How long after the second signal processes that still live are killed, whatever else is under way.
+/// Time after the second signal until remaining processes are killed.
 const KILLED: Duration = Duration::from_millis(700);
 
-/// How long after the second signal the command ends, whatever is left.
+/// Time after the second signal until the command ends, in any case.
 const LATEST: Duration = Duration::from_secs(9);
 
-/// The stack of a command: as large as that of a main thread.
+/// Stack of the command's thread, as large as that of a main thread.
 const STACK: usize = 8 << 20;
 
-/// How many take care of signals themselves at present.
+/// Number of parts of the program that currently handle signals themselves.
 static HANDLERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether the run is asked to stop, and how urgently.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop {
-    /// Finish tidily: the cell under way is cut and saved, its engine stopped.
+    /// End cleanly: the current cell is cut short and saved, its engine stopped.
     pub asked: CancellationToken,
-    /// Kill what was started.
+    /// Kill everything that was started.
     pub now: CancellationToken,
 }
 
@@ -49,14 +51,14 @@ impl Stop {
         self.asked.is_cancelled()
     }
 
-    /// Whether an engine that ended may have been stopped together with this run.
+    /// Whether an ended engine may have been stopped by the signal that stops this run; waits for it briefly.
     pub(crate) async fn is_asked_soon(&self) -> bool {
         tokio::time::timeout(SAME_SIGNAL, self.asked.cancelled())
             .await
             .is_ok()
     }
 
-    /// Does some work, unless the run is asked to stop before it is done.
+    /// Runs a future; `None` if the run is asked to stop first.
     pub(crate) async fn unless_asked<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -65,7 +67,7 @@ impl Stop {
         }
     }
 
-    /// Tells a run of every signal, for as long as it is polled.
+    /// Passes every signal on to the run, while polled.
     pub(crate) async fn listen(&self, signals: &mut Signals, events: &Events) -> std::convert::Infallible {
         loop {
             signals.caught.next().await;
@@ -79,17 +81,14 @@ impl Stop {
     }
 }
 
-/// Signals that somebody takes care of, for as long as this exists. Outside of that a signal ends the command.
+/// Handled signals, while this exists. Otherwise a signal ends the command.
 pub(crate) struct Signals {
     caught: Caught,
     _handler: Handler,
 }
 
 impl Signals {
-    /// Begins to catch them; needs a runtime.
-    ///
-    /// # Errors
-    /// The system refuses to deliver signals.
+    /// Begins to catch signals; needs a runtime.
     pub(crate) fn catch() -> std::io::Result<Self> {
         Ok(Self {
             caught: Caught::begin()?,
@@ -98,7 +97,7 @@ impl Signals {
     }
 }
 
-/// Counts as one who takes care of signals.
+/// Counts one handler in [`HANDLERS`].
 struct Handler;
 
 impl Handler {
@@ -114,10 +113,10 @@ impl Drop for Handler {
     }
 }
 
-/// What the kernel sends who writes beyond `RLIMIT_FSIZE`.
+/// The signal for a write beyond `RLIMIT_FSIZE`.
 const SIGXFSZ: i32 = rustix::process::Signal::XFSZ.as_raw();
 
-/// SIGINT, SIGTERM and SIGHUP, but for those that this process was started to ignore: `nohup` means that a hangup is none.
+/// SIGINT, SIGTERM and SIGHUP, except those that this process inherited as ignored: `nohup` ignores SIGHUP.
 struct Caught {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
@@ -129,7 +128,8 @@ impl Caught {
     fn begin() -> std::io::Result<Self> {
         let status = Process::myself().and_then(|process| process.status());
         let ignored = status.map_or(0, |status| status.sigign);
-        // Caught and passed over, so that a limit on file sizes is an error of the write, as a full disk is; engines have it as ever.
+        // Caught and ignored, so that exceeding a file size limit is a write error, like a full disk. Engines
+        // are not affected.
         drop(signal(SignalKind::from_raw(SIGXFSZ))?);
         let catch = |kind: SignalKind| match ignored >> (kind.as_raw_value() - 1) & 1 {
             0 => signal(kind).map(Some),
@@ -171,11 +171,9 @@ impl Caught {
     }
 }
 
-/// Does the work of a command on a thread of its own. `None` where a signal ended it: one at a moment at which nobody takes care of
-/// signals, or a second one after which it did not end in time.
-///
-/// # Errors
-/// The host gives no threads; the work was not begun.
+/// Runs a command on a separate thread. Returns `None` if a signal ended it: a signal while no handler
+/// exists, or a second one after which the command did not end in time. Fails before the work begins if no
+/// thread can be started.
 pub(crate) fn supervise<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Option<T>, NoThread> {
@@ -191,12 +189,12 @@ pub(crate) fn supervise<T: Send + 'static>(
                 let _ = left.send(None);
             }));
         })?;
-    // The work begins once signals are handled, or where they cannot be.
+    // Begin the work once signals are handled, or cannot be.
     let _ = handled.recv();
     begin(work, sender)?;
     match receiver.recv() {
         Ok(Some(Ok(done))) => Ok(Some(done)),
-        // It was printed where it happened; the process ends as if it had happened here.
+        // The panic was printed on its thread; end the process as if it had happened here.
         Ok(Some(Err(panic))) => std::panic::resume_unwind(panic),
         Ok(None) | Err(_) => {
             store::settle();
@@ -205,7 +203,7 @@ pub(crate) fn supervise<T: Send + 'static>(
     }
 }
 
-/// Does some work on a thread of its own, and tells what came of it: also a panic, which must not be waited for.
+/// Runs work on a separate thread and sends its result, which may be a panic.
 fn begin<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
     done: mpsc::Sender<Option<std::thread::Result<T>>>,
@@ -219,7 +217,7 @@ fn begin<T: Send + 'static>(
         })
 }
 
-/// Waits for signals, and says when they are handled; `leave` ends the command.
+/// Waits for signals; `ready` reports that they are handled, `leave` ends the command.
 async fn watch(ready: mpsc::Sender<()>, leave: impl Fn()) {
     let Ok(mut caught) = Caught::begin() else { return };
     let _ = ready.send(());

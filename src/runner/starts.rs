@@ -1,4 +1,4 @@
-//! Runs starts, launch by launch, or side by side where the plan allows it.
+//! Runs starts, one after another or concurrently if the plan allows it.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use crate::runner::prompt_store::PromptStore;
 use crate::runner::scheduling::{self, Roster};
 use crate::runner::shutdown::Stop;
 
-/// How long a container that could not be removed is tried again at the end of a run.
+/// Time for removing containers at the end of a run that could not be removed before.
 const PARTING: Duration = Duration::from_secs(5);
 
-/// The same where everything is to be over at once.
+/// The same in an immediate shutdown.
 const PARTING_NOW: Duration = Duration::from_millis(500);
 
-/// How long what is under way may take to end once the run was told to kill.
+/// Time that running starts get to end in an immediate shutdown.
 const KILLED: Duration = Duration::from_millis(500);
 
-/// Runs what is to be done, launch by launch, or side by side where the plan allows it. It returns when nothing that it started is
-/// left, with how the measurements ended, and an error where the disk refuses what must be kept.
+/// Runs all starts. Returns when everything that was started is gone, with the counts of measurements, and an
+/// error if results cannot be saved.
 pub(crate) async fn run(job: &Job<'_>, stop: &Stop) -> (Tally, Result<(), StoreError>) {
     let devices = u32::try_from(job.host.devices.len()).unwrap_or(u32::MAX);
     let pool = Pool::new(job.host.devices.clone());
@@ -52,7 +52,7 @@ pub(crate) async fn run(job: &Job<'_>, stop: &Stop) -> (Tally, Result<(), StoreE
             let start = waiting.remove(at);
             let launch = job.plan.launch(&start.launch);
             running.push(launch);
-            // Preflight has seen that the host has enough; and what fits is free.
+            // The preflight has checked the total, and the scheduled start fits.
             let lease = pool.acquire(launch.devices).await;
             let (prompt_store, roster, ahead) = (&prompt_store, &roster, &ahead);
             at_work.push(async move {
@@ -72,7 +72,7 @@ pub(crate) async fn run(job: &Job<'_>, stop: &Stop) -> (Tally, Result<(), StoreE
             });
             continue;
         }
-        // What does not end in time is dropped, which kills its engine.
+        // A start that does not end in time is dropped, which kills its engine.
         let next = tokio::select! {
             biased;
             next = at_work.next() => next,
@@ -87,7 +87,8 @@ pub(crate) async fn run(job: &Job<'_>, stop: &Stop) -> (Tally, Result<(), StoreE
     }
 }
 
-/// Tries a last time to remove the containers that could not be removed, says which are still there, and how many of them may run.
+/// Tries once more to remove the containers that could not be removed, reports the remaining ones, and
+/// returns how many of them may run.
 pub(crate) async fn orphans(host: &Host, events: &Events, stop: &Stop) -> usize {
     let patience = match stop.now.is_cancelled() {
         true => PARTING_NOW,

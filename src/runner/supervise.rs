@@ -1,4 +1,5 @@
-//! A load driven while its engine is watched: it may end, die, hang, or the run may be asked to stop.
+//! Drives a load while watching its engine and the run: the engine may end, die or hang, and the run may be
+//! asked to stop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,40 +12,39 @@ use crate::loadgen::{self, DriveError, Driven, Load, Progress};
 use crate::results::record::request::{Class, Request};
 use crate::runner::shutdown::Stop;
 
-/// How often the conductor looks at a load that is under way.
+/// Pause between two checks of a running load.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How long nothing may move until the engine's executor is asked why.
+/// Time without progress after which the engine's executor is checked.
 const STILL: Duration = Duration::from_secs(5);
 
-/// How long after its connections broke an engine's death may be seen: a busy container daemon reports it late.
+/// Time after broken connections in which the engine's death may be reported; a busy container daemon reports
+/// it late.
 const LAST_BREATH: Duration = Duration::from_secs(3);
 
 /// Why a load was cut before its end.
 #[derive(Debug)]
 pub(crate) enum AbortReason {
-    /// The engine ended by itself, or its log says that it is dead.
+    /// The engine ended by itself, or its log shows that it is dead.
     Died(Death),
-    /// No stream moved for too long.
+    /// No stream made progress for too long.
     Hung { seconds: u64 },
     /// The run was asked to stop.
     Stopped,
 }
 
-/// What stops a load, and who follows it.
+/// What can stop a load, and what observes it.
 pub(crate) struct DriveControl<'a> {
     pub(crate) stop: &'a Stop,
-    /// What the load generator counts; it can be read at any time.
+    /// Counters of the load generator, readable at any time.
     pub(crate) progress: Arc<Progress>,
     /// How often `report` is called.
     pub(crate) report_every: Duration,
     pub(crate) report: Box<dyn FnMut(&Progress) + 'a>,
 }
 
-/// Drives a load. Whatever cuts it, every request has its record.
-///
-/// # Errors
-/// The load cannot be driven at all.
+/// Drives a load. Every request gets a record, even if the load is cut short. Fails if the load cannot be
+/// driven at all.
 pub(crate) async fn drive(
     running: &mut Running,
     load: Load,
@@ -110,7 +110,7 @@ pub(crate) async fn drive(
     Ok((driving.await?, Some(cut)))
 }
 
-/// Whether connections broke or were refused, as they are when an engine dies.
+/// Whether connections broke or were refused, as after an engine's death.
 fn lost_connections(requests: &[Request]) -> bool {
     let lost = |class| matches!(class, Class::Reset | Class::Refused | Class::Connect);
     requests
@@ -119,8 +119,8 @@ fn lost_connections(requests: &[Request]) -> bool {
         .any(|failure| lost(failure.class))
 }
 
-/// The death of an engine whose connections broke: they are gone a moment before its process is. While nobody can tell whether it
-/// lives, as long as its container daemon restarts, the wait goes on; whoever watches it ends that in time.
+/// Waits for the death of an engine whose connections broke, because its process ends a moment later. Waits
+/// on while a restarting container daemon cannot report the engine's state; the caller's deadline ends that.
 async fn death(running: &mut Running) -> Option<AbortReason> {
     loop {
         match tokio::time::timeout(LAST_BREATH, running.exited()).await {

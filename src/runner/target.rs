@@ -1,13 +1,11 @@
-//! A running engine as the load generator sees it: the one place where secrets of headers are revealed.
+//! Creates the load generator's view of a running engine. This is the only place where secrets in headers are
+//! revealed.
 
 use crate::loadgen::{Address, Headers, Target, TargetError};
 use crate::plan::Launch;
 use crate::runner::context::Host;
 
-/// The target of a launch that answers at `base_url`.
-///
-/// # Errors
-/// An address or a header that cannot be used.
+/// The target of a launch that answers at `base_url`. Fails if the address or a header is invalid.
 pub(crate) fn of(launch: &Launch, base_url: &str, host: &Host) -> Result<Target, TargetError> {
     let address: Address = base_url.parse()?;
     let secret = |name: &str| host.secrets.get(name).cloned();

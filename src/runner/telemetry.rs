@@ -1,5 +1,5 @@
-//! Telemetry of a launch, or around loads on somebody else's server: which probes ask, and what they say of the window of a
-//! measurement.
+//! Telemetry of a launch, or around loads on an attached server: the probes, and the aggregates over the
+//! window of a measurement.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,32 +20,33 @@ use crate::telemetry::gpu::{Gpus, Processes};
 use crate::telemetry::host::{Engine, HostProbe};
 use crate::telemetry::sampler::Sampler;
 
-/// How long probes may take to answer once more, directly before and after a load. An engine that is done with a load may be slow.
+/// Timeout of the probes directly before and after a load. An engine that has just finished a load may be
+/// slow.
 const BRACKET: Duration = Duration::from_secs(5);
 
-/// What asks, as long as a launch lives.
+/// The probes of a launch, while it runs.
 #[derive(Default)]
 pub(crate) struct Sampling {
     sampler: Sampler,
-    /// The launch's devices on this host.
+    /// GPUs of the launch on this host.
     pub(crate) devices: Vec<u32>,
-    /// How they were before the engine was started, and who is on them.
+    /// State of the GPUs before the engine was started, and the processes on them.
     watch: Watch,
     is_simulated: bool,
-    /// Where the devices are on the bus.
+    /// Bus addresses of the GPUs.
     buses: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasuredWindow {
-    /// The start of the measurement.
+    /// Start of the measurement.
     pub(crate) zero: Moment,
-    /// The end of its last request.
+    /// End of its last request.
     pub(crate) end: Moment,
 }
 
 impl Sampling {
-    /// Before the engine of a launch is started.
+    /// Creates the state before the engine of a launch is started.
     pub(crate) fn begin(launch: &Launch, devices: &[u32]) -> Self {
         Self {
             devices: devices.to_vec(),
@@ -54,7 +55,8 @@ impl Sampling {
         }
     }
 
-    /// Around loads on a server that somebody else started: the host, and, where it runs here, the devices on which it computes now.
+    /// Samples around loads on an attached server: its host, and if it runs on this host, the GPUs that it
+    /// currently uses.
     pub(crate) async fn around(address: &Address, gpus: Option<Arc<Gpus>>) -> Self {
         let (engine, roots) = found(&address.host, address.port);
         let mut sampling = Self::default();
@@ -85,8 +87,8 @@ impl Sampling {
         sampling
     }
 
-    /// Asks the host of a started engine, and the engine itself, unless it says that it has no metrics: what it does not tell is unknown,
-    /// and no gap.
+    /// Adds probes for the host of a started engine and for the engine's own metrics. If the engine has no
+    /// metrics, they are unknown; that is no gap in the samples.
     pub(crate) async fn add_engine(&mut self, launch: &Launch, running: &Running, host: &Host) {
         let http = &host.http;
         let is_remote = *running.devices() == Devices::Remote;
@@ -113,7 +115,7 @@ impl Sampling {
                 .collect(),
         };
         let lacks = match launch.is_attached() {
-            // Nobody promised that it has metrics, nor which.
+            // Nothing is known about the metrics of an attached server.
             true => !page.tells().await,
             false => engine::lacks(&metrics.path, running.endpoint(), http).await,
         };
@@ -122,10 +124,10 @@ impl Sampling {
         }
     }
 
-    /// Asks the devices of a started engine, where somebody tells about them.
+    /// Adds probes for the GPUs of a started engine, if they can be read.
     pub(crate) fn add_devices(&mut self, gpus: Option<&Gpus>, watch: Watch) {
         self.watch = watch;
-        // An engine that somebody else started computes on devices of which nobody knows the numbers.
+        // The GPUs of an attached server are unknown.
         let Some(gpus) = gpus.filter(|_| !self.watch.rest.is_empty()) else {
             return;
         };
@@ -139,12 +141,12 @@ impl Sampling {
         self.buses = own.filter_map(|gpu| gpu.bus.clone()).collect();
     }
 
-    /// Ends the asking; how the devices were before the launch.
+    /// Stops sampling; returns the state of the GPUs before the launch.
     pub(crate) fn end(self) -> Vec<AtRest> {
         self.watch.rest
     }
 
-    /// Directly before a load: everybody is asked once more, and what was sampled before that is forgotten.
+    /// Called directly before a load: polls every source once, and drops earlier samples.
     pub(crate) async fn before(&self) {
         let began = clock::now();
         self.watch.processes.forget();
@@ -152,7 +154,8 @@ impl Sampling {
         self.sampler.forget(began);
     }
 
-    /// Directly after a load: everybody is asked once more, unless the engine is known to be gone, and the window is cut.
+    /// Called directly after a load: polls every source once, unless the engine is known to be gone, and
+    /// aggregates the window.
     pub(crate) async fn after(
         &self,
         window: MeasuredWindow,
@@ -182,7 +185,7 @@ impl Sampling {
     }
 }
 
-/// The processes that listen at an address, and where they run.
+/// The processes that listen at an address, and the engine's location.
 fn found(host: &str, port: u16) -> (Engine, Vec<u32>) {
     if !engine::is_here(host) {
         return (Engine::Elsewhere, Vec::new());
@@ -194,7 +197,7 @@ fn found(host: &str, port: u16) -> (Engine, Vec<u32>) {
     }
 }
 
-/// What the kernel's log said of faults of these devices in the last seconds, where it may be read.
+/// Messages of the kernel log about faults of these GPUs in the last seconds, if it is readable.
 async fn faults(buses: &[String], seconds: f64) -> Vec<String> {
     if buses.is_empty() {
         return Vec::new();

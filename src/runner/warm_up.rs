@@ -1,4 +1,4 @@
-//! Warming up: the first request of a workload, sent before the measurement.
+//! Warm-up: sends the first request of a workload before the measurement.
 
 use crate::base::clock::Moment;
 use crate::config::scenario::Scenario;
@@ -11,13 +11,13 @@ use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::requests::warm_up_item;
 use crate::runner::supervise::{self, AbortReason, DriveControl};
 
-/// The profile `current` cuts warm-up answers to this many tokens; `classic` sends the whole first request.
+/// Largest length of warm-up answers in the profile `current`, in tokens; `classic` sends the whole first
+/// request.
 const TOKENS: u32 = 32;
 
-/// What warming up came to.
 pub(crate) struct WarmUp {
     pub(crate) requests: Vec<Request>,
-    /// The moments in records count from here.
+    /// Zero of the times in the records.
     pub(crate) zero: Moment,
     pub(crate) abort: Option<AbortReason>,
 }
@@ -34,7 +34,7 @@ impl WarmUp {
     }
 }
 
-/// The requests that warm up; none if the scenario wants none or has no prompts.
+/// The warm-up requests; empty if the scenario has no warm-up or no prompts.
 pub(crate) fn items(scenario: &Scenario, prepared: &Prepared) -> Vec<Item> {
     let limit = match scenario.profile {
         Profile::Classic => None,
@@ -44,10 +44,8 @@ pub(crate) fn items(scenario: &Scenario, prepared: &Prepared) -> Vec<Item> {
     item.map_or_else(Vec::new, |item| vec![item; scenario.limits.warmup as usize])
 }
 
-/// Sends these requests at once and waits for their answers. Nothing is sampled, and no record is kept.
-///
-/// # Errors
-/// No request can be written or sent at all.
+/// Sends these requests at once and waits for their answers. No telemetry and no records are stored. Fails if
+/// no request can be written or sent at all.
 pub(crate) async fn warm_up(
     engine: &mut ReadyEngine,
     scenario: &Scenario,

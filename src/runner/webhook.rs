@@ -7,10 +7,10 @@ use thiserror::Error;
 use crate::engine;
 use crate::runner::host_error::{self, HostError};
 
-/// How long a webhook may take.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Why a webhook did not take a message. The address of a webhook is its password, so no error names it.
+/// Why a webhook did not accept a message. No error contains the address of the webhook, because the address
+/// is a secret.
 #[derive(Debug, Error)]
 pub(crate) enum WebhookError {
     #[error(transparent)]
@@ -23,17 +23,14 @@ pub(crate) enum WebhookError {
     Status(u16),
 }
 
-/// Posts a message to a webhook.
-///
-/// # Errors
-/// It cannot be reached, or answers with another status than 2xx.
+/// Posts a message to a webhook. Fails if it cannot be reached or answers with a status other than 2xx.
 pub(crate) fn post(url: &str, message: &serde_json::Value) -> Result<(), WebhookError> {
     let without_url = |error: reqwest::Error| WebhookError::Http(error.without_url());
     host_error::small_runtime()?.block_on(async {
         let client = engine::proxied_client().map_err(without_url)?;
         let sent = client.post(url).timeout(TIMEOUT).json(message).send();
         let status = sent.await.map_err(without_url)?.status();
-        // The words beside the status are the server's own, and may repeat the address.
+        // The reason phrase comes from the server and may contain the address.
         match status.as_u16() {
             200..300 => Ok(()),
             code @ 300..400 => Err(WebhookError::Redirect(code)),

@@ -1,11 +1,11 @@
-//! What remains of a run that cannot continue.
+//! Cleans up after a run that cannot continue.
 
 use std::path::Path;
 
 use crate::results::store::{Store, StoreError};
 use crate::runner::session::error::{Aborted, SavedResults, SessionError};
 
-/// The error of a run that cannot continue. Its folder is removed if it has no `run.json` yet.
+/// Creates the error of a run that cannot continue. Removes the run's folder if it has no `run.json` yet.
 pub(super) fn abort(store: &Store, results: &Path, reason: String) -> SessionError {
     let run = store.run().clone();
     let moved = store.check_place().map_err(|error| (error.to_string(), error));
@@ -16,7 +16,7 @@ pub(super) fn abort(store: &Store, results: &Path, reason: String) -> SessionErr
         };
         return SessionError::Aborted(Aborted { run, reason, results });
     }
-    // If this fails too, the folder that the error names still has the measurements.
+    // If this fails, the measurements are still in the folder that the error names.
     let _ = store.restore_about();
     let results = match store.discard_unbegun() {
         true => SavedResults::Removed {

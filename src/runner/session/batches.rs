@@ -1,4 +1,4 @@
-//! Runs the batches of a session while signals are handled.
+//! Runs the batches of a session while handling signals.
 
 use std::cell::Cell;
 use std::io;
@@ -16,10 +16,9 @@ use crate::runner::session::plan_state::Batch;
 use crate::runner::shutdown::{Signals, Stop};
 use crate::runner::starts;
 
-/// Tokens of each stream of the calibration before the first cell.
+/// Tokens of each stream in the calibration before the first cell.
 const CALIBRATION_TOKENS: u32 = 16;
 
-/// Why a run cannot continue.
 #[derive(Debug, Error)]
 pub(super) enum BatchError {
     #[error("{what}")]
@@ -31,20 +30,19 @@ pub(super) enum BatchError {
 }
 
 impl BatchError {
-    /// Makes an error of the store into one of a run that cannot continue.
+    /// Converts an error of the store.
     pub(super) fn store(what: &'static str) -> impl FnOnce(StoreError) -> Self {
         move |source| Self::Store { what, source }
     }
 }
 
-/// How many measurements a run has.
 pub(super) struct RunTotals {
-    /// Those that an earlier invocation finished.
+    /// Measurements that an earlier invocation finished.
     pub(super) finished: usize,
     pub(super) planned: usize,
 }
 
-/// What all batches of a run share.
+/// State that all batches of a run share.
 pub(super) struct BatchRunner<'a> {
     pub(super) store: &'a Store,
     pub(super) host: &'a Host,
@@ -54,7 +52,8 @@ pub(super) struct BatchRunner<'a> {
 }
 
 impl BatchRunner<'_> {
-    /// Runs a batch, then the batches that `next` gives. Returns how many engines could not be stopped.
+    /// Runs a batch, then the batches that `next` returns. Returns the number of engines that could not be
+    /// stopped.
     pub(super) async fn run_with_signals(
         &self,
         first: Batch,
@@ -91,7 +90,7 @@ impl BatchRunner<'_> {
             "the run took {}",
             minutes(clock::now().since(began).as_secs_f64())
         );
-        // The last events: the user has to act on them.
+        // Report these last, because the user has to act on them.
         let unstopped = starts::orphans(self.host, self.events, self.stop).await;
         ran.map(|()| unstopped)
     }
@@ -106,7 +105,7 @@ impl BatchRunner<'_> {
     ) -> Result<(), BatchError> {
         let (mut batch, mut calibration) = (first, None);
         loop {
-            // The planned starts of a run that is resumed may all be finished.
+            // In a resumed run all planned starts may be finished.
             if calibrate && !batch.starts.is_empty() {
                 calibration = self.calibrate(&batch).await;
                 calibrate = false;
@@ -136,7 +135,8 @@ impl BatchRunner<'_> {
         }
     }
 
-    /// Measures the client briefly at the numbers of streams of a batch. If that fails, rows have no client error.
+    /// Calibrates the client briefly at the numbers of streams of a batch. If that fails, rows have no client
+    /// error.
     async fn calibrate(&self, batch: &Batch) -> Option<Calibration> {
         let streams = calibrate::streams(&batch.plan, &batch.starts);
         if streams.is_empty() {
@@ -159,7 +159,7 @@ impl BatchRunner<'_> {
                 return None;
             }
         };
-        // Only `matrix calibrate` measures how fast the client can be.
+        // Only `matrix calibrate` measures the client's highest token rate.
         let kept = store::calibration::kept(&self.host.cache);
         let same =
             kept.filter(|kept| (&kept.tool, &kept.machine) == (&calibration.tool, &calibration.machine));

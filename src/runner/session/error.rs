@@ -1,4 +1,4 @@
-//! Why a session cannot be opened or cannot continue.
+//! Errors of a session.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::runner::preflight::Finding;
 use crate::runner::session::gpus::GpuError;
 use crate::runner::session::observer::Outdated;
 
-/// Why a run did not start, or could not continue. All variants but [`SessionError::Aborted`] mean that nothing was started.
+/// Why a run did not start, or could not continue. Except for [`SessionError::Aborted`], nothing was started.
 #[derive(Debug, Error)]
 pub(crate) enum SessionError {
     #[error("engines do not know flags that the matrix sets")]
@@ -37,7 +37,7 @@ pub(crate) enum SessionError {
     #[error("the preflight failed")]
     Preflight {
         findings: Vec<Finding>,
-        /// What earlier runs left and this one removed.
+        /// Orphans of earlier runs that this run removed.
         removed: Vec<String>,
     },
     /// The results folder cannot be read or written.
@@ -47,7 +47,6 @@ pub(crate) enum SessionError {
     Aborted(Aborted),
 }
 
-/// Why a run cannot be resumed.
 #[derive(Debug, Error)]
 pub(crate) enum ResumeError {
     #[error(
@@ -57,7 +56,7 @@ pub(crate) enum ResumeError {
     NoRun { matrix: String, results: PathBuf },
     #[error(transparent)]
     Store(StoreError),
-    // Files of two users in one run lock both out of it.
+    // A run with files of two users could not be resumed by either of them.
     #[error(
         "the run `{run}` in {} belongs to another user, who could not go on with it after this\n  = help: go on as that user, or copy the run into a results folder of your own (`--results`)",
         .results.display()
@@ -82,7 +81,6 @@ pub(crate) enum ResumeError {
     },
 }
 
-/// A run that was started and cannot continue.
 #[derive(Debug)]
 pub(crate) struct Aborted {
     pub(crate) run: RunId,
@@ -90,15 +88,15 @@ pub(crate) struct Aborted {
     pub(crate) results: SavedResults,
 }
 
-/// What remains of the results of an aborted run.
+/// State of the results of an aborted run.
 #[derive(Debug)]
 pub(crate) enum SavedResults {
     /// They are in this folder.
     Saved(PathBuf),
-    /// The folder was moved while the run wrote to it.
+    /// The folder was moved during the run.
     Moved { from: PathBuf, to: PathBuf },
-    /// The folder was removed by somebody else.
+    /// The folder was removed during the run.
     Lost,
-    /// Nothing was measured; the folder is removed from this results folder.
+    /// Nothing was measured; the run's folder was removed from this results folder.
     Removed { results: PathBuf },
 }

@@ -1,4 +1,4 @@
-//! The GPUs of the host: their driver, those that a run may use, and the lock that keeps other runs from them.
+//! GPUs of the host: access to them, those that a run may use, and the lock against other runs.
 
 use std::sync::Arc;
 
@@ -15,24 +15,23 @@ use crate::runner::session::observer::Notice;
 use crate::telemetry::gpu::{Gpus, Places};
 use crate::telemetry::machine;
 
-/// Why a run cannot use the GPUs of the host.
 #[derive(Debug, Error)]
 pub(crate) enum GpuError {
-    /// The variable that pretends GPUs is malformed.
+    /// The variable for simulated GPUs is malformed.
     #[error("{0}")]
     Pretended(String),
     /// The library that the environment names cannot be used.
     #[error("{0}\n  = help: name NVIDIA's `libnvidia-ml.so.1` with MATRIX_NVML_LIBRARY, or unset it")]
     Library(String),
-    /// The host does not have the GPUs that were named.
+    /// The host does not have the requested GPUs.
     #[error("{0}\n  = help: `nvidia-smi -L` lists the GPUs of this host")]
     Unknown(String),
-    /// Another run uses them.
+    /// Another run uses the GPUs.
     #[error("{0}\n  = help: wait until it is over, or stop it; two runs at once would measure each other")]
     Locked(ClaimError),
 }
 
-/// This machine, and the access to its GPUs; no access to pretended ones.
+/// Reads the facts of this host and opens its GPUs. Simulated GPUs cannot be opened.
 pub(crate) fn machine(
     environment: &Environment,
     notice: &dyn Fn(Notice),
@@ -51,7 +50,7 @@ pub(crate) fn machine(
     Ok((about, gpus))
 }
 
-/// The access to the GPUs of the host. A library that cannot be used is a note, unless the environment names it.
+/// Opens the GPUs of the host. A library that cannot be used is a note, unless the environment names it.
 pub(crate) fn open(
     environment: &Environment,
     notice: &dyn Fn(Notice),
@@ -72,7 +71,7 @@ pub(crate) fn open(
     }
 }
 
-/// The GPUs that a run may use: those of its flag, of its matrix or of the environment, else all.
+/// GPUs that a run may use: from the flag, the matrix or the environment, otherwise all.
 pub(super) fn allowed(
     flag: Option<&GpuList>,
     plan: &Plan,
@@ -94,7 +93,7 @@ pub(super) fn allowed(
         notice(Notice::Note(format!("`{name}` leaves no GPU to this run")));
         return Ok(Vec::new());
     };
-    // Inside of a container the GPUs may be those that the list names, with new numbers.
+    // Inside a container the visible GPUs may already be those of the list, with new indexes.
     match gpu_selection::allowed(machine, Some(&named(list, "the environment"))) {
         Ok(allowed) => Ok(allowed),
         Err(reason) => {
@@ -104,7 +103,7 @@ pub(super) fn allowed(
     }
 }
 
-/// Locks GPUs against other runs, if the plan uses any. Locks of pretended GPUs are not shared beyond the cache.
+/// Locks GPUs against other runs, if the plan uses any. Locks of simulated GPUs lie in the cache folder.
 pub(super) fn lock(
     plan: &Plan,
     host: &Host,

@@ -1,6 +1,7 @@
-//! One run from a request to its outcome: [`Session::open`], [`Session::run`], [`Session::finish`].
+//! One run, from a request to its outcome: [`Session::open`], [`Session::run`], [`Session::finish`].
 //!
-//! A session reports to an observer while it is opened and by events while it runs; it prints nothing and knows no exit code.
+//! A session reports to an observer while it opens and by events while it runs. It prints nothing and knows
+//! no exit codes.
 
 mod abort;
 mod batches;
@@ -44,7 +45,7 @@ use crate::runner::shutdown::Stop;
 
 /// A run whose folder exists, on a host that is ready.
 pub(crate) struct Session<'a> {
-    // First, as fields are dropped in order: no task outlives what it uses.
+    // The runtime is the first field, because fields are dropped in order: no task may outlive what it uses.
     runtime: Runtime,
     plans: PlanState,
     /// The planned starts that are not finished.
@@ -58,7 +59,7 @@ pub(crate) struct Session<'a> {
     store: Arc<Store>,
     events: Events,
     stop: Stop,
-    /// What earlier runs left and this one removed.
+    /// Orphans of earlier runs that this run removed.
     removed: Vec<String>,
     /// Engines that could not be stopped.
     unstopped: usize,
@@ -66,12 +67,10 @@ pub(crate) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Checks a request and the host, and creates the run's folder or reopens it.
-    ///
-    /// # Errors
-    /// Whatever keeps the run from starting; no engine was started.
+    /// Checks the request and the host, and creates or reopens the run's folder. On failure no engine was
+    /// started.
     pub(crate) fn open(mut request: RunRequest<'a>, observer: &dyn Observer) -> Result<Self, SessionError> {
-        // A run that is resumed reported them when it began.
+        // A resumed run reported its notes when it began.
         if request.resume.is_none() {
             for note in &request.matrix.notes {
                 observer.notice(Notice::Matrix(note.clone()));
@@ -130,10 +129,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Writes the files of the run, and plans its first batch.
+    /// Writes the files of the run and plans its first batch.
     fn begin(&mut self, repeat_failed: bool) -> Result<(), BatchError> {
         let finished = write_plan(&self.store, &self.sources, &self.plans.whole, &self.host)?;
-        // The images that the run began with, even if their names mean other ones by now.
+        // Keep the images with which the run began, even if their names now refer to other images.
         for summary in finished.values() {
             let mut launches = self.plans.whole.launches.iter();
             let launch = launches.find(|launch| launch.id == summary.launch);
@@ -156,7 +155,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The store of the run.
     pub(crate) fn store(&self) -> &Arc<Store> {
         &self.store
     }
@@ -172,15 +170,12 @@ impl<'a> Session<'a> {
         starts.flat_map(|start| &start.cells).collect()
     }
 
-    /// Adds a listener to the events of the run.
     pub(crate) fn listen(&mut self, listener: impl Fn(&Event) + Send + Sync + 'static) {
         self.events.listen(listener);
     }
 
-    /// Runs the planned starts, then extra starts batch by batch, until there are no more or a signal stops the run.
-    ///
-    /// # Errors
-    /// The disk refuses what must be saved.
+    /// Runs the planned starts, then extra starts in batches, until there are no more or a signal stops the
+    /// run. Fails if results cannot be saved.
     pub(crate) fn run(&mut self) -> Result<(), SessionError> {
         let Some(first) = self.first.take() else {
             return Ok(());
@@ -217,10 +212,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Completes the files of the run, and counts its measurements.
-    ///
-    /// # Errors
-    /// The disk refuses.
+    /// Completes the files of the run and counts its measurements.
     pub(crate) fn finish(&self) -> Result<RunOutcome, SessionError> {
         let finished = self
             .store
@@ -237,14 +229,14 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// The error of this run if it cannot continue for this reason. The folder of a run without `run.json` is removed.
+    /// Creates the error of a run that cannot continue. Removes the run's folder if it has no `run.json` yet.
     pub(crate) fn abort(&self, reason: &(dyn std::error::Error + 'static)) -> SessionError {
         let reason = self.host.redactor.redact(&causes(reason)).into_owned();
         abort::abort(&self.store, &self.results, reason)
     }
 }
 
-/// Checks the flags of the selected launches against the engines' help.
+/// Checks the flags of the selected launches against the engines' `--help`.
 fn check_flags(request: &RunRequest<'_>, observer: &dyn Observer) -> Result<(), SessionError> {
     let checked = check_flags::check(&request.matrix, &request.environment, &request.dirs.cache)?;
     for note in checked.notes {
@@ -259,7 +251,7 @@ fn check_flags(request: &RunRequest<'_>, observer: &dyn Observer) -> Result<(), 
     }
 }
 
-/// A new run's store, or that of the run that is resumed.
+/// Opens the store of a new run or of the resumed run.
 fn open_store(
     request: &RunRequest<'_>,
     matrix: &str,
@@ -273,7 +265,7 @@ fn open_store(
     }
 }
 
-/// Writes a plan and its sources, and returns its finished measurements.
+/// Writes the plan and its sources; returns the finished measurements.
 fn write_plan(
     store: &Store,
     sources: &[Source],
@@ -306,7 +298,7 @@ fn finished(store: &Store, plan: &Plan) -> Result<BTreeMap<Measurement, Summary>
         .map_err(BatchError::store("cannot read what is finished"))
 }
 
-/// Plans the next batch after what was measured; `None` if no starts are added.
+/// Plans the next batch from the results so far; `None` if no starts are added.
 fn add_starts(
     plans: &mut PlanState,
     extra_starts: ExtraStarts<'_>,
@@ -326,12 +318,12 @@ fn add_starts(
     let finished = write_plan(store, sources, &plans.whole, host)?;
     Ok(Some(Batch {
         plan: plans.selected.clone(),
-        // A run that was interrupted may have measured some of them.
+        // An interrupted run may have measured some of them.
         starts: resume::remaining(&added, &finished, false),
     }))
 }
 
-/// Writes the events that are saved to the log and to the journal.
+/// Writes all events except progress to the log and the journal.
 fn journal_listener(journal: Journal) -> impl Fn(&Event) + Send + Sync + 'static {
     let journal = Mutex::new(journal);
     move |event| {

@@ -1,13 +1,13 @@
-//! What a session reports before its first event, and the question that it asks.
+//! Reports and questions of a session before its first event.
 
 use crate::base::ids::{CellKey, RunId};
 use crate::runner::preflight::Finding;
 
-/// Receives reports of a session that is being opened.
+/// Receives the reports of a session while it opens.
 pub(crate) trait Observer: Sync {
     fn notice(&self, notice: Notice);
 
-    /// Whether finished measurements that no longer fit the matrix may be set aside and repeated.
+    /// Whether finished measurements that no longer match the matrix may be moved aside and repeated.
     fn accepts_replacement(&self, outdated: &Outdated) -> bool;
 }
 
@@ -20,15 +20,15 @@ pub(crate) enum Notice {
     Matrix(String),
     /// An input that may be missing.
     Input(Finding),
-    /// What the preflight does at present.
+    /// The current step of the preflight.
     Progress(String),
 }
 
-/// Finished measurements of a resumed run that no longer fit the matrix.
+/// Finished measurements of a resumed run that no longer match the matrix.
 #[derive(Debug)]
 pub(crate) struct Outdated {
     pub(crate) run: RunId,
     pub(crate) measurements: usize,
-    /// Their cells in the order of the plan.
+    /// Their cells, in the order of the plan.
     pub(crate) cells: Vec<CellKey>,
 }

@@ -1,23 +1,21 @@
-//! How a run ended.
+//! The result of a run.
 
 use std::path::PathBuf;
 
 use crate::base::ids::RunId;
 use crate::results::record::cell::{Ending, Summary};
 
-/// How a run ended.
 #[derive(Debug)]
 pub(crate) struct RunOutcome {
     pub(crate) run: RunId,
     pub(crate) folder: PathBuf,
-    /// The measurements of the selected cells, with those of earlier invocations.
+    /// Counts of the selected cells' measurements, including earlier invocations.
     pub(crate) measurements: MeasurementCounts,
     /// Engines that could not be stopped.
     pub(crate) unstopped: usize,
     pub(crate) is_interrupted: bool,
 }
 
-/// How the measurements of a run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MeasurementCounts {
     pub(crate) done: usize,
@@ -28,7 +26,7 @@ pub(crate) struct MeasurementCounts {
 }
 
 impl MeasurementCounts {
-    /// Counts the summaries of a plan with so many measurements.
+    /// Counts the summaries of a plan with `planned` measurements.
     pub(super) fn of<'a>(summaries: impl Iterator<Item = &'a Summary>, planned: usize) -> Self {
         let mut count = Self {
             missing: planned,

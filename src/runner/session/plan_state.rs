@@ -1,4 +1,4 @@
-//! The plan of a run as it grows.
+//! The plan of a run, which grows by extra starts.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use crate::plan::{Plan, Start};
 pub(super) struct PlanState {
     /// The whole plan, as it is saved.
     pub(super) whole: Plan,
-    /// The selected cells, on the GPUs of the run.
+    /// The selected cells, with the GPUs of the run.
     pub(super) selected: Plan,
 }
 
-/// Starts to make now, with the plan that they belong to.
+/// Starts that run next, with their plan.
 pub(super) struct Batch {
     pub(super) plan: Plan,
     pub(super) starts: Vec<Start>,
@@ -28,7 +28,7 @@ impl Batch {
 }
 
 impl PlanState {
-    /// Adds starts of selected cells to both plans, and returns them.
+    /// Adds starts of selected cells to both plans, and returns the added starts.
     pub(super) fn add_starts(&mut self, mut wanted: StartCounts) -> Vec<Start> {
         let selected: BTreeSet<&CellKey> = self.selected.cells.iter().map(|cell| &cell.key).collect();
         wanted.retain(|key, _| selected.contains(key));
@@ -38,7 +38,6 @@ impl PlanState {
     }
 }
 
-/// The number of measurements of some starts.
 pub(super) fn measurements(starts: &[Start]) -> usize {
     starts.iter().map(|start| start.cells.len()).sum()
 }

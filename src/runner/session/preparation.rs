@@ -1,4 +1,4 @@
-//! Prepares the host for a run: removes orphans, chooses GPUs, checks everything that the run needs, and locks the GPUs.
+//! Prepares the host for a run: removes orphans, chooses GPUs, runs the preflight and locks the GPUs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,15 +20,14 @@ use crate::runner::session::observer::{Notice, Observer};
 use crate::runner::session::request::RunRequest;
 use crate::telemetry::machine;
 
-/// A host that is ready for a run.
 pub(super) struct PreparedHost {
     pub(super) host: Host,
-    /// What earlier runs left and this one removed.
+    /// Orphans of earlier runs that this run removed.
     pub(super) removed: Vec<String>,
     pub(super) gpu_lock: Option<Claim>,
 }
 
-/// The secrets that a plan names, and the redactor that hides them and those of the environment, which processes inherit.
+/// The plan's secrets, and a redactor for them and for secrets of the environment, which processes inherit.
 pub(super) fn secrets_of(
     plan: &Plan,
     environment: &Environment,
@@ -45,7 +44,7 @@ pub(super) fn secrets_of(
     (secrets, redactor)
 }
 
-/// The host as a run sees it, before any GPU is chosen.
+/// The host of a run, before GPUs are chosen.
 pub(super) fn host(
     request: &RunRequest<'_>,
     secrets: BTreeMap<String, String>,
@@ -77,7 +76,8 @@ pub(super) fn host(
     })
 }
 
-/// Prepares a host for a plan, whose containers see their own GPUs only if the run does not use all of the host's.
+/// Prepares the host for a plan. If the run does not use all GPUs of the host, its containers see only their
+/// own.
 pub(super) async fn prepare(
     mut host: Host,
     plan: &mut Plan,
@@ -87,7 +87,7 @@ pub(super) async fn prepare(
     let environment = &request.environment;
     let notice = |notice| observer.notice(notice);
     let allowed = gpus::allowed(request.gpus.as_ref(), plan, &host.machine, environment, &notice)?;
-    // Before the preflight: orphans of a killed run may hold the port or the GPUs that this run needs.
+    // Remove orphans before the preflight: they may hold a port or GPU that this run needs.
     let swept = cleanup::sweep(&host.whereabouts, &host.cache).await;
     report_sweep(&swept, plan, observer);
     host.devices = gpu_selection::chosen(plan, &host, &allowed).await;
@@ -120,7 +120,7 @@ fn report_sweep(swept: &Swept, plan: &Plan, observer: &dyn Observer) {
     for what in &swept.remaining {
         observer.notice(Notice::Warning(format!("cannot remove {what}")));
     }
-    // The preflight of a plan with containers reports the same.
+    // If the plan has containers, the preflight reports the same.
     let uses_daemon = |launch: &Launch| engine::image(launch).is_some();
     if let Some(reason) = &swept.unseen
         && !plan.launches.iter().any(uses_daemon)
@@ -131,7 +131,7 @@ fn report_sweep(swept: &Swept, plan: &Plan, observer: &dyn Observer) {
     }
 }
 
-/// The findings of the preflight, without secrets.
+/// The redacted findings of the preflight.
 async fn check(plan: &Plan, host: &Host, places: Places<'_>, observer: &dyn Observer) -> Vec<Finding> {
     let redact = |text: &str| host.redactor.redact(text).into_owned();
     let redacted = |finding: Finding| Finding {

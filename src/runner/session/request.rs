@@ -1,4 +1,4 @@
-//! What a run is asked to do.
+//! The request of a run.
 
 use std::path::PathBuf;
 
@@ -13,24 +13,24 @@ use crate::runner::load_matrix::LoadedMatrix;
 /// Everything that decides what a run does.
 #[derive(Clone)]
 pub(crate) struct RunRequest<'a> {
-    /// The matrix; commands may have edited its plan.
+    /// The matrix; a command may have edited its plan.
     pub(crate) matrix: LoadedMatrix,
-    /// The matrix file, as the user wrote it.
+    /// Path of the matrix file as given by the user.
     pub(crate) matrix_file: PathBuf,
-    /// The folder that gets the run's folder.
+    /// The folder that contains the run's folder.
     pub(crate) results: PathBuf,
     /// The cells to measure; `None` means all.
     pub(crate) only: Option<Selector>,
     /// The run to resume: `latest`, its name or its folder.
     pub(crate) resume: Option<String>,
-    /// Whether a resumed run repeats measurements that failed or are invalid.
+    /// Whether a resumed run repeats failed and invalid measurements.
     pub(crate) repeat_failed: bool,
-    /// How often an invalid measurement is repeated.
+    /// Number of times that an invalid measurement is repeated.
     pub(crate) retry_invalid: u32,
     pub(crate) pull: PullPolicy,
     /// Whether the client is calibrated before the first cell.
     pub(crate) calibrate: bool,
-    /// The GPUs that the command line names.
+    /// The GPUs from the command line.
     pub(crate) gpus: Option<GpuList>,
     pub(crate) dirs: CacheDirs,
     pub(crate) environment: Environment,
@@ -40,16 +40,18 @@ pub(crate) struct RunRequest<'a> {
 /// The starts that a run adds to its plan after each batch.
 #[derive(Clone, Copy)]
 pub(crate) enum ExtraStarts<'a> {
-    /// Those that the matrix asks for with `target_ci`.
+    /// Those that the matrix requests with `target_ci`.
     FromMatrix,
-    /// Those that this function chooses from the results; `target_ci` is ignored. An empty choice ends the run.
+    /// Those that this function chooses from the results; `target_ci` is ignored. An empty choice ends the
+    /// run.
     Chosen(&'a dyn Fn(&Run) -> StartCounts),
     /// None; `target_ci` is ignored.
     None,
 }
 
 impl ExtraStarts<'_> {
-    /// Prepares a plan for extra starts; `earlier` is the plan of the run that is resumed, whose extra starts are taken over.
+    /// Prepares a plan for extra starts. `earlier` is the plan of the resumed run, whose extra starts are
+    /// adopted.
     pub(super) fn prepare(self, plan: &mut Plan, earlier: Option<&Plan>) {
         if !matches!(self, Self::FromMatrix) {
             plan.until = None;
@@ -59,7 +61,6 @@ impl ExtraStarts<'_> {
         }
     }
 
-    /// Whether starts may be added to a plan.
     pub(super) fn may_add(self, plan: &Plan) -> bool {
         match self {
             Self::FromMatrix => plan.until.is_some(),
@@ -68,7 +69,7 @@ impl ExtraStarts<'_> {
         }
     }
 
-    /// The starts to add after what `run` has measured.
+    /// The starts to add, given the results of `run`.
     pub(super) fn choose(self, run: &Run) -> StartCounts {
         match self {
             Self::FromMatrix => extra_starts::needed(extra_starts::certainties(

@@ -1,4 +1,4 @@
-//! Finds the run to resume, and what remains to be measured of it.
+//! Finds the run to resume and its remaining measurements.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::runner::session::error::{ResumeError, SessionError};
 use crate::runner::session::observer::{Observer, Outdated};
 use crate::runner::session::request::RunRequest;
 
-/// The run that a request resumes; `None` if it begins a new one.
+/// The run that a request resumes; `None` for a new run.
 pub(super) fn find(request: &RunRequest<'_>) -> Result<Option<RunId>, SessionError> {
     let Some(resume) = &request.resume else {
         return Ok(None);
@@ -67,7 +67,7 @@ fn latest(results: &Path, matrix: &str) -> Result<RunId, SessionError> {
     })
 }
 
-/// Asks before finished measurements are repeated because the matrix was edited.
+/// Asks before finished measurements are repeated because the matrix changed.
 pub(super) fn confirm_replacement(
     store: &Store,
     plan: &Plan,
@@ -93,8 +93,8 @@ pub(super) fn confirm_replacement(
     }
 }
 
-/// The parts of starts that are not finished: cells that were interrupted or failed by the host's fault, and, with `repeat_failed`, those
-/// that failed otherwise or are invalid.
+/// The unfinished parts of starts: cells that are missing, skipped, interrupted or failed because of the
+/// host. With `repeat_failed` also cells that failed otherwise or are invalid.
 pub(super) fn remaining(
     starts: &[Start],
     finished: &BTreeMap<Measurement, Summary>,
@@ -102,7 +102,7 @@ pub(super) fn remaining(
 ) -> Vec<Start> {
     let is_open = |measurement: &Measurement| match finished.get(measurement).map(|summary| &summary.ending) {
         None | Some(Ending::Interrupted | Ending::Skipped { .. }) => true,
-        // A failure of the host is no result of the engine.
+        // A failure caused by the host says nothing about the engine.
         Some(Ending::Failed { class, .. }) => repeat_failed || class.is_retried(),
         Some(Ending::Done) => repeat_failed && finished[measurement].is_invalid(),
     };
@@ -128,7 +128,7 @@ mod tests {
     use crate::results::record::cell::{FailureClass, Phase};
     use crate::results::store::testing::{plan, summary};
 
-    /// Which of the two cells of a plan remain, if the first ended so and the second is done.
+    /// Indexes of the two cells of a plan that remain, if the first has this ending and the second is done.
     fn remain_after(ending: Ending, repeat_failed: bool) -> Vec<usize> {
         let plan = plan();
         let mut finished = BTreeMap::new();
