@@ -1,4 +1,4 @@
-//! Plans that start a baseline beside what is judged, so that both alternate on one night.
+//! Plans that start a baseline beside the candidate, so that both alternate within one night.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::base::ids::{CellKey, ContentHash, LaunchId};
 use crate::config::select;
 use crate::plan::{Cell, Launch, Plan};
 
-/// The value of the axis `version` of a cell that is measured on the baseline's build.
+/// The value of the axis `version` of a cell that is measured with the baseline's build.
 pub(crate) const BASELINE: &str = "(baseline)";
 
 const VERSION: &str = "version";
@@ -26,7 +26,8 @@ pub(crate) fn baseline_of(cell: &Cell) -> CellKey {
 }
 
 impl Launch {
-    /// The launch of the very build that was measured: a container by its image's digest, whatever its tag means by now.
+    /// Returns the launch of exactly the measured build: a container by its image's digest, because its tag
+    /// may have moved.
     ///
     /// # Errors
     /// Why that build cannot be started.
@@ -38,7 +39,8 @@ impl Launch {
     }
 }
 
-/// The name under which `matrix noise` measures a matrix: its runs are none of the matrix, whose newest run is compared and goes on.
+/// The name under which `matrix noise` measures a matrix. Its runs do not count as runs of the matrix, which
+/// `--resume` and comparisons look for.
 pub(crate) fn noise_name(matrix: &str) -> String {
     format!("{matrix}-noise")
 }
@@ -51,7 +53,7 @@ impl Plan {
             let Some(cell) = self.cells.iter().find(|cell| cell.key == *key).cloned() else {
                 continue;
             };
-            // The baseline's launch is its own, also where it does not differ from that of the cell.
+            // The baseline gets a launch of its own, even if it equals that of the cell.
             let id = LaunchId::new(format!("{}-baseline", launch.id));
             let twin = (launch.id.clone(), id.clone());
             if !ids.contains(&twin) {
@@ -73,7 +75,7 @@ impl Plan {
         }
     }
 
-    /// Starts the baseline beside each of these cells as often as the cell, in turn.
+    /// Starts the baseline beside each of these cells, in turn and as often as the cell.
     pub fn pair(&mut self, launches: &BTreeMap<CellKey, Launch>) {
         let starts = self.starts.iter().map(|start| start.start).max().unwrap_or(1);
         self.add_baselines(launches);
@@ -86,7 +88,8 @@ impl Plan {
         self.start_times(starts);
     }
 
-    /// The plan of a run that decides about some of these cells: each is started so often, and its baseline as often in turn with it.
+    /// The plan of a confirmation: each cell in `wanted` is started that many times, alternating with its
+    /// baseline.
     pub fn confirmation(
         &self,
         wanted: &BTreeMap<CellKey, u32>,

@@ -1,6 +1,6 @@
-//! Which values each axis has at one engine, model and scenario.
+//! The values of each axis for one engine, model and scenario.
 //!
-//! What the engine's entry says comes first, then the model's or the scenario's, then `axes`, then the recipe.
+//! The engine's entry takes precedence, then the model's or the scenario's, then `axes`, then the recipe.
 
 use crate::base::units::RequestRate;
 use crate::config::engine::Executor;
@@ -12,12 +12,12 @@ use crate::plan::resolve::Site;
 type List<T> = Option<Spanned<OneOrMany<T>>>;
 type Sizes = Option<Spanned<ByEngine<OneOrMany<u32>>>>;
 
-/// Every point at which a cell stands.
+/// Every grid point with a cell.
 pub(crate) fn cross(site: &Site<'_>) -> Result<Vec<Point>, Uneven> {
     points(&axes(site), &zip(site))
 }
 
-/// How many points [`cross`] gives.
+/// Number of points that [`cross`] returns.
 pub(crate) fn amount(site: &Site<'_>) -> u64 {
     grid::amount(&axes(site), &zip(site))
 }
@@ -95,7 +95,7 @@ fn texts(list: Option<&OneOrMany<String>>, otherwise: Option<&String>) -> Vec<Va
         .unwrap_or_else(|| vec![Value::Text(otherwise.cloned())])
 }
 
-/// The names of the sets of an axis; one nameless value where there are none.
+/// Names of the sets of an axis; one value without a name if there are none.
 fn names<T>(sets: &OrderedMap<T>) -> Vec<Value> {
     let named: Vec<Value> = sets
         .names()

@@ -1,5 +1,5 @@
-//! Digests by which runs, baselines and caches are found. They are of canonical form 1: JSON with the names of format 1, whatever the fields are
-//! called today, so that what earlier versions measured is still found.
+//! Digests by which runs, baselines and caches are found. They are computed over canonical form 1: JSON with
+//! the field names of format 1, so that measurements of earlier versions are still found.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -7,14 +7,15 @@ use serde_json::Value;
 use crate::base::ids::{ContentHash, LaunchId};
 use crate::config::scenario::Scenario;
 
-/// The digest of everything that decides what a launch starts: a tuple whose first element holds the API as its fifth.
+/// Digest of everything that decides what a launch starts. `decides` is a tuple whose first element holds the
+/// API as its fifth element.
 pub(super) fn launch(decides: &impl Serialize) -> ContentHash {
     let mut value = json(decides);
     rename(&mut value, "/0/4/metrics/names", "kv_cache_usage", "kv_use");
     ContentHash::of(&value)
 }
 
-/// The digest of a cell: of its launch and its scenario.
+/// Digest of a cell: of its launch and its scenario.
 pub(super) fn cell(launch: &LaunchId, scenario: &Scenario) -> ContentHash {
     let mut value = json(&(launch, scenario));
     rename(&mut value, "/1/lora", "distribution", "dealt");
@@ -25,7 +26,7 @@ fn json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).expect("values that are hashed have string keys and finite numbers")
 }
 
-/// Gives a key of the object at `pointer` the name that it had, in its place.
+/// Renames a key of the object at `pointer` to its earlier name, at the same position.
 fn rename(value: &mut Value, pointer: &str, today: &str, canonical: &str) {
     let Some(object) = value.pointer_mut(pointer).and_then(Value::as_object_mut) else {
         return;

@@ -1,6 +1,7 @@
-//! A launch as the line one would type: `plan` prints it, reports quote it, and a shell that it is pasted into starts the same.
+//! A launch as a shell command line. `plan` prints it and reports quote it; pasted into a shell, it starts
+//! the same engine.
 //!
-//! Secrets stand as names: `-e NAME` for a container, `"$NAME"` elsewhere.
+//! Secrets appear as names: `-e NAME` for a container, `"$NAME"` elsewhere.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use crate::config::template::{Piece, Text};
 use crate::plan::launch::Launch;
 use crate::plan::place::{Container, Place, Process};
 
-/// A command line in the groups by which it may be broken into lines.
+/// A command line, split into groups between which a line may break.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line(Vec<String>);
 
@@ -20,20 +21,20 @@ impl Line {
         self.0.join(" ")
     }
 
-    /// Broken into lines that a shell joins again.
+    /// The command on several lines, joined by backslashes.
     pub(crate) fn wrapped(&self) -> String {
         self.0.join(" \\\n    ")
     }
 }
 
-/// What a start gives a launch, where the line is to be the one that really ran.
+/// Values of a start, for the command line that really ran.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Given<'a> {
-    /// The folder of the matrix file, from which relative mounts are resolved.
+    /// Folder of the matrix file; relative mounts start here.
     pub folder: Option<&'a Path>,
-    /// The port; the usual one where absent.
+    /// The port; the usual one if absent.
     pub port: Option<u16>,
-    /// The leased devices by their names; the first ones where absent.
+    /// Names of the leased GPUs; the first ones if absent.
     pub devices: Option<&'a [String]>,
 }
 
@@ -42,7 +43,7 @@ pub fn line(launch: &Launch) -> Line {
     line_of(launch, Given::default())
 }
 
-/// The line that starts a launch in a folder, on the port and the devices of a start.
+/// The command line of a launch with the values of a start.
 pub(crate) fn line_of(launch: &Launch, given: Given<'_>) -> Line {
     let filler = Filler {
         folder: given.folder,
@@ -63,10 +64,10 @@ pub(crate) fn line_of(launch: &Launch, given: Given<'_>) -> Line {
     }
 }
 
-/// The longest name of a container that a launch gives, without what a run adds.
+/// Longest container name of a launch, without the suffix of a run.
 const LONGEST_NAME: usize = 100;
 
-/// The name of the container of a launch, before a run adds its own mark.
+/// The container name of a launch, without the suffix of a run.
 pub(crate) fn container_name(launch: &Launch) -> String {
     let whole = format!("matrix-{}", launch.id.as_str().to_ascii_lowercase());
     let mut name = String::with_capacity(whole.len());
@@ -75,7 +76,7 @@ pub(crate) fn container_name(launch: &Launch) -> String {
             name.push(c);
         }
     }
-    // The digest at its end tells launches apart; all of it is ASCII.
+    // The digest at the end distinguishes launches. The whole name is ASCII.
     match name.rsplit_once('-') {
         Some((readable, digest)) if name.len() > LONGEST_NAME => {
             let kept: String = readable.chars().take(LONGEST_NAME - 1 - digest.len()).collect();
@@ -152,7 +153,7 @@ fn docker(launch: &Launch, container: &Container, filler: &Filler<'_>) -> Line {
     Line(groups)
 }
 
-/// What limits a container, and what opens it.
+/// Flags for resource limits and privileges.
 fn limits(container: &Container) -> Vec<String> {
     let mut flags = Vec::new();
     let cpuset = container.cpuset.as_ref();
@@ -190,7 +191,7 @@ fn shell(launch: &Launch, process: &Process, filler: &Filler<'_>) -> Line {
         })
         .collect();
     if !is_plain {
-        // A shell takes other names for a program.
+        // A shell takes an assignment to another name for a program.
         groups.insert(0, "env".to_owned());
     }
     groups.push(filler.words(&launch.argv(filler.port)));
@@ -203,12 +204,12 @@ fn is_shell_name(name: &str) -> bool {
     name.chars().all(is_word) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Whether a variable takes its value from the variable of the same name.
+/// Whether the variable's value is the secret of the same name.
 fn names_itself(name: &str, value: &Text) -> bool {
     matches!(value.pieces().as_slice(), [Piece::Secret(secret)] if *secret == name)
 }
 
-/// What fills the holes of a line.
+/// Fills the placeholders of a command line.
 struct Filler<'a> {
     folder: Option<&'a Path>,
     port: u16,
@@ -220,7 +221,8 @@ impl Filler<'_> {
         self.devices.join(",")
     }
 
-    /// What `--mount` takes. `-v` would make a missing source, empty; this way it is an error, as it is for a run.
+    /// The value of `--mount`. A missing source is an error for it, as in a run; `-v` would create an empty
+    /// folder.
     fn mount(&self, mount: &Mount) -> String {
         let mode = if mount.read_only { ",readonly" } else { "" };
         let source = csv(&format!("source={}", self.absolute(&mount.source)));
@@ -228,7 +230,7 @@ impl Filler<'_> {
         self.word(&Text::new(format!("type=bind,{source},{target}{mode}")))
     }
 
-    /// A mount's source as a run gives it to the daemon: absolute, where the folder of the matrix is known.
+    /// The source of a mount as a run passes it to the daemon: absolute if the folder of the matrix is known.
     fn absolute(&self, source: &Text) -> String {
         let Some(folder) = self.folder else {
             return source.to_string();
@@ -246,7 +248,7 @@ impl Filler<'_> {
         words.join(" ")
     }
 
-    /// A word for a POSIX shell.
+    /// Formats a word for a POSIX shell.
     fn word(&self, text: &Text) -> String {
         let expands =
             |piece: &Piece<'_>| matches!(piece, Piece::Secret(_) | Piece::Hole("hf_home" | "venv" | "dir"));
@@ -285,7 +287,7 @@ impl Filler<'_> {
     }
 }
 
-/// A field of `--mount`, which Docker reads as a line of CSV.
+/// Formats a field of `--mount`, which Docker parses as a line of CSV.
 fn csv(field: &str) -> String {
     match field.contains([',', '"', '\n']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
@@ -293,7 +295,7 @@ fn csv(field: &str) -> String {
     }
 }
 
-/// A word as a POSIX shell must read it to give it back unchanged.
+/// Quotes a word for a POSIX shell.
 fn quoted(word: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(safe) {
@@ -309,8 +311,8 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// A control character as it is written in `$'…'`, so that it acts on nothing that shows the line: CI reads commands from the beginnings
-/// of lines.
+/// Escapes a control character for `$'…'`, so that it has no effect on a program that shows the line: CI
+/// systems interpret the beginning of lines as commands.
 fn escape(c: char) -> Option<String> {
     match c {
         '\n' => Some("\\n".to_owned()),

@@ -1,4 +1,5 @@
-//! Matrix -> Plan: every axis crossed, cells left out and added with their reasons, launches told apart.
+//! Expands a matrix to a plan: crosses the axes, applies exclusions and inclusions, and merges equal
+//! launches.
 
 use std::collections::HashMap;
 
@@ -38,7 +39,7 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
         for model in matrix.models.iter() {
             for (scenario, scenario_entry) in &scenarios {
                 let site = site(matrix, recipes, engine, model, scenario, scenario_entry);
-                // Counted before they are made: they may fill the memory.
+                // Count points before creating them, because they may exceed memory.
                 crossed = crossed.saturating_add(amount(&site));
                 if crossed > MOST_CELLS {
                     return Err(vec![check::too_many("cells", MOST_CELLS)]);
@@ -74,7 +75,7 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
                         }));
                         let cell = cell(&site, &point, &values, launch, None);
                         for mistake in check::carry(&site, launch.contact.dialect.protocol, &cell.scenario) {
-                            // Every point says the same, and once is enough.
+                            // Every point has the same error; report it once.
                             if !mistakes.contains(&mistake) {
                                 mistakes.push(mistake);
                             }
@@ -116,17 +117,17 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
     Ok(assemble(matrix, gathered, left_out))
 }
 
-/// The most cells that a matrix may cross: a year of measuring one each half a minute.
+/// Largest number of cells: one year of measuring at half a minute each.
 const MOST_CELLS: u64 = 1_000_000;
 
-/// The most measurements that a plan may hold.
+/// Largest number of measurements in a plan.
 const MOST_MEASUREMENTS: u64 = 5_000_000;
 
 /// The cells of each launch, in the order of first use.
 #[derive(Default)]
 struct Gathered {
     launches: Vec<super::Launch>,
-    /// The cells of the launch at the same place.
+    /// Cells of the launch with the same index.
     cells: Vec<Vec<Cell>>,
     places: HashMap<LaunchId, usize>,
 }

@@ -1,4 +1,4 @@
-//! Axes crossed and zipped: the points at which cells stand.
+//! Crosses and zips axes to grid points.
 
 use std::num::NonZeroU32;
 
@@ -6,22 +6,21 @@ use crate::base::units::RequestRate;
 use crate::config::engine::Executor;
 use crate::plan::launch::Parallel;
 
-/// One value for every axis but engine, model and scenario.
+/// One value for every axis except engine, model and scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Point {
     pub(crate) version: Option<String>,
     pub(crate) executor: Executor,
     pub(crate) precision: Option<String>,
     pub(crate) parallel: Parallel,
-    /// The named set of arguments of `axes`, where there are some.
+    /// Name of a set of arguments in `axes`, if there are any.
     pub(crate) args: Option<String>,
-    /// The named set of environment variables of `axes`, where there are some.
+    /// Name of a set of environment variables in `axes`, if there are any.
     pub(crate) env: Option<String>,
     pub(crate) rate: RequestRate,
     pub(crate) concurrency: Option<NonZeroU32>,
 }
 
-/// A value on an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Text(Option<String>),
@@ -31,14 +30,14 @@ pub(crate) enum Value {
     Concurrency(Option<NonZeroU32>),
 }
 
-/// An axis with its values at one engine, model and scenario.
+/// An axis with its values for one engine, model and scenario.
 pub(crate) struct Axis {
     pub(crate) name: &'static str,
     pub(crate) values: Vec<Value>,
 }
 
 impl Point {
-    /// The point without what is sent there, which a launch does not know.
+    /// The point without rate and concurrency, which do not belong to a launch.
     pub(crate) fn without_load(&self) -> Self {
         Self {
             rate: RequestRate::INFINITE,
@@ -65,20 +64,20 @@ impl Point {
     }
 }
 
-/// Two axes of one zip group that differ in length at this engine, model and scenario.
+/// Two axes of one zip group with different lengths.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Uneven {
     pub(crate) group: usize,
     pub(crate) lengths: Vec<(String, usize)>,
 }
 
-/// How many points the axes have, where the groups of `zip` are even.
+/// Number of points, if the axes of each `zip` group have equal lengths.
 pub(crate) fn amount(axes: &[Axis], zip: &[Vec<&str>]) -> u64 {
     let mut seen = vec![false; zip.len()];
     let counts = axes.iter().map(|axis| {
         let group = zip.iter().position(|group| group.contains(&axis.name));
         match group.map(|group| std::mem::replace(&mut seen[group], true)) {
-            // The first axis of its group has counted.
+            // The first axis of the group has counted.
             Some(true) => 1,
             _ => axis.values.len() as u64,
         }
@@ -86,7 +85,8 @@ pub(crate) fn amount(axes: &[Axis], zip: &[Vec<&str>]) -> u64 {
     counts.fold(1, u64::saturating_mul)
 }
 
-/// Every point of the axes: crossed, but for the groups of `zip`, whose axes move together. The first axis varies slowest.
+/// Every point of the axes. Axes of one `zip` group vary together, the others are crossed. The first axis
+/// varies slowest.
 pub(crate) fn points(axes: &[Axis], zip: &[Vec<&str>]) -> Result<Vec<Point>, Uneven> {
     let mut blocks: Vec<Vec<&Axis>> = Vec::new();
     let mut grouped: Vec<Option<usize>> = vec![None; zip.len()];

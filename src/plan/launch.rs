@@ -1,5 +1,5 @@
-//! One launch: a recipe with given arguments, as a plain value. The command line that `plan` prints, the process that is
-//! spawned and the container that is created are all derived from it.
+//! One launch: a resolved recipe as a plain value. The command line that `plan` prints, the process and the
+//! container are all derived from it.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,48 +11,49 @@ use crate::config::metrics::Metrics;
 use crate::config::template::Text;
 use crate::plan::place::Place;
 
-/// The recipe with given arguments, which several cells share.
+/// A recipe resolved with arguments, shared by several cells.
 ///
-/// Texts may still hold the holes that only a start can fill: `{port}`, `{devices}`, `{venv}`, `{hf_home}`, `{matrix}`.
+/// Texts may still contain the placeholders that only a start can fill: `{port}`, `{devices}`, `{venv}`,
+/// `{hf_home}`, `{matrix}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
-    /// Its name, unique within the plan.
+    /// Its name, unique in the plan.
     pub id: LaunchId,
-    /// Which engine, in which version.
+    /// Name, recipe and version of the engine.
     pub engine: Engine,
     /// The model as the matrix names it.
     pub model: String,
-    /// What the engine loads: a function of model, precision and engine.
+    /// What the engine loads; depends on model, precision and engine.
     pub checkpoint: String,
     /// The model's name in requests.
     #[serde(rename = "served_model_name", alias = "served")]
     pub served: String,
-    /// The precision of the weights, such as `bf16`, where known.
+    /// Precision of the weights, such as `bf16`, if known.
     pub precision: Option<String>,
-    /// Whose tokenizer makes and counts tokens: a path or a model id.
+    /// The tokenizer for making prompts and counting tokens: a path or a model id.
     pub tokenizer: String,
-    /// How the model is spread over devices.
+    /// How the model is distributed over devices.
     pub parallel: Parallel,
-    /// How many devices it needs; 0 for an engine that runs without.
+    /// Number of GPUs; 0 for an engine without GPUs.
     pub devices: u32,
-    /// Where and how it runs.
+    /// The executor with its settings.
     pub place: Place,
-    /// The command that makes it print every flag that it knows: of a container what follows its entrypoint. Empty: nobody knows one.
+    /// Command that prints `--help` (arguments only, for a container). Empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub help: Vec<Text>,
-    /// How to talk to it.
+    /// Paths, protocol and metrics of the engine's HTTP API.
     #[serde(rename = "api", alias = "contact")]
     pub contact: Contact,
-    /// What its log says about its state.
+    /// Patterns that show the engine's state in its log.
     #[serde(rename = "log_patterns", alias = "signs")]
     pub signs: Signs,
-    /// How long to wait for it.
+    /// Timeouts of the engine.
     #[serde(rename = "timeouts", alias = "patience")]
     pub patience: Patience,
 }
 
 impl Launch {
-    /// A launch of which only this is said: without a name, devices and waiting.
+    /// Creates a launch without id, GPUs and timeouts.
     pub fn new(engine: Engine, model: &str, place: Place, contact: Contact) -> Self {
         Self {
             id: LaunchId::new(""),
@@ -82,12 +83,12 @@ impl Launch {
         self.place.is_attached()
     }
 
-    /// How many GPUs it computes on; `None` where nobody knows.
+    /// Number of GPUs; `None` if unknown.
     pub fn gpus(&self) -> Option<u32> {
         self.place.gpus(self.devices)
     }
 
-    /// The command with the arguments that set `port`, where that is not the engine's own default.
+    /// The command with the arguments that set `port`, if it differs from the engine's default.
     pub fn argv(&self, port: u16) -> Vec<Text> {
         let Some(command) = self.place.command() else {
             return Vec::new();
@@ -100,7 +101,7 @@ impl Launch {
         command.iter().chain(flag).cloned().collect()
     }
 
-    /// The secrets that its texts name, sorted.
+    /// Names of the secrets in its texts, sorted.
     pub fn secrets(&self) -> Vec<String> {
         let mut texts: Vec<&Text> = self.contact.headers.iter().map(|(_, value)| value).collect();
         texts.extend(&self.contact.port.flag);
@@ -115,27 +116,27 @@ impl Launch {
     }
 }
 
-/// Which engine a launch starts.
+/// The engine of a launch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Engine {
-    /// The name in the matrix, unique there; `as:` sets it.
+    /// Its unique name in the matrix; `as:` sets it.
     pub name: String,
     /// The recipe's name.
     pub recipe: String,
-    /// The engine's name for people.
+    /// The engine's name for users.
     pub title: String,
-    /// The version asked for; `None` for an engine someone else started.
+    /// The requested version; `None` for an attached server.
     pub version: Option<String>,
-    /// The variant of the recipe, where one was asked for.
+    /// The requested variant of the recipe.
     pub variant: Option<String>,
-    /// The name that bench_serving knows the backend by.
+    /// bench_serving's name of the backend.
     pub backend: String,
-    /// Whether its figures are simulated.
+    /// Whether its metrics are simulated.
     pub simulated: bool,
 }
 
 impl Engine {
-    /// An engine that is called so everywhere.
+    /// Creates an engine with one name for all uses.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -149,7 +150,7 @@ impl Engine {
     }
 }
 
-/// How a model is spread over devices.
+/// How a model is distributed over devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parallel {
     /// Tensor-parallel size.
@@ -180,37 +181,37 @@ impl Default for Parallel {
     }
 }
 
-/// How to talk to an engine.
+/// The HTTP API of an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Contact {
-    /// The port it listens on.
+    /// The port.
     pub port: Port,
-    /// The path that answers 200 when it is healthy.
+    /// The path that answers 200 if the engine is healthy.
     pub health: String,
-    /// The path that lists its models, where it has one.
+    /// The path that lists its models, if there is one.
     pub models: Option<String>,
-    /// Where its version can be read.
+    /// How its version is read.
     pub version: Option<Reading>,
-    /// The path of its live configuration, where it has one.
+    /// The path of its live configuration, if there is one.
     pub info: Option<String>,
     /// Its Prometheus metrics.
     pub metrics: Option<Metrics>,
-    /// How its prefix cache is emptied; `None`: it cannot be.
+    /// How its prefix cache is reset; `None` if that is impossible.
     pub reset: Option<Reset>,
-    /// Whether the prompts of each measurement begin with letters that none before it had, because nothing empties its caches.
+    /// Whether prompts of each measurement get a unique prefix, because its caches cannot be reset.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unique_prefixes: bool,
-    /// Whether it is started anew for each cell, because nothing else empties its caches.
+    /// Whether it is restarted for each cell, because its caches cannot be reset.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restart_for_cells: bool,
-    /// How requests are written and answers read.
+    /// Protocol and settings of requests.
     pub dialect: Dialect,
-    /// Headers sent with every request, such as `Authorization: Bearer ${API_KEY}`.
+    /// Headers of every request, such as `Authorization: Bearer ${API_KEY}`.
     pub headers: Vec<(String, Text)>,
 }
 
 impl Contact {
-    /// How to talk to a server of which only the protocol is known, at the default port.
+    /// Creates an API with only a protocol, at the default port.
     pub fn new(protocol: Protocol) -> Self {
         Self {
             port: Port {
@@ -237,14 +238,14 @@ impl Contact {
     }
 }
 
-/// Which port an engine listens on.
+/// The port of an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Port {
-    /// Where it listens when nobody says otherwise.
+    /// Its port without arguments.
     pub default: u16,
-    /// The port it must have; a process without one gets a free port.
+    /// The required port; a process without one gets a free port.
     pub fixed: Option<u16>,
-    /// The arguments that set another port than the default, such as `--port {port}`; appended to the command.
+    /// Arguments that set a port other than the default, such as `--port {port}`; appended to the command.
     pub flag: Vec<Text>,
 }
 
@@ -253,23 +254,23 @@ pub struct Port {
 pub struct Dialect {
     /// The protocol.
     pub protocol: Protocol,
-    /// The path, where it is not the protocol's own.
+    /// The path, if it is not the protocol's own.
     pub path: Option<String>,
-    /// How the engine is asked for its token counts.
+    /// How token counts are requested.
     pub usage: Usage,
-    /// Fields added to every request body; `null` removes one.
+    /// Fields to add to every request body; `null` removes a field.
     pub body: serde_json::Map<String, serde_json::Value>,
 }
 
 /// How long to wait for an engine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Patience {
-    /// The longest start.
+    /// For the whole start.
     pub start: Span,
-    /// The longest silence of its log while it starts.
+    /// For silence in its log during the start.
     pub stall: Span,
-    /// How long it may take to end after SIGTERM before it is killed.
+    /// Between SIGTERM and SIGKILL.
     pub stop: Span,
-    /// The longest wait for the one real token that proves it ready.
+    /// For the first real token, which proves readiness.
     pub probe: Span,
 }

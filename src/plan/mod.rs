@@ -1,4 +1,4 @@
-//! What will run, in which order: the matrix with every axis expanded. Pure.
+//! The plan: a matrix with all axes expanded, in the order of execution. Pure.
 
 pub(crate) mod arms;
 mod attached;
@@ -47,18 +47,18 @@ use crate::config::validity::Bounds;
 pub struct Plan {
     /// The matrix's name.
     pub matrix: String,
-    /// Every launch once, in the order of first use.
+    /// The launches, in the order of first use.
     pub launches: Vec<Launch>,
-    /// Every cell once, in the order of first measurement.
+    /// The cells, in the order of first measurement.
     pub cells: Vec<Cell>,
-    /// What is started when, and which cells are measured on it.
+    /// The starts in order, with the cells measured on each.
     pub starts: Vec<Start>,
-    /// What the matrix crosses but leaves out, with the reason.
+    /// Cells that the matrix excludes, with the reason.
     pub left_out: Vec<LeftOut>,
-    /// Whether launches may run side by side on devices of their own.
+    /// Whether launches may run concurrently on separate GPUs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parallel: bool,
-    /// Which GPUs of the host may be used; all where nobody names any.
+    /// GPUs of the host that may be used; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<GpuList>,
     /// The engine that comparisons refer to, by its name in the matrix.
@@ -66,13 +66,13 @@ pub struct Plan {
     /// Whether the next launch's image is pulled while cells run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pull_ahead: bool,
-    /// From where on a measurement is doubted.
+    /// Bounds of the reason codes of validity.
     #[serde(default, skip_serializing_if = "Bounds::is_usual")]
     pub validity: Bounds,
     /// Whether nightly runs start the baseline beside every cell.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paired: bool,
-    /// When a cell is started again no more; absent where no cell is started more often than planned.
+    /// Stopping rule for extra starts; absent if no starts are added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Until>,
 }
@@ -104,7 +104,7 @@ impl Plan {
             .expect("expand gives every cell and start a launch")
     }
 
-    /// The cell of that key.
+    /// The cell with this key, which must exist.
     pub fn cell(&self, key: &CellKey) -> &Cell {
         self.cells
             .iter()
@@ -133,60 +133,60 @@ impl Plan {
         order::by_launch(&self.cells)
     }
 
-    /// How many measurements there are.
+    /// Number of measurements.
     pub fn measurements(&self) -> usize {
         self.starts.iter().map(|start| start.cells.len()).sum()
     }
 }
 
-/// One launch × one scenario: the unit of result.
+/// Launch × scenario: the unit of comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// What it is, in words; cells of two runs are paired by it.
+    /// Its axis values as text; cells of two runs are paired by it.
     pub key: CellKey,
     /// The values of its axes.
     pub axes: AxisValues,
-    /// A digest of the launch, the scenario and the seed: a changed cell is run again.
+    /// Digest of launch, scenario and seed; a changed cell is measured again.
     pub content: ContentHash,
-    /// The launch it is measured on.
+    /// The launch on which it is measured.
     pub launch: LaunchId,
-    /// What is sent, when, within which limits.
+    /// Workload, arrival, limits and SLO.
     pub scenario: Scenario,
-    /// Why it was added, where `include` added it.
+    /// The reason given by `include`, if that added the cell.
     pub why: Option<String>,
 }
 
-/// One time an engine is started.
+/// One start of a launch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     /// The launch.
     pub launch: LaunchId,
-    /// Which start of this launch it is, from 1.
+    /// Index of the start, from 1.
     pub start: u32,
-    /// The cells measured on it, in order; a cell measured twice on one start stands twice.
+    /// The measurements on it, in order; a repeated cell appears several times.
     pub cells: Vec<Measurement>,
-    /// Whether it was planned to decide about suspects of the starts before it. Runs of older versions hold such starts; now they are a run of
-    /// their own.
+    /// Whether it was added to confirm suspected losses of earlier starts. Only runs of older versions have
+    /// such starts; confirmations are now separate runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub confirms: bool,
 }
 
-/// One measurement of a cell: the cell's key does not know it.
+/// One measurement of a cell. The cell's key does not contain start and repeat.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Measurement {
     /// The cell.
     pub cell: CellKey,
-    /// Which start of the launch, from 1.
+    /// Index of the start of the launch, from 1.
     pub start: u32,
-    /// Which repeat on that start, from 1.
+    /// Index of the repeat on that start, from 1.
     pub repeat: u32,
 }
 
-/// A cell that was left out.
+/// An excluded cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// What it would have been.
+    /// The key that it would have.
     pub cell: CellKey,
-    /// The reason that the matrix gives.
+    /// The reason given in the matrix.
     pub why: String,
 }

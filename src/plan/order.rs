@@ -1,4 +1,4 @@
-//! In which order launches are started and cells measured.
+//! Order of the starts and of the measurements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -9,9 +9,9 @@ use crate::base::ids::{CellKey, LaunchId};
 use crate::config::repeats::{Order, Repeats};
 use crate::plan::{Cell, Launch, Measurement, Plan, Start};
 
-/// The starts of a plan: the cells of one launch are measured one after another on each of its starts. Launches of one [`group`] take turns, and
-/// every second round goes backwards (A B B A), so that drift of the machine hits all alike; then comes the next group. In blocks, all starts
-/// of one launch follow one another.
+/// The starts of a plan. Each start measures the cells of its launch one after another. Launches of one
+/// [`group`] alternate, and every second round is reversed (A B B A), so that drift of the host affects all
+/// equally; then the next group follows. With blocks, all starts of one launch follow one another.
 pub(crate) fn starts(launches: &[Launch], cells: &[Cell], repeats: &Repeats) -> Vec<Start> {
     let by_launch = by_launch(cells);
     let start = |launch: &LaunchId, start: u32| Start {
@@ -53,7 +53,6 @@ pub(crate) fn starts(launches: &[Launch], cells: &[Cell], repeats: &Repeats) -> 
     }
 }
 
-/// The cells of each launch, in their order.
 pub(crate) fn by_launch(cells: &[Cell]) -> BTreeMap<&LaunchId, Vec<&Cell>> {
     let mut all: BTreeMap<&LaunchId, Vec<&Cell>> = BTreeMap::new();
     for cell in cells {
@@ -62,7 +61,8 @@ pub(crate) fn by_launch(cells: &[Cell]) -> BTreeMap<&LaunchId, Vec<&Cell>> {
     all
 }
 
-/// The launches that take turns: those of one model that share a load, directly or by way of others, in the order of the plan.
+/// Groups of launches that alternate: launches of one model that share a scenario, directly or through other
+/// launches, in the plan's order.
 fn groups<'a>(launches: &'a [Launch], cells: &[Cell]) -> Vec<Vec<&'a LaunchId>> {
     let by_launch = by_launch(cells);
     let loads = |launch: &Launch| -> BTreeSet<&str> {
@@ -76,7 +76,7 @@ fn groups<'a>(launches: &'a [Launch], cells: &[Cell]) -> Vec<Vec<&'a LaunchId>> 
             .into_iter()
             .partition(|(model, loads, _)| *model == found.0 && !loads.is_disjoint(&found.1));
         for (model, loads, members) in joined {
-            // The smaller one joins the larger one, else many launches would be moved each time.
+            // Merge the smaller group into the larger one, which limits the number of moves.
             let smaller = std::mem::replace(&mut found, (model, loads, members));
             found.1.extend(smaller.1);
             found.2.extend(smaller.2);
@@ -92,17 +92,18 @@ fn groups<'a>(launches: &'a [Launch], cells: &[Cell]) -> Vec<Vec<&'a LaunchId>> 
     groups.into_iter().map(named).collect()
 }
 
-/// What an order of starts costs besides measuring.
+/// Loading that an order of starts causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Loads {
-    /// How often an engine loads its model.
+    /// Number of times that an engine loads its model.
     pub starts: usize,
-    /// How often the next start is of another launch than the one before, whose files the page cache may no longer hold.
+    /// Number of times that the next start has another launch, whose files may no longer be in the page
+    /// cache.
     pub changes: usize,
 }
 
 impl Plan {
-    /// In which order the starts of this plan come: in blocks where every launch makes all of its several starts in a row.
+    /// The order of this plan's starts: blocks, if every launch makes all of its several starts in a row.
     pub fn order(&self) -> Order {
         let changes = self.loads(Order::Blocks).changes;
         let is_choice = self.launches.len() > 1 && self.starts.len() > self.launches.len();
@@ -112,7 +113,7 @@ impl Plan {
         }
     }
 
-    /// What the starts of this plan cost in that order.
+    /// The loading that this plan's starts cause in an order.
     pub fn loads(&self, order: Order) -> Loads {
         let mut numbers: BTreeMap<&LaunchId, usize> = BTreeMap::new();
         for start in &self.starts {
@@ -150,8 +151,8 @@ impl Plan {
         }
     }
 
-    /// The rounds in which two launches took turns: the numbers of their starts that were neighbours among the starts of the two, in pairs. Empty
-    /// where one made all its starts before the other's first.
+    /// The rounds in which two launches alternated: pairs of start numbers that are adjacent among the starts
+    /// of the two. Empty if one launch made all its starts before the other's first.
     pub fn rounds(&self, first: &LaunchId, second: &LaunchId) -> Vec<[u32; 2]> {
         let mut waiting: Option<&Start> = None;
         let mut rounds = Vec::new();
@@ -173,11 +174,11 @@ impl Plan {
                     };
                     rounds.push([one.start, two.start]);
                 }
-                // The earlier one has no partner beside it.
+                // The earlier start has no partner.
                 _ => waiting = Some(start),
             }
         }
-        // A last start of one block beside the first of the next is no turn.
+        // The last start of one block and the first of the next are no round.
         match rounds.len() >= of_both(first).min(of_both(second)) {
             true => rounds,
             false => Vec::new(),
@@ -192,7 +193,7 @@ impl Plan {
         more
     }
 
-    /// So many starts of each cell after those that are planned, each measuring its cells so often.
+    /// Additional starts of each cell after the planned ones, with `per_start` measurements of each cell.
     pub(super) fn further(&self, wanted: &BTreeMap<CellKey, u32>, per_start: u32) -> Vec<Start> {
         let mut more: Vec<Start> = Vec::new();
         for group in groups(&self.launches, &self.cells) {
@@ -238,7 +239,7 @@ impl Plan {
         more
     }
 
-    /// How often a start measures its cells.
+    /// Number of measurements of each cell on a start.
     pub(super) fn per_start(&self) -> u32 {
         let measurements = self.starts.iter().flat_map(|start| &start.cells);
         measurements
@@ -288,7 +289,7 @@ impl Plan {
         self.starts = self::starts(&self.launches, &self.cells, &repeats);
     }
 
-    /// Plans those cells alone.
+    /// Keeps only the wanted cells.
     pub fn keep(&mut self, is_wanted: impl Fn(&Cell) -> bool) {
         self.cells.retain(is_wanted);
         let kept: BTreeSet<&CellKey> = self.cells.iter().map(|cell| &cell.key).collect();
@@ -301,7 +302,7 @@ impl Plan {
     }
 }
 
-/// How often the next launch is another one.
+/// Number of times that the next launch differs.
 fn changed<'a>(launches: impl Iterator<Item = &'a LaunchId>) -> usize {
     let launches: Vec<&LaunchId> = launches.collect();
     launches.windows(2).filter(|pair| pair[0] != pair[1]).count()
@@ -320,7 +321,7 @@ mod tests {
         of("models: [m]\nscenarios: [sharegpt, random-1k-1k]\nrepeats: { starts: 3 }\n")
     }
 
-    /// Two engines, with what else a matrix says.
+    /// Two engines and further keys of a matrix.
     fn of(rest: &str) -> Plan {
         let text =
             "name: t\nengines:\n  - sim: { as: a, variant: vllm }\n  - sim: { as: b, variant: sglang }\n";
@@ -341,7 +342,7 @@ mod tests {
         cells.zip(starts).filter(|(_, starts)| *starts > 0).collect()
     }
 
-    /// Which launch is started which time, with how many cells: `a4x2`.
+    /// Launch, start number and number of cells: `a4x2`.
     fn told(starts: &[Start]) -> Vec<String> {
         let told = |start: &Start| {
             format!(
@@ -354,7 +355,7 @@ mod tests {
         starts.iter().map(told).collect()
     }
 
-    /// Which launch of which model is started which time: `a-m1:2`.
+    /// Launch, model and start number: `a-m1:2`.
     fn sequence(plan: &Plan) -> Vec<String> {
         let told = |start: &Start| {
             let launch = plan.launch(&start.launch);
@@ -426,7 +427,7 @@ mod tests {
             ["a1x2", "b1x2", "b2x2", "a2x2", "a3x2", "b3x2"]
         );
         let more = plan.start_again(&wanted(&plan, [1, 0, 2, 1]));
-        // The fourth round goes backwards, as it would have if it had been planned from the beginning.
+        // The fourth round is reversed, as if it had been planned from the beginning.
         assert_eq!(told(&more), ["b4x2", "a4x1", "b5x1"]);
         assert_eq!(plan.starts.len(), 9);
         let more = plan.start_again(&wanted(&plan, [1, 1, 0, 0]));
@@ -437,7 +438,7 @@ mod tests {
     fn a_run_that_goes_on_takes_up_its_later_starts_but_not_those_that_decided_of_suspects() {
         let mut earlier = plan();
         earlier.start_again(&wanted(&earlier, [1, 1, 1, 0]));
-        // Older runs hold starts that decided about suspects.
+        // Older runs contain starts that confirm suspected losses.
         let mut night = earlier.clone();
         night.start_again(&wanted(&night, [2, 0, 0, 0]));
         night.starts[8..]
@@ -447,7 +448,8 @@ mod tests {
         let mut again = plan();
         again.take_up(&night);
         assert_eq!(again, earlier);
-        // What a changed cell measured is of another cell, and more planned starts leave fewer to take up.
+        // Measurements of a changed cell belong to another cell, and with more planned starts fewer are
+        // adopted.
         let mut changed = plan();
         let key = changed.cells[0].key.clone();
         changed.cells[0].content = changed.cells[3].content.clone();

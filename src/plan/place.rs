@@ -1,5 +1,5 @@
-//! Where and how an engine runs: one variant for each executor. Code outside of the executors asks a [`Place`] by its methods, so that
-//! a new executor changes nothing in reports and comparisons.
+//! The executor of an engine with its settings, one variant for each executor. Code outside the executors
+//! calls methods of [`Place`], so that reports and comparisons do not depend on the executor.
 
 use std::num::NonZeroU32;
 
@@ -10,7 +10,7 @@ use crate::config::container::{Gpus, Mount, Network};
 use crate::config::engine::Environment;
 use crate::config::template::Text;
 
-/// Where and how an engine runs.
+/// The executor of an engine with its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
@@ -18,9 +18,9 @@ pub enum Place {
     Container(Box<Container>),
     /// As a process of this host.
     Process(Process),
-    /// Started by someone else.
+    /// An attached server.
     Attach(Attach),
-    /// Told by another tool's results; nothing can be started from it.
+    /// Known only from another tool's results; cannot be started.
     Imported(Imported),
 }
 
@@ -40,7 +40,7 @@ impl Place {
         matches!(self, Self::Attach(_))
     }
 
-    /// Where the engine came from, in words that follow "engine".
+    /// Origin of the engine, in words that follow "engine".
     pub const fn origin(&self) -> &'static str {
         match self {
             Self::Container(_) => "from an image",
@@ -55,7 +55,7 @@ impl Place {
         }
     }
 
-    /// The image that it runs from.
+    /// The container image.
     pub fn image(&self) -> Option<&str> {
         match self {
             Self::Container(container) => Some(&container.image),
@@ -77,7 +77,8 @@ impl Place {
         Some(format!("{python} -m pip install {packages}"))
     }
 
-    /// The command that starts it: of a container what follows the entrypoint. `None` where `matrix` does not start it.
+    /// The command that starts it (for a container, the arguments of the entrypoint). `None` if `matrix` does
+    /// not start it.
     pub fn command(&self) -> Option<&[Text]> {
         match self {
             Self::Container(container) => Some(&container.command),
@@ -86,7 +87,7 @@ impl Place {
         }
     }
 
-    /// The environment variables that are set for it, in order.
+    /// Environment variables to set, in order.
     pub fn env(&self) -> &[(String, Text)] {
         match self {
             Self::Container(container) => &container.env,
@@ -114,7 +115,7 @@ impl Place {
         texts
     }
 
-    /// How many GPUs it computes on where its launch needs `devices`; `None` where nothing declares it.
+    /// Number of GPUs, if its launch needs `devices`; `None` if unknown.
     pub fn gpus(&self, devices: u32) -> Option<u32> {
         match self {
             Self::Attach(attach) => attach.gpus.map(NonZeroU32::get),
@@ -153,51 +154,51 @@ impl Place {
 pub struct Container {
     /// The image with its tag or digest.
     pub image: String,
-    /// The entrypoint, where the image's own is replaced.
+    /// The entrypoint, if it replaces the image's own.
     pub entrypoint: Option<Vec<Text>>,
-    /// The command, which follows the entrypoint.
+    /// The arguments of the entrypoint.
     pub command: Vec<Text>,
-    /// Environment variables in order.
+    /// Environment variables, in order.
     pub env: Vec<(String, Text)>,
-    /// Directories of the host that it sees.
+    /// Mounted folders of the host.
     pub mounts: Vec<Mount>,
     /// The container runtime, such as `nvidia`.
     pub runtime: Option<String>,
-    /// Which GPUs it gets.
+    /// GPUs of the container.
     pub gpus: Gpus,
     /// The IPC namespace, such as `host`.
     pub ipc: Option<String>,
-    /// How it is reached.
+    /// The network mode.
     pub network: Network,
-    /// Size of `/dev/shm`; without meaning beside host IPC.
+    /// Size of `/dev/shm`; without effect with host IPC.
     pub shm_size: Option<Bytes>,
-    /// Resource limits: name, soft and hard.
+    /// Resource limits: name and value.
     pub ulimits: Vec<(String, i64)>,
-    /// Whether an init process forwards signals and reaps.
+    /// Whether an init process forwards signals and reaps children.
     pub init: bool,
-    /// Device nodes of the host that it sees.
+    /// Device nodes of the host.
     pub devices: Vec<String>,
-    /// Whether it may do anything to the host.
+    /// Whether the container is privileged.
     pub privileged: bool,
-    /// The CPUs that it may use, such as `0-7,16`.
+    /// CPUs that it may use, such as `0-7,16`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpuset: Option<String>,
-    /// The most memory that it may have.
+    /// Memory limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// The most memory and swap together; as much as `memory` means no swap.
+    /// Limit of memory and swap together; equal to `memory` means no swap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_swap: Option<Bytes>,
-    /// Names of hosts that it knows, such as `hub:10.0.0.1`.
+    /// Additional host names, such as `hub:10.0.0.1`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extra_hosts: Vec<String>,
-    /// Capabilities that it has beside the usual ones, such as `SYS_PTRACE`.
+    /// Additional capabilities, such as `SYS_PTRACE`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cap_add: Vec<String>,
     /// Security options, such as `seccomp=unconfined`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub security_opt: Vec<String>,
-    /// Groups that its processes belong to as well, such as `video`.
+    /// Additional groups of its processes, such as `video`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub group_add: Vec<String>,
 }
@@ -207,16 +208,16 @@ pub struct Container {
 pub struct Process {
     /// Program and arguments.
     pub command: Vec<Text>,
-    /// Environment variables set on top of our own, in order.
+    /// Environment variables on top of the inherited ones, in order.
     pub env: Vec<(String, Text)>,
-    /// Which variables of our own environment it gets.
+    /// Variables that the process inherits.
     #[serde(default, skip_serializing_if = "is_inherited")]
     pub environment: Environment,
-    /// Working directory; the one of `matrix` where absent.
+    /// Working folder; that of `matrix` if absent.
     pub dir: Option<Text>,
-    /// The variable that names the leased devices to it, such as `CUDA_VISIBLE_DEVICES`.
+    /// The variable that tells the process its leased GPUs, such as `CUDA_VISIBLE_DEVICES`.
     pub devices_env: Option<String>,
-    /// The Python environment it runs in.
+    /// The Python environment.
     pub venv: Option<Venv>,
 }
 
@@ -224,45 +225,45 @@ fn is_inherited(environment: &Environment) -> bool {
     *environment == Environment::Inherited
 }
 
-/// A Python environment for one engine version. Its `bin` directory comes first in the process's `PATH`.
+/// A Python environment for one engine version. Its `bin` folder comes first in the process's `PATH`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Venv {
-    /// An existing environment; where absent `matrix` keeps one of its own and installs `packages` into it.
+    /// An existing environment; if absent, `matrix` creates its own and installs `packages` into it.
     pub path: Option<Text>,
-    /// What pip installs, such as `lmdeploy==0.10.0`.
+    /// Packages for pip, such as `lmdeploy==0.10.0`.
     pub packages: Vec<String>,
-    /// The distribution whose installed version must be the one asked for.
+    /// The distribution whose installed version must be `version`.
     pub distribution: Option<String>,
-    /// The version asked for.
+    /// The required version.
     pub version: Option<String>,
-    /// The Python to make it with.
+    /// The Python interpreter that creates the environment.
     pub python: String,
 }
 
-/// An engine that someone else started.
+/// An attached server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attach {
     /// Its base URL, such as `http://host:8000`.
     pub url: Text,
-    /// How many GPUs it computes on, as the matrix declares; `None` where nobody knows.
+    /// Number of GPUs as declared in the matrix; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<NonZeroU32>,
-    /// Which kind of GPU it computes on, as the matrix declares.
+    /// GPU model as declared in the matrix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
 }
 
-/// What another tool's results tell of how an engine was started.
+/// How an imported engine was started, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
-    /// The image of the container.
+    /// The container image.
     pub image: Option<String>,
-    /// What was installed from pip, such as `lmdeploy==0.10.0`.
+    /// The package from pip, such as `lmdeploy==0.10.0`.
     pub package: Option<String>,
-    /// Which kind of GPU it computed on, as somebody declared.
+    /// GPU model as declared by the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
-    /// The command, line by line as it was published.
+    /// The published command, line by line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
 }

@@ -6,7 +6,7 @@ use crate::config::select::{self, Selector};
 use crate::config::yaml::nearest;
 use crate::plan::Plan;
 
-/// A selection that no cell fits.
+/// `--only` matches no cell.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "`--only {selector}` fits none of the {cells} cells\n  = help: cells are called like this:\n      {}",
@@ -14,16 +14,13 @@ use crate::plan::Plan;
 )]
 pub(crate) struct NothingSelected {
     selector: String,
-    /// How many cells the plan has.
+    /// Number of cells in the plan.
     cells: usize,
     /// The first cells of the plan.
     examples: Vec<String>,
 }
 
-/// Keeps the cells that fit, and returns notes about values that fit no cell.
-///
-/// # Errors
-/// No cell fits.
+/// Keeps the matching cells, and returns notes about values that match no cell.
 pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<Vec<String>, NothingSelected> {
     let known: Vec<String> = plan.cells.iter().map(|cell| cell.key.to_string()).collect();
     let unmatched = unmatched(plan, only);
@@ -40,7 +37,7 @@ pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<Vec<String>, No
     Ok(unmatched)
 }
 
-/// The values of a selection that fit no cell, in words: each may be a typo beside one that fits.
+/// Notes about values that match no cell; they may be typos.
 fn unmatched(plan: &Plan, only: &Selector) -> Vec<String> {
     let mut notes = Vec::new();
     for (axis, patterns) in &only.0 {

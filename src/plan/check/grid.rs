@@ -1,4 +1,4 @@
-//! Points of the axes at which no cell can stand, and cells left out or added to no effect.
+//! Checks grid points, exclusions and inclusions.
 
 use super::{at, unknown};
 use crate::base::ids::CellKey;
@@ -11,7 +11,7 @@ use crate::config::yaml::{Mistake, Place, Spanned};
 use crate::plan::grid::Point;
 use crate::plan::resolve::Site;
 
-/// The mistakes of one point of the axes.
+/// The errors of one grid point.
 pub(crate) fn point(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
     if !site.recipe.executors.contains(&point.executor) {
@@ -56,7 +56,7 @@ pub(crate) fn point(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
     mistakes
 }
 
-/// Axes that give a value for what the scenario varies by itself.
+/// Axes that set a value which the scenario itself varies.
 fn fixed(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
     let entry = site.scenario_entry;
     let by = entry
@@ -102,7 +102,7 @@ fn fixed(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
     mistakes
 }
 
-/// An exclusion that no cell fits.
+/// The error for an exclusion that matches no cell.
 pub(crate) fn useless_exclusion(exclusion: &Spanned<Exclusion>) -> Mistake {
     at(
         Mistake::new("the exclusion leaves nothing out"),
@@ -112,7 +112,7 @@ pub(crate) fn useless_exclusion(exclusion: &Spanned<Exclusion>) -> Mistake {
     .help("`matrix plan` shows the cells with their axes; correct the patterns or take the exclusion out")
 }
 
-/// An inclusion of a cell that the axes give already.
+/// The error for an inclusion of a cell that the axes produce already.
 pub(crate) fn useless_inclusion(inclusion: &Spanned<Inclusion>, cell: &CellKey) -> Mistake {
     at(
         Mistake::new("the inclusion adds a cell that the axes give already"),
@@ -122,7 +122,7 @@ pub(crate) fn useless_inclusion(inclusion: &Spanned<Inclusion>, cell: &CellKey) 
     .help("take it out, or give it a value that differs")
 }
 
-/// The names in an inclusion that the matrix does not have.
+/// Unknown names in an inclusion.
 pub(crate) fn inclusion_names(matrix: &Matrix, inclusion: &Inclusion) -> Vec<Mistake> {
     let engines: Vec<&str> = matrix
         .engines
@@ -150,7 +150,7 @@ pub(crate) fn inclusion_names(matrix: &Matrix, inclusion: &Inclusion) -> Vec<Mis
     .collect()
 }
 
-/// A matrix whose exclusions leave nothing.
+/// The error for a matrix whose exclusions leave no cell.
 pub(crate) fn nothing_left(matrix: &Matrix) -> Mistake {
     let place = matrix
         .exclude

@@ -1,4 +1,4 @@
-//! What a matrix says that cannot be: every mistake with its place, before anything starts.
+//! Checks a matrix before anything starts, and reports every error with its place.
 
 mod grid;
 mod protocol_support;
@@ -21,7 +21,7 @@ use crate::config::select::{AXES, Selector};
 use crate::config::template::{Piece, Text};
 use crate::config::yaml::{Mistake, Place, Spanned, listed, nearest};
 
-/// The mistakes of a matrix as a whole.
+/// The errors of a matrix as a whole.
 pub(crate) fn matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
     names(matrix, &mut mistakes);
@@ -54,7 +54,7 @@ pub(crate) fn matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Mistake> {
     mistakes
 }
 
-/// A matrix that crosses more than can be planned.
+/// The error for a matrix with too many cells or measurements.
 pub(crate) fn too_many(what: &str, most: u64) -> Mistake {
     Mistake::new(format!("the matrix comes to more than {most} {what}"))
         .help("take values out of its axes or lower `repeats`, or write several matrices")
@@ -67,7 +67,7 @@ fn at(mistake: Mistake, place: Option<&Place>, label: impl Into<String>) -> Mist
     }
 }
 
-/// A name that nothing bears, with the nearest that something does.
+/// The error for an unknown name, with the nearest known name.
 fn unknown(kind: &str, name: &Spanned<String>, known: &[&str], label: &str) -> Mistake {
     let mistake = at(
         Mistake::new(format!("unknown {kind} `{name}`")),
@@ -211,13 +211,13 @@ fn engines(matrix: &Matrix, recipes: &Recipes, mistakes: &mut Vec<Mistake>) {
     }
 }
 
-/// Every way in which a recipe talks to its engine.
+/// Every API description of a recipe, including variants and versions.
 fn contacts(recipe: &Recipe) -> impl Iterator<Item = &ContactRecipe> {
     let patched = recipe.patches().filter_map(|patch| patch.contact.as_ref());
     std::iter::once(&recipe.contact).chain(patched)
 }
 
-/// Of several ways to cold caches nobody could tell which one made them so.
+/// Errors about several ways to make caches cold in one API, because it is unclear which one applies.
 fn caches(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
     for contact in contacts(recipe) {
         let (unique, restart) = (&contact.unique_prefixes, &contact.restart_for_cells);
@@ -242,14 +242,14 @@ fn caches(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
             "keep one: `reset` where the engine has such an endpoint, else `unique_prefixes`, and `restart_for_cells` where a new \
              beginning of the prompts does not keep it from finding them",
         );
-        // An anchor may bring the same line to several variants.
+        // A YAML anchor may bring the same line into several variants.
         if !mistakes.contains(&mistake) {
             mistakes.push(mistake);
         }
     }
 }
 
-/// Names of metrics that we do not know would be read by nobody.
+/// Errors about unknown metric names, which would never be read.
 fn metrics(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
     let known: Vec<&str> = metrics::KNOWN.iter().map(|(name, _)| *name).collect();
     let names = contacts(recipe)
@@ -259,14 +259,15 @@ fn metrics(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
     let label = format!("one that `matrix` reads from the engine `{}`", recipe.name);
     for (name, _) in wrong {
         let mistake = unknown("metric", name, &known, &label);
-        // An anchor may bring the same line to several variants.
+        // A YAML anchor may bring the same line into several variants.
         if !mistakes.contains(&mistake) {
             mistakes.push(mistake);
         }
     }
 }
 
-/// How an engine runs: by an executor that its recipe offers, with what that needs and nothing that it does not know.
+/// Errors about how an engine runs: its recipe must offer the executor, and the entry must have the keys that
+/// this executor needs and no others.
 fn runs(matrix: &Matrix, named: &Named<EngineEntry>, recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
     let entry = &named.value;
     if let Some(executors) = &entry.executor {
@@ -342,12 +343,12 @@ fn runs(matrix: &Matrix, named: &Named<EngineEntry>, recipe: &Recipe, mistakes: 
     }
 }
 
-/// Whether a piece of a text is not known before a start.
+/// Whether a piece of a text is a placeholder or a secret.
 fn is_filled(piece: &Piece<'_>) -> bool {
     !matches!(piece, Piece::Plain(_))
 }
 
-/// What is declared of an attached server is leased where an engine is started.
+/// Errors about GPUs that are declared for an engine which is not attached; such an engine leases its GPUs.
 fn declared_gpus(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
     let gpus = named
         .value

@@ -1,4 +1,5 @@
-//! Data sets that the protocol of an engine cannot carry. Each of these would end as a refused request once the engine runs.
+//! Finds data sets that an engine's protocol cannot carry. Their requests would all fail once the engine
+//! runs.
 
 use super::at;
 use crate::config::dataset::PromptForm;
@@ -8,7 +9,7 @@ use crate::config::yaml::{Mistake, Place};
 use crate::plan::Protocol;
 use crate::plan::resolve::Site;
 
-/// The mistakes of one scenario at an engine that speaks `protocol`.
+/// The errors of one scenario at an engine with `protocol`.
 pub(crate) fn carry(site: &Site<'_>, protocol: Protocol, scenario: &Scenario) -> Vec<Mistake> {
     let place = place(site);
     let unfit = unfit(protocol, &scenario.workload, scenario.lora.is_some());
@@ -31,7 +32,7 @@ pub(crate) fn carry(site: &Site<'_>, protocol: Protocol, scenario: &Scenario) ->
     told.collect()
 }
 
-/// Where the scenario is named in the matrix.
+/// Place of the scenario's name in the matrix.
 fn place<'a>(site: &Site<'a>) -> Option<&'a Place> {
     let named = site
         .matrix
@@ -41,7 +42,7 @@ fn place<'a>(site: &Site<'a>) -> Option<&'a Place> {
     named.and_then(|named| named.name.place.as_ref())
 }
 
-/// What the protocol cannot carry of a scenario, and how to mend it.
+/// Features of a scenario that the protocol cannot carry, each with the fix.
 fn unfit(protocol: Protocol, workload: &Workload, has_lora: bool) -> Vec<(String, &'static str)> {
     const CHAT: &str = "use an engine or a variant with the protocol `chat`";
     let name = workload.dataset.bench_serving_name();
@@ -118,7 +119,7 @@ mod tests {
         Protocol::Embeddings,
     ];
 
-    /// The protocols that refuse this workload.
+    /// Names of the protocols that cannot carry this workload.
     fn refused(workload: &Workload, has_lora: bool) -> Vec<&'static str> {
         let all = ALL.into_iter();
         all.filter(|protocol| !unfit(*protocol, workload, has_lora).is_empty())

@@ -1,4 +1,4 @@
-//! What a recipe says that no engine can be started with: mounts that a daemon refuses, names that are no names of variables.
+//! Checks values of a recipe that no daemon or shell accepts: mounts and names of environment variables.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::config::engine::{ContainerRecipe, Recipe};
 use crate::config::forms::OrderedMap;
 use crate::config::yaml::{Mistake, Place};
 
-/// The mistakes of a recipe's container and environments.
+/// The errors of a recipe's container and environments.
 pub(super) fn all(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
     let mut found = Vec::new();
     if let Some(container) = &recipe.container {
@@ -24,14 +24,14 @@ pub(super) fn all(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
         }
     }
     for mistake in found {
-        // An anchor may bring the same line to several variants.
+        // A YAML anchor may bring the same line into several variants.
         if !mistakes.contains(&mistake) {
             mistakes.push(mistake);
         }
     }
 }
 
-/// Targets that are relative or given twice.
+/// Errors about mount targets that are relative or given twice.
 fn mounts(container: &ContainerRecipe, mistakes: &mut Vec<Mistake>) {
     let mut seen: BTreeMap<&str, Option<&Place>> = BTreeMap::new();
     for mount in &container.mounts {
@@ -58,7 +58,7 @@ fn mounts(container: &ContainerRecipe, mistakes: &mut Vec<Mistake>) {
     }
 }
 
-/// Names of variables that a shell or a daemon would read as something else.
+/// Errors about names that a shell or daemon would misread.
 pub(super) fn variables<V>(map: &OrderedMap<V>, mistakes: &mut Vec<Mistake>) {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     for (name, _) in map.iter() {

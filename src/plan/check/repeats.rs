@@ -1,10 +1,10 @@
-//! Repeats that cannot be, or whose end nobody would see.
+//! Checks the `repeats` of a matrix.
 
 use super::at;
 use crate::config::repeats::Repeats;
 use crate::config::yaml::{Mistake, Spanned};
 
-/// The mistakes of how often cells are measured.
+/// The errors of `repeats`.
 pub(super) fn all(repeats: &Spanned<Repeats>, mistakes: &mut Vec<Mistake>) {
     if let (Some(order), Some(interleave)) = (&repeats.order, &repeats.interleave) {
         mistakes.push(
@@ -52,7 +52,8 @@ pub(super) fn all(repeats: &Spanned<Repeats>, mistakes: &mut Vec<Mistake>) {
     }
 }
 
-/// Bounds of what nobody asked for. They are found in the whole of it, so that whoever mistyped `target_ci` is told of that alone.
+/// Errors about bounds without `target_ci`. Their place is the whole of `repeats`, so that a misspelled
+/// `target_ci` causes only one error.
 fn without_until(repeats: &Spanned<Repeats>, mistakes: &mut Vec<Mistake>) {
     let bounds = [
         ("max_starts", repeats.most.is_some()),

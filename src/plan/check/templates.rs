@@ -1,5 +1,5 @@
-//! Texts with holes that nothing fills, and secrets that somebody wrote down. Passwords in URLs are found by the reader
-//! (`config::yaml`), wherever they stand.
+//! Finds unknown placeholders and secrets written in plain text. Passwords in URLs are found by the reader
+//! (`config::yaml`).
 
 use super::at;
 use super::recipe::variables;
@@ -9,7 +9,7 @@ use crate::config::matrix::{EngineEntry, Matrix};
 use crate::config::template::Text;
 use crate::config::yaml::{Mistake, Place, Spanned, listed, nearest};
 
-/// The holes that a text of a matrix or recipe may have.
+/// The placeholders that a text of a matrix or recipe may contain.
 pub(crate) const HOLES: [&str; 14] = [
     "model",
     "served_model_name",
@@ -27,7 +27,7 @@ pub(crate) const HOLES: [&str; 14] = [
     "matrix",
 ];
 
-/// The mistakes of all arguments, variables and headers.
+/// The errors of all arguments, variables and headers.
 pub(super) fn all(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
     let mut env = |map: &OrderedMap<Spanned<Text>>| {
         variables(map, mistakes);
@@ -81,7 +81,7 @@ pub(super) fn all(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
     }
 }
 
-/// What says that something is a secret, and would be written down.
+/// The error for a plain-text secret.
 fn written_secret(what: &str, place: Option<&Place>, variable: &str) -> Mistake {
     let mistake = Mistake::new(format!("{what} looks like a secret, and would be written down"));
     at(mistake, place, "a secret is named, never written")
@@ -89,7 +89,7 @@ fn written_secret(what: &str, place: Option<&Place>, variable: &str) -> Mistake 
         .help(format!("export it and write `${{{variable}}}`"))
 }
 
-/// A secret that is named in a body, which is sent as it is written.
+/// The error for a secret that is named in a request body, because bodies are sent unchanged.
 fn secret_in_body(body: &serde_json::Map<String, serde_json::Value>, whose: &str) -> Option<Mistake> {
     let text = serde_json::Value::Object(body.clone()).to_string();
     let (name, _) = text.split_once("${")?.1.split_once('}')?;
@@ -102,7 +102,7 @@ fn secret_in_body(body: &serde_json::Map<String, serde_json::Value>, whose: &str
     Some(at(Mistake::new(what), None, why).help("send a secret in `headers:`, where its value is put in"))
 }
 
-/// Secrets in the command of an engine.
+/// Errors about secrets in the command of an engine.
 fn secret_in_words(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
     for word in named
         .value
@@ -116,7 +116,7 @@ fn secret_in_words(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
             "the value of `{flag}` in the command of engine `{}`",
             named.name.value
         );
-        // Words of a command have no places of their own.
+        // Words of a command have no place of their own.
         mistakes.push(written_secret(
             &what,
             None,
