@@ -1,4 +1,5 @@
-//! When requests are sent: the rate and how it changes, how the gaps spread around it, how many may be under way. Draws no gap.
+//! The arrival of requests: rate, its changes, the distribution of gaps, and the limit of concurrent
+//! requests. Does not draw gaps.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -15,12 +16,12 @@ use crate::base::units::{RequestRate, Span};
 pub struct Burstiness(f64);
 
 impl Burstiness {
-    /// A burstiness, if it is finite and above zero.
+    /// Returns a burstiness if `shape` is finite and above zero.
     pub(crate) fn new(shape: f64) -> Option<Self> {
         (shape > 0.0 && shape.is_finite()).then_some(Self(shape))
     }
 
-    /// The shape of the gamma distribution.
+    /// The shape parameter of the gamma distribution.
     pub(crate) const fn shape(self) -> f64 {
         self.0
     }
@@ -69,7 +70,7 @@ pub enum Curve {
 }
 
 impl Curve {
-    /// The curve as it is written.
+    /// The name in YAML.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Linear => "linear",
@@ -95,7 +96,7 @@ pub struct Ramp {
 }
 
 impl Ramp {
-    /// The mean rate while it lasts, in requests per second.
+    /// The mean rate during the ramp, in requests per second.
     pub(crate) fn mean(&self) -> f64 {
         let (from, to) = (self.from.per_second(), self.to.per_second());
         match self.curve {
@@ -104,7 +105,7 @@ impl Ramp {
         }
     }
 
-    /// How many requests fall due within so many seconds, on average; `None` where nobody says how long it takes.
+    /// Mean number of requests that fall due within `seconds`; `None` if the duration of the ramp is unknown.
     fn arrived(&self, seconds: f64) -> Option<f64> {
         let (from, to) = (self.from.per_second(), self.to.per_second());
         let over = self.over?.duration().as_secs_f64();
@@ -130,18 +131,18 @@ pub struct Stage {
     pub duration: Span,
 }
 
-/// How the rate changes while requests are sent.
+/// How the rate changes.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pace {
     /// From one rate to another.
     Ramp(Ramp),
-    /// Rates one after another. Nothing falls due after the last stage.
+    /// Rates one after another. No request falls due after the last stage.
     Stages(Vec<Stage>),
 }
 
 impl Pace {
-    /// The word that stands where a single rate would.
+    /// The word that is printed in place of a single rate.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Ramp(_) => "ramp",
@@ -149,7 +150,7 @@ impl Pace {
         }
     }
 
-    /// How many requests stages come to, on average; `None` for a ramp, which takes as many as there are.
+    /// Mean number of requests of the stages; `None` for a ramp, which extends over all prompts.
     pub(crate) fn requests(&self) -> Option<f64> {
         match self {
             Self::Ramp(_) => None,
@@ -162,7 +163,7 @@ impl Pace {
         }
     }
 
-    /// Why it cannot be, with `prompts` to send; nothing if it can.
+    /// Describes why the pace is impossible with this number of prompts; `None` if it is possible.
     pub(crate) fn objection(&self, prompts: u32) -> Option<String> {
         const FINITE: &str = "a rate that changes must be finite; write requests per second";
         match self {
@@ -213,25 +214,27 @@ impl std::fmt::Display for Pace {
 /// When requests are sent.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Arrival {
-    /// Requests per second that fall due, whether or not the engine keeps up; `inf`: all at once, or at its `pace`.
+    /// Rate at which requests fall due, independent of the engine; `inf`: all at once, or according to
+    /// `pace`.
     pub rate: RequestRate,
-    /// How the rate changes, where it does; `rate` is then infinite.
+    /// How the rate changes; `rate` is then infinite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pace: Option<Pace>,
-    /// How the gaps spread around their mean; without effect at an infinite rate.
+    /// Distribution of the gaps around their mean; without effect at an infinite rate.
     #[serde(default)]
     pub spacing: Spacing,
-    /// How many requests may be under way at once; without it, any number.
+    /// Largest number of concurrent requests; unlimited if absent.
     pub concurrency: Option<NonZeroU32>,
 }
 
 impl Arrival {
-    /// Whether requests fall due at a rate, instead of all at once or as slots get free.
+    /// Whether requests fall due at a rate, and not all at once or as slots become free.
     pub(crate) fn is_paced(&self) -> bool {
         self.pace.is_some() || !self.rate.is_infinite()
     }
 
-    /// How long requests fall due, where something ends that: the end of the stages, or `duration` if it is earlier.
+    /// Time during which requests fall due: until the end of the stages or `duration`, whichever is earlier.
+    /// `None` if neither is set.
     pub(crate) fn window(&self, duration: Option<Span>) -> Option<Duration> {
         let stages = match &self.pace {
             Some(Pace::Stages(stages)) => Some(stages.iter().map(|stage| stage.duration.duration()).sum()),
@@ -241,8 +244,8 @@ impl Arrival {
         [stages, duration].into_iter().flatten().min()
     }
 
-    /// How many prompts are enough until nothing more falls due: the expected number and four deviations of it, which one of some
-    /// 30 000 draws exceeds. `None` where requests have no times of their own, or nothing ends them.
+    /// Number of prompts that suffice: the expected number plus four standard deviations, which about one of
+    /// 30 000 draws exceeds. `None` if requests have no due times of their own or no end.
     pub(crate) fn enough(&self, duration: Option<Span>) -> Option<u32> {
         let expected = self.expected(duration)?;
         let spread = match self.spacing {
@@ -253,8 +256,8 @@ impl Arrival {
         Some((expected + 4.0 * (expected * spread).sqrt()).ceil() as u32)
     }
 
-    /// How many requests fall due on average until nothing more does; `None` where requests have no times of their own, or nothing ends
-    /// them.
+    /// Mean number of requests that fall due in total; `None` if requests have no due times of their own or
+    /// no end.
     pub(crate) fn expected(&self, duration: Option<Span>) -> Option<f64> {
         let window = self.window(duration)?.as_secs_f64();
         match &self.pace {
@@ -345,7 +348,7 @@ mod tests {
         let arrival = |text: &str| serde_json::from_str::<Arrival>(text).unwrap();
         let seconds = |seconds: u64| Some(Span::seconds(seconds));
         for (text, duration, enough) in [
-            // 400 expected, and a deviation of 20.
+            // 400 expected, with a standard deviation of 20.
             (r#"{"rate": 20.0, "concurrency": null}"#, seconds(20), Some(480)),
             (
                 r#"{"rate": 20.0, "spacing": "constant", "concurrency": null}"#,
@@ -359,7 +362,7 @@ mod tests {
             ),
             (r#"{"rate": 20.0, "concurrency": null}"#, None, None),
             (r#"{"rate": "inf", "concurrency": 4}"#, seconds(20), None),
-            // 20 for 2 s and 40 for 2 s come to 120; cut after 3 s they come to 80.
+            // 20/s for 2 s and 40/s for 2 s give 120; cut after 3 s they give 80.
             (
                 r#"{"rate": "inf", "pace": {"stages": [{"rate": 20, "duration": "2s"}, {"rate": 40, "duration": "2s"}]},
                    "spacing": "constant", "concurrency": null}"#,
@@ -372,7 +375,7 @@ mod tests {
                 seconds(3),
                 Some(80),
             ),
-            // From 5 to 15 within 4 s come to 40, half of the way to 15; then 15 a second.
+            // From 5/s to 15/s within 4 s gives 40, of which 15 in the first half; then 15 per second.
             (
                 r#"{"rate": "inf", "pace": {"ramp": {"from": 5, "to": 15, "over": "4s"}}, "spacing": "constant", "concurrency": null}"#,
                 seconds(2),

@@ -1,14 +1,14 @@
-//! The four standard workloads, by name.
+//! The four built-in scenarios.
 
 use crate::config::dataset::DatasetName;
 use crate::config::forms::Named;
 use crate::config::matrix::ScenarioEntry;
 
-/// The standard scenarios: those of the published reports.
+/// Names of the built-in scenarios, which the published reports use.
 pub(crate) const NAMES: [&str; 4] = ["sharegpt", "random-1k-1k", "random-2k-6k", "random-6k-2k"];
 
-/// The standard scenario of that name: 10 000 prompts of ShareGPT; 2 000 × 1024/1024, 500 × 2000/6000 and 500 × 6000/2000
-/// of random lengths with ratio 1. Rate, seed and the rest are the defaults of every scenario.
+/// The built-in scenario of that name: 10 000 prompts of ShareGPT; 2 000 × 1024/1024, 500 × 2000/6000 and 500
+/// × 6000/2000 tokens of random text with `range_ratio` 1. Rate, seed and the rest have the usual defaults.
 pub(crate) fn named(name: &str) -> Option<ScenarioEntry> {
     let random = |prompts: u32, input_len: u32, output_len: u32| ScenarioEntry {
         dataset: Some(DatasetName::Random),

@@ -1,4 +1,4 @@
-//! Which GPUs of a host a run may use: `4-7`, `0,2`, or UUIDs.
+//! Lists of a host's GPUs: `4-7`, `0,2`, or UUIDs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,24 +7,24 @@ use schemars::JsonSchema;
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
-/// GPUs in the order in which they are named.
+/// GPUs in the written order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "String")]
 pub struct GpuList(Vec<GpuName>);
 
-/// One GPU as people name it.
+/// One GPU, as a user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GpuName {
-    /// By its index in the order of the PCI bus, as `nvidia-smi` counts.
+    /// Index in PCI bus order, as in `nvidia-smi`.
     Index(u32),
-    /// By its UUID or the beginning of it, such as `GPU-57b0`; of a GPU that is cut into instances (MIG) all of them.
+    /// UUID or its beginning, such as `GPU-57b0`. For a GPU with MIG instances it means all of them.
     Uuid(String),
-    /// An instance (MIG) by the index of its GPU and its number there, such as `0:1`.
+    /// A MIG instance: index of its GPU, and its number there, such as `0:1`.
     Instance(u32, u32),
 }
 
 impl GpuList {
-    /// The names.
+    /// The names in the list.
     pub fn names(&self) -> &[GpuName] {
         &self.0
     }

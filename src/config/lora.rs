@@ -1,4 +1,4 @@
-//! Which LoRA adapters requests ask for, and how they are dealt. Draws nothing.
+//! The LoRA adapters of requests and their distribution. Does not draw.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub enum Dealt {
 }
 
 impl Lora {
-    /// What is wrong with it, and how to mend it.
+    /// Describes an invalid setting and its fix; `None` if it is valid.
     pub(crate) fn objection(&self) -> Option<String> {
         if self.names.is_empty() || self.names.iter().any(String::is_empty) {
             return Some("an adapter has no name; write at least one, such as `names: [a, b]`".to_owned());

@@ -1,4 +1,4 @@
-//! The matrix file as people write it.
+//! The matrix file, as users write it.
 
 use std::num::NonZeroU32;
 
@@ -153,7 +153,7 @@ pub struct EngineEntry {
     pub patience: PatienceRecipe,
 }
 
-/// The name of an engine in the matrix: `as`, else the recipe's.
+/// The name of an engine in the matrix: `as`, otherwise the recipe's.
 pub(crate) fn engine_name(engine: &Named<EngineEntry>) -> &Spanned<String> {
     engine.value.r#as.as_ref().unwrap_or(&engine.name)
 }

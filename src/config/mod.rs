@@ -1,4 +1,4 @@
-//! YAML text to checked values that remember where they were written.
+//! Reads YAML files into validated values that remember their places.
 
 pub(crate) mod api;
 pub(crate) mod arrival;

@@ -1,4 +1,4 @@
-//! How often each cell is measured, and when its figures are known well enough. Measures and decides nothing.
+//! How often each cell is measured, and the stopping rule for extra starts. Does not decide anything.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -70,7 +70,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// The order as it is written.
+    /// The name in YAML.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Alternate => "alternate",
@@ -83,13 +83,13 @@ const fn once() -> NonZeroU32 {
     NonZeroU32::MIN
 }
 
-/// The most starts of a cell, where nobody says.
+/// Largest number of starts of a cell by default.
 const MOST: u32 = 20;
-/// The fewest starts that tell how many more an interval takes.
+/// Fewest starts from which the number of further starts can be estimated.
 const FIRST_STAGE: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
 
 impl Repeats {
-    /// How often each engine is started before anything else is decided: as often as it says, and with `target_ci` five times at least.
+    /// Number of planned starts of each launch: as written, and with `target_ci` at least five.
     pub(crate) fn planned_starts(&self) -> NonZeroU32 {
         match self.until {
             Some(_) => self.starts.max(FIRST_STAGE),
@@ -97,7 +97,7 @@ impl Repeats {
         }
     }
 
-    /// In which order engines are started.
+    /// The order of starts.
     pub(crate) fn order(&self) -> Order {
         let older = match self.interleave.as_ref().map(|interleave| interleave.value) {
             Some(false) => Order::Blocks,
@@ -106,7 +106,7 @@ impl Repeats {
         self.order.as_ref().map_or(older, |order| order.value)
     }
 
-    /// When a cell is started again no more, where it is started again at all.
+    /// The stopping rule for extra starts, if `target_ci` is set.
     pub(crate) fn until(&self) -> Option<Until> {
         let most = self.most.as_ref().map(|most| most.value.get());
         Some(Until {
@@ -119,20 +119,21 @@ impl Repeats {
     }
 }
 
-/// When a cell is started again no more: its figures are known well enough, or so much is spent.
+/// Stopping rule: no cell is started again once its metrics are precise enough or a limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Until {
-    /// How far the 95 % interval of what gates the cell may reach to either side.
+    /// Target for half the width of the 95 % interval of each gating metric.
     pub half_width: HalfWidth,
-    /// The most starts that measure it.
+    /// Largest number of starts of a cell.
     pub most: u32,
-    /// The starts that are planned before anything is decided: these alone tell how many more it takes. 0 in plans of before this was kept.
+    /// Number of starts that are planned before the rule is applied; the estimate of further starts uses only
+    /// these. 0 in older plans.
     #[serde(default)]
     pub stage: u32,
-    /// The starts that the matrix asks for, where these are too few to tell.
+    /// Number of starts in the matrix, if it was raised to allow an estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raised_from: Option<u32>,
-    /// What all starts of the run may take together, as time of one device.
+    /// Limit for the time of all starts of the run together, as time of one GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Span>,
 }
@@ -147,13 +148,13 @@ impl fmt::Display for Until {
     }
 }
 
-/// How far an interval reaches to either side, as a share of what it is about: above 0 and below 1. People write `2%` or `0.02`; on disk it
-/// is a number.
+/// Half the width of an interval, as a share of its centre, between 0 and 1 exclusive. Users write `2%` or
+/// `0.02`; serialized as a number.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct HalfWidth(f64);
 
 impl HalfWidth {
-    /// A half-width, if it is above 0 and below 1.
+    /// Returns a half-width if `share` is above 0 and below 1.
     pub(crate) fn new(share: f64) -> Option<Self> {
         (share > 0.0 && share < 1.0).then_some(Self(share))
     }
@@ -165,7 +166,7 @@ impl HalfWidth {
 
 impl fmt::Display for HalfWidth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A share of 0.07 is 7.000000000000001 times a hundredth.
+        // Rounding is needed: 0.07 × 100 is 7.000000000000001.
         write!(f, "±{} %", (self.0 * 1e8).round() / 1e6)
     }
 }

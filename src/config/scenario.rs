@@ -1,4 +1,4 @@
-//! A named load: workload, arrival, limits, SLO and what is searched for.
+//! A scenario: workload, arrival, limits, SLO and search.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,59 +9,59 @@ use crate::config::lora::Lora;
 use crate::config::search::Search;
 use crate::config::workload::{Profile, Workload};
 
-/// A load with every default filled in.
+/// A scenario with every default filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scenario {
     /// Its name in the matrix.
     pub name: String,
-    /// The rules by which prompts are made.
+    /// The rules for making prompts.
     pub profile: Profile,
-    /// What every draw starts from.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// What is sent.
+    /// The prompts to send.
     pub workload: Workload,
-    /// When it is sent.
+    /// When requests are sent.
     pub arrival: Arrival,
-    /// How far it may go.
+    /// Limits and timeouts of the load.
     pub limits: Limits,
-    /// What makes a request good.
+    /// The limits that make a request good.
     pub slo: Option<Slo>,
-    /// What is searched for, instead of measuring one arrival.
+    /// The search that replaces a single arrival.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
-    /// Fields added to every request body; `null` removes one.
+    /// Fields added to every request body; `null` removes a field.
     pub body: serde_json::Map<String, serde_json::Value>,
-    /// Whether answers may end where the model ends them, instead of at the asked length.
+    /// Whether the model may end answers, or the requested length is enforced.
     pub stop_at_eos: bool,
-    /// Whether the texts of the answers are kept in the records.
+    /// Whether records keep the texts of answers.
     pub keep_text: bool,
-    /// The LoRA adapters that requests ask for.
+    /// LoRA adapters of the requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora: Option<Lora>,
 }
 
-/// How far a load may go.
+/// Limits and timeouts of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Requests sent before the measurement begins.
+    /// Number of warm-up requests.
     pub warmup: u32,
-    /// The longest a request may take.
+    /// Timeout of a request.
     pub request: Span,
-    /// The longest wait for the first byte of an answer.
+    /// Timeout of the first byte of an answer.
     pub first_byte: Span,
-    /// After this long nothing more falls due; what is under way may end within `drain`.
+    /// Time after which no request falls due; running requests may end within `drain`.
     pub duration: Option<Span>,
-    /// How long what is under way may go on after the end of `duration`; without effect where that is not set.
+    /// Time that running requests get after the end of `duration`; without effect if `duration` is not set.
     pub drain: Span,
-    /// An engine whose streams all stand still for this long is taken to hang.
+    /// Time without progress on any stream after which the engine counts as hung.
     pub stall: Span,
-    /// The longest line an answer may hold, in bytes.
+    /// Largest length of a line in an answer, in bytes.
     pub line_bytes: u64,
-    /// The most tokens an answer may have beyond the asked length before it is cut as endless.
+    /// Number of tokens beyond the requested length after which an answer is cut off as endless.
     pub excess_tokens: u32,
-    /// The share of failed requests above which a cell is invalid.
+    /// Share of failed requests above which a cell is invalid.
     pub error_share: f64,
-    /// The share of failed requests, among those that ended, above which the load is ended.
+    /// Share of failed requests, among ended ones, above which the load is aborted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abort_error_share: Option<f64>,
 }

@@ -1,4 +1,5 @@
-//! What is searched for: the highest rate or concurrency at which enough requests meet the SLO. Decides no next point.
+//! The search for the highest rate or concurrency at which enough requests meet the SLO. Does not choose
+//! points.
 
 use std::num::NonZeroU32;
 
@@ -19,7 +20,7 @@ pub enum By {
 }
 
 impl By {
-    /// The word as it is written.
+    /// The name in YAML.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rate => "rate",
@@ -27,7 +28,7 @@ impl By {
         }
     }
 
-    /// The unit of its values for people.
+    /// The unit of its values, for users.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Rate => "req/s",
@@ -88,7 +89,7 @@ const fn two_dozen() -> u32 {
 }
 
 impl Search {
-    /// A search with everything but its bounds, target and points as usual.
+    /// A search with default bounds, target and points.
     pub(crate) const fn by(by: By) -> Self {
         Self {
             by,
@@ -102,7 +103,7 @@ impl Search {
         }
     }
 
-    /// The arrival at a value. The value must be within the search's range, and the search without objection.
+    /// The arrival at a value, which must be within the range of a valid search.
     pub(crate) fn arrival(&self, otherwise: &Arrival, value: f64) -> Arrival {
         let mut arrival = otherwise.clone();
         match self.by {
@@ -112,11 +113,11 @@ impl Search {
         arrival
     }
 
-    /// Why it cannot be; nothing if it can.
+    /// Describes why the search is impossible; `None` if it is possible.
     pub(crate) fn objection(&self) -> Option<String> {
         let Self { by, from, to, .. } = self;
         let name = by.name();
-        // Written so that no comparison lets NaN pass.
+        // The comparison is false for NaN.
         let is_range = *from > 0.0 && *to >= *from && to.is_finite();
         let is_whole = from.fract() == 0.0 && to.fract() == 0.0 && *to <= f64::from(u32::MAX);
         if !is_range {

@@ -1,4 +1,4 @@
-//! Which cells: axis names and patterns. The one language of `exclude`, `overrides` and `--only`.
+//! Selectors: axis names and patterns. `exclude`, `overrides` and `--only` all use them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -30,10 +30,10 @@ pub(crate) const AXES: [&str; 15] = [
     "concurrency",
 ];
 
-/// The values of a cell's axes; an axis that says nothing is absent.
+/// Values of a cell's axes; axes without a value are absent.
 pub(crate) type AxisValues = BTreeMap<String, String>;
 
-/// A cell's key: its axes in their order, in the language of `--only`.
+/// A cell's key: its axis values in order, in the syntax of `--only`.
 pub(crate) fn key(values: &AxisValues) -> String {
     let parts: Vec<String> = AXES
         .iter()
@@ -42,7 +42,7 @@ pub(crate) fn key(values: &AxisValues) -> String {
     parts.join(",")
 }
 
-/// The values that a [`key`] was made of. A value ends where the name of a later axis begins, so that it may hold commas.
+/// Parses a [`key`]. A value ends where the name of a later axis begins, so it may contain commas.
 pub(crate) fn values(key: &str) -> AxisValues {
     let mut values = AxisValues::new();
     let mut rest = key;
@@ -60,12 +60,12 @@ pub(crate) fn values(key: &str) -> AxisValues {
     values
 }
 
-/// Axis names with the patterns that their values must fit; all must fit.
+/// Axis names with patterns for their values; all axes must match.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selector(pub Vec<(Spanned<String>, Vec<String>)>);
 
 impl Selector {
-    /// Whether a cell's values fit.
+    /// Whether a cell's axis values match.
     pub fn fits(&self, values: &AxisValues) -> bool {
         self.0.iter().all(|(axis, patterns)| {
             let value = values.get(&axis.value).map_or("", String::as_str);
@@ -77,7 +77,8 @@ impl Selector {
     }
 }
 
-/// Whether a value fits a pattern: `*` stands for anything, a leading `~` means "holds", a leading `!` means "not".
+/// Whether a value matches a pattern: `*` matches anything, a leading `~` means "contains", a leading `!`
+/// means "not".
 pub(crate) fn fits(pattern: &str, value: &str) -> bool {
     if let Some(rest) = pattern.strip_prefix('!') {
         return !fits(rest, value);
@@ -103,7 +104,8 @@ pub(crate) fn fits(pattern: &str, value: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// `--only engine=sglang,model=~8B`: comparisons joined by commas; `=` with a pattern, `!=` for its contrary; values joined by `|`.
+/// Parses `--only engine=sglang,model=~8B`: comparisons separated by commas; `=` with a pattern, `!=` for its
+/// negation; values separated by `|`.
 impl std::str::FromStr for Selector {
     type Err = String;
 

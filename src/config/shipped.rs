@@ -1,4 +1,4 @@
-//! The engines and matrices inside the binary, so that it works alone.
+//! The recipes and matrices inside the binary, so that it works without other files.
 
 include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
 
@@ -10,7 +10,7 @@ pub(crate) fn file(path: &str) -> Option<&'static str> {
         .map(|(_, text)| *text)
 }
 
-/// The names of the shipped YAML files of a folder, without their ending.
+/// Names of the shipped YAML files in a folder, without extension.
 pub(crate) fn names(folder: &str) -> impl Iterator<Item = String> {
     FILES.iter().filter_map(move |(path, _)| {
         let name = path

@@ -1,7 +1,8 @@
-//! Text with holes: what is filled in when an engine starts, and what must never be shown.
+//! Texts with placeholders and secrets.
 //!
-//! `{port}` and its like are known only at the start; `${NAME}` names a secret in the environment of `matrix`. A [`Text`]
-//! keeps both as they were written, so whatever is printed or stored holds the name and never the value.
+//! `{port}` and similar placeholders are known only when an engine starts; `${NAME}` names a secret in the
+//! environment of `matrix`. A [`Text`] keeps both as written, so that printed and stored texts contain the
+//! name and never the value.
 
 use std::fmt;
 
@@ -15,11 +16,11 @@ use crate::config::forms;
 /// A piece of a [`Text`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Ordinary characters.
+    /// Plain characters.
     Plain(&'a str),
-    /// `{name}`: filled from the plan or at the start.
+    /// `{name}`: a placeholder, filled from the plan or at the start.
     Hole(&'a str),
-    /// `${NAME}`: the value of an environment variable, secret.
+    /// `${NAME}`: a secret, the value of an environment variable.
     Secret(&'a str),
 }
 
@@ -30,22 +31,23 @@ pub enum Piece<'a> {
 pub struct Text(String);
 
 impl Text {
-    /// The text as written.
+    /// Creates a text from its written form.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text as written, holes and names of secrets included.
+    /// The written form, including placeholders and names of secrets.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether nothing was written.
+    /// Whether the text is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The pieces in order. A brace that opens no hole is an ordinary character, so JSON may stand in an argument.
+    /// The pieces in order. A brace that begins no placeholder is a plain character, so that arguments may
+    /// contain JSON.
     pub fn pieces(&self) -> Vec<Piece<'_>> {
         let text = self.0.as_str();
         let (mut pieces, mut plain, mut at) = (Vec::new(), 0, 0);
@@ -78,7 +80,7 @@ impl Text {
         pieces
     }
 
-    /// The names of the secrets it needs.
+    /// Names of the secrets.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
         self.pieces().into_iter().filter_map(|piece| match piece {
             Piece::Secret(name) => Some(name),
@@ -94,7 +96,7 @@ impl Text {
         })
     }
 
-    /// The same text with the holes that `value` knows filled in; other holes and all secrets stay.
+    /// Fills the placeholders that `value` knows. Other placeholders and all secrets stay.
     pub fn fill(&self, value: &dyn Fn(&str) -> Option<String>) -> Text {
         let mut filled = String::with_capacity(self.0.len());
         for piece in self.pieces() {
@@ -110,7 +112,8 @@ impl Text {
         Text(filled)
     }
 
-    /// The text with everything filled in, secrets revealed: for the engine alone, never for a file or a screen.
+    /// Fills all placeholders and secrets. The result is only for the engine, never for a file or the
+    /// terminal.
     ///
     /// # Errors
     /// The first hole or secret without a value.
@@ -135,10 +138,10 @@ impl Text {
     }
 }
 
-/// Why a text could not be revealed.
+/// Why a text could not be filled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfilled {
-    /// A hole that nobody filled.
+    /// A placeholder without a value.
     #[error("nothing fills `{{{0}}}`")]
     Hole(String),
     /// A secret that the environment lacks.

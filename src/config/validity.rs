@@ -1,4 +1,4 @@
-//! From where on a measurement is doubted. What is found beyond a bound is told by `analysis::validity`; nothing is judged here.
+//! The bounds of reason codes. `analysis::validity` compares measurements with them.
 
 use std::fmt;
 
@@ -176,7 +176,7 @@ impl Bounds {
         found
     }
 
-    /// What cannot be a bound: the field and what it may be.
+    /// Invalid bounds: each field with its allowed values.
     pub fn objections(&self) -> Vec<(&'static str, &'static str)> {
         let shares = [
             ("client_cpu", self.client_cpu),

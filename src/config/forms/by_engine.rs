@@ -1,4 +1,4 @@
-//! One value for every engine, or one for each.
+//! One value for all engines, or one for each.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use super::map::Entries;
 use super::{BY_ENGINE, OrderedMap};
 use crate::config::yaml::Spanned;
 
-/// The entry for engines that have none of their own.
+/// Key of the value for engines without an entry.
 const DEFAULT: &str = "default";
 
 /// A value for all engines, or `{ lmdeploy: 4, default: 8 }`. The value itself is never a map.
@@ -19,12 +19,12 @@ const DEFAULT: &str = "default";
 pub enum ByEngine<T> {
     /// The same value for all.
     All(T),
-    /// Values by engine name, and perhaps under `default`.
+    /// Values by engine name, and optionally `default`.
     Each(OrderedMap<T>),
 }
 
 impl<T> ByEngine<T> {
-    /// The value for an engine: its own, else the default.
+    /// The value for an engine: its own, otherwise the default.
     pub(crate) fn get(&self, engine: &str) -> Option<&T> {
         match self {
             Self::All(value) => Some(value),
@@ -32,7 +32,7 @@ impl<T> ByEngine<T> {
         }
     }
 
-    /// The entries as written, `default` among them; none when one value serves all.
+    /// The entries as written, including `default`; empty for a single value.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&Spanned<String>, &T)> {
         let map = match self {
             Self::All(_) => None,
@@ -41,7 +41,7 @@ impl<T> ByEngine<T> {
         map.into_iter().flat_map(OrderedMap::iter)
     }
 
-    /// Every value that is written, whoever it is for.
+    /// Every written value.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         let one = match self {
             Self::All(value) => Some(value),
@@ -91,7 +91,7 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for OneOrEach<T> {
         Entries(PhantomData).visit_map(entries).map(ByEngine::Each)
     }
 
-    /// The one value for all, wrapped by our own reader to tell it from a map.
+    /// Our own reader passes a single value as a sequence of one element, to distinguish it from a map.
     fn visit_seq<A: SeqAccess<'de>>(self, mut one: A) -> Result<ByEngine<T>, A::Error> {
         match one.next_element()? {
             Some(value) => Ok(ByEngine::All(value)),

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use super::LIST;
 
-/// A value, or a list of values; the list may be empty. On disk always a list.
+/// A value, or a possibly empty list of values. Serialized as a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OneOrMany<T>(pub Vec<T>);
 

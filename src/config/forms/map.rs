@@ -1,4 +1,4 @@
-//! A map that keeps the order in which it was written.
+//! A map that keeps the written order.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use crate::config::yaml::Spanned;
 
-/// Names to values, in the order written, no name twice.
+/// Values by name, in the written order and without duplicates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderedMap<V>(Vec<(Spanned<String>, V)>);
 
@@ -21,17 +21,16 @@ impl<V> Default for OrderedMap<V> {
 }
 
 impl<V> OrderedMap<V> {
-    /// The value under a name.
     pub(crate) fn get(&self, name: &str) -> Option<&V> {
         self.entry(name).map(|(_, value)| value)
     }
 
-    /// The name as written, with its place, and the value under it.
+    /// The name as written, with its place, and its value.
     pub(crate) fn entry(&self, name: &str) -> Option<(&Spanned<String>, &V)> {
         self.iter().find(|(key, _)| key.value == name)
     }
 
-    /// All entries in the order written.
+    /// All entries, in the written order.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&Spanned<String>, &V)> + DoubleEndedIterator {
         self.0.iter().map(|(key, value)| (key, value))
     }
@@ -41,7 +40,7 @@ impl<V> OrderedMap<V> {
         self.0.iter().map(|(key, _)| key.value.as_str())
     }
 
-    /// Sets the value under a name: in its old place, or as the last one.
+    /// Sets the value of a name: at its previous position, or at the end.
     pub(crate) fn insert(&mut self, name: impl Into<Spanned<String>>, value: V) -> Option<V> {
         let name = name.into();
         match self.0.iter_mut().find(|(key, _)| *key == name) {
@@ -53,14 +52,13 @@ impl<V> OrderedMap<V> {
         }
     }
 
-    /// How many entries there are.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 }
 
 impl<V> FromIterator<(Spanned<String>, V)> for OrderedMap<V> {
-    /// A later entry of the same name replaces the earlier one's value.
+    /// A later entry replaces the value of an earlier one with the same name.
     fn from_iter<I: IntoIterator<Item = (Spanned<String>, V)>>(entries: I) -> Self {
         let mut map = Self::default();
         for (name, value) in entries {

@@ -1,8 +1,8 @@
-//! Shapes that people write in more than one way: a value or a list, a name alone or with details, one value for all
-//! or one per engine.
+//! Values with more than one spelling: a value or a list, a name alone or with details, one value for all
+//! engines or one for each.
 //!
-//! Each reads from our YAML reader with exact places, and from JSON as it was serialized. None of them is `untagged`:
-//! each asks the reader by a name of its own, so a wrong value inside is reported where it stands.
+//! Each form can be read by our YAML reader, with exact places, and from serialized JSON. None is `untagged`:
+//! each requests a special type name from the reader, so that an error inside is reported at its place.
 
 mod by_engine;
 mod list;
@@ -14,11 +14,11 @@ pub(crate) use list::OneOrMany;
 pub(crate) use map::OrderedMap;
 pub(crate) use named::Named;
 
-/// The name by which [`OneOrMany`] asks the reader for a sequence.
+/// The type name by which [`OneOrMany`] requests a sequence from the reader.
 pub(super) const LIST: &str = "$list";
-/// The name by which [`ByEngine`] asks the reader for a map, or a sequence of one when all engines share the value.
+/// The type name by which [`ByEngine`] requests a map, or a sequence of one value for all engines.
 pub(super) const BY_ENGINE: &str = "$by-engine";
-/// The name by which [`Named`] asks the reader for a map of one entry.
+/// The type name by which [`Named`] requests a map with one entry.
 pub(super) const NAMED: &str = "$named";
 /// The name by which [`Text`](super::template::Text) asks the reader for the scalar as spelled.
 pub(super) const TEXT: &str = "$text";

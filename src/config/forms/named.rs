@@ -1,4 +1,4 @@
-//! A name alone, or a name with what belongs to it.
+//! A name alone, or a name with details.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,13 +11,13 @@ use serde::{Serialize, Serializer};
 use super::NAMED;
 use crate::config::yaml::Spanned;
 
-/// An entry of a list of names: `sglang`, or `sglang: { version: v1 }` where more is to be said.
+/// An entry of a list of names: `sglang`, or `sglang: { version: v1 }` with details.
 ///
-/// On disk always a map of one key. A name alone, or with nothing after its colon, has the default value.
+/// Serialized as a map with one key. A name alone, or with nothing after its colon, has the default value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named<T> {
     pub name: Spanned<String>,
-    /// What belongs to it.
+    /// The details.
     pub value: T,
 }
 

@@ -19,7 +19,7 @@ fn written<T: DeserializeOwned>(text: &str) -> T {
     value.unwrap()
 }
 
-/// YAML to a value, to JSON, and back to the same value.
+/// Parses YAML, serializes the value as JSON, and checks that it can be read back.
 fn json<T: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(text: &str) -> String {
     let value: T = written(text);
     let json = serde_json::to_string(&value).unwrap();

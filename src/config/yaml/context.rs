@@ -1,4 +1,4 @@
-//! What one reading knows beside the tree: where it stands, what it found wrong, what it leaves out.
+//! State of one reading besides the tree: current path, errors, and entries to leave out.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -12,31 +12,31 @@ use super::scalar::{self, Looks};
 use super::{Mistake, Place, Renamed, listed, nearest};
 use crate::base::text::is_control;
 
-/// Values looked at in one pass before a nest of aliases is taken for endless.
+/// Values read in one pass after which nested aliases count as endless.
 const VISITS: usize = 1_000_000;
-/// Passes before the rest is left for the next run of the command.
+/// Passes after which the remaining errors are left for the next invocation.
 const PASSES: usize = 100;
 
-/// One step from a list or map to a value in it.
+/// A step from a list or map to one of its values.
 #[derive(Clone, Copy)]
 pub(super) struct Step<'n> {
     pub index: usize,
-    /// The key, in maps.
+    /// The key, in a map.
     pub key: Option<&'n Child>,
-    /// The value; none when only a name stands where a map could.
+    /// The value; none if a name stands alone where a map is allowed.
     pub value: Option<&'n Child>,
-    /// Whether the value cannot be left out alone, as the only entry of an enum's map.
+    /// Whether the value cannot be left out alone, because it is the only entry of an enum's map.
     pub is_firm: bool,
 }
 
 pub(super) struct Context<'n> {
     file: Arc<str>,
     trail: RefCell<Vec<Step<'n>>>,
-    /// Paths of entries that are not read any more, with the key that each stands for.
+    /// Paths of entries that are not read any more, each with its key.
     left_out: RefCell<HashMap<Vec<usize>, Option<String>>>,
     mistakes: RefCell<Vec<Mistake>>,
     seen: RefCell<HashSet<(usize, usize, String)>>,
-    /// Keys that are written by an earlier name: where, and today's.
+    /// Keys with an earlier name, by position.
     renamed: RefCell<BTreeMap<usize, Renamed>>,
     visits: Cell<usize>,
     passes: Cell<usize>,
@@ -71,7 +71,7 @@ impl<'n> Context<'n> {
         self.trail.borrow().is_empty()
     }
 
-    /// Counts a value that is looked at.
+    /// Counts a value that is read.
     pub(super) fn visit(&self, child: &Child) -> Result<(), Fault> {
         self.visits.set(self.visits.get() + 1);
         if self.visits.get() > VISITS {
@@ -87,7 +87,7 @@ impl<'n> Context<'n> {
         Ok(())
     }
 
-    /// Does something one step further in; what goes wrong there gets its place there.
+    /// Calls `f` one step deeper; its error gets the place there.
     pub(super) fn inside<T>(&self, step: Step<'n>, f: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
         let Some(at) = step.value.or(step.key) else {
             return f();
@@ -105,20 +105,20 @@ impl<'n> Context<'n> {
         result
     }
 
-    /// Whether the entry with this index of the value at hand is to be left out.
+    /// Whether the entry with this index of the current value is left out.
     pub(super) fn is_left_out(&self, index: usize) -> bool {
         let left_out = self.left_out.borrow();
         !left_out.is_empty() && left_out.contains_key(&self.path_to(index))
     }
 
-    /// Notes a mistake in an entry of the map at hand and leaves the entry out from now on.
+    /// Records an error in an entry of the current map, and leaves the entry out from now on.
     pub(super) fn note(&self, mistake: Mistake, index: usize, stands_for: Option<String>) {
         let sameness = mistake.label.clone();
         self.left_out.borrow_mut().insert(self.path_to(index), stands_for);
         self.keep(mistake, sameness);
     }
 
-    /// Notes a key that is written by an earlier name.
+    /// Records a key with an earlier name.
     pub(super) fn note_renamed(&self, key: &'n Child, today: &'static str) {
         let place = self.place(&key.node.mark);
         let earlier = key.text().unwrap_or_default().to_owned();
@@ -132,7 +132,7 @@ impl<'n> Context<'n> {
         );
     }
 
-    /// Keys that are written by an earlier name, in the order of the file.
+    /// Keys with an earlier name, in the order of the file.
     pub(super) fn renamed(&self) -> Vec<Renamed> {
         self.renamed.borrow().values().cloned().collect()
     }
@@ -153,7 +153,7 @@ impl<'n> Context<'n> {
         }
     }
 
-    /// Takes note of what ended a pass. Whether another pass may find more.
+    /// Records the error that ended a pass. Returns whether another pass may find more errors.
     pub(super) fn goes_on_after(&self, root: &'n Child, fault: Fault) -> bool {
         let placed = match *self.hurt(root, fault).0 {
             State::Placed(placed) => placed,
@@ -181,14 +181,14 @@ impl<'n> Context<'n> {
             && self.left_out.borrow_mut().insert(owner, stands_for).is_none()
     }
 
-    /// All mistakes in the order of the file.
+    /// All errors in the order of the file.
     pub(super) fn into_mistakes(self) -> Vec<Mistake> {
         let mut mistakes = self.mistakes.into_inner();
         mistakes.sort_by_key(|mistake| mistake.place.as_ref().map_or(0, |place| place.range.start));
         mistakes
     }
 
-    /// The way from the root to the value at hand: `` in `scenarios.chat.rate[2]` ``; empty at the root.
+    /// The path from the root to the current value: `` in `scenarios.chat.rate[2]` ``; empty at the root.
     pub(super) fn whereabouts(&self) -> String {
         let mut path = String::new();
         for step in self.trail.borrow().iter() {
@@ -205,13 +205,13 @@ impl<'n> Context<'n> {
         }
     }
 
-    /// A fault whose mistake is written already; it is about the value at hand.
+    /// Converts a complete error about the current value to a fault.
     pub(super) fn put(&self, mistake: Mistake) -> Fault {
         let sameness = mistake.label.clone();
         self.placed(mistake, sameness, false)
     }
 
-    /// Gives a fault the place of this node, unless it has one.
+    /// Gives a fault the place of this node, unless it has a place.
     pub(super) fn hurt(&self, child: &Child, fault: Fault) -> Fault {
         let what = match *fault.0 {
             State::Loose(what) => what,
@@ -320,7 +320,7 @@ impl<'n> Context<'n> {
     }
 }
 
-/// What stands there, in words.
+/// Describes what is written at this node.
 fn found(child: &Child) -> String {
     match &child.node.value {
         Value::List(_) => "a list".to_owned(),

@@ -1,29 +1,28 @@
-//! One mistake in what people wrote, before it is drawn.
+//! One error in a file, before it is drawn.
 
 use super::Place;
 
-/// One mistake: what is wrong, where, how to mend it.
+/// One error: what is wrong, where, and how to fix it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mistake {
     /// What is wrong, in one lower-case sentence without a full stop.
     pub message: String,
-    /// Where it is wrong.
     pub place: Option<Place>,
-    /// What stands beside the caret.
+    /// Text beside the caret.
     pub label: String,
-    /// Other places that matter, each with its label.
+    /// Other relevant places, each with a label.
     pub also: Vec<(Place, String)>,
     pub notes: Vec<String>,
-    /// How to mend it.
+    /// How to fix it.
     pub help: Option<String>,
-    /// A replacement, drawn as the line it would give.
+    /// A replacement, drawn as the resulting line.
     pub patch: Option<(Place, String)>,
-    /// Whether what stands at the place must not be shown: a secret that somebody wrote down.
+    /// Whether the text at the place must not be shown, because it is a secret.
     pub hides: bool,
 }
 
 impl Mistake {
-    /// A mistake without a place yet.
+    /// Creates an error without a place.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -37,38 +36,38 @@ impl Mistake {
         }
     }
 
-    /// Says where it is and what to write beside the caret.
+    /// Sets the place and the text beside the caret.
     pub(crate) fn at(mut self, place: &Place, label: impl Into<String>) -> Self {
         self.place = Some(place.clone());
         self.label = label.into();
         self
     }
 
-    /// Shows one more place.
+    /// Adds another place.
     pub(crate) fn also(mut self, place: &Place, label: impl Into<String>) -> Self {
         self.also.push((place.clone(), label.into()));
         self
     }
 
-    /// Adds a fact that explains.
+    /// Adds an explanation.
     pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
     }
 
-    /// Says how to mend it.
+    /// Sets the fix.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Shows what the line would look like with `with` in this place.
+    /// Shows the line with `with` at this place.
     pub(crate) fn replace(mut self, place: &Place, with: impl Into<String>) -> Self {
         self.patch = Some((place.clone(), with.into()));
         self
     }
 
-    /// Keeps what stands at the place from being shown.
+    /// Hides the text at the place.
     pub(crate) fn hide(mut self) -> Self {
         self.hides = true;
         self

@@ -1,4 +1,4 @@
-//! Mistakes to text, in the manner of rustc.
+//! Draws errors in the style of rustc.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub fn draw(mistakes: &[Mistake], sources: &[Source], color: bool) -> String {
     text
 }
 
-/// The sources with stars for every place that a mistake hides, so that no other mistake shows it either, and for the passwords of URLs.
+/// Masks every place that an error hides, so that no other error shows it, and the passwords in URLs.
 fn masked(mistakes: &[Mistake], sources: &[Source]) -> Vec<Source> {
     let mut masked = sources.to_vec();
     for place in mistakes
@@ -47,7 +47,7 @@ fn masked(mistakes: &[Mistake], sources: &[Source]) -> Vec<Source> {
     }
     for source in &mut masked {
         source.text = hide_in_urls(&source.text).into();
-        // Places count bytes.
+        // Keep the number of bytes, because places count bytes.
         let shown = |letter: char| match letter {
             '\n' | '\t' | '\r' => letter.to_string(),
             letter if is_control(letter) => "?".repeat(letter.len_utf8()),
@@ -60,7 +60,7 @@ fn masked(mistakes: &[Mistake], sources: &[Source]) -> Vec<Source> {
     masked
 }
 
-/// The mistake without what a terminal would act on and without the passwords of URLs; names in a matrix may hold anything.
+/// Removes control characters and passwords in URLs from an error; names in a matrix may contain anything.
 fn showable(mistake: &Mistake) -> Mistake {
     let mut mistake = mistake.clone();
     let labels = mistake.also.iter_mut().map(|(_, label)| label);
@@ -132,7 +132,8 @@ fn report<'a>(mistake: &'a Mistake, sources: &'a [Source]) -> Vec<Group<'a>> {
     }
 }
 
-/// The text to draw and how many bytes were cut from its head: a byte order mark would count as a column.
+/// The text to draw, and the number of bytes cut from its beginning: a byte order mark would count as a
+/// column.
 fn text_of<'a>(file: &str, sources: &'a [Source]) -> Option<(&'a str, usize)> {
     let text = &*sources.iter().find(|source| source.name == file)?.text;
     Some(match text.strip_prefix('\u{feff}') {
@@ -141,7 +142,7 @@ fn text_of<'a>(file: &str, sources: &'a [Source]) -> Option<(&'a str, usize)> {
     })
 }
 
-/// The range in `text`, brought inside it: a caller's slip must not spoil the message.
+/// Limits the range of a place to `text`, so that a wrong place does not cause a panic.
 fn within(text: &str, skipped: usize, place: &Place) -> Range<usize> {
     let fit = |at: usize| {
         let mut at = at.saturating_sub(skipped).min(text.len());

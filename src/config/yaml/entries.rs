@@ -1,4 +1,4 @@
-//! The entries of a map as serde sees them: merge keys followed, doubles and unknown keys noted and left out.
+//! Entries of a map for serde: follows merge keys; records and drops duplicate and unknown keys.
 
 use std::collections::HashMap;
 
@@ -11,17 +11,17 @@ use super::reader::At;
 use super::suggest::{is_of_models, nearest_earlier, renamed, synonym};
 use super::{Mistake, listed, nearest};
 
-/// One entry of a map; the index stays the same from pass to pass.
+/// One entry of a map; the index is the same in all passes.
 #[derive(Clone, Copy)]
 pub(super) struct Entry<'n> {
     pub index: usize,
     pub key: &'n Child,
     pub value: &'n Child,
-    /// Today's name of the key, where an earlier one is written.
+    /// Today's name of a key with an earlier name.
     pub today: Option<&'static str>,
 }
 
-/// All entries of the map at hand that are still to be read.
+/// All entries of the current map that still have to be read.
 pub(super) fn entries_of<'n>(
     context: &Context<'n>,
     map: &'n [(Child, Child)],
@@ -75,7 +75,8 @@ fn is_merge(key: &Child) -> bool {
     matches!(&key.node.value, Value::Scalar { text, plain: true } if text == "<<")
 }
 
-/// Adds what is merged in; keys that are there already win. The inner error is what cannot be merged.
+/// Adds the entries of a merge key; existing keys take precedence. The inner error describes a value that
+/// cannot be merged.
 fn merge<'n>(
     context: &Context<'n>,
     from: &'n Child,
@@ -122,7 +123,7 @@ fn merge<'n>(
     Ok(Ok(()))
 }
 
-/// Notes and drops keys that are not known. At the root, keys that begin with `x-` are a place for anchors.
+/// Records and drops unknown keys. At the root, keys that begin with `x-` are allowed, for anchors.
 pub(super) fn keep_known<'n>(
     context: &Context<'n>,
     entries: &mut Vec<Entry<'n>>,
@@ -174,7 +175,7 @@ pub(super) fn keep_known<'n>(
     });
 }
 
-/// Entries, one after another.
+/// Serde's access to the entries of a map.
 pub(super) struct Entries<'n, 'c> {
     context: &'c Context<'n>,
     rest: std::vec::IntoIter<Entry<'n>>,
@@ -238,7 +239,7 @@ impl<'de> MapAccess<'de> for Entries<'_, '_> {
     }
 }
 
-/// The elements of a list, one after another; in a tuple none can be left out alone.
+/// Serde's access to the elements of a list. In a tuple, no element can be left out alone.
 pub(super) struct Items<'n, 'c> {
     context: &'c Context<'n>,
     rest: std::iter::Enumerate<std::slice::Iter<'n, Child>>,

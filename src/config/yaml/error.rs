@@ -1,4 +1,4 @@
-//! What goes wrong while one value is read, on its way from serde to a [`Mistake`] with a place.
+//! Errors of reading one value, on the way from serde to a [`Mistake`] with a place.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::de::{Error, Expected, Unexpected};
 
 use super::{Mistake, suggest};
 
-/// The reader's error. Serde raises it without a place; the first node that it passes on its way out gives it one.
+/// The reader's error. Serde creates it without a place; the first node on its way out adds one.
 #[derive(Debug)]
 pub(super) struct Fault(pub Box<State>);
 
@@ -15,36 +15,36 @@ pub(super) enum State {
     /// Not yet at a node.
     Loose(What),
     Placed(Placed),
-    /// The file as a whole cannot be read on.
+    /// The rest of the file cannot be read.
     Fatal(Mistake),
 }
 
 #[derive(Debug)]
 pub(super) struct Placed {
     pub mistake: Mistake,
-    /// What makes two reports of it the same: an aliased value is reported once.
+    /// Identifies equal reports, so that an aliased value is reported once.
     pub sameness: String,
-    /// The entry or element to leave out in the next pass; empty when it is the root.
+    /// Path of the entry or element to leave out in the next pass; empty for the root.
     pub owner: Vec<usize>,
     /// The key of that entry.
     pub stands_for: Option<String>,
-    /// Whether it only comes from something left out before.
+    /// Whether the error only follows from an entry that was left out.
     pub is_consequent: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum What {
-    /// Another kind of value is wanted; perhaps the text to write instead is known.
+    /// The value has the wrong type; `instead` is the correct text, if known.
     Wanted {
         expected: String,
         help: Option<String>,
         instead: Option<String>,
     },
-    /// What a type says about its own value.
+    /// An error of the value's own type.
     Custom(String),
-    /// A key that must be there is not.
+    /// A required key is missing.
     Missing(String),
-    /// A word that is none of the known ones.
+    /// A word that is not among the known ones.
     Unknown {
         word: String,
         known: &'static [&'static str],

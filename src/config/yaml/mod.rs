@@ -1,8 +1,9 @@
-//! The reader behind every YAML file: text to typed values that remember where they were written.
+//! The reader of all YAML files: text to typed values that remember their places.
 //!
-//! It finds every mistake it can in one go and says what is wrong, where, and how to mend it. The type that is
-//! asked for decides how a value is read, never its spelling: `no`, `1.10` and `017` are texts where a text is wanted.
-//! It refuses to touch files, and to know what any key means; of other tools it knows how they call ours (`suggest`).
+//! It reports as many errors as possible at once: what is wrong, where, and how to fix it. The requested type
+//! decides how a value is read, not its spelling: `no`, `1.10` and `017` are texts where a text is expected.
+//! It accesses no files and does not know the meaning of keys; it only knows the names that other tools use
+//! for ours (`suggest`).
 
 mod context;
 mod diagnostic;
@@ -30,12 +31,11 @@ pub(crate) use spanned::Spanned;
 pub(crate) use suggest::listed;
 pub(crate) use suggest::nearest;
 
-/// One YAML file: the name shown in messages, and its text.
+/// A YAML file: its displayed name and its text.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The name shown in messages, usually the path as the user gave it.
     pub name: String,
-    /// The whole text, as read.
     pub text: Arc<str>,
 }
 
@@ -49,21 +49,20 @@ impl Source {
     }
 }
 
-/// A key that is written by the name that it had in earlier versions.
+/// A key with the name of an earlier version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Renamed {
-    /// Where it is written.
     pub place: Place,
-    /// The name that is written.
+    /// The written name.
     pub earlier: String,
     pub today: &'static str,
 }
 
-/// A byte range in one of the files read.
+/// A byte range in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The name of the [`Source`].
+    /// Name of the [`Source`].
     pub file: Arc<str>,
-    /// Bytes of its text.
+    /// Byte range in its text.
     pub range: Range<usize>,
 }

@@ -1,4 +1,4 @@
-//! YAML text to a tree of nodes with spans. The only file that knows the parser.
+//! Parses YAML text to a tree of nodes with places. The only file that uses the parser.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,20 +11,20 @@ use super::syntax::{Stop, explain};
 use super::{Mistake, Place, Source, scalar};
 use crate::base::secrets::secrets_in_urls;
 
-/// How deep lists and maps may nest, aliases followed.
+/// Largest nesting depth of lists and maps, including aliases.
 pub(super) const DEPTH: usize = 64;
 
-/// One value as written; shared by all aliases that name it.
+/// A written value, shared by all aliases of it.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// What to underline: the scalar, a list or map that fits on one line, else its first line.
+    /// Range to underline: the scalar, a list or map on one line, otherwise its first line.
     pub mark: Range<usize>,
-    /// Levels below it, aliases followed.
+    /// Number of levels below it, including aliases.
     pub height: usize,
     pub value: Value,
 }
 
-/// A scalar stays text: only the type that is asked for decides what it means.
+/// A scalar stays text, because only the requested type decides its meaning.
 #[derive(Debug)]
 pub(super) enum Value {
     Scalar { text: String, plain: bool },
@@ -32,11 +32,11 @@ pub(super) enum Value {
     Map(Vec<(Child, Child)>),
 }
 
-/// A node in one place of use.
+/// A node at one place of use.
 #[derive(Clone, Debug)]
 pub(super) struct Child {
     pub node: Rc<Node>,
-    /// The alias through which it is used here.
+    /// The alias by which it is used here.
     pub via: Option<Range<usize>>,
 }
 
@@ -49,13 +49,13 @@ impl Child {
         }
     }
 
-    /// Whether nothing is written here, or a word for nothing.
+    /// Whether the value is empty or null.
     pub(super) fn is_null(&self) -> bool {
         matches!(&self.node.value, Value::Scalar { text, plain: true } if scalar::is_null(text))
     }
 }
 
-/// A list or map that has been opened and not yet closed.
+/// A list or map that is not closed yet.
 struct Open {
     is_map: bool,
     in_brackets: bool,
@@ -64,7 +64,7 @@ struct Open {
     children: Vec<Child>,
 }
 
-/// A document, and what is wrong with its values whatever they mean.
+/// A document, with the errors that do not depend on the meaning of values.
 pub(super) struct Document {
     pub root: Child,
     pub mistakes: Vec<Mistake>,
@@ -111,17 +111,17 @@ pub(super) fn parse(source: &Source) -> Result<Document, Box<Mistake>> {
 
 struct Builder<'t> {
     text: &'t str,
-    /// Bytes cut from the head of the text; places count them.
+    /// Bytes cut from the beginning of the text; places include them.
     bom: usize,
     file: Arc<str>,
     open: Vec<Open>,
     anchors: HashMap<usize, Rc<Node>>,
-    /// Anchor names, for the nearest one.
+    /// Names of anchors, to suggest the nearest one.
     names: Vec<String>,
     root: Option<Child>,
     mistakes: Vec<Mistake>,
     documents: usize,
-    /// Where the last event ended.
+    /// End of the last event.
     after: usize,
 }
 
@@ -154,7 +154,7 @@ impl Builder<'_> {
                             "give its `-` the same indent as the `-` above, or put the value above in quotes",
                         )));
                 }
-                // The parser says `~` where nothing is written.
+                // The parser returns `~` for an empty value.
                 let text = if plain && range.is_empty() {
                     String::new()
                 } else {
@@ -200,7 +200,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A URL with a password. Whatever key it belongs to, the matrix and its recipes are copied into every run.
+    /// The error for a URL with a password. It is reported under any key, because the matrix and its recipes
+    /// are copied into every run.
     fn written_secret(&self, range: Range<usize>) -> Mistake {
         let place = Place {
             file: self.file.clone(),
@@ -304,7 +305,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Whether a tag makes the scalar a text; tags that would mean more are refused.
+    /// Whether a tag makes the scalar a text; other tags are refused.
     fn is_text(&self, tag: Option<&Tag>, span: &Span) -> Result<bool, Box<Mistake>> {
         let Some(tag) = tag else { return Ok(false) };
         match tag.core_suffix() {
@@ -359,13 +360,13 @@ impl Builder<'_> {
         range.start + self.bom..range.end + self.bom
     }
 
-    /// The line at a byte, without its break.
+    /// The line that contains a byte, without its line break.
     fn line_at(&self, at: usize) -> Range<usize> {
         let start = self.text[..at].rfind('\n').map_or(0, |found| found + 1);
         self.first_line(start..self.text.len())
     }
 
-    /// The range itself, or its first line when it spans several.
+    /// The range itself, or its first line.
     fn one_line(&self, range: Range<usize>) -> Range<usize> {
         if self.text[range.clone()].trim_end().contains('\n') {
             self.first_line(range)
@@ -374,7 +375,7 @@ impl Builder<'_> {
         }
     }
 
-    /// From the start of the range to the end of that line, without blanks and without a comment.
+    /// The first line of the range, without trailing blanks and comment.
     fn first_line(&self, range: Range<usize>) -> Range<usize> {
         let line = self.text[range.start..].split(['\n', '\r']).next().unwrap_or("");
         let code = line.find(" #").map_or(line, |comment| &line[..comment]);
@@ -382,7 +383,8 @@ impl Builder<'_> {
     }
 }
 
-/// Where a continuation line of a plain text begins with `- `: nearly always an item with a wrong indent.
+/// Position of a `- ` at the beginning of a continuation line of a plain text; it is almost always a list
+/// item with wrong indentation.
 fn swallowed_dash(spelled: &str) -> Option<usize> {
     let mut start = 0;
     for line in spelled.split_inclusive('\n') {

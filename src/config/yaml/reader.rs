@@ -1,4 +1,4 @@
-//! Serde's way through the tree: the type that is asked for decides how a node is read.
+//! Serde deserializer over the tree: the requested type decides how a node is read.
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, SeqAccess, Visitor};
 
@@ -12,7 +12,7 @@ use super::special::{Choice, Pair};
 use super::{Mistake, Renamed, Source, listed, suggest};
 use crate::config::forms;
 
-/// Reads one file and every mistake it can find; `None` only when nothing usable came out.
+/// Reads a file and as many errors as possible; `None` only if nothing usable remains.
 ///
 /// Serde stops at the first wrong value. So the value is left out and the file read again, until nothing new comes.
 pub fn read<T: DeserializeOwned>(source: &Source) -> (Option<T>, Vec<Mistake>) {
@@ -20,17 +20,17 @@ pub fn read<T: DeserializeOwned>(source: &Source) -> (Option<T>, Vec<Mistake>) {
     (reading.value, reading.mistakes)
 }
 
-/// What came of reading one file.
+/// Result of reading a file.
 pub(crate) struct Reading<T> {
-    /// The value; `None` only where nothing usable came out.
+    /// The value; `None` only if nothing usable remains.
     pub value: Option<T>,
-    /// Every error that was found.
+    /// All errors that were found.
     pub mistakes: Vec<Mistake>,
-    /// Keys that are written by an earlier name.
+    /// Keys with an earlier name.
     pub renamed: Vec<Renamed>,
 }
 
-/// Reads one file as [`read`] does, and tells which keys have another name today.
+/// Reads a file like [`read`], and also returns keys with an earlier name.
 pub(crate) fn read_with_names<T: DeserializeOwned>(source: &Source) -> Reading<T> {
     let node::Document { root, mut mistakes } = match node::parse(source) {
         Ok(document) => document,
@@ -62,7 +62,7 @@ pub(crate) fn read_with_names<T: DeserializeOwned>(source: &Source) -> Reading<T
     }
 }
 
-/// One node in its place of use, as a deserializer.
+/// A node at its place of use, as a deserializer.
 #[derive(Clone, Copy)]
 pub(super) struct At<'n, 'c> {
     pub context: &'c Context<'n>,
@@ -158,7 +158,7 @@ impl<'n, 'c> At<'n, 'c> {
         })
     }
 
-    /// A map whose keys are known.
+    /// Reads a map with known keys.
     pub(super) fn structure<'de, V: Visitor<'de>>(
         self,
         known: &'static [&'static str],
@@ -195,7 +195,7 @@ impl<'n, 'c> At<'n, 'c> {
         })
     }
 
-    /// A name, or a map with one entry.
+    /// Reads a name, or a map with one entry.
     fn named<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         let wanted = suggest::plain(&(&visitor as &dyn serde::de::Expected).to_string());
         self.hurt(match &self.child.node.value {
@@ -424,7 +424,7 @@ impl<'de> Deserializer<'de> for At<'_, '_> {
     }
 }
 
-/// What [`super::Spanned`] reads: file, start, end, value.
+/// Sequence that [`super::Spanned`] reads: file, start, end, value.
 struct Parts<'n, 'c> {
     at: At<'n, 'c>,
     given: u8,
@@ -447,7 +447,7 @@ impl<'de> SeqAccess<'de> for Parts<'_, '_> {
     }
 }
 
-/// A value where a list could stand.
+/// A single value in place of a list.
 struct Once<'n, 'c>(Option<At<'n, 'c>>);
 
 impl<'de> SeqAccess<'de> for Once<'_, '_> {

@@ -1,11 +1,11 @@
-//! Plain scalars as numbers, booleans and nothing, read only when a type asks for one.
+//! Interprets plain scalars as numbers, booleans and null, if a type asks for one.
 
-/// Whether a plain scalar stands for nothing.
+/// Whether a plain scalar means null.
 pub(super) fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// What a plain scalar looks like to a reader who wants no type in particular.
+/// Interpretation of a plain scalar if no particular type is requested.
 #[derive(Debug, PartialEq)]
 pub(super) enum Looks {
     Null,
@@ -16,7 +16,7 @@ pub(super) enum Looks {
     Text,
 }
 
-/// As JSON would have it, so `no`, `017` and `1_000` stay texts.
+/// Interprets a scalar as JSON would, so that `no`, `017` and `1_000` stay texts.
 pub(super) fn looks(text: &str) -> Looks {
     if is_null(text) {
         return Looks::Null;
@@ -40,7 +40,7 @@ pub(super) fn looks(text: &str) -> Looks {
     Looks::Text
 }
 
-/// A number with or without fraction; `inf` and `.inf` are infinite, `nan` is none.
+/// Parses a number; `inf` and `.inf` are infinite, `nan` is not a number.
 pub(super) fn real(text: &str) -> Option<f64> {
     match text {
         "inf" | "+inf" | ".inf" | "+.inf" => return Some(f64::INFINITY),
@@ -59,13 +59,13 @@ pub(super) fn real(text: &str) -> Option<f64> {
     number.is_finite().then_some(number)
 }
 
-/// Whether the digits begin with a zero too many: some read `017` as 15, others as 17.
+/// Whether a number has a leading zero: some tools read `017` as 15, others as 17.
 pub(super) fn has_odd_zero(text: &str) -> bool {
     let digits = text.trim_start_matches(['+', '-']).as_bytes();
     digits.len() > 1 && digits[0] == b'0' && digits[1].is_ascii_digit()
 }
 
-/// How a number that was spelled some other way should be written, if it is clear.
+/// The correct spelling of a number with another spelling, if it is clear.
 pub(super) fn respelled(text: &str, whole: bool) -> Option<String> {
     let bare = text.replace(['_', ',', ' '], "");
     if bare != text
@@ -90,7 +90,7 @@ pub(super) fn respelled(text: &str, whole: bool) -> Option<String> {
     (whole && number.fract() == 0.0 && number.abs() < 1e15).then(|| format!("{number:.0}"))
 }
 
-/// What people write for true and false elsewhere.
+/// Spellings of true and false in other tools.
 pub(super) fn as_bool(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "yes" | "on" | "y" | "true" | "1" => Some(true),

@@ -1,4 +1,4 @@
-//! A value together with the place where it was written.
+//! A value with the place where it was written.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,15 +12,15 @@ use serde::{Serialize, Serializer};
 
 use super::Place;
 
-/// The name by which [`Spanned`] asks the reader for file, start and end ahead of the value.
+/// The type name by which [`Spanned`] requests file, start and end before the value.
 pub(super) const SPANNED: &str = "$spanned";
 
-/// A value that remembers where it was written. Two are equal when their values are.
+/// A value with its place. Two are equal if their values are.
 #[derive(Clone, Debug, Default)]
 pub struct Spanned<T> {
     /// The value.
     pub value: T,
-    /// Where it was written; `None` when it came from JSON or from a default.
+    /// Its place; `None` for a value from JSON or a default.
     pub place: Option<Place>,
 }
 
@@ -85,7 +85,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Parts<T> {
         f.write_str("a value")
     }
 
-    /// Only our own reader answers with a sequence; everyone else unwraps the newtype.
+    /// Only our own reader answers with a sequence; other deserializers pass the value itself.
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Spanned<T>, A::Error> {
         const HOLDS: &str = "the reader gives file, start, end and value";
         let file: String = parts.next_element()?.ok_or_else(|| A::Error::custom(HOLDS))?;

@@ -1,4 +1,4 @@
-//! Maps with a single key: the choice of an enum, and a name with what belongs to it.
+//! Maps with a single key: the variant of an enum, and a name with details.
 
 use serde::de::{
     DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, VariantAccess, Visitor, value::UnitDeserializer,
@@ -11,7 +11,7 @@ use super::node::{Child, Value};
 use super::reader::At;
 use super::suggest;
 
-/// A variant and, if written, what belongs to it.
+/// A variant and its content, if any.
 pub(super) struct Choice<'n, 'c> {
     context: &'c Context<'n>,
     key: &'n Child,
@@ -23,7 +23,7 @@ impl<'n, 'c> Choice<'n, 'c> {
         Self { context, key, value }
     }
 
-    /// What is written under the variant, unless it is nothing.
+    /// The content of the variant, unless it is null.
     fn content(&self) -> Option<&'n Child> {
         self.value.filter(|value| !value.is_null())
     }
@@ -96,13 +96,13 @@ impl<'de> VariantAccess<'de> for Choice<'_, '_> {
     ) -> Result<V::Value, Fault> {
         self.context.inside(self.step(), || match self.content() {
             Some(value) => At::new(self.context, value).structure(fields, visitor),
-            // So that a variant whose keys all have defaults can be named alone.
+            // A variant whose keys all have defaults may be written without content.
             None => visitor.visit_map(Entries::new(self.context, Vec::new())),
         })
     }
 }
 
-/// A name and what belongs to it; when that is left out, nothing stands in its stead.
+/// A name and its details; missing details are read as null.
 pub(super) struct Pair<'n, 'c> {
     context: &'c Context<'n>,
     key: &'n Child,

@@ -1,6 +1,6 @@
-//! Names near and far, and how lists of them are written.
+//! Suggests names, and formats lists of them.
 
-/// The nearest known name, if near enough to be a slip of the same word.
+/// The nearest known name, if it is near enough to be a typo.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
     known
@@ -18,7 +18,7 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// Keys as other tools call them, and ours. `-` counts as `_`.
+/// Keys of other tools, and ours. `-` equals `_`.
 const SYNONYMS: [(&str, &str); 14] = [
     ("request_rate", "rate"),
     ("num_prompts", "prompts"),
@@ -36,7 +36,8 @@ const SYNONYMS: [(&str, &str); 14] = [
     ("name", "as"),
 ];
 
-/// Keys that had another name in earlier versions: theirs and today's. An earlier name is read where today's is known.
+/// Keys of earlier versions, and their current names. An earlier name is accepted where the current one is
+/// known.
 const RENAMED: [(&str, &str); 10] = [
     ("blame", "fault"),
     ("contact", "api"),
@@ -50,35 +51,35 @@ const RENAMED: [(&str, &str); 10] = [
     ("warm", "max_cache_hits"),
 ];
 
-/// The one of the known keys that was called `name` in earlier versions.
+/// The known key that was called `name` in earlier versions.
 pub(super) fn renamed(name: &str, known: &[&'static str]) -> Option<&'static str> {
     let (_, today) = RENAMED.iter().find(|(earlier, _)| *earlier == name)?;
     known.iter().copied().find(|key| key == today)
 }
 
-/// The one of the known keys whose earlier name is the nearest.
+/// The known key whose earlier name is nearest to `name`.
 pub(super) fn nearest_earlier(name: &str, known: &[&'static str]) -> Option<&'static str> {
     let is_here = |(_, today): &&(&str, &str)| known.contains(today);
     let earlier = RENAMED.iter().filter(is_here).map(|(earlier, _)| *earlier);
     renamed(nearest(name, earlier)?, known)
 }
 
-/// Sizes that belong to the model and are often written at the engine.
+/// Sizes of the model that users often write at the engine.
 const OF_MODELS: [&str; 4] = ["tp", "pp", "dp", "ep"];
 
-/// The one of the known keys that other tools call `name`.
+/// The known key that other tools call `name`.
 pub(super) fn synonym<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase().replace('-', "_");
     let (_, ours) = SYNONYMS.iter().find(|(theirs, _)| *theirs == name)?;
     known.iter().copied().find(|key| key == ours)
 }
 
-/// Whether a key is a size of the model that was written at an engine, whose keys are `known`.
+/// Whether `name` is a size of the model that was written at an engine; `known` are the allowed keys.
 pub(super) fn is_of_models(name: &str, known: &[&str]) -> bool {
     known.contains(&"as") && known.contains(&"executor") && OF_MODELS.contains(&name)
 }
 
-/// Names in backticks: `` `a`, `b` and `c` ``.
+/// Formats names with backticks: `` `a`, `b` and `c` ``.
 pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut quoted: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match (quoted.pop(), quoted.is_empty()) {
@@ -88,7 +89,7 @@ pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// What serde and std call a type, in words for people who write YAML.
+/// Describes a type of serde or std in words for users of YAML.
 pub(super) fn plain(expected: &str) -> String {
     match expected {
         "u8" => "a whole number from 0 to 255",
@@ -111,7 +112,7 @@ pub(super) fn plain(expected: &str) -> String {
     .to_owned()
 }
 
-/// The same for a number of the right kind that is out of bounds.
+/// Describes a number type whose value is out of range.
 pub(super) fn bounded(expected: &str) -> String {
     match expected {
         "u32" => format!("a whole number from 0 to {}", u32::MAX),

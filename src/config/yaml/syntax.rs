@@ -1,5 +1,5 @@
-//! What the parser could not read, in our words, at the place that needs mending: an open bracket or quote is shown
-//! where it opens, though the parser notices it lines later.
+//! Explains syntax errors in our own words, at the place to fix: an open bracket or quote is shown where it
+//! opens, although the parser notices it lines later.
 
 use std::ops::Range;
 
@@ -7,19 +7,19 @@ use granit_parser::{ErrorKind, ScanError};
 
 use super::{Mistake, Place, nearest};
 
-/// What is known when the parser gives up.
+/// State of the parser at its error.
 pub(super) struct Stop<'t> {
-    /// The text, without a byte order mark.
+    /// The text without a byte order mark.
     pub text: &'t str,
-    /// Where the last event ended.
+    /// End of the last event.
     pub after: usize,
-    /// The innermost bracket that is still open.
+    /// The innermost open bracket.
     pub bracket: Option<Range<usize>>,
-    /// The names of anchors up to here.
+    /// Names of the anchors so far.
     pub anchors: &'t [String],
 }
 
-/// Puts the parser's complaint into a mistake.
+/// Converts the parser's error.
 pub(super) fn explain(stop: &Stop<'_>, error: &ScanError, place: impl Fn(Range<usize>) -> Place) -> Mistake {
     let text = stop.text;
     let mut at = error.marker().byte_offset().unwrap_or(text.len()).min(text.len());
@@ -105,7 +105,7 @@ fn is_about_brackets(kind: &ErrorKind) -> bool {
     )
 }
 
-/// Lines that do not fit the lines around them.
+/// Explains lines whose indentation does not match the lines around them.
 fn layout(
     text: &str,
     at: usize,
@@ -158,7 +158,7 @@ fn tab(text: &str, at: usize, place: impl Fn(Range<usize>) -> Place) -> Mistake 
         .help("indent with spaces")
 }
 
-/// The first tabs at the head of a line, from the line of `at` on.
+/// The first tabs at the beginning of a line, from the line of `at` on.
 fn indenting_tab(text: &str, at: usize) -> Option<Range<usize>> {
     let mut start = text[..at].rfind('\n').map_or(0, |found| found + 1);
     for line in text[start..].split_inclusive('\n') {
@@ -172,7 +172,7 @@ fn indenting_tab(text: &str, at: usize) -> Option<Range<usize>> {
     None
 }
 
-/// The quote that is still open at `at`; comments and texts closed before it are passed over.
+/// The quote that is still open at `at`; skips comments and closed texts.
 fn open_quote(text: &str, from: usize, at: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut i = from;
@@ -201,7 +201,7 @@ fn open_quote(text: &str, from: usize, at: usize) -> Option<usize> {
     None
 }
 
-/// The character at a byte; nothing at the end of the text and at a line break.
+/// The range of the character at a byte; empty at a line break and at the end of the text.
 fn one_char(text: &str, at: usize) -> Range<usize> {
     match text[at..].chars().next() {
         Some(c) if c != '\n' && c != '\r' => at..at + c.len_utf8(),
@@ -209,7 +209,7 @@ fn one_char(text: &str, at: usize) -> Range<usize> {
     }
 }
 
-/// What stands on the line around a byte, without indent and comment.
+/// The text of the line around a byte, without indentation and comment.
 fn code_on_line(text: &str, at: usize) -> Range<usize> {
     let start = text[..at].rfind('\n').map_or(0, |found| found + 1);
     let line = text[start..].split(['\n', '\r']).next().unwrap_or("");
