@@ -1,4 +1,4 @@
-//! `matrix baseline`: what nights are held against, and who moved it when and why.
+//! `matrix baseline`: sets, shows and moves the baseline of nightly runs.
 
 use std::path::{Path, PathBuf};
 
@@ -21,9 +21,6 @@ use crate::results::record::cell_stats::{Accepted, Baseline, Excluded, Noise, Si
 use crate::results::store::{self, Run, StoreError};
 
 /// Sets, shows or moves a baseline.
-///
-/// # Errors
-/// A run that cannot be read or holds nothing that counts; a baseline that is there already, or is not.
 pub(crate) fn execute(args: &BaselineArgs, colors: Colors) -> Outcome {
     match &args.action {
         BaselineAction::Show { matrix, baseline } => {
@@ -73,12 +70,12 @@ fn none_yet(path: &Path, matrix: &Path) -> CommandError {
     ))
 }
 
-/// The baseline's file: beside the matrix, where git keeps both.
+/// Path of the baseline, by default beside the matrix, so that git keeps both.
 pub(super) fn file(matrix: &Path, wish: Option<&Path>) -> PathBuf {
     wish.map_or_else(|| matrix.with_extension("baseline.json"), Path::to_owned)
 }
 
-/// The launches that a side's cells were measured on.
+/// The launches on which a side's cells were measured.
 fn launches(plan: &Plan, side: &Side) -> Vec<Launch> {
     let is_used = |launch: &&Launch| {
         side.cells
@@ -88,7 +85,7 @@ fn launches(plan: &Plan, side: &Side) -> Vec<Launch> {
     plan.launches.iter().filter(is_used).cloned().collect()
 }
 
-/// Writes a run as the baseline; `accepted` lists the earlier moves.
+/// Writes a run as the baseline; `accepted` lists the earlier acceptances.
 fn write(moved: &BaselineMove, path: &Path, mut accepted: Vec<Accepted>, colors: Colors) -> Outcome {
     if moved.reason.trim().is_empty() {
         return Err(CommandError::usage(
@@ -134,7 +131,7 @@ fn write(moved: &BaselineMove, path: &Path, mut accepted: Vec<Accepted>, colors:
     Ok(Exit::Done)
 }
 
-/// The run that becomes the baseline: the one that is named, or the matrix's newest one.
+/// The run that becomes the baseline: the named one, or the matrix's newest.
 fn named_run(moved: &BaselineMove, plan: &Plan) -> Result<Run, CommandError> {
     let name = moved.run.clone().unwrap_or_else(|| plan.matrix.clone());
     let run = store::nightly::named(&moved.results, &name).map_err(|error| match error {
@@ -154,7 +151,7 @@ fn named_run(moved: &BaselineMove, plan: &Plan) -> Result<Run, CommandError> {
     Ok(run)
 }
 
-/// Removes the cells that cannot be a baseline, and returns a note for each that does not count.
+/// Removes cells that cannot be a baseline, and returns a note for each cell without a valid measurement.
 fn leave_out(side: &mut Side) -> String {
     let notes: String = side
         .cells
@@ -164,7 +161,7 @@ fn leave_out(side: &mut Side) -> String {
             Some(format!("note: {key} is left out: {}: {reason}\n", cause.name()))
         })
         .collect();
-    // What was measured beside the candidate is the baseline that is moved away from.
+    // Cells measured beside the candidate belong to the old baseline.
     let is_twin = |cell: &SideCell| {
         cell.axes
             .get("version")
@@ -175,24 +172,24 @@ fn leave_out(side: &mut Side) -> String {
     notes
 }
 
-/// Cells of a baseline that have too few starts for any verdict.
+/// Cells of a baseline with too few starts for any verdict.
 struct TooFewStarts<'a> {
-    /// How many of how many cells.
+    /// Number of these cells, and of all cells.
     few: usize,
     all: usize,
-    /// The first of them, with its starts that count.
+    /// The first of these cells, and its number of starts that count.
     first: &'a CellKey,
     starts: usize,
-    /// The fewest starts that its verdicts take.
+    /// Fewest starts that a verdict on it needs.
     least: usize,
-    /// Why the first of its measurements does not count that does not.
+    /// The first of its measurements that does not count.
     excluded: Option<&'a Excluded>,
-    /// Whether the noise of the host is known for all of them.
+    /// Whether the noise of the host is known for all these cells.
     is_noise_known: bool,
 }
 
 impl TooFewStarts<'_> {
-    /// What nights do with such a baseline, and what helps.
+    /// Describes the effect on nightly runs, and the fix.
     fn told(&self, run: &Run, matrix: &Path) -> String {
         let Self {
             few, first, starts, ..
@@ -228,7 +225,7 @@ impl TooFewStarts<'_> {
     }
 }
 
-/// The cells of a baseline that have too few starts for any verdict; `None` where none has.
+/// The cells of a baseline with too few starts for any verdict; `None` if there are none.
 fn too_few_starts<'a>(side: &'a Side, noise: Option<&Noise>) -> Option<TooFewStarts<'a>> {
     let lacks = |key: &CellKey, cell: &SideCell| {
         let of_gate = |gate: &String| {

@@ -1,4 +1,4 @@
-//! `matrix calibrate`: measures the accuracy of the client on this machine against the simulated engine with exact timing.
+//! `matrix calibrate`: measures the accuracy of the client on this host against the simulated engine.
 
 use anyhow::Context;
 
@@ -13,10 +13,7 @@ use crate::report::{self, Format, calibration};
 use crate::runner::calibrate::Wanted;
 use crate::runner::client_calibration::{self, CalibrationError};
 
-/// Measures the client, prints the table, and keeps the result with the machine.
-///
-/// # Errors
-/// The simulated engine does not start, or the result cannot be kept.
+/// Measures the client, prints the table, and saves the result in the cache.
 pub(crate) fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
     let wanted = Wanted {
         streams: args.streams.clone(),

@@ -1,6 +1,7 @@
-//! `matrix check`: every mistake of a matrix and its recipes, and a note where a tokenizer that is at hand has no chat template; with
-//! `--ask-engines` every flag that an engine at hand does not know. Without it nothing that a recipe names is run, so that a recipe
-//! from elsewhere can be checked. Nothing else of the machine is looked at.
+//! `matrix check`: reports every error of a matrix and its recipes, and notes available tokenizers without a
+//! chat template. With `--ask-engines` it also reports flags that an available engine does not know. Without
+//! that flag it runs no program that a recipe names, so that recipes of others can be checked safely. It does
+//! not check the host.
 
 use crate::base::secrets::hide_in_urls;
 use crate::base::text::{counted, line_start};
@@ -16,10 +17,7 @@ use crate::runner::check_flags::{self, FlagCheck};
 use crate::runner::load_matrix;
 use crate::runner::preflight;
 
-/// Reads the matrix and says what is wrong, or what it comes to.
-///
-/// # Errors
-/// The mistakes.
+/// Checks a matrix and prints its errors, or a summary of its plan.
 pub(crate) fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
     match load_matrix::load(&args.matrix) {
         Ok(read) => {
@@ -63,7 +61,7 @@ pub(crate) fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
     }
 }
 
-/// What each scenario sends, a line for each.
+/// One line for each scenario, with its prompts and arrival.
 fn sent(plan: &Plan) -> String {
     let mut lines: Vec<String> = Vec::new();
     for scenario in plan.cells.iter().map(|cell| &cell.scenario) {

@@ -1,4 +1,4 @@
-//! `matrix clean`: what dead runs left behind is found by its marks and removed; live runs and strangers are left alone.
+//! `matrix clean`: removes orphans, which it recognises by their ownership tags.
 
 use crate::cli::Places;
 use crate::commands::environment::environment;
@@ -7,10 +7,7 @@ use crate::commands::output::{complain, print};
 use crate::exit::Exit;
 use crate::runner::cleanup;
 
-/// Removes leftovers and says what they were.
-///
-/// # Errors
-/// No threads can be had.
+/// Removes orphans and lists them.
 pub(crate) fn execute() -> Outcome {
     let swept = cleanup::clean(&environment(), &Places::of_environment().cache())?;
     for what in &swept.removed {

@@ -1,4 +1,4 @@
-//! `matrix compare`: one run against another, cell by cell.
+//! `matrix compare`: compares two runs cell by cell.
 
 use std::path::Path;
 
@@ -19,9 +19,6 @@ use crate::results::record::cell_stats::{Cause, Noise, Side};
 use crate::results::store::{self, Run, StoreError};
 
 /// Compares two sides.
-///
-/// # Errors
-/// A side that cannot be read, a figure that does not exist.
 pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
     let gates = gates(&args.judging.gate)?;
     let Some(candidate) = &args.candidate else {
@@ -30,7 +27,7 @@ pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
     let baseline = named(&args.results, &args.baseline, &gates)?;
     let mut candidate = named(&args.results, candidate, &gates)?;
     if !gates.is_empty() {
-        // Of a baseline's file, too, the figures that are asked for are read, not those that gated it.
+        // The requested metrics also apply to a baseline's file, in place of the metrics that gated it.
         for cell in candidate.cells.values_mut() {
             cell.gates = gates.iter().map(|metric| metric.name()).collect();
         }
@@ -52,7 +49,7 @@ pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
             args.candidate.as_deref().unwrap_or_default()
         )));
     }
-    // A copy under another name is the same measurements too.
+    // A copy under another name has the same measurements too.
     if baseline.began == candidate.began && baseline.cells == candidate.cells {
         for row in comparison.rows.iter_mut().filter(|row| row.verdict().is_some()) {
             let why = "both sides are the same measurements".to_owned();
@@ -67,7 +64,7 @@ pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
     }
     show(args, &comparison, ["baseline", "candidate"], colors)?;
     let refused = candidate.cells.iter().any(|(key, cell)| match cell.refused() {
-        // What neither side measured is missing in no comparison.
+        // A cell that neither side measured does not count as missing.
         Some((Cause::NotMeasured, _)) => comparison
             .rows
             .iter()
@@ -77,7 +74,7 @@ pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
     Ok(ending(&comparison, refused))
 }
 
-/// Compares two arms of one run.
+/// Compares the two arms of one run that the flags name.
 fn alternated(args: &CompareArgs, gates: &[Metric], colors: Colors) -> Outcome {
     let Some(Arms { axis, values }) = &args.arms else {
         return Err(CommandError::usage("error: there is nothing to compare with\n"));
@@ -100,10 +97,7 @@ fn alternated(args: &CompareArgs, gates: &[Metric], colors: Colors) -> Outcome {
     Ok(ending(&comparison, refused))
 }
 
-/// Compares two arms of a run.
-///
-/// # Errors
-/// No cells of the two arms belong together.
+/// Compares two arms of a run. Fails if no cells of the two arms form pairs.
 pub(super) fn of_arms(
     run: &Run,
     gates: &[Metric],
@@ -133,7 +127,7 @@ fn show(
     Ok(())
 }
 
-/// How a comparison ends.
+/// The exit code of a comparison.
 fn ending(comparison: &Comparison, refused: bool) -> Exit {
     if comparison.count(Verdict::Worse) > 0 || comparison.is_less_reliable() {
         Exit::Regression
@@ -146,7 +140,7 @@ fn ending(comparison: &Comparison, refused: bool) -> Exit {
     }
 }
 
-/// Prints tables, an empty line between them.
+/// Prints tables, separated by empty lines.
 pub(super) fn draw(tables: &[Table], format: cli::Format, colors: Colors) {
     let format = match format {
         cli::Format::Markdown => Format::Markdown,
@@ -159,15 +153,12 @@ pub(super) fn draw(tables: &[Table], format: cli::Format, colors: Colors) {
     print(&texts.join("\n"));
 }
 
-/// The gating metrics of these names.
-///
-/// # Errors
-/// One of them does not exist, or has no better end.
+/// The gating metrics with these names. Fails for a metric that does not exist or has no better direction.
 pub(super) fn gates(names: &[String]) -> Result<Vec<Metric>, CommandError> {
     named_gates(names).map_err(|error| CommandError::usage(format!("error: {error}\n")))
 }
 
-/// The side of that name: a baseline's file, a run's folder or name, a matrix's newest run.
+/// The side with this name: a baseline's file, a run's folder or name, or a matrix's newest run.
 pub(super) fn named(root: &Path, name: &str, gates: &[Metric]) -> Result<Side, CommandError> {
     let usage = |error: StoreError| CommandError::usage(format!("error: {error}\n"));
     let path = Path::new(name);
@@ -184,12 +175,11 @@ pub(super) fn named(root: &Path, name: &str, gates: &[Metric]) -> Result<Side, C
     Ok(of_run(&run, gates))
 }
 
-/// A run as a side.
 pub(super) fn of_run(run: &Run, gates: &[Metric]) -> Side {
     from_run::of_run(&run.about, &run.plan, &run.machine, &run.summaries, gates)
 }
 
-/// The noise that is kept with the machine that measured `side`.
+/// The saved noise of the host that measured `side`.
 pub(super) fn noise_of(cache: &Path, side: &Side) -> Option<Noise> {
     let noise = store::nightly::noise(cache)?;
     if !machines::shares_noise(&noise.machine, &side.machine) {

@@ -1,10 +1,9 @@
-//! The environment and the folders of caches, as a run gets them.
+//! Collects the environment variables and cache folders for a run.
 
 use crate::cli::{self, Places, PullWish};
 use crate::runner::environment::PullPolicy;
 use crate::runner::environment::{CacheDirs, Environment};
 
-/// The environment of this process.
 pub(crate) fn environment() -> Environment {
     Environment {
         variable: cli::variable,
@@ -17,7 +16,7 @@ pub(crate) fn environment() -> Environment {
     }
 }
 
-/// The folders of caches, with or without that of prepared prompts.
+/// The cache folders, with or without that of prepared prompts.
 pub(crate) fn cache_dirs(places: &Places, uses_prompts: bool) -> CacheDirs {
     CacheDirs {
         hf_home: places.hf_home(),
@@ -26,7 +25,6 @@ pub(crate) fn cache_dirs(places: &Places, uses_prompts: bool) -> CacheDirs {
     }
 }
 
-/// When images are pulled.
 pub(crate) const fn pull_policy(wish: PullWish) -> PullPolicy {
     match wish {
         PullWish::Never => PullPolicy::Never,

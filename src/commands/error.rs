@@ -1,4 +1,4 @@
-//! How a subcommand ends: with an exit code, or with a message and an exit code.
+//! Results of subcommands.
 
 use std::io::ErrorKind;
 
@@ -7,19 +7,19 @@ use crate::base::threads::NoThread;
 use crate::exit::Exit;
 use crate::runner::host_error::HostError;
 
-/// What a subcommand ends with: an exit code, or a message and an exit code.
+/// An exit code, or a message with an exit code.
 pub(crate) type Outcome = Result<Exit, CommandError>;
 
-/// Why a subcommand did not do its work.
+/// Why a subcommand failed.
 #[derive(Debug)]
 pub(crate) struct CommandError {
     pub exit: Exit,
-    /// The whole message, several lines where there are several mistakes.
+    /// The whole message; several lines for several errors.
     pub message: String,
 }
 
 impl CommandError {
-    /// Wrong flags or files.
+    /// Wrong arguments or files.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self {
             exit: Exit::Usage,
@@ -27,7 +27,7 @@ impl CommandError {
         }
     }
 
-    /// A place for the answer that cannot be written.
+    /// The output cannot be written.
     pub(crate) fn unwritable(error: anyhow::Error) -> Self {
         let full = [
             ErrorKind::StorageFull,
@@ -45,7 +45,7 @@ impl CommandError {
         }
     }
 
-    /// A run that was started and cannot go on.
+    /// A run that was started cannot continue.
     pub(crate) fn stuck(message: impl Into<String>) -> Self {
         Self {
             exit: Exit::Stuck,
@@ -53,7 +53,7 @@ impl CommandError {
         }
     }
 
-    /// The same with more text after it.
+    /// Appends text to the message.
     #[must_use]
     pub(crate) fn beside(mut self, more: &str) -> Self {
         self.message.push_str(more);

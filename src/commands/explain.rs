@@ -1,4 +1,4 @@
-//! `matrix explain`: why a measurement is judged as it is, and what a code means.
+//! `matrix explain`: explains the validity of a measurement, or a reason code.
 
 use std::path::PathBuf;
 
@@ -17,22 +17,19 @@ use crate::results::record::cell::Summary;
 use crate::results::record::validity::{Code, Validity};
 use crate::results::store::{self, Run};
 
-/// Up to this many measurements are printed with all their evidence when no cell is named.
+/// Largest number of measurements that are printed with all their evidence if no cell is named.
 const WHOLE: usize = 4;
 
-/// Columns of the entry of a code where the output goes to no terminal.
+/// Width in columns of the text on a code if the output is no terminal.
 const USUAL_WIDTH: usize = 100;
 
-/// Prints the judgement of the measurements of some cells, the entry of a code, or the table of codes.
-///
-/// # Errors
-/// No such run; no such cell.
+/// Prints the validity of the selected measurements, the text on a code, or the table of codes.
 pub(crate) fn execute(args: &ExplainArgs) -> Outcome {
     if args.codes {
         print(&validity::described());
         return Ok(Exit::Done);
     }
-    // With a run the argument names cells, whatever they are called.
+    // With a run, the argument is always a cell.
     if args.run.is_none()
         && let Some(code) = args.cell.as_deref().and_then(code_named)
     {
@@ -88,14 +85,13 @@ pub(crate) fn execute(args: &ExplainArgs) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// The code of that name.
 fn code_named(name: &str) -> Option<Code> {
     Code::ALL.iter().copied().find(|code| code.name() == name)
 }
 
-/// A refusal of what names no cell, with the code that was meant, if one is near enough.
+/// Adds the nearest code to the error about an unknown cell.
 fn with_code(refusal: CommandError, args: &ExplainArgs) -> CommandError {
-    // With a run the argument names cells.
+    // With a run, the argument is always a cell.
     let asked = args.cell.as_deref().filter(|_| args.run.is_none());
     let codes = Code::ALL.iter().map(|code| code.name());
     match asked.and_then(|asked| nearest(asked, codes)) {
@@ -110,17 +106,17 @@ fn with_code(refusal: CommandError, args: &ExplainArgs) -> CommandError {
     }
 }
 
-/// The names of the codes that may come with one.
+/// Names of the codes that may occur together with this one.
 fn brought(entry: &Entry) -> Vec<&'static str> {
     entry.brings.iter().map(|code| code.name()).collect()
 }
 
-/// The names of the families of figures that a code concerns; none if it concerns the whole measurement.
+/// Names of the metric families that a code concerns; empty if it concerns the whole measurement.
 fn concerned(entry: &Entry) -> Vec<&'static str> {
     entry.only.iter().map(|family| family.name()).collect()
 }
 
-/// The entry of a code as text, broken at words.
+/// The text on a code, wrapped at words.
 fn told(entry: &Entry, width: usize) -> String {
     let only = match concerned(entry)[..] {
         [] => String::new(),
@@ -164,7 +160,6 @@ fn entry_as_json(entry: &Entry) -> String {
     format!("{text}\n")
 }
 
-/// Where the post-mortem of a measurement is, if it has one.
 fn post_mortem(run: &Run, summary: &Summary) -> Option<PathBuf> {
     run.post_mortem(&Measurement {
         cell: summary.cell.clone(),
@@ -173,7 +168,7 @@ fn post_mortem(run: &Run, summary: &Summary) -> Option<PathBuf> {
     })
 }
 
-/// The judgement that was written with the measurement; what an older `matrix` measured is judged now.
+/// The stored validity of a measurement; a measurement of an older version is judged now.
 fn judgement(run: &Run, summary: &Summary) -> store::Result<Option<Validity>> {
     if summary.validity.is_some() {
         return Ok(summary.validity.clone());
@@ -194,7 +189,7 @@ fn judgement(run: &Run, summary: &Summary) -> store::Result<Option<Validity>> {
     }))
 }
 
-/// The run that was named, or the newest one.
+/// The named run, or the newest one.
 fn named(args: &ExplainArgs) -> Result<Run, CommandError> {
     let usage = |error: store::StoreError| CommandError::usage(format!("error: {error}\n"));
     if let Some(name) = &args.run {
@@ -210,7 +205,7 @@ fn named(args: &ExplainArgs) -> Result<Run, CommandError> {
     }
 }
 
-/// The measurements of the cells that were asked for: by a part of their names, or by an expression as of `--only`.
+/// The measurements of the selected cells: by a part of their names, or by a selector as for `--only`.
 fn chosen<'a>(args: &ExplainArgs, run: &'a Run) -> Result<Vec<&'a Summary>, CommandError> {
     let Some(asked) = &args.cell else {
         return Ok(run.summaries.iter().collect());
@@ -250,7 +245,7 @@ mod tests {
             let text = told(validity::entry(code), 80);
             assert!(text.starts_with(&format!("{}: ", code.name())), "{text}");
             for line in text.lines() {
-                // A word that is longer than the line stays whole.
+                // A word longer than the line is not split.
                 assert!(line.chars().count() <= 80 || !line.trim().contains(' '), "{line}");
             }
         }

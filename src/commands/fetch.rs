@@ -1,4 +1,4 @@
-//! `matrix fetch`: gets what a matrix lacks from the model hub, before a run that works offline.
+//! `matrix fetch`: downloads the missing inputs of a matrix before a run that works offline.
 
 use std::path::Path;
 
@@ -12,10 +12,7 @@ use crate::commands::output::{Colors, print};
 use crate::exit::Exit;
 use crate::runner::fetch::{self, FetchError, FetchEvent, FetchRequest};
 
-/// Fetches what is missing.
-///
-/// # Errors
-/// Mistakes in the files; something that could not be had.
+/// Downloads missing inputs.
 pub(crate) fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
     let matrix = args.matrix.as_ref().map(|path| load(path, colors)).transpose()?;
     let Some(home) = args.places.hf_home() else {
@@ -45,9 +42,9 @@ pub(crate) fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
 /// Shows how files are fetched.
 #[derive(Default)]
 struct Screen {
-    /// The file that is being fetched.
+    /// Progress of the current file.
     bar: Option<ProgressBar>,
-    /// The message about what could not be fetched.
+    /// Messages about failed downloads.
     failed: String,
 }
 
@@ -78,7 +75,7 @@ fn fetched(name: &str, path: &Path, bytes: u64) -> String {
     format!("fetched {name} ({}): {}\n", HumanBytes(bytes), path.display())
 }
 
-/// The error of a command that fetched nothing.
+/// The error if nothing could be downloaded.
 fn stopped(error: FetchError) -> CommandError {
     match error {
         FetchError::Hub(error) => CommandError::unfit(format!("error: {error}\n")),
@@ -93,7 +90,7 @@ fn failure(error: FetchError) -> String {
     }
 }
 
-/// The line that counts the files not tried after a failed connection.
+/// Counts the files that were not tried after a failed connection.
 fn untried(files: usize) -> String {
     match files {
         0 => String::new(),
@@ -102,7 +99,7 @@ fn untried(files: usize) -> String {
     }
 }
 
-/// Prints a line that contains names from outside.
+/// Prints a line that may contain names from outside, without control characters.
 fn say(line: &str) {
     print(&printable(line));
 }

@@ -1,13 +1,10 @@
-//! Files that a command writes when its work is done: tried before it begins.
+//! Output files of a command, checked before its work begins.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// A pipe may wait for its reader for ever.
-///
-/// # Errors
-/// It is a named pipe.
+/// Refuses a named pipe, because writing may wait for its reader forever.
 pub(super) fn no_pipe(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match fs::metadata(path) {
@@ -16,10 +13,8 @@ pub(super) fn no_pipe(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a file as [`open`] does and leaves it as it was. A pipe or a device is not opened: that may wait for its reader.
-///
-/// # Errors
-/// It cannot be written.
+/// Checks that a file can be opened as [`open`] does, without changing it. A pipe or device is not opened,
+/// because this may wait for its reader.
 pub(super) fn try_open(path: &Path) -> io::Result<()> {
     let found = fs::metadata(path);
     if found
@@ -35,10 +30,7 @@ pub(super) fn try_open(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a file to append to it.
-///
-/// # Errors
-/// It cannot be written.
+/// Opens a file for appending.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }

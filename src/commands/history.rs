@@ -1,4 +1,4 @@
-//! `matrix history`: the nights of a matrix, figure by figure, and where they changed.
+//! `matrix history`: shows the nightly runs of a matrix metric by metric, with level changes.
 
 use std::fs;
 use std::path::Path;
@@ -17,13 +17,10 @@ use crate::report::{self, Format, html};
 use crate::results::record::night::Night;
 use crate::results::store;
 
-/// Columns of a table that goes into a file.
+/// Width in columns of a table in a file.
 const PAGE: u16 = 160;
 
 /// Shows a history.
-///
-/// # Errors
-/// There is none, or it cannot be read; no cell that was chosen; a file that cannot be written.
 pub(crate) fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
     let matrix = name(&args.matrix, colors)?;
     let (mut nights, doubts) = store::nightly::history(&args.results, &matrix)
@@ -68,7 +65,7 @@ pub(crate) fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// The name of a matrix, which is given as it is or by the matrix's file.
+/// The name of a matrix, given directly or by the matrix's file.
 pub(super) fn name(told: &str, colors: Colors) -> Result<String, CommandError> {
     let path = Path::new(told);
     if !path.is_file() {
@@ -78,7 +75,7 @@ pub(super) fn name(told: &str, colors: Colors) -> Result<String, CommandError> {
     Ok(read.plan.matrix)
 }
 
-/// Says that there is no history of that name, and which there are.
+/// The error if there is no history of that name; lists the existing ones.
 fn none(matrix: &str, results: &Path) -> CommandError {
     let known = store::nightly::matrices(results);
     let help = match known.as_slice() {
@@ -95,7 +92,7 @@ fn none(matrix: &str, results: &Path) -> CommandError {
     ))
 }
 
-/// Leaves the cells that are asked for, and what was found of them.
+/// Keeps the selected cells and their findings.
 fn choose(nights: &mut [Night], only: &Selector) -> Result<(), CommandError> {
     let fits = |key: &crate::base::ids::CellKey| only.fits(&select::values(key.as_str()));
     let mut known: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! `matrix import`: what other tools wrote, as an ordinary run.
+//! `matrix import`: writes results of other tools as a run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,9 +23,6 @@ use crate::results::store::{Beginning, Run, Store, StoreError};
 use crate::runner::load_matrix::bytes_of;
 
 /// Reads the files and writes the run.
-///
-/// # Errors
-/// A file that cannot be read or holds no results; a run of that name; a disk that refuses.
 pub(crate) fn execute(args: &ImportArgs) -> Outcome {
     if let Some(name) = &args.name {
         Store::check_new(&args.results, &RunId::new(name)).map_err(refused)?;
@@ -67,14 +64,14 @@ pub(crate) fn execute(args: &ImportArgs) -> Outcome {
             Ok(Exit::Done)
         }
         Err(error) => {
-            // Half a run is none, and its name is free for the next try.
+            // An incomplete run is removed, which frees its name for the next attempt.
             store.discard();
             Err(CommandError::unwritable(error))
         }
     }
 }
 
-/// Why a run of that name cannot be written.
+/// The error if a run of that name cannot be written.
 fn refused(error: StoreError) -> CommandError {
     match error {
         StoreError::Exists { path } => CommandError::usage(format!(
@@ -88,7 +85,7 @@ fn refused(error: StoreError) -> CommandError {
     }
 }
 
-/// Writes the run of what was imported; what is said in the end.
+/// Writes the imported run; returns the final message.
 fn fill(
     store: &Store,
     beginning: &Beginning<'_>,
@@ -126,10 +123,10 @@ fn fill(
     ))
 }
 
-/// The largest file that is read, in MiB.
+/// Largest input file in MiB.
 const LARGEST: u64 = 1024;
 
-/// Every file, or every mistake.
+/// Reads every file, or returns all errors.
 fn read(args: &ImportArgs) -> Result<Vec<Reading>, CommandError> {
     let (mut readings, mut mistakes) = (Vec::new(), String::new());
     for path in &args.files {
@@ -140,7 +137,7 @@ fn read(args: &ImportArgs) -> Result<Vec<Reading>, CommandError> {
                 continue;
             }
         };
-        // Progress bars are cut in the middle of their letters.
+        // Progress bars in logs may be cut inside a character.
         match import::read(&file_name(path), &String::from_utf8_lossy(&bytes)) {
             Ok(reading) => match declared(args, path) {
                 Ok(declared) => readings.push(reading.declared(declared)),
@@ -155,7 +152,7 @@ fn read(args: &ImportArgs) -> Result<Vec<Reading>, CommandError> {
     }
 }
 
-/// What is declared of a file: beside it, or for all files.
+/// Declared facts of a file, from a file beside it or from the flags.
 fn declared(args: &ImportArgs, path: &Path) -> Result<Declared, String> {
     let flags = args.declared.clone();
     let flags = Declared {
@@ -180,7 +177,7 @@ fn declared(args: &ImportArgs, path: &Path) -> Result<Declared, String> {
     Ok(own.or(flags))
 }
 
-/// The name without folders, which are nobody's business.
+/// The file name without its folders, which are private.
 fn file_name(path: &Path) -> String {
     path.file_name().map_or_else(
         || path.display().to_string(),

@@ -1,4 +1,4 @@
-//! `matrix init`: a first matrix, with the recipes, data and schemas it needs.
+//! `matrix init`: writes a first matrix with its recipes, data and schemas.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +14,7 @@ use crate::config::shipped;
 use crate::exit::Exit;
 use crate::results::store::atomic;
 
-/// Writes the shipped files into a folder; what exists is left alone.
-///
-/// # Errors
-/// A folder that cannot be written.
+/// Writes the shipped files into a folder; existing files are not changed.
 pub(crate) fn execute(args: &InitArgs) -> Outcome {
     let matrix = schema::text(SchemaKind::Matrix);
     let engine = schema::text(SchemaKind::Engine);
@@ -47,6 +44,6 @@ fn write_new(file: &Path, text: &str) -> anyhow::Result<bool> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
     }
-    // What is there counts as finished the next time.
+    // An existing file counts as complete the next time, so it must be written atomically.
     atomic::write_new(file, text.as_bytes()).with_context(|| format!("cannot write {}", file.display()))
 }

@@ -1,4 +1,4 @@
-//! Where our own log goes: to stderr as far as the filter says, and whole into the folder of a run.
+//! Writes our own log to stderr, as far as the filter allows, and completely into the folder of a run.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
@@ -9,10 +9,10 @@ use tracing_subscriber::prelude::*;
 
 use crate::results::store::Log;
 
-/// The file of the run under way. One writer at a time; taken for a line.
+/// Log file of the current run; locked for each line.
 static RUN: Mutex<Option<Log>> = Mutex::new(None);
 
-/// Starts logging. A filter that cannot be read is answered with a warning and the usual one.
+/// Starts logging. An invalid filter causes a warning and is replaced by the default.
 pub(crate) fn start(filter: &str) {
     let parsed = EnvFilter::try_new(filter);
     let wrong = parsed.as_ref().err().map(ToString::to_string);
@@ -32,12 +32,12 @@ pub(crate) fn start(filter: &str) {
     }
 }
 
-/// From now on the whole log also goes there.
+/// Also writes the whole log to `log` from now on.
 pub(crate) fn into(log: Log) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
 }
 
-/// Writes to the run's file, where there is one.
+/// Writes to the run's log file, if there is one.
 struct RunFile;
 
 impl Write for RunFile {

@@ -1,4 +1,4 @@
-//! The matrix file that a command line names.
+//! Reads the matrix file of a command line.
 
 use std::path::Path;
 
@@ -11,18 +11,12 @@ use crate::plan::Plan;
 use crate::plan::selection;
 use crate::runner::load_matrix::{self, LoadedMatrix};
 
-/// Reads a matrix and its recipes.
-///
-/// # Errors
-/// All errors of the files, drawn at their places.
+/// Reads a matrix and its recipes. The error shows all errors at their places.
 pub(crate) fn load(path: &Path, colors: Colors) -> Result<LoadedMatrix, CommandError> {
     load_matrix::load(path).map_err(|errors| mistakes_error(&errors.mistakes, &errors.sources, colors.stderr))
 }
 
-/// Keeps the cells of a plan that fit, and prints notes about the selection.
-///
-/// # Errors
-/// No cell fits.
+/// Keeps the cells that match the selector, and prints notes about it. Fails if no cell matches.
 pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<(), CommandError> {
     let notes =
         selection::select(plan, only).map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
@@ -32,14 +26,13 @@ pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<(), CommandErro
     Ok(())
 }
 
-/// Prints the notes of a matrix.
 pub(crate) fn print_notes(loaded: &LoadedMatrix) {
     for note in &loaded.notes {
         complain(&format!("{}\n", one_line(note)));
     }
 }
 
-/// All mistakes drawn in the order of their places, with a last line that counts them.
+/// Formats all errors in the order of their places, followed by their number.
 pub(crate) fn mistakes_error(mistakes: &[Mistake], sources: &[Source], color: bool) -> CommandError {
     let mut mistakes = mistakes.to_vec();
     mistakes.sort_by_key(|mistake| {

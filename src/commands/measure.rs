@@ -1,4 +1,4 @@
-//! Runs a session for `run`, `nightly`, `noise` and `bisect`: shows its events, and writes its report.
+//! Runs a session for `run`, `nightly`, `noise` and `bisect`, shows its events and writes its report.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -30,7 +30,7 @@ use crate::runner::session::request::{ExtraStarts, RunRequest};
 pub(super) struct MeasuredRun {
     pub(super) run: RunId,
     pub(super) folder: PathBuf,
-    /// What lies in the folder.
+    /// The run as read from its folder.
     pub(super) records: Run,
     /// The tables for the terminal.
     pub(super) tables: String,
@@ -39,16 +39,16 @@ pub(super) struct MeasuredRun {
     pub(super) exit: Exit,
 }
 
-/// How a run is shown.
+/// Options for showing a run.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) args: &'a RunArgs,
-    /// Changes smaller than this do not count in the tables.
+    /// Smallest change that counts in the tables.
     pub(super) bound: f64,
     pub(super) colors: Colors,
 }
 
-/// The request for a run with the flags of `matrix run`.
+/// The request of a run with the flags of `matrix run`.
 pub(super) fn request(args: &RunArgs, matrix: LoadedMatrix) -> RunRequest<'static> {
     RunRequest {
         matrix,
@@ -67,10 +67,7 @@ pub(super) fn request(args: &RunArgs, matrix: LoadedMatrix) -> RunRequest<'stati
     }
 }
 
-/// Runs a request, and writes the report of the run.
-///
-/// # Errors
-/// As [`Session::open`] and [`Session::run`]; a report that cannot be written.
+/// Executes a request and writes the report of the run.
 pub(super) fn measure(request: RunRequest<'_>, view: View<'_>) -> Result<MeasuredRun, CommandError> {
     let only = request.only.clone();
     let is_resumed = request.resume.is_some();
@@ -104,12 +101,12 @@ pub(super) fn measure(request: RunRequest<'_>, view: View<'_>) -> Result<Measure
     })
 }
 
-/// Opens the files that commands write during a run: the log, and `results.jsonl`.
+/// Opens the files that commands write during a run: `matrix.log` and `results.jsonl`.
 fn open_outputs(session: &Session<'_>, is_resumed: bool) -> anyhow::Result<()> {
     let store = session.store();
     if is_resumed {
         let run = Run::read(store.folder()).context("cannot read the run")?;
-        // What is repeated is appended when it ends.
+        // The lines of repeated measurements are appended when they end.
         let open = session.open_measurements();
         report::results(&run, store, |measurement| !open.contains(measurement))?;
     }
@@ -117,7 +114,8 @@ fn open_outputs(session: &Session<'_>, is_resumed: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Appends measurements to `results.jsonl` as they end, and shows events: as JSON on stdout, or as progress on stderr.
+/// Appends measurements to `results.jsonl` as they end, and shows events: as JSON on stdout, or as progress
+/// on stderr.
 fn listen(session: &mut Session<'_>, args: &RunArgs) -> Arc<Progress> {
     let plan = session.plan().clone();
     let past = store::durations::last_durations(&args.results, &plan.matrix, &plan.cells).unwrap_or_default();
@@ -145,7 +143,7 @@ fn listen(session: &mut Session<'_>, args: &RunArgs) -> Arc<Progress> {
     progress
 }
 
-/// The message if a signal ends the command before the report of a run is written.
+/// The message if a signal ends the command before the report is written.
 fn unwritten(folder: &Path) -> String {
     format!(
         "stopped while the report was written; the measurements are saved\n  = help: write it with: {} --out {}\n",
@@ -154,7 +152,6 @@ fn unwritten(folder: &Path) -> String {
     )
 }
 
-/// The exit code of `matrix run`.
 const fn exit(outcome: &RunOutcome) -> Exit {
     if outcome.is_interrupted {
         Exit::Interrupted
@@ -165,9 +162,9 @@ const fn exit(outcome: &RunOutcome) -> Exit {
     }
 }
 
-/// Prints what a session reports, and asks the user.
+/// Prints the notices of a session and asks the user.
 struct Console {
-    /// Whether the user agreed by `--yes`.
+    /// Whether `--yes` was given.
     yes: bool,
 }
 
@@ -192,7 +189,7 @@ impl Observer for Console {
     }
 }
 
-/// A notice as it is printed.
+/// Formats a notice.
 pub(super) fn line(notice: &Notice) -> String {
     match notice {
         Notice::Note(text) => format!("note: {text}\n"),

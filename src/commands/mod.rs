@@ -1,4 +1,4 @@
-//! A file per subcommand: arguments, one call, output. `output` writes it; nothing below prints.
+//! One file per subcommand: arguments, one call, output. `output` prints it; no module below prints.
 
 pub(crate) mod baseline;
 pub(crate) mod bench;
@@ -57,10 +57,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// As [`execute`], and ends at signals even where nothing is measured.
-///
-/// # Errors
-/// As [`execute`].
+/// As [`execute`], but a signal ends the command even while nothing is measured.
 pub(crate) fn supervised(cli: Cli) -> Outcome {
     match crate::runner::shutdown::supervise(|| execute(cli)) {
         Ok(Some(done)) => done,
@@ -69,7 +66,6 @@ pub(crate) fn supervised(cli: Cli) -> Outcome {
     }
 }
 
-/// The outcome of a command that a signal ended.
 fn interrupted() -> Outcome {
     let message = unfinished();
     match message.is_empty() {
@@ -81,10 +77,7 @@ fn interrupted() -> Outcome {
     }
 }
 
-/// Does what the command line asks for, and fails where its answer could not be written to stdout.
-///
-/// # Errors
-/// Why it was not done, with the exit code.
+/// Executes the command line. Fails if its output could not be written to stdout.
 pub(crate) fn execute(cli: Cli) -> Outcome {
     let outcome = dispatch(cli).map_err(|refusal| CommandError {
         message: colored(&secrets().redact(&refusal.message)),
@@ -96,7 +89,8 @@ pub(crate) fn execute(cli: Cli) -> Outcome {
     }
 }
 
-/// The outcome of a command whose answer was not delivered: only an interruption and a refusal keep their code.
+/// The outcome of a command whose output could not be written. Only an interruption or an error keeps its
+/// exit code.
 fn undelivered(outcome: Outcome, error: &str) -> Outcome {
     let said = format!("error: stdout cannot be written: {error}\n");
     Err(match outcome {

@@ -1,4 +1,4 @@
-//! `matrix noise`: the same engine in two arms, to learn by how much this machine's metrics vary though nothing changes.
+//! `matrix noise`: measures how much the metrics of this host vary between two arms of the same engine.
 
 use anyhow::Context;
 
@@ -21,13 +21,10 @@ use crate::results::record::cell_stats::{Noise, Side};
 use crate::results::store::{self, Run};
 use crate::runner::session::request::ExtraStarts;
 
-/// Starts of a round of both arms, A B B A.
+/// Starts in one round of both arms, A B B A.
 const ROUND: u32 = 4;
 
 /// Measures noise and saves it. The `target_ci` of the matrix is ignored.
-///
-/// # Errors
-/// As `matrix run`.
 pub(crate) fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     let gates = gates(&args.gate)?;
     let starts = planned_starts(args)?;
@@ -51,7 +48,7 @@ pub(crate) fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
     Ok(measured.exit)
 }
 
-/// Starts of each launch, both arms together.
+/// Starts of each launch, for both arms together.
 fn planned_starts(args: &NoiseArgs) -> Result<u32, CommandError> {
     let of_arm = args.starts.max(args.target.map_or(0, |_| SIDES as u32));
     if of_arm > args.starts {
@@ -70,7 +67,7 @@ fn planned_starts(args: &NoiseArgs) -> Result<u32, CommandError> {
     Ok(starts)
 }
 
-/// Another round of A B B A for all cells, until the target is reached or `--most` is spent.
+/// Another round of A B B A for all cells, unless the target or `--most` is reached.
 fn extra_starts(args: &NoiseArgs, run: &Run, gates: &[Metric]) -> StartCounts {
     let found = noise::of_side(&of_run(run, gates), &clock::timestamp());
     let left = args.most.saturating_sub(starts_of_each_launch(run));
@@ -81,7 +78,7 @@ fn extra_starts(args: &NoiseArgs, run: &Run, gates: &[Metric]) -> StartCounts {
     cells.map(|cell| (cell.key.clone(), left.min(ROUND))).collect()
 }
 
-/// Says whether the target is reached.
+/// Reports whether the target is reached.
 fn print_target(args: &NoiseArgs, run: &Run, found: &NoiseFigures) {
     match (args.target, noise::widest(found)) {
         (_, None) => complain("note: no cell has three starts that count: nothing is told of its noise\n"),
@@ -101,7 +98,7 @@ fn print_target(args: &NoiseArgs, run: &Run, found: &NoiseFigures) {
     }
 }
 
-/// Adds noise to that which is saved for this machine, and prints it.
+/// Merges the noise into that saved for this host, and prints it.
 fn save(args: &NoiseArgs, side: &Side, found: NoiseFigures, colors: Colors) -> Result<(), CommandError> {
     let cache = args.run.places.cache();
     let saved =
@@ -137,7 +134,7 @@ fn save(args: &NoiseArgs, side: &Side, found: NoiseFigures, colors: Colors) -> R
     Ok(())
 }
 
-/// How often each launch is started.
+/// Number of starts of each launch.
 fn starts_of_each_launch(run: &Run) -> u32 {
     run.plan.starts.iter().map(|start| start.start).max().unwrap_or(0)
 }

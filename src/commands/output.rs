@@ -1,4 +1,4 @@
-//! The only writer to stdout and, beside `progress`, to stderr.
+//! The only writer to stdout, and beside `progress` the only one to stderr.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -8,12 +8,9 @@ use crate::base::text::colored;
 use crate::cli::{Color, variable};
 use crate::commands::environment::environment;
 
-/// Whether stdout and stderr are coloured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Colors {
-    /// What goes to stdout.
     pub stdout: bool,
-    /// What goes to stderr.
     pub stderr: bool,
 }
 
@@ -37,23 +34,23 @@ impl Colors {
     }
 }
 
-/// Why stdout could not be written, the first time that it could not.
+/// The first error of writing to stdout.
 static UNWRITTEN: OnceLock<String> = OnceLock::new();
 
-/// The message if a signal ends the command now; empty: none.
+/// The message if a signal ends the command now; empty for none.
 static UNFINISHED: Mutex<String> = Mutex::new(String::new());
 
-/// Why stdout could not be written, if so.
+/// The first error of writing to stdout, if there was one.
 pub(crate) fn unwritten() -> Option<&'static str> {
     UNWRITTEN.get().map(String::as_str)
 }
 
-/// The message if a signal ends the command now; empty: none.
+/// The message if a signal ends the command now; empty for none.
 pub(crate) fn unfinished() -> String {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Does some work; a signal that ends the command before the work is done prints `message`.
+/// Runs `work`. A signal that ends the command during it prints `message`.
 pub(crate) fn unless_finished<T>(message: String, work: impl FnOnce() -> T) -> T {
     let set = |message| *UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner) = message;
     set(message);
@@ -62,21 +59,22 @@ pub(crate) fn unless_finished<T>(message: String, work: impl FnOnce() -> T) -> T
     done
 }
 
-/// The secrets of this command, which nothing that it writes may hold.
+/// Secrets that the output of this command must not contain.
 static SECRETS: OnceLock<Redactor> = OnceLock::new();
 
-/// Hides these values, and those of our environment whose names are names of secrets, in all that this command writes from now on.
+/// Redacts these values, and variables of our environment whose names look like secrets, in all later output.
 pub(crate) fn hide_secrets(mut values: Vec<String>) {
     values.extend(environment().secrets());
     SECRETS.get_or_init(|| Redactor::new(values.iter().map(String::as_str)));
 }
 
-/// What hides the secrets of this command.
+/// The redactor of this command's output.
 pub(crate) fn secrets() -> &'static Redactor {
     SECRETS.get_or_init(Redactor::default)
 }
 
-/// Writes to stdout. A reader that went away ends the output and is no failure; for any other reason the command fails in the end.
+/// Writes to stdout. A closed pipe ends the output without an error; any other error makes the command fail
+/// at its end.
 pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let written = out
@@ -89,7 +87,8 @@ pub(crate) fn print(text: &str) {
     }
 }
 
-/// Writes to stderr, without control characters of names and other texts from outside; a terminal that went away is no reason to stop measuring.
+/// Writes to stderr, without control characters. Errors are ignored, because a closed terminal must not stop
+/// a measurement.
 pub(crate) fn complain(text: &str) {
     let _ = std::io::stderr()
         .lock()

@@ -1,4 +1,4 @@
-//! `matrix plan`: what `run` would do, in its order, with the commands that it stands for, and the inputs that it lacks.
+//! `matrix plan`: prints what `run` would do, in order, with the shell commands, and notes missing inputs.
 
 use crate::base::text::printable;
 use crate::cli::PlanArgs;
@@ -15,9 +15,6 @@ use crate::runner::host_error;
 use crate::runner::preflight;
 
 /// Prints the plan.
-///
-/// # Errors
-/// The mistakes of the matrix, or a selection that fits nothing.
 pub(crate) fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
     let mut loaded = load(&args.matrix, colors)?;
     if let Some(only) = &args.only {
@@ -30,21 +27,21 @@ pub(crate) fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
         folder: Some(&folder),
         ..Given::default()
     };
-    // A plan is printed even if no earlier run can be read.
+    // The plan is printed even if no earlier run can be read.
     let past = last_durations(&args.results, &plan.matrix, &plan.cells).unwrap_or_default();
     print(&match args.json {
         true => report::json(plan, &past, given),
         false => printable(&report::text(plan, &past, given, &passed(plan))),
     });
     let caches = cache_dirs(&args.places, false).inputs();
-    // The plan holds without them; a run does not start.
+    // Missing inputs do not invalidate the plan, but a run would not start.
     for finding in preflight::inputs(plan, &loaded.folder, &caches, &args.matrix) {
         complain(&finding.note());
     }
     Ok(Exit::Done)
 }
 
-/// The engines of a plan that get a part of the environment, with that part in words.
+/// Engines that inherit only a part of the environment, with a description of that part.
 fn passed(plan: &Plan) -> Vec<(String, String)> {
     let environment = environment();
     let mut engines: Vec<(String, String)> = Vec::new();

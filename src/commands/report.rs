@@ -1,4 +1,5 @@
-//! `matrix report`: the report of finished runs, in every format; and the same documents at the end of a run.
+//! `matrix report`: writes the report of finished runs in every format. A run writes the same documents at
+//! its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,13 +29,10 @@ use crate::results::record::cell::Summary;
 use crate::results::record::cell_stats::Noise;
 use crate::results::store::{self, Run, Store, atomic};
 
-/// Every format that is written into a folder unless one is asked for.
+/// Formats that are written into a folder by default.
 const WRITTEN: [Format; 4] = [Format::Markdown, Format::Html, Format::Csv, Format::Json];
 
-/// Draws the report of runs.
-///
-/// # Errors
-/// A folder that is no run; a reference that no run has; a folder that cannot be written.
+/// Creates the report of runs.
 pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     let read = |name: &String| {
         let run = store::nightly::named(&args.results, &history::name(name, colors)?);
@@ -47,7 +45,7 @@ pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     let cache = args.places.cache();
     let read: Vec<Read> = runs.iter().map(|run| Read::of(run, &cache)).collect();
     let document = document(&read, args.reference.as_deref(), args.floor);
-    // Rows alone have no place for it.
+    // CSV has no place for warnings.
     if args.format == Some(Format::Csv) {
         for doubt in read.iter().flat_map(|read| &read.doubts) {
             complain(&format!("warning: {}\n", report::plain(doubt)));
@@ -78,7 +76,7 @@ pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Refuses a reference that is in no run, with the nearest name.
+/// Fails if the reference is in no run; suggests the nearest name.
 fn known(name: &str, runs: &[Run]) -> Result<(), CommandError> {
     let engines: BTreeSet<&str> = runs
         .iter()
@@ -100,8 +98,9 @@ fn known(name: &str, runs: &[Run]) -> Result<(), CommandError> {
     )))
 }
 
-/// Writes the documents of a run beside its records, and gives the run with the tables for the terminal, of the cells that fit `only`. The noise of
-/// this host lies in `cache`; a change smaller than `bound` does not count.
+/// Writes the documents of a run beside its records. Returns the run and the tables for the terminal, with
+/// the cells that match `only`. `cache` holds the noise of this host; `bound` is the smallest change that
+/// counts.
 pub(crate) fn write(
     store: &Store,
     only: Option<&Selector>,
@@ -139,7 +138,8 @@ pub(crate) fn write(
     Ok((run, format!("{tables}{note}")))
 }
 
-/// Writes `results.jsonl` anew: one line of bench_serving's keys for each finished measurement that is `wanted`.
+/// Rewrites `results.jsonl`: one line with bench_serving's keys for each finished measurement that is
+/// `wanted`.
 pub(crate) fn results(run: &Run, store: &Store, wanted: impl Fn(&Measurement) -> bool) -> anyhow::Result<()> {
     let lines: Vec<serde_json::Value> = run
         .summaries
@@ -151,10 +151,10 @@ pub(crate) fn results(run: &Run, store: &Store, wanted: impl Fn(&Measurement) ->
     Ok(())
 }
 
-/// Appends the line of a measurement that has just ended, at a cost that does not depend on those before it.
+/// Appends the line of a measurement that has just ended. The cost does not depend on earlier measurements.
 pub(crate) fn append_result(plan: &Plan, store: &Store, measurement: &Measurement) -> anyhow::Result<()> {
     let mut summary = store.summary(measurement)?;
-    // On disk a name may lack a secret.
+    // A name on disk may have been redacted.
     summary.cell = measurement.cell.clone();
     store.append_result(&line(plan, &summary)?)?;
     Ok(())
@@ -166,7 +166,7 @@ fn line(plan: &Plan, summary: &Summary) -> anyhow::Result<serde_json::Value> {
     serde_json::from_str(&line).context("a line of results is JSON")
 }
 
-/// What tables for a terminal are drawn for.
+/// The medium of terminal tables.
 #[derive(Clone, Copy)]
 struct Screen {
     width: u16,
@@ -175,7 +175,7 @@ struct Screen {
 }
 
 impl Screen {
-    /// A file, which is the same wherever it is written.
+    /// A file, which does not depend on the terminal.
     const PAGE: Self = Self {
         width: PAGE,
         colors: false,
@@ -189,7 +189,7 @@ impl Screen {
     }
 }
 
-/// The file of a format.
+/// The file name of a format.
 const fn file(format: Format) -> &'static str {
     match format {
         Format::Terminal => "report.txt",
@@ -210,7 +210,7 @@ fn text(document: &Document, format: Format, screen: Screen) -> String {
     }
 }
 
-/// A run with what was kept of its measurements over time.
+/// A run with its histograms and precision.
 struct Read<'a> {
     run: &'a Run,
     traces: BTreeMap<Measurement, Trace>,
@@ -231,7 +231,7 @@ impl<'a> Read<'a> {
             };
             let seconds = match run.read_seconds(&measurement) {
                 Ok(Some(seconds)) => seconds,
-                // A run of before there were histograms; where there are no requests either, nothing is known.
+                // An older run has no histograms. Without requests nothing is known.
                 Ok(None) => run
                     .read_requests(&measurement)
                     .map(|requests| metrics::seconds(&requests))
@@ -285,10 +285,10 @@ fn document(read: &[Read<'_>], reference: Option<&str>, bound: f64) -> Document 
     Document::of(&sources, reference, bound)
 }
 
-/// How long the engine's part of a file name may be.
+/// Longest part of a file name that comes from an engine's name.
 const LONGEST_PART: usize = 100;
 
-/// A Markdown document for each engine of each run.
+/// One Markdown document for each engine of each run.
 fn engine_reports(read: &[Read<'_>]) -> Vec<(String, String)> {
     let mut documents = Vec::new();
     for Read { run, .. } in read {
@@ -310,7 +310,7 @@ fn engine_reports(read: &[Read<'_>]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// An engine's name as a part of a file name, which no other of `names` gives.
+/// An engine's name as a part of a file name, unique among `names`.
 fn file_part(name: &str, names: &[String]) -> String {
     let is_safe = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_');
     let safe = |name: &str| -> String {

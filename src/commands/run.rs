@@ -1,4 +1,4 @@
-//! `matrix run`: starts every engine, measures every cell, writes every table.
+//! `matrix run`: executes a plan and writes its report.
 
 use crate::analysis::compare::decision::USUAL_BOUND;
 use crate::cli::{self, RunArgs};
@@ -10,9 +10,6 @@ use crate::exit::Exit;
 use crate::runner::session::outcome::MeasurementCounts;
 
 /// Runs a matrix.
-///
-/// # Errors
-/// Mistakes in the files, a failed preflight, a disk that refuses.
 pub(crate) fn execute(args: &RunArgs, colors: Colors) -> Outcome {
     let view = View {
         args,
@@ -40,7 +37,7 @@ pub(crate) fn execute(args: &RunArgs, colors: Colors) -> Outcome {
     Ok(measured.exit)
 }
 
-/// The measurements that may be repeated, in words.
+/// The kinds of measurements that can be repeated, in words.
 const fn repeatable(counts: MeasurementCounts) -> Option<&'static str> {
     match (counts.failed > 0, counts.invalid > 0) {
         (true, true) => Some("what failed or is invalid"),
@@ -50,7 +47,7 @@ const fn repeatable(counts: MeasurementCounts) -> Option<&'static str> {
     }
 }
 
-/// How measurements ended, in words.
+/// Counts of measurements, in words.
 fn counts(counts: MeasurementCounts) -> String {
     let mut words = format!("{} done", counts.done);
     let others = [

@@ -1,4 +1,4 @@
-//! `matrix schema`: the JSON Schema that editors complete and check from.
+//! `matrix schema`: prints the JSON Schema for completion and checks in editors.
 
 use schemars::generate::SchemaSettings;
 
@@ -10,16 +10,11 @@ use crate::config::matrix::Matrix;
 use crate::exit::Exit;
 use crate::report::document::Document;
 
-/// Prints a schema.
-///
-/// # Errors
-/// None.
 pub(crate) fn execute(args: &SchemaArgs) -> Outcome {
     print(&text(args.kind));
     Ok(Exit::Done)
 }
 
-/// The schema of a kind of file.
 pub(crate) fn text(kind: SchemaKind) -> String {
     let mut schema = match kind {
         SchemaKind::Matrix => schemars::schema_for!(Matrix),
@@ -30,7 +25,7 @@ pub(crate) fn text(kind: SchemaKind) -> String {
             .into_root_schema_for::<Document>(),
     };
     if kind != SchemaKind::Report {
-        // A home for anchors that several places share.
+        // Keys `x-…` hold YAML anchors that several places share.
         schema.insert("patternProperties".to_owned(), serde_json::json!({ "^x-": true }));
     }
     let text = serde_json::to_string_pretty(&schema).expect("a schema is JSON");

@@ -1,4 +1,4 @@
-//! The messages and exit codes of sessions that fail.
+//! Messages and exit codes of failed sessions.
 
 use crate::base::text::counted;
 use crate::cli;
@@ -10,10 +10,10 @@ use crate::runner::session::error::{Aborted, SavedResults, SessionError};
 use crate::runner::session::gpus::GpuError;
 use crate::runner::session::observer::Outdated;
 
-/// How many cells are named that an edit makes obsolete.
+/// Largest number of outdated cells that are listed.
 const SHOWN: usize = 20;
 
-/// The error of a command whose session fails.
+/// The error of a command whose session failed.
 pub(crate) fn session_error(error: SessionError, colors: Colors) -> CommandError {
     match error {
         SessionError::UnknownFlags { mistakes, sources } => {
@@ -63,7 +63,7 @@ fn preflight_error(findings: &[Finding], removed: &[String]) -> CommandError {
     CommandError::unfit(message)
 }
 
-/// Says which finished measurements no longer fit the matrix, with a line for each cell.
+/// Lists the cells whose finished measurements no longer match the matrix.
 pub(crate) fn outdated_cells(outdated: &Outdated) -> String {
     let cells = &outdated.cells;
     let mut lines: String = cells

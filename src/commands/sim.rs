@@ -1,4 +1,4 @@
-//! `matrix sim`: the simulated engine in the foreground; and the shim below which engines run.
+//! `matrix sim`: runs the simulated engine in the foreground. Also the entry points of the shim.
 
 use std::io::Write;
 
@@ -11,10 +11,7 @@ use crate::exit::Exit;
 use crate::runner::shim;
 use crate::sim::{self, SimError};
 
-/// Serves until it is stopped, or dies as a planted fault demands.
-///
-/// # Errors
-/// Options that contradict each other; a port that cannot be had.
+/// Serves until it is stopped, or until a simulated fault ends it.
 pub(crate) fn execute(args: SimArgs) -> Outcome {
     let options = args
         .into_options()
@@ -23,7 +20,7 @@ pub(crate) fn execute(args: SimArgs) -> Outcome {
         .enable_all()
         .build()
         .map_err(|error| CommandError::unfit(format!("error: cannot start threads: {error}\n")))?;
-    // An engine's log goes to stdout, as engines do it.
+    // Like other engines, it logs to stdout.
     let log = std::sync::Arc::new(|line: &str| {
         let _ = writeln!(std::io::stdout().lock(), "{line}");
     });
@@ -35,10 +32,7 @@ pub(crate) fn execute(args: SimArgs) -> Outcome {
     }
 }
 
-/// Runs the program until nothing that it started lives.
-///
-/// # Errors
-/// The system refuses.
+/// Runs the program until every process that it started has ended.
 pub(crate) fn supervise(args: &ExecArgs) -> Outcome {
     match shim::supervise(args.parent, args.cgroup.clone(), &args.command) {
         Ok(()) => Ok(Exit::Done),
@@ -49,10 +43,7 @@ pub(crate) fn supervise(args: &ExecArgs) -> Outcome {
     }
 }
 
-/// Becomes the program; returns only when that fails.
-///
-/// # Errors
-/// The program cannot be started.
+/// Replaces this process by the program; returns only on failure.
 pub(crate) fn exec(args: ExecArgs) -> Outcome {
     let mut command = args.command.into_iter();
     let program = command.next().unwrap_or_default();

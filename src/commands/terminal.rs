@@ -1,9 +1,9 @@
-//! How wide the terminal is.
+//! Width of the terminal.
 
 use crate::report::terminal::PAGE;
 
-/// Columns of the terminal, or of a page where the output goes elsewhere. A terminal is never as wide as a page, whose notes are not
-/// broken.
+/// Width of the terminal in columns, or of a page if stdout is no terminal. A terminal is always narrower
+/// than a page, because notes on a page are not wrapped.
 pub(super) fn width() -> u16 {
     match terminal_width() {
         None => PAGE,
@@ -12,7 +12,7 @@ pub(super) fn width() -> u16 {
     }
 }
 
-/// Columns of the terminal; `None` where the output goes elsewhere.
+/// Width of the terminal in columns; `None` if stdout is no terminal.
 pub(super) fn terminal_width() -> Option<u16> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     Some(size.ws_col.max(60))

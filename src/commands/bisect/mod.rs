@@ -1,4 +1,4 @@
-//! `matrix bisect`: the first of several versions that is worse.
+//! `matrix bisect`: finds the first of several versions that is worse.
 
 mod probe;
 
@@ -23,10 +23,7 @@ use crate::results::store;
 use crate::runner::session::gpus;
 use probe::Probe;
 
-/// Looks for the first bad version.
-///
-/// # Errors
-/// As `matrix run`; fewer than three versions.
+/// Searches for the first bad version.
 pub(crate) fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
     let matrix = load(&args.run.matrix, colors)?;
     let mut plan = matrix.plan.clone();
@@ -68,7 +65,8 @@ fn search(versions: &[String], mut probe: Probe<'_>) -> Outcome {
     let Some(found) = probe.compare(ends, None)? else {
         return Ok(Exit::Interrupted);
     };
-    // Only this loss moves the search: another metric may get worse on the way, and better again.
+    // Only this loss decides the search, because other metrics may get worse and better again between the
+    // versions.
     let Some(loss) = Loss::of(&found) else {
         return Ok(without_loss(&found, ends));
     };
@@ -103,7 +101,7 @@ fn search(versions: &[String], mut probe: Probe<'_>) -> Outcome {
     Ok(Exit::Regression)
 }
 
-/// Says why there is nothing to search for.
+/// Reports that there is no loss to search for.
 fn without_loss(found: &Comparison, [good, bad]: [&str; 2]) -> Exit {
     let not_judged = found.rows.iter().find(|row| row.verdict().is_none());
     let is_unclear = |row: &Row| row.verdict() == Some(Verdict::Unclear);
@@ -129,7 +127,7 @@ fn without_loss(found: &Comparison, [good, bad]: [&str; 2]) -> Exit {
     exit
 }
 
-/// Starts that can decide: those that were asked for, or as many as a verdict needs in every cell.
+/// Number of starts: as requested, or as many as a verdict needs in every cell.
 fn enough(args: &BisectArgs, plan: &Plan, gates: &[Metric]) -> Result<u32, CommandError> {
     let noise = match args.starts < STARTS_NOISE_UNKNOWN as u32 {
         true => noise_of_this_host(args)?,
@@ -152,7 +150,7 @@ fn enough(args: &BisectArgs, plan: &Plan, gates: &[Metric]) -> Result<u32, Comma
     Ok(args.starts.max(least))
 }
 
-/// The saved noise, if it is that of this host.
+/// The saved noise, if it belongs to this host.
 fn noise_of_this_host(args: &BisectArgs) -> Result<Option<Noise>, CommandError> {
     let Some(noise) = store::nightly::noise(&args.run.places.cache()) else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Measures two versions at a time, each time in a run of its own in which they alternate.
+//! Measures two versions at a time, alternating in a run of their own.
 
 use std::path::Path;
 
@@ -18,7 +18,6 @@ use crate::results::store::{self, Listed};
 use crate::runner::load_matrix::LoadedMatrix;
 use crate::runner::session::request::ExtraStarts;
 
-/// Measures versions for a search.
 pub(super) struct Probe<'a> {
     pub(super) args: &'a BisectArgs,
     pub(super) colors: Colors,
@@ -26,12 +25,12 @@ pub(super) struct Probe<'a> {
     pub(super) starts: u32,
     pub(super) gates: Vec<Metric>,
     pub(super) matrix: LoadedMatrix,
-    /// When the search that is resumed began, once its first run is found.
+    /// When the resumed search began; set once its first run is found.
     pub(super) began: Option<String>,
 }
 
 impl Probe<'_> {
-    /// Compares two versions, in the cell with the loss if it is known; `None` if a signal interrupted that.
+    /// Compares two versions, in the cell with the loss if it is known; `None` if a signal interrupted it.
     pub(super) fn compare(
         &mut self,
         versions: [&str; 2],
@@ -65,8 +64,8 @@ impl Probe<'_> {
         Ok(Some(found))
     }
 
-    /// The run that a search which goes on has of these versions already: of the first and the last the one that was named or the newest,
-    /// of a step the newest that began later.
+    /// The run of these versions that a resumed search already has. For the first and last version it is the
+    /// named or the newest run, for a later step the newest run that began after that one.
     fn earlier(&mut self, versions: [&str; 2]) -> Result<Option<String>, CommandError> {
         let Some(resume) = &self.args.run.resume else {
             return Ok(None);
@@ -99,7 +98,7 @@ impl Probe<'_> {
     }
 }
 
-/// A comparison, a line for each metric and for each loss of reliability.
+/// Formats a comparison, with a line for each metric and each loss of reliability.
 fn rows(found: &Comparison, version: &str) -> String {
     let row = |row: &Row| format!("  {}: {}: {}\n", row.word(), row.cell, row.reason());
     let metrics: String = found.rows.iter().map(row).collect();

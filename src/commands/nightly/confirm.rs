@@ -1,4 +1,5 @@
-//! Confirms suspects by fresh starts: baseline and candidate alternate in a run of their own.
+//! Confirms suspected losses by fresh starts of baseline and candidate, which alternate in a run of their
+//! own.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use crate::results::record::night::Finding;
 use crate::results::store::Run;
 use crate::runner::session::request::{ExtraStarts, RunRequest};
 
-/// The results of a nightly run that is judged.
+/// A nightly run with its baseline.
 pub(super) struct Nightly<'a> {
     pub(super) view: View<'a>,
     /// The request of the nightly run.
@@ -28,7 +29,6 @@ pub(super) struct Nightly<'a> {
     pub(super) tonight: &'a Side,
 }
 
-/// The results of fresh starts.
 pub(super) struct Confirmed {
     pub(super) fresh: Vec<Fresh>,
     pub(super) failures: Vec<Finding>,
@@ -44,7 +44,7 @@ impl Confirmed {
 }
 
 impl Nightly<'_> {
-    /// Starts suspects as often as `wanted`, in turn with their baselines; `None` if that was interrupted.
+    /// Starts suspected cells as often as `wanted`, alternating with their baselines; `None` if interrupted.
     pub(super) fn confirm(&self, look: &Look, wanted: &BTreeMap<CellKey, u32>) -> Option<Confirmed> {
         if wanted.is_empty() {
             return Some(Confirmed::nothing(look));
@@ -63,7 +63,7 @@ impl Nightly<'_> {
         }
         match measured {
             Ok(run) => Some(self.confirmed(look, wanted, &missing, &run?)),
-            // The nightly run is measured, and its findings count.
+            // The nightly run itself is complete, and its findings count.
             Err(error) => {
                 complain(&format!(
                     "warning: nothing was confirmed: {}\n",
@@ -74,7 +74,7 @@ impl Nightly<'_> {
         }
     }
 
-    /// Runs the starts of suspects, and of these launches of the baseline beside them; `None` if that was interrupted.
+    /// Runs the starts of suspected cells and of their baseline's launches; `None` if interrupted.
     fn measure(
         &self,
         wanted: &BTreeMap<CellKey, u32>,

@@ -1,4 +1,5 @@
-//! Judges a nightly run: by a screen and fresh starts of its suspects, or, if the baseline was started beside every cell, at once.
+//! Judges a nightly run: by screening and confirmation, or at once if the baseline was started beside every
+//! cell.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use crate::commands::output::complain;
 use crate::results::record::night::{Finding, Judged};
 use crate::results::store;
 
-/// The findings of a run in which the baseline was started beside every cell, and how many metrics were judged.
+/// Findings of a run in which the baseline was started beside every cell, with the counts of judged metrics.
 pub(super) fn paired(args: &NightlyArgs, nightly: &Nightly<'_>) -> (Vec<Finding>, Judged) {
     let Nightly {
         baseline,
@@ -42,7 +43,8 @@ pub(super) fn paired(args: &NightlyArgs, nightly: &Nightly<'_>) -> (Vec<Finding>
     )
 }
 
-/// The findings of a run after fresh starts of its suspects, and how many metrics were judged; `None` if they were interrupted.
+/// Findings of a run after screening and confirmation, with the counts of judged metrics; `None` if
+/// interrupted.
 pub(super) fn screened(
     args: &NightlyArgs,
     nightly: &Nightly<'_>,
@@ -59,7 +61,7 @@ pub(super) fn screened(
     for doubt in doubts {
         complain(&format!("warning: {doubt}\n"));
     }
-    // A run that is resumed may be in the history already, and is no other night.
+    // A resumed run may be in the history already.
     past.retain(|earlier| earlier.run != run.about.run);
     let noise = noise_of(&args.run.places.cache(), tonight);
     let look = nightly_gate::look(&baseline.side, tonight, &past, noise.as_ref(), &policy);
@@ -92,7 +94,7 @@ pub(super) fn screened(
     Ok(Some((findings, judged)))
 }
 
-/// What is said of a suspect before its fresh starts.
+/// The message about a suspected loss before its confirmation.
 fn suspected(suspect: &Suspected, granted: Option<&Granted>) -> String {
     let starts = granted.map_or(0, |granted| granted.starts);
     let wanted = suspect.starts;

@@ -1,4 +1,5 @@
-//! `matrix nightly`: runs a matrix and compares it with its baseline. Fresh starts confirm suspected losses before anybody is notified.
+//! `matrix nightly`: runs a matrix and compares it with its baseline. Fresh starts confirm suspected losses
+//! before a notification is sent.
 
 mod confirm;
 mod judge;
@@ -28,9 +29,6 @@ use crate::results::store::{self, StoreError};
 use confirm::Nightly;
 
 /// Runs a matrix and judges it.
-///
-/// # Errors
-/// As `matrix run`; another nightly run that goes on; a baseline that cannot be read.
 pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     let matrix = load(&args.run.matrix, colors)?;
     let gates = gates(&args.judging.gate)?;
@@ -90,7 +88,7 @@ pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
         judged,
         findings: sorted(findings),
     };
-    // First of all: a page can be drawn again.
+    // Write the history first, because pages can be created again from it.
     let history = nights
         .record(&night)
         .context("the night is measured, and not in the history")?;
@@ -104,7 +102,7 @@ pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     Ok(exit(&night, measured.exit))
 }
 
-/// Says how this run becomes the baseline that does not exist yet.
+/// Tells how this run can become the missing baseline.
 fn without_baseline(args: &NightlyArgs, file: &Path, run: &Path) {
     complain(&format!(
         "note: there is no baseline `{}`; `matrix baseline set {} {} --reason <text>` makes this run one\n",
@@ -114,7 +112,7 @@ fn without_baseline(args: &NightlyArgs, file: &Path, run: &Path) {
     ));
 }
 
-/// Sorts findings: what was not judged comes first, as it limits all others.
+/// Sorts findings. Metrics that were not judged come first, because they limit all other findings.
 fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.sort_by_key(|finding| {
         (
@@ -126,10 +124,10 @@ fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings
 }
 
-/// The exit code of a nightly run whose measurements end with `measured`.
+/// The exit code of a nightly run; `measured` is that of its measurements.
 fn exit(night: &Night, measured: Exit) -> Exit {
     let has = |kinds: &[FindingKind]| night.findings.iter().any(|finding| kinds.contains(&finding.kind));
-    // A suspicion that nothing decided is no success.
+    // An undecided suspected loss is no success.
     let is_judged = night
         .judged
         .is_none_or(|judged| judged.judged > 0 && judged.undecided == 0);
@@ -142,7 +140,7 @@ fn exit(night: &Night, measured: Exit) -> Exit {
     }
 }
 
-/// The cells that `--only` chooses, without those that were measured on the baseline's build.
+/// The cells that `--only` selects, without those of the baseline's build.
 fn chosen(args: &NightlyArgs, mut side: Side) -> Side {
     if let Some(only) = &args.run.only {
         side.cells.retain(|_, cell| only.fits(&cell.axes));
@@ -172,7 +170,7 @@ fn overlaps(error: StoreError) -> CommandError {
     })
 }
 
-/// Removes old raw data, where that was asked for.
+/// Removes old raw data, if `--keep` is given.
 fn forget(args: &NightlyArgs, night: &Night) {
     let Some(keep) = args.keep else { return };
     let baseline = night.baseline.as_ref().map_or("", |run| run.as_str());

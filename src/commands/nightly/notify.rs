@@ -1,4 +1,4 @@
-//! What people and CI learn of a night: its page, the charts of all nights, JUnit, GitHub, the webhook.
+//! Outputs of a nightly run: its page, the charts of all nightly runs, JUnit, GitHub, and the webhook.
 
 use std::fs;
 use std::io::Write;
@@ -21,24 +21,24 @@ use crate::results::store::nightly::Nights;
 use crate::results::store::{self, Store};
 use crate::runner::webhook;
 
-/// The file of a night's page, in the run's folder.
+/// The page of a nightly run, in the run's folder.
 const PAGE: &str = "nightly.md";
-/// The file of the charts of all nights up to this one, beside it.
+/// The charts of all nightly runs up to this one, in the same folder.
 const CHARTS: &str = "history.html";
 
-/// Refuses what could not be told when the night is over.
+/// Checks at the beginning that the webhook has a valid address.
 pub(super) fn reachable(args: &NightlyArgs) -> Result<(), CommandError> {
     let is_url = |url: &String| url.starts_with("https://") || url.starts_with("http://");
     match args.webhook.as_ref().is_none_or(is_url) {
         true => Ok(()),
-        // The address of a webhook is its password.
+        // The address of a webhook is a secret and is not printed.
         false => Err(CommandError::usage(
             "error: the webhook (`--webhook`, or the variable MATRIX_WEBHOOK) is no address\n  = help: it begins with `https://`\n",
         )),
     }
 }
 
-/// Refuses what could not be written when the night is over. The folder of nights is there by now.
+/// Checks at the beginning that the JUnit file can be written. The folder of nightly runs exists by now.
 pub(super) fn writable(args: &NightlyArgs) -> Result<(), CommandError> {
     let Some(file) = &args.junit else { return Ok(()) };
     files::no_pipe(file)
@@ -51,7 +51,7 @@ pub(super) fn writable(args: &NightlyArgs) -> Result<(), CommandError> {
         })
 }
 
-/// Writes and prints what people and CI read.
+/// Writes and prints the outputs for users and CI.
 pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &MeasuredRun) -> Result<(), CommandError> {
     let page = told::markdown(night);
     let store = Store::open(&args.run.results, &night.run, Redactor::default())
@@ -63,7 +63,7 @@ pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &MeasuredRun)
     if let Some(file) = &args.junit
         && let Err(error) = fs::write(file, told::junit(night))
     {
-        // The folder was there when the night began; what the night found counts all the same.
+        // The folder existed at the beginning. The findings count without the file.
         complain(&format!("error: cannot write {}: {error}\n", file.display()));
     }
     if let Some(summary) = variable("GITHUB_STEP_SUMMARY") {
@@ -100,7 +100,7 @@ pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &MeasuredRun)
     Ok(())
 }
 
-/// Writes the charts of all nights up to this one into its run.
+/// Writes the charts of all nightly runs up to this one into its run.
 pub(super) fn chart(args: &NightlyArgs, night: &Night) {
     let drawn = || -> store::Result<PathBuf> {
         let (nights, _) = store::nightly::history(&args.run.results, &night.matrix)?;
@@ -116,7 +116,8 @@ pub(super) fn chart(args: &NightlyArgs, night: &Night) {
     }
 }
 
-/// Sends the message where something is new or over since the last one. What could not be sent is sent the next night.
+/// Sends a message if a finding is new or has ended since the last message. A message that could not be sent
+/// is sent by the next nightly run.
 pub(super) fn notify(args: &NightlyArgs, nights: &Nights, night: &Night) {
     let news = night.findings.iter().filter(|finding| finding.kind.is_news());
     let mut now: Vec<String> = news.map(Finding::identity).collect();
