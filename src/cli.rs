@@ -1,4 +1,4 @@
-//! The command line: every flag, default and environment variable is declared here and nowhere else.
+//! The command line: the only place that declares flags, defaults and environment variables.
 
 pub(crate) mod bench;
 mod named;
@@ -20,7 +20,7 @@ use crate::config::dataset::DatasetName;
 use crate::config::gpus::GpuList;
 use crate::config::select::Selector;
 
-/// The version with the git revision it was built from.
+/// The version, with the git revision of the build.
 pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MATRIX_REVISION"), ")");
 
 /// Benchmarks LLM serving engines: a YAML matrix of engines, models and scenarios in, comparable tables out.
@@ -120,7 +120,7 @@ pub struct Places {
 }
 
 impl Cli {
-    /// The command line that this process was given; one that cannot be read is told on the standard streams, and ends the process.
+    /// Parses the arguments of this process. On an error it prints the message and exits.
     pub fn read() -> Self {
         let args: Vec<_> = std::env::args_os().collect();
         Self::try_parse_from(&args).unwrap_or_else(|error| bench::foreign::with_tips(error, &args).exit())
@@ -128,7 +128,7 @@ impl Cli {
 }
 
 impl Command {
-    /// Whether signals are handled for it; what serves or becomes another program takes them as they come.
+    /// Whether `matrix` handles signals for this command. A server or a replaced process handles them itself.
     pub const fn catches_signals(&self) -> bool {
         !matches!(self, Self::Sim(_) | Self::Shim(_) | Self::Exec(_))
     }
@@ -331,23 +331,23 @@ pub struct ExplainArgs {
     pub json: bool,
 }
 
-/// The form of a report, a comparison or a history; each command takes some of them.
+/// The format of a report, a comparison or a history. Each command supports some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
-    /// For people at a terminal.
+    /// Tables for a terminal.
     Terminal,
-    /// As GitHub reads it.
+    /// Markdown as GitHub renders it.
     Markdown,
-    /// One file for a browser.
+    /// One HTML file.
     Html,
     /// Rows for a spreadsheet.
     Csv,
-    /// Everything, for machines.
+    /// Everything, for programs.
     Json,
 }
 
-/// What each format of a report holds.
+/// Help for the formats of a report.
 const REPORT_FORMATS: [(&str, &str); 5] = [
     ("terminal", "Tables for a terminal"),
     (
@@ -448,11 +448,8 @@ pub struct ExecArgs {
     pub command: Vec<std::ffi::OsString>,
 }
 
-/// How many GPUs are to be pretended, where `MATRIX_PRETEND_GPUS` says so: to try out matrices for GPUs on a host without, and for
-/// tests. Rows measured on them say so.
-///
-/// # Errors
-/// In words, what is wrong with the number.
+/// Number of GPUs to simulate, from `MATRIX_PRETEND_GPUS`: for trying out matrices on a host without GPUs,
+/// and for tests. Rows measured on them are marked. Fails with a message if the value is no number.
 pub(crate) fn pretended_gpus() -> Result<Option<u32>, String> {
     let Some(text) = variable("MATRIX_PRETEND_GPUS") else {
         return Ok(None);
@@ -465,8 +462,8 @@ pub(crate) fn pretended_gpus() -> Result<Option<u32>, String> {
     }
 }
 
-/// The GPUs that the environment names, and the variable that does: `CUDA_VISIBLE_DEVICES`, else `NVIDIA_VISIBLE_DEVICES`. What names no
-/// single GPU (`all`, `void`) is no list; empty, or `none`, means none.
+/// The visible GPUs of the environment, and the variable that sets them: `CUDA_VISIBLE_DEVICES`, otherwise
+/// `NVIDIA_VISIBLE_DEVICES`. `all` and `void` are no list; an empty value or `none` means no GPU.
 pub(crate) fn visible_gpus() -> Option<(&'static str, Option<GpuList>)> {
     ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"]
         .into_iter()
@@ -477,19 +474,20 @@ pub(crate) fn visible_gpus() -> Option<(&'static str, Option<GpuList>)> {
         })
 }
 
-/// NVIDIA's management library by its file, where `MATRIX_NVML_LIBRARY` names one instead of the one that the loader finds: for a driver
-/// in an unusual place, and for tests.
+/// Path of NVIDIA's management library from `MATRIX_NVML_LIBRARY`, if it is not the one that the loader
+/// finds: for drivers in an unusual place, and for tests.
 pub(crate) fn nvml_library() -> Option<PathBuf> {
     variable("MATRIX_NVML_LIBRARY").map(PathBuf::from)
 }
 
-/// The folder in which runs lock the GPUs that they use, where `MATRIX_LOCKS` names another than the one that all users of a host share:
-/// for runs in containers that see the same GPUs, and for tests. Runs that do not agree on it do not see each other.
+/// The folder of GPU locks from `MATRIX_LOCKS`, if it is not the one that all users of a host share: for runs
+/// in containers that see the same GPUs, and for tests. Runs with different folders do not see each other's
+/// locks.
 pub(crate) fn locks() -> Option<PathBuf> {
     variable("MATRIX_LOCKS").map(PathBuf::from)
 }
 
-/// Reads a variable of the environment: for secrets, which are named in files and never written there.
+/// Reads an environment variable; `None` if it is unset or empty. Secrets are read with it.
 pub fn variable(name: &str) -> Option<String> {
     #[expect(
         clippy::disallowed_methods,
@@ -498,14 +496,13 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The names of the variables of the environment.
 pub(crate) fn variables() -> Vec<String> {
     std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
         .collect()
 }
 
-/// The command line of this process with `--resume <run>` in place of its own, to be typed again.
+/// The command line of this process with `--resume <run>`, for the user to enter again.
 pub(crate) fn resume_command(run: &str) -> String {
     let args: Vec<String> = std::env::args_os()
         .skip(1)
@@ -514,17 +511,17 @@ pub(crate) fn resume_command(run: &str) -> String {
     resumed(&args, run)
 }
 
-/// The command line that draws the report of the run in a folder.
+/// The command that prints the report of a run's folder.
 pub(crate) fn report_command(run: &Path) -> String {
     format!("matrix report {}", word(&run.to_string_lossy()))
 }
 
-/// The command line that runs the matrix in a file.
+/// The command that runs a matrix file.
 pub(crate) fn run_command(matrix: &Path) -> String {
     format!("matrix run {}", word(&matrix.to_string_lossy()))
 }
 
-/// The command line that goes on with a run of the matrix in a file.
+/// The command that resumes a run of a matrix file.
 pub(crate) fn resume_of(matrix: &Path, run: &RunId) -> String {
     format!("{} --resume {}", run_command(matrix), word(run.as_str()))
 }
@@ -534,14 +531,15 @@ fn resumed(args: &[String], run: &str) -> String {
     let mut args = args.iter().peekable();
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            // Its value is optional, and the matrix file always comes with others before or after it.
+            // The value of `--resume` is optional. The path of the matrix file may follow and must not be
+            // taken for it.
             "--resume" => {
                 let is_value = |next: &&String| {
                     !next.starts_with('-') && !next.ends_with(".yaml") && !next.ends_with(".yml")
                 };
                 args.next_if(is_value);
             }
-            // Finished cells were set aside already.
+            // Outdated measurements were already moved aside.
             "--yes" => {}
             arg if arg.starts_with("--resume=") => {}
             arg => words.push(word(arg)),
@@ -551,7 +549,7 @@ fn resumed(args: &[String], run: &str) -> String {
     words.join(" ")
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell.
 pub(crate) fn word(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:@%+~".contains(letter);
     match !text.is_empty() && text.chars().all(is_plain) {
@@ -569,7 +567,7 @@ impl Places {
         }
     }
 
-    /// The folder that holds Hugging Face's cache.
+    /// Hugging Face's cache folder.
     pub fn hf_home(&self) -> Option<PathBuf> {
         self.hf_home
             .clone()
@@ -591,15 +589,15 @@ impl Places {
     }
 }
 
-/// The cache of a process without a home, as in `env -i` and system services. The folder that others may make is theirs to change, so a
-/// foreign one is never taken.
+/// The cache folder of a process without a home, as with `env -i` and in system services. A folder of another
+/// user is never used, because its owner could change the content.
 fn without_home() -> PathBuf {
     static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
     let choose = || {
         let usual = PathBuf::from(format!("/tmp/matrix-{}", geteuid().as_raw()));
         match own::make_folder(&usual) {
             Ok(()) => usual,
-            // A name that nobody can have foreseen.
+            // A random name that other users cannot predict.
             Err(_) => usual.with_extension(format!("{:016x}", RandomState::new().build_hasher().finish())),
         }
     };

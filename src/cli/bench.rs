@@ -1,7 +1,7 @@
 //! Flags of `matrix bench`: those of `sglang.bench_serving` by name, with its defaults, and a few of our own.
 //!
-//! Every flag of the Python tool is declared, also those that are not supported: they are refused with a reason instead of an
-//! "unexpected argument", and none is ignored. Where absence and the default differ for a refusal, the flag is an `Option`.
+//! Every flag of the Python tool is declared, including unsupported ones, which are refused with a reason;
+//! none is ignored. A flag is an `Option` if a refusal must distinguish absence from the default.
 
 mod arrivals;
 mod dataset_options;
@@ -385,7 +385,7 @@ pub(crate) struct UnsupportedArgs {
     pub(crate) rust_worker_threads: Option<String>,
 }
 
-/// A name of the command line, as it is written there.
+/// The name of a value on the command line.
 pub(crate) fn written(value: &impl ValueEnum) -> String {
     let value = value.to_possible_value().expect("no value is skipped");
     value.get_name().to_owned()

@@ -1,4 +1,5 @@
-//! Flags whose values an enum names: by its serde names, so that the command line does not repeat enums of `config` and `sim`.
+//! Flags whose values are the variants of an enum, parsed by serde names, so that the command line does not
+//! repeat enums of `config` and `sim`.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde::Deserializer;
@@ -56,14 +57,14 @@ fn variant<T: DeserializeOwned>(name: &str) -> Result<T, Error> {
     T::deserialize(IntoDeserializer::<Error>::into_deserializer(name))
 }
 
-/// The names of an enum's variants, in order.
+/// Names of an enum's variants, in order.
 fn names<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut names: &[&str] = &[];
     let _ = T::deserialize(Names(&mut names));
     names
 }
 
-/// Notes the names that an enum asks for, and gives no value.
+/// A deserializer that records the variant names of an enum and returns no value.
 struct Names<'n>(&'n mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Names<'_> {

@@ -1,4 +1,4 @@
-//! The flags of `matrix compare`, `noise`, `baseline`, `nightly`, `history` and `bisect`.
+//! Flags of `matrix compare`, `noise`, `baseline`, `nightly`, `history` and `bisect`.
 
 use std::path::PathBuf;
 
@@ -52,9 +52,9 @@ pub struct CompareArgs {
 /// Two values of an axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arms {
-    /// The axis.
+    /// The axis of the arms.
     pub axis: String,
-    /// The baseline's value and the candidate's.
+    /// Values of the baseline and the candidate.
     pub values: [String; 2],
 }
 
@@ -93,7 +93,7 @@ pub struct Judging {
     pub gate: Vec<String>,
 }
 
-/// What each format of a comparison holds.
+/// Help for the formats of a comparison.
 const COMPARE_FORMATS: [(&str, &str); 3] = [
     ("terminal", "Tables for a terminal"),
     ("markdown", "Tables as GitHub reads them"),
@@ -220,7 +220,7 @@ pub struct NightlyArgs {
     pub keep: Option<Span>,
 }
 
-/// What each format of a history holds.
+/// Help for the formats of a history.
 const HISTORY_FORMATS: [(&str, &str); 5] = [
     ("terminal", "A table for a terminal"),
     ("markdown", "A table as GitHub reads it"),

@@ -241,7 +241,7 @@ fn preset(name: &str) -> Result<&'static Preset, String> {
     })
 }
 
-/// A share as people write it: `30%` or `0.3`.
+/// Parses a share: `30%` or `0.3`.
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let number = |text: &str| {
         text.trim()

@@ -1,4 +1,4 @@
-//! Flags of ours about when requests are sent, what is searched for, and what counts as steady.
+//! Our own flags for arrivals, searches and the steady state.
 
 use std::path::PathBuf;
 

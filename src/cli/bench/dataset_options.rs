@@ -1,4 +1,4 @@
-//! Flags of `matrix bench` that belong to single data sets. What is not given is the data set's own default.
+//! Flags of `matrix bench` for single data sets. Absent flags mean the data set's own default.
 
 use clap::{Args, ValueEnum};
 

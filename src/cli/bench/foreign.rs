@@ -1,4 +1,4 @@
-//! Flags and backends as `vllm bench serve` and other tools call them, and what they are called here.
+//! Flags and backends of `vllm bench serve` and other tools, with their names here.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,7 @@ use clap::{Command, CommandFactory};
 use crate::cli::Cli;
 use crate::config::yaml::nearest;
 
-/// Flags of other tools, and what does the same here.
+/// Flags of other tools, with our flags of the same effect.
 const FLAGS: [(&str, &[&str]); 16] = [
     ("--input-len", &["--random-input-len"]),
     ("--output-len", &["--random-output-len"]),
@@ -29,7 +29,7 @@ const FLAGS: [(&str, &[&str]); 16] = [
     ("--api-key", &["--header"]),
 ];
 
-/// Flags of other tools that ask for what is so without one, and why.
+/// Flags of other tools that request the default behaviour, with the explanation.
 const NEEDLESS: [(&str, &str); 3] = [
     (
         "--ignore-eos",
@@ -42,11 +42,11 @@ const NEEDLESS: [(&str, &str); 3] = [
     ("--random-batch-size", "every request holds one prompt"),
 ];
 
-/// Backends of other tools, and which of ours send the same requests.
+/// Backends of other tools, with ours that send the same requests.
 const BACKENDS: [(&str, &str); 2] = [("openai", "vllm"), ("openai-chat", "vllm-chat")];
 
-/// The error with tips on which command was meant, and what `matrix bench` calls the flag or backend that it does not know. Only flags that
-/// the help shows are named.
+/// Adds tips to an error: the command that was probably meant, and our name of an unknown flag or backend.
+/// Only flags that the help shows are named.
 pub(in crate::cli) fn with_tips(error: clap::Error, args: &[OsString]) -> clap::Error {
     if error.kind() == ErrorKind::InvalidSubcommand {
         return with_command(error);
@@ -63,7 +63,7 @@ pub(in crate::cli) fn with_tips(error: clap::Error, args: &[OsString]) -> clap::
     }
 }
 
-/// The error with the command that was meant, where the parser sees none.
+/// Adds the command that was probably meant, if the parser suggests none.
 fn with_command(mut error: clap::Error) -> clap::Error {
     let all = Cli::command();
     let names = all.get_subcommands().filter(|command| !command.is_hide_set());
@@ -106,7 +106,7 @@ fn with_flags(mut error: clap::Error) -> clap::Error {
         return error;
     }
     error.remove(ContextKind::SuggestedArg);
-    // It is that of the flag that was suggested.
+    // The usage belongs to the flag that was suggested.
     let usage = all.find_subcommand("bench").cloned();
     if let Some(bench) = usage {
         let usage = bench.bin_name("matrix bench").render_usage();

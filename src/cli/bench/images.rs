@@ -1,4 +1,4 @@
-//! Flags of `matrix bench` that belong to pictures and to SPEED-Bench. What is not given is the data set's own default.
+//! Flags of `matrix bench` for images and SPEED-Bench. Absent flags mean the data set's own default.
 
 use clap::Args;
 

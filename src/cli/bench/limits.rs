@@ -1,4 +1,4 @@
-//! Flags of ours about how far a load may go, and what is written of its requests.
+//! Our own flags for the limits of a load and for the output about its requests.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ pub(crate) struct LimitArgs {
     pub(crate) percentiles: Option<Vec<f64>>,
 }
 
-/// A share of all, as a number from 0 to 1 or in percent.
+/// Parses a share, as a number from 0 to 1 or in percent.
 fn share(text: &str) -> Result<f64, String> {
     let (number, scale) = text
         .strip_suffix('%')

@@ -1,12 +1,12 @@
-//! The flags of the Python tool, one by one: their names, their order of declaration left out, their defaults, their prefixes.
+//! Test of the flags of the Python tool: names, defaults and prefixes.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory};
 
 use crate::cli::Cli;
 
-/// Every flag with a value that it takes, `-` for none, and its default there; `~` where absence stands for the default, so that
-/// rules may differ or a refusal can tell what was given.
+/// Every flag with a value that it takes (`-` for none) and its default in the Python tool. `~` means that
+/// absence stands for the default, so that rules may differ or a refusal can tell whether it was given.
 ///
 /// Source: docs/bench-serving.md 10.
 const TABLE: &str = "
@@ -99,7 +99,7 @@ rust-client - ~
 rust-worker-threads 1 ~
 ";
 
-/// Prefixes that stay ours: the filter of the log is a flag of every command.
+/// Prefixes that stay ours, because the log filter is a flag of every command.
 const OURS: [&str; 1] = ["log"];
 
 struct Row {
@@ -163,7 +163,7 @@ fn every_prefix_that_is_unique_among_the_python_tools_flags_is_taken() {
         for length in 1..=row.name.len() {
             let prefix = &row.name[..length];
             let is_unique = |other: &&Row| other.name.starts_with(prefix);
-            // Python has `--help` beside them.
+            // Python also has `--help`.
             let is_alone = rows.iter().filter(is_unique).count() == 1 && !"help".starts_with(prefix);
             if length < row.name.len() && !is_alone || OURS.contains(&prefix) {
                 continue;
