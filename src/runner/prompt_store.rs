@@ -15,7 +15,7 @@ use crate::loadgen::dataset::{self, Caches, Prepared, Prompt, repeated_token_sha
 pub(crate) struct PreparedWorkload {
     pub(crate) prepared: Prepared,
     pub(crate) tokenizer: Tokenizer,
-    /// Fraction of prompt bytes shared with an earlier prompt, if known.
+    /// Share of prompt tokens that repeat the beginning of an earlier prompt, if known.
     pub(crate) repeated: Option<f64>,
 }
 

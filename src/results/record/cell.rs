@@ -49,8 +49,8 @@ pub struct Summary {
     pub engine: EngineFacts,
     /// Digest of all prompts and their lengths.
     pub prompts_hash: Option<ContentHash>,
-    /// Fraction of prompt bytes shared with an earlier prompt: the legitimate upper bound for prefix-cache
-    /// hits. Absent if unknown.
+    /// Share of prompt tokens that repeat the beginning of an earlier prompt: the legitimate upper bound for
+    /// prefix-cache hits. Absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompts_repeated: Option<f64>,
     /// Digest of all due times.
