@@ -98,9 +98,8 @@ fn known(name: &str, runs: &[Run]) -> Result<(), CommandError> {
     )))
 }
 
-/// Writes the documents of a run beside its records. Returns the run and the tables for the terminal, with
-/// the cells that match `only`. `cache` holds the noise of this host; `bound` is the smallest change that
-/// counts.
+/// Writes the documents of a run beside its records. Returns the run, and tables for the terminal with the
+/// cells that match `only`. `cache` holds the noise of this host; `bound` is the smallest change that counts.
 pub(crate) fn write(
     store: &Store,
     only: Option<&Selector>,

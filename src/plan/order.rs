@@ -76,7 +76,7 @@ fn groups<'a>(launches: &'a [Launch], cells: &[Cell]) -> Vec<Vec<&'a LaunchId>> 
             .into_iter()
             .partition(|(model, loads, _)| *model == found.0 && !loads.is_disjoint(&found.1));
         for (model, loads, members) in joined {
-            // Merge the smaller group into the larger one, which limits the number of moves.
+            // Extend the existing group, which is usually the larger one, so that few launches are moved.
             let smaller = std::mem::replace(&mut found, (model, loads, members));
             found.1.extend(smaller.1);
             found.2.extend(smaller.2);

@@ -18,8 +18,8 @@ pub(super) struct Remains {
     pub(super) log: Vec<String>,
 }
 
-/// Creates the post-mortem of a cell that failed, or that is invalid for the reason `doubt`. `began` is the
-/// begin of its launch.
+/// Creates the post-mortem of a cell that failed, or that is invalid for the reason `doubt`; `None`
+/// for other cells. `began` is when its launch began.
 pub(super) fn of(
     launch: &Launch,
     summary: &Summary,

@@ -105,7 +105,7 @@ pub struct Late {
     pub p99_ms: f64,
     /// Largest possible error.
     pub max_ms: f64,
-    /// Event rate per second at which the 90th percentile event arrived, counted over quarters of a second.
+    /// Rate in events per second that one of ten events reached or exceeded, counted over quarters of a second.
     pub events_per_s: f64,
     /// Number of times that the client made no progress for 0.3 s or longer, because it was stopped or had no
     /// processor.

@@ -401,7 +401,7 @@ pub enum Oddity {
 /// How a request failed, with the message of the server or the system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The class, for counting.
+    /// The class by which failures are counted.
     pub class: Class,
     /// The original message.
     pub message: String,

@@ -60,7 +60,7 @@ pub struct Sample {
     /// Time of the middle of the reading, in nanoseconds after the start of the measurement; negative before
     /// it.
     pub at_ns: i64,
-    /// Who gave it.
+    /// The source of the values.
     pub source: Source,
     /// Device of the host; none if the values concern no single device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,7 +239,7 @@ pub enum EnergySource {
 /// Energy over the window, summed over the GPUs of the launch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Energy {
-    /// Who told it.
+    /// The source of the figure.
     pub source: EnergySource,
     /// Joules.
     pub joules: f64,

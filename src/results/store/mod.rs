@@ -2,20 +2,21 @@
 //!
 //! ```text
 //! results/<run>/
-//!   run.json                     what the run is; written last when a run begins, so a folder without it is no run
+//!   run.json                     identity of the run; written last when a run begins, so a folder without it is no run
 //!   matrix.yaml  recipes/*.yaml  the sources as they were read
-//!   plan.json    machine.json    the resolved matrix; the machine that measured
-//!   journal.jsonl                what happened, one event a line, only ever appended to
+//!   plan.json    machine.json    the plan; the host that measured
+//!   journal.jsonl                the events, one per line, append-only
 //!   matrix.log                   our own log
-//!   results.jsonl                a line for each finished measurement, appended as it ends, made anew when a run begins, goes on or ends
+//!   results.jsonl                a line for each finished measurement, appended as it ends; rewritten when a run
+//!                                begins, is resumed or ends
 //!   launches/<launch>-s<start>/  engine.log, install.log
 //!   cells/<cell>-s<start>-r<repeat>/
 //!     requests.jsonl.zst         a line for each request that fell due
-//!     requests.partial.jsonl.zst  while it is measured: a line for each request that ended, about a second late
-//!     telemetry.jsonl.zst        a line for each sample of the machine and the engine's metrics, around the measured window
-//!     engine.log                 what the engine said meanwhile
-//!     summary.json               how it ended and its figures; written last: where it is, the measurement is finished
-//!   lock                         held, with the process id in it, while a process writes
+//!     requests.partial.jsonl.zst  during the measurement: a line for each ended request, about a second late
+//!     telemetry.jsonl.zst        a line for each sample of the host and of the engine's metrics, around the window
+//!     engine.log                 the engine's log during the measurement
+//!     summary.json               ending and metrics; written last, so that it marks the measurement as finished
+//!   lock                         locked while a process writes; contains the process id
 //! ```
 //!
 //! An earlier version that a later measurement, start or plan replaces is renamed to `<name>.old-<n>`, never

@@ -2,12 +2,12 @@
 //! already notified.
 //!
 //! ```text
-//! <baseline>.json            wherever the caller says: fit for git
-//! <cache>/noise.json         kept with the machine
+//! <baseline>.json            at a path that the caller chooses; suitable for git
+//! <cache>/noise.json         noise of this host
 //! <results>/nightly/
-//!   history-<matrix>.jsonl   a line for each run of a night
-//!   notified-<matrix>.json   what notifications told last; `told-<matrix>.json` in format 1
-//!   lock                     held while a night goes on
+//!   history-<matrix>.jsonl   a line for each nightly run
+//!   notified-<matrix>.json   identities of the findings in the last notification; `told-<matrix>.json` in format 1
+//!   lock                     locked during a nightly run
 //! ```
 
 use std::fs::{self, OpenOptions};
