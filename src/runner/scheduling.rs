@@ -56,7 +56,7 @@ struct Turn {
 }
 
 impl Roster {
-    /// Records the begin of a launch; dropping the result records its end.
+    /// Records that a launch runs, until the result is dropped.
     pub(super) fn enter(&self, launch: &LaunchId) -> Entered<'_> {
         let mut all = self.all.lock().expect("noting a turn does not panic");
         all.push(Turn {

@@ -27,7 +27,7 @@ const ONE_SIGNAL: Duration = Duration::from_millis(100);
 /// Time after the second signal until remaining processes are killed.
 const KILLED: Duration = Duration::from_millis(700);
 
-/// Time after the second signal until the command ends, in any case.
+/// Time after that kill until the command ends, in any case.
 const LATEST: Duration = Duration::from_secs(9);
 
 /// Stack of the command's thread, as large as that of a main thread.

@@ -43,12 +43,12 @@ pub struct ReportedTokens {
     pub prompt: f64,
     /// Prompt tokens of requests that were sent and failed.
     pub prompt_unfinished: f64,
-    /// Prompt tokens that the prompts share; absent if unknown.
+    /// Prompt tokens that repeat other prompts, so that a cache may hold them; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_known: Option<f64>,
     /// Prompt tokens from a cache.
     pub prompt_cached: f64,
-    /// Whether every completed answer reports its prompt tokens, and every prompt has only one answer.
+    /// Whether almost every completed answer reports its prompt tokens, and every prompt has only one answer.
     pub is_prompt_exact: bool,
     /// Tokens of the longest request: prompt and answer.
     pub longest: f64,
@@ -170,7 +170,7 @@ pub struct Judged {
 
 impl Judged {
     /// Returns the judgement of a point whose prompts ran out after `seconds`. Requests fell due only until
-    /// then. A failure until then still fails.
+    /// then. A point that failed before that still fails.
     #[must_use]
     pub(crate) fn cut_short(self, seconds: f64) -> Self {
         Self {
