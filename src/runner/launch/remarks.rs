@@ -31,7 +31,7 @@ pub(super) fn invalid(summary: &Summary) -> Option<String> {
     (!reasons.is_empty()).then(|| format!("invalid: {}", reasons.join("; ")))
 }
 
-/// Why a measurement is not `done` and valid; `None` if it is.
+/// Why a measurement is not `done` and valid, otherwise its first warning.
 pub(super) fn why(summary: &Summary) -> Option<String> {
     match &summary.ending {
         Ending::Done => invalid(summary).or_else(|| summary.warnings.first().cloned()),
