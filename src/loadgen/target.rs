@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::plan::Dialect;
 
+/// An engine as requests see it.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Where the engine listens.

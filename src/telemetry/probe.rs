@@ -24,6 +24,7 @@ pub trait Probe: Send {
         None
     }
 
+    /// How often it is to be asked.
     fn period(&self) -> Duration;
 
     /// Reads the values. After an error the sampler tries again in the next period.

@@ -26,6 +26,7 @@ pub struct Difference {
     pub value: f64,
     /// The standard error of `value`.
     pub error: f64,
+    /// Degrees of freedom of the error.
     pub freedom: f64,
 }
 

@@ -13,6 +13,7 @@ pub(crate) const HEAD_LIMIT: usize = 64 << 10;
 
 const HEADERS: usize = 128;
 
+/// The head of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The status, such as 200.
@@ -44,11 +45,13 @@ pub enum Part<'b> {
     End,
 }
 
+/// Bytes that are no HTTP/1.1 response.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The head cannot be read.
     #[error("the head of the answer is not HTTP/1.1: {0}")]
     Head(httparse::Error),
+    /// The head is too long.
     #[error("the head of the answer exceeds {HEAD_LIMIT} bytes")]
     HugeHead,
     /// The length of the body cannot be determined.
@@ -62,6 +65,7 @@ pub enum Fault {
     /// A chunk has an invalid size, or does not end where its size says.
     #[error("a chunk of the answer is malformed")]
     Chunk,
+    /// The connection ended before the answer did.
     #[error("the connection ended {0}")]
     Cut(Where),
 }

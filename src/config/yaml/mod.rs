@@ -36,6 +36,7 @@ pub(crate) use suggest::nearest;
 pub struct Source {
     /// The name shown in messages, usually the path as the user gave it.
     pub name: String,
+    /// The whole text, as read.
     pub text: Arc<str>,
 }
 

@@ -8,6 +8,7 @@ use crate::base::secrets::Redactor;
 use crate::engine::docker::errors::{self, Meaning};
 use crate::results::record::cell::{FailureClass, Phase};
 
+/// What a daemon refused, explained.
 #[derive(Debug)]
 pub struct Refused {
     /// What was asked of it, such as `create`.

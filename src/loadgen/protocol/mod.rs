@@ -31,6 +31,7 @@ use crate::results::record::chunks::Chunks;
 use crate::results::record::outsourced::Text;
 use crate::results::record::request::{CachedTokens, Chunk, ChunkKind, Class, Failure, Oddity, Usage};
 
+/// A prompt that a dialect cannot carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum EncodeError {
     /// Token ids in a chat message.
@@ -38,20 +39,25 @@ pub enum EncodeError {
         "the chat protocol carries no token ids; send text, or use the protocol `completions` or `sglang-native`"
     )]
     IdsInChat,
+    /// A row has messages, and the dialect is not chat.
     #[error(
         "only the chat protocol carries messages; use the protocol `chat` (in `matrix bench`, a chat backend)"
     )]
     MessagesOutsideChat,
+    /// A conversation has turns, and the dialect is not chat.
     #[error(
         "only the chat protocol carries conversations of several turns; use the protocol `chat` (in `matrix bench`, a chat backend)"
     )]
     TurnsOutsideChat,
+    /// Pictures that the dialect has no field for.
     #[error("this protocol carries no pictures; use the protocol `chat`, `completions` or `sglang-native`")]
     Pictures,
+    /// The dialect has no field for an adapter.
     #[error(
         "this protocol names no LoRA adapter; use the protocol `chat`, `completions`, `sglang-native` or `embeddings`"
     )]
     Lora,
+    /// The dialect has no field for a routing key.
     #[error(
         "this protocol has no routing key; use the protocol `chat`, `completions`, `sglang-native` or `embeddings`"
     )]

@@ -177,6 +177,7 @@ pub struct Tried {
     pub by_start: Vec<[u64; 2]>,
 }
 
+/// A measurement that does not count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Excluded {
     /// Which start, from 1.
@@ -195,7 +196,9 @@ pub struct Excluded {
 pub enum Cause {
     /// It was left out, or the run was stopped before or while it was measured.
     NotMeasured,
+    /// It failed or was skipped.
     Failed,
+    /// It was judged invalid.
     Invalid,
 }
 

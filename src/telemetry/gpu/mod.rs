@@ -35,6 +35,7 @@ pub struct Places {
     pub path: Option<String>,
 }
 
+/// The devices of this host.
 #[derive(Debug)]
 pub struct Gpus {
     told: Told,
