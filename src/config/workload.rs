@@ -111,11 +111,13 @@ impl Workload {
         self.rules().objections(profile, &mut say);
         for field in self.foreign.keys().filter(|field| *field != "range_ratio") {
             let name = self.dataset.bench_serving_name();
+            let readers: Vec<&str> = readers(field).collect();
+            let have = if readers.len() == 1 { "has" } else { "have" };
             say(
                 field,
                 format!(
-                    "`{name}` does not read `{field}`, which is an option of {}; remove it",
-                    listed(readers(field))
+                    "`{name}` does not read `{field}`, which only {} {have}; remove it",
+                    listed(readers)
                 ),
             );
         }
