@@ -38,7 +38,7 @@ pub(crate) struct Drawn {
     pub next: Option<Duration>,
 }
 
-/// Draws the due times as [`due`] does, and the adapters of a `lora`.
+/// Draws the due times as `due` does, and the adapters of a `lora`.
 pub(crate) fn drawn(arrival: &Arrival, lora: Option<&Lora>, count: usize, draws: &mut Draws) -> Drawn {
     let mut gaps = Gaps::new(arrival, count);
     let (due, adapters) = match lora {
@@ -55,7 +55,7 @@ pub(crate) fn drawn(arrival: &Arrival, lora: Option<&Lora>, count: usize, draws:
     }
 }
 
-/// Draws the due times as [`due`] does, and the index of each request's adapter.
+/// Draws the due times as `due` does, and the index of each request's adapter.
 ///
 /// A request's adapter is drawn before the gap behind it, as the Python tool does.
 #[cfg(test)]

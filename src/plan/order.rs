@@ -10,7 +10,7 @@ use crate::config::repeats::{Order, Repeats};
 use crate::plan::{Cell, Launch, Measurement, Plan, Start};
 
 /// The starts of a plan. Each start measures the cells of its launch one after another. Launches of one
-/// [`group`] alternate, and every second round is reversed (A B B A), so that drift of the host affects all
+/// group ([`groups`]) alternate, and every second round is reversed (A B B A), so that drift of the host affects all
 /// equally; then the next group follows. With blocks, all starts of one launch follow one another.
 pub(crate) fn starts(launches: &[Launch], cells: &[Cell], repeats: &Repeats) -> Vec<Start> {
     let by_launch = by_launch(cells);

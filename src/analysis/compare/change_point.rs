@@ -99,7 +99,7 @@ pub(crate) fn recent(series: &[f64], floor: f64) -> Option<Change> {
 
 /// Returns the first autocorrelation of the series, corrected for the bias of a short series, at least 0.
 ///
-/// Source: M. G. Kendall, "Note on bias in the estimation of autocorrelation", 1954: E[r] = ρ − (1 + 3ρ)/n.
+/// Source: M. G. Kendall, "Note on bias in the estimation of autocorrelation", 1954: `E[r] = ρ − (1 + 3ρ)/n`.
 fn memory(series: &[f64]) -> f64 {
     let (n, mean) = (series.len() as f64, mean(series));
     let all = squares(series, mean);

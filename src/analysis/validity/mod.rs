@@ -1,7 +1,7 @@
 //! Judges whether the metrics of a measurement can be believed. It is a pure function of records, telemetry,
 //! calibration and environment.
 //!
-//! Every reason has a stable code, the measured value, the bound, and a sentence with a fix. [`TABLE`]
+//! Every reason has a stable code, the measured value, the bound, and a sentence with a fix. [`codes::TABLE`]
 //! describes the codes. A test checks that every code has an entry.
 
 mod caches;

@@ -69,7 +69,7 @@ pub(super) fn is_csv(config: &BenchConfig, path: &Path) -> bool {
 /// Appends to a file in one write, so that two benches into one file do not tear each other's lines.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub(super) fn append(path: &Path, text: &str) -> Result<(), CommandError> {
     let text = format!("{}{}", break_of(path), secrets().redact(text));
     let written = open(path).and_then(|mut file| file.write_all(text.as_bytes()));
@@ -94,7 +94,7 @@ fn break_of(path: &Path) -> &'static str {
 /// Appends lines that are too many for one write; another bench into the same file waits meanwhile.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub(super) fn append_lines(path: &Path, lines: impl Iterator<Item = String>) -> Result<(), CommandError> {
     let append = || {
         let file = open(path)?;
