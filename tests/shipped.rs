@@ -379,6 +379,12 @@ proptest! {
         // By-engine entries may only name engines that are there.
         let names: Vec<&str> = some.engines.iter().map(|named| named.name.value.as_str()).collect();
         prop_assume!(names.contains(&"vllm") && names.contains(&"lmdeploy"));
+        // An override that selects none of the cells is an error.
+        let mut alone = some.clone();
+        some.overrides.retain(|over| {
+            alone.overrides = vec![over.clone()];
+            expand(&alone, &recipes).is_ok()
+        });
         let part = rendered(&plan(&some, &recipes));
         prop_assert!(!part.is_empty());
         for (key, made) in &part {

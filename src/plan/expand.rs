@@ -35,6 +35,7 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
     let mut crossed: u64 = 0;
     let mut left_out = Vec::new();
     let mut excluded = vec![false; matrix.exclude.len()];
+    let mut overriding = vec![false; matrix.overrides.len()];
     for engine in matrix.engines.iter() {
         for model in matrix.models.iter() {
             for (scenario, scenario_entry) in &scenarios {
@@ -67,6 +68,7 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
                             why: exclusion.why.clone(),
                         });
                     } else {
+                        mark_overrides(matrix, &values, &mut overriding);
                         let started = point.without_load();
                         let known = last.take().filter(|(known, _)| *known == started);
                         let (_, launch) = last.insert(known.unwrap_or_else(|| {
@@ -96,10 +98,17 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
         let added = include(matrix, recipes, &scenarios, inclusion);
         mistakes.extend(added.1);
         let Some((cell, launch)) = added.0 else { continue };
+        mark_overrides(matrix, &cell.axes, &mut overriding);
         if gathered.cells.iter().flatten().any(|known| known.key == cell.key) {
             mistakes.push(check::useless_inclusion(inclusion, &cell.key));
         } else {
             gathered.push(cell, &launch);
+        }
+    }
+    let is_whole = mistakes.is_empty();
+    for (over, hit) in matrix.overrides.iter().zip(&overriding) {
+        if !hit && is_whole {
+            mistakes.push(check::useless_override(over));
         }
     }
     if !mistakes.is_empty() {
@@ -115,6 +124,13 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
         return Err(vec![check::too_many("measurements", MOST_MEASUREMENTS)]);
     }
     Ok(assemble(matrix, gathered, left_out))
+}
+
+/// Marks the overrides that select a cell with these values.
+fn mark_overrides(matrix: &Matrix, values: &AxisValues, overriding: &mut [bool]) {
+    for (over, hit) in matrix.overrides.iter().zip(overriding) {
+        *hit |= over.when.fits(values);
+    }
 }
 
 /// Largest number of cells: one year of measuring at half a minute each.

@@ -4,7 +4,7 @@ use super::{at, unknown};
 use crate::base::ids::CellKey;
 use crate::config::dataset::DatasetName;
 use crate::config::engine::Executor;
-use crate::config::matrix::{Exclusion, Inclusion, Matrix, engine_name};
+use crate::config::matrix::{Exclusion, Inclusion, Matrix, Override, engine_name};
 use crate::config::search::By;
 use crate::config::template::Text;
 use crate::config::yaml::{Mistake, Place, Spanned};
@@ -110,6 +110,16 @@ pub(crate) fn useless_exclusion(exclusion: &Spanned<Exclusion>) -> Mistake {
         "no cell fits",
     )
     .help("`matrix plan` shows the cells with their axes; correct the patterns or take the exclusion out")
+}
+
+/// The error for an override that selects no cell.
+pub(crate) fn useless_override(over: &Override) -> Mistake {
+    at(
+        Mistake::new("the override selects no cell"),
+        over.when.place.as_ref(),
+        "no cell fits",
+    )
+    .help("`matrix plan` shows the cells with their axes; correct the patterns or take the override out")
 }
 
 /// The error for an inclusion of a cell that the axes produce already.

@@ -9,7 +9,9 @@ mod templates;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) use grid::{inclusion_names, nothing_left, point, useless_exclusion, useless_inclusion};
+pub(crate) use grid::{
+    inclusion_names, nothing_left, point, useless_exclusion, useless_inclusion, useless_override,
+};
 pub(crate) use protocol_support::carry;
 
 use crate::config::engine::{ContactRecipe, Executor, Recipe, Recipes};
