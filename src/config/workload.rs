@@ -24,6 +24,9 @@ pub struct Workload {
     pub prompts: u32,
 }
 
+/// Maximum number of tokens that a workload draws. Drawn prompts take about 8 bytes for each token.
+const MAX_DRAWN_TOKENS: u64 = 4_000_000_000;
+
 impl Workload {
     /// A thousand prompts of a data set with its default options.
     pub fn of(name: DatasetName) -> Self {
@@ -107,6 +110,15 @@ impl Workload {
         }
         if let Some(drawn) = facts.drawn {
             drawn.objections(self.dataset.bench_serving_name(), &mut say);
+            let tokens = u64::from(drawn.input_len.unwrap_or(0)) * u64::from(self.prompts);
+            if tokens > MAX_DRAWN_TOKENS {
+                say(
+                    "input_len",
+                    format!(
+                        "the prompts would have up to {tokens} tokens together, more than {MAX_DRAWN_TOKENS}; ask for fewer or shorter prompts"
+                    ),
+                );
+            }
         }
         self.rules().objections(profile, &mut say);
         for field in self.foreign.keys().filter(|field| *field != "range_ratio") {
