@@ -14,8 +14,8 @@ use rustix::process::geteuid;
 use serde::Deserialize;
 
 use crate::base::ids::RunId;
-use crate::base::own;
-use crate::cli::named::described;
+use crate::base::private_files;
+use crate::cli::named::described_parser;
 use crate::config::dataset::DatasetName;
 use crate::config::gpus::GpuList;
 use crate::config::select::Selector;
@@ -110,7 +110,7 @@ pub enum Command {
 
 /// Where matrices, caches and secrets are found.
 #[derive(Args, Clone, Debug)]
-pub struct Places {
+pub struct CacheArgs {
     /// The folder that holds Hugging Face's cache; `~/.cache/huggingface` unless set.
     #[arg(long, env = "HF_HOME", value_name = "DIR")]
     pub hf_home: Option<PathBuf>,
@@ -147,7 +147,7 @@ pub struct CheckArgs {
     pub ask_engines: bool,
     /// Where caches are.
     #[command(flatten)]
-    pub places: Places,
+    pub places: CacheArgs,
 }
 
 /// `matrix plan`.
@@ -166,7 +166,7 @@ pub struct PlanArgs {
     pub json: bool,
     /// Where caches are.
     #[command(flatten)]
-    pub places: Places,
+    pub places: CacheArgs,
 }
 
 /// `matrix run`.
@@ -195,8 +195,8 @@ pub struct RunArgs {
     #[arg(long, requires = "resume")]
     pub yes: bool,
     /// When images are pulled. Whatever a name means when the run begins it means for the whole run.
-    #[arg(long, value_enum, default_value_t = PullWish::Missing, value_name = "WHEN")]
-    pub pull: PullWish,
+    #[arg(long, value_enum, default_value_t = PullArg::Missing, value_name = "WHEN")]
+    pub pull: PullArg,
     /// Do not measure the client before the first cell: rows then carry no client error.
     #[arg(long)]
     pub no_calibration: bool,
@@ -212,12 +212,12 @@ pub struct RunArgs {
     pub fresh_prompts: bool,
     /// Where caches are.
     #[command(flatten)]
-    pub places: Places,
+    pub places: CacheArgs,
 }
 
 /// When images are pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PullWish {
+pub enum PullArg {
     /// Never: an image that is not here is a finding.
     Never,
     /// Where they are not here.
@@ -249,7 +249,7 @@ pub struct CalibrateArgs {
     pub json: bool,
     /// Where caches are.
     #[command(flatten)]
-    pub places: Places,
+    pub places: CacheArgs,
 }
 
 /// `matrix fetch`.
@@ -279,7 +279,7 @@ pub struct FetchArgs {
     pub endpoint: String,
     /// Where caches are.
     #[command(flatten)]
-    pub places: Places,
+    pub places: CacheArgs,
 }
 
 /// `matrix report`.
@@ -293,7 +293,7 @@ pub struct ReportArgs {
     #[arg(long, default_value = "results", value_name = "DIR")]
     pub results: PathBuf,
     /// The format. Without it a terminal gets its tables, and a folder gets every other format.
-    #[arg(long, value_parser = described::<Format>(&REPORT_FORMATS))]
+    #[arg(long, value_parser = described_parser::<Format>(&REPORT_FORMATS))]
     pub format: Option<Format>,
     /// Write files into this folder instead of printing.
     #[arg(long, value_name = "DIR")]
@@ -302,11 +302,11 @@ pub struct ReportArgs {
     #[arg(long, value_name = "ENGINE")]
     pub reference: Option<String>,
     /// The smallest change that counts for wins, losses and `[best]`, as in `matrix compare`.
-    #[arg(long, default_value = "2%", value_parser = sim::share, value_name = "SHARE")]
+    #[arg(long, default_value = "2%", value_parser = sim::parse_share, value_name = "SHARE")]
     pub floor: f64,
     /// Where caches are; the noise of this machine lies there.
     #[command(flatten)]
-    pub places: Places,
+    pub places: CacheArgs,
 }
 
 /// `matrix explain`.
@@ -451,7 +451,7 @@ pub struct ExecArgs {
 /// Number of GPUs to simulate, from `MATRIX_PRETEND_GPUS`: for trying out matrices on a host without GPUs,
 /// and for tests. Rows measured on them are marked. Fails with a message if the value is no number.
 pub(crate) fn pretended_gpus() -> Result<Option<u32>, String> {
-    let Some(text) = variable("MATRIX_PRETEND_GPUS") else {
+    let Some(text) = env_variable("MATRIX_PRETEND_GPUS") else {
         return Ok(None);
     };
     match text.parse() {
@@ -467,7 +467,7 @@ pub(crate) fn pretended_gpus() -> Result<Option<u32>, String> {
 pub(crate) fn visible_gpus() -> Option<(&'static str, Option<GpuList>)> {
     ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"]
         .into_iter()
-        .find_map(|name| match variable(name)?.trim() {
+        .find_map(|name| match env_variable(name)?.trim() {
             "all" | "void" => None,
             "" | "none" | "-1" | "NoDevFiles" => Some((name, None)),
             text => Some((name, Some(text.parse().ok()?))),
@@ -477,18 +477,18 @@ pub(crate) fn visible_gpus() -> Option<(&'static str, Option<GpuList>)> {
 /// Path of NVIDIA's management library from `MATRIX_NVML_LIBRARY`, if it is not the one that the loader
 /// finds: for drivers in an unusual place, and for tests.
 pub(crate) fn nvml_library() -> Option<PathBuf> {
-    variable("MATRIX_NVML_LIBRARY").map(PathBuf::from)
+    env_variable("MATRIX_NVML_LIBRARY").map(PathBuf::from)
 }
 
 /// The folder of GPU locks from `MATRIX_LOCKS`, if it is not the one that all users of a host share: for runs
 /// in containers that see the same GPUs, and for tests. Runs with different folders do not see each other's
 /// locks.
-pub(crate) fn locks() -> Option<PathBuf> {
-    variable("MATRIX_LOCKS").map(PathBuf::from)
+pub(crate) fn lock_folder() -> Option<PathBuf> {
+    env_variable("MATRIX_LOCKS").map(PathBuf::from)
 }
 
 /// Reads an environment variable; `None` if it is unset or empty. Secrets are read with it.
-pub fn variable(name: &str) -> Option<String> {
+pub fn env_variable(name: &str) -> Option<String> {
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the place that reads the environment"
@@ -496,7 +496,7 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-pub(crate) fn variables() -> Vec<String> {
+pub(crate) fn env_variable_names() -> Vec<String> {
     std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
         .collect()
@@ -508,26 +508,26 @@ pub(crate) fn resume_command(run: &str) -> String {
         .skip(1)
         .map(|arg| arg.to_string_lossy().into_owned())
         .collect();
-    resumed(&args, run)
+    with_resume(&args, run)
 }
 
 /// The command that prints the report of a run's folder.
 pub(crate) fn report_command(run: &Path) -> String {
-    format!("matrix report {}", word(&run.to_string_lossy()))
+    format!("matrix report {}", shell_quote(&run.to_string_lossy()))
 }
 
 /// The command that runs a matrix file.
 pub(crate) fn run_command(matrix: &Path) -> String {
-    format!("matrix run {}", word(&matrix.to_string_lossy()))
+    format!("matrix run {}", shell_quote(&matrix.to_string_lossy()))
 }
 
 /// The command that resumes a run of a matrix file.
-pub(crate) fn resume_of(matrix: &Path, run: &RunId) -> String {
-    format!("{} --resume {}", run_command(matrix), word(run.as_str()))
+pub(crate) fn resume_matrix_command(matrix: &Path, run: &RunId) -> String {
+    format!("{} --resume {}", run_command(matrix), shell_quote(run.as_str()))
 }
 
-fn resumed(args: &[String], run: &str) -> String {
-    let mut words = vec!["matrix".to_owned()];
+fn with_resume(args: &[String], run: &str) -> String {
+    let mut command = vec!["matrix".to_owned()];
     let mut args = args.iter().peekable();
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -542,15 +542,15 @@ fn resumed(args: &[String], run: &str) -> String {
             // Outdated measurements were already moved aside.
             "--yes" => {}
             arg if arg.starts_with("--resume=") => {}
-            arg => words.push(word(arg)),
+            arg => command.push(shell_quote(arg)),
         }
     }
-    words.extend(["--resume".to_owned(), word(run)]);
-    words.join(" ")
+    command.extend(["--resume".to_owned(), shell_quote(run)]);
+    command.join(" ")
 }
 
 /// Quotes a word for a shell.
-pub(crate) fn word(text: &str) -> String {
+pub(crate) fn shell_quote(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:@%+~".contains(letter);
     match !text.is_empty() && text.chars().all(is_plain) {
         true => text.to_owned(),
@@ -558,12 +558,12 @@ pub(crate) fn word(text: &str) -> String {
     }
 }
 
-impl Places {
+impl CacheArgs {
     /// The places that the environment names, for commands without flags for them.
-    pub(crate) fn of_environment() -> Self {
+    pub(crate) fn from_environment() -> Self {
         Self {
-            hf_home: variable("HF_HOME").map(PathBuf::from),
-            cache: variable("MATRIX_CACHE").map(PathBuf::from),
+            hf_home: env_variable("HF_HOME").map(PathBuf::from),
+            cache: env_variable("MATRIX_CACHE").map(PathBuf::from),
         }
     }
 
@@ -571,34 +571,34 @@ impl Places {
     pub fn hf_home(&self) -> Option<PathBuf> {
         self.hf_home
             .clone()
-            .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache/huggingface")))
+            .or_else(|| Some(PathBuf::from(env_variable("HOME")?).join(".cache/huggingface")))
     }
 
     /// The folder for environments and prepared data.
     pub fn cache(&self) -> PathBuf {
         self.cache.clone().unwrap_or_else(|| {
-            let home = variable("XDG_CACHE_HOME").map(PathBuf::from);
-            let home = home.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
-            home.map_or_else(without_home, |home| home.join("matrix"))
+            let home = env_variable("XDG_CACHE_HOME").map(PathBuf::from);
+            let home = home.or_else(|| Some(PathBuf::from(env_variable("HOME")?).join(".cache")));
+            home.map_or_else(fallback_cache, |home| home.join("matrix"))
         })
     }
 
     /// The folder for prepared prompts.
-    pub fn prompts(&self) -> PathBuf {
+    pub fn prompts_folder(&self) -> PathBuf {
         self.cache().join("prompts")
     }
 }
 
 /// The cache folder of a process without a home, as with `env -i` and in system services. A folder of another
 /// user is never used, because its owner could change the content.
-fn without_home() -> PathBuf {
+fn fallback_cache() -> PathBuf {
     static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
     let choose = || {
-        let usual = PathBuf::from(format!("/tmp/matrix-{}", geteuid().as_raw()));
-        match own::make_folder(&usual) {
-            Ok(()) => usual,
+        let folder = PathBuf::from(format!("/tmp/matrix-{}", geteuid().as_raw()));
+        match private_files::create_folder(&folder) {
+            Ok(()) => folder,
             // A random name that other users cannot predict.
-            Err(_) => usual.with_extension(format!("{:016x}", RandomState::new().build_hasher().finish())),
+            Err(_) => folder.with_extension(format!("{:016x}", RandomState::new().build_hasher().finish())),
         }
     };
     CHOSEN.get_or_init(choose).clone()
@@ -612,7 +612,7 @@ mod tests {
     fn the_command_that_goes_on_has_all_arguments_and_the_run() {
         let resumed = |text: &str| {
             let args: Vec<String> = text.split(' ').map(str::to_owned).collect();
-            resumed(&args, "r-1")
+            with_resume(&args, "r-1")
         };
         assert_eq!(
             resumed("run m.yaml --results /tmp/out --only engine=~a|b"),

@@ -11,15 +11,15 @@ pub(crate) enum Exit {
     /// A cell failed or stayed invalid.
     CellFailed,
     /// Preflight failed: the machine or a server is not ready; nothing was started.
-    Unfit,
+    HostNotReady,
     /// There was something to judge, and nothing of it could be.
     NotJudged,
     /// It was started and cannot go on, as when the disk is full, or its answer cannot be written to stdout; what was measured is saved.
-    Stuck,
+    CannotContinue,
     /// Stopped by a signal; what was measured is saved.
     Interrupted,
     /// The simulated engine ends as a planted fault demands.
-    Planted(u8),
+    InjectedFault(u8),
 }
 
 impl Exit {
@@ -30,11 +30,11 @@ impl Exit {
             Self::Regression => 1,
             Self::Usage => 2,
             Self::CellFailed => 3,
-            Self::Unfit => 4,
+            Self::HostNotReady => 4,
             Self::NotJudged => 5,
-            Self::Stuck => 6,
+            Self::CannotContinue => 6,
             Self::Interrupted => 130,
-            Self::Planted(code) => code,
+            Self::InjectedFault(code) => code,
         }
     }
 }

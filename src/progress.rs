@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::base::clock::{self, Moment};
+use crate::base::clock::{self, MonotonicTime};
 use crate::base::ids::CellKey;
-use crate::base::text::{counted, is_control, one_line};
+use crate::base::text::{is_control, one_line, pluralize};
 use crate::results::record::event::Event;
 use cells::Cells;
 
@@ -26,17 +26,17 @@ struct State {
     /// The live line; `None` if stderr is no terminal.
     bar: Option<ProgressBar>,
     /// Last duration of each cell that has not ended yet, in seconds, if known.
-    expected: BTreeMap<CellKey, f64>,
-    began: Moment,
+    last_durations: BTreeMap<CellKey, f64>,
+    began: MonotonicTime,
     total: usize,
     cells: Cells,
     /// When a progress line was last written, if stderr is no terminal.
-    last_line: Option<Moment>,
+    last_line: Option<MonotonicTime>,
     last_phase: String,
 }
 
 /// Time between lines of progress if stderr is no terminal.
-const PIPE_PAUSE: Duration = Duration::from_secs(10);
+const PIPE_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Progress {
     /// A drawer for stderr; `expected` has the last duration of each cell in seconds.
@@ -51,7 +51,7 @@ impl Progress {
         });
         let state = State {
             bar,
-            expected,
+            last_durations: expected,
             began: clock::now(),
             total: 0,
             cells: Cells::default(),
@@ -99,9 +99,9 @@ impl State {
                 } else {
                     String::new()
                 };
-                self.line(&format!(
+                self.print_line(&format!(
                     "run {run}: {matrix}, {}{before}",
-                    measured(*measurements)
+                    cells_measured(*measurements)
                 ));
             }
             Event::StartsAdded { starts, measurements } => {
@@ -110,18 +110,18 @@ impl State {
                     1 => "1 more start".to_owned(),
                     several => format!("{several} more starts"),
                 };
-                self.line(&format!(
+                self.print_line(&format!(
                     "{more}, {} in all: some cells are not known well enough",
-                    measured(*measurements)
+                    cells_measured(*measurements)
                 ));
             }
-            Event::Swept { what } => self.line(&format!("swept up what an earlier run left: {what}")),
-            Event::Note { message } => self.line(message),
-            Event::Warning { message } => self.line(&format!("warning: {message}")),
-            Event::Stopping { now: false } => self.line(
+            Event::Swept { what } => self.print_line(&format!("swept up what an earlier run left: {what}")),
+            Event::Note { message } => self.print_line(message),
+            Event::Warning { message } => self.print_line(&format!("warning: {message}")),
+            Event::Stopping { now: false } => self.print_line(
                 "stopping: the cell under way is saved and its engine stopped; once more kills at once",
             ),
-            Event::Stopping { now: true } => self.line(
+            Event::Stopping { now: true } => self.print_line(
                 "killing everything that was started; its shared memory is freed by the next run or `matrix clean`",
             ),
             Event::RunEnded {
@@ -142,7 +142,7 @@ impl State {
                         words.push(format!("{count} {word}"));
                     }
                 }
-                self.line(&format!("run ended: {}", words.join(", ")));
+                self.print_line(&format!("run ended: {}", words.join(", ")));
             }
             _ => {}
         }
@@ -156,15 +156,15 @@ impl State {
                 command,
             } => {
                 self.last_phase.clear();
-                self.line(&format!("launch {launch} (start {start})"));
-                self.line(&format!("    {command}"));
+                self.print_line(&format!("launch {launch} (start {start})"));
+                self.print_line(&format!("    {command}"));
             }
             // The identity of an attached server is its URL.
             Event::EngineStarted { identity, .. } if identity.contains("://") => {
-                self.line(&format!("  attached: {identity}"));
+                self.print_line(&format!("  attached: {identity}"));
             }
             Event::EngineStarted { identity, port, .. } => {
-                self.line(&format!("  started: {identity}, port {port}"))
+                self.print_line(&format!("  started: {identity}, port {port}"))
             }
             Event::LaunchProgress {
                 phase,
@@ -172,26 +172,29 @@ impl State {
                 last_line,
                 ..
             } => {
-                let text = format!("  starting: {phase}, {elapsed_s:.0}s; {}", short(last_line, 100));
+                let text = format!(
+                    "  starting: {phase}, {elapsed_s:.0}s; {}",
+                    truncate(last_line, 100)
+                );
                 let new_phase = self.last_phase != *phase;
                 self.last_phase.clone_from(phase);
-                self.progress(&text, new_phase);
+                self.print_progress(&text, new_phase);
             }
             Event::EngineReady { seconds, version, .. } => {
                 let version = version
                     .as_ref()
                     .map_or_else(String::new, |version| format!(", version {version}"));
-                self.line(&format!("  ready after {seconds:.1}s{version}"));
+                self.print_line(&format!("  ready after {seconds:.1}s{version}"));
             }
             Event::LaunchFailed { reason, tail, .. } => {
-                self.line(&format!("  launch failed: {reason}"));
-                self.quote(tail);
+                self.print_line(&format!("  launch failed: {reason}"));
+                self.print_log_lines(tail);
             }
             Event::EngineStopped { how, .. } if how.starts_with("left running") => {
-                self.line(&format!("  {how}"));
+                self.print_line(&format!("  {how}"));
             }
             Event::EngineStopped { how, seconds, .. } => {
-                self.line(&format!("  stopped: {how}, {seconds:.1}s"))
+                self.print_line(&format!("  stopped: {how}, {seconds:.1}s"))
             }
             _ => {}
         }
@@ -204,15 +207,15 @@ impl State {
                 requests,
             } => {
                 self.last_line = Some(clock::now());
-                let left = self
-                    .left()
-                    .map_or_else(String::new, |left| format!("; about {left} left"));
+                let remaining = self
+                    .remaining_time()
+                    .map_or_else(String::new, |remaining| format!("; about {remaining} left"));
                 let (number, total) = (self.cells.begin(measurement), self.total);
-                self.line(&format!(
-                    "  cell {number}/{total}: {}, {requests} requests{left}",
-                    load_of(&measurement.cell)
+                self.print_line(&format!(
+                    "  cell {number}/{total}: {}, {requests} requests{remaining}",
+                    load_part(&measurement.cell)
                 ));
-                self.progress("    prepare", false);
+                self.print_progress("    prepare", false);
             }
             Event::CellProgress {
                 phase,
@@ -228,14 +231,14 @@ impl State {
                 } else {
                     String::new()
                 };
-                let left = self
-                    .left()
-                    .map_or_else(String::new, |left| format!("; run: about {left} left"));
-                self.progress(&format!("    {phase}: {ended}/{requests} ended, {running} running{failed}, {elapsed_s:.0}s{left}"), false);
+                let remaining = self
+                    .remaining_time()
+                    .map_or_else(String::new, |remaining| format!("; run: about {remaining} left"));
+                self.print_progress(&format!("    {phase}: {ended}/{requests} ended, {running} running{failed}, {elapsed_s:.0}s{remaining}"), false);
             }
             Event::CellEnded {
                 measurement,
-                ending,
+                status: ending,
                 reason,
                 seconds,
                 output_tokens_per_s,
@@ -244,16 +247,16 @@ impl State {
                 ..
             } => {
                 self.cells.end(measurement);
-                self.expected.remove(&measurement.cell);
+                self.last_durations.remove(&measurement.cell);
                 let rate = output_tokens_per_s
                     .map_or_else(String::new, |rate| format!(", {rate:.1} output tokens/s"));
                 let reason = reason
                     .as_ref()
                     .map_or_else(String::new, |reason| format!(": {reason}"));
-                self.line(&format!("    {ending} after {seconds:.1}s{rate}{reason}"));
-                self.quote(tail);
+                self.print_line(&format!("    {ending} after {seconds:.1}s{rate}{reason}"));
+                self.print_log_lines(tail);
                 if let Some(path) = post_mortem {
-                    self.line(&format!("      details: {path}"));
+                    self.print_line(&format!("      details: {path}"));
                 }
             }
             _ => {}
@@ -261,42 +264,42 @@ impl State {
     }
 
     /// Estimated time for the remaining cells: last durations where known, else the mean of the cells so far.
-    fn left(&self) -> Option<String> {
+    fn remaining_time(&self) -> Option<String> {
         let (ended, measured) = (self.cells.ended(), self.cells.measured());
         let open = self.total.saturating_sub(ended);
-        let known: f64 = self.expected.values().sum();
-        let unknown = open.saturating_sub(self.expected.len());
+        let known: f64 = self.last_durations.values().sum();
+        let unknown = open.saturating_sub(self.last_durations.len());
         let mean = (measured > 0).then(|| clock::now().since(self.began).as_secs_f64() / measured as f64);
         let seconds = match (unknown, mean) {
             (0, _) => known,
             (_, Some(mean)) => known + unknown as f64 * mean,
             (_, None) => return None,
         };
-        Some(crate::base::units::Span(Duration::from_secs(seconds.ceil() as u64)).to_string())
+        Some(crate::base::units::HumanDuration(Duration::from_secs(seconds.ceil() as u64)).to_string())
     }
 
-    fn quote(&self, tail: &[String]) {
+    fn print_log_lines(&self, tail: &[String]) {
         for line in tail {
-            self.line(&format!("      | {}", short(line, 200)));
+            self.print_line(&format!("      | {}", truncate(line, 200)));
         }
     }
 
     /// Writes a line, without control characters, as parts of the text may come from elsewhere.
-    fn line(&self, text: &str) {
+    fn print_line(&self, text: &str) {
         let text = &one_line(text);
         match &self.bar {
-            Some(bar) => bar.suspend(|| write(text)),
-            None => write(text),
+            Some(bar) => bar.suspend(|| write_stderr(text)),
+            None => write_stderr(text),
         }
     }
 
-    fn progress(&mut self, text: &str, always: bool) {
+    fn print_progress(&mut self, text: &str, always: bool) {
         let text = &one_line(text);
         let now = clock::now();
         match &self.bar {
             Some(bar) => bar.set_message(text.to_owned()),
-            None if always || self.last_line.is_none_or(|last| now.since(last) >= PIPE_PAUSE) => {
-                write(text);
+            None if always || self.last_line.is_none_or(|last| now.since(last) >= PIPE_INTERVAL) => {
+                write_stderr(text);
                 self.last_line = Some(now);
             }
             None => {}
@@ -305,13 +308,13 @@ impl State {
 }
 
 /// Errors are ignored: a lost terminal must not stop the measurement.
-fn write(text: &str) {
+fn write_stderr(text: &str) {
     let mut out = std::io::stderr().lock();
     let _ = writeln!(out, "{text}");
 }
 
 /// The part of a cell key that describes the load.
-fn load_of(key: &CellKey) -> String {
+fn load_part(key: &CellKey) -> String {
     let of_load = |part: &&str| {
         ["scenario=", "rate=", "concurrency="]
             .iter()
@@ -324,11 +327,11 @@ fn load_of(key: &CellKey) -> String {
         .join(", ")
 }
 
-fn measured(count: usize) -> String {
-    counted(count, "measurement", "measurements")
+fn cells_measured(count: usize) -> String {
+    pluralize(count, "measurement", "measurements")
 }
 
-fn short(text: &str, length: usize) -> String {
+fn truncate(text: &str, length: usize) -> String {
     let clean: String = text.chars().filter(|letter| !is_control(*letter)).collect();
     if clean.chars().count() <= length {
         clean

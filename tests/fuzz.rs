@@ -8,11 +8,11 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use matrix::base::clock;
-use matrix::base::http1::response::{Part, Reader};
-use matrix::cli::variable;
+use matrix::base::http1::response::{ResponsePart, ResponseReader};
+use matrix::cli::env_variable;
 use matrix::loadgen::dataset::rng::Python;
 use matrix::loadgen::protocol::{Decoded, Decoder, LineKind};
-use matrix::loadgen::sse::{Line, Scanner};
+use matrix::loadgen::sse::{Line, LineScanner};
 use matrix::plan::Protocol;
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::SglangNative, Protocol::Completions, Protocol::Chat];
@@ -50,10 +50,10 @@ const PIECES: [&[u8]; 24] = [
 
 #[test]
 fn bent_answers_never_panic_and_cuts_never_matter() {
-    let executions: u64 = variable("MATRIX_FUZZ_EXECUTIONS")
+    let executions: u64 = env_variable("MATRIX_FUZZ_EXECUTIONS")
         .and_then(|text| text.parse().ok())
         .unwrap_or(60_000);
-    let seed: u64 = variable("MATRIX_FUZZ_SEED")
+    let seed: u64 = env_variable("MATRIX_FUZZ_SEED")
         .and_then(|text| text.parse().ok())
         .unwrap_or((clock::unix_seconds() * 1e3) as u64 % 1_000_000);
     let corpus = corpus();
@@ -170,7 +170,7 @@ fn understand(
     protocol: Protocol,
     mut cut: impl FnMut(usize) -> usize,
 ) -> (Option<Decoded>, bool) {
-    let (mut reader, mut scanner) = (Reader::new(), Scanner::new(LINE));
+    let (mut reader, mut scanner) = (ResponseReader::new(), LineScanner::new(LINE));
     let mut decoder = Decoder::new(protocol, LINE);
     let (mut rest, mut is_whole, mut is_sound) = (answer, false, true);
     'answer: while !rest.is_empty() && !is_whole {
@@ -178,14 +178,14 @@ fn understand(
         rest = later;
         loop {
             match reader.next(&mut piece) {
-                Ok(Some(Part::Head)) => {}
-                Ok(Some(Part::Body(mut body))) => {
+                Ok(Some(ResponsePart::Head)) => {}
+                Ok(Some(ResponsePart::Body(mut body))) => {
                     if !lines(&mut scanner, &mut decoder, &mut body) {
                         is_sound = false;
                         break 'answer;
                     }
                 }
-                Ok(Some(Part::End)) => {
+                Ok(Some(ResponsePart::End)) => {
                     is_whole = true;
                     break;
                 }
@@ -212,7 +212,7 @@ fn understand(
     )
 }
 
-fn lines(scanner: &mut Scanner, decoder: &mut Decoder, body: &mut &[u8]) -> bool {
+fn lines(scanner: &mut LineScanner, decoder: &mut Decoder, body: &mut &[u8]) -> bool {
     loop {
         match scanner.next(body) {
             Ok(Some(line)) => push(decoder, &line),

@@ -7,7 +7,7 @@ mod binary;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use matrix::cli::variable;
+use matrix::cli::env_variable;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -34,7 +34,7 @@ fn printed_in(folder: &Path, args: &[&str]) -> String {
 /// Compares with the recording, or makes it.
 fn is_as_recorded(name: &str, now: &str) {
     let path = root().join("tests/golden").join(name);
-    if variable("MATRIX_RECORD").is_some() {
+    if env_variable("MATRIX_RECORD").is_some() {
         std::fs::write(&path, now).expect("the recording can be written");
         return;
     }

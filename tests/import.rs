@@ -16,7 +16,7 @@ use matrix::results::record::cell::Summary;
 use matrix::results::store::Run;
 use serde_json::Value;
 
-use matrix::cli::variable;
+use matrix::cli::env_variable;
 
 /// The published files: how they begin, and the names under which they were imported.
 const SEEDS: [(&str, &str); 4] = [
@@ -64,9 +64,9 @@ fn fixture(name: &str) -> String {
 
 /// The published files, copied under their names into a folder.
 fn seeds(folder: &Path) -> Option<Vec<String>> {
-    let Some(place) = variable("MATRIX_SEEDS") else {
+    let Some(place) = env_variable("MATRIX_SEEDS") else {
         assert!(
-            variable("MATRIX_REQUIRE_SEEDS").is_none(),
+            env_variable("MATRIX_REQUIRE_SEEDS").is_none(),
             "MATRIX_SEEDS does not name the folder of the published reports"
         );
         return None;

@@ -33,7 +33,11 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> T {
         std::fs::read_to_string(path).expect("the file is readable"),
     );
     let (value, mistakes) = yaml::read::<T>(&source);
-    assert!(mistakes.is_empty(), "{}", yaml::draw(&mistakes, &[source], false));
+    assert!(
+        mistakes.is_empty(),
+        "{}",
+        yaml::render(&mistakes, &[source], false)
+    );
     value.expect("a file without mistakes gives a value")
 }
 
@@ -172,7 +176,7 @@ fn every_variant_and_executor_of_every_recipe_gives_a_launch() {
                 assert!(mistakes.is_empty(), "{text}\n{mistakes:?}");
                 let plan = plan(&matrix.expect("it reads"), &recipes);
                 let launch = &plan.launches[0];
-                let line = command::line(launch).joined();
+                let line = command::command_line(launch).to_line();
                 assert!(executor.name() == "attach" || line.contains("model"), "{line}");
                 for hole in ["{model}", "{served}", "{tp}", "{version}"] {
                     assert!(!line.contains(hole), "{name}: {hole} is left in {line}");
@@ -239,7 +243,7 @@ fn qwen3_is_the_published_reports() {
         .map(|launch| {
             (
                 (launch.engine.name.clone(), launch.model.clone()),
-                command::line(launch).joined(),
+                command::command_line(launch).to_line(),
             )
         })
         .collect();
@@ -311,8 +315,8 @@ fn a_newer_lmdeploy_is_not_asked_for_metrics() {
         .expect("it reads");
     let plan = plan(&matrix, &recipes());
     assert!(
-        !command::line(&plan.launches[0])
-            .joined()
+        !command::command_line(&plan.launches[0])
+            .to_line()
             .contains("--enable-metrics")
     );
 }
@@ -350,7 +354,7 @@ fn rendered(plan: &Plan) -> Rendered {
         (
             cell.key.to_string(),
             (
-                command::line(launch).joined(),
+                command::command_line(launch).to_line(),
                 whole(launch),
                 format!("{} {scenario}", cell.content),
             ),

@@ -16,7 +16,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use matrix::base::clock::{self, Moment, Wall};
+use matrix::base::clock::{self, MonotonicTime, WallClockOffset};
 use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrStorage, connect, recvmsg,
     setsockopt, socket, sockopt,
@@ -191,7 +191,7 @@ fn carry(mut device: File, listener: &TcpListener) {
     epoll::add(&epoll, listener, EventData::new_u64(LISTENER), EventFlags::IN).expect("epoll");
     epoll::add(&epoll, &device, EventData::new_u64(TUN), EventFlags::IN).expect("epoll");
     let mut server = Server::default();
-    let mut packets: VecDeque<(Moment, Vec<u8>)> = VecDeque::new();
+    let mut packets: VecDeque<(MonotonicTime, Vec<u8>)> = VecDeque::new();
     let mut buffer = vec![0; 64 << 10];
     let mut events: Vec<Event> = Vec::with_capacity(1024);
     loop {
@@ -241,8 +241,8 @@ const TUN: u64 = u64::MAX - 1;
 #[derive(Default)]
 struct Server {
     peers: Vec<Option<(TcpStream, Vec<u8>)>>,
-    due: VecDeque<(Moment, TcpStream)>,
-    last: Option<Moment>,
+    due: VecDeque<(MonotonicTime, TcpStream)>,
+    last: Option<MonotonicTime>,
 }
 
 impl Server {
@@ -300,9 +300,10 @@ fn raw(work: &Work) -> Measured {
     let writing = epoll::create(CreateFlags::CLOEXEC).expect("epoll");
     let place_of_writing = EventData::new_u64(u64::MAX);
     epoll::add(&epoll, &writing, place_of_writing, EventFlags::IN).expect("epoll");
-    let mut wall = Wall::new();
+    let mut wall = WallClockOffset::new();
     let began = clock::now();
-    let mut streams: Vec<(TcpStream, Moment, bool, Option<Moment>)> = Vec::with_capacity(work.streams);
+    let mut streams: Vec<(TcpStream, MonotonicTime, bool, Option<MonotonicTime>)> =
+        Vec::with_capacity(work.streams);
     let mut events: Vec<Event> = Vec::with_capacity(1024);
     let mut buffer = vec![0; 4096];
     let mut control = nix::cmsg_space!(TimeSpec);
@@ -337,7 +338,7 @@ fn raw(work: &Work) -> Measured {
                 "the raw reader has waited for {PATIENCE:?}: {left} answers lack, {unsent} requests are not sent"
             );
         }
-        wall.check();
+        wall.refresh();
         for event in &events {
             if event.data.u64() == u64::MAX {
                 let mut ready: Vec<Event> = Vec::with_capacity(BURST);
@@ -377,7 +378,7 @@ fn raw(work: &Work) -> Measured {
                 // The kernel begins to stamp a little after it was first asked to.
                 *first = Some(match read.1 {
                     Some(ControlMessageOwned::ScmTimestampns(at)) => {
-                        wall.moment(at.tv_sec() * 1_000_000_000 + at.tv_nsec())
+                        wall.to_monotonic(at.tv_sec() * 1_000_000_000 + at.tv_nsec())
                     }
                     _ => clock::now(),
                 });
@@ -385,7 +386,7 @@ fn raw(work: &Work) -> Measured {
             }
         }
     }
-    let moments: Vec<Vec<Moment>> = streams
+    let moments: Vec<Vec<MonotonicTime>> = streams
         .iter()
         .map(|(.., first)| first.iter().copied().collect())
         .collect();

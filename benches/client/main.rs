@@ -30,7 +30,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use matrix::base::clock::Moment;
+use matrix::base::clock::MonotonicTime;
 use matrix::telemetry::machine;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
@@ -85,15 +85,15 @@ pub struct Measured {
 
 impl Measured {
     fn of<'m>(
-        streams: impl Iterator<Item = (Moment, &'m [Moment], bool)>,
+        streams: impl Iterator<Item = (MonotonicTime, &'m [MonotonicTime], bool)>,
         work: &Work,
         cpu_s: f64,
         memory_mib: f64,
     ) -> Self {
-        let (mut first, mut last) = (None::<Moment>, Moment::default());
+        let (mut first, mut last) = (None::<MonotonicTime>, MonotonicTime::default());
         let (mut tokens, mut completed) = (0, 0);
         let (mut ttft, mut firsts, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
-        let mut begun = None::<Moment>;
+        let mut begun = None::<MonotonicTime>;
         for (sent, moments, is_whole) in streams {
             begun = Some(begun.map_or(sent, |begun| begun.min(sent)));
             completed += usize::from(is_whole && moments.len() == work.tokens);

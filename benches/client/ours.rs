@@ -4,25 +4,25 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use matrix::base::clock::Moment;
+use matrix::base::clock::MonotonicTime;
 use matrix::config::scenario::Limits;
-use matrix::loadgen::{Address, Content, Headers, Item, Load, Scheme, Target, drive};
-use matrix::plan::{Dialect, Protocol, Usage};
+use matrix::loadgen::{Address, Content, Headers, LoadSpec, PlannedRequest, Scheme, Target, run_load};
+use matrix::plan::{Protocol, ProtocolSpec, UsageRequest};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Measured, Work, cpu_seconds, peak_memory};
 
 /// Sends all requests at once and reads all answers.
 pub fn measure(work: &Work) -> Measured {
-    let item = Item {
+    let item = PlannedRequest {
         content: Content::Text(work.prompt.clone().into()),
         prompt_tokens: 3,
-        asked_tokens: u32::try_from(work.tokens).expect("it is small"),
+        requested_tokens: u32::try_from(work.tokens).expect("it is small"),
         due: Duration::ZERO,
-        lora: None,
+        lora_adapter: None,
         extras: None,
     };
-    let load = Load {
+    let load = LoadSpec {
         target: Target {
             address: Address {
                 scheme: if work.is_encrypted {
@@ -34,15 +34,15 @@ pub fn measure(work: &Work) -> Measured {
                 ..Address::local(work.port)
             },
             headers: Headers::default(),
-            dialect: Dialect {
+            dialect: ProtocolSpec {
                 protocol: Protocol::Completions,
                 path: None,
-                usage: Usage::Unasked,
+                usage: UsageRequest::Unasked,
                 body: serde_json::Map::new(),
             },
             model: "m".to_owned(),
         },
-        items: vec![item; work.streams],
+        requests: vec![item; work.streams],
         concurrency: None,
         limits: Limits::default(),
         body: serde_json::Map::new(),
@@ -57,36 +57,39 @@ pub fn measure(work: &Work) -> Measured {
         .expect("a runtime");
     let cpu = cpu_seconds();
     let driven = runtime
-        .block_on(drive(load, Arc::default(), CancellationToken::new()))
+        .block_on(run_load(load, Arc::default(), CancellationToken::new()))
         .expect("it can send");
     let cpu = cpu_seconds() - cpu;
     let memory = peak_memory();
-    assert_eq!((driven.stamp.name(), driven.clock_jumps), ("kernel", 0));
+    assert_eq!(
+        (driven.timestamp_source.name(), driven.clock_jumps),
+        ("kernel", 0)
+    );
     for failure in driven
-        .requests
+        .records
         .iter()
         .filter_map(|request| request.failure.as_ref())
         .take(3)
     {
         eprintln!("failed: {}: {}", failure.class.name(), failure.message);
     }
-    let moments: Vec<Vec<Moment>> = driven
-        .requests
+    let moments: Vec<Vec<MonotonicTime>> = driven
+        .records
         .iter()
         .map(|request| {
             request
                 .chunks
                 .iter()
-                .map(|chunk| Moment::from_nanos(chunk.at_ns))
+                .map(|chunk| MonotonicTime::from_nanos(chunk.at_ns))
                 .collect()
         })
         .collect();
     let mut streams: Vec<_> = driven
-        .requests
+        .records
         .iter()
         .zip(&moments)
         .map(|(request, chunks)| {
-            let sent = Moment::from_nanos(request.sent_ns.unwrap_or(0));
+            let sent = MonotonicTime::from_nanos(request.sent_ns.unwrap_or(0));
             (sent, chunks.as_slice(), request.is_completed())
         })
         .collect();

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use std::io::Write;
 use std::time::Duration;
 
-use matrix::base::clock::{self, Moment};
+use matrix::base::clock::{self, MonotonicTime};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 use crate::flood::{ENDING, EVENTS, HEAD, Peer, asked, framed, listen, pattern};
@@ -28,10 +28,10 @@ pub fn serve(itl: Duration, share: f64) -> ! {
     let epoll = epoll::create(CreateFlags::CLOEXEC).expect("epoll");
     epoll::add(&epoll, &listener, EventData::new_u64(u64::MAX), EventFlags::IN).expect("epoll");
     let mut peers: Vec<Option<Peer>> = Vec::new();
-    let mut due: BinaryHeap<Reverse<(Moment, usize)>> = BinaryHeap::new();
+    let mut due: BinaryHeap<Reverse<(MonotonicTime, usize)>> = BinaryHeap::new();
     let mut events: Vec<Event> = Vec::with_capacity(1024);
     let (mut first, mut spread) = (spread(0.3), spread(share));
-    let mut sends: Vec<Moment> = Vec::new();
+    let mut sends: Vec<MonotonicTime> = Vec::new();
     let mut gaps: Vec<f64> = Vec::new();
     let mut open = 0;
     let mut next_look = clock::now();
@@ -83,7 +83,7 @@ pub fn serve(itl: Duration, share: f64) -> ! {
                     let peer = Peer::new(stream);
                     epoll::add(&epoll, &peer.stream, data, flags).expect("epoll");
                     peers.push(Some(peer));
-                    sends.push(Moment::default());
+                    sends.push(MonotonicTime::default());
                     open += 1;
                 }
                 continue;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use matrix::base::clock::{self, Moment};
+use matrix::base::clock::{self, MonotonicTime};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use serde::Deserialize;
 
@@ -26,11 +26,11 @@ struct Choice<'a> {
 
 struct Stream {
     socket: Socket,
-    sent: Moment,
+    sent: MonotonicTime,
     rest: Vec<u8>,
     has_head: bool,
     is_over: bool,
-    stamps: Vec<Moment>,
+    stamps: Vec<MonotonicTime>,
     text_bytes: usize,
     is_finished: bool,
 }
@@ -167,7 +167,7 @@ pub fn measure(work: &Work) -> Measured {
 }
 
 impl Stream {
-    fn take(&mut self, bytes: &[u8], at: Moment) {
+    fn take(&mut self, bytes: &[u8], at: MonotonicTime) {
         if self.rest.is_empty() && self.has_head {
             let taken = self.parse(bytes, at);
             self.rest.extend_from_slice(&bytes[taken..]);
@@ -181,7 +181,7 @@ impl Stream {
     }
 
     /// Reads whole chunks; how many bytes they took. In every answer here an event lies in one chunk.
-    fn parse(&mut self, bytes: &[u8], at: Moment) -> usize {
+    fn parse(&mut self, bytes: &[u8], at: MonotonicTime) -> usize {
         let mut start = 0;
         if !self.has_head {
             let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else {
@@ -219,7 +219,7 @@ impl Stream {
         start
     }
 
-    fn line(&mut self, line: &[u8], at: Moment) {
+    fn line(&mut self, line: &[u8], at: MonotonicTime) {
         let Some(json) = line.strip_prefix(b"data: ").filter(|json| *json != b"[DONE]") else {
             return;
         };

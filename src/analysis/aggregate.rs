@@ -11,24 +11,24 @@ use std::collections::BTreeMap;
 
 use crate::analysis::aggregate::series::Series;
 use crate::results::record::telemetry::{
-    Energy, EnergySource, GpuProcess, GpuWindow, Sample, Source, SourceFacts, Telemetry,
+    Energy, EnergySource, GpuProcess, GpuWindow, Sample, SourceFacts, Telemetry, TelemetrySource,
 };
 
 /// Longest time between two samples over which a value is interpolated, in seconds.
-pub(crate) const LONGEST_GAP_S: f64 = 3.0;
+pub(crate) const MAX_SAMPLE_GAP_S: f64 = 3.0;
 
 /// Two measurements of the same energy disagree if they differ by more than this share.
-const DISAGREE: f64 = 0.05;
+const ENERGY_DISAGREEMENT: f64 = 0.05;
 
 /// Shortest window in which the integral of power is compared with an energy counter, in seconds. Shorter
 /// windows have too few power samples.
-const COMPARED_FROM_S: f64 = 2.0;
+const MIN_COMPARED_WINDOW_S: f64 = 2.0;
 
 /// What [`telemetry`] needs besides the samples.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct About {
+pub struct MeasurementContext {
     /// Length of the window in seconds: from the start of the measurement to the end of the last request.
-    pub seconds: f64,
+    pub window_s: f64,
     /// Devices of the launch. Other devices of the host are left out.
     pub devices: Vec<u32>,
     /// Power of each device before the engine was started, where it was measured.
@@ -40,84 +40,94 @@ pub struct About {
 }
 
 /// What the samples of a measurement say. They are in the order of time, with one before the window and one after it where there is any.
-pub fn telemetry(samples: &[Sample], sources: Vec<SourceFacts>, about: &About) -> Telemetry {
-    let of = |source: Source| -> Vec<&Sample> {
+pub fn summarize_telemetry(
+    samples: &[Sample],
+    sources: Vec<SourceFacts>,
+    about: &MeasurementContext,
+) -> Telemetry {
+    let from_source = |source: TelemetrySource| -> Vec<&Sample> {
         samples.iter().filter(|sample| sample.source == source).collect()
     };
     let gpus: Vec<GpuWindow> = about
         .devices
         .iter()
-        .filter_map(|device| gpu::window(samples, *device, about))
+        .filter_map(|device| gpu::gpu_window(samples, *device, about))
         .collect();
-    let engine = of(Source::Engine);
+    let engine = from_source(TelemetrySource::Engine);
     Telemetry {
-        seconds: about.seconds,
-        energy: energy_of_gpus(samples, &gpus, about).or_else(|| energy_of_engine(&engine, about)),
+        seconds: about.window_s,
+        energy: gpu_energy(samples, &gpus, about).or_else(|| engine_energy(&engine, about)),
         sources,
         gpus,
-        engine: engine::window(&engine, about.seconds),
-        host: host::window(&of(Source::Host), about.seconds),
+        engine: engine::engine_window(&engine, about.window_s),
+        host: host::host_window(&from_source(TelemetrySource::Host), about.window_s),
         kernel: Vec::new(),
     }
 }
 
 /// Returns the energy of all devices of the launch. `None` if one of them reports none.
-fn energy_of_gpus(samples: &[Sample], gpus: &[GpuWindow], about: &About) -> Option<Energy> {
+fn gpu_energy(samples: &[Sample], gpus: &[GpuWindow], about: &MeasurementContext) -> Option<Energy> {
     if gpus.is_empty() || gpus.len() < about.devices.len() {
         return None;
     }
-    let all = |of: fn(&GpuWindow) -> Option<f64>| gpus.iter().map(of).sum::<Option<f64>>();
+    let sum_over_gpus =
+        |quantity: fn(&GpuWindow) -> Option<f64>| gpus.iter().map(quantity).sum::<Option<f64>>();
     let curves: Vec<Series> = gpus
         .iter()
-        .map(|gpu| Series::of(gpu::samples_of(samples, gpu.device), "power_w"))
+        .map(|gpu| Series::from_samples(gpu::device_samples(samples, gpu.device), "power_w"))
         .collect();
-    energy(
+    reconciled_energy(
         [
-            (EnergySource::Counter, all(|gpu| gpu.counter_j)),
-            (EnergySource::Power, all(|gpu| gpu.integral_j)),
+            (EnergySource::Counter, sum_over_gpus(|gpu| gpu.counter_j)),
+            (EnergySource::Power, sum_over_gpus(|gpu| gpu.integral_j)),
         ],
-        series::peak(&curves, about.seconds),
-        all(|gpu| gpu.idle_w),
+        series::peak(&curves, about.window_s),
+        sum_over_gpus(|gpu| gpu.idle_w),
         about,
     )
 }
 
 /// Returns the energy of the devices as the engine reports it. The engine is polled once a second, which is
 /// too rare to compare its energy counter with the integral of its power. So the second source is empty.
-fn energy_of_engine(samples: &[&Sample], about: &About) -> Option<Energy> {
-    let of = |name: &str| Series::of(samples.iter().copied(), name);
-    let power = of("power_w");
-    let counted = of("energy_j").growth(about.seconds);
-    let joules = counted.or_else(|| power.integral(about.seconds));
-    energy(
+fn engine_energy(samples: &[&Sample], about: &MeasurementContext) -> Option<Energy> {
+    let series = |name: &str| Series::from_samples(samples.iter().copied(), name);
+    let power = series("power_w");
+    let counted = series("energy_j").growth_in_window(about.window_s);
+    let joules = counted.or_else(|| power.integral(about.window_s));
+    reconciled_energy(
         [(EnergySource::Engine, joules), (EnergySource::Engine, None)],
-        series::peak(&[power], about.seconds),
+        series::peak(&[power], about.window_s),
         None,
         about,
     )
 }
 
 /// Takes the energy of the first source that has one, and compares it with the second.
-fn energy(
+fn reconciled_energy(
     ways: [(EnergySource, Option<f64>); 2],
     peak_w: Option<f64>,
     idle_w: Option<f64>,
-    about: &About,
+    about: &MeasurementContext,
 ) -> Option<Energy> {
     let [first, second] = ways;
     let (source, joules) = ways
         .into_iter()
         .find_map(|(source, joules)| Some((source, joules?)))?;
-    if about.seconds <= 0.0 {
+    if about.window_s <= 0.0 {
         return None;
     }
-    let mean_w = joules / about.seconds;
-    let other = first.1.and(second.1).filter(|_| about.seconds >= COMPARED_FROM_S);
+    let mean_w = joules / about.window_s;
+    let second_j = first
+        .1
+        .and(second.1)
+        .filter(|_| about.window_s >= MIN_COMPARED_WINDOW_S);
     Some(Energy {
         source,
         joules,
-        disagrees_j: other.filter(|other| (other - joules).abs() > DISAGREE * joules.abs().max(other.abs())),
-        above_idle_j: idle_w.map(|idle| joules - idle * about.seconds),
+        disagrees_j: second_j.filter(|second_j| {
+            (second_j - joules).abs() > ENERGY_DISAGREEMENT * joules.abs().max(second_j.abs())
+        }),
+        above_idle_j: idle_w.map(|idle| joules - idle * about.window_s),
         mean_w,
         // Samples can miss the peak, so the peak is at least the mean.
         peak_w: peak_w.map(|peak| peak.max(mean_w)),

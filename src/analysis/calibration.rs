@@ -6,9 +6,9 @@ use crate::results::record::client::{Calibration, ClientFacts, Deviation, Flood,
 use crate::results::record::request::Request;
 
 /// A thread that uses at least this share of a processor is the bottleneck.
-const SATURATED: f64 = 0.95;
+const SATURATED_CPU_SHARE: f64 = 0.95;
 /// Gaps are equal if they differ by at most this factor.
-const ABOUT: f64 = 1.1;
+const SAME_GAP_FACTOR: f64 = 1.1;
 
 /// One request as the simulated engine saw it: a line of `/sim/truth`.
 #[derive(Clone, Debug, Deserialize)]
@@ -43,9 +43,9 @@ pub(crate) fn deviations(requests: &[Request], truths: &[Truth]) -> Option<(Devi
         let measured = first.at_ns.saturating_sub(request.sent_ns?) as f64 / 1e6;
         ttft.push(measured - truth.ttft_us? / 1e3);
         let gaps = request.chunks.pairs().zip(truth.writes_us.windows(2));
-        itl.extend(gaps.map(|((one, next), theirs)| {
+        itl.extend(gaps.map(|((one, next), true_gap)| {
             let gap = next.at_ns.saturating_sub(one.at_ns) as f64 / 1e6;
-            gap - (theirs[1] - theirs[0]) / 1e3
+            gap - (true_gap[1] - true_gap[0]) / 1e3
         }));
     }
     Some((deviation(&mut ttft)?, deviation(&mut itl)?))
@@ -66,17 +66,17 @@ fn deviation(errors: &mut [f64]) -> Option<Deviation> {
 }
 
 /// Judges a flood test: the client is the limit if its thread was almost always busy.
-pub(crate) fn flood(streams: u32, events_per_s: f64, cpu_share: f64) -> Flood {
+pub(crate) fn judge_flood(streams: u32, events_per_s: f64, cpu_share: f64) -> Flood {
     Flood {
         streams,
         events_per_s,
         cpu_share,
-        is_limit: cpu_share >= SATURATED,
+        is_limit: cpu_share >= SATURATED_CPU_SHARE,
     }
 }
 
 /// Returns a warning about connections that the server leaves open after its answers, if there are any.
-pub(crate) fn left_open(facts: &ClientFacts) -> Option<String> {
+pub(crate) fn open_connections_note(facts: &ClientFacts) -> Option<String> {
     (facts.left_open > 0).then(|| {
         format!(
             "the server left {} connections open for a second or more after `[DONE]`; an answer ends with that line, and \
@@ -87,7 +87,7 @@ pub(crate) fn left_open(facts: &ClientFacts) -> Option<String> {
 }
 
 /// Returns the highest number of requests that were in flight at the same time.
-pub(crate) fn most_at_once(requests: &[Request]) -> u32 {
+pub(crate) fn peak_concurrency(requests: &[Request]) -> u32 {
     let mut edges: Vec<(u64, i32)> = requests
         .iter()
         .filter_map(|request| Some((request.sent_ns?, request.end_ns)))
@@ -95,12 +95,12 @@ pub(crate) fn most_at_once(requests: &[Request]) -> u32 {
         .collect();
     // At equal times the ends sort before the starts.
     edges.sort_unstable();
-    let (mut now, mut most) = (0_i32, 0);
+    let (mut now, mut max) = (0_i32, 0);
     for (_, edge) in edges {
         now += edge;
-        most = most.max(now);
+        max = max.max(now);
     }
-    u32::try_from(most).unwrap_or(0)
+    u32::try_from(max).unwrap_or(0)
 }
 
 /// Returns the mean time between the chunks of a stream, ms.
@@ -119,15 +119,17 @@ pub(crate) fn mean_gap_ms(requests: &[Request]) -> Option<f64> {
 /// least `streams` streams, or the one with the most streams if none has enough. Its ITL error is replaced by
 /// that of the point with the longest gap that is at most `gap_ms` (or else with the shortest gap), if that
 /// error is larger.
-pub(crate) fn point(calibration: &Calibration, streams: u32, gap_ms: Option<f64>) -> Option<Point> {
+pub(crate) fn matching_point(calibration: &Calibration, streams: u32, gap_ms: Option<f64>) -> Option<Point> {
     let points = &calibration.points;
     let longest = points.iter().map(Point::gap_ms).max_by(f64::total_cmp)?;
-    let mut all = points.iter().filter(|point| point.gap_ms() * ABOUT >= longest);
-    let by_streams = all
+    let mut candidates = points
+        .iter()
+        .filter(|point| point.gap_ms() * SAME_GAP_FACTOR >= longest);
+    let by_streams = candidates
         .clone()
         .find(|point| point.streams >= streams)
-        .or_else(|| all.next_back())?;
-    let near = |point: &&Point| gap_ms.is_none_or(|gap| point.gap_ms() <= gap * ABOUT);
+        .or_else(|| candidates.next_back())?;
+    let near = |point: &&Point| gap_ms.is_none_or(|gap| point.gap_ms() <= gap * SAME_GAP_FACTOR);
     let longer = |one: &&Point, other: &&Point| one.gap_ms().total_cmp(&other.gap_ms());
     let by_gap = points.iter().filter(near).max_by(longer);
     let by_gap = by_gap.or_else(|| points.iter().min_by(longer))?;
@@ -203,17 +205,18 @@ mod tests {
             tool: String::new(),
             machine: String::new(),
             at: String::new(),
-            stamps: "kernel".into(),
+            timestamp_source: "kernel".into(),
             points: vec![at(16, 20.0), at(64, 20.0), at(64, 5.0), at(32, 1.0)],
             flood: None,
         };
-        let streams = |wanted| point(&calibration, wanted, None).map(|point| point.streams);
+        let streams = |wanted| matching_point(&calibration, wanted, None).map(|point| point.streams);
         assert_eq!(
             [streams(1), streams(16), streams(17), streams(999)],
             [Some(16), Some(16), Some(64), Some(64)]
         );
-        let itl =
-            |gap_ms| point(&calibration, 1, Some(gap_ms)).map(|point| (point.streams, point.itl_ms.p99));
+        let itl = |gap_ms| {
+            matching_point(&calibration, 1, Some(gap_ms)).map(|point| (point.streams, point.itl_ms.p99))
+        };
         assert_eq!(itl(50.0), Some((16, 0.05)));
         assert_eq!(itl(19.9), Some((16, 0.05)));
         assert_eq!(itl(12.0), Some((16, 0.2)));

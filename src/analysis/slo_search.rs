@@ -3,37 +3,42 @@
 
 use crate::analysis::metrics;
 use crate::config::scenario::Slo;
-use crate::config::search::{By, Search};
+use crate::config::search::{Search, SearchVariable};
 use crate::config::validity::Bounds;
 use crate::results::record::request::Request;
-use crate::results::record::search::{Judged, Point, SearchEnding, SearchRecord, Unreached};
+use crate::results::record::search::{Point, PointJudgement, SearchRecord, SearchStopReason, UnreachedRate};
 
 /// Two-sided 95 % quantile of the normal distribution.
-const Z: f64 = 1.959_963_984_540_054;
+const Z_95: f64 = 1.959_963_984_540_054;
 /// Fewest requests for which a rate is meaningful.
-const FEW: usize = 8;
+const MIN_REQUESTS: usize = 8;
 /// Significant digits of a rate between two measured ones.
-const DIGITS: i32 = 4;
+const ROUNDED_DIGITS: i32 = 4;
 
 /// Judges whether enough requests met the SLO, counted from when they were due. Failed requests are misses. A
 /// point without requests does not hold. A rate that was not reached does not hold either, because another
 /// load was measured.
-pub(crate) fn judge(requests: &[Request], slo: &Slo, search: &Search) -> Judged {
-    let all = requests.len();
-    let good = metrics::good(requests, slo);
-    let attainment = if all == 0 { 0.0 } else { good as f64 / all as f64 };
-    let rates = metrics::rates(requests).filter(|_| search.by == By::Rate && all >= FEW);
+pub(crate) fn judge(requests: &[Request], slo: &Slo, search: &Search) -> PointJudgement {
+    let total = requests.len();
+    let good = metrics::good_requests(requests, slo);
+    let attainment = if total == 0 {
+        0.0
+    } else {
+        good as f64 / total as f64
+    };
+    let rates = metrics::request_rates(requests)
+        .filter(|_| search.by == SearchVariable::Rate && total >= MIN_REQUESTS);
     let is_reached = rates.is_none_or(|rates| rates.sent >= rates.due * (1.0 - Bounds::default().rate));
-    Judged {
-        requests: all as u64,
+    PointJudgement {
+        requests: total as u64,
         good: good as u64,
         attainment,
-        interval: wilson(good as f64, all as f64),
-        due_per_s: (search.by == By::Rate)
+        interval: wilson_interval(good as f64, total as f64),
+        due_per_s: (search.by == SearchVariable::Rate)
             .then(|| due_per_s(requests, search))
             .flatten(),
-        holds: all > 0 && attainment >= search.target && is_reached,
-        unreached: rates.filter(|_| !is_reached).map(|rates| Unreached {
+        holds: total > 0 && attainment >= search.target && is_reached,
+        unreached: rates.filter(|_| !is_reached).map(|rates| UnreachedRate {
             due_per_s: rates.due,
             sent_per_s: rates.sent,
         }),
@@ -44,9 +49,9 @@ pub(crate) fn judge(requests: &[Request], slo: &Slo, search: &Search) -> Judged 
 
 /// Judges a point at a concurrency. `peak` is the highest number of requests in flight. A concurrency that
 /// was not reached does not hold.
-pub(crate) fn judge_concurrency(judged: Judged, value: f64, peak: f64) -> Judged {
+pub(crate) fn judge_concurrency(judged: PointJudgement, value: f64, peak: f64) -> PointJudgement {
     let is_reached = peak >= value * (1.0 - Bounds::default().rate);
-    Judged {
+    PointJudgement {
         holds: judged.holds && is_reached,
         peak_concurrency: (!is_reached).then_some(peak),
         ..judged
@@ -59,19 +64,19 @@ fn due_per_s(requests: &[Request], search: &Search) -> Option<f64> {
     let seconds = search.duration.map(|duration| duration.duration().as_secs_f64());
     match seconds.filter(|seconds| *seconds > 0.0) {
         Some(seconds) => (!requests.is_empty()).then(|| requests.len() as f64 / seconds),
-        None => metrics::rates(requests).map(|rates| rates.due),
+        None => metrics::request_rates(requests).map(|rates| rates.due),
     }
 }
 
 /// Returns the Wilson score interval of the share `good / all`.
-fn wilson(good: f64, all: f64) -> [f64; 2] {
-    if all == 0.0 {
+fn wilson_interval(good: f64, total: f64) -> [f64; 2] {
+    if total == 0.0 {
         return [0.0, 1.0];
     }
-    let share = good / all;
-    let scale = 1.0 + Z * Z / all;
-    let middle = (share + Z * Z / (2.0 * all)) / scale;
-    let half = Z * (share * (1.0 - share) / all + Z * Z / (4.0 * all * all)).sqrt() / scale;
+    let share = good / total;
+    let scale = 1.0 + Z_95 * Z_95 / total;
+    let middle = (share + Z_95 * Z_95 / (2.0 * total)) / scale;
+    let half = Z_95 * (share * (1.0 - share) / total + Z_95 * Z_95 / (4.0 * total * total)).sqrt() / scale;
     [(middle - half).max(0.0), (middle + half).min(1.0)]
 }
 
@@ -89,13 +94,13 @@ pub(crate) struct SloSearch {
     /// Why the search ended early at a point that does not judge its value: a warm cache, too few prompts, a
     /// concurrency that was not reached, or a server that does not answer. Further points would end the same
     /// way.
-    ended: Option<SearchEnding>,
+    ended: Option<SearchStopReason>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Next {
     Try(f64),
-    Over(SearchEnding),
+    Finished(SearchStopReason),
 }
 
 impl SloSearch {
@@ -112,53 +117,53 @@ impl SloSearch {
 
     pub(crate) fn next(&self) -> Next {
         if let Some(ending) = self.ended {
-            return Next::Over(ending);
+            return Next::Finished(ending);
         }
         let Search { from, to, points, .. } = self.search;
-        let held = self.best.map(|best| self.points[best].value);
-        let value = match (held, self.fails_at) {
+        let passing = self.best.map(|best| self.points[best].value);
+        let value = match (passing, self.fails_at) {
             (None, None) => Some(from),
-            (None, Some(_)) => return Next::Over(SearchEnding::NoneHeld),
-            (Some(held), None) if held >= to => return Next::Over(SearchEnding::AllHeld),
-            (Some(held), None) => Some((held * 2.0).min(to)),
-            (Some(held), Some(fails)) => self.between(held, fails),
+            (None, Some(_)) => return Next::Finished(SearchStopReason::NoneHeld),
+            (Some(passing), None) if passing >= to => return Next::Finished(SearchStopReason::AllHeld),
+            (Some(passing), None) => Some((passing * 2.0).min(to)),
+            (Some(passing), Some(fails)) => self.midpoint(passing, fails),
         };
         match value {
-            None => Next::Over(SearchEnding::Bracketed),
-            Some(_) if self.points.len() >= points as usize => Next::Over(SearchEnding::OutOfPoints),
+            None => Next::Finished(SearchStopReason::Bracketed),
+            Some(_) if self.points.len() >= points as usize => Next::Finished(SearchStopReason::OutOfPoints),
             Some(value) => Next::Try(value),
         }
     }
 
     /// Returns a value between the two. `None` if they are closer than the resolution or no value lies
     /// between them.
-    fn between(&self, held: f64, fails: f64) -> Option<f64> {
-        if fails <= held * (1.0 + self.search.resolution) {
+    fn midpoint(&self, passing: f64, failing: f64) -> Option<f64> {
+        if failing <= passing * (1.0 + self.search.resolution) {
             return None;
         }
         let value = match self.search.by {
-            By::Concurrency => f64::midpoint(held, fails).floor(),
+            SearchVariable::Concurrency => f64::midpoint(passing, failing).floor(),
             // The geometric mean, because the resolution is a ratio.
-            By::Rate => rounded((held * fails).sqrt()),
+            SearchVariable::Rate => round_value((passing * failing).sqrt()),
         };
-        (held < value && value < fails).then_some(value)
+        (passing < value && value < failing).then_some(value)
     }
 
     /// Adds the result of the point at the value that [`SloSearch::next`] returned.
-    pub(crate) fn take(&mut self, point: Point) {
+    pub(crate) fn add_point(&mut self, point: Point) {
         // A point that misses the SLO with fewer requests in flight would also miss it at the full
         // concurrency.
         let holds_with_fewer = point.judged.attainment >= self.search.target;
-        if point.is_warm() {
-            self.ended = Some(SearchEnding::CacheWarm);
+        if point.has_warm_cache() {
+            self.ended = Some(SearchStopReason::CacheWarm);
         } else if point.is_unanswered() {
-            self.ended = Some(SearchEnding::Unanswered);
+            self.ended = Some(SearchStopReason::Unanswered);
         } else if point.judged.peak_concurrency.is_some() && holds_with_fewer {
-            self.ended = Some(SearchEnding::NotReached);
+            self.ended = Some(SearchStopReason::NotReached);
         } else if point.judged.holds {
             self.best = Some(self.points.len());
         } else if point.judged.ran_out_s.is_some() {
-            self.ended = Some(SearchEnding::OutOfPrompts);
+            self.ended = Some(SearchStopReason::OutOfPrompts);
         } else {
             self.fails_at = Some(point.value);
         }
@@ -176,16 +181,16 @@ impl SloSearch {
             attainment: best.map(|point| point.judged.attainment),
             fails_at: self.fails_at,
             ending: match self.next() {
-                Next::Over(ending) => ending,
-                Next::Try(_) => SearchEnding::Stopped,
+                Next::Finished(ending) => ending,
+                Next::Try(_) => SearchStopReason::Stopped,
             },
             reported: None,
         }
     }
 }
 
-fn rounded(value: f64) -> f64 {
-    let scale = 10f64.powi(DIGITS - 1 - value.log10().floor() as i32);
+fn round_value(value: f64) -> f64 {
+    let scale = 10f64.powi(ROUNDED_DIGITS - 1 - value.log10().floor() as i32);
     (value * scale).round() / scale
 }
 
@@ -195,7 +200,7 @@ mod tests {
 
     use super::*;
     use crate::base::ids::ContentHash;
-    use crate::base::units::Span;
+    use crate::base::units::HumanDuration;
 
     fn request(ttft_ms: Option<u64>) -> Request {
         let failure = match ttft_ms {
@@ -210,16 +215,16 @@ mod tests {
         .unwrap()
     }
 
-    fn by(by: By, target: f64) -> Search {
+    fn search_by(by: SearchVariable, target: f64) -> Search {
         Search {
             target,
-            ..Search::by(by)
+            ..Search::new(by)
         }
     }
 
     fn slo() -> Slo {
         Slo {
-            ttft: Some(Span::seconds(1)),
+            ttft: Some(HumanDuration::from_secs(1)),
             tpot: None,
             e2e: None,
         }
@@ -233,10 +238,10 @@ mod tests {
             request(Some(1001)),
             request(None),
         ];
-        let judged = judge(&requests, &slo(), &by(By::Concurrency, 0.5));
+        let judged = judge(&requests, &slo(), &search_by(SearchVariable::Concurrency, 0.5));
         assert_eq!((judged.requests, judged.good, judged.attainment), (4, 2, 0.5));
         assert!(judged.holds);
-        assert!(!judge(&requests, &slo(), &by(By::Concurrency, 0.51)).holds);
+        assert!(!judge(&requests, &slo(), &search_by(SearchVariable::Concurrency, 0.51)).holds);
         assert!(
             judged.interval[0] < 0.2 && judged.interval[1] > 0.8,
             "{:?}",
@@ -246,12 +251,12 @@ mod tests {
 
     #[test]
     fn of_no_request_nothing_holds() {
-        let judged = judge(&[], &slo(), &by(By::Rate, 0.5));
+        let judged = judge(&[], &slo(), &search_by(SearchVariable::Rate, 0.5));
         assert_eq!((judged.holds, judged.interval), (false, [0.0, 1.0]));
     }
 
     /// Returns ten requests, one due every 10 ms. The functions give the ms from due to sent and to answered.
-    fn ten(sent_after: impl Fn(u64) -> u64, answered_after: impl Fn(u64) -> u64) -> Vec<Request> {
+    fn ten_requests(sent_after: impl Fn(u64) -> u64, answered_after: impl Fn(u64) -> u64) -> Vec<Request> {
         let at = |due: u64| {
             let (sent, answered) = (due + sent_after(due), due + answered_after(due));
             let [due, sent, answered] = [due, sent, answered].map(|ms| ms * 1_000_000);
@@ -267,23 +272,23 @@ mod tests {
     #[test]
     fn the_wait_for_a_slot_counts() {
         // Each is answered 100 ms after it was sent. They are sent on time, then 950 ms late.
-        let on_time = ten(|_| 0, |_| 100);
-        let judged = judge(&on_time, &slo(), &by(By::Rate, 1.0));
+        let on_time = ten_requests(|_| 0, |_| 100);
+        let judged = judge(&on_time, &slo(), &search_by(SearchVariable::Rate, 1.0));
         assert_eq!((judged.good, judged.holds, judged.unreached), (10, true, None));
-        let late = ten(|_| 950, |_| 1050);
-        let judged = judge(&late, &slo(), &by(By::Rate, 1.0));
+        let late = ten_requests(|_| 950, |_| 1050);
+        let judged = judge(&late, &slo(), &search_by(SearchVariable::Rate, 1.0));
         assert_eq!((judged.good, judged.holds), (0, false));
     }
 
     #[test]
     fn a_rate_that_was_not_reached_does_not_hold() {
         // The requests are sent at half the rate at which they are due.
-        let slow = ten(|due| due, |due| due + 1);
-        let judged = judge(&slow, &slo(), &by(By::Rate, 1.0));
+        let slow = ten_requests(|due| due, |due| due + 1);
+        let judged = judge(&slow, &slo(), &search_by(SearchVariable::Rate, 1.0));
         assert_eq!((judged.attainment, judged.holds), (1.0, false));
         let unreached = judged.unreached.unwrap();
         assert_eq!((unreached.due_per_s, unreached.sent_per_s), (100.0, 50.0));
-        let judged = judge(&slow, &slo(), &by(By::Concurrency, 1.0));
+        let judged = judge(&slow, &slo(), &search_by(SearchVariable::Concurrency, 1.0));
         assert!(judged.holds);
         assert!(judge_concurrency(judged, 10.0, 10.0).holds);
         let short = judge_concurrency(judged, 16.0, 10.0);
@@ -292,25 +297,25 @@ mod tests {
 
     #[test]
     fn a_concurrency_that_was_not_reached_ends_the_search_without_a_bracket() {
-        let search = by(By::Concurrency, 1.0);
+        let search = search_by(SearchVariable::Concurrency, 1.0);
         let mut hunt = SloSearch::new(search);
-        hunt.take(point(1.0, true));
+        hunt.add_point(point(1.0, true));
         let mut short = point(2.0, true);
         short.judged = judge_concurrency(short.judged, 2.0, 1.0);
-        hunt.take(short);
+        hunt.add_point(short);
         let record = hunt.record();
         assert_eq!(
             (record.found, record.fails_at, record.ending),
-            (Some(1.0), None, SearchEnding::NotReached)
+            (Some(1.0), None, SearchStopReason::NotReached)
         );
-        let said = record.says();
-        assert!(said.contains("at most 1 requests of 2"), "{said}");
+        let message = record.describe();
+        assert!(message.contains("at most 1 requests of 2"), "{message}");
     }
 
     #[test]
     fn wilsons_interval_is_that_of_the_textbook() {
         // Expected for 8 of 10: 0.490 to 0.943.
-        let [low, high] = wilson(8.0, 10.0);
+        let [low, high] = wilson_interval(8.0, 10.0);
         assert!(
             (low - 0.4902).abs() < 1e-4 && (high - 0.9433).abs() < 1e-4,
             "{low} {high}"
@@ -320,7 +325,7 @@ mod tests {
     fn point(value: f64, holds: bool) -> Point {
         Point {
             value,
-            judged: Judged {
+            judged: PointJudgement {
                 requests: 1,
                 good: u64::from(holds),
                 attainment: f64::from(u8::from(holds)),
@@ -331,7 +336,7 @@ mod tests {
                 peak_concurrency: None,
                 ran_out_s: None,
             },
-            schedule_hash: ContentHash::of_bytes(b""),
+            schedule_hash: ContentHash::from_bytes(b""),
             figures: Default::default(),
             failures: Default::default(),
             caches: Vec::new(),
@@ -339,12 +344,12 @@ mod tests {
     }
 
     /// Runs a search with `holds` as the result of each point. Panics if the search does not end.
-    fn hunted(search: Search, mut holds: impl FnMut(f64) -> bool) -> SearchRecord {
+    fn run_search(search: Search, mut holds: impl FnMut(f64) -> bool) -> SearchRecord {
         let mut hunt = SloSearch::new(search);
         for _ in 0..10_000 {
             match hunt.next() {
-                Next::Try(value) => hunt.take(point(value, holds(value))),
-                Next::Over(_) => return hunt.record(),
+                Next::Try(value) => hunt.add_point(point(value, holds(value))),
+                Next::Finished(_) => return hunt.record(),
             }
         }
         panic!("the search does not end");
@@ -352,13 +357,13 @@ mod tests {
 
     #[test]
     fn it_doubles_and_then_halves() {
-        let record = hunted(Search::by(By::Concurrency), |value| value <= 23.0);
+        let record = run_search(Search::new(SearchVariable::Concurrency), |value| value <= 23.0);
         let values: Vec<f64> = record.points.iter().map(|point| point.value).collect();
         assert_eq!(values, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 24.0, 20.0, 22.0, 23.0]);
         assert_eq!((record.found, record.fails_at), (Some(23.0), Some(24.0)));
-        assert_eq!(record.ending, SearchEnding::Bracketed);
+        assert_eq!(record.ending, SearchStopReason::Bracketed);
         assert_eq!(
-            record.says(),
+            record.describe(),
             "the highest concurrency that holds 99 % attainment is 23 at once, with 100 %; 24 at once does not hold"
         );
     }
@@ -367,39 +372,45 @@ mod tests {
     fn a_bound_outside_of_the_range_is_said_not_to_be_bracketed() {
         let usual = || Search {
             to: 10.0,
-            ..Search::by(By::Rate)
+            ..Search::new(SearchVariable::Rate)
         };
-        let above = hunted(usual(), |_| true);
-        assert_eq!((above.found, above.ending), (Some(10.0), SearchEnding::AllHeld));
+        let above = run_search(usual(), |_| true);
+        assert_eq!(
+            (above.found, above.ending),
+            (Some(10.0), SearchStopReason::AllHeld)
+        );
         assert!(
             above
-                .says()
+                .describe()
                 .ends_with("the highest that was allowed, and the bound is not bracketed")
         );
-        let below = hunted(usual(), |_| false);
+        let below = run_search(usual(), |_| false);
         assert_eq!(
             (below.found, below.ending, below.points.len()),
-            (None, SearchEnding::NoneHeld, 1)
+            (None, SearchStopReason::NoneHeld, 1)
         );
         assert!(
             below
-                .says()
+                .describe()
                 .contains("already 1 req/s does not; the bound lies below and is not bracketed")
         );
-        let few = hunted(Search { points: 2, ..usual() }, |_| true);
-        assert_eq!((few.found, few.ending), (Some(2.0), SearchEnding::OutOfPoints));
+        let few = run_search(Search { points: 2, ..usual() }, |_| true);
+        assert_eq!(
+            (few.found, few.ending),
+            (Some(2.0), SearchStopReason::OutOfPoints)
+        );
         assert!(
-            few.says()
+            few.describe()
                 .ends_with("the points ran out, and the bound is not bracketed")
         );
     }
 
     #[test]
     fn a_search_that_is_not_over_was_stopped() {
-        let mut hunt = SloSearch::new(Search::by(By::Rate));
-        assert_eq!(hunt.record().says(), "no rate was measured");
-        hunt.take(point(1.0, true));
-        assert_eq!(hunt.record().ending, SearchEnding::Stopped);
+        let mut hunt = SloSearch::new(Search::new(SearchVariable::Rate));
+        assert_eq!(hunt.record().describe(), "no rate was measured");
+        hunt.add_point(point(1.0, true));
+        assert_eq!(hunt.record().ending, SearchStopReason::Stopped);
     }
 
     #[test]
@@ -412,18 +423,18 @@ mod tests {
             }
         };
         let next = |above: Point| {
-            let mut hunt = SloSearch::new(Search::by(By::Concurrency));
-            hunt.take(point(1.0, true));
-            hunt.take(above);
+            let mut hunt = SloSearch::new(Search::new(SearchVariable::Concurrency));
+            hunt.add_point(point(1.0, true));
+            hunt.add_point(above);
             hunt.record()
         };
         for class in ["refused", "connect"] {
             let record = next(failed(class, 1));
             assert_eq!(
                 (record.ending, record.found, record.fails_at),
-                (SearchEnding::Unanswered, Some(1.0), None)
+                (SearchStopReason::Unanswered, Some(1.0), None)
             );
-            let says = record.says();
+            let says = record.describe();
             assert!(
                 says.contains("requests failed (") && says.contains("not bracketed"),
                 "{says}"
@@ -434,12 +445,12 @@ mod tests {
             let record = next(failed(class, 1));
             assert_eq!(
                 (record.ending, record.fails_at),
-                (SearchEnding::Bracketed, Some(2.0))
+                (SearchStopReason::Bracketed, Some(2.0))
             );
             assert!(
-                record.says().contains("where 1 of 1 requests failed"),
+                record.describe().contains("where 1 of 1 requests failed"),
                 "{}",
-                record.says()
+                record.describe()
             );
         }
     }
@@ -451,7 +462,11 @@ mod tests {
                 to: f64::from(from + more),
                 resolution,
                 points,
-                ..Search::by(if is_rate { By::Rate } else { By::Concurrency })
+                ..Search::new(if is_rate {
+                    SearchVariable::Rate
+                } else {
+                    SearchVariable::Concurrency
+                })
             },
         )
     }
@@ -462,17 +477,17 @@ mod tests {
             search in search(), bound in 0.5..4000.0f64,
         ) {
             let search = Search { points: 1000, ..search };
-            let record = hunted(search.clone(), |value| value <= bound);
+            let record = run_search(search.clone(), |value| value <= bound);
             match record.ending {
-                SearchEnding::NoneHeld => prop_assert!(bound < search.from),
-                SearchEnding::AllHeld => prop_assert!(bound >= search.to && record.found == Some(search.to)),
-                SearchEnding::Bracketed => {
-                    let (found, fails) = (record.found.unwrap(), record.fails_at.unwrap());
-                    prop_assert!(found <= bound && bound < fails);
+                SearchStopReason::NoneHeld => prop_assert!(bound < search.from),
+                SearchStopReason::AllHeld => prop_assert!(bound >= search.to && record.found == Some(search.to)),
+                SearchStopReason::Bracketed => {
+                    let (best, fails) = (record.found.unwrap(), record.fails_at.unwrap());
+                    prop_assert!(best <= bound && bound < fails);
                     // Four digits can hide a value between the two only if the resolution is as fine as the
                     // digits.
-                    let is_narrow = fails <= found * (1.0 + search.resolution.max(2e-3));
-                    prop_assert!(is_narrow || search.by == By::Concurrency && fails - found <= 1.0, "{} {}", found, fails);
+                    let is_narrow = fails <= best * (1.0 + search.resolution.max(2e-3));
+                    prop_assert!(is_narrow || search.by == SearchVariable::Concurrency && fails - best <= 1.0, "{} {}", best, fails);
                 }
                 other => prop_assert!(false, "{:?}", other),
             }
@@ -484,18 +499,18 @@ mod tests {
         ) {
             let mut answers = answers.into_iter().cycle();
             let limits = search.clone();
-            let record = hunted(search, |_| answers.next().unwrap());
+            let record = run_search(search, |_| answers.next().unwrap());
             prop_assert!(record.points.len() <= limits.points as usize);
             let mut values: Vec<f64> = record.points.iter().map(|point| point.value).collect();
             prop_assert!(values.iter().all(|value| (limits.from..=limits.to).contains(value)));
-            prop_assert!(limits.by == By::Rate || values.iter().all(|value| value.fract() == 0.0));
+            prop_assert!(limits.by == SearchVariable::Rate || values.iter().all(|value| value.fract() == 0.0));
             values.sort_by(f64::total_cmp);
             values.dedup();
             prop_assert_eq!(values.len(), record.points.len(), "a value was measured twice");
-            if let Some((found, fails)) = record.found.zip(record.fails_at) {
-                prop_assert!(found < fails);
+            if let Some((best, fails)) = record.found.zip(record.fails_at) {
+                prop_assert!(best < fails);
             }
-            prop_assert!(!record.says().is_empty());
+            prop_assert!(!record.describe().is_empty());
         }
     }
 }

@@ -4,22 +4,22 @@ use reqwest::Response;
 use thiserror::Error;
 
 /// Maximum length of an answer, in bytes.
-pub(crate) const LONGEST: usize = 16 << 20;
+pub(crate) const MAX_BODY_BYTES: usize = 16 << 20;
 
 #[derive(Debug, Error)]
 pub(crate) enum BodyError {
     #[error(transparent)]
     Http(#[from] reqwest::Error),
-    #[error("the answer is longer than {} MiB", LONGEST >> 20)]
-    Long,
+    #[error("the answer is longer than {} MiB", MAX_BODY_BYTES >> 20)]
+    TooLong,
 }
 
 /// Reads the body of an answer as text. Invalid UTF-8 becomes `U+FFFD`.
-pub(crate) async fn text(mut answer: Response) -> Result<String, BodyError> {
+pub(crate) async fn read_text(mut answer: Response) -> Result<String, BodyError> {
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await? {
-        if body.len() + chunk.len() > LONGEST {
-            return Err(BodyError::Long);
+        if body.len() + chunk.len() > MAX_BODY_BYTES {
+            return Err(BodyError::TooLong);
         }
         body.extend_from_slice(&chunk);
     }
@@ -53,7 +53,7 @@ mod tests {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().tls_certs_only([]).build().unwrap();
         let answer = client.get(url).send().await.unwrap();
-        assert!(matches!(text(answer).await, Err(BodyError::Long)));
-        assert!(server.join().unwrap() < 4 * LONGEST);
+        assert!(matches!(read_text(answer).await, Err(BodyError::TooLong)));
+        assert!(server.join().unwrap() < 4 * MAX_BODY_BYTES);
     }
 }

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// A point on the monotonic clock, in nanoseconds since this process first read the clock (its zero).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Moment(u64);
+pub struct MonotonicTime(u64);
 
-impl Moment {
+impl MonotonicTime {
     /// The moment `nanos` nanoseconds after the zero.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -19,7 +19,7 @@ impl Moment {
     }
 
     /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
-    pub const fn since(self, earlier: Moment) -> Duration {
+    pub const fn since(self, earlier: MonotonicTime) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
@@ -32,7 +32,7 @@ impl Moment {
     }
 
     /// Returns the moment `by` earlier, but not before the zero.
-    pub fn before(self, by: Duration) -> Self {
+    pub fn minus(self, by: Duration) -> Self {
         Self(
             self.0
                 .saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)),
@@ -40,18 +40,18 @@ impl Moment {
     }
 }
 
-fn zero() -> Instant {
+fn process_start() -> Instant {
     static ZERO: OnceLock<Instant> = OnceLock::new();
     #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
     *ZERO.get_or_init(Instant::now)
 }
 
 /// Reads the monotonic clock.
-pub fn now() -> Moment {
-    let zero = zero();
+pub fn now() -> MonotonicTime {
+    let zero = process_start();
     #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
     let now = Instant::now();
-    Moment(u64::try_from(now.saturating_duration_since(zero).as_nanos()).unwrap_or(u64::MAX))
+    MonotonicTime(u64::try_from(now.saturating_duration_since(zero).as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Returns the time since the machine booted, on the clock that the kernel's log uses (`CLOCK_MONOTONIC`).
@@ -87,24 +87,26 @@ pub(crate) fn process_cpu() -> Duration {
 /// the offset also drifts by some microseconds; [`Self::check`] follows the drift, but counts only changes
 /// that affect the results.
 #[derive(Clone, Copy, Debug)]
-pub struct Wall {
+pub struct WallClockOffset {
     /// Wall time at the zero of the monotonic clock, in nanoseconds since the Unix epoch.
     zero_unix_ns: i64,
     jumps: u32,
 }
 
-impl Wall {
+impl WallClockOffset {
     /// A larger change of the offset is followed. Two undisturbed readings differ by less.
     const JUMP_NS: u64 = 20_000;
     /// From this size on, a change counts as a setting of the wall clock. Measured times are in milliseconds.
-    const SET_NS: u64 = 1_000_000;
+    const CLOCK_SET_NS: u64 = 1_000_000;
     /// A reading that took longer was interrupted and is not used.
     const SLOW_NS: u64 = 2_000;
 
     /// Measures the offset of the two clocks.
     pub fn new() -> Self {
         // The quickest reading is the most accurate.
-        let best = (0..100).map(|_| Self::distance()).min_by_key(|(_, took)| *took);
+        let best = (0..100)
+            .map(|_| Self::read_offset())
+            .min_by_key(|(_, took)| *took);
         Self {
             zero_unix_ns: best.map_or(0, |(zero, _)| zero),
             jumps: 0,
@@ -113,35 +115,35 @@ impl Wall {
 
     /// Measures the offset again; call this before converting timestamps. A change counts only if two
     /// readings agree.
-    pub fn check(&mut self) {
-        let Some(zero) = Self::quick_distance() else {
+    pub fn refresh(&mut self) {
+        let Some(zero) = Self::read_uninterrupted_offset() else {
             return;
         };
-        if self.is_apart(zero)
-            && let Some(again) = Self::quick_distance()
+        if self.differs_from(zero)
+            && let Some(again) = Self::read_uninterrupted_offset()
         {
-            self.note([zero, again]);
+            self.follow_change([zero, again]);
         }
     }
 
     /// Measures the offset; `None` if three readings in a row were interrupted.
-    fn quick_distance() -> Option<i64> {
-        let mut readings = (0..3).map(|_| Self::distance());
+    fn read_uninterrupted_offset() -> Option<i64> {
+        let mut readings = (0..3).map(|_| Self::read_offset());
         let quick = readings.find(|(_, took)| *took <= Self::SLOW_NS)?;
         Some(quick.0)
     }
 
-    fn is_apart(&self, zero_unix_ns: i64) -> bool {
+    fn differs_from(&self, zero_unix_ns: i64) -> bool {
         zero_unix_ns.abs_diff(self.zero_unix_ns) > Self::JUMP_NS
     }
 
     /// Adopts a new offset if both readings agree on it.
-    fn note(&mut self, readings: [i64; 2]) {
+    fn follow_change(&mut self, readings: [i64; 2]) {
         let [one, other] = readings;
-        if one.abs_diff(other) > Self::JUMP_NS || !self.is_apart(other) {
+        if one.abs_diff(other) > Self::JUMP_NS || !self.differs_from(other) {
             return;
         }
-        self.jumps += u32::from(other.abs_diff(self.zero_unix_ns) >= Self::SET_NS);
+        self.jumps += u32::from(other.abs_diff(self.zero_unix_ns) >= Self::CLOCK_SET_NS);
         self.zero_unix_ns = other;
     }
 
@@ -151,12 +153,12 @@ impl Wall {
     }
 
     /// Converts wall time, in nanoseconds since the Unix epoch.
-    pub fn moment(&self, unix_ns: i64) -> Moment {
-        Moment(u64::try_from(unix_ns.saturating_sub(self.zero_unix_ns)).unwrap_or(0))
+    pub fn to_monotonic(&self, unix_ns: i64) -> MonotonicTime {
+        MonotonicTime(u64::try_from(unix_ns.saturating_sub(self.zero_unix_ns)).unwrap_or(0))
     }
 
     /// Measures the wall time at the monotonic zero, and how long the reading took, both in nanoseconds.
-    fn distance() -> (i64, u64) {
+    fn read_offset() -> (i64, u64) {
         let before = now().0;
         #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -170,7 +172,7 @@ impl Wall {
     }
 }
 
-impl Default for Wall {
+impl Default for WallClockOffset {
     fn default() -> Self {
         Self::new()
     }
@@ -209,7 +211,7 @@ pub(crate) fn local_stamp() -> String {
 ///
 /// # Errors
 /// The format has an unknown directive.
-pub(crate) fn local_in(format: &str) -> Result<String, String> {
+pub(crate) fn format_local(format: &str) -> Result<String, String> {
     let now = jiff::Timestamp::from_second(unix_seconds() as i64).unwrap_or_default();
     jiff::fmt::strtime::format(format, &now.to_zoned(jiff::tz::TimeZone::system()))
         .map_err(|error| format!("cannot write the date as `{format}`: {error}"))
@@ -226,41 +228,44 @@ mod tests {
 
     #[test]
     fn wall_time_is_told_on_the_monotonic_clock() {
-        let wall = Wall::new();
+        let wall = WallClockOffset::new();
         let before = now();
         #[expect(clippy::disallowed_methods, reason = "this is the place that reads time")]
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let after = now();
-        let told = wall.moment(i64::try_from(unix.as_nanos()).unwrap());
+        let converted = wall.to_monotonic(i64::try_from(unix.as_nanos()).unwrap());
         let grace = Duration::from_millis(1);
-        assert!(before <= told.plus(grace) && told <= after.plus(grace));
+        assert!(before <= converted.plus(grace) && converted <= after.plus(grace));
     }
 
     #[test]
     fn a_wall_clock_that_is_set_is_counted_once_and_followed() {
-        let mut wall = Wall::new();
+        let mut wall = WallClockOffset::new();
         let unix = wall.zero_unix_ns;
         let set = unix + 3_600_000_000_000;
-        wall.note([unix + 1000; 2]);
-        assert_eq!((wall.jumps(), wall.moment(unix + 5)), (0, Moment(5)));
-        wall.note([set, unix]);
+        wall.follow_change([unix + 1000; 2]);
+        assert_eq!((wall.jumps(), wall.to_monotonic(unix + 5)), (0, MonotonicTime(5)));
+        wall.follow_change([set, unix]);
         assert_eq!(
-            wall.moment(unix + 5),
-            Moment(5),
+            wall.to_monotonic(unix + 5),
+            MonotonicTime(5),
             "the second reading does not agree"
         );
-        wall.note([set; 2]);
-        wall.note([set + 1000; 2]);
-        assert_eq!((wall.jumps(), wall.moment(set + 7)), (1, Moment(7)));
-        assert_eq!(wall.moment(unix), Moment(0));
+        wall.follow_change([set; 2]);
+        wall.follow_change([set + 1000; 2]);
+        assert_eq!((wall.jumps(), wall.to_monotonic(set + 7)), (1, MonotonicTime(7)));
+        assert_eq!(wall.to_monotonic(unix), MonotonicTime(0));
     }
 
     /// On virtual machines the clocks are corrected independently of each other.
     #[test]
     fn a_distance_that_moves_by_microseconds_is_followed_and_not_counted() {
-        let mut wall = Wall::new();
+        let mut wall = WallClockOffset::new();
         let drifted = wall.zero_unix_ns + 300_000;
-        wall.note([drifted, drifted + 500]);
-        assert_eq!((wall.jumps(), wall.moment(drifted + 500)), (0, Moment(0)));
+        wall.follow_change([drifted, drifted + 500]);
+        assert_eq!(
+            (wall.jumps(), wall.to_monotonic(drifted + 500)),
+            (0, MonotonicTime(0))
+        );
     }
 }

@@ -13,17 +13,17 @@ use crate::base::body::{self, BodyError};
 use crate::base::tls;
 
 /// Maximum number of characters quoted from a refusal.
-const QUOTED: usize = 500;
+const MAX_QUOTED_CHARS: usize = 500;
 
 /// Timeout for opening a connection.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Error)]
 pub(crate) enum ControlError {
     /// The server cannot be reached, or the connection broke.
-    #[error("{url} does not answer: {}", innermost(error))]
+    #[error("{url} does not answer: {}", root_cause(error))]
     Silent { url: String, error: reqwest::Error },
-    #[error("{url} does not answer: {}", BodyError::Long)]
+    #[error("{url} does not answer: {}", BodyError::TooLong)]
     TooLong { url: String },
     #[error("{url} answered with status {}: {message}", status.as_u16())]
     Status {
@@ -38,14 +38,14 @@ pub(crate) enum ControlError {
 }
 
 impl ControlError {
-    pub(crate) fn refusal(url: String, status: StatusCode, body: &str) -> Self {
-        let message = body.trim().chars().take(QUOTED).collect();
+    pub(crate) fn from_refusal(url: String, status: StatusCode, body: &str) -> Self {
+        let message = body.trim().chars().take(MAX_QUOTED_CHARS).collect();
         Self::Status { url, status, message }
     }
 
     /// Returns true if the server is up but wants a key or does not know the path.
     pub(crate) fn is_refusal(&self) -> bool {
-        self.wants_key()
+        self.requires_key()
             || matches!(
                 self,
                 Self::Status {
@@ -56,7 +56,7 @@ impl ControlError {
     }
 
     /// Returns true if the server wants a key, or another key.
-    pub(crate) const fn wants_key(&self) -> bool {
+    pub(crate) const fn requires_key(&self) -> bool {
         matches!(
             self,
             Self::Status {
@@ -69,7 +69,7 @@ impl ControlError {
 
 /// The part of a header that HTTP does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HeaderFault {
+pub(crate) enum HeaderError {
     Name,
     Value,
 }
@@ -78,9 +78,9 @@ pub(crate) enum HeaderFault {
 ///
 /// # Errors
 /// The name or the value is not allowed in HTTP.
-pub(crate) fn secret_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), HeaderFault> {
-    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| HeaderFault::Name)?;
-    let mut value = HeaderValue::from_str(value).map_err(|_| HeaderFault::Value)?;
+pub(crate) fn secret_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), HeaderError> {
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| HeaderError::Name)?;
+    let mut value = HeaderValue::from_str(value).map_err(|_| HeaderError::Value)?;
     value.set_sensitive(true);
     Ok((name, value))
 }
@@ -133,11 +133,11 @@ impl ControlClient {
         method: Method,
         path: &str,
         limit: Duration,
-    ) -> Result<Answer, ControlError> {
+    ) -> Result<ControlResponse, ControlError> {
         self.send(method, path, limit, |request| request).await
     }
 
-    pub(crate) async fn get(&self, path: &str, limit: Duration) -> Result<Answer, ControlError> {
+    pub(crate) async fn get(&self, path: &str, limit: Duration) -> Result<ControlResponse, ControlError> {
         self.request(Method::GET, path, limit).await
     }
 
@@ -160,7 +160,7 @@ impl ControlClient {
         limit: Duration,
     ) -> Result<(), ControlError> {
         let answer = self.send(Method::POST, path, limit, |request| request.json(body));
-        answer.await?.accepted_text().await.map(drop)
+        answer.await?.success_text().await.map(drop)
     }
 
     async fn send(
@@ -169,24 +169,27 @@ impl ControlClient {
         path: &str,
         limit: Duration,
         with_body: impl FnOnce(RequestBuilder) -> RequestBuilder,
-    ) -> Result<Answer, ControlError> {
+    ) -> Result<ControlResponse, ControlError> {
         let url = self.url(path);
         let request = self.http.request(method, &url).headers(self.headers.clone());
-        ask(url, with_body(request).timeout(limit)).await
+        send_request(url, with_body(request).timeout(limit)).await
     }
 }
 
 /// An answer whose body is not read yet.
-pub(crate) struct Answer {
+pub(crate) struct ControlResponse {
     pub(crate) status: StatusCode,
     url: String,
     response: Response,
 }
 
 /// Sends a request; errors name `url`.
-pub(crate) async fn ask(url: String, request: RequestBuilder) -> Result<Answer, ControlError> {
+pub(crate) async fn send_request(
+    url: String,
+    request: RequestBuilder,
+) -> Result<ControlResponse, ControlError> {
     match request.send().await {
-        Ok(response) => Ok(Answer {
+        Ok(response) => Ok(ControlResponse {
             status: response.status(),
             url,
             response,
@@ -195,22 +198,22 @@ pub(crate) async fn ask(url: String, request: RequestBuilder) -> Result<Answer, 
     }
 }
 
-impl Answer {
+impl ControlResponse {
     /// Reads the body, whatever the status is.
     pub(crate) async fn text(self) -> Result<String, ControlError> {
         let url = self.url;
-        body::text(self.response).await.map_err(|error| match error {
+        body::read_text(self.response).await.map_err(|error| match error {
             BodyError::Http(error) => ControlError::Silent { url, error },
-            BodyError::Long => ControlError::TooLong { url },
+            BodyError::TooLong => ControlError::TooLong { url },
         })
     }
 
     /// Reads the body; fails if the status is not a success.
-    pub(crate) async fn accepted_text(self) -> Result<String, ControlError> {
+    pub(crate) async fn success_text(self) -> Result<String, ControlError> {
         let (url, status) = (self.url.clone(), self.status);
         let text = self.text().await?;
         if !status.is_success() {
-            return Err(ControlError::refusal(url, status, &text));
+            return Err(ControlError::from_refusal(url, status, &text));
         }
         Ok(text)
     }
@@ -218,8 +221,8 @@ impl Answer {
     /// Reads the body as JSON; fails if the status is not a success.
     pub(crate) async fn json(self) -> Result<Value, ControlError> {
         let url = self.url.clone();
-        let text = self.accepted_text().await?;
-        serde_json::from_str(&text).map_err(|error| ControlError::Garbled {
+        let read_text = self.success_text().await?;
+        serde_json::from_str(&read_text).map_err(|error| ControlError::Garbled {
             url,
             reason: error.to_string(),
         })
@@ -247,7 +250,7 @@ pub(crate) fn proxied_client() -> Result<Client, reqwest::Error> {
 fn build(builder: impl Fn() -> ClientBuilder) -> Result<Client, reqwest::Error> {
     // This fails only if a provider is installed already, which is just as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = || builder().connect_timeout(CONNECT);
+    let builder = || builder().connect_timeout(CONNECT_TIMEOUT);
     // A host without trusted certificates can still use plain HTTP.
     builder()
         .build()
@@ -255,7 +258,7 @@ fn build(builder: impl Fn() -> ClientBuilder) -> Result<Client, reqwest::Error> 
 }
 
 /// Returns the innermost cause of an error. It contains no URL, which could hold a secret.
-pub(crate) fn innermost(error: &reqwest::Error) -> String {
+pub(crate) fn root_cause(error: &reqwest::Error) -> String {
     causes(error).last().cloned().unwrap_or_else(|| error.to_string())
 }
 
@@ -299,8 +302,8 @@ mod tests {
     #[test]
     fn a_header_that_cannot_be_sent_is_refused_without_its_value() {
         let fault = secret_header("authorization", "hush\r\nx: y").unwrap_err();
-        assert_eq!(fault, HeaderFault::Value);
-        assert_eq!(secret_header("a b", "c").unwrap_err(), HeaderFault::Name);
+        assert_eq!(fault, HeaderError::Value);
+        assert_eq!(secret_header("a b", "c").unwrap_err(), HeaderError::Name);
         let (_, value) = secret_header("authorization", "hush").unwrap();
         assert!(!format!("{value:?}").contains("hush"));
     }
@@ -335,7 +338,7 @@ mod tests {
         ] {
             let error = json(&server(head, "")).await.unwrap_err();
             assert_eq!(
-                (error.is_refusal(), error.wants_key()),
+                (error.is_refusal(), error.requires_key()),
                 (is_refusal, wants_key),
                 "{head}"
             );

@@ -4,12 +4,12 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
 /// Milliseconds per day.
-const DAY: f64 = 86_400_000.0;
+const DAY_MS: f64 = 86_400_000.0;
 
 /// Returns the days from 1970-01-01 UTC to an RFC 3339 timestamp; `None` if it cannot be parsed.
-pub(crate) fn days(moment: &str) -> Option<f64> {
+pub(crate) fn days_since_epoch(moment: &str) -> Option<f64> {
     let moment: Timestamp = moment.parse().ok()?;
-    Some(moment.as_millisecond() as f64 / DAY)
+    Some(moment.as_millisecond() as f64 / DAY_MS)
 }
 
 /// Returns the seconds between two timestamps; `None` if one cannot be parsed.
@@ -20,33 +20,33 @@ pub(crate) fn seconds_between(earlier: &str, later: &str) -> Option<f64> {
 }
 
 /// Formats the moment `days` after 1970-01-01 UTC with a `strftime` format.
-pub(crate) fn written(days: f64, format: &str) -> String {
-    moment(days).strftime(format).to_string()
+pub(crate) fn format_date(days: f64, format: &str) -> String {
+    to_timestamp(days).strftime(format).to_string()
 }
 
-fn moment(days: f64) -> Timestamp {
-    Timestamp::from_millisecond((days * DAY).round() as i64).unwrap_or_default()
+fn to_timestamp(days: f64) -> Timestamp {
+    Timestamp::from_millisecond((days * DAY_MS).round() as i64).unwrap_or_default()
 }
 
 /// Returns the first days of months between two moments, all in days after 1970-01-01 UTC. With `every` above
 /// 1 only each `every`-th month is included, counted from January.
-pub(crate) fn months(from: f64, to: f64, every: i8) -> Vec<f64> {
-    let mut found = Vec::new();
-    let mut day = moment(from).to_zoned(TimeZone::UTC).date().first_of_month();
+pub(crate) fn month_starts(from: f64, to: f64, every: i8) -> Vec<f64> {
+    let mut starts = Vec::new();
+    let mut day = to_timestamp(from).to_zoned(TimeZone::UTC).date().first_of_month();
     while let Ok(zoned) = day.to_zoned(TimeZone::UTC) {
-        let at = zoned.timestamp().as_millisecond() as f64 / DAY;
-        if at > to {
+        let days = zoned.timestamp().as_millisecond() as f64 / DAY_MS;
+        if days > to {
             break;
         }
-        if at >= from && (day.month() - 1) % every == 0 {
-            found.push(at);
+        if days >= from && (day.month() - 1) % every == 0 {
+            starts.push(days);
         }
         let Ok(next) = day.checked_add(1.month()) else {
             break;
         };
         day = next;
     }
-    found
+    starts
 }
 
 #[cfg(test)]
@@ -63,22 +63,22 @@ mod tests {
 
     #[test]
     fn a_moment_is_a_number_and_comes_back() {
-        assert_eq!(days("1970-01-02T12:00:00Z"), Some(1.5));
-        assert_eq!(days("soon"), None);
-        let told = days("2026-11-21T06:53:11.250Z").unwrap();
-        assert_eq!(written(told, "%Y-%m-%d %H:%M"), "2026-11-21 06:53");
+        assert_eq!(days_since_epoch("1970-01-02T12:00:00Z"), Some(1.5));
+        assert_eq!(days_since_epoch("soon"), None);
+        let told = days_since_epoch("2026-11-21T06:53:11.250Z").unwrap();
+        assert_eq!(format_date(told, "%Y-%m-%d %H:%M"), "2026-11-21 06:53");
     }
 
     #[test]
     fn months_begin_where_calendars_say() {
         let (from, to) = (
-            days("2026-01-15T00:00:00Z").unwrap(),
-            days("2026-07-01T00:00:00Z").unwrap(),
+            days_since_epoch("2026-01-15T00:00:00Z").unwrap(),
+            days_since_epoch("2026-07-01T00:00:00Z").unwrap(),
         );
         let told = |every| -> Vec<String> {
-            months(from, to, every)
+            month_starts(from, to, every)
                 .into_iter()
-                .map(|day| written(day, "%m-%d"))
+                .map(|day| format_date(day, "%m-%d"))
                 .collect()
         };
         assert_eq!(told(1), ["02-01", "03-01", "04-01", "05-01", "06-01", "07-01"]);

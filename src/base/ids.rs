@@ -51,28 +51,28 @@ name!(
 
 impl ContentHash {
     /// Returns the digest of a value's JSON form.
-    pub(crate) fn of<T: Serialize>(value: &T) -> Self {
+    pub(crate) fn from_value<T: Serialize>(value: &T) -> Self {
         let bytes =
             serde_json::to_vec(value).expect("values that are hashed have string keys and finite numbers");
-        Self::of_bytes(&bytes)
+        Self::from_bytes(&bytes)
     }
 
     /// Returns the digest of bytes: the first 16 hex digits of SHA-256.
-    pub fn of_bytes(bytes: &[u8]) -> Self {
+    pub fn from_bytes(bytes: &[u8]) -> Self {
         Self(hex(&Sha256::digest(bytes))[..16].to_owned())
     }
 }
 
-/// A digest of bytes that arrive in pieces. It equals [`ContentHash::of_bytes`] of all pieces joined.
+/// A digest of bytes that arrive in pieces. It equals [`ContentHash::from_bytes`] of all pieces joined.
 #[derive(Clone, Default)]
 pub(crate) struct Digest(Sha256);
 
 impl Digest {
-    pub(crate) fn take(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    pub(crate) fn hash(self) -> ContentHash {
+    pub(crate) fn finish(self) -> ContentHash {
         ContentHash(hex(&self.0.finalize())[..16].to_owned())
     }
 }

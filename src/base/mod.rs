@@ -7,7 +7,7 @@ pub(crate) mod control_client;
 pub(crate) mod date;
 pub mod http1;
 pub mod ids;
-pub(crate) mod own;
+pub(crate) mod private_files;
 pub(crate) mod proc;
 pub(crate) mod secrets;
 pub(crate) mod text;

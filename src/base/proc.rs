@@ -23,7 +23,7 @@ impl ProcessId {
         // The descriptor pins the process, so that its id cannot pass to another process between the check
         // and the signal.
         let pinned = rustix::process::pidfd_open(pid, PidfdFlags::empty());
-        if by_id(self.pid).is_none_or(|process| process.started != self.started) {
+        if by_id(self.pid).is_none_or(|process| process.start_ticks != self.started) {
             return;
         }
         // If the process has ended in the meantime, there is nothing to do.
@@ -43,11 +43,11 @@ pub(crate) struct ProcessInfo {
     pub(crate) group: u32,
     pub(crate) session: u32,
     /// Start time in clock ticks since boot.
-    pub(crate) started: u64,
+    pub(crate) start_ticks: u64,
     /// Own processor time, in clock ticks.
-    pub(crate) ticks: u64,
+    pub(crate) cpu_ticks: u64,
     /// Processor time of its ended children, in clock ticks.
-    pub(crate) ended_ticks: u64,
+    pub(crate) reaped_cpu_ticks: u64,
     /// True for zombies too, whose parent has not collected them yet.
     pub(crate) has_ended: bool,
 }
@@ -60,9 +60,9 @@ impl From<&Stat> for ProcessInfo {
             parent: number(stat.ppid),
             group: number(stat.pgrp),
             session: number(stat.session),
-            started: stat.starttime,
-            ticks: stat.utime + stat.stime,
-            ended_ticks: (stat.cutime + stat.cstime).unsigned_abs(),
+            start_ticks: stat.starttime,
+            cpu_ticks: stat.utime + stat.stime,
+            reaped_cpu_ticks: (stat.cutime + stat.cstime).unsigned_abs(),
             // A process whose first thread has ended lives as long as another thread does.
             has_ended: matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1,
         }
@@ -73,7 +73,7 @@ impl ProcessInfo {
     pub(crate) const fn id(&self) -> ProcessId {
         ProcessId {
             pid: self.pid,
-            started: self.started,
+            started: self.start_ticks,
         }
     }
 }
@@ -87,7 +87,7 @@ pub(crate) fn open_all() -> impl Iterator<Item = Process> {
 }
 
 /// Returns this process. It works even if `/proc` shows another namespace of process ids.
-pub(crate) fn this() -> Option<ProcessInfo> {
+pub(crate) fn current_process() -> Option<ProcessInfo> {
     Some(ProcessInfo::from(&Process::myself().ok()?.stat().ok()?))
 }
 
@@ -95,28 +95,29 @@ pub(crate) fn by_id(pid: u32) -> Option<ProcessInfo> {
     Some(ProcessInfo::from(&open(pid)?.stat().ok()?))
 }
 
-pub(crate) fn all() -> Vec<ProcessInfo> {
+pub(crate) fn all_processes() -> Vec<ProcessInfo> {
     let stats = open_all().filter_map(|process| process.stat().ok());
     stats.map(|stat| ProcessInfo::from(&stat)).collect()
 }
 
 /// Returns the processes of `all` that are roots, descend from one, or are in the process group that a root
 /// leads. A root that is not in `all` leads no group.
-pub(crate) fn belonging(all: &[ProcessInfo], roots: &[u32]) -> BTreeSet<u32> {
+pub(crate) fn tree_pids(processes: &[ProcessInfo], roots: &[u32]) -> BTreeSet<u32> {
     let leads = |root: &u32| {
-        all.iter()
+        processes
+            .iter()
             .any(|process| process.pid == *root && process.group == *root)
     };
     let groups: Vec<u32> = roots.iter().copied().filter(leads).collect();
-    family(all, roots, &groups)
+    related_pids(processes, roots, &groups)
 }
 
 /// Returns the live processes that are roots, descend from one, or are in a process group with the id of a
 /// root. The root itself may have ended.
 pub(crate) fn live_tree(roots: &[u32]) -> Vec<ProcessId> {
-    let all = all();
-    let members = family(&all, roots, roots);
-    let mut live: Vec<ProcessId> = all
+    let processes = all_processes();
+    let members = related_pids(&processes, roots, roots);
+    let mut live: Vec<ProcessId> = processes
         .iter()
         .filter(|process| !process.has_ended && members.contains(&process.pid))
         .map(ProcessInfo::id)
@@ -126,49 +127,49 @@ pub(crate) fn live_tree(roots: &[u32]) -> Vec<ProcessId> {
 }
 
 /// Returns the processes of `all` that descend from `root`, without `root`.
-pub(crate) fn descendants(all: &[ProcessInfo], root: u32) -> BTreeSet<u32> {
-    let mut members = family(all, &[root], &[]);
+pub(crate) fn descendants(processes: &[ProcessInfo], root: u32) -> BTreeSet<u32> {
+    let mut members = related_pids(processes, &[root], &[]);
     members.remove(&root);
     members
 }
 
 /// Returns the processes of `all` that are roots, are in one of `groups`, or descend from any of these.
-fn family(all: &[ProcessInfo], roots: &[u32], groups: &[u32]) -> BTreeSet<u32> {
+fn related_pids(processes: &[ProcessInfo], roots: &[u32], groups: &[u32]) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for process in all {
+    for process in processes {
         children.entry(process.parent).or_default().push(process.pid);
     }
-    let grouped = all.iter().filter(|process| groups.contains(&process.group));
+    let grouped = processes.iter().filter(|process| groups.contains(&process.group));
     let mut open: Vec<u32> = roots
         .iter()
         .copied()
         .chain(grouped.map(|process| process.pid))
         .collect();
-    let mut found = BTreeSet::new();
+    let mut pids = BTreeSet::new();
     while let Some(pid) = open.pop() {
-        if found.insert(pid) {
+        if pids.insert(pid) {
             open.extend(children.get(&pid).into_iter().flatten());
         }
     }
-    found.retain(|pid| all.iter().any(|process| process.pid == *pid));
-    found
+    pids.retain(|pid| processes.iter().any(|process| process.pid == *pid));
+    pids
 }
 
 /// Returns true if the process is one of `roots`, descends from one, or is in a group with the id of one.
-pub(crate) fn descends(pid: u32, roots: &[u32]) -> bool {
-    let mut at = Some(pid);
-    while let Some(process) = at.and_then(by_id) {
+pub(crate) fn is_in_tree(pid: u32, roots: &[u32]) -> bool {
+    let mut current = Some(pid);
+    while let Some(process) = current.and_then(by_id) {
         if roots.contains(&process.pid) || roots.contains(&process.group) {
             return true;
         }
-        at = (process.parent > 0).then_some(process.parent);
+        current = (process.parent > 0).then_some(process.parent);
     }
     false
 }
 
 /// Returns the command name of a process; `None` if this host has no such process.
 #[cfg(any(feature = "nvml", test))]
-pub(crate) fn name(pid: u32) -> Option<String> {
+pub(crate) fn process_name(pid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
@@ -183,9 +184,9 @@ mod tests {
             parent,
             group,
             session: 0,
-            started: 0,
-            ticks: 0,
-            ended_ticks: 0,
+            start_ticks: 0,
+            cpu_ticks: 0,
+            reaped_cpu_ticks: 0,
             has_ended: false,
         }
     }
@@ -202,25 +203,25 @@ mod tests {
             process(14, 13, 14),
             process(20, 1, 20),
         ];
-        assert_eq!(belonging(&all, &[10]), BTreeSet::from([10, 11, 12, 13, 14]));
-        assert_eq!(belonging(&all, &[12]), BTreeSet::from([12]));
-        assert_eq!(belonging(&all, &[99]), BTreeSet::new());
-        assert_eq!(belonging(&all, &[]), BTreeSet::new());
+        assert_eq!(tree_pids(&all, &[10]), BTreeSet::from([10, 11, 12, 13, 14]));
+        assert_eq!(tree_pids(&all, &[12]), BTreeSet::from([12]));
+        assert_eq!(tree_pids(&all, &[99]), BTreeSet::new());
+        assert_eq!(tree_pids(&all, &[]), BTreeSet::new());
     }
 
     #[test]
     fn a_group_is_followed_without_its_leader_only_where_it_is_named() {
         let all = [process(1, 0, 1), process(13, 1, 10), process(14, 13, 14)];
-        assert_eq!(belonging(&all, &[10]), BTreeSet::new());
-        assert_eq!(family(&all, &[10], &[10]), BTreeSet::from([13, 14]));
+        assert_eq!(tree_pids(&all, &[10]), BTreeSet::new());
+        assert_eq!(related_pids(&all, &[10], &[10]), BTreeSet::from([13, 14]));
         assert_eq!(descendants(&all, 13), BTreeSet::from([14]));
     }
 
     #[test]
     fn this_process_is_seen_with_its_parent() {
         let own = by_id(std::process::id()).unwrap();
-        assert!(all().iter().any(|process| process.id() == own.id()));
-        assert!(belonging(&all(), &[own.parent]).contains(&own.pid));
+        assert!(all_processes().iter().any(|process| process.id() == own.id()));
+        assert!(tree_pids(&all_processes(), &[own.parent]).contains(&own.pid));
         assert_eq!(by_id(u32::MAX), None);
     }
 

@@ -18,13 +18,13 @@ pub(crate) struct Redactor {
 }
 
 /// The replacement of a secret.
-pub(crate) const HIDDEN: &str = "***";
+pub(crate) const MASK: &str = "***";
 
 /// Values with fewer characters are not hidden: `1` or `true` would also match ordinary text.
-const SHORTEST: usize = 6;
+const MIN_SECRET_CHARS: usize = 6;
 
-pub(crate) fn is_hidden(value: &str) -> bool {
-    value.chars().count() >= SHORTEST
+pub(crate) fn is_long_enough(value: &str) -> bool {
+    value.chars().count() >= MIN_SECRET_CHARS
 }
 
 /// Returns true if the name of an environment variable suggests a secret.
@@ -47,7 +47,7 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
 
 /// Returns the secret part of an environment variable: all of it if its name suggests a secret, or the
 /// password in a URL.
-pub(crate) fn secret_of<'v>(name: &str, value: &'v str) -> Option<&'v str> {
+pub(crate) fn secret_part<'v>(name: &str, value: &'v str) -> Option<&'v str> {
     match is_secret_name(name) {
         true => Some(value),
         false => url_password(value),
@@ -75,63 +75,63 @@ pub(crate) fn looks_secret(name: &str) -> bool {
 /// Returns the password in `scheme://user:password@host`.
 fn url_password(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("://")?;
-    password_of(rest).map(|range| &rest[range])
+    password_range(rest).map(|range| &rest[range])
 }
 
 /// Returns the range of the password in `user:password@host/path`.
-fn password_of(rest: &str) -> Option<Range<usize>> {
+fn password_range(rest: &str) -> Option<Range<usize>> {
     let authority = rest.split(['/', '?', '#']).next()?;
-    let at = authority.rfind('@')?;
-    let start = authority[..at].find(':')? + 1;
-    (start < at).then_some(start..at)
+    let separator = authority.rfind('@')?;
+    let start = authority[..separator].find(':')? + 1;
+    (start < separator).then_some(start..separator)
 }
 
 /// Returns the ranges of passwords and secret query values in the URLs of a text. References such as
 /// `${NAME}` are not secrets.
-pub(crate) fn secrets_in_urls(text: &str) -> Vec<Range<usize>> {
+pub(crate) fn url_secret_ranges(text: &str) -> Vec<Range<usize>> {
     let ends = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '`' | '<' | '>');
-    let mut found = Vec::new();
+    let mut ranges = Vec::new();
     for (at, scheme) in text.match_indices("://") {
         let start = at + scheme.len();
         let url = text[start..].split(ends).next().unwrap_or_default();
-        found.extend(
-            password_of(url)
+        ranges.extend(
+            password_range(url)
                 .into_iter()
-                .chain(secret_queries(url))
+                .chain(secret_query_ranges(url))
                 .map(|range| start + range.start..start + range.end),
         );
     }
-    found.retain(|range| !text[range.clone()].starts_with("${"));
-    found
+    ranges.retain(|range| !text[range.clone()].starts_with("${"));
+    ranges
 }
 
 /// Returns the ranges of the values of secret query parameters, as in `?api_key=value`.
-fn secret_queries(url: &str) -> Vec<Range<usize>> {
+fn secret_query_ranges(url: &str) -> Vec<Range<usize>> {
     let Some((head, queries)) = url.split_once('?') else {
         return Vec::new();
     };
-    let mut at = head.len() + 1;
-    let mut found = Vec::new();
+    let mut position = head.len() + 1;
+    let mut ranges = Vec::new();
     for pair in queries.split('&') {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let is_secret = looks_secret(&name.replace('-', "_")) || name.eq_ignore_ascii_case("key");
-        let end = at + pair.len();
+        let end = position + pair.len();
         if is_secret && !value.is_empty() {
-            found.push(end - value.len()..end);
+            ranges.push(end - value.len()..end);
         }
-        at = end + 1;
+        position = end + 1;
     }
-    found
+    ranges
 }
 
 /// Replaces each byte that [`secrets_in_urls`] finds by a star, so that positions in the text do not change.
-pub(crate) fn hide_in_urls(text: &str) -> Cow<'_, str> {
-    let found = secrets_in_urls(text);
-    if found.is_empty() {
+pub(crate) fn mask_url_secrets(text: &str) -> Cow<'_, str> {
+    let ranges = url_secret_ranges(text);
+    if ranges.is_empty() {
         return Cow::Borrowed(text);
     }
     let mut hidden = text.to_owned();
-    for range in found {
+    for range in ranges {
         hidden.replace_range(range.clone(), &"*".repeat(range.len()));
     }
     Cow::Owned(hidden)
@@ -142,17 +142,17 @@ impl Redactor {
     /// spellings of JSON, URLs, base64 and hex. The lines of a multi-line value are found one by one, because
     /// logs are redacted by line.
     pub(crate) fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
-        Self::of(values.into_iter().filter(|value| is_hidden(value)))
+        Self::from_values(values.into_iter().filter(|value| is_long_enough(value)))
     }
 
     /// Creates a redactor of these values, however short.
     #[cfg(test)]
-    pub(crate) fn of_any_length<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
-        Self::of(values.into_iter().filter(|value| !value.is_empty()))
+    pub(crate) fn with_short_values<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::from_values(values.into_iter().filter(|value| !value.is_empty()))
     }
 
-    fn of<'a>(values: impl Iterator<Item = &'a str>) -> Self {
-        let mut all = Vec::new();
+    fn from_values<'a>(values: impl Iterator<Item = &'a str>) -> Self {
+        let mut patterns = Vec::new();
         let lines = |value: &'a str| {
             // Shorter lines of a key, such as braces, would also match ordinary text.
             let long = |line: &&str| value.contains('\n') && line.trim().len() >= 8;
@@ -160,24 +160,24 @@ impl Redactor {
         };
         for value in values.flat_map(lines) {
             let json = serde_json::to_string(value).expect("a string is always JSON");
-            all.push(json[1..json.len() - 1].to_owned());
-            all.push(percent(value));
-            if is_hidden(value) {
-                all.extend(base64(value));
+            patterns.push(json[1..json.len() - 1].to_owned());
+            patterns.push(percent_encode(value));
+            if is_long_enough(value) {
+                patterns.extend(base64_forms(value));
                 let hex: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
-                all.push(hex.to_uppercase());
-                all.push(hex);
+                patterns.push(hex.to_uppercase());
+                patterns.push(hex);
             }
-            all.push(value.to_owned());
+            patterns.push(value.to_owned());
         }
-        all.sort();
-        all.dedup();
-        if all.is_empty() {
+        patterns.sort();
+        patterns.dedup();
+        if patterns.is_empty() {
             return Self::default();
         }
         let finder = AhoCorasickBuilder::new()
             .match_kind(MatchKind::LeftmostLongest)
-            .build(&all)
+            .build(&patterns)
             .expect("a few short patterns make a small automaton");
         Self { finder: Some(finder) }
     }
@@ -189,15 +189,15 @@ impl Redactor {
         };
         let mut clean = Cow::Borrowed(text);
         if finder.is_match(text) {
-            let mut told = String::with_capacity(text.len());
-            finder.replace_all_with(text, &mut told, |_, _, told| {
-                told.push_str(HIDDEN);
+            let mut redacted = String::with_capacity(text.len());
+            finder.replace_all_with(text, &mut redacted, |_, _, redacted| {
+                redacted.push_str(MASK);
                 true
             });
-            clean = Cow::Owned(told);
+            clean = Cow::Owned(redacted);
         }
-        match hidden_between_controls(finder, &clean) {
-            Some(told) => Cow::Owned(told),
+        match redact_across_controls(finder, &clean) {
+            Some(redacted) => Cow::Owned(redacted),
             None => clean,
         }
     }
@@ -207,56 +207,56 @@ impl Redactor {
 const ESCAPES: [&str; 4] = ["\u{1b}", "\\u001b", "\\x1b", "\\033"];
 
 /// Quoted spellings of other control characters that do not split a line.
-const QUOTED: [&str; 8] = [
+const QUOTED_CONTROLS: [&str; 8] = [
     "\\u0000", "\\u0007", "\\u0008", "\\u000d", "\\u007f", "\\b", "\\r", "\\x08",
 ];
 
 /// Hides the secrets that contain terminal sequences or other control characters; `None` if there is none.
-fn hidden_between_controls(finder: &AhoCorasick, text: &str) -> Option<String> {
-    let has_control = text.chars().any(is_unseen);
+fn redact_across_controls(finder: &AhoCorasick, text: &str) -> Option<String> {
+    let has_control = text.chars().any(is_invisible);
     let is_quoted = || {
         text.contains('\\')
             && (ESCAPES.iter().any(|escape| text.contains(*escape))
-                || QUOTED.iter().any(|one| text.contains(*one)))
+                || QUOTED_CONTROLS.iter().any(|one| text.contains(*one)))
     };
     if !has_control && !is_quoted() {
         return None;
     }
-    let mut plain = String::with_capacity(text.len());
+    let mut stripped = String::with_capacity(text.len());
     // The position in `text` of each byte of `plain`.
     let mut places = Vec::with_capacity(text.len());
     let mut at = 0;
     while let Some(letter) = text[at..].chars().next() {
-        let length = sequence(&text[at..]);
+        let length = control_sequence_len(&text[at..]);
         if length > 0 {
             at += length;
             continue;
         }
-        plain.push(letter);
+        stripped.push(letter);
         places.extend(at..at + letter.len_utf8());
         at += letter.len_utf8();
     }
-    let mut told = String::with_capacity(text.len());
+    let mut redacted = String::with_capacity(text.len());
     let mut from = 0;
-    for found in finder.find_iter(&plain) {
-        told.push_str(&text[from..places[found.start()]]);
-        told.push_str(HIDDEN);
-        from = places[found.end() - 1] + 1;
+    for secret_match in finder.find_iter(&stripped) {
+        redacted.push_str(&text[from..places[secret_match.start()]]);
+        redacted.push_str(MASK);
+        from = places[secret_match.end() - 1] + 1;
     }
-    (from > 0).then(|| told + &text[from..])
+    (from > 0).then(|| redacted + &text[from..])
 }
 
 /// Returns true for a control character other than a line feed or a tab.
-fn is_unseen(letter: char) -> bool {
+fn is_invisible(letter: char) -> bool {
     is_control(letter) && !matches!(letter, '\n' | '\t')
 }
 
 /// Returns the length of the terminal sequence or control character at the start of a text; 0 if there is
 /// none.
-fn sequence(text: &str) -> usize {
+fn control_sequence_len(text: &str) -> usize {
     let Some(escape) = ESCAPES.iter().find(|escape| text.starts_with(**escape)) else {
-        let quoted = QUOTED.iter().find(|quoted| text.starts_with(**quoted));
-        let unseen = || text.chars().next().filter(|letter| is_unseen(*letter));
+        let quoted = QUOTED_CONTROLS.iter().find(|quoted| text.starts_with(**quoted));
+        let unseen = || text.chars().next().filter(|letter| is_invisible(*letter));
         return quoted.map_or_else(|| unseen().map_or(0, char::len_utf8), |quoted| quoted.len());
     };
     let rest = &text.as_bytes()[escape.len()..];
@@ -294,7 +294,7 @@ impl fmt::Debug for Redactor {
     }
 }
 
-fn percent(value: &str) -> String {
+fn percent_encode(value: &str) -> String {
     value
         .bytes()
         .map(|byte| match byte {
@@ -308,18 +308,18 @@ fn percent(value: &str) -> String {
 
 /// Returns the parts of a value's base64 that do not depend on the neighbouring bytes, for each of the three
 /// possible alignments.
-fn base64(value: &str) -> Vec<String> {
-    let mut all = Vec::new();
+fn base64_forms(value: &str) -> Vec<String> {
+    let mut forms = Vec::new();
     for before in 0..3 {
         let mut bytes = vec![0; before];
         bytes.extend(value.as_bytes());
         // A letter holds six bits. Only letters that hold nothing but bits of the value are used.
         let (first, end) = ((before * 8).div_ceil(6), bytes.len() * 8 / 6);
         for text in [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)] {
-            all.push(text[first..end].to_owned());
+            forms.push(text[first..end].to_owned());
         }
     }
-    all
+    forms
 }
 
 #[cfg(test)]
@@ -332,7 +332,7 @@ mod tests {
         let json = serde_json::to_string("token se\"cret/1").unwrap();
         for text in ["a se\"cret/1 b", json.as_str(), "http://x/?k=se%22cret%2F1"] {
             let clean = redactor.redact(text);
-            assert!(clean.contains(HIDDEN) && !clean.contains("cret"), "{clean}");
+            assert!(clean.contains(MASK) && !clean.contains("cret"), "{clean}");
         }
         assert_eq!(redactor.redact("nothing here"), "nothing here");
         assert!(!format!("{redactor:?}").contains("cret"));
@@ -383,7 +383,7 @@ mod tests {
                 STANDARD_NO_PAD.encode(format!("{before}hunter2-hunter2")),
                 base64::engine::general_purpose::STANDARD.encode(format!("{before}hunter2-hunter2 and more")),
             ] {
-                assert!(redactor.redact(&text).contains(HIDDEN), "{before}: {text}");
+                assert!(redactor.redact(&text).contains(MASK), "{before}: {text}");
             }
         }
     }
@@ -420,15 +420,15 @@ mod tests {
             assert!(!is_secret_name(name), "{name}");
         }
         let url = "https://me:hunter2hunter2@proxy:3128/x?y";
-        assert_eq!(secret_of("HTTPS_PROXY", url), Some("hunter2hunter2"));
-        assert_eq!(secret_of("A_TOKEN", url), Some(url));
+        assert_eq!(secret_part("HTTPS_PROXY", url), Some("hunter2hunter2"));
+        assert_eq!(secret_part("A_TOKEN", url), Some(url));
         for plain in [
             "https://proxy:3128/a@b:c@d",
             "https://me@proxy",
             "https://me:@proxy",
             "a:b@c",
         ] {
-            assert_eq!(secret_of("HTTPS_PROXY", plain), None, "{plain}");
+            assert_eq!(secret_part("HTTPS_PROXY", plain), None, "{plain}");
         }
     }
 
@@ -447,7 +447,7 @@ mod tests {
             ("https://h/?x=1&api-key=abc&y=2", "https://h/?x=1&api-key=***&y=2"),
             ("http://h/?url=http://u:pw@h", "http://h/?url=http://u:**@h"),
         ] {
-            assert_eq!(hide_in_urls(text), hidden);
+            assert_eq!(mask_url_secrets(text), hidden);
         }
         for plain in [
             "http://u:${PW}@h",
@@ -457,7 +457,7 @@ mod tests {
             "http://h:80 a@b",
             "http://h/?key=",
         ] {
-            assert_eq!(hide_in_urls(plain), plain);
+            assert_eq!(mask_url_secrets(plain), plain);
         }
     }
 }

@@ -2,29 +2,29 @@
 //! lines.
 
 /// Formats a count with its noun: `1 launch`, `2 launches`.
-pub(crate) fn counted(count: usize, one: &str, several: &str) -> String {
+pub(crate) fn pluralize(count: usize, singular: &str, plural: &str) -> String {
     match count {
-        1 => format!("1 {one}"),
-        count => format!("{count} {several}"),
+        1 => format!("1 {singular}"),
+        count => format!("{count} {plural}"),
     }
 }
 
 /// Formats an error with its causes. A cause is left out if the text so far ends with it.
-pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let words = error.to_string();
-        if !text.ends_with(&words) {
+        let message = error.to_string();
+        if !text.ends_with(&message) {
             text.push_str(": ");
-            text.push_str(&words);
+            text.push_str(&message);
         }
         cause = error.source();
     }
     text
 }
 
-pub(crate) fn minutes(seconds: f64) -> String {
+pub(crate) fn format_seconds(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match (whole / 3600, whole / 60 % 60, whole % 60) {
         (0, 0, _) => format!("{seconds:.1}s"),
@@ -35,16 +35,16 @@ pub(crate) fn minutes(seconds: f64) -> String {
 
 /// Appends `text` to `head` and breaks the lines at spaces, at `width` columns at most. Further lines are
 /// indented by `indent`. A longer word is not broken.
-pub(crate) fn wrapped(head: &str, indent: usize, text: &str, width: usize) -> String {
-    let mut all = String::new();
+pub(crate) fn wrap(head: &str, indent: usize, text: &str, width: usize) -> String {
+    let mut lines = String::new();
     let mut line = head.to_owned();
     let mut column = head.chars().count();
     let mut is_first = true;
     for word in text.split(' ') {
         let length = word.chars().count();
         if !is_first && column + 1 + length > width {
-            all.push_str(line.trim_end());
-            all.push('\n');
+            lines.push_str(line.trim_end());
+            lines.push('\n');
             line = " ".repeat(indent);
             column = indent;
             is_first = true;
@@ -57,9 +57,9 @@ pub(crate) fn wrapped(head: &str, indent: usize, text: &str, width: usize) -> St
         column += length;
         is_first = false;
     }
-    all.push_str(line.trim_end());
-    all.push('\n');
-    all
+    lines.push_str(line.trim_end());
+    lines.push('\n');
+    lines
 }
 
 /// Returns true for control characters and for characters that change the direction of text.
@@ -76,7 +76,7 @@ pub(crate) fn printable(text: &str) -> String {
 }
 
 /// Like [`printable`], but keeps terminal colour sequences.
-pub(crate) fn colored(text: &str) -> String {
+pub(crate) fn printable_with_colors(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut parts = text.split("\u{1b}[");
     clean.push_str(&printable(parts.next().unwrap_or_default()));
@@ -121,12 +121,9 @@ mod tests {
     #[test]
     fn a_text_is_broken_at_words_and_loses_none() {
         let text = "one two-and-a-half three four";
-        assert_eq!(
-            wrapped("- ", 2, text, 12),
-            "- one\n  two-and-a-half\n  three four\n"
-        );
-        assert_eq!(wrapped("- ", 2, text, 80), format!("- {text}\n"));
-        assert_eq!(wrapped("- ", 2, "", 80), "-\n");
+        assert_eq!(wrap("- ", 2, text, 12), "- one\n  two-and-a-half\n  three four\n");
+        assert_eq!(wrap("- ", 2, text, 80), format!("- {text}\n"));
+        assert_eq!(wrap("- ", 2, "", 80), "-\n");
     }
 
     #[test]
@@ -136,9 +133,9 @@ mod tests {
         assert_eq!(line_start("\n::error::pwn"), "` ::error::pwn`");
         assert_eq!(line_start("a::b"), "a::b");
         assert_eq!(printable(text), "1.0\n::error::pwn[31m2J\tend");
-        assert_eq!(colored(text), "1.0\n::error::pwn\u{1b}[31m2J\tend");
+        assert_eq!(printable_with_colors(text), "1.0\n::error::pwn\u{1b}[31m2J\tend");
         assert_eq!(
-            colored("\u{1b}[2J\u{1b}]0;x\u{7}\u{1b}[0m\u{1b}["),
+            printable_with_colors("\u{1b}[2J\u{1b}]0;x\u{7}\u{1b}[0m\u{1b}["),
             "[2J]0;x\u{1b}[0m["
         );
     }

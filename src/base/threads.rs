@@ -11,22 +11,22 @@ use tokio::runtime::Runtime;
 
 /// Threads that a run needs beyond those of its runtime and tokenizer: loads, telemetry, logs, blocking
 /// calls.
-const FURTHER: usize = 16;
+const EXTRA_THREADS: usize = 16;
 
 /// The error of a process that has reached its limit of open files.
 const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
 
 /// How long an idle thread for blocking calls is kept: longer than any run.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The host refuses to start a thread.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot start a thread: {error}\n  = help: {}", advice(.error))]
-pub struct NoThread {
+#[error("cannot start a thread: {error}\n  = help: {}", limit_advice(.error))]
+pub struct ThreadLimitError {
     error: io::Error,
 }
 
-impl From<io::Error> for NoThread {
+impl From<io::Error> for ThreadLimitError {
     fn from(error: io::Error) -> Self {
         Self { error }
     }
@@ -34,12 +34,12 @@ impl From<io::Error> for NoThread {
 
 /// Creates a runtime on all cores, after checking that the host allows the threads of the runtime and the
 /// tokenizer.
-pub(crate) fn runtime() -> Result<Runtime, NoThread> {
+pub(crate) fn runtime() -> Result<Runtime, ThreadLimitError> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    try_to_start(2 * cores + FURTHER)?;
+    try_to_start(2 * cores + EXTRA_THREADS)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .thread_keep_alive(KEPT)
+        .thread_keep_alive(BLOCKING_KEEP_ALIVE)
         .build()?;
     // Once one thread for blocking calls exists, calls wait for it instead of panicking if no further thread
     // starts.
@@ -61,7 +61,7 @@ fn try_to_start(count: usize) -> io::Result<()> {
     })
 }
 
-fn advice(error: &io::Error) -> String {
+fn limit_advice(error: &io::Error) -> String {
     let limits = Process::myself().and_then(|process| process.limits()).ok();
     let set = |value: Option<LimitValue>| match value {
         Some(LimitValue::Value(value)) => Some(value),
@@ -103,8 +103,9 @@ fn pids_max() -> Option<u64> {
         .into_iter()
         .flat_map(|group| {
             let path = Path::new(&group.pathname);
-            let all = path.ancestors();
-            all.flat_map(|path| ["/sys/fs/cgroup", "/sys/fs/cgroup/pids"].map(|folder| read(folder, path)))
+            let folders = path.ancestors();
+            folders
+                .flat_map(|path| ["/sys/fs/cgroup", "/sys/fs/cgroup/pids"].map(|folder| read(folder, path)))
                 .flatten()
                 .min()
         })
@@ -113,12 +114,12 @@ fn pids_max() -> Option<u64> {
 
 /// Runs `work` on each core, on at most `most` threads. If no more threads can be started, the existing ones
 /// do all of the work.
-pub(crate) fn on_all_cores(most: usize, work: impl Fn() + Sync) {
+pub(crate) fn on_all_cores(max_threads: usize, work: impl Fn() + Sync) {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let work = &work;
     thread::scope(|scope| {
         let start = |_: &usize| thread::Builder::new().spawn_scoped(scope, work).is_ok();
-        let _started = (1..cores.min(most)).take_while(start).count();
+        let _started = (1..cores.min(max_threads)).take_while(start).count();
         work();
     });
 }
@@ -135,13 +136,13 @@ mod tests {
 
     #[test]
     fn the_limits_are_named() {
-        let refused = NoThread::from(io::Error::from_raw_os_error(11)).to_string();
+        let refused = ThreadLimitError::from(io::Error::from_raw_os_error(11)).to_string();
         for part in ["cannot start a thread", "`ulimit -u`", "`pids.max`"] {
             assert!(refused.contains(part), "{refused}");
         }
-        let memory = NoThread::from(io::Error::from_raw_os_error(12)).to_string();
+        let memory = ThreadLimitError::from(io::Error::from_raw_os_error(12)).to_string();
         assert!(memory.contains("`ulimit -v`"), "{memory}");
-        let files = NoThread::from(io::Error::from_raw_os_error(24)).to_string();
+        let files = ThreadLimitError::from(io::Error::from_raw_os_error(24)).to_string();
         assert!(
             files.contains("`ulimit -n` (it is ") && !files.contains("`ulimit -u`"),
             "{files}"

@@ -8,10 +8,10 @@ use std::time::UNIX_EPOCH;
 use crate::base::clock;
 
 /// Minimum age, in seconds, at which a missing lock counts. A writer locks a file right after creating it.
-const LOCKED_BY_THEN: f64 = 0.1;
+const LOCK_GRACE_S: f64 = 0.1;
 
 /// Locks a file or folder for as long as it is open, which marks it as being written.
-pub(crate) fn hold(file: &File) {
+pub(crate) fn lock(file: &File) {
     // On a file system without locks, unfinished files of killed processes stay.
     let _ = file.try_lock();
 }
@@ -36,7 +36,7 @@ fn is_abandoned(entry: &DirEntry) -> Option<bool> {
         .ok()
         .filter(|about| about.is_file() || about.is_dir())?;
     let modified = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
-    let is_old = clock::unix_seconds() - modified.as_secs_f64() >= LOCKED_BY_THEN;
+    let is_old = clock::unix_seconds() - modified.as_secs_f64() >= LOCK_GRACE_S;
     Some(is_old && File::open(entry.path()).ok()?.try_lock().is_ok())
 }
 
@@ -59,11 +59,11 @@ mod tests {
         drop(file("whole", 1));
         drop(file(".new-young", now + 60));
         let held = file(".new-held", 1);
-        hold(&held);
+        lock(&held);
         fs::create_dir_all(folder.path().join(".new-folder/below")).unwrap();
         let held_folder = File::open(folder.path().join(".new-folder")).unwrap();
         held_folder.set_modified(SystemTime::UNIX_EPOCH).unwrap();
-        hold(&held_folder);
+        lock(&held_folder);
         sweep(folder.path(), ".new-");
         let left = |name: &str| folder.path().join(name).exists();
         assert!(!left(".new-left"));

@@ -7,11 +7,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A duration as users write it: `250ms`, `30s`, `1h 30m`. On disk it has the same spelling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Span(pub Duration);
+pub struct HumanDuration(pub Duration);
 
-impl Span {
+impl HumanDuration {
     /// Creates a duration of whole seconds.
-    pub const fn seconds(seconds: u64) -> Self {
+    pub const fn from_secs(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
@@ -21,7 +21,7 @@ impl Span {
     }
 }
 
-impl std::str::FromStr for Span {
+impl std::str::FromStr for HumanDuration {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -52,7 +52,7 @@ impl std::str::FromStr for Span {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.as_nanos();
         if nanos == 0 {
@@ -78,20 +78,20 @@ impl fmt::Display for Span {
     }
 }
 
-impl Serialize for Span {
+impl Serialize for HumanDuration {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for HumanDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(de::Error::custom)
     }
 }
 
-impl schemars::JsonSchema for Span {
+impl schemars::JsonSchema for HumanDuration {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Span".into()
     }
@@ -205,7 +205,7 @@ impl schemars::JsonSchema for RequestRate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 
-const SIZES: [(&str, u64); 9] = [
+const SIZE_UNITS: [(&str, u64); 9] = [
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),
     ("KiB", 1 << 10),
@@ -222,7 +222,7 @@ impl std::str::FromStr for Bytes {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let trimmed = text.trim();
-        SIZES
+        SIZE_UNITS
             .iter()
             .find_map(|(unit, size)| {
                 let number: f64 = trimmed.strip_suffix(unit)?.trim().parse().ok()?;
@@ -234,7 +234,7 @@ impl std::str::FromStr for Bytes {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, size) = SIZES[..3]
+        let (unit, size) = SIZE_UNITS[..3]
             .iter()
             .find(|(_, size)| self.0 >= *size && self.0.is_multiple_of(*size))
             .unwrap_or(&("B", 1));
@@ -273,17 +273,17 @@ mod tests {
     #[test]
     fn a_span_reads_what_it_writes() {
         for text in ["0s", "250ms", "30s", "1h 30m", "1m 1s 5ms", "6h"] {
-            assert_eq!(text.parse::<Span>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<HumanDuration>().unwrap().to_string(), text);
         }
     }
 
     #[test]
     fn a_span_without_unit_says_what_to_write() {
         assert_eq!(
-            "90".parse::<Span>().unwrap_err(),
+            "90".parse::<HumanDuration>().unwrap_err(),
             "`90` has no unit; write `90s` or `90ms`"
         );
-        assert!("-3s".parse::<Span>().unwrap_err().contains("below zero"));
+        assert!("-3s".parse::<HumanDuration>().unwrap_err().contains("below zero"));
     }
 
     #[test]

@@ -13,12 +13,12 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-pub(crate) use self::arrivals::{ArrivalArgs, Gaps, SearchArgs, SteadyArgs};
-pub(crate) use self::dataset_options::{GroupDistribution, SharedPrefixArgs, TraceArgs};
-pub(crate) use self::images::{PictureArgs, SpeedBenchArgs};
+pub(crate) use self::arrivals::{ArrivalArgs, GapDistribution, SearchArgs, SteadyStateArgs};
+pub(crate) use self::dataset_options::{GroupDistributionArg, SharedPrefixArgs, TraceArgs};
+pub(crate) use self::images::{ImageArgs, SpeedBenchArgs};
 pub(crate) use self::limits::LimitArgs;
 use crate::base::units::RequestRate;
-use crate::cli::named::{dataset, named};
+use crate::cli::named::{dataset, variant_parser};
 use crate::config::dataset::DatasetName;
 use crate::config::workload::Profile;
 
@@ -45,7 +45,7 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
     #[command(flatten)]
-    pub(crate) pictures: PictureArgs,
+    pub(crate) pictures: ImageArgs,
     #[command(flatten)]
     pub(crate) speed_bench: SpeedBenchArgs,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub(crate) search: SearchArgs,
     #[command(flatten)]
-    pub(crate) steady: SteadyArgs,
+    pub(crate) steady: SteadyStateArgs,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
     #[command(flatten)]
@@ -83,7 +83,7 @@ impl BenchArgs {
 #[command(next_help_heading = "Ours")]
 pub(crate) struct ExtensionArgs {
     /// Whose rules: `current` is sglang 0.5.23, `classic` the fork in lmdeploy that the reports of August 2025 were made with.
-    #[arg(long, value_parser = named::<Profile>(), default_value = "current")]
+    #[arg(long, value_parser = variant_parser::<Profile>(), default_value = "current")]
     pub(crate) rules: Profile,
     /// Compute every figure as the Python tool does, known faults included.
     #[arg(long)]
@@ -252,7 +252,7 @@ pub(crate) enum LoraDistribution {
 }
 
 /// Prefixes of `--request-rate` that the fork's `--request-rate-range` would make ambiguous.
-const REQUEST_RATE: [&str; 9] = [
+const REQUEST_RATE_PREFIXES: [&str; 9] = [
     "req",
     "requ",
     "reque",
@@ -268,7 +268,7 @@ const REQUEST_RATE: [&str; 9] = [
 #[command(next_help_heading = "Execution")]
 pub(crate) struct ExecutionArgs {
     /// Requests per second; `inf` sends everything at once. Several are measured one after another.
-    #[arg(long, num_args = 1.., action = ArgAction::Set, default_value = "inf", value_name = "RATE", aliases = REQUEST_RATE)]
+    #[arg(long, num_args = 1.., action = ArgAction::Set, default_value = "inf", value_name = "RATE", aliases = REQUEST_RATE_PREFIXES)]
     pub(crate) request_rate: Vec<RequestRate>,
     /// With the rules `classic`: one measurement after another, at each rate of `--request-rate-range`.
     #[arg(long)]
@@ -386,7 +386,7 @@ pub(crate) struct UnsupportedArgs {
 }
 
 /// The name of a value on the command line.
-pub(crate) fn written(value: &impl ValueEnum) -> String {
+pub(crate) fn arg_name(value: &impl ValueEnum) -> String {
     let value = value.to_possible_value().expect("no value is skipped");
     value.get_name().to_owned()
 }
@@ -416,7 +416,7 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    fn parsed(args: &[&str]) -> Result<BenchArgs, clap::Error> {
+    fn parse(args: &[&str]) -> Result<BenchArgs, clap::Error> {
         let all = ["matrix", "bench"].iter().chain(args);
         match Cli::try_parse_from(all)?.command {
             Command::Bench(args) => Ok(*args),
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_python_tool() {
-        let args = parsed(&[]).unwrap();
+        let args = parse(&[]).unwrap();
         assert_eq!(args.server.backend, Backend::Sglang);
         assert_eq!(args.server.host, "0.0.0.0");
         assert_eq!(args.dataset.dataset_name, DatasetName::Sharegpt);
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn unique_prefixes_equal_signs_and_lists_are_taken_as_in_python() {
-        let args = parsed(&[
+        let args = parse(&[
             "--backend=vllm-chat",
             "--dataset-name",
             "longbench_v2",
@@ -480,7 +480,7 @@ mod tests {
 
     #[test]
     fn the_last_of_two_wins_as_in_python() {
-        let args = parsed(&[
+        let args = parse(&[
             "--num-prompts",
             "1",
             "--num-prompts",
@@ -498,14 +498,14 @@ mod tests {
 
     #[test]
     fn an_ambiguous_prefix_and_an_unknown_flag_are_refused() {
-        assert!(parsed(&["--random", "1"]).is_err());
-        assert!(parsed(&["--no-such-flag"]).is_err());
-        assert!(parsed(&["--request-rate", "0"]).is_err());
+        assert!(parse(&["--random", "1"]).is_err());
+        assert!(parse(&["--no-such-flag"]).is_err());
+        assert!(parse(&["--request-rate", "0"]).is_err());
     }
 
     #[test]
     fn what_is_known_and_not_supported_is_refused_with_its_reason() {
-        let args = parsed(&["--rust-client", "--rust-worker-threads", "4"]).unwrap();
+        let args = parse(&["--rust-client", "--rust-worker-threads", "4"]).unwrap();
         let refusals = args.unsupported.refusals();
         assert_eq!(refusals.len(), 2);
         assert!(refusals[0].contains("written in Rust"), "{refusals:?}");

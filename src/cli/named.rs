@@ -10,22 +10,24 @@ use serde::forward_to_deserialize_any;
 use crate::config::dataset::DatasetName;
 
 /// Parses a variant of `T`, none of which holds a value.
-pub(super) fn named<T>() -> impl TypedValueParser<Value = T>
+pub(super) fn variant_parser<T>() -> impl TypedValueParser<Value = T>
 where
     T: DeserializeOwned + Clone + Send + Sync + 'static,
 {
-    PossibleValuesParser::new(names::<T>()).try_map(|name| variant(&name))
+    PossibleValuesParser::new(variant_names::<T>()).try_map(|name| parse_variant(&name))
 }
 
 /// Parses one of these variants of `T`, each with its line of help.
-pub(super) fn described<T>(variants: &[(&'static str, &'static str)]) -> impl TypedValueParser<Value = T>
+pub(super) fn described_parser<T>(
+    variants: &[(&'static str, &'static str)],
+) -> impl TypedValueParser<Value = T>
 where
     T: DeserializeOwned + Clone + Send + Sync + 'static,
 {
     let values = variants
         .iter()
         .map(|(name, help)| PossibleValue::new(*name).help(*help));
-    PossibleValuesParser::new(values).try_map(|name| variant(&name))
+    PossibleValuesParser::new(values).try_map(|name| parse_variant(&name))
 }
 
 /// Parses the Python tool's name of a data set.
@@ -53,21 +55,21 @@ fn known_dataset(text: String) -> Result<DatasetName, Error> {
         .ok_or_else(|| Error::custom("no such data set"))
 }
 
-fn variant<T: DeserializeOwned>(name: &str) -> Result<T, Error> {
+fn parse_variant<T: DeserializeOwned>(name: &str) -> Result<T, Error> {
     T::deserialize(IntoDeserializer::<Error>::into_deserializer(name))
 }
 
 /// Names of an enum's variants, in order.
-fn names<T: DeserializeOwned>() -> &'static [&'static str] {
+fn variant_names<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut names: &[&str] = &[];
-    let _ = T::deserialize(Names(&mut names));
+    let _ = T::deserialize(VariantNames(&mut names));
     names
 }
 
 /// A deserializer that records the variant names of an enum and returns no value.
-struct Names<'n>(&'n mut &'static [&'static str]);
+struct VariantNames<'n>(&'n mut &'static [&'static str]);
 
-impl<'de> Deserializer<'de> for Names<'_> {
+impl<'de> Deserializer<'de> for VariantNames<'_> {
     type Error = Error;
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -98,7 +100,10 @@ mod tests {
 
     #[test]
     fn names_are_those_that_files_use() {
-        assert_eq!(names::<PictureFormat>(), ["jpeg", "png"]);
-        assert_eq!(names::<Category>(), ["low_entropy", "mixed", "high_entropy"]);
+        assert_eq!(variant_names::<PictureFormat>(), ["jpeg", "png"]);
+        assert_eq!(
+            variant_names::<Category>(),
+            ["low_entropy", "mixed", "high_entropy"]
+        );
     }
 }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::sim::share;
-use super::{Format, Places, RunArgs};
-use crate::base::units::Span;
-use crate::cli::named::described;
+use super::sim::parse_share;
+use super::{CacheArgs, Format, RunArgs};
+use crate::base::units::HumanDuration;
+use crate::cli::named::described_parser;
 use crate::config::select::{self, Selector};
 
 /// `matrix compare`.
@@ -37,16 +37,16 @@ pub struct CompareArgs {
     pub results: PathBuf,
     /// How verdicts are reached.
     #[command(flatten)]
-    pub judging: Judging,
+    pub judging: JudgeArgs,
     /// Give verdicts though the environment changed (driver, power limit, GPU or CPU model): what did it, the engine or the machine, is then yours to say.
     #[arg(long)]
     pub across_environments: bool,
     /// The format.
-    #[arg(long, value_parser = described::<Format>(&COMPARE_FORMATS), default_value = "terminal")]
+    #[arg(long, value_parser = described_parser::<Format>(&COMPARE_FORMATS), default_value = "terminal")]
     pub format: Format,
     /// Where caches are; the noise of this machine lies there.
     #[command(flatten)]
-    pub places: Places,
+    pub places: CacheArgs,
 }
 
 /// Two values of an axis.
@@ -82,9 +82,9 @@ impl std::str::FromStr for Arms {
 
 /// How verdicts are reached.
 #[derive(Args, Clone, Debug)]
-pub struct Judging {
+pub struct JudgeArgs {
     /// The practical bound: a smaller change does not count, and is `same` where its 90 % interval lies within. Noise never widens it.
-    #[arg(long, default_value = "2%", value_parser = share, value_name = "SHARE")]
+    #[arg(long, default_value = "2%", value_parser = parse_share, value_name = "SHARE")]
     pub floor: f64,
     /// The figure that gates every cell, such as `p99_ttft_ms`; may be given again. By default the one that fits the load: what a
     /// search found; at a fixed rate the median E2E, and goodput where there is an SLO; else output throughput, or requests per second and TPOT where the
@@ -120,7 +120,7 @@ pub struct NoiseArgs {
     pub starts: u32,
     /// Start again, until so small a change can be seen in every figure with five starts a side, though noise may be as large as its upper bound (80 %
     /// confidence).
-    #[arg(long, value_parser = share, value_name = "SHARE")]
+    #[arg(long, value_parser = parse_share, value_name = "SHARE")]
     pub target: Option<f64>,
     /// The most starts of each launch, both arms together, where `--target` asks for more.
     #[arg(long, default_value_t = 20, value_name = "N", requires = "target", value_parser = clap::value_parser!(u32).range(4..=100))]
@@ -142,7 +142,7 @@ pub struct BaselineArgs {
 #[derive(Debug, Subcommand)]
 pub enum BaselineAction {
     /// Set the first one, from a run.
-    Set(BaselineMove),
+    Set(BaselineMoveArgs),
     /// Show what it holds, and every time it was moved.
     Show {
         /// The matrix file, beside which the baseline lies.
@@ -152,12 +152,12 @@ pub enum BaselineAction {
         baseline: Option<PathBuf>,
     },
     /// Move it to a run: what changed since is accepted, and stays on record with the reason.
-    Accept(BaselineMove),
+    Accept(BaselineMoveArgs),
 }
 
 /// A move of a baseline.
 #[derive(Args, Debug)]
-pub struct BaselineMove {
+pub struct BaselineMoveArgs {
     /// The matrix file, beside which the baseline lies.
     pub matrix: PathBuf,
     /// The run it is moved to: its folder or name; the newest run of the matrix unless given.
@@ -176,7 +176,7 @@ pub struct BaselineMove {
     pub gate: Vec<String>,
     /// Where the noise of this host is kept.
     #[command(flatten)]
-    pub places: Places,
+    pub places: CacheArgs,
 }
 
 /// `matrix nightly`.
@@ -196,7 +196,7 @@ pub struct NightlyArgs {
     pub run: RunArgs,
     /// How verdicts are reached.
     #[command(flatten)]
-    pub judging: Judging,
+    pub judging: JudgeArgs,
     /// The baseline's file; `<matrix>.baseline.json` beside the matrix unless set. Only `matrix baseline accept` moves it.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
@@ -207,7 +207,7 @@ pub struct NightlyArgs {
     /// How long all confirmations together may take, by what each launch and cell took this night. The largest losses come first; what finds no room
     /// stays undecided, and the night says so.
     #[arg(long, value_name = "TIME")]
-    pub budget: Option<Span>,
+    pub budget: Option<HumanDuration>,
     /// Where a message goes when something changed: an incoming webhook of Slack, or whatever reads such JSON. It is told once per change.
     #[arg(long, env = "MATRIX_WEBHOOK", hide_env_values = true, value_name = "URL")]
     pub webhook: Option<String>,
@@ -217,7 +217,7 @@ pub struct NightlyArgs {
     /// Remove requests, samples and logs of runs of this matrix that began longer ago, except those of the baseline's run; figures, reports and history
     /// stay.
     #[arg(long, value_name = "TIME")]
-    pub keep: Option<Span>,
+    pub keep: Option<HumanDuration>,
 }
 
 /// Help for the formats of a history.
@@ -246,10 +246,10 @@ pub struct HistoryArgs {
     #[arg(long, value_name = "EXPR")]
     pub only: Option<Selector>,
     /// The smallest change that counts.
-    #[arg(long, default_value = "2%", value_parser = share, value_name = "SHARE")]
+    #[arg(long, default_value = "2%", value_parser = parse_share, value_name = "SHARE")]
     pub floor: f64,
     /// The format.
-    #[arg(long, value_parser = described::<Format>(&HISTORY_FORMATS), default_value = "terminal")]
+    #[arg(long, value_parser = described_parser::<Format>(&HISTORY_FORMATS), default_value = "terminal")]
     pub format: Format,
     /// Write it into this file.
     #[arg(long, value_name = "FILE")]
@@ -274,7 +274,7 @@ pub struct BisectArgs {
     pub run: RunArgs,
     /// How verdicts are reached.
     #[command(flatten)]
-    pub judging: Judging,
+    pub judging: JudgeArgs,
     /// Starts of each version that is looked at: five at least, or three where the noise of this host is known (`matrix noise`). Fewer are raised to
     /// that, as they would decide nothing.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]

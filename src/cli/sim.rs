@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::base::units::{Bytes, Span};
-use crate::cli::named::named;
+use crate::base::units::{Bytes, HumanDuration};
+use crate::cli::named::variant_parser;
 use crate::sim::{
-    ApiKey, Dialect, DieAfter, Faults, HugeLine, Loading, LyingHealth, Options, PRESETS, Preset, Schedule,
+    ApiKey, Dialect, DieAfter, FalseHealth, Faults, HugeLine, Loading, Options, PRESETS, Preset, Schedule,
     Timing,
 };
 
@@ -23,7 +23,7 @@ use crate::sim::{
 )]
 pub struct SimArgs {
     /// The engine whose endpoints, answers and metric names are imitated.
-    #[arg(long, value_parser = named::<Dialect>(), default_value = "vllm")]
+    #[arg(long, value_parser = variant_parser::<Dialect>(), default_value = "vllm")]
     dialect: Dialect,
     /// The address to listen on.
     #[arg(long, default_value = "127.0.0.1")]
@@ -81,17 +81,17 @@ pub struct SimArgs {
 #[command(next_help_heading = "Cost model")]
 struct BatchingArgs {
     /// The GPU and model whose costs are imitated; the flags below override single figures.
-    #[arg(long, default_value = "fast", value_parser = preset)]
+    #[arg(long, default_value = "fast", value_parser = parse_preset)]
     preset: &'static Preset,
     /// What every step takes, such as `6ms`.
     #[arg(long, value_name = "TIME")]
-    step: Option<Span>,
+    step: Option<HumanDuration>,
     /// What each decoding request adds to its step, such as `20us`.
     #[arg(long, value_name = "TIME")]
-    step_per_sequence: Option<Span>,
+    step_per_sequence: Option<HumanDuration>,
     /// What each thousand tokens of context add to a step, such as `45us`.
     #[arg(long, value_name = "TIME")]
-    step_per_thousand_context: Option<Span>,
+    step_per_thousand_context: Option<HumanDuration>,
     /// Prompt tokens computed per second.
     #[arg(long, value_name = "TOKENS_PER_S")]
     prefill_rate: Option<f64>,
@@ -111,7 +111,7 @@ struct BatchingArgs {
     #[arg(long)]
     no_prefix_cache: bool,
     /// By which share each step's time varies to both sides, such as `5%`.
-    #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = parse_share)]
     jitter: f64,
 }
 
@@ -120,12 +120,12 @@ struct BatchingArgs {
 struct TimingArgs {
     /// The time from the arrival of a request's first byte to its first token, such as `200ms`, whatever the load.
     #[arg(long, value_name = "TIME", requires = "itl", conflicts_with = "flood")]
-    ttft: Option<Span>,
+    ttft: Option<HumanDuration>,
     /// The time from each token to the next, such as `20ms`.
     #[arg(long, value_name = "TIME", requires = "ttft")]
-    itl: Option<Span>,
+    itl: Option<HumanDuration>,
     /// By which share each of these times varies to both sides, such as `30%`; fixed by seed and prompt.
-    #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = parse_share)]
     spread: f64,
     /// Writes all tokens of a request as fast as the socket takes them.
     #[arg(long)]
@@ -140,7 +140,7 @@ struct TimingArgs {
 struct FaultArgs {
     /// How long loading takes, such as `3s`; connections are refused until then.
     #[arg(long, value_name = "TIME", default_value = "0s")]
-    start_delay: Span,
+    start_delay: HumanDuration,
     /// Takes connections while loading and answers them with status 503.
     #[arg(long)]
     listen_while_loading: bool,
@@ -150,7 +150,7 @@ struct FaultArgs {
     die_after: Option<DieAfter>,
     /// Dies with exit status 1 while loading, after this time; loading never ends before.
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "0s", conflicts_with = "hang_while_loading")]
-    die_while_loading: Option<Span>,
+    die_while_loading: Option<HumanDuration>,
     /// Never ends loading.
     #[arg(long)]
     hang_while_loading: bool,
@@ -182,16 +182,16 @@ struct FaultArgs {
     #[arg(long, value_name = "N")]
     http_error_every: Option<u64>,
     /// Tells good health while generation requests are never answered, or answered without a token.
-    #[arg(long, value_parser = named::<LyingHealth>(), value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "hang")]
-    lying_health: Option<LyingHealth>,
+    #[arg(long, value_parser = variant_parser::<FalseHealth>(), value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "hang")]
+    lying_health: Option<FalseHealth>,
     /// Answers a cache reset with success and resets nothing.
     #[arg(long)]
     fake_reset: bool,
     /// Ends every answer after this share of the tokens asked for, such as `50%`, though `ignore_eos` is set.
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     early_end: Option<f64>,
     /// Goes on beyond the tokens asked for by this share of them, such as `100%`.
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     extra_output: Option<f64>,
     /// Reads and reports only the first N tokens of each prompt.
     #[arg(long, value_name = "N")]
@@ -231,8 +231,8 @@ struct FaultArgs {
     leave_shm: Option<Bytes>,
 }
 
-fn preset(name: &str) -> Result<&'static Preset, String> {
-    Preset::named(name).ok_or_else(|| {
+fn parse_preset(name: &str) -> Result<&'static Preset, String> {
+    Preset::by_name(name).ok_or_else(|| {
         let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
         format!(
             "there is no preset of this name; choose one of {}",
@@ -242,7 +242,7 @@ fn preset(name: &str) -> Result<&'static Preset, String> {
 }
 
 /// Parses a share: `30%` or `0.3`.
-pub(super) fn share(text: &str) -> Result<f64, String> {
+pub(super) fn parse_share(text: &str) -> Result<f64, String> {
     let number = |text: &str| {
         text.trim()
             .parse::<f64>()
@@ -262,7 +262,7 @@ impl SimArgs {
     /// The options that these flags stand for; a message for people if they contradict themselves.
     pub(crate) fn into_options(self) -> Result<Options, String> {
         let preset = self.batching.preset;
-        let cost = self.batching.cost(self.tp)?;
+        let cost = self.batching.cost_model(self.tp)?;
         let kv_tokens = cost.kv_tokens / cost.block_tokens.max(1) * cost.block_tokens;
         let exact = self.timing.into_timing();
         let fits = if exact.is_some() { usize::MAX } else { kv_tokens };
@@ -297,9 +297,11 @@ impl SimArgs {
 }
 
 impl BatchingArgs {
-    fn cost(&self, gpus: u32) -> Result<crate::sim::CostModel, String> {
-        let mut cost = self.preset.cost(gpus).map_err(|fault| fault.to_string())?;
-        let set_time = |time: &mut Duration, flag: Option<Span>| *time = flag.map_or(*time, Span::duration);
+    fn cost_model(&self, gpus: u32) -> Result<crate::sim::CostModel, String> {
+        let mut cost = self.preset.cost_model(gpus).map_err(|fault| fault.to_string())?;
+        let set_time = |time: &mut Duration, flag: Option<HumanDuration>| {
+            *time = flag.map_or(*time, HumanDuration::duration)
+        };
         let set = |count: &mut usize, flag: Option<usize>| *count = flag.unwrap_or(*count);
         set_time(&mut cost.step, self.step);
         set_time(&mut cost.per_sequence, self.step_per_sequence);
@@ -349,7 +351,7 @@ impl FaultArgs {
             huge_line: self.huge_line_every.map(|every| HugeLine { every, bytes }),
             endless_stream_every: self.endless_stream_every,
             http_error_every: self.http_error_every,
-            lying_health: self.lying_health,
+            false_health: self.lying_health,
             fake_reset: self.fake_reset,
             early_end: self.early_end,
             extra_output: self.extra_output,
@@ -439,14 +441,14 @@ mod tests {
             .unwrap()
             .faults;
         assert_eq!(faults.die_after, Some(DieAfter::Tokens(40)));
-        assert_eq!(faults.lying_health, Some(LyingHealth::Empty));
+        assert_eq!(faults.false_health, Some(FalseHealth::Empty));
         assert_eq!(
             (faults.early_end, faults.loading),
             (Some(0.5), Loading::Dies(Duration::ZERO))
         );
         assert_eq!(
-            options("--lying-health").unwrap().faults.lying_health,
-            Some(LyingHealth::Hang)
+            options("--lying-health").unwrap().faults.false_health,
+            Some(FalseHealth::Hang)
         );
         assert!(options("--early-end 150%").is_err());
         let huge = options("--huge-line-every 3").unwrap().faults.huge_line;

@@ -2,58 +2,63 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::analysis::compare::decision::{STARTS_NOISE_KNOWN, STARTS_NOISE_UNKNOWN};
+use crate::analysis::compare::decision::{MIN_STARTS_NOISE_KNOWN, MIN_STARTS_NOISE_UNKNOWN};
 use crate::analysis::compare::stored;
 use crate::base::clock;
 use crate::base::ids::CellKey;
 use crate::cli;
-use crate::cli::regression::{BaselineAction, BaselineArgs, BaselineMove};
-use crate::commands::compare::{gates, noise_of, of_run};
+use crate::cli::regression::{BaselineAction, BaselineArgs, BaselineMoveArgs};
+use crate::commands::compare::{gating_metrics, run_stats, saved_noise};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::load;
-use crate::commands::output::{Colors, complain, print};
+use crate::commands::output::{Colors, eprint, print};
 use crate::exit::Exit;
-use crate::plan::arms::BASELINE;
+use crate::plan::arms::BASELINE_VERSION;
 use crate::plan::{Launch, Plan, Start};
 use crate::report;
 use crate::results::record::FORMAT;
-use crate::results::record::cell_stats::{Accepted, Baseline, Excluded, Noise, Side, SideCell};
+use crate::results::record::cell_stats::{
+    Baseline, BaselineMove, CellStats, ExcludedMeasurement, Noise, RunStats,
+};
 use crate::results::store::{self, Run, StoreError};
 
 /// Sets, shows or moves a baseline.
 pub(crate) fn execute(args: &BaselineArgs, colors: Colors) -> Outcome {
     match &args.action {
         BaselineAction::Show { matrix, baseline } => {
-            let path = file(matrix, baseline.as_deref());
-            let kept = store::nightly::baseline(&path).map_err(usage)?;
-            let kept = kept.ok_or_else(|| none_yet(&path, matrix))?;
-            print(&shown(&path, &kept));
+            let path = baseline_path(matrix, baseline.as_deref());
+            let stored_baseline = store::nightly::read_baseline(&path).map_err(usage_error)?;
+            let stored_baseline = stored_baseline.ok_or_else(|| no_baseline_error(&path, matrix))?;
+            print(&describe_baseline(&path, &stored_baseline));
             Ok(Exit::Done)
         }
         BaselineAction::Set(moved) => {
-            let path = file(&moved.matrix, moved.baseline.as_deref());
-            if store::nightly::baseline(&path).map_err(usage)?.is_some() {
+            let path = baseline_path(&moved.matrix, moved.baseline.as_deref());
+            if store::nightly::read_baseline(&path)
+                .map_err(usage_error)?
+                .is_some()
+            {
                 return Err(CommandError::usage(format!(
                     "error: `{}` is there already\n  = help: move it with `matrix baseline accept --reason`, which keeps on record what it was\n",
                     path.display()
                 )));
             }
-            write(moved, &path, Vec::new(), colors)
+            write_baseline(moved, &path, Vec::new(), colors)
         }
         BaselineAction::Accept(moved) => {
-            let path = file(&moved.matrix, moved.baseline.as_deref());
-            let kept = store::nightly::baseline(&path).map_err(usage)?;
-            let kept = kept.ok_or_else(|| none_yet(&path, &moved.matrix))?;
-            write(moved, &path, kept.accepted, colors)
+            let path = baseline_path(&moved.matrix, moved.baseline.as_deref());
+            let stored_baseline = store::nightly::read_baseline(&path).map_err(usage_error)?;
+            let stored_baseline = stored_baseline.ok_or_else(|| no_baseline_error(&path, &moved.matrix))?;
+            write_baseline(moved, &path, stored_baseline.accepted, colors)
         }
     }
 }
 
-fn usage(error: StoreError) -> CommandError {
+fn usage_error(error: StoreError) -> CommandError {
     CommandError::usage(format!("error: {error}\n"))
 }
 
-fn none_yet(path: &Path, matrix: &Path) -> CommandError {
+fn no_baseline_error(path: &Path, matrix: &Path) -> CommandError {
     let help = match matrix.exists() {
         true => format!(
             "`matrix baseline set {} <run> --reason <text>` makes one",
@@ -71,12 +76,12 @@ fn none_yet(path: &Path, matrix: &Path) -> CommandError {
 }
 
 /// Path of the baseline, by default beside the matrix, so that git keeps both.
-pub(super) fn file(matrix: &Path, wish: Option<&Path>) -> PathBuf {
-    wish.map_or_else(|| matrix.with_extension("baseline.json"), Path::to_owned)
+pub(super) fn baseline_path(matrix: &Path, named: Option<&Path>) -> PathBuf {
+    named.map_or_else(|| matrix.with_extension("baseline.json"), Path::to_owned)
 }
 
 /// The launches on which a side's cells were measured.
-fn launches(plan: &Plan, side: &Side) -> Vec<Launch> {
+fn measured_launches(plan: &Plan, side: &RunStats) -> Vec<Launch> {
     let is_used = |launch: &&Launch| {
         side.cells
             .values()
@@ -86,7 +91,12 @@ fn launches(plan: &Plan, side: &Side) -> Vec<Launch> {
 }
 
 /// Writes a run as the baseline; `accepted` lists the earlier acceptances.
-fn write(moved: &BaselineMove, path: &Path, mut accepted: Vec<Accepted>, colors: Colors) -> Outcome {
+fn write_baseline(
+    moved: &BaselineMoveArgs,
+    path: &Path,
+    mut accepted: Vec<BaselineMove>,
+    colors: Colors,
+) -> Outcome {
     if moved.reason.trim().is_empty() {
         return Err(CommandError::usage(
             "error: `--reason` is empty\n  = help: say why, for those who read the baseline's history\n",
@@ -94,34 +104,34 @@ fn write(moved: &BaselineMove, path: &Path, mut accepted: Vec<Accepted>, colors:
     }
     let plan = load(&moved.matrix, colors)?.plan;
     let run = named_run(moved, &plan)?;
-    let mut side = of_run(&run, &gates(&moved.gate)?);
+    let mut side = run_stats(&run, &gating_metrics(&moved.gate)?);
     let all = side.cells.len();
-    complain(&leave_out(&mut side));
+    eprint(&drop_unusable_cells(&mut side));
     if !plan.paired {
-        let few = too_few_starts(&side, noise_of(&moved.places.cache(), &side).as_ref());
-        complain(&few.map_or_else(String::new, |few| few.told(&run, &moved.matrix)));
+        let few = too_few_starts(&side, saved_noise(&moved.places.cache(), &side).as_ref());
+        eprint(&few.map_or_else(String::new, |few| few.describe(&run, &moved.matrix)));
     }
     if side.cells.is_empty() {
         return Err(CommandError::usage(format!(
             "error: not one of the {all} cells of `{}` counts; nothing is changed\n",
-            run.about.run
+            run.info.run
         )));
     }
     accepted.insert(
         0,
-        Accepted {
+        BaselineMove {
             at: clock::timestamp(),
-            run: run.about.run.clone(),
+            run: run.info.run.clone(),
             reason: moved.reason.trim().to_owned(),
         },
     );
     let baseline = Baseline {
         format: FORMAT,
         accepted,
-        launches: launches(&run.plan, &side),
+        launches: measured_launches(&run.plan, &side),
         side,
     };
-    store::nightly::keep_baseline(path, &baseline).map_err(anyhow::Error::from)?;
+    store::nightly::save_baseline(path, &baseline).map_err(anyhow::Error::from)?;
     print(&format!(
         "{} now holds {} of {all} cells of `{}`; commit it\n",
         path.display(),
@@ -132,67 +142,70 @@ fn write(moved: &BaselineMove, path: &Path, mut accepted: Vec<Accepted>, colors:
 }
 
 /// The run that becomes the baseline: the named one, or the matrix's newest.
-fn named_run(moved: &BaselineMove, plan: &Plan) -> Result<Run, CommandError> {
+fn named_run(moved: &BaselineMoveArgs, plan: &Plan) -> Result<Run, CommandError> {
     let name = moved.run.clone().unwrap_or_else(|| plan.matrix.clone());
-    let run = store::nightly::named(&moved.results, &name).map_err(|error| match error {
-        StoreError::Unnamed { .. } if moved.run.is_none() => CommandError::usage(format!(
+    let run = store::nightly::find_run(&moved.results, &name).map_err(|error| match error {
+        StoreError::UnknownName { .. } if moved.run.is_none() => CommandError::usage(format!(
             "error: there is no run of `{name}` below {}\n  = help: `matrix nightly {}` measures one; `--results` names another folder of runs\n",
             moved.results.display(),
             moved.matrix.display()
         )),
-        other => usage(other),
+        other => usage_error(other),
     })?;
-    if run.about.matrix != plan.matrix {
+    if run.info.matrix != plan.matrix {
         return Err(CommandError::usage(format!(
             "error: `{}` is a run of matrix `{}`, not of `{}`\n",
-            run.about.run, run.about.matrix, plan.matrix
+            run.info.run, run.info.matrix, plan.matrix
         )));
     }
     Ok(run)
 }
 
 /// Removes cells that cannot be a baseline, and returns a note for each cell without a valid measurement.
-fn leave_out(side: &mut Side) -> String {
+fn drop_unusable_cells(side: &mut RunStats) -> String {
     let notes: String = side
         .cells
         .iter()
         .filter_map(|(key, cell)| {
-            let (cause, reason) = cell.refused()?;
+            let (cause, reason) = cell.exclusion()?;
             Some(format!("note: {key} is left out: {}: {reason}\n", cause.name()))
         })
         .collect();
     // Cells measured beside the candidate belong to the old baseline.
-    let is_twin = |cell: &SideCell| {
+    let is_twin = |cell: &CellStats| {
         cell.axes
             .get("version")
-            .is_some_and(|version| version == BASELINE)
+            .is_some_and(|version| version == BASELINE_VERSION)
     };
     side.cells
-        .retain(|_, cell| cell.refused().is_none() && !is_twin(cell));
+        .retain(|_, cell| cell.exclusion().is_none() && !is_twin(cell));
     notes
 }
 
 /// Cells of a baseline with too few starts for any verdict.
 struct TooFewStarts<'a> {
     /// Number of these cells, and of all cells.
-    few: usize,
-    all: usize,
+    short_cells: usize,
+    total_cells: usize,
     /// The first of these cells, and its number of starts that count.
-    first: &'a CellKey,
+    first_cell: &'a CellKey,
     starts: usize,
     /// Fewest starts that a verdict on it needs.
-    least: usize,
+    required_starts: usize,
     /// The first of its measurements that does not count.
-    excluded: Option<&'a Excluded>,
+    excluded: Option<&'a ExcludedMeasurement>,
     /// Whether the noise of the host is known for all these cells.
     is_noise_known: bool,
 }
 
 impl TooFewStarts<'_> {
     /// Describes the effect on nightly runs, and the fix.
-    fn told(&self, run: &Run, matrix: &Path) -> String {
+    fn describe(&self, run: &Run, matrix: &Path) -> String {
         let Self {
-            few, first, starts, ..
+            short_cells: few,
+            first_cell: first,
+            starts,
+            ..
         } = self;
         let needed = match self.is_noise_known {
             true => "three starts",
@@ -202,22 +215,22 @@ impl TooFewStarts<'_> {
         };
         let is_of_first = |start: &&Start| start.cells.iter().any(|measured| measured.cell == **first);
         let planned = run.plan.starts.iter().filter(is_of_first).count();
-        let help = match planned >= self.least && planned > *starts {
+        let help = match planned >= self.required_starts && planned > *starts {
             true => format!(
                 "{} of the {planned} starts that were planned {} not count{}; `{} --failed` measures again what failed or is invalid, and `--retry-invalid` does so at once",
                 planned - starts,
                 if planned - starts == 1 { "does" } else { "do" },
                 self.excluded.map_or_else(String::new, |excluded| format!(
                     " ({})",
-                    report::plain(&excluded.reason)
+                    report::single_line(&excluded.reason)
                 )),
-                cli::resume_of(matrix, &run.about.run),
+                cli::resume_matrix_command(matrix, &run.info.run),
             ),
             false => "measure with `repeats: { starts: 5 }`".to_owned(),
         };
         format!(
             "note: {few} of {} too few starts that count, such as {first} with {starts}: of such a cell a night judges nothing but suspects, by fresh starts (exit code 5 where it judges nothing), until the baseline has {needed} of a cell; {help}\n",
-            match self.all {
+            match self.total_cells {
                 1 => "1 cell has".to_owned(),
                 all => format!("{all} cells have"),
             }
@@ -226,19 +239,19 @@ impl TooFewStarts<'_> {
 }
 
 /// The cells of a baseline with too few starts for any verdict; `None` if there are none.
-fn too_few_starts<'a>(side: &'a Side, noise: Option<&Noise>) -> Option<TooFewStarts<'a>> {
-    let lacks = |key: &CellKey, cell: &SideCell| {
+fn too_few_starts<'a>(side: &'a RunStats, noise: Option<&Noise>) -> Option<TooFewStarts<'a>> {
+    let lacks = |key: &CellKey, cell: &CellStats| {
         let of_gate = |gate: &String| {
             let is_known = noise
-                .and_then(|noise| stored::known(noise, key, gate))
-                .is_some_and(|noise| noise.is_enough());
-            let least = if is_known {
-                STARTS_NOISE_KNOWN
+                .and_then(|noise| stored::known_noise(noise, key, gate))
+                .is_some_and(|noise| noise.is_sufficient());
+            let required = if is_known {
+                MIN_STARTS_NOISE_KNOWN
             } else {
-                STARTS_NOISE_UNKNOWN
+                MIN_STARTS_NOISE_UNKNOWN
             };
-            let starts = cell.starts(gate).len();
-            (starts < least).then_some((starts, least, is_known))
+            let starts = cell.start_values(gate).len();
+            (starts < required).then_some((starts, required, is_known))
         };
         cell.gates.iter().filter_map(of_gate).min()
     };
@@ -246,19 +259,19 @@ fn too_few_starts<'a>(side: &'a Side, noise: Option<&Noise>) -> Option<TooFewSta
     let few: Vec<(&CellKey, (usize, usize, bool))> = cells
         .filter_map(|(key, cell)| Some((key, lacks(key, cell)?)))
         .collect();
-    let (first, (starts, least, _)) = *few.first()?;
+    let (first, (starts, required, _)) = *few.first()?;
     Some(TooFewStarts {
-        few: few.len(),
-        all: side.cells.len(),
-        first,
+        short_cells: few.len(),
+        total_cells: side.cells.len(),
+        first_cell: first,
         starts,
-        least,
+        required_starts: required,
         excluded: side.cells[first].excluded.first(),
         is_noise_known: few.iter().all(|(_, (.., is_known))| *is_known),
     })
 }
 
-fn shown(path: &Path, baseline: &Baseline) -> String {
+fn describe_baseline(path: &Path, baseline: &Baseline) -> String {
     let side = &baseline.side;
     let mut text = format!(
         "{}\nrun {} of {}, begun {}, {}\n",
@@ -277,7 +290,7 @@ fn shown(path: &Path, baseline: &Baseline) -> String {
     for (key, cell) in &side.cells {
         for gate in &cell.gates {
             let starts: Vec<String> = cell
-                .starts(gate)
+                .start_values(gate)
                 .iter()
                 .map(|value| format!("{value:.2}"))
                 .collect();
@@ -289,7 +302,7 @@ fn shown(path: &Path, baseline: &Baseline) -> String {
         }
     }
     text.push_str("\nmoved:\n");
-    for Accepted { at, run, reason } in &baseline.accepted {
+    for BaselineMove { at, run, reason } in &baseline.accepted {
         text.push_str(&format!("  {at}  {run}  {reason}\n"));
     }
     text

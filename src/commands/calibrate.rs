@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use crate::base::text::causes;
+use crate::base::text::error_chain;
 use crate::cli::CalibrateArgs;
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
@@ -10,18 +10,19 @@ use crate::commands::output::{Colors, print};
 use crate::commands::terminal;
 use crate::exit::Exit;
 use crate::report::{self, Format, calibration};
-use crate::runner::calibrate::Wanted;
+use crate::runner::calibrate::CalibrationRequest;
 use crate::runner::client_calibration::{self, CalibrationError};
 
 /// Measures the client, prints the table, and saves the result in the cache.
 pub(crate) fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
-    let wanted = Wanted {
+    let wanted = CalibrationRequest {
         streams: args.streams.clone(),
         gaps_ms: args.gaps.clone(),
         tokens: args.tokens,
         flood: true,
     };
-    let saved = client_calibration::run(&environment(), &args.places.cache(), &wanted).map_err(failed)?;
+    let saved =
+        client_calibration::run(&environment(), &args.places.cache(), &wanted).map_err(calibration_error)?;
     let Some(saved) = saved else {
         return Ok(Exit::Interrupted);
     };
@@ -39,9 +40,9 @@ pub(crate) fn execute(args: &CalibrateArgs, colors: Colors) -> Outcome {
     Ok(Exit::Done)
 }
 
-fn failed(error: CalibrationError) -> CommandError {
+fn calibration_error(error: CalibrationError) -> CommandError {
     match error {
         CalibrationError::Threads(error) => error.into(),
-        error => CommandError::unfit(format!("error: {}\n", causes(&error))),
+        error => CommandError::host_not_ready(format!("error: {}\n", error_chain(&error))),
     }
 }

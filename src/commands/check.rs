@@ -3,14 +3,14 @@
 //! that flag it runs no program that a recipe names, so that recipes of others can be checked safely. It does
 //! not check the host.
 
-use crate::base::secrets::hide_in_urls;
-use crate::base::text::{counted, line_start};
+use crate::base::secrets::mask_url_secrets;
+use crate::base::text::{line_start, pluralize};
 use crate::cli::CheckArgs;
 use crate::commands::environment::{cache_dirs, environment};
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::matrix_file::{mistakes_error, print_notes};
-use crate::commands::output::{Colors, complain, print};
-use crate::config::yaml::{Mistake, Source};
+use crate::commands::matrix_file::{diagnostics_error, print_notes};
+use crate::commands::output::{Colors, eprint, print};
+use crate::config::yaml::{Diagnostic, Source};
 use crate::exit::Exit;
 use crate::plan::Plan;
 use crate::runner::check_flags::{self, FlagCheck};
@@ -28,20 +28,20 @@ pub(crate) fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
                 false => FlagCheck::default(),
             };
             for note in &flags.notes {
-                complain(&format!("note: {note}\n"));
+                eprint(&format!("note: {note}\n"));
             }
             if !flags.unknown.is_empty() {
-                return wrong(args, &flags.unknown, &read.sources, colors);
+                return report_errors(args, &flags.unknown, &read.sources, colors);
             }
             if !args.ask_engines && plan.launches.iter().any(|launch| !launch.help.is_empty()) {
-                complain(
+                eprint(
                     "note: flags are not checked against the engines' own help; `--ask-engines` runs the `help:` of their recipes\n",
                 );
             }
-            let caches = cache_dirs(&args.places, false).inputs();
-            let lacking = preflight::templates(plan, &read.folder, &caches);
+            let caches = cache_dirs(&args.places, false).input_caches();
+            let lacking = preflight::check_templates(plan, &read.folder, &caches);
             for finding in lacking.needed.iter().chain(&lacking.expected) {
-                complain(&finding.note());
+                eprint(&finding.to_note());
             }
             if args.json {
                 print("[]\n");
@@ -49,20 +49,20 @@ pub(crate) fn execute(args: &CheckArgs, colors: Colors) -> Outcome {
                 print(&format!(
                     "{}: {} in {}, {}; no mistake found\n",
                     line_start(&plan.matrix),
-                    counted(plan.cells.len(), "cell", "cells"),
-                    counted(plan.launches.len(), "launch", "launches"),
-                    counted(plan.measurements(), "measurement", "measurements")
+                    pluralize(plan.cells.len(), "cell", "cells"),
+                    pluralize(plan.launches.len(), "launch", "launches"),
+                    pluralize(plan.measurements(), "measurement", "measurements")
                 ));
-                print(&sent(plan));
+                print(&describe_loads(plan));
             }
             Ok(Exit::Done)
         }
-        Err(errors) => wrong(args, &errors.mistakes, &errors.sources, colors),
+        Err(errors) => report_errors(args, &errors.diagnostics, &errors.sources, colors),
     }
 }
 
 /// One line for each scenario, with its prompts and arrival.
-fn sent(plan: &Plan) -> String {
+fn describe_loads(plan: &Plan) -> String {
     let mut lines: Vec<String> = Vec::new();
     for scenario in plan.cells.iter().map(|cell| &cell.scenario) {
         let work = &scenario.workload;
@@ -79,11 +79,19 @@ fn sent(plan: &Plan) -> String {
     lines.concat()
 }
 
-fn wrong(args: &CheckArgs, mistakes: &[Mistake], sources: &[Source], colors: Colors) -> Outcome {
+fn report_errors(
+    args: &CheckArgs,
+    diagnostics: &[Diagnostic],
+    sources: &[Source],
+    colors: Colors,
+) -> Outcome {
     if !args.json {
-        return Err(mistakes_error(mistakes, sources, colors.stderr));
+        return Err(diagnostics_error(diagnostics, sources, colors.stderr));
     }
-    let list: Vec<_> = mistakes.iter().map(|mistake| as_json(mistake, sources)).collect();
+    let list: Vec<_> = diagnostics
+        .iter()
+        .map(|diagnostic| diagnostic_json(diagnostic, sources))
+        .collect();
     print(&format!(
         "{}\n",
         serde_json::to_string_pretty(&list).expect("JSON values are always written")
@@ -91,22 +99,22 @@ fn wrong(args: &CheckArgs, mistakes: &[Mistake], sources: &[Source], colors: Col
     Err(CommandError::usage(String::new()))
 }
 
-fn as_json(mistake: &Mistake, sources: &[Source]) -> serde_json::Value {
-    let place = mistake.place.as_ref().and_then(|place| {
+fn diagnostic_json(diagnostic: &Diagnostic, sources: &[Source]) -> serde_json::Value {
+    let place = diagnostic.place.as_ref().and_then(|place| {
         let source = sources.iter().find(|source| *source.name == *place.file)?;
         let before = source.text.get(..place.range.start)?;
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
         Some((source.name.clone(), line, column))
     });
-    let shown = |text: &String| hide_in_urls(text).into_owned();
+    let shown = |text: &String| mask_url_secrets(text).into_owned();
     serde_json::json!({
-        "message": shown(&mistake.message),
+        "message": shown(&diagnostic.message),
         "file": place.as_ref().map(|(file, _, _)| file),
         "line": place.as_ref().map(|(_, line, _)| line),
         "column": place.as_ref().map(|(_, _, column)| column),
-        "label": shown(&mistake.label),
-        "notes": mistake.notes.iter().map(shown).collect::<Vec<_>>(),
-        "help": mistake.help.as_ref().map(shown),
+        "label": shown(&diagnostic.label),
+        "notes": diagnostic.notes.iter().map(shown).collect::<Vec<_>>(),
+        "help": diagnostic.help.as_ref().map(shown),
     })
 }

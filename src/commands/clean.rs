@@ -1,33 +1,33 @@
 //! `matrix clean`: removes orphans, which it recognises by their ownership tags.
 
-use crate::cli::Places;
+use crate::cli::CacheArgs;
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::output::{complain, print};
+use crate::commands::output::{eprint, print};
 use crate::exit::Exit;
 use crate::runner::cleanup;
 
 /// Removes orphans and lists them.
 pub(crate) fn execute() -> Outcome {
-    let swept = cleanup::clean(&environment(), &Places::of_environment().cache())?;
-    for what in &swept.removed {
-        print(&format!("removed {what}\n"));
+    let swept = cleanup::clean(&environment(), &CacheArgs::from_environment().cache())?;
+    for removed_item in &swept.removed {
+        print(&format!("removed {removed_item}\n"));
     }
     for note in &swept.notes {
-        complain(&format!("note: {note}\n"));
+        eprint(&format!("note: {note}\n"));
     }
     let mut message: String = swept
         .remaining
         .iter()
-        .map(|what| format!("error: cannot remove {what}\n"))
+        .map(|removed_item| format!("error: cannot remove {removed_item}\n"))
         .collect();
-    if let Some(reason) = &swept.unseen {
+    if let Some(reason) = &swept.containers_error {
         message.push_str(&format!(
             "error: the containers could not be looked at: {reason}\n  = help: what runs left there may hold GPUs; clean again once the daemon answers\n"
         ));
     }
     if !message.is_empty() {
-        return Err(CommandError::unfit(message));
+        return Err(CommandError::host_not_ready(message));
     }
     if swept.removed.is_empty() && swept.notes.is_empty() {
         print("nothing was left\n");

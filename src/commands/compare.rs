@@ -3,43 +3,43 @@
 use std::path::Path;
 
 use crate::analysis::compare::arm_comparison::compare_arms;
-use crate::analysis::compare::decision::{self, Gap};
+use crate::analysis::compare::decision::{self, NoVerdict};
 use crate::analysis::compare::named_gates::named_gates;
-use crate::analysis::compare::pairwise::{self, Comparison, Terms};
+use crate::analysis::compare::pairwise::{self, CompareOptions, Comparison};
 use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::compare::{from_run, machines, stored};
 use crate::analysis::metrics::Metric;
 use crate::cli;
 use crate::cli::regression::{Arms, CompareArgs};
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::output::{Colors, complain, print};
+use crate::commands::output::{Colors, eprint, print};
 use crate::exit::Exit;
 use crate::report::{self, Format, Table, comparison};
-use crate::results::record::cell_stats::{Cause, Noise, Side};
+use crate::results::record::cell_stats::{ExclusionCause, Noise, RunStats};
 use crate::results::store::{self, Run, StoreError};
 
 /// Compares two sides.
 pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
-    let gates = gates(&args.judging.gate)?;
+    let gates = gating_metrics(&args.judging.gate)?;
     let Some(candidate) = &args.candidate else {
-        return alternated(args, &gates, colors);
+        return execute_arms(args, &gates, colors);
     };
-    let baseline = named(&args.results, &args.baseline, &gates)?;
-    let mut candidate = named(&args.results, candidate, &gates)?;
+    let baseline = load_side(&args.results, &args.baseline, &gates)?;
+    let mut candidate = load_side(&args.results, candidate, &gates)?;
     if !gates.is_empty() {
         // The requested metrics also apply to a baseline's file, in place of the metrics that gated it.
         for cell in candidate.cells.values_mut() {
             cell.gates = gates.iter().map(|metric| metric.name()).collect();
         }
     }
-    let noise = noise_of(&args.places.cache(), &candidate);
+    let noise = saved_noise(&args.places.cache(), &candidate);
     let mut comparison = pairwise::compare(
         &baseline,
         &candidate,
-        &Terms {
+        &CompareOptions {
             bound: args.judging.floor,
             noise: noise.as_ref(),
-            across: args.across_environments,
+            allow_environment: args.across_environments,
         },
     );
     if comparison.rows.is_empty() {
@@ -53,64 +53,64 @@ pub(crate) fn execute(args: &CompareArgs, colors: Colors) -> Outcome {
     if baseline.began == candidate.began && baseline.cells == candidate.cells {
         for row in comparison.rows.iter_mut().filter(|row| row.verdict().is_some()) {
             let why = "both sides are the same measurements".to_owned();
-            row.answer.outcome = decision::Outcome::NotJudged(Gap::NotComparable(why));
+            row.answer.outcome = decision::Outcome::NotJudged(NoVerdict::NotComparable(why));
         }
-        show(args, &comparison, ["baseline", "candidate"], colors)?;
-        complain(&format!(
+        print_comparison(args, &comparison, ["baseline", "candidate"], colors)?;
+        eprint(&format!(
             "note: both sides are the same measurements, those of the run `{}`: nothing was compared\n",
             candidate.run
         ));
         return Ok(Exit::NotJudged);
     }
-    show(args, &comparison, ["baseline", "candidate"], colors)?;
-    let refused = candidate.cells.iter().any(|(key, cell)| match cell.refused() {
+    print_comparison(args, &comparison, ["baseline", "candidate"], colors)?;
+    let refused = candidate.cells.iter().any(|(key, cell)| match cell.exclusion() {
         // A cell that neither side measured does not count as missing.
-        Some((Cause::NotMeasured, _)) => comparison
+        Some((ExclusionCause::NotMeasured, _)) => comparison
             .rows
             .iter()
             .any(|row| row.cell == *key && !row.samples[0].logs.is_empty()),
         refused => refused.is_some(),
     });
-    Ok(ending(&comparison, refused))
+    Ok(exit(&comparison, refused))
 }
 
 /// Compares the two arms of one run that the flags name.
-fn alternated(args: &CompareArgs, gates: &[Metric], colors: Colors) -> Outcome {
+fn execute_arms(args: &CompareArgs, gates: &[Metric], colors: Colors) -> Outcome {
     let Some(Arms { axis, values }) = &args.arms else {
         return Err(CommandError::usage("error: there is nothing to compare with\n"));
     };
-    let run = store::nightly::named(&args.results, &args.baseline)
+    let run = store::nightly::find_run(&args.results, &args.baseline)
         .map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
-    for doubt in &run.doubts {
-        complain(&format!("warning: {doubt}\n"));
+    for doubt in &run.warnings {
+        eprint(&format!("warning: {doubt}\n"));
     }
     let names = [values[0].as_str(), values[1].as_str()];
-    let noise = noise_of(&args.places.cache(), &of_run(&run, gates));
-    let terms = Terms {
+    let noise = saved_noise(&args.places.cache(), &run_stats(&run, gates));
+    let terms = CompareOptions {
         bound: args.judging.floor,
         noise: noise.as_ref(),
-        across: args.across_environments,
+        allow_environment: args.across_environments,
     };
-    let comparison = of_arms(&run, gates, axis, names, &terms)?;
-    show(args, &comparison, names, colors)?;
-    let refused = comparison.rows.iter().any(|row| row.refused.is_some());
-    Ok(ending(&comparison, refused))
+    let comparison = compare_run_arms(&run, gates, axis, names, &terms)?;
+    print_comparison(args, &comparison, names, colors)?;
+    let refused = comparison.rows.iter().any(|row| row.refusal_cause.is_some());
+    Ok(exit(&comparison, refused))
 }
 
 /// Compares two arms of a run. Fails if no cells of the two arms form pairs.
-pub(super) fn of_arms(
+pub(super) fn compare_run_arms(
     run: &Run,
     gates: &[Metric],
     axis: &str,
     values: [&str; 2],
-    terms: &Terms<'_>,
+    terms: &CompareOptions<'_>,
 ) -> Result<Comparison, CommandError> {
-    let side = of_run(run, gates);
+    let side = run_stats(run, gates);
     compare_arms(&run.plan, &run.summaries, &side, axis, values, terms)
         .map_err(|error| CommandError::usage(format!("error: {error}\n")))
 }
 
-fn show(
+fn print_comparison(
     args: &CompareArgs,
     comparison: &Comparison,
     names: [&str; 2],
@@ -122,18 +122,18 @@ fn show(
         print(&format!("{text}\n"));
     } else {
         print(&format!("{}\n", comparison::headline(comparison)));
-        draw(&comparison::tables(comparison, names), args.format, colors);
+        print_tables(&comparison::tables(comparison, names), args.format, colors);
     }
     Ok(())
 }
 
 /// The exit code of a comparison.
-fn ending(comparison: &Comparison, refused: bool) -> Exit {
-    if comparison.count(Verdict::Worse) > 0 || comparison.is_less_reliable() {
+fn exit(comparison: &Comparison, refused: bool) -> Exit {
+    if comparison.count_verdict(Verdict::Worse) > 0 || comparison.is_less_reliable() {
         Exit::Regression
-    } else if refused || comparison.lost().next().is_some() {
+    } else if refused || comparison.lost_cells().next().is_some() {
         Exit::CellFailed
-    } else if comparison.judged() == 0 {
+    } else if comparison.judged_count() == 0 {
         Exit::NotJudged
     } else {
         Exit::Done
@@ -141,7 +141,7 @@ fn ending(comparison: &Comparison, refused: bool) -> Exit {
 }
 
 /// Prints tables, separated by empty lines.
-pub(super) fn draw(tables: &[Table], format: cli::Format, colors: Colors) {
+pub(super) fn print_tables(tables: &[Table], format: cli::Format, colors: Colors) {
     let format = match format {
         cli::Format::Markdown => Format::Markdown,
         _ => Format::Terminal {
@@ -154,39 +154,39 @@ pub(super) fn draw(tables: &[Table], format: cli::Format, colors: Colors) {
 }
 
 /// The gating metrics with these names. Fails for a metric that does not exist or has no better direction.
-pub(super) fn gates(names: &[String]) -> Result<Vec<Metric>, CommandError> {
+pub(super) fn gating_metrics(names: &[String]) -> Result<Vec<Metric>, CommandError> {
     named_gates(names).map_err(|error| CommandError::usage(format!("error: {error}\n")))
 }
 
 /// The side with this name: a baseline's file, a run's folder or name, or a matrix's newest run.
-pub(super) fn named(root: &Path, name: &str, gates: &[Metric]) -> Result<Side, CommandError> {
+pub(super) fn load_side(root: &Path, name: &str, gates: &[Metric]) -> Result<RunStats, CommandError> {
     let usage = |error: StoreError| CommandError::usage(format!("error: {error}\n"));
     let path = Path::new(name);
     if path.is_file() {
-        let kept = store::nightly::baseline(path).map_err(usage)?;
-        return kept
+        let stored_baseline = store::nightly::read_baseline(path).map_err(usage)?;
+        return stored_baseline
             .map(|baseline| baseline.side)
             .ok_or_else(|| CommandError::usage(format!("error: `{name}` is no baseline\n")));
     }
-    let run = store::nightly::named(root, name).map_err(usage)?;
-    for doubt in &run.doubts {
-        complain(&format!("warning: {doubt}\n"));
+    let run = store::nightly::find_run(root, name).map_err(usage)?;
+    for doubt in &run.warnings {
+        eprint(&format!("warning: {doubt}\n"));
     }
-    Ok(of_run(&run, gates))
+    Ok(run_stats(&run, gates))
 }
 
-pub(super) fn of_run(run: &Run, gates: &[Metric]) -> Side {
-    from_run::of_run(&run.about, &run.plan, &run.machine, &run.summaries, gates)
+pub(super) fn run_stats(run: &Run, gates: &[Metric]) -> RunStats {
+    from_run::run_stats(&run.info, &run.plan, &run.machine, &run.summaries, gates)
 }
 
 /// The saved noise of the host that measured `side`.
-pub(super) fn noise_of(cache: &Path, side: &Side) -> Option<Noise> {
-    let noise = store::nightly::noise(cache)?;
-    if !machines::shares_noise(&noise.machine, &side.machine) {
+pub(super) fn saved_noise(cache: &Path, side: &RunStats) -> Option<Noise> {
+    let noise = store::nightly::read_noise(cache)?;
+    if !machines::are_noise_compatible(&noise.machine, &side.machine) {
         return None;
     }
-    for doubt in stored::doubts(&noise) {
-        complain(&format!("warning: {doubt}\n"));
+    for doubt in stored::unusable_noise(&noise) {
+        eprint(&format!("warning: {doubt}\n"));
     }
     Some(noise)
 }

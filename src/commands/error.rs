@@ -2,8 +2,8 @@
 
 use std::io::ErrorKind;
 
-use crate::base::text::causes;
-use crate::base::threads::NoThread;
+use crate::base::text::error_chain;
+use crate::base::threads::ThreadLimitError;
 use crate::exit::Exit;
 use crate::runner::host_error::HostError;
 
@@ -38,50 +38,50 @@ impl CommandError {
             .chain()
             .filter_map(|cause| cause.downcast_ref::<std::io::Error>());
         let is_full = broken.any(|error| full.contains(&error.kind()));
-        let message = format!("error: {}\n", causes(error.as_ref()));
+        let message = format!("error: {}\n", error_chain(error.as_ref()));
         match is_full {
-            true => Self::stuck(message),
+            true => Self::cannot_continue(message),
             false => Self::usage(message),
         }
     }
 
     /// A run that was started cannot continue.
-    pub(crate) fn stuck(message: impl Into<String>) -> Self {
+    pub(crate) fn cannot_continue(message: impl Into<String>) -> Self {
         Self {
-            exit: Exit::Stuck,
+            exit: Exit::CannotContinue,
             message: message.into(),
         }
     }
 
     /// Appends text to the message.
     #[must_use]
-    pub(crate) fn beside(mut self, more: &str) -> Self {
+    pub(crate) fn with_text(mut self, more: &str) -> Self {
         self.message.push_str(more);
         self
     }
 
-    pub(crate) fn unfit(message: impl Into<String>) -> Self {
+    pub(crate) fn host_not_ready(message: impl Into<String>) -> Self {
         Self {
-            exit: Exit::Unfit,
+            exit: Exit::HostNotReady,
             message: message.into(),
         }
     }
 }
 
-impl From<NoThread> for CommandError {
-    fn from(error: NoThread) -> Self {
-        Self::unfit(format!("error: {error}\nnothing was started\n"))
+impl From<ThreadLimitError> for CommandError {
+    fn from(error: ThreadLimitError) -> Self {
+        Self::host_not_ready(format!("error: {error}\nnothing was started\n"))
     }
 }
 
 impl From<anyhow::Error> for CommandError {
     fn from(error: anyhow::Error) -> Self {
-        Self::unfit(format!("error: {}\n", causes(error.as_ref())))
+        Self::host_not_ready(format!("error: {}\n", error_chain(error.as_ref())))
     }
 }
 
 impl From<HostError> for CommandError {
     fn from(error: HostError) -> Self {
-        Self::unfit(format!("error: {}\n", causes(&error)))
+        Self::host_not_ready(format!("error: {}\n", error_chain(&error)))
     }
 }

@@ -2,50 +2,50 @@
 
 use std::path::PathBuf;
 
-use crate::analysis::validity::{self, Entry, Evidence};
-use crate::base::text::wrapped;
+use crate::analysis::validity::{self, CodeEntry, Evidence};
+use crate::base::text::wrap;
 use crate::cli::ExplainArgs;
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::output::{complain, print};
+use crate::commands::output::{eprint, print};
 use crate::commands::terminal::terminal_width;
 use crate::config::select::Selector;
-use crate::config::yaml::nearest;
+use crate::config::yaml::nearest_name;
 use crate::exit::Exit;
 use crate::plan::Measurement;
 use crate::report;
 use crate::results::record::cell::Summary;
-use crate::results::record::validity::{Code, Validity};
+use crate::results::record::validity::{ReasonCode, Validity};
 use crate::results::store::{self, Run};
 
 /// Largest number of measurements that are printed with all their evidence if no cell is named.
-const WHOLE: usize = 4;
+const MAX_DETAILED: usize = 4;
 
 /// Width in columns of the text on a code if the output is no terminal.
-const USUAL_WIDTH: usize = 100;
+const DEFAULT_WIDTH: usize = 100;
 
 /// Prints the validity of the selected measurements, the text on a code, or the table of codes.
 pub(crate) fn execute(args: &ExplainArgs) -> Outcome {
     if args.codes {
-        print(&validity::described());
+        print(&validity::table_as_document());
         return Ok(Exit::Done);
     }
     // With a run, the argument is always a cell.
     if args.run.is_none()
-        && let Some(code) = args.cell.as_deref().and_then(code_named)
+        && let Some(code) = args.cell.as_deref().and_then(find_code)
     {
-        let entry = validity::entry(code);
+        let entry = validity::code_entry(code);
         print(&match args.json {
             true => entry_as_json(entry),
-            false => told(entry, terminal_width().map_or(USUAL_WIDTH, usize::from)),
+            false => format_entry(entry, terminal_width().map_or(DEFAULT_WIDTH, usize::from)),
         });
         return Ok(Exit::Done);
     }
     let usage = |error: store::StoreError| CommandError::usage(format!("error: {error}\n"));
-    let run = named(args).map_err(|refusal| with_code(refusal, args))?;
-    for doubt in &run.doubts {
-        complain(&format!("warning: {}\n", report::plain(doubt)));
+    let run = find_run(args).map_err(|refusal| suggest_code(refusal, args))?;
+    for doubt in &run.warnings {
+        eprint(&format!("warning: {}\n", report::single_line(doubt)));
     }
-    let chosen = chosen(args, &run).map_err(|refusal| with_code(refusal, args))?;
+    let chosen = select_measurements(args, &run).map_err(|refusal| suggest_code(refusal, args))?;
     let mut judged = Vec::new();
     for summary in chosen {
         judged.push((summary, judgement(&run, summary).map_err(usage)?));
@@ -58,11 +58,11 @@ pub(crate) fn execute(args: &ExplainArgs) -> Outcome {
                     "cell": summary.cell,
                     "start": summary.start,
                     "repeat": summary.repeat,
-                    "ending": summary.ending,
+                    "ending": summary.status,
                     "validity": validity,
                     "telemetry": summary.telemetry,
                     "client": summary.client,
-                    "reset": summary.reset,
+                    "reset": summary.cache_reset,
                     "post_mortem": post_mortem(&run, summary),
                 })
             })
@@ -71,7 +71,7 @@ pub(crate) fn execute(args: &ExplainArgs) -> Outcome {
         print(&format!("{text}\n"));
         return Ok(Exit::Done);
     }
-    if args.cell.is_none() && judged.len() > WHOLE {
+    if args.cell.is_none() && judged.len() > MAX_DETAILED {
         print(&report::explain::overview(&judged));
         return Ok(Exit::Done);
     }
@@ -85,16 +85,16 @@ pub(crate) fn execute(args: &ExplainArgs) -> Outcome {
     Ok(Exit::Done)
 }
 
-fn code_named(name: &str) -> Option<Code> {
-    Code::ALL.iter().copied().find(|code| code.name() == name)
+fn find_code(name: &str) -> Option<ReasonCode> {
+    ReasonCode::ALL.iter().copied().find(|code| code.name() == name)
 }
 
 /// Adds the nearest code to the error about an unknown cell.
-fn with_code(refusal: CommandError, args: &ExplainArgs) -> CommandError {
+fn suggest_code(refusal: CommandError, args: &ExplainArgs) -> CommandError {
     // With a run, the argument is always a cell.
-    let asked = args.cell.as_deref().filter(|_| args.run.is_none());
-    let codes = Code::ALL.iter().map(|code| code.name());
-    match asked.and_then(|asked| nearest(asked, codes)) {
+    let name = args.cell.as_deref().filter(|_| args.run.is_none());
+    let codes = ReasonCode::ALL.iter().map(|code| code.name());
+    match name.and_then(|name| nearest_name(name, codes)) {
         None => refusal,
         Some(code) => CommandError {
             message: format!(
@@ -107,36 +107,36 @@ fn with_code(refusal: CommandError, args: &ExplainArgs) -> CommandError {
 }
 
 /// Names of the codes that may occur together with this one.
-fn brought(entry: &Entry) -> Vec<&'static str> {
-    entry.brings.iter().map(|code| code.name()).collect()
+fn implied_codes(entry: &CodeEntry) -> Vec<&'static str> {
+    entry.implied_codes.iter().map(|code| code.name()).collect()
 }
 
 /// Names of the metric families that a code concerns; empty if it concerns the whole measurement.
-fn concerned(entry: &Entry) -> Vec<&'static str> {
-    entry.only.iter().map(|family| family.name()).collect()
+fn affected_families(entry: &CodeEntry) -> Vec<&'static str> {
+    entry.families.iter().map(|family| family.name()).collect()
 }
 
 /// The text on a code, wrapped at words.
-fn told(entry: &Entry, width: usize) -> String {
-    let only = match concerned(entry)[..] {
+fn format_entry(entry: &CodeEntry, width: usize) -> String {
+    let only = match affected_families(entry)[..] {
         [] => String::new(),
         ref only => format!(" ({} only)", only.join(", ")),
     };
-    let mut text = format!("{}: {}{only}\n\n", entry.code.name(), entry.weight.as_weight());
-    let brought = brought(entry).join(", ");
-    for (head, words) in [
-        ("means", entry.means),
-        ("what to do", entry.mend),
+    let mut text = format!("{}: {}{only}\n\n", entry.code.name(), entry.weight.weight_name());
+    let brought = implied_codes(entry).join(", ");
+    for (head, text_block) in [
+        ("means", entry.meaning),
+        ("what to do", entry.fix),
         ("bound", entry.bound),
         ("why", entry.source),
         ("may bring", brought.as_str()),
     ] {
-        if !words.is_empty() {
-            text.push_str(&wrapped(&format!("  {head:<12}"), 14, words, width));
+        if !text_block.is_empty() {
+            text.push_str(&wrap(&format!("  {head:<12}"), 14, text_block, width));
         }
     }
     text.push('\n');
-    text.push_str(&wrapped(
+    text.push_str(&wrap(
         "",
         0,
         "`matrix explain CELL` shows what was measured for one cell, `--codes` prints every code.",
@@ -145,16 +145,16 @@ fn told(entry: &Entry, width: usize) -> String {
     text
 }
 
-fn entry_as_json(entry: &Entry) -> String {
+fn entry_as_json(entry: &CodeEntry) -> String {
     let value = serde_json::json!({
         "code": entry.code.name(),
-        "weight": entry.weight.as_weight(),
-        "only": concerned(entry),
-        "means": entry.means,
-        "fix": entry.mend,
+        "weight": entry.weight.weight_name(),
+        "only": affected_families(entry),
+        "means": entry.meaning,
+        "fix": entry.fix,
         "bound": entry.bound,
         "source": entry.source,
-        "brings": brought(entry),
+        "brings": implied_codes(entry),
     });
     let text = serde_json::to_string_pretty(&value).expect("an entry is JSON");
     format!("{text}\n")
@@ -190,12 +190,12 @@ fn judgement(run: &Run, summary: &Summary) -> store::Result<Option<Validity>> {
 }
 
 /// The named run, or the newest one.
-fn named(args: &ExplainArgs) -> Result<Run, CommandError> {
+fn find_run(args: &ExplainArgs) -> Result<Run, CommandError> {
     let usage = |error: store::StoreError| CommandError::usage(format!("error: {error}\n"));
     if let Some(name) = &args.run {
-        return store::nightly::named(&args.results, name).map_err(usage);
+        return store::nightly::find_run(&args.results, name).map_err(usage);
     }
-    let newest = store::list(&args.results).map_err(usage)?.into_iter().next();
+    let newest = store::list_runs(&args.results).map_err(usage)?.into_iter().next();
     match newest {
         Some(listed) => Run::read(&listed.folder).map_err(usage),
         None => Err(CommandError::usage(format!(
@@ -206,16 +206,16 @@ fn named(args: &ExplainArgs) -> Result<Run, CommandError> {
 }
 
 /// The measurements of the selected cells: by a part of their names, or by a selector as for `--only`.
-fn chosen<'a>(args: &ExplainArgs, run: &'a Run) -> Result<Vec<&'a Summary>, CommandError> {
-    let Some(asked) = &args.cell else {
+fn select_measurements<'a>(args: &ExplainArgs, run: &'a Run) -> Result<Vec<&'a Summary>, CommandError> {
+    let Some(selection) = &args.cell else {
         return Ok(run.summaries.iter().collect());
     };
-    let selector: Option<Selector> = asked.parse().ok();
+    let selector: Option<Selector> = selection.parse().ok();
     let fits = |summary: &&Summary| {
-        summary.cell.as_str().contains(asked.as_str())
+        summary.cell.as_str().contains(selection.as_str())
             || selector
                 .as_ref()
-                .is_some_and(|selector| selector.fits(&run.plan.cell(&summary.cell).axes))
+                .is_some_and(|selector| selector.matches(&run.plan.cell(&summary.cell).axes))
     };
     let chosen: Vec<&Summary> = run.summaries.iter().filter(fits).collect();
     if chosen.is_empty() {
@@ -226,8 +226,8 @@ fn chosen<'a>(args: &ExplainArgs, run: &'a Run) -> Result<Vec<&'a Summary>, Comm
             .map(|summary| summary.cell.to_string())
             .collect();
         return Err(CommandError::usage(format!(
-            "error: no measured cell of {} is called or fits `{asked}`\n  = help: cells are called like this, and `--run` names another run:\n      {}\n",
-            run.about.run,
+            "error: no measured cell of {} is called or fits `{selection}`\n  = help: cells are called like this, and `--run` names another run:\n      {}\n",
+            run.info.run,
             known.join("\n      ")
         )));
     }
@@ -240,15 +240,15 @@ mod tests {
 
     #[test]
     fn every_code_is_found_by_its_name_and_told_within_the_width() {
-        for code in Code::ALL.iter().copied() {
-            assert_eq!(code_named(code.name()), Some(code));
-            let text = told(validity::entry(code), 80);
+        for code in ReasonCode::ALL.iter().copied() {
+            assert_eq!(find_code(code.name()), Some(code));
+            let text = format_entry(validity::code_entry(code), 80);
             assert!(text.starts_with(&format!("{}: ", code.name())), "{text}");
             for line in text.lines() {
                 // A word longer than the line is not split.
                 assert!(line.chars().count() <= 80 || !line.trim().contains(' '), "{line}");
             }
         }
-        assert_eq!(code_named("host"), None);
+        assert_eq!(find_code("host"), None);
     }
 }

@@ -16,42 +16,42 @@ use crate::runner::fetch::{self, FetchError, FetchEvent, FetchRequest};
 pub(crate) fn execute(args: &FetchArgs, colors: Colors) -> Outcome {
     let matrix = args.matrix.as_ref().map(|path| load(path, colors)).transpose()?;
     let Some(home) = args.places.hf_home() else {
-        return Err(CommandError::unfit(
+        return Err(CommandError::host_not_ready(
             "error: there is no folder for the cache\n  = help: set HF_HOME\n",
         ));
     };
     let request = FetchRequest {
         endpoint: &args.endpoint,
-        token: cli::variable("HF_TOKEN"),
+        token: cli::env_variable("HF_TOKEN"),
         home,
         tokenizers: &args.tokenizer,
         datasets: args.dataset.clone(),
         matrix,
         models: args.models,
     };
-    let mut screen = Screen::default();
-    if !fetch::fetch(&request, &mut |event| screen.show(event)).map_err(stopped)? {
-        say("nothing is missing\n");
+    let mut screen = FetchDisplay::default();
+    if !fetch::fetch(&request, &mut |event| screen.show(event)).map_err(fetch_error)? {
+        print_line("nothing is missing\n");
     }
-    match screen.failed.is_empty() {
+    match screen.failures.is_empty() {
         true => Ok(Exit::Done),
-        false => Err(CommandError::unfit(screen.failed)),
+        false => Err(CommandError::host_not_ready(screen.failures)),
     }
 }
 
 /// Shows how files are fetched.
 #[derive(Default)]
-struct Screen {
+struct FetchDisplay {
     /// Progress of the current file.
     bar: Option<ProgressBar>,
     /// Messages about failed downloads.
-    failed: String,
+    failures: String,
 }
 
-impl Screen {
+impl FetchDisplay {
     fn show(&mut self, event: FetchEvent<'_>) {
         match event {
-            FetchEvent::FileBegan { name } => self.bar = Some(bar(name)),
+            FetchEvent::FileBegan { name } => self.bar = Some(progress_bar(name)),
             FetchEvent::Progress { bytes, total } => {
                 if let Some(bar) = &self.bar {
                     bar.set_length(total);
@@ -63,27 +63,29 @@ impl Screen {
                     bar.finish_and_clear();
                 }
             }
-            FetchEvent::Kept { name, path } => say(&format!("kept    {name}: {}\n", path.display())),
-            FetchEvent::Downloaded { name, path, bytes } => say(&fetched(name, path, bytes)),
-            FetchEvent::Failed(error) => self.failed.push_str(&failure(error)),
-            FetchEvent::NotTried(files) => self.failed.push_str(&untried(files)),
+            FetchEvent::Existing { name, path } => {
+                print_line(&format!("kept    {name}: {}\n", path.display()))
+            }
+            FetchEvent::Downloaded { name, path, bytes } => print_line(&downloaded_line(name, path, bytes)),
+            FetchEvent::Failed(error) => self.failures.push_str(&describe_failure(error)),
+            FetchEvent::NotTried(files) => self.failures.push_str(&untried_line(files)),
         }
     }
 }
 
-fn fetched(name: &str, path: &Path, bytes: u64) -> String {
+fn downloaded_line(name: &str, path: &Path, bytes: u64) -> String {
     format!("fetched {name} ({}): {}\n", HumanBytes(bytes), path.display())
 }
 
 /// The error if nothing could be downloaded.
-fn stopped(error: FetchError) -> CommandError {
+fn fetch_error(error: FetchError) -> CommandError {
     match error {
-        FetchError::Hub(error) => CommandError::unfit(format!("error: {error}\n")),
+        FetchError::Hub(error) => CommandError::host_not_ready(format!("error: {error}\n")),
         error => anyhow::Error::from(error).into(),
     }
 }
 
-fn failure(error: FetchError) -> String {
+fn describe_failure(error: FetchError) -> String {
     match error {
         FetchError::Hub(error) => format!("error: {error}\n"),
         error => format!("error: {:#}\n", anyhow::Error::from(error)),
@@ -91,7 +93,7 @@ fn failure(error: FetchError) -> String {
 }
 
 /// Counts the files that were not tried after a failed connection.
-fn untried(files: usize) -> String {
+fn untried_line(files: usize) -> String {
     match files {
         0 => String::new(),
         1 => "1 more file of the hub was not tried\n".to_owned(),
@@ -100,11 +102,11 @@ fn untried(files: usize) -> String {
 }
 
 /// Prints a line that may contain names from outside, without control characters.
-fn say(line: &str) {
+fn print_line(line: &str) {
     print(&printable(line));
 }
 
-fn bar(name: &str) -> ProgressBar {
+fn progress_bar(name: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
         .expect("the template is well formed");
     ProgressBar::new(0)

@@ -5,10 +5,12 @@ use std::io;
 use std::path::Path;
 
 /// Refuses a named pipe, because writing may wait for its reader forever.
-pub(super) fn no_pipe(path: &Path) -> io::Result<()> {
+pub(super) fn refuse_pipe(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match fs::metadata(path) {
-        Ok(found) if found.file_type().is_fifo() => Err(io::Error::other("it is a named pipe; name a file")),
+        Ok(metadata) if metadata.file_type().is_fifo() => {
+            Err(io::Error::other("it is a named pipe; name a file"))
+        }
         _ => Ok(()),
     }
 }
@@ -16,15 +18,15 @@ pub(super) fn no_pipe(path: &Path) -> io::Result<()> {
 /// Checks that a file can be opened as [`open`] does, without changing it. A pipe or device is not opened,
 /// because this may wait for its reader.
 pub(super) fn try_open(path: &Path) -> io::Result<()> {
-    let found = fs::metadata(path);
-    if found
+    let metadata = fs::metadata(path);
+    if metadata
         .as_ref()
-        .is_ok_and(|found| !found.is_file() && !found.is_dir())
+        .is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
     {
         return Ok(());
     }
     open(path)?;
-    match found {
+    match metadata {
         Ok(_) => Ok(()),
         Err(_) => fs::remove_file(path),
     }

@@ -9,35 +9,35 @@ use crate::cli;
 use crate::cli::regression::HistoryArgs;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::load;
-use crate::commands::output::{Colors, complain, print};
+use crate::commands::output::{Colors, eprint, print};
 use crate::config::select::{self, Selector};
 use crate::exit::Exit;
 use crate::report::history::{self, History};
 use crate::report::{self, Format, html};
-use crate::results::record::night::Night;
+use crate::results::record::nightly::NightlyRun;
 use crate::results::store;
 
 /// Width in columns of a table in a file.
-const PAGE: u16 = 160;
+const PAGE_COLUMNS: u16 = 160;
 
 /// Shows a history.
 pub(crate) fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
-    let matrix = name(&args.matrix, colors)?;
+    let matrix = matrix_name(&args.matrix, colors)?;
     let (mut nights, doubts) = store::nightly::history(&args.results, &matrix)
         .map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
     for doubt in doubts {
-        complain(&format!("warning: {doubt}\n"));
+        eprint(&format!("warning: {doubt}\n"));
     }
     if nights.is_empty() {
-        return Err(none(&matrix, &args.results));
+        return Err(no_history_error(&matrix, &args.results));
     }
     if let Some(only) = &args.only {
-        choose(&mut nights, only)?;
+        select_cells(&mut nights, only)?;
     }
-    let history = History::of(&matrix, &nights, args.floor);
+    let history = History::from_nights(&matrix, &nights, args.floor);
     let screen = match &args.out {
         Some(_) => Format::Terminal {
-            width: PAGE,
+            width: PAGE_COLUMNS,
             colors: false,
         },
         None => Format::Terminal {
@@ -48,11 +48,11 @@ pub(crate) fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
     let text = match args.format {
         cli::Format::Terminal => report::draw(&history::table(&history), screen),
         cli::Format::Markdown => report::draw(&history::table(&history), Format::Markdown),
-        cli::Format::Html => html::nights(&history),
+        cli::Format::Html => html::draw_history(&history),
         cli::Format::Csv => history::csv(&history),
         cli::Format::Json => {
-            let told = serde_json::to_string_pretty(&history::json(&history)).map_err(anyhow::Error::from)?;
-            format!("{told}\n")
+            let json = serde_json::to_string_pretty(&history::json(&history)).map_err(anyhow::Error::from)?;
+            format!("{json}\n")
         }
     };
     match &args.out {
@@ -66,17 +66,17 @@ pub(crate) fn execute(args: &HistoryArgs, colors: Colors) -> Outcome {
 }
 
 /// The name of a matrix, given directly or by the matrix's file.
-pub(super) fn name(told: &str, colors: Colors) -> Result<String, CommandError> {
-    let path = Path::new(told);
+pub(super) fn matrix_name(argument: &str, colors: Colors) -> Result<String, CommandError> {
+    let path = Path::new(argument);
     if !path.is_file() {
-        return Ok(told.to_owned());
+        return Ok(argument.to_owned());
     }
     let read = load(path, colors)?;
     Ok(read.plan.matrix)
 }
 
 /// The error if there is no history of that name; lists the existing ones.
-fn none(matrix: &str, results: &Path) -> CommandError {
+fn no_history_error(matrix: &str, results: &Path) -> CommandError {
     let known = store::nightly::matrices(results);
     let help = match known.as_slice() {
         [] => "`matrix nightly` measures one; `--results` names another folder of runs".to_owned(),
@@ -93,8 +93,8 @@ fn none(matrix: &str, results: &Path) -> CommandError {
 }
 
 /// Keeps the selected cells and their findings.
-fn choose(nights: &mut [Night], only: &Selector) -> Result<(), CommandError> {
-    let fits = |key: &crate::base::ids::CellKey| only.fits(&select::values(key.as_str()));
+fn select_cells(nights: &mut [NightlyRun], only: &Selector) -> Result<(), CommandError> {
+    let fits = |key: &crate::base::ids::CellKey| only.matches(&select::parse_key(key.as_str()));
     let mut known: Vec<String> = Vec::new();
     for night in nights.iter_mut() {
         known.extend(night.cells.keys().map(ToString::to_string));

@@ -16,27 +16,27 @@ use crate::results::store::atomic;
 
 /// Writes the shipped files into a folder; existing files are not changed.
 pub(crate) fn execute(args: &InitArgs) -> Outcome {
-    let matrix = schema::text(SchemaKind::Matrix);
-    let engine = schema::text(SchemaKind::Engine);
+    let matrix = schema::schema_text(SchemaKind::Matrix);
+    let engine = schema::schema_text(SchemaKind::Engine);
     let schemas = [
         ("schemas/matrix.json", matrix.as_str()),
         ("schemas/engine.json", engine.as_str()),
     ];
-    let mut said = String::new();
+    let mut message = String::new();
     for (path, text) in shipped::FILES.iter().copied().chain(schemas) {
         let file = args.dir.join(path);
-        let word = if write_new(&file, text).map_err(CommandError::unwritable)? {
+        let status = if write_new(&file, text).map_err(CommandError::unwritable)? {
             "wrote"
         } else {
             "kept "
         };
-        said.push_str(&format!("{word} {}\n", file.display()));
+        message.push_str(&format!("{status} {}\n", file.display()));
     }
-    said.push_str(&format!(
+    message.push_str(&format!(
         "try it: {}\n",
         cli::run_command(&args.dir.join("matrices/demo.yaml"))
     ));
-    print(&printable(&said));
+    print(&printable(&message));
     Ok(Exit::Done)
 }
 

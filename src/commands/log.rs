@@ -10,7 +10,7 @@ use tracing_subscriber::prelude::*;
 use crate::results::store::Log;
 
 /// Log file of the current run; locked for each line.
-static RUN: Mutex<Option<Log>> = Mutex::new(None);
+static RUN_LOG: Mutex<Option<Log>> = Mutex::new(None);
 
 /// Starts logging. An invalid filter causes a warning and is replaced by the default.
 pub(crate) fn start(filter: &str) {
@@ -24,7 +24,7 @@ pub(crate) fn start(filter: &str) {
         .parse_lossy("matrix=info");
     let file = fmt::layer()
         .with_ansi(false)
-        .with_writer(|| RunFile)
+        .with_writer(|| RunLogWriter)
         .with_filter(whole);
     tracing_subscriber::registry().with(terminal).with(file).init();
     if let Some(wrong) = wrong {
@@ -33,23 +33,23 @@ pub(crate) fn start(filter: &str) {
 }
 
 /// Also writes the whole log to `log` from now on.
-pub(crate) fn into(log: Log) {
-    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
+pub(crate) fn add_run_log(log: Log) {
+    *RUN_LOG.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
 }
 
 /// Writes to the run's log file, if there is one.
-struct RunFile;
+struct RunLogWriter;
 
-impl Write for RunFile {
+impl Write for RunLogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match RUN.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        match RUN_LOG.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             Some(log) => log.write(bytes),
             None => Ok(bytes.len()),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match RUN.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        match RUN_LOG.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             Some(log) => log.flush(),
             None => Ok(()),
         }

@@ -13,9 +13,9 @@ use crate::cli::{self, RunArgs};
 use crate::commands::environment::{cache_dirs, environment, pull_policy};
 use crate::commands::error::CommandError;
 use crate::commands::log;
-use crate::commands::output::{Colors, complain, print, unless_finished};
+use crate::commands::output::{Colors, eprint, print, with_signal_message};
 use crate::commands::report;
-use crate::commands::session_error::{outdated_cells, session_error};
+use crate::commands::session_error::{describe_outdated, session_error};
 use crate::exit::Exit;
 use crate::progress::Progress;
 use crate::results::record::event::Event;
@@ -41,15 +41,15 @@ pub(super) struct MeasuredRun {
 
 /// Options for showing a run.
 #[derive(Clone, Copy)]
-pub(super) struct View<'a> {
+pub(super) struct RunView<'a> {
     pub(super) args: &'a RunArgs,
     /// Smallest change that counts in the tables.
-    pub(super) bound: f64,
+    pub(super) min_change: f64,
     pub(super) colors: Colors,
 }
 
 /// The request of a run with the flags of `matrix run`.
-pub(super) fn request(args: &RunArgs, matrix: LoadedMatrix) -> RunRequest<'static> {
+pub(super) fn run_request(args: &RunArgs, matrix: LoadedMatrix) -> RunRequest<'static> {
     RunRequest {
         matrix,
         matrix_file: args.matrix.clone(),
@@ -68,28 +68,33 @@ pub(super) fn request(args: &RunArgs, matrix: LoadedMatrix) -> RunRequest<'stati
 }
 
 /// Executes a request and writes the report of the run.
-pub(super) fn measure(request: RunRequest<'_>, view: View<'_>) -> Result<MeasuredRun, CommandError> {
+pub(super) fn measure(request: RunRequest<'_>, view: RunView<'_>) -> Result<MeasuredRun, CommandError> {
     let only = request.only.clone();
     let is_resumed = request.resume.is_some();
-    let console = Console { yes: view.args.yes };
+    let console = SessionConsole { yes: view.args.yes };
     let failed = |error| session_error(error, view.colors);
     let mut session = Session::open(request, &console).map_err(failed)?;
-    let abort = |session: &Session<'_>, error: anyhow::Error| failed(session.abort(error.as_ref()));
+    let abort = |session: &Session<'_>, error: anyhow::Error| failed(session.abort_error(error.as_ref()));
     if let Err(error) = open_outputs(&session, is_resumed) {
         return Err(abort(&session, error));
     }
-    let progress = listen(&mut session, view.args);
+    let progress = add_listeners(&mut session, view.args);
     let ran = session.run();
     progress.finish();
     ran.map_err(failed)?;
-    unless_finished(unwritten(session.store().folder()), || {
+    with_signal_message(no_report_message(session.store().folder()), || {
         let outcome = session.finish().map_err(failed)?;
         let cache = view.args.places.cache();
-        let (records, tables) =
-            report::write(session.store(), only.as_ref(), &cache, view.bound, view.colors)
-                .context("the measurements are saved, the tables are not")
-                .map_err(|error| abort(&session, error))?;
-        let exit = exit(&outcome);
+        let (records, tables) = report::write_documents(
+            session.store(),
+            only.as_ref(),
+            &cache,
+            view.min_change,
+            view.colors,
+        )
+        .context("the measurements are saved, the tables are not")
+        .map_err(|error| abort(&session, error))?;
+        let exit = run_exit(&outcome);
         Ok(MeasuredRun {
             run: outcome.run,
             folder: outcome.folder,
@@ -108,15 +113,15 @@ fn open_outputs(session: &Session<'_>, is_resumed: bool) -> anyhow::Result<()> {
         let run = Run::read(store.folder()).context("cannot read the run")?;
         // The lines of repeated measurements are appended when they end.
         let open = session.open_measurements();
-        report::results(&run, store, |measurement| !open.contains(measurement))?;
+        report::write_results(&run, store, |measurement| !open.contains(measurement))?;
     }
-    log::into(store.log().context("cannot open the log")?);
+    log::add_run_log(store.log().context("cannot open the log")?);
     Ok(())
 }
 
 /// Appends measurements to `results.jsonl` as they end, and shows events: as JSON on stdout, or as progress
 /// on stderr.
-fn listen(session: &mut Session<'_>, args: &RunArgs) -> Arc<Progress> {
+fn add_listeners(session: &mut Session<'_>, args: &RunArgs) -> Arc<Progress> {
     let plan = session.plan().clone();
     let past = store::durations::last_durations(&args.results, &plan.matrix, &plan.cells).unwrap_or_default();
     let expected: BTreeMap<_, _> = past.into_iter().map(|(key, past)| (key, past.seconds)).collect();
@@ -133,7 +138,7 @@ fn listen(session: &mut Session<'_>, args: &RunArgs) -> Arc<Progress> {
         session.listen(|event| {
             print(&format!(
                 "{}\n",
-                serde_json::to_string(&store::Line::now(event)).expect("events are JSON")
+                serde_json::to_string(&store::JournalLine::now(event)).expect("events are JSON")
             ))
         });
     } else {
@@ -144,15 +149,15 @@ fn listen(session: &mut Session<'_>, args: &RunArgs) -> Arc<Progress> {
 }
 
 /// The message if a signal ends the command before the report is written.
-fn unwritten(folder: &Path) -> String {
+fn no_report_message(folder: &Path) -> String {
     format!(
         "stopped while the report was written; the measurements are saved\n  = help: write it with: {} --out {}\n",
         cli::report_command(folder),
-        cli::word(&folder.to_string_lossy())
+        cli::shell_quote(&folder.to_string_lossy())
     )
 }
 
-const fn exit(outcome: &RunOutcome) -> Exit {
+const fn run_exit(outcome: &RunOutcome) -> Exit {
     if outcome.is_interrupted {
         Exit::Interrupted
     } else if outcome.unstopped > 0 || outcome.measurements.failed > 0 || outcome.measurements.invalid > 0 {
@@ -163,26 +168,26 @@ const fn exit(outcome: &RunOutcome) -> Exit {
 }
 
 /// Prints the notices of a session and asks the user.
-struct Console {
+struct SessionConsole {
     /// Whether `--yes` was given.
     yes: bool,
 }
 
-impl Observer for Console {
+impl Observer for SessionConsole {
     fn notice(&self, notice: Notice) {
-        complain(&line(&notice));
+        eprint(&notice_line(&notice));
     }
 
     fn accepts_replacement(&self, outdated: &Outdated) -> bool {
-        let cells = outdated_cells(outdated);
+        let cells = describe_outdated(outdated);
         if self.yes {
-            complain(&format!("note: {cells}"));
+            eprint(&format!("note: {cells}"));
             return true;
         }
         if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
             return false;
         }
-        complain(&format!("{cells}go on? [y/N] "));
+        eprint(&format!("{cells}go on? [y/N] "));
         let mut answer = String::new();
         let read = std::io::stdin().read_line(&mut answer);
         read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
@@ -190,12 +195,12 @@ impl Observer for Console {
 }
 
 /// Formats a notice.
-pub(super) fn line(notice: &Notice) -> String {
+pub(super) fn notice_line(notice: &Notice) -> String {
     match notice {
         Notice::Note(text) => format!("note: {text}\n"),
         Notice::Warning(text) => format!("warning: {text}\n"),
         Notice::Matrix(text) => format!("{}\n", one_line(text)),
-        Notice::Input(finding) => finding.note(),
+        Notice::Input(finding) => finding.to_note(),
         Notice::Progress(text) => format!("{text}\n"),
     }
 }

@@ -34,10 +34,10 @@ mod terminal;
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::base::text::colored;
+use crate::base::text::printable_with_colors;
 use crate::cli::{Cli, Command};
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::output::{Colors, secrets, unfinished, unwritten};
+use crate::commands::output::{Colors, redactor, signal_message, stdout_error};
 use crate::exit::Exit;
 
 /// Parses the arguments, starts logging, executes the command and returns its exit code.
@@ -67,12 +67,12 @@ pub(crate) fn supervised(cli: Cli) -> Outcome {
 }
 
 fn interrupted() -> Outcome {
-    let message = unfinished();
+    let message = signal_message();
     match message.is_empty() {
         true => Ok(Exit::Interrupted),
         false => Err(CommandError {
             exit: Exit::Interrupted,
-            message: colored(&secrets().redact(&message)),
+            message: printable_with_colors(&redactor().redact(&message)),
         }),
     }
 }
@@ -80,34 +80,34 @@ fn interrupted() -> Outcome {
 /// Executes the command line. Fails if its output could not be written to stdout.
 pub(crate) fn execute(cli: Cli) -> Outcome {
     let outcome = dispatch(cli).map_err(|refusal| CommandError {
-        message: colored(&secrets().redact(&refusal.message)),
+        message: printable_with_colors(&redactor().redact(&refusal.message)),
         ..refusal
     });
-    match unwritten() {
-        Some(error) => undelivered(outcome, error),
+    match stdout_error() {
+        Some(error) => undelivered_outcome(outcome, error),
         None => outcome,
     }
 }
 
 /// The outcome of a command whose output could not be written. Only an interruption or an error keeps its
 /// exit code.
-fn undelivered(outcome: Outcome, error: &str) -> Outcome {
-    let said = format!("error: stdout cannot be written: {error}\n");
+fn undelivered_outcome(outcome: Outcome, error: &str) -> Outcome {
+    let message = format!("error: stdout cannot be written: {error}\n");
     Err(match outcome {
         Ok(exit) => CommandError {
             exit: if exit == Exit::Interrupted {
                 exit
             } else {
-                Exit::Stuck
+                Exit::CannotContinue
             },
-            message: said,
+            message: message,
         },
-        Err(refusal) => refusal.beside(&said),
+        Err(refusal) => refusal.with_text(&message),
     })
 }
 
 fn dispatch(cli: Cli) -> Outcome {
-    let colors = Colors::of(cli.color);
+    let colors = Colors::from_flag(cli.color);
     match cli.command {
         Command::Check(args) => check::execute(&args, colors),
         Command::Plan(args) => plan::execute(&args, colors),
@@ -136,12 +136,12 @@ fn dispatch(cli: Cli) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::output::unless_finished;
+    use crate::commands::output::with_signal_message;
 
     #[test]
     fn a_signal_before_some_work_is_done_says_what_is_missing_and_none_afterwards() {
-        let ended = unless_finished("write it with: matrix report r\n".to_owned(), interrupted);
-        let refusal = ended.expect_err("the work is not done");
+        let outcome = with_signal_message("write it with: matrix report r\n".to_owned(), interrupted);
+        let refusal = outcome.expect_err("the work is not done");
         assert_eq!(refusal.exit, Exit::Interrupted);
         assert!(refusal.message.contains("matrix report r"), "{}", refusal.message);
         assert!(matches!(interrupted(), Ok(Exit::Interrupted)));

@@ -2,57 +2,57 @@
 
 use anyhow::Context;
 
-use crate::analysis::compare::decision::USUAL_BOUND;
+use crate::analysis::compare::decision::DEFAULT_BOUND;
 use crate::analysis::compare::extra_starts::StartCounts;
 use crate::analysis::compare::machines;
-use crate::analysis::compare::noise::{self, NoiseFigures, SIDES};
+use crate::analysis::compare::noise::{self, NoiseFigures, STARTS_PER_SIDE};
 use crate::analysis::metrics::Metric;
 use crate::base::clock;
 use crate::cli::regression::NoiseArgs;
-use crate::commands::compare::{gates, of_run};
+use crate::commands::compare::{gating_metrics, run_stats};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::load;
-use crate::commands::measure::{View, measure, request};
-use crate::commands::output::{Colors, complain, print};
+use crate::commands::measure::{RunView, measure, run_request};
+use crate::commands::output::{Colors, eprint, print};
 use crate::commands::terminal;
 use crate::exit::Exit;
 use crate::report::{self, Format, comparison};
-use crate::results::record::cell_stats::{Noise, Side};
+use crate::results::record::cell_stats::{Noise, RunStats};
 use crate::results::store::{self, Run};
 use crate::runner::session::request::ExtraStarts;
 
 /// Starts in one round of both arms, A B B A.
-const ROUND: u32 = 4;
+const STARTS_PER_ROUND: u32 = 4;
 
 /// Measures noise and saves it. The `target_ci` of the matrix is ignored.
 pub(crate) fn execute(args: &NoiseArgs, colors: Colors) -> Outcome {
-    let gates = gates(&args.gate)?;
+    let gates = gating_metrics(&args.gate)?;
     let starts = planned_starts(args)?;
     let choose = |run: &Run| extra_starts(args, run, &gates);
-    let mut request = request(&args.run, load(&args.run.matrix, colors)?);
-    request.matrix.plan.measure_noise(starts);
+    let mut request = run_request(&args.run, load(&args.run.matrix, colors)?);
+    request.matrix.plan.plan_noise(starts);
     request.extra_starts = ExtraStarts::Chosen(&choose);
-    let view = View {
+    let view = RunView {
         args: &args.run,
-        bound: USUAL_BOUND,
+        min_change: DEFAULT_BOUND,
         colors,
     };
     let measured = measure(request, view)?;
     if measured.exit == Exit::Interrupted {
         return Ok(Exit::Interrupted);
     }
-    let side = of_run(&measured.records, &gates);
-    let found = noise::of_side(&side, &clock::timestamp());
-    print_target(args, &measured.records, &found);
-    save(args, &side, found, colors)?;
+    let side = run_stats(&measured.records, &gates);
+    let noise_figures = noise::noise_of_run(&side, &clock::timestamp());
+    print_target(args, &measured.records, &noise_figures);
+    save(args, &side, noise_figures, colors)?;
     Ok(measured.exit)
 }
 
 /// Starts of each launch, for both arms together.
 fn planned_starts(args: &NoiseArgs) -> Result<u32, CommandError> {
-    let of_arm = args.starts.max(args.target.map_or(0, |_| SIDES as u32));
+    let of_arm = args.starts.max(args.target.map_or(0, |_| STARTS_PER_SIDE as u32));
     if of_arm > args.starts {
-        complain(&format!(
+        eprint(&format!(
             "note: `--starts {}` is raised to {of_arm}: with fewer, `--target` ends too often by chance\n",
             args.starts
         ));
@@ -60,7 +60,7 @@ fn planned_starts(args: &NoiseArgs) -> Result<u32, CommandError> {
     let starts = 2 * of_arm;
     if args.target.is_some() && starts > args.most {
         return Err(CommandError::usage(format!(
-            "error: `--starts {of_arm}` makes {starts} starts of each launch, both arms together, and `--most {}` allows fewer\n  = help: raise `--most`, or begin with fewer `--starts` ({SIDES} at least)\n",
+            "error: `--starts {of_arm}` makes {starts} starts of each launch, both arms together, and `--most {}` allows fewer\n  = help: raise `--most`, or begin with fewer `--starts` ({STARTS_PER_SIDE} at least)\n",
             args.most
         )));
     }
@@ -69,26 +69,28 @@ fn planned_starts(args: &NoiseArgs) -> Result<u32, CommandError> {
 
 /// Another round of A B B A for all cells, unless the target or `--most` is reached.
 fn extra_starts(args: &NoiseArgs, run: &Run, gates: &[Metric]) -> StartCounts {
-    let found = noise::of_side(&of_run(run, gates), &clock::timestamp());
-    let left = args.most.saturating_sub(starts_of_each_launch(run));
-    if left == 0 || noise::is_reached(args.target, &found) {
+    let noise_figures = noise::noise_of_run(&run_stats(run, gates), &clock::timestamp());
+    let remaining = args.most.saturating_sub(starts_of_each_launch(run));
+    if remaining == 0 || noise::is_target_reached(args.target, &noise_figures) {
         return StartCounts::new();
     }
     let cells = run.plan.cells.iter();
-    cells.map(|cell| (cell.key.clone(), left.min(ROUND))).collect()
+    cells
+        .map(|cell| (cell.key.clone(), remaining.min(STARTS_PER_ROUND)))
+        .collect()
 }
 
 /// Reports whether the target is reached.
-fn print_target(args: &NoiseArgs, run: &Run, found: &NoiseFigures) {
-    match (args.target, noise::widest(found)) {
-        (_, None) => complain("note: no cell has three starts that count: nothing is told of its noise\n"),
+fn print_target(args: &NoiseArgs, run: &Run, noise_figures: &NoiseFigures) {
+    match (args.target, noise::largest_visible_change(noise_figures)) {
+        (_, None) => eprint("note: no cell has three starts that count: nothing is told of its noise\n"),
         (None, Some(_)) => {}
         (Some(target), Some((cell, figure, widest))) => {
-            let what = match noise::is_reached(args.target, found) {
+            let what = match noise::is_target_reached(args.target, noise_figures) {
                 true => "the target is reached",
                 false => "`--most` is spent and the target not reached",
             };
-            complain(&format!(
+            eprint(&format!(
                 "note: {what}: {} starts of each launch show changes from {:.2} % on in every figure (with the upper bound of its noise at 80 %), and {:.2} % is asked for; the widest is {figure} of {cell}\n",
                 starts_of_each_launch(run),
                 widest * 100.0,
@@ -99,24 +101,29 @@ fn print_target(args: &NoiseArgs, run: &Run, found: &NoiseFigures) {
 }
 
 /// Merges the noise into that saved for this host, and prints it.
-fn save(args: &NoiseArgs, side: &Side, found: NoiseFigures, colors: Colors) -> Result<(), CommandError> {
+fn save(
+    args: &NoiseArgs,
+    side: &RunStats,
+    noise_figures: NoiseFigures,
+    colors: Colors,
+) -> Result<(), CommandError> {
     let cache = args.run.places.cache();
-    let saved =
-        store::nightly::noise(&cache).filter(|noise| machines::shares_noise(&noise.machine, &side.machine));
+    let saved = store::nightly::read_noise(&cache)
+        .filter(|noise| machines::are_noise_compatible(&noise.machine, &side.machine));
     let mut noise = Noise {
         machine: side.machine.clone(),
         cells: saved.map(|noise| noise.cells).unwrap_or_default(),
     };
-    for (cell, figures) in &found {
+    for (cell, figures) in &noise_figures {
         noise
             .cells
             .entry(cell.clone())
             .or_default()
             .extend(figures.clone());
     }
-    let path = store::nightly::keep_noise(&cache, &noise).context("the noise cannot be kept")?;
+    let path = store::nightly::save_noise(&cache, &noise).context("the noise cannot be kept")?;
     if args.run.json {
-        let text = serde_json::to_string(&found).context("it is JSON")?;
+        let text = serde_json::to_string(&noise_figures).context("it is JSON")?;
         print(&format!("{text}\n"));
         return Ok(());
     }
@@ -124,12 +131,12 @@ fn save(args: &NoiseArgs, side: &Side, found: NoiseFigures, colors: Colors) -> R
         width: terminal::width(),
         colors: colors.stdout,
     };
-    let rows = found.iter().flat_map(|(cell, figures)| {
+    let rows = noise_figures.iter().flat_map(|(cell, figures)| {
         figures
             .iter()
-            .map(move |(figure, varies)| (cell, figure.as_str(), varies, noise::visible(varies)))
+            .map(move |(figure, varies)| (cell, figure.as_str(), varies, noise::visible_change(varies)))
     });
-    print(&report::draw(&comparison::noise(rows), format));
+    print(&report::draw(&comparison::noise_table(rows), format));
     print(&format!("kept in {}\n", path.display()));
     Ok(())
 }

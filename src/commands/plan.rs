@@ -5,10 +5,10 @@ use crate::cli::PlanArgs;
 use crate::commands::environment::{cache_dirs, environment};
 use crate::commands::error::Outcome;
 use crate::commands::matrix_file::{load, print_notes, select};
-use crate::commands::output::{Colors, complain, print};
+use crate::commands::output::{Colors, eprint, print};
 use crate::exit::Exit;
 use crate::plan::Plan;
-use crate::plan::command::Given;
+use crate::plan::command::StartValues;
 use crate::report::plan as report;
 use crate::results::store::durations::last_durations;
 use crate::runner::host_error;
@@ -22,34 +22,39 @@ pub(crate) fn execute(args: &PlanArgs, colors: Colors) -> Outcome {
     }
     print_notes(&loaded);
     let plan = &loaded.plan;
-    let folder = host_error::absolute(&loaded.folder)?;
-    let given = Given {
+    let folder = host_error::absolute_folder(&loaded.folder)?;
+    let start_values = StartValues {
         folder: Some(&folder),
-        ..Given::default()
+        ..StartValues::default()
     };
     // The plan is printed even if no earlier run can be read.
     let past = last_durations(&args.results, &plan.matrix, &plan.cells).unwrap_or_default();
     print(&match args.json {
-        true => report::json(plan, &past, given),
-        false => printable(&report::text(plan, &past, given, &passed(plan))),
+        true => report::json(plan, &past, start_values),
+        false => printable(&report::text(
+            plan,
+            &past,
+            start_values,
+            &passed_environment(plan),
+        )),
     });
-    let caches = cache_dirs(&args.places, false).inputs();
+    let caches = cache_dirs(&args.places, false).input_caches();
     // Missing inputs do not invalidate the plan, but a run would not start.
-    for finding in preflight::inputs(plan, &loaded.folder, &caches, &args.matrix) {
-        complain(&finding.note());
+    for finding in preflight::check_inputs(plan, &loaded.folder, &caches, &args.matrix) {
+        eprint(&finding.to_note());
     }
     Ok(Exit::Done)
 }
 
 /// Engines that inherit only a part of the environment, with a description of that part.
-fn passed(plan: &Plan) -> Vec<(String, String)> {
+fn passed_environment(plan: &Plan) -> Vec<(String, String)> {
     let environment = environment();
     let mut engines: Vec<(String, String)> = Vec::new();
     for launch in &plan.launches {
-        let Some(words) = environment.passed_to(launch) else {
+        let Some(description) = environment.describe_passed(launch) else {
             continue;
         };
-        let row = (launch.engine.name.clone(), words);
+        let row = (launch.engine.name.clone(), description);
         if !engines.contains(&row) {
             engines.push(row);
         }

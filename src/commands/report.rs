@@ -10,58 +10,61 @@ use anyhow::Context;
 use crate::analysis::compare::extra_starts;
 use crate::analysis::compare::from_run::machine_facts;
 use crate::analysis::compare::machines;
-use crate::analysis::compare::precision::Certainty;
+use crate::analysis::compare::precision::CellPrecision;
 use crate::analysis::metrics;
 use crate::base::ids::CellKey;
 use crate::cli::{self, Format, ReportArgs};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::history;
-use crate::commands::output::{Colors, complain, print};
+use crate::commands::output::{Colors, eprint, print};
 use crate::commands::terminal;
 use crate::config::select::Selector;
-use crate::config::yaml::nearest;
+use crate::config::yaml::nearest_name;
 use crate::exit::Exit;
 use crate::plan::{Measurement, Plan};
-use crate::report::document::{Document, Source, Trace};
-use crate::report::terminal::PAGE;
-use crate::report::{self, Shown, csv, text};
+use crate::report::document::{Document, MeasurementTimeSeries, ReportedRun};
+use crate::report::terminal::PAGE_WIDTH;
+use crate::report::{self, ReportCell, csv, text};
 use crate::results::record::cell::Summary;
 use crate::results::record::cell_stats::Noise;
 use crate::results::store::{self, Run, Store, atomic};
 
 /// Formats that are written into a folder by default.
-const WRITTEN: [Format; 4] = [Format::Markdown, Format::Html, Format::Csv, Format::Json];
+const FOLDER_FORMATS: [Format; 4] = [Format::Markdown, Format::Html, Format::Csv, Format::Json];
 
 /// Creates the report of runs.
 pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
     let read = |name: &String| {
-        let run = store::nightly::named(&args.results, &history::name(name, colors)?);
+        let run = store::nightly::find_run(&args.results, &history::matrix_name(name, colors)?);
         run.map_err(|error| CommandError::usage(format!("error: {error}\n")))
     };
     let runs: Vec<Run> = args.runs.iter().map(read).collect::<Result<_, _>>()?;
     if let Some(name) = &args.reference {
-        known(name, &runs)?;
+        check_reference(name, &runs)?;
     }
     let cache = args.places.cache();
-    let read: Vec<Read> = runs.iter().map(|run| Read::of(run, &cache)).collect();
+    let read: Vec<ReportInput> = runs.iter().map(|run| ReportInput::load(run, &cache)).collect();
     let document = document(&read, args.reference.as_deref(), args.floor);
     // CSV has no place for warnings.
     if args.format == Some(Format::Csv) {
-        for doubt in read.iter().flat_map(|read| &read.doubts) {
-            complain(&format!("warning: {}\n", report::plain(doubt)));
+        for doubt in read.iter().flat_map(|read| &read.warnings) {
+            eprint(&format!("warning: {}\n", report::single_line(doubt)));
         }
     }
     let Some(out) = &args.out else {
         let format = args.format.unwrap_or(Format::Terminal);
-        print(&text(&document, format, Screen::here(colors)));
+        print(&render(&document, format, PageLayout::for_terminal(colors)));
         return Ok(Exit::Done);
     };
     fs::create_dir_all(out)
         .with_context(|| format!("cannot make the folder {}", out.display()))
         .map_err(CommandError::unwritable)?;
-    let formats = args.format.map_or(WRITTEN.to_vec(), |format| vec![format]);
+    let formats = args.format.map_or(FOLDER_FORMATS.to_vec(), |format| vec![format]);
     for format in formats {
-        let mut files = vec![(file(format).to_owned(), text(&document, format, Screen::PAGE))];
+        let mut files = vec![(
+            format_file(format).to_owned(),
+            render(&document, format, PageLayout::PAGE_WIDTH),
+        )];
         if format == Format::Markdown {
             files.extend(engine_reports(&read));
         }
@@ -77,7 +80,7 @@ pub(crate) fn execute(args: &ReportArgs, colors: Colors) -> Outcome {
 }
 
 /// Fails if the reference is in no run; suggests the nearest name.
-fn known(name: &str, runs: &[Run]) -> Result<(), CommandError> {
+fn check_reference(name: &str, runs: &[Run]) -> Result<(), CommandError> {
     let engines: BTreeSet<&str> = runs
         .iter()
         .flat_map(|run| &run.plan.launches)
@@ -86,7 +89,7 @@ fn known(name: &str, runs: &[Run]) -> Result<(), CommandError> {
     if engines.contains(name) {
         return Ok(());
     }
-    let help = match nearest(name, engines.iter().copied()) {
+    let help = match nearest_name(name, engines.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!(
             "the engines are {}",
@@ -100,7 +103,7 @@ fn known(name: &str, runs: &[Run]) -> Result<(), CommandError> {
 
 /// Writes the documents of a run beside its records. Returns the run, and tables for the terminal with the
 /// cells that match `only`. `cache` holds the noise of this host; `bound` is the smallest change that counts.
-pub(crate) fn write(
+pub(crate) fn write_documents(
     store: &Store,
     only: Option<&Selector>,
     cache: &Path,
@@ -108,43 +111,50 @@ pub(crate) fn write(
     colors: Colors,
 ) -> anyhow::Result<(Run, String)> {
     let run = Run::read(store.folder())?;
-    results(&run, store, |_| true)?;
-    let read = [Read::of(&run, cache)];
-    let document = document(&read, None, bound);
-    for format in WRITTEN {
-        store.write_report(file(format), &text(&document, format, Screen::PAGE))?;
+    write_results(&run, store, |_| true)?;
+    let inputs = [ReportInput::load(&run, cache)];
+    let document = document(&inputs, None, bound);
+    for format in FOLDER_FORMATS {
+        store.write_report(
+            format_file(format),
+            &render(&document, format, PageLayout::PAGE_WIDTH),
+        )?;
     }
-    for (name, text) in engine_reports(&read) {
+    for (name, text) in engine_reports(&inputs) {
         store.write_report(&name, &text)?;
     }
-    let tables = |document: &Document| text(document, Format::Terminal, Screen::here(colors));
+    let tables = |document: &Document| render(document, Format::Terminal, PageLayout::for_terminal(colors));
     let Some(only) = only else {
         let tables = tables(&document);
         return Ok((run, tables));
     };
     let mut part = run.clone();
-    part.plan.keep(|cell| only.fits(&cell.axes));
-    let kept: BTreeSet<CellKey> = part.plan.cells.iter().map(|cell| cell.key.clone()).collect();
-    part.summaries.retain(|summary| kept.contains(&summary.cell));
-    let left_out = run.plan.cells.len() - kept.len();
+    part.plan.retain_cells(|cell| only.matches(&cell.axes));
+    let selected: BTreeSet<CellKey> = part.plan.cells.iter().map(|cell| cell.key.clone()).collect();
+    part.summaries.retain(|summary| selected.contains(&summary.cell));
+    let left_out = run.plan.cells.len() - selected.len();
     let command = cli::report_command(store.folder());
     let note = match left_out {
         0 => String::new(),
         1 => format!("1 cell left out by `--only`; `{command}` shows it\n"),
         _ => format!("{left_out} cells left out by `--only`; `{command}` shows them\n"),
     };
-    let tables = tables(&self::document(&[Read::of(&part, cache)], None, bound));
+    let tables = tables(&self::document(&[ReportInput::load(&part, cache)], None, bound));
     Ok((run, format!("{tables}{note}")))
 }
 
 /// Rewrites `results.jsonl`: one line with bench_serving's keys for each finished measurement that is
 /// `wanted`.
-pub(crate) fn results(run: &Run, store: &Store, wanted: impl Fn(&Measurement) -> bool) -> anyhow::Result<()> {
+pub(crate) fn write_results(
+    run: &Run,
+    store: &Store,
+    is_selected: impl Fn(&Measurement) -> bool,
+) -> anyhow::Result<()> {
     let lines: Vec<serde_json::Value> = run
         .summaries
         .iter()
-        .filter(|summary| wanted(&summary.measurement()))
-        .map(|summary| line(&run.plan, summary))
+        .filter(|summary| is_selected(&summary.measurement()))
+        .map(|summary| result_line(&run.plan, summary))
         .collect::<anyhow::Result<_>>()?;
     store.write_results(&lines)?;
     Ok(())
@@ -155,11 +165,11 @@ pub(crate) fn append_result(plan: &Plan, store: &Store, measurement: &Measuremen
     let mut summary = store.summary(measurement)?;
     // A name on disk may have been redacted.
     summary.cell = measurement.cell.clone();
-    store.append_result(&line(plan, &summary)?)?;
+    store.append_result(&result_line(plan, &summary)?)?;
     Ok(())
 }
 
-fn line(plan: &Plan, summary: &Summary) -> anyhow::Result<serde_json::Value> {
+fn result_line(plan: &Plan, summary: &Summary) -> anyhow::Result<serde_json::Value> {
     let cell = plan.cell(&summary.cell);
     let line = report::bench_serving::jsonl::line(plan.launch(&cell.launch), cell, summary);
     serde_json::from_str(&line).context("a line of results is JSON")
@@ -167,20 +177,20 @@ fn line(plan: &Plan, summary: &Summary) -> anyhow::Result<serde_json::Value> {
 
 /// The medium of terminal tables.
 #[derive(Clone, Copy)]
-struct Screen {
+struct PageLayout {
     width: u16,
     /// Whether rows that need attention are coloured.
     colors: bool,
 }
 
-impl Screen {
+impl PageLayout {
     /// A file, which does not depend on the terminal.
-    const PAGE: Self = Self {
-        width: PAGE,
+    const PAGE_WIDTH: Self = Self {
+        width: PAGE_WIDTH,
         colors: false,
     };
 
-    fn here(colors: Colors) -> Self {
+    fn for_terminal(colors: Colors) -> Self {
         Self {
             width: terminal::width(),
             colors: colors.stdout,
@@ -189,7 +199,7 @@ impl Screen {
 }
 
 /// The file name of a format.
-const fn file(format: Format) -> &'static str {
+const fn format_file(format: Format) -> &'static str {
     match format {
         Format::Terminal => "report.txt",
         Format::Markdown => "report.md",
@@ -199,7 +209,7 @@ const fn file(format: Format) -> &'static str {
     }
 }
 
-fn text(document: &Document, format: Format, screen: Screen) -> String {
+fn render(document: &Document, format: Format, screen: PageLayout) -> String {
     match format {
         Format::Terminal => text::terminal(document, screen.width, screen.colors),
         Format::Markdown => text::markdown(document),
@@ -210,17 +220,17 @@ fn text(document: &Document, format: Format, screen: Screen) -> String {
 }
 
 /// A run with its histograms and precision.
-struct Read<'a> {
+struct ReportInput<'a> {
     run: &'a Run,
-    traces: BTreeMap<Measurement, Trace>,
-    doubts: Vec<String>,
-    certainties: BTreeMap<CellKey, Certainty>,
+    traces: BTreeMap<Measurement, MeasurementTimeSeries>,
+    warnings: Vec<String>,
+    precisions: BTreeMap<CellKey, CellPrecision>,
     noise: Option<Noise>,
 }
 
-impl<'a> Read<'a> {
-    fn of(run: &'a Run, cache: &Path) -> Self {
-        let mut doubts = run.doubts.clone();
+impl<'a> ReportInput<'a> {
+    fn load(run: &'a Run, cache: &Path) -> Self {
+        let mut doubts = run.warnings.clone();
         let mut traces = BTreeMap::new();
         for summary in &run.summaries {
             let measurement = Measurement {
@@ -233,7 +243,7 @@ impl<'a> Read<'a> {
                 // An older run has no histograms. Without requests nothing is known.
                 Ok(None) => run
                     .read_requests(&measurement)
-                    .map(|requests| metrics::seconds(&requests))
+                    .map(|requests| metrics::histograms_per_second(&requests))
                     .unwrap_or_default(),
                 Err(error) => {
                     doubts.push(error.to_string());
@@ -244,7 +254,7 @@ impl<'a> Read<'a> {
                 doubts.push(error.to_string());
                 None
             });
-            let trace = Trace {
+            let trace = MeasurementTimeSeries {
                 seconds,
                 samples: samples.unwrap_or_default(),
             };
@@ -253,49 +263,49 @@ impl<'a> Read<'a> {
         Self {
             run,
             traces,
-            doubts,
-            certainties: extra_starts::certainties(
-                &run.about,
+            warnings: doubts,
+            precisions: extra_starts::run_precision(
+                &run.info,
                 &run.plan,
                 &run.machine,
                 &run.summaries,
                 &run.journal,
             ),
-            noise: store::nightly::noise(cache)
-                .filter(|noise| machines::shares_noise(&noise.machine, &machine_facts(&run.machine))),
+            noise: store::nightly::read_noise(cache)
+                .filter(|noise| machines::are_noise_compatible(&noise.machine, &machine_facts(&run.machine))),
         }
     }
 }
 
-fn document(read: &[Read<'_>], reference: Option<&str>, bound: f64) -> Document {
-    let sources: Vec<Source<'_>> = read
+fn document(inputs: &[ReportInput<'_>], reference: Option<&str>, bound: f64) -> Document {
+    let sources: Vec<ReportedRun<'_>> = inputs
         .iter()
-        .map(|read| Source {
-            about: &read.run.about,
-            plan: &read.run.plan,
-            machine: &read.run.machine,
-            summaries: &read.run.summaries,
-            traces: &read.traces,
-            doubts: &read.doubts,
-            certainties: &read.certainties,
-            noise: read.noise.as_ref(),
+        .map(|inputs| ReportedRun {
+            run_info: &inputs.run.info,
+            plan: &inputs.run.plan,
+            machine: &inputs.run.machine,
+            summaries: &inputs.run.summaries,
+            traces: &inputs.traces,
+            warnings: &inputs.warnings,
+            precisions: &inputs.precisions,
+            noise: inputs.noise.as_ref(),
         })
         .collect();
-    Document::of(&sources, reference, bound)
+    Document::from_runs(&sources, reference, bound)
 }
 
 /// Longest part of a file name that comes from an engine's name.
-const LONGEST_PART: usize = 100;
+const MAX_PART_BYTES: usize = 100;
 
 /// One Markdown document for each engine of each run.
-fn engine_reports(read: &[Read<'_>]) -> Vec<(String, String)> {
+fn engine_reports(inputs: &[ReportInput<'_>]) -> Vec<(String, String)> {
     let mut documents = Vec::new();
-    for Read { run, .. } in read {
-        let shown = Shown::of_plan(&run.plan, &run.summaries);
-        for (name, of_engine) in report::engine_report::by_engine(&shown) {
-            let name = match read.len() {
+    for ReportInput { run, .. } in inputs {
+        let report_cells = ReportCell::from_plan(&run.plan, &run.summaries);
+        for (name, of_engine) in report::engine_report::group_by_engine(&report_cells) {
+            let name = match inputs.len() {
                 1 => name,
-                _ => format!("{name}-{}", run.about.run),
+                _ => format!("{name}-{}", run.info.run),
             };
             let text = report::engine_report::engine_report(&of_engine, Some(&run.machine));
             documents.push((name, text));
@@ -321,7 +331,7 @@ fn file_part(name: &str, names: &[String]) -> String {
     let twins = names
         .iter()
         .filter(|other| safe(other).eq_ignore_ascii_case(&part));
-    match part.len() <= LONGEST_PART && twins.count() < 2 {
+    match part.len() <= MAX_PART_BYTES && twins.count() < 2 {
         true => part,
         false => store::file_name(name),
     }

@@ -1,27 +1,27 @@
 //! `matrix run`: executes a plan and writes its report.
 
-use crate::analysis::compare::decision::USUAL_BOUND;
+use crate::analysis::compare::decision::DEFAULT_BOUND;
 use crate::cli::{self, RunArgs};
 use crate::commands::error::Outcome;
 use crate::commands::matrix_file::load;
-use crate::commands::measure::{View, measure, request};
+use crate::commands::measure::{RunView, measure, run_request};
 use crate::commands::output::{Colors, print};
 use crate::exit::Exit;
 use crate::runner::session::outcome::MeasurementCounts;
 
 /// Runs a matrix.
 pub(crate) fn execute(args: &RunArgs, colors: Colors) -> Outcome {
-    let view = View {
+    let view = RunView {
         args,
-        bound: USUAL_BOUND,
+        min_change: DEFAULT_BOUND,
         colors,
     };
-    let measured = measure(request(args, load(&args.matrix, colors)?), view)?;
+    let measured = measure(run_request(args, load(&args.matrix, colors)?), view)?;
     if args.json {
         return Ok(measured.exit);
     }
     print(&measured.tables);
-    print(&format!("{}\n", counts(measured.measurements)));
+    print(&format!("{}\n", describe_counts(measured.measurements)));
     print(&format!("results: {}\n", measured.folder.display()));
     print(&format!(
         "page: {}\n",
@@ -30,7 +30,7 @@ pub(crate) fn execute(args: &RunArgs, colors: Colors) -> Outcome {
     let resume = cli::resume_command(measured.run.as_str());
     if measured.exit == Exit::Interrupted {
         print(&format!("go on with: {resume}\n"));
-    } else if let Some(what) = repeatable(measured.measurements) {
+    } else if let Some(what) = describe_repeatable(measured.measurements) {
         let failed = if args.failed { "" } else { " --failed" };
         print(&format!("measure {what} again: {resume}{failed}\n"));
     }
@@ -38,7 +38,7 @@ pub(crate) fn execute(args: &RunArgs, colors: Colors) -> Outcome {
 }
 
 /// The kinds of measurements that can be repeated, in words.
-const fn repeatable(counts: MeasurementCounts) -> Option<&'static str> {
+const fn describe_repeatable(counts: MeasurementCounts) -> Option<&'static str> {
     match (counts.failed > 0, counts.invalid > 0) {
         (true, true) => Some("what failed or is invalid"),
         (true, false) => Some("what failed"),
@@ -48,8 +48,8 @@ const fn repeatable(counts: MeasurementCounts) -> Option<&'static str> {
 }
 
 /// Counts of measurements, in words.
-fn counts(counts: MeasurementCounts) -> String {
-    let mut words = format!("{} done", counts.done);
+fn describe_counts(counts: MeasurementCounts) -> String {
+    let mut text = format!("{} done", counts.done);
     let others = [
         (counts.invalid, "invalid"),
         (counts.failed, "failed"),
@@ -58,8 +58,8 @@ fn counts(counts: MeasurementCounts) -> String {
     ];
     for (count, word) in others {
         if count > 0 {
-            words.push_str(&format!(", {count} {word}"));
+            text.push_str(&format!(", {count} {word}"));
         }
     }
-    words
+    text
 }

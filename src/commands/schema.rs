@@ -11,11 +11,11 @@ use crate::exit::Exit;
 use crate::report::document::Document;
 
 pub(crate) fn execute(args: &SchemaArgs) -> Outcome {
-    print(&text(args.kind));
+    print(&schema_text(args.kind));
     Ok(Exit::Done)
 }
 
-pub(crate) fn text(kind: SchemaKind) -> String {
+pub(crate) fn schema_text(kind: SchemaKind) -> String {
     let mut schema = match kind {
         SchemaKind::Matrix => schemars::schema_for!(Matrix),
         SchemaKind::Engine => schemars::schema_for!(Recipe),

@@ -1,54 +1,55 @@
 //! Messages and exit codes of failed sessions.
 
-use crate::base::text::counted;
+use crate::base::text::pluralize;
 use crate::cli;
 use crate::commands::error::CommandError;
-use crate::commands::matrix_file::mistakes_error;
+use crate::commands::matrix_file::diagnostics_error;
 use crate::commands::output::Colors;
-use crate::runner::preflight::Finding;
+use crate::runner::preflight::UnmetRequirement;
 use crate::runner::session::error::{Aborted, SavedResults, SessionError};
 use crate::runner::session::gpus::GpuError;
 use crate::runner::session::observer::Outdated;
 
 /// Largest number of outdated cells that are listed.
-const SHOWN: usize = 20;
+const MAX_SHOWN_CELLS: usize = 20;
 
 /// The error of a command whose session failed.
 pub(crate) fn session_error(error: SessionError, colors: Colors) -> CommandError {
     match error {
-        SessionError::UnknownFlags { mistakes, sources } => {
-            mistakes_error(&mistakes, &sources, colors.stderr)
-        }
-        SessionError::Selection(error) => usage(&error),
-        SessionError::Resume(error) => usage(&error),
+        SessionError::UnknownFlags {
+            mistakes: diagnostics,
+            sources,
+        } => diagnostics_error(&diagnostics, &sources, colors.stderr),
+        SessionError::Selection(error) => usage_error(&error),
+        SessionError::Resume(error) => usage_error(&error),
         SessionError::Outdated(outdated) => CommandError::usage(format!(
             "error: {}  = help: add `--yes` to go on, or undo the edit; without `--resume` a new run begins\n",
-            outdated_cells(&outdated)
+            describe_outdated(&outdated)
         )),
         SessionError::Threads(error) => error.into(),
         SessionError::Host(error) => error.into(),
         SessionError::Gpus(error) => gpu_error(&error),
         SessionError::Preflight { findings, removed } => preflight_error(&findings, &removed),
-        SessionError::Results(error) => CommandError::unfit(format!("error: {error}\n")),
-        SessionError::Aborted(aborted) => CommandError::stuck(aborted_run(&aborted)),
+        SessionError::Results(error) => CommandError::host_not_ready(format!("error: {error}\n")),
+        SessionError::Aborted(aborted) => CommandError::cannot_continue(describe_aborted(&aborted)),
     }
 }
 
 /// The error of a command that cannot use the GPUs.
 pub(crate) fn gpu_error(error: &GpuError) -> CommandError {
     match error {
-        GpuError::Pretended(_) | GpuError::Library(_) => usage(error),
+        GpuError::Pretended(_) | GpuError::Library(_) => usage_error(error),
         GpuError::Unknown(_) | GpuError::Locked(_) => {
-            CommandError::unfit(format!("error: {error}\npreflight failed; nothing was started\n"))
+            CommandError::host_not_ready(format!("error: {error}\npreflight failed; nothing was started\n"))
         }
     }
 }
 
-fn usage(error: &dyn std::error::Error) -> CommandError {
+fn usage_error(error: &dyn std::error::Error) -> CommandError {
     CommandError::usage(format!("error: {error}\n"))
 }
 
-fn preflight_error(findings: &[Finding], removed: &[String]) -> CommandError {
+fn preflight_error(findings: &[UnmetRequirement], removed: &[String]) -> CommandError {
     let mut message: String = removed
         .iter()
         .map(|what| format!("note: removed {what}\n"))
@@ -58,21 +59,21 @@ fn preflight_error(findings: &[Finding], removed: &[String]) -> CommandError {
     }
     message.push_str(&format!(
         "preflight failed ({}); nothing was started\n",
-        counted(findings.len(), "finding", "findings")
+        pluralize(findings.len(), "finding", "findings")
     ));
-    CommandError::unfit(message)
+    CommandError::host_not_ready(message)
 }
 
 /// Lists the cells whose finished measurements no longer match the matrix.
-pub(crate) fn outdated_cells(outdated: &Outdated) -> String {
+pub(crate) fn describe_outdated(outdated: &Outdated) -> String {
     let cells = &outdated.cells;
     let mut lines: String = cells
         .iter()
-        .take(SHOWN)
+        .take(MAX_SHOWN_CELLS)
         .map(|cell| format!("  {cell}\n"))
         .collect();
-    if cells.len() > SHOWN {
-        lines.push_str(&format!("  and {} more\n", cells.len() - SHOWN));
+    if cells.len() > MAX_SHOWN_CELLS {
+        lines.push_str(&format!("  and {} more\n", cells.len() - MAX_SHOWN_CELLS));
     }
     let (does, they_are) = match outdated.measurements {
         1 => ("does", "it is"),
@@ -80,7 +81,7 @@ pub(crate) fn outdated_cells(outdated: &Outdated) -> String {
     };
     format!(
         "{} of run `{}` {does} not fit the matrix any more; {they_are} set aside and measured again:\n{lines}",
-        counted(
+        pluralize(
             outdated.measurements,
             "finished measurement",
             "finished measurements"
@@ -89,7 +90,7 @@ pub(crate) fn outdated_cells(outdated: &Outdated) -> String {
     )
 }
 
-fn aborted_run(aborted: &Aborted) -> String {
+fn describe_aborted(aborted: &Aborted) -> String {
     let Aborted { run, reason, results } = aborted;
     let resume = cli::resume_command(run.as_str());
     match results {
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_failed_preflight_names_every_finding_and_what_was_removed() {
-        let finding = |what: &str| Finding {
+        let finding = |what: &str| UnmetRequirement {
             what: what.to_owned(),
             help: "buy one".to_owned(),
         };
@@ -137,7 +138,7 @@ mod tests {
             removed: vec!["a container".to_owned()],
         };
         let error = session_error(error, COLORS);
-        assert_eq!(error.exit, Exit::Unfit);
+        assert_eq!(error.exit, Exit::HostNotReady);
         assert_eq!(
             error.message,
             "note: removed a container\nerror: no GPU\n  = help: buy one\nerror: no disk\n  = help: buy one\n\
@@ -166,7 +167,7 @@ mod tests {
             results: SavedResults::Saved(PathBuf::from("results/small-1")),
         };
         let error = session_error(SessionError::Aborted(aborted), COLORS);
-        assert_eq!(error.exit, Exit::Stuck);
+        assert_eq!(error.exit, Exit::CannotContinue);
         assert!(
             error.message.starts_with("error: the disk is full\n"),
             "{}",

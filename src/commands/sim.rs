@@ -19,16 +19,16 @@ pub(crate) fn execute(args: SimArgs) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| CommandError::unfit(format!("error: cannot start threads: {error}\n")))?;
+        .map_err(|error| CommandError::host_not_ready(format!("error: cannot start threads: {error}\n")))?;
     // Like other engines, it logs to stdout.
     let log = std::sync::Arc::new(|line: &str| {
         let _ = writeln!(std::io::stdout().lock(), "{line}");
     });
     match runtime.block_on(sim::serve(options, log, |_| {}, CancellationToken::new())) {
         Ok(()) => Ok(Exit::Done),
-        Err(SimError::Died { status }) => Ok(Exit::Planted(status)),
+        Err(SimError::InjectedDeath { status }) => Ok(Exit::InjectedFault(status)),
         Err(error @ SimError::Options(_)) => Err(CommandError::usage(format!("error: {error}\n"))),
-        Err(error) => Err(CommandError::unfit(format!("error: {error}\n"))),
+        Err(error) => Err(CommandError::host_not_ready(format!("error: {error}\n"))),
     }
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn supervise(args: &ExecArgs) -> Outcome {
     match shim::supervise(args.parent, args.cgroup.clone(), &args.command) {
         Ok(()) => Ok(Exit::Done),
         Err(error) => Err(CommandError {
-            exit: Exit::Planted(127),
+            exit: Exit::InjectedFault(127),
             message: format!("matrix: cannot start an engine: {error}\n"),
         }),
     }
@@ -49,7 +49,7 @@ pub(crate) fn exec(args: ExecArgs) -> Outcome {
     let program = command.next().unwrap_or_default();
     let error = shim::exec(args.parent, args.cgroup, program.clone(), command.collect());
     Err(CommandError {
-        exit: Exit::Planted(127),
+        exit: Exit::InjectedFault(127),
         message: format!("matrix: cannot start `{}`: {error}\n", program.to_string_lossy()),
     })
 }

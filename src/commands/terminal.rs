@@ -1,13 +1,13 @@
 //! Width of the terminal.
 
-use crate::report::terminal::PAGE;
+use crate::report::terminal::PAGE_WIDTH;
 
 /// Width of the terminal in columns, or of a page if stdout is no terminal. A terminal is always narrower
 /// than a page, because notes on a page are not wrapped.
 pub(super) fn width() -> u16 {
     match terminal_width() {
-        None => PAGE,
-        Some(PAGE) => PAGE - 1,
+        None => PAGE_WIDTH,
+        Some(PAGE_WIDTH) => PAGE_WIDTH - 1,
         Some(width) => width,
     }
 }

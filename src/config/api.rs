@@ -38,7 +38,7 @@ impl Protocol {
 /// How an engine is asked for its token counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Usage {
+pub enum UsageRequest {
     /// It always tells, or it cannot be asked.
     #[default]
     Unasked,
@@ -49,7 +49,7 @@ pub enum Usage {
 /// A value to be read from a JSON answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Reading {
+pub struct JsonField {
     /// The path to ask.
     pub path: String,
     /// Where the value stands, as a JSON pointer such as `/version`.
@@ -59,7 +59,7 @@ pub struct Reading {
 /// How a prefix cache is emptied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Reset {
+pub struct CacheResetSpec {
     /// `GET` or `POST`.
     pub method: String,
     /// The path to call.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::base::units::{RequestRate, Span};
+use crate::base::units::{HumanDuration, RequestRate};
 
 /// How evenly the gaps of gamma arrivals spread: 1 is Poisson, below 1 is burstier, above 1 is more even.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Deserialize, Serialize, JsonSchema)]
@@ -45,7 +45,7 @@ impl From<Burstiness> for f64 {
 /// How the gaps between requests spread around their mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Spacing {
+pub enum ArrivalProcess {
     /// Exponential gaps: requests arrive independently of each other, as from many users.
     #[default]
     Poisson,
@@ -61,7 +61,7 @@ pub enum Spacing {
 /// By which curve a ramp goes from one rate to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Curve {
+pub enum RampCurve {
     /// The rate grows by the same amount every second.
     #[default]
     Linear,
@@ -69,7 +69,7 @@ pub enum Curve {
     Exponential,
 }
 
-impl Curve {
+impl RampCurve {
     /// The name in YAML.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -89,29 +89,29 @@ pub struct Ramp {
     pub to: RequestRate,
     /// By which curve: `linear` unless said otherwise.
     #[serde(default)]
-    pub curve: Curve,
+    pub curve: RampCurve,
     /// How long it takes; the rate then stays at `to`. Without it the ramp takes the whole measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub over: Option<Span>,
+    pub over: Option<HumanDuration>,
 }
 
 impl Ramp {
     /// The mean rate during the ramp, in requests per second.
-    pub(crate) fn mean(&self) -> f64 {
+    pub(crate) fn mean_rate(&self) -> f64 {
         let (from, to) = (self.from.per_second(), self.to.per_second());
         match self.curve {
-            Curve::Exponential if from != to => (to - from) / (to / from).ln(),
+            RampCurve::Exponential if from != to => (to - from) / (to / from).ln(),
             _ => f64::midpoint(from, to),
         }
     }
 
     /// Mean number of requests that fall due within `seconds`; `None` if the duration of the ramp is unknown.
-    fn arrived(&self, seconds: f64) -> Option<f64> {
+    fn expected_requests(&self, seconds: f64) -> Option<f64> {
         let (from, to) = (self.from.per_second(), self.to.per_second());
         let over = self.over?.duration().as_secs_f64();
         let on_it = seconds.min(over);
         let on_ramp = match self.curve {
-            Curve::Exponential if from != to => {
+            RampCurve::Exponential if from != to => {
                 let growth = (to / from).ln() / over;
                 from * (growth * on_it).exp_m1() / growth
             }
@@ -128,20 +128,20 @@ pub struct Stage {
     /// Requests per second.
     pub rate: RequestRate,
     /// How long they fall due at that rate.
-    pub duration: Span,
+    pub duration: HumanDuration,
 }
 
 /// How the rate changes.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pace {
+pub enum RateProfile {
     /// From one rate to another.
     Ramp(Ramp),
     /// Rates one after another. No request falls due after the last stage.
     Stages(Vec<Stage>),
 }
 
-impl Pace {
+impl RateProfile {
     /// The word that is printed in place of a single rate.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
@@ -151,7 +151,7 @@ impl Pace {
     }
 
     /// Mean number of requests of the stages; `None` for a ramp, which extends over all prompts.
-    pub(crate) fn requests(&self) -> Option<f64> {
+    pub(crate) fn expected_requests(&self) -> Option<f64> {
         match self {
             Self::Ramp(_) => None,
             Self::Stages(stages) => Some(
@@ -164,7 +164,7 @@ impl Pace {
     }
 
     /// Describes why the pace is impossible with this number of prompts; `None` if it is possible.
-    pub(crate) fn objection(&self, prompts: u32) -> Option<String> {
+    pub(crate) fn find_error(&self, prompts: u32) -> Option<String> {
         const FINITE: &str = "a rate that changes must be finite; write requests per second";
         match self {
             Self::Ramp(ramp) if ramp.from.is_infinite() || ramp.to.is_infinite() => Some(FINITE.to_owned()),
@@ -180,11 +180,11 @@ impl Pace {
                 Some("a stage must be longer than 0s".to_owned())
             }
             Self::Stages(_) => {
-                let wanted = self.requests().unwrap_or(0.0);
-                (wanted > f64::from(prompts)).then(|| {
+                let needed = self.expected_requests().unwrap_or(0.0);
+                (needed > f64::from(prompts)).then(|| {
                     format!(
                         "the stages come to {} requests, and there are {prompts} prompts",
-                        wanted.ceil()
+                        needed.ceil()
                     )
                 })
             }
@@ -192,7 +192,7 @@ impl Pace {
     }
 }
 
-impl std::fmt::Display for Pace {
+impl std::fmt::Display for RateProfile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Ramp(ramp) => {
@@ -219,10 +219,10 @@ pub struct Arrival {
     pub rate: RequestRate,
     /// How the rate changes; `rate` is then infinite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pace: Option<Pace>,
+    pub pace: Option<RateProfile>,
     /// Distribution of the gaps around their mean; without effect at an infinite rate.
     #[serde(default)]
-    pub spacing: Spacing,
+    pub spacing: ArrivalProcess,
     /// Largest number of concurrent requests; unlimited if absent.
     pub concurrency: Option<NonZeroU32>,
 }
@@ -235,38 +235,40 @@ impl Arrival {
 
     /// Time during which requests fall due: until the end of the stages or `duration`, whichever is earlier.
     /// `None` if neither is set.
-    pub(crate) fn window(&self, duration: Option<Span>) -> Option<Duration> {
+    pub(crate) fn sending_window(&self, duration: Option<HumanDuration>) -> Option<Duration> {
         let stages = match &self.pace {
-            Some(Pace::Stages(stages)) => Some(stages.iter().map(|stage| stage.duration.duration()).sum()),
+            Some(RateProfile::Stages(stages)) => {
+                Some(stages.iter().map(|stage| stage.duration.duration()).sum())
+            }
             _ => None,
         };
-        let duration = duration.map(Span::duration);
+        let duration = duration.map(HumanDuration::duration);
         [stages, duration].into_iter().flatten().min()
     }
 
     /// Number of prompts that suffice: the expected number plus four standard deviations, which about one of
     /// 30 000 draws exceeds. `None` if requests have no due times of their own or no end.
-    pub(crate) fn enough(&self, duration: Option<Span>) -> Option<u32> {
-        let expected = self.expected(duration)?;
+    pub(crate) fn sufficient_prompts(&self, duration: Option<HumanDuration>) -> Option<u32> {
+        let expected = self.expected_requests(duration)?;
         let spread = match self.spacing {
-            Spacing::Poisson => 1.0,
-            Spacing::Constant => 0.0,
-            Spacing::Gamma { burstiness } => 1.0 / burstiness.shape(),
+            ArrivalProcess::Poisson => 1.0,
+            ArrivalProcess::Constant => 0.0,
+            ArrivalProcess::Gamma { burstiness } => 1.0 / burstiness.shape(),
         };
         Some((expected + 4.0 * (expected * spread).sqrt()).ceil() as u32)
     }
 
     /// Mean number of requests that fall due in total; `None` if requests have no due times of their own or
     /// no end.
-    pub(crate) fn expected(&self, duration: Option<Span>) -> Option<f64> {
-        let window = self.window(duration)?.as_secs_f64();
+    pub(crate) fn expected_requests(&self, duration: Option<HumanDuration>) -> Option<f64> {
+        let window = self.sending_window(duration)?.as_secs_f64();
         match &self.pace {
-            Some(Pace::Ramp(ramp)) => ramp.arrived(window),
-            Some(Pace::Stages(stages)) => {
-                let mut left = window;
+            Some(RateProfile::Ramp(ramp)) => ramp.expected_requests(window),
+            Some(RateProfile::Stages(stages)) => {
+                let mut remaining = window;
                 let in_stage = |stage: &Stage| {
-                    let lasts = stage.duration.duration().as_secs_f64().min(left);
-                    left -= lasts;
+                    let lasts = stage.duration.duration().as_secs_f64().min(remaining);
+                    remaining -= lasts;
                     stage.rate.per_second() * lasts
                 };
                 Some(stages.iter().map(in_stage).sum())
@@ -297,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_burstiness_is_finite_and_above_zero() {
-        let wrong = serde_json::from_str::<Spacing>(r#"{"gamma": {"burstiness": 0}}"#).unwrap_err();
+        let wrong = serde_json::from_str::<ArrivalProcess>(r#"{"gamma": {"burstiness": 0}}"#).unwrap_err();
         assert!(wrong.to_string().contains("`0` is not a burstiness"), "{wrong}");
         assert_eq!(Burstiness::new(f64::INFINITY), None);
     }
@@ -308,27 +310,27 @@ mod tests {
 
     #[test]
     fn a_pace_that_cannot_be_says_why() {
-        let ramp = |from: RequestRate, to: RequestRate, over: Option<Span>| {
-            Pace::Ramp(Ramp {
+        let ramp = |from: RequestRate, to: RequestRate, over: Option<HumanDuration>| {
+            RateProfile::Ramp(Ramp {
                 from,
                 to,
-                curve: Curve::Linear,
+                curve: RampCurve::Linear,
                 over,
             })
         };
         let stages = |stages: &[(f64, u64)]| {
             let stage = |&(per_second, seconds): &(f64, u64)| Stage {
                 rate: rate(per_second),
-                duration: Span::seconds(seconds),
+                duration: HumanDuration::from_secs(seconds),
             };
-            Pace::Stages(stages.iter().map(stage).collect())
+            RateProfile::Stages(stages.iter().map(stage).collect())
         };
-        assert_eq!(ramp(rate(1.0), rate(9.0), None).objection(1), None);
-        assert_eq!(stages(&[(2.0, 30), (8.0, 5)]).objection(100), None);
+        assert_eq!(ramp(rate(1.0), rate(9.0), None).find_error(1), None);
+        assert_eq!(stages(&[(2.0, 30), (8.0, 5)]).find_error(100), None);
         for (pace, why) in [
             (ramp(rate(1.0), RequestRate::INFINITE, None), "must be finite"),
             (
-                ramp(rate(1.0), rate(2.0), Some(Span::seconds(0))),
+                ramp(rate(1.0), rate(2.0), Some(HumanDuration::from_secs(0))),
                 "longer than 0s",
             ),
             (stages(&[]), "no stage"),
@@ -338,7 +340,7 @@ mod tests {
                 "100 requests, and there are 99 prompts",
             ),
         ] {
-            let said = pace.objection(99).unwrap();
+            let said = pace.find_error(99).unwrap();
             assert!(said.contains(why), "{said}");
         }
     }
@@ -346,7 +348,7 @@ mod tests {
     #[test]
     fn enough_prompts_are_four_deviations_above_the_expected_number() {
         let arrival = |text: &str| serde_json::from_str::<Arrival>(text).unwrap();
-        let seconds = |seconds: u64| Some(Span::seconds(seconds));
+        let seconds = |seconds: u64| Some(HumanDuration::from_secs(seconds));
         for (text, duration, enough) in [
             // 400 expected, with a standard deviation of 20.
             (r#"{"rate": 20.0, "concurrency": null}"#, seconds(20), Some(480)),
@@ -392,15 +394,20 @@ mod tests {
                 None,
             ),
         ] {
-            assert_eq!(arrival(text).enough(duration), enough, "{text} {duration:?}");
+            assert_eq!(
+                arrival(text).sufficient_prompts(duration),
+                enough,
+                "{text} {duration:?}"
+            );
         }
     }
 
     #[test]
     fn a_pace_is_told_in_words() {
-        let pace: Pace = serde_json::from_str(r#"{"ramp": {"from": 1, "to": 8, "over": "30s"}}"#).unwrap();
+        let pace: RateProfile =
+            serde_json::from_str(r#"{"ramp": {"from": 1, "to": 8, "over": "30s"}}"#).unwrap();
         assert_eq!(pace.to_string(), "linear ramp from 1 to 8 over 30s");
-        let pace: Pace = serde_json::from_str(
+        let pace: RateProfile = serde_json::from_str(
             r#"{"stages": [{"rate": 2, "duration": "30s"}, {"rate": 4.5, "duration": "1m"}]}"#,
         )
         .unwrap();

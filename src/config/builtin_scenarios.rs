@@ -9,7 +9,7 @@ pub(crate) const NAMES: [&str; 4] = ["sharegpt", "random-1k-1k", "random-2k-6k",
 
 /// The built-in scenario of that name: 10 000 prompts of ShareGPT; 2 000 × 1024/1024, 500 × 2000/6000 and 500
 /// × 6000/2000 tokens of random text with `range_ratio` 1. Rate, seed and the rest have the usual defaults.
-pub(crate) fn named(name: &str) -> Option<ScenarioEntry> {
+pub(crate) fn by_name(name: &str) -> Option<ScenarioEntry> {
     let random = |prompts: u32, input_len: u32, output_len: u32| ScenarioEntry {
         dataset: Some(DatasetName::Random),
         prompts: Some(prompts.into()),
@@ -35,7 +35,7 @@ pub(crate) fn named(name: &str) -> Option<ScenarioEntry> {
 /// and is resolved with them.
 pub(crate) fn completed(named: &Named<ScenarioEntry>) -> ScenarioEntry {
     let mut entry = named.value.clone();
-    if let Some(standard) = self::named(&named.name.value) {
+    if let Some(standard) = by_name(&named.name.value) {
         entry.dataset = entry.dataset.or(standard.dataset);
         entry.input_len = entry.input_len.or(standard.input_len);
         entry.output_len = entry.output_len.or(standard.output_len);

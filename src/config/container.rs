@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::units::Bytes;
 use crate::config::forms::OrderedMap;
-use crate::config::template::Text;
+use crate::config::template::Template;
 use crate::config::yaml::Spanned;
 
 /// Which GPUs a container gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Gpus {
+pub enum ContainerGpus {
     /// None.
     #[default]
     None,
@@ -25,9 +25,9 @@ pub enum Gpus {
     CdiAll,
 }
 
-impl Gpus {
+impl ContainerGpus {
     /// The CDI names by which a launch with these devices asks for GPUs; none where it asks otherwise, or for none.
-    pub fn cdi(self, devices: &[String]) -> Vec<String> {
+    pub fn cdi_names(self, devices: &[String]) -> Vec<String> {
         match self {
             Self::Cdi => devices
                 .iter()
@@ -42,7 +42,7 @@ impl Gpus {
 /// How a container is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Network {
+pub enum ContainerNetwork {
     /// It shares the host's network; no port mapping.
     #[default]
     Host,
@@ -55,7 +55,7 @@ pub enum Network {
 #[serde(deny_unknown_fields)]
 pub struct Mount {
     /// The directory of the host; a relative one is below the folder of the matrix file.
-    pub source: Text,
+    pub source: Template,
     /// Where the container sees it: an absolute path.
     pub target: Spanned<String>,
     /// Whether the container may not write there.
@@ -70,7 +70,7 @@ pub struct ContainerOverride {
     /// Another container runtime.
     pub runtime: Option<String>,
     /// Other GPUs.
-    pub gpus: Option<Gpus>,
+    pub gpus: Option<ContainerGpus>,
     /// Another IPC namespace.
     pub ipc: Option<String>,
     /// Another size of `/dev/shm`.

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::base::units::{Bytes, Span};
-use crate::config::api::{Protocol, Reading, Reset, Usage};
-use crate::config::container::{Gpus, Mount, Network};
+use crate::base::units::{Bytes, HumanDuration};
+use crate::config::api::{CacheResetSpec, JsonField, Protocol, UsageRequest};
+use crate::config::container::{ContainerGpus, ContainerNetwork, Mount};
 use crate::config::forms::OrderedMap;
 use crate::config::log_patterns::Signs;
 use crate::config::metrics::Metrics;
-use crate::config::template::Text;
+use crate::config::template::Template;
 use crate::config::yaml::Spanned;
 
 /// Where an engine can run.
@@ -79,11 +79,11 @@ pub struct Recipe {
     pub devices: Devices,
     /// The command that starts it, where process and container share it.
     #[serde(default)]
-    pub command: Option<Vec<Text>>,
+    pub command: Option<Vec<Template>>,
     /// The command that makes it print every flag that it knows, such as `[vllm, serve, --help=all]`: flags of a launch that are not
     /// among them are refused before anything starts.
     #[serde(default)]
-    pub help: Option<Vec<Text>>,
+    pub help: Option<Vec<Template>>,
     /// How it runs in a container.
     #[serde(default)]
     pub container: Option<ContainerRecipe>,
@@ -92,11 +92,11 @@ pub struct Recipe {
     pub process: Option<ProcessRecipe>,
     /// Arguments appended for each kind of parallelism above 1, where the command does not hold them: `tp`, `pp`, `dp`, `ep`.
     #[serde(default)]
-    pub parallel: OrderedMap<Vec<Text>>,
+    pub parallel: OrderedMap<Vec<Template>>,
     /// The name of the model in requests; `{model}` unless said otherwise.
     #[serde(default)]
     #[serde(rename = "served_model_name")]
-    pub served: Option<String>,
+    pub served_model_name: Option<String>,
     /// What is loaded for a model and a precision; the first that fits counts, else the model itself.
     #[serde(default)]
     pub checkpoints: Vec<Checkpoint>,
@@ -107,15 +107,15 @@ pub struct Recipe {
     pub port: PortRecipe,
     /// How to talk to it.
     #[serde(rename = "api")]
-    pub contact: ContactRecipe,
+    pub api: ApiRecipe,
     /// What its log says about its state.
     #[serde(default)]
     #[serde(rename = "log_patterns")]
-    pub signs: Signs,
+    pub log_patterns: Signs,
     /// How long to wait for it.
     #[serde(default)]
     #[serde(rename = "timeouts")]
-    pub patience: PatienceRecipe,
+    pub timeouts: TimeoutsRecipe,
     /// What differs between versions; every entry whose range holds the version is applied, in order.
     #[serde(default)]
     pub versions: Vec<VersionPatch>,
@@ -141,23 +141,23 @@ pub struct ContainerRecipe {
     /// Versions whose image is called otherwise.
     pub images: OrderedMap<String>,
     /// The entrypoint, where the image's own is replaced.
-    pub entrypoint: Option<Vec<Text>>,
+    pub entrypoint: Option<Vec<Template>>,
     /// The command, where it differs from the recipe's: what follows the image's entrypoint.
-    pub command: Option<Vec<Text>>,
+    pub command: Option<Vec<Template>>,
     /// What makes it print every flag that it knows, where it differs from the recipe's: what follows the image's entrypoint.
-    pub help: Option<Vec<Text>>,
+    pub help: Option<Vec<Template>>,
     /// Environment variables.
-    pub env: OrderedMap<Text>,
+    pub env: OrderedMap<Template>,
     /// Directories of the host that it sees.
     pub mounts: Vec<Mount>,
     /// The container runtime, such as `nvidia`.
     pub runtime: Option<String>,
     /// Which GPUs it gets.
-    pub gpus: Gpus,
+    pub gpus: ContainerGpus,
     /// The IPC namespace, such as `host`.
     pub ipc: Option<String>,
     /// How it is reached.
-    pub network: Network,
+    pub network: ContainerNetwork,
     /// Size of `/dev/shm`; without meaning beside host IPC.
     pub shm_size: Option<Bytes>,
     /// Resource limits such as `memlock: -1`.
@@ -187,7 +187,7 @@ pub struct ContainerRecipe {
 /// Which variables of the environment of `matrix` a process gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Environment {
+pub enum ProcessEnvironment {
     /// All but those of `matrix` itself and those whose names look like secrets (`*_TOKEN`, `*_KEY`, `*_PWD`, `*SECRET*`, `*PASSWORD*`) and
     /// that nothing names; `HF_TOKEN` is passed.
     #[default]
@@ -201,15 +201,15 @@ pub enum Environment {
 #[serde(deny_unknown_fields, default)]
 pub struct ProcessRecipe {
     /// The command, where it differs from the recipe's.
-    pub command: Option<Vec<Text>>,
+    pub command: Option<Vec<Template>>,
     /// The command that makes it print every flag that it knows, where it differs from the recipe's.
-    pub help: Option<Vec<Text>>,
+    pub help: Option<Vec<Template>>,
     /// Environment variables set on top of our own.
-    pub env: OrderedMap<Text>,
+    pub env: OrderedMap<Template>,
     /// Which variables of our own environment it gets.
-    pub environment: Environment,
+    pub environment: ProcessEnvironment,
     /// Working directory.
-    pub dir: Option<Text>,
+    pub dir: Option<Template>,
     /// The variable that names the leased devices to it, such as `CUDA_VISIBLE_DEVICES`.
     pub devices_env: Option<String>,
     /// What pip installs into an environment of its own, such as `lmdeploy=={version}`; without it the command is looked up in `PATH`.
@@ -240,13 +240,13 @@ pub struct PortRecipe {
     pub default: u16,
     /// The arguments that set another port, such as `[--port, "{port}"]`.
     #[serde(default)]
-    pub flag: Vec<Text>,
+    pub flag: Vec<Template>,
 }
 
 /// How to talk to an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ContactRecipe {
+pub struct ApiRecipe {
     /// The protocol of requests.
     pub protocol: Protocol,
     /// The path of requests, where it is not the protocol's own.
@@ -254,10 +254,10 @@ pub struct ContactRecipe {
     pub path: Option<String>,
     /// How it is asked for its token counts.
     #[serde(default)]
-    pub usage: Usage,
+    pub usage: UsageRequest,
     /// Fields added to every request body; `null` removes one.
     #[serde(default)]
-    pub body: Body,
+    pub body: BodyFields,
     /// The path that answers 200 when it is healthy.
     pub health: String,
     /// The path that lists its models.
@@ -265,7 +265,7 @@ pub struct ContactRecipe {
     pub models: Option<String>,
     /// Where its version can be read.
     #[serde(default)]
-    pub version: Option<Reading>,
+    pub version: Option<JsonField>,
     /// The path of its live configuration.
     #[serde(default)]
     pub info: Option<String>,
@@ -274,7 +274,7 @@ pub struct ContactRecipe {
     pub metrics: Option<Metrics>,
     /// How its prefix cache is emptied; absent: it cannot be. Of this, `unique_prefixes` and `restart_for_cells` a recipe names one.
     #[serde(default)]
-    pub reset: Option<Reset>,
+    pub reset: Option<CacheResetSpec>,
     /// Whether the prompts of each measurement begin with some letters that none before it had, in the place of as many of their own
     /// tokens: it keeps what it has seen, cannot be told to forget it, and finds a prompt by its beginning.
     #[serde(default)]
@@ -287,15 +287,15 @@ pub struct ContactRecipe {
 /// How long to wait for an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct PatienceRecipe {
+pub struct TimeoutsRecipe {
     /// The longest start; 60m unless said otherwise.
-    pub start: Option<Span>,
+    pub start: Option<HumanDuration>,
     /// The longest silence of its log while it starts; 15m unless said otherwise.
-    pub stall: Option<Span>,
+    pub stall: Option<HumanDuration>,
     /// How long it may take to end after SIGTERM before it is killed; 30s unless said otherwise.
-    pub stop: Option<Span>,
+    pub stop: Option<HumanDuration>,
     /// The longest wait for the one real token that proves it ready; 5m unless said otherwise.
-    pub probe: Option<Span>,
+    pub probe: Option<HumanDuration>,
 }
 
 /// What differs from a version on.
@@ -317,11 +317,11 @@ pub struct Patch {
     /// The name that bench_serving knows the backend by.
     pub backend: Option<String>,
     /// Arguments appended to the command.
-    pub args: Vec<Text>,
+    pub args: Vec<Template>,
     /// Environment variables added.
-    pub env: OrderedMap<Text>,
+    pub env: OrderedMap<Template>,
     /// Another command.
-    pub command: Option<Vec<Text>>,
+    pub command: Option<Vec<Template>>,
     /// Another image.
     pub image: Option<String>,
     /// Another way to run as a process.
@@ -330,7 +330,7 @@ pub struct Patch {
     pub devices: Option<Devices>,
     /// Another way to talk to it.
     #[serde(rename = "api")]
-    pub contact: Option<ContactRecipe>,
+    pub api: Option<ApiRecipe>,
     /// Another port.
     pub port: Option<PortRecipe>,
 }
@@ -338,17 +338,17 @@ pub struct Patch {
 /// Fields of a request body, as JSON values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Body(pub serde_json::Map<String, serde_json::Value>);
+pub struct BodyFields(pub serde_json::Map<String, serde_json::Value>);
 
 /// A range of versions: comparisons joined by commas, all of which must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionRange {
-    text: String,
-    parts: Vec<(Comparison, Vec<u64>)>,
+    spec: String,
+    conditions: Vec<(VersionOperator, Vec<u64>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comparison {
+enum VersionOperator {
     Less,
     LessOrEqual,
     Equal,
@@ -359,19 +359,19 @@ enum Comparison {
 impl VersionRange {
     /// Whether a version lies in the range. Only the leading numbers of a version count: `v0.5.1-cu126` is 0.5.1. A version
     /// without numbers, such as `nightly` or `latest`, counts as newer than every other.
-    pub(crate) fn holds(&self, version: &str) -> bool {
-        let numbers = numbers(version);
-        self.parts.iter().all(|(comparison, bound)| {
+    pub(crate) fn contains(&self, version: &str) -> bool {
+        let numbers = parse_version(version);
+        self.conditions.iter().all(|(comparison, bound)| {
             let order = match &numbers {
                 None => std::cmp::Ordering::Greater,
-                Some(numbers) => compare(numbers, bound),
+                Some(numbers) => compare_versions(numbers, bound),
             };
             match comparison {
-                Comparison::Less => order.is_lt(),
-                Comparison::LessOrEqual => order.is_le(),
-                Comparison::Equal => order.is_eq(),
-                Comparison::GreaterOrEqual => order.is_ge(),
-                Comparison::Greater => order.is_gt(),
+                VersionOperator::Less => order.is_lt(),
+                VersionOperator::LessOrEqual => order.is_le(),
+                VersionOperator::Equal => order.is_eq(),
+                VersionOperator::GreaterOrEqual => order.is_ge(),
+                VersionOperator::Greater => order.is_gt(),
             }
         })
     }
@@ -384,30 +384,30 @@ impl std::str::FromStr for VersionRange {
         let mut parts = Vec::new();
         for part in text.split(',').map(str::trim) {
             let (comparison, rest) = [
-                ("<=", Comparison::LessOrEqual),
-                (">=", Comparison::GreaterOrEqual),
-                ("<", Comparison::Less),
-                (">", Comparison::Greater),
-                ("=", Comparison::Equal),
+                ("<=", VersionOperator::LessOrEqual),
+                (">=", VersionOperator::GreaterOrEqual),
+                ("<", VersionOperator::Less),
+                (">", VersionOperator::Greater),
+                ("=", VersionOperator::Equal),
             ]
             .into_iter()
             .find_map(|(sign, comparison)| Some((comparison, part.strip_prefix(sign)?)))
-            .unwrap_or((Comparison::Equal, part));
-            let bound = numbers(rest.trim()).ok_or_else(|| {
+            .unwrap_or((VersionOperator::Equal, part));
+            let bound = parse_version(rest.trim()).ok_or_else(|| {
                 format!("`{text}` is not a range of versions; write it like `<0.16` or `>=0.5, <0.6`")
             })?;
             parts.push((comparison, bound));
         }
         Ok(Self {
-            text: text.to_owned(),
-            parts,
+            spec: text.to_owned(),
+            conditions: parts,
         })
     }
 }
 
 impl Serialize for VersionRange {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
+        serializer.serialize_str(&self.spec)
     }
 }
 
@@ -429,7 +429,7 @@ impl JsonSchema for VersionRange {
     }
 }
 
-fn numbers(version: &str) -> Option<Vec<u64>> {
+fn parse_version(version: &str) -> Option<Vec<u64>> {
     let mut numbers = Vec::new();
     for part in version.trim_start_matches('v').split('.') {
         let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
@@ -444,7 +444,7 @@ fn numbers(version: &str) -> Option<Vec<u64>> {
     (!numbers.is_empty()).then_some(numbers)
 }
 
-fn compare(a: &[u64], b: &[u64]) -> std::cmp::Ordering {
+fn compare_versions(a: &[u64], b: &[u64]) -> std::cmp::Ordering {
     let length = a.len().max(b.len());
     let padded = |numbers: &[u64]| {
         (0..length)
@@ -462,10 +462,13 @@ mod tests {
     fn ranges_read_the_leading_numbers() {
         let old: VersionRange = "<0.16".parse().unwrap();
         assert!(
-            old.holds("0.10.0") && old.holds("v0.15.9-cu126") && !old.holds("0.16") && !old.holds("nightly")
+            old.contains("0.10.0")
+                && old.contains("v0.15.9-cu126")
+                && !old.contains("0.16")
+                && !old.contains("nightly")
         );
         let window: VersionRange = ">=0.5, <0.6".parse().unwrap();
-        assert!(window.holds("v0.5.1") && !window.holds("0.6.0") && !window.holds("0.4"));
+        assert!(window.contains("v0.5.1") && !window.contains("0.6.0") && !window.contains("0.4"));
         assert!("newer".parse::<VersionRange>().is_err());
     }
 }

@@ -82,8 +82,8 @@ impl From<GpuList> for String {
 
 impl<'de> Deserialize<'de> for GpuList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Names;
-        impl Visitor<'_> for Names {
+        struct GpuListVisitor;
+        impl Visitor<'_> for GpuListVisitor {
             type Value = GpuList;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,7 +98,7 @@ impl<'de> Deserialize<'de> for GpuList {
                 self.visit_str(&index.to_string())
             }
         }
-        deserializer.deserialize_any(Names)
+        deserializer.deserialize_any(GpuListVisitor)
     }
 }
 

@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct Signs {
     /// Lines that begin a phase of starting.
-    pub phases: Vec<PhaseSign>,
+    pub phases: Vec<PhasePattern>,
     /// Lines that mean it is dead, though its process may live on.
     #[serde(rename = "fatal", alias = "dead")]
-    pub dead: Vec<DeadSign>,
+    pub dead: Vec<FatalPattern>,
 }
 
 /// A line that begins a phase of starting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct PhaseSign {
+pub struct PhasePattern {
     /// The phase, such as `weights`, `compile` or `graphs`.
     pub phase: String,
     /// A part of the line.
@@ -27,7 +27,7 @@ pub struct PhaseSign {
 /// A line that means an engine is dead.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct DeadSign {
+pub struct FatalPattern {
     /// A part of the line.
     pub pattern: String,
     /// What it means, in a few words.
@@ -40,13 +40,13 @@ pub struct DeadSign {
     /// Whose fault it is.
     #[serde(default)]
     #[serde(rename = "fault", alias = "blame")]
-    pub blame: Blame,
+    pub fault: FaultOwner,
 }
 
 /// Whose fault the death of an engine is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Blame {
+pub enum FaultOwner {
     /// The engine's own.
     #[default]
     Engine,

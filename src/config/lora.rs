@@ -12,13 +12,13 @@ pub struct Lora {
     /// How they are dealt.
     #[serde(default)]
     #[serde(rename = "distribution", alias = "dealt")]
-    pub dealt: Dealt,
+    pub distribution: AdapterDistribution,
 }
 
 /// How adapters are dealt to requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Dealt {
+pub enum AdapterDistribution {
     /// Drawn, each as likely as the other.
     #[default]
     Uniform,
@@ -33,17 +33,17 @@ pub enum Dealt {
 
 impl Lora {
     /// Describes an invalid setting and its fix; `None` if it is valid.
-    pub(crate) fn objection(&self) -> Option<String> {
+    pub(crate) fn find_error(&self) -> Option<String> {
         if self.names.is_empty() || self.names.iter().any(String::is_empty) {
             return Some("an adapter has no name; write at least one, such as `names: [a, b]`".to_owned());
         }
-        if self.names.len() < 2 && self.dealt != Dealt::Uniform {
+        if self.names.len() < 2 && self.distribution != AdapterDistribution::Uniform {
             return Some(
                 "there is only one adapter to deal; name at least two, or deal `uniform`".to_owned(),
             );
         }
-        match self.dealt {
-            Dealt::Skewed { alpha } if !(alpha.is_finite() && alpha > 1.0) => Some(format!(
+        match self.distribution {
+            AdapterDistribution::Skewed { alpha } if !(alpha.is_finite() && alpha > 1.0) => Some(format!(
                 "an `alpha` of {alpha} does not skew; write a number above 1"
             )),
             _ => None,
@@ -59,16 +59,22 @@ mod tests {
     fn a_deal_that_cannot_be_made_is_objected_to() {
         let lora = |names: &[&str], dealt| Lora {
             names: names.iter().map(|name| (*name).to_owned()).collect(),
-            dealt,
+            distribution: dealt,
         };
-        assert_eq!(lora(&["a"], Dealt::Uniform).objection(), None);
-        assert_eq!(lora(&["a", "b"], Dealt::Skewed { alpha: 1.5 }).objection(), None);
+        assert_eq!(lora(&["a"], AdapterDistribution::Uniform).find_error(), None);
+        assert_eq!(
+            lora(&["a", "b"], AdapterDistribution::Skewed { alpha: 1.5 }).find_error(),
+            None
+        );
         for (wrong, why) in [
-            (lora(&[], Dealt::Uniform), "no name"),
-            (lora(&["a"], Dealt::Distinct), "only one"),
-            (lora(&["a", "b"], Dealt::Skewed { alpha: 1.0 }), "above 1"),
+            (lora(&[], AdapterDistribution::Uniform), "no name"),
+            (lora(&["a"], AdapterDistribution::Distinct), "only one"),
+            (
+                lora(&["a", "b"], AdapterDistribution::Skewed { alpha: 1.0 }),
+                "above 1",
+            ),
         ] {
-            assert!(wrong.objection().unwrap().contains(why));
+            assert!(wrong.find_error().unwrap().contains(why));
         }
     }
 }

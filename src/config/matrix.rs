@@ -6,11 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::base::units::{RequestRate, Span};
-use crate::config::arrival::{Pace, Ramp, Spacing, Stage};
+use crate::base::units::{HumanDuration, RequestRate};
+use crate::config::arrival::{ArrivalProcess, Ramp, RateProfile, Stage};
 use crate::config::container::ContainerOverride;
 use crate::config::dataset::{DatasetName, with_dataset_options};
-use crate::config::engine::{Body, Devices, Environment, Executor, PatienceRecipe};
+use crate::config::engine::{BodyFields, Devices, Executor, ProcessEnvironment, TimeoutsRecipe};
 use crate::config::forms::{ByEngine, Named, OneOrMany, OrderedMap};
 use crate::config::gpus::GpuList;
 use crate::config::lora::Lora;
@@ -18,7 +18,7 @@ use crate::config::repeats::Repeats;
 use crate::config::scenario::Slo;
 use crate::config::search::Search;
 use crate::config::select::Selector;
-use crate::config::template::Text;
+use crate::config::template::Template;
 use crate::config::validity::Bounds;
 use crate::config::workload::{Profile, Workload};
 use crate::config::yaml::Spanned;
@@ -36,7 +36,7 @@ pub struct Matrix {
     #[serde(default)]
     pub profile: Profile,
     /// What every draw starts from; 1 unless said otherwise.
-    #[serde(default = "one")]
+    #[serde(default = "default_seed")]
     pub seed: u64,
     /// Engines: names of recipes, or `name: {…}` with changes.
     pub engines: Spanned<Vec<Named<EngineEntry>>>,
@@ -77,7 +77,7 @@ pub struct Matrix {
     pub pull_ahead: bool,
     /// How `matrix nightly` judges this matrix.
     #[serde(default)]
-    pub nightly: Nightly,
+    pub nightly: NightlyOptions,
     /// From where on a measurement is doubted, as in `{ window: 60s, max_cache_hits: 0.02 }`; what each bound is for is told by
     /// `matrix explain --codes`.
     #[serde(default)]
@@ -90,13 +90,13 @@ pub struct Matrix {
 /// How `matrix nightly` judges a matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Nightly {
+pub struct NightlyOptions {
     /// Whether the baseline is started in turn with every cell each night (`paired: true`), so that whatever a night does to the host happens
     /// to both, instead of when a loss is suspected. A night then takes about twice as long.
     pub paired: bool,
 }
 
-const fn one() -> u64 {
+const fn default_seed() -> u64 {
     1
 }
 
@@ -115,17 +115,17 @@ pub struct EngineEntry {
     /// The precision of the weights, or several that are crossed.
     pub precision: Option<Spanned<OneOrMany<String>>>,
     /// Arguments appended to the command.
-    pub args: Vec<Spanned<Text>>,
+    pub args: Vec<Spanned<Template>>,
     /// Environment variables added; a secret is named, as in `HF_TOKEN: ${HF_TOKEN}`.
-    pub env: OrderedMap<Spanned<Text>>,
+    pub env: OrderedMap<Spanned<Template>>,
     /// Another image.
     pub image: Option<String>,
     /// Another command.
-    pub command: Option<Vec<Text>>,
+    pub command: Option<Vec<Template>>,
     /// What is changed of its container on this host, such as `{ cpuset: 0-15, memory: 64GiB }`.
     pub container: Option<Spanned<ContainerOverride>>,
     /// Where it already runs, for `attach`.
-    pub url: Option<Spanned<Text>>,
+    pub url: Option<Spanned<Template>>,
     /// How many GPUs it computes on, for `attach`, where nothing else tells.
     pub gpus: Option<Spanned<NonZeroU32>>,
     /// Which kind of GPU it computes on, such as `H100`, for `attach`.
@@ -136,21 +136,21 @@ pub struct EngineEntry {
     /// The port it must have.
     pub port: Option<Spanned<u16>>,
     /// An existing Python environment to run in.
-    pub venv: Option<Text>,
+    pub venv: Option<Template>,
     /// Which variables of our own environment it gets as a process: `inherited` or `clean`.
-    pub environment: Option<Environment>,
+    pub environment: Option<ProcessEnvironment>,
     /// Which devices it computes on.
     pub devices: Option<Devices>,
     /// The name of the model in requests.
     #[serde(rename = "served_model_name")]
-    pub served: Option<String>,
+    pub served_model_name: Option<String>,
     /// Fields added to every request body; `null` removes one.
-    pub body: Body,
+    pub body: BodyFields,
     /// Headers sent with every request, such as `Authorization: Bearer ${API_KEY}`.
-    pub headers: OrderedMap<Spanned<Text>>,
+    pub headers: OrderedMap<Spanned<Template>>,
     /// How long to wait for it.
     #[serde(rename = "timeouts")]
-    pub patience: PatienceRecipe,
+    pub timeouts: TimeoutsRecipe,
 }
 
 /// The name of an engine in the matrix: `as`, otherwise the recipe's.
@@ -175,9 +175,9 @@ pub struct ModelEntry {
     /// What is loaded, where neither the model's id nor the recipe's table gives it.
     pub checkpoint: Option<Spanned<ByEngine<String>>>,
     /// Arguments appended to the command.
-    pub args: Option<Spanned<ByEngine<Vec<Text>>>>,
+    pub args: Option<Spanned<ByEngine<Vec<Template>>>>,
     /// Environment variables added.
-    pub env: OrderedMap<Spanned<Text>>,
+    pub env: OrderedMap<Spanned<Template>>,
     /// Whose tokenizer makes and counts tokens: a path or a model id; the model's own unless said otherwise.
     pub tokenizer: Option<Spanned<String>>,
 }
@@ -204,7 +204,7 @@ with_dataset_options! {
         /// Look for the highest rate or concurrency that holds the SLO, instead of measuring one.
         pub search: Option<Spanned<Search>>,
         /// How gaps between requests are drawn.
-        pub spacing: Option<Spacing>,
+        pub spacing: Option<ArrivalProcess>,
         /// The most requests under way at once, one or several that are crossed.
         pub concurrency: Option<Spanned<OneOrMany<NonZeroU32>>>,
         /// What every draw of this scenario starts from.
@@ -212,15 +212,15 @@ with_dataset_options! {
         /// Requests sent before the measurement begins; 1 unless said otherwise.
         pub warmup: Option<u32>,
         /// The longest a request may take; 6h unless said otherwise.
-        pub timeout: Option<Span>,
+        pub timeout: Option<HumanDuration>,
         /// The longest wait for the first byte of an answer; 6h unless said otherwise.
-        pub first_byte_timeout: Option<Span>,
+        pub first_byte_timeout: Option<HumanDuration>,
         /// After this long nothing more falls due; without `prompts` there are as many as a rate needs for it.
-        pub duration: Option<Span>,
+        pub duration: Option<HumanDuration>,
         /// How long what is under way may go on after `duration`; 6h unless said otherwise.
-        pub drain: Option<Span>,
+        pub drain: Option<HumanDuration>,
         /// An engine whose streams all stand still for this long is taken to hang; 10m unless said otherwise.
-        pub stall: Option<Span>,
+        pub stall: Option<HumanDuration>,
         /// The share of failed requests above which the cell is invalid; 0.01 unless said otherwise.
         pub error_share: Option<Spanned<f64>>,
         /// The share of failed requests above which the load is ended early, once 20 have ended; never, unless said otherwise.
@@ -230,7 +230,7 @@ with_dataset_options! {
         /// What makes a request good.
         pub slo: Option<Slo>,
         /// Fields added to every request body; `null` removes one.
-        pub body: Body,
+        pub body: BodyFields,
         /// Whether answers may end where the model ends them, instead of at the asked length.
         pub stop_at_eos: bool,
         /// Whether the texts of the answers are kept in the records.
@@ -254,11 +254,11 @@ impl ScenarioEntry {
     }
 
     /// How the rate changes, where it does.
-    pub(crate) fn pace(&self) -> Option<Pace> {
-        let ramp = self.ramp.as_ref().map(|ramp| Pace::Ramp(ramp.value));
+    pub(crate) fn rate_profile(&self) -> Option<RateProfile> {
+        let ramp = self.ramp.as_ref().map(|ramp| RateProfile::Ramp(ramp.value));
         ramp.or_else(|| {
             let stages = self.stages.as_ref()?;
-            Some(Pace::Stages(stages.value.clone()))
+            Some(RateProfile::Stages(stages.value.clone()))
         })
     }
 }
@@ -282,9 +282,9 @@ pub struct Axes {
     /// Expert-parallel sizes.
     pub ep: Option<Spanned<OneOrMany<u32>>>,
     /// Named sets of arguments: `plain: []`, `chunked: { vllm: [--max-num-batched-tokens, 8192] }`.
-    pub args: OrderedMap<ByEngine<Vec<Text>>>,
+    pub args: OrderedMap<ByEngine<Vec<Template>>>,
     /// Named sets of environment variables: `plain: {}`, `fast: { X: 1 }`.
-    pub env: OrderedMap<OrderedMap<Spanned<Text>>>,
+    pub env: OrderedMap<OrderedMap<Spanned<Template>>>,
     /// Requests per second.
     pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
     /// The most requests under way at once.
@@ -299,17 +299,17 @@ pub struct Override {
     pub when: Spanned<Selector>,
     /// Arguments appended to the command.
     #[serde(default)]
-    pub args: Vec<Spanned<Text>>,
+    pub args: Vec<Spanned<Template>>,
     /// Environment variables added.
     #[serde(default)]
-    pub env: OrderedMap<Spanned<Text>>,
+    pub env: OrderedMap<Spanned<Template>>,
     /// The number of prompts.
     #[serde(default)]
     pub prompts: Option<u32>,
     /// How long to wait for the engine.
     #[serde(default)]
     #[serde(rename = "timeouts")]
-    pub patience: PatienceRecipe,
+    pub timeouts: TimeoutsRecipe,
 }
 
 /// Cells left out: axis names and patterns, with a reason.

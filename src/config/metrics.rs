@@ -26,7 +26,7 @@ impl Metrics {
     pub(crate) fn with_todays_names(self) -> Self {
         let names = self.names.into_iter();
         let names: BTreeMap<_, _> = names
-            .map(|(name, theirs)| (todays(&name).to_owned(), theirs))
+            .map(|(name, theirs)| (current_name(&name).to_owned(), theirs))
             .collect();
         Self {
             names: names
@@ -40,7 +40,7 @@ impl Metrics {
 
 /// How a figure of an engine's metrics is read. An engine may tell it once for each of its parts (ranks, replicas, reasons).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MetricKind {
     /// How much there is at a moment; the parts add up.
     Level,
     /// A share or a mean at a moment, of which the parts have one each: their mean is meant.
@@ -48,40 +48,40 @@ pub(crate) enum Kind {
     /// How much there was since the engine began; the parts add up.
     Counter,
     /// Times of a histogram: their sum and their number, from which the mean over a window comes.
-    Times,
+    Histogram,
 }
 
 /// Every name that a recipe may give, and how it is read.
-pub(crate) const KNOWN: &[(&str, Kind)] = &[
-    ("running", Kind::Level),
-    ("waiting", Kind::Level),
-    ("kv_cache_usage", Kind::Share),
-    ("requests", Kind::Counter),
-    ("aborts", Kind::Counter),
-    ("preemptions", Kind::Counter),
-    ("prompt_tokens", Kind::Counter),
-    ("generation_tokens", Kind::Counter),
-    ("cached_tokens", Kind::Counter),
-    ("prefix_queries", Kind::Counter),
-    ("prefix_hits", Kind::Counter),
-    ("prefix_misses", Kind::Counter),
-    ("external_hits", Kind::Counter),
-    ("spec_drafts", Kind::Counter),
-    ("spec_draft_tokens", Kind::Counter),
-    ("spec_accepted_tokens", Kind::Counter),
-    ("accepted_length", Kind::Share),
-    ("ttft_s", Kind::Times),
-    ("itl_s", Kind::Times),
-    ("e2e_s", Kind::Times),
-    ("queue_s", Kind::Times),
-    ("prefill_s", Kind::Times),
-    ("decode_s", Kind::Times),
-    ("power_w", Kind::Level),
-    ("energy_j", Kind::Counter),
+pub(crate) const METRICS: &[(&str, MetricKind)] = &[
+    ("running", MetricKind::Level),
+    ("waiting", MetricKind::Level),
+    ("kv_cache_usage", MetricKind::Share),
+    ("requests", MetricKind::Counter),
+    ("aborts", MetricKind::Counter),
+    ("preemptions", MetricKind::Counter),
+    ("prompt_tokens", MetricKind::Counter),
+    ("generation_tokens", MetricKind::Counter),
+    ("cached_tokens", MetricKind::Counter),
+    ("prefix_queries", MetricKind::Counter),
+    ("prefix_hits", MetricKind::Counter),
+    ("prefix_misses", MetricKind::Counter),
+    ("external_hits", MetricKind::Counter),
+    ("spec_drafts", MetricKind::Counter),
+    ("spec_draft_tokens", MetricKind::Counter),
+    ("spec_accepted_tokens", MetricKind::Counter),
+    ("accepted_length", MetricKind::Share),
+    ("ttft_s", MetricKind::Histogram),
+    ("itl_s", MetricKind::Histogram),
+    ("e2e_s", MetricKind::Histogram),
+    ("queue_s", MetricKind::Histogram),
+    ("prefill_s", MetricKind::Histogram),
+    ("decode_s", MetricKind::Histogram),
+    ("power_w", MetricKind::Level),
+    ("energy_j", MetricKind::Counter),
 ];
 
 /// The name of a metric today, of one that earlier versions called otherwise.
-pub(crate) fn todays(name: &str) -> &str {
+pub(crate) fn current_name(name: &str) -> &str {
     match name {
         "kv_use" => "kv_cache_usage",
         name => name,
@@ -89,8 +89,8 @@ pub(crate) fn todays(name: &str) -> &str {
 }
 
 /// How the figure of a name is read; `None` for a name that is not known.
-pub(crate) fn kind(name: &str) -> Option<Kind> {
-    KNOWN
+pub(crate) fn metric_kind(name: &str) -> Option<MetricKind> {
+    METRICS
         .iter()
         .find(|(known, _)| *known == name)
         .map(|(_, kind)| *kind)

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::base::units::Span;
+use crate::base::units::HumanDuration;
 use crate::config::yaml::Spanned;
 
 /// How often each cell is measured.
@@ -14,16 +14,16 @@ use crate::config::yaml::Spanned;
 #[serde(deny_unknown_fields)]
 pub struct Repeats {
     /// How often each engine is started anew.
-    #[serde(default = "once")]
+    #[serde(default = "default_count")]
     pub starts: NonZeroU32,
     /// How often each cell is measured on one start.
-    #[serde(default = "once")]
+    #[serde(default = "default_count")]
     pub per_start: NonZeroU32,
     /// In which order engines are started, where they are started several times: `alternate` (the default) lets the engines and versions of one
     /// model and load take turns, A B B A, then goes on to the next model, so that drift of the machine hits all alike; `blocks` makes all
     /// starts of one before the first of the next.
     #[serde(default)]
-    pub order: Option<Spanned<Order>>,
+    pub order: Option<Spanned<StartOrder>>,
     /// The older form of `order`: `true` is `alternate`, `false` is `blocks`.
     #[serde(default)]
     pub interleave: Option<Spanned<bool>>,
@@ -33,15 +33,15 @@ pub struct Repeats {
     /// least: fewer `starts` are raised to five.
     #[serde(default)]
     #[serde(rename = "target_ci")]
-    pub until: Option<Spanned<HalfWidth>>,
+    pub target_ci: Option<Spanned<HalfWidth>>,
     /// The most starts that measure one cell, where `target_ci` asks for more; 20 unless said otherwise.
     #[serde(default)]
     #[serde(rename = "max_starts")]
-    pub most: Option<Spanned<NonZeroU32>>,
+    pub max_starts: Option<Spanned<NonZeroU32>>,
     /// Begin no start for `target_ci` that all starts of the run together would take beyond this, such as `90m`: the time from the command to
     /// the end of the engine, loading included, times its GPUs. An engine without GPUs counts as one.
     #[serde(default)]
-    pub budget: Option<Spanned<Span>>,
+    pub budget: Option<Spanned<HumanDuration>>,
 }
 
 impl Default for Repeats {
@@ -51,8 +51,8 @@ impl Default for Repeats {
             per_start: NonZeroU32::MIN,
             order: None,
             interleave: None,
-            until: None,
-            most: None,
+            target_ci: None,
+            max_starts: None,
             budget: None,
         }
     }
@@ -61,7 +61,7 @@ impl Default for Repeats {
 /// In which order engines are started that are started several times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Order {
+pub enum StartOrder {
     /// Engines and versions of one model and load take turns, forward, then backward; then the next model.
     #[default]
     Alternate,
@@ -69,7 +69,7 @@ pub enum Order {
     Blocks,
 }
 
-impl Order {
+impl StartOrder {
     /// The name in YAML.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -79,41 +79,41 @@ impl Order {
     }
 }
 
-const fn once() -> NonZeroU32 {
+const fn default_count() -> NonZeroU32 {
     NonZeroU32::MIN
 }
 
 /// Largest number of starts of a cell by default.
-const MOST: u32 = 20;
+const DEFAULT_MAX_STARTS: u32 = 20;
 /// Fewest starts from which the number of further starts can be estimated.
-const FIRST_STAGE: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
+const MIN_FIRST_STAGE: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
 
 impl Repeats {
     /// Number of planned starts of each launch: as written, and with `target_ci` at least five.
     pub(crate) fn planned_starts(&self) -> NonZeroU32 {
-        match self.until {
-            Some(_) => self.starts.max(FIRST_STAGE),
+        match self.target_ci {
+            Some(_) => self.starts.max(MIN_FIRST_STAGE),
             None => self.starts,
         }
     }
 
     /// The order of starts.
-    pub(crate) fn order(&self) -> Order {
+    pub(crate) fn order(&self) -> StartOrder {
         let older = match self.interleave.as_ref().map(|interleave| interleave.value) {
-            Some(false) => Order::Blocks,
-            Some(true) | None => Order::Alternate,
+            Some(false) => StartOrder::Blocks,
+            Some(true) | None => StartOrder::Alternate,
         };
         self.order.as_ref().map_or(older, |order| order.value)
     }
 
     /// The stopping rule for extra starts, if `target_ci` is set.
-    pub(crate) fn until(&self) -> Option<Until> {
-        let most = self.most.as_ref().map(|most| most.value.get());
-        Some(Until {
-            half_width: self.until.as_ref()?.value,
-            most: most.unwrap_or(MOST.max(self.starts.get())),
+    pub(crate) fn stop_rule(&self) -> Option<StopRule> {
+        let max_starts = self.max_starts.as_ref().map(|max_starts| max_starts.value.get());
+        Some(StopRule {
+            half_width: self.target_ci.as_ref()?.value,
+            most: max_starts.unwrap_or(DEFAULT_MAX_STARTS.max(self.starts.get())),
             stage: self.planned_starts().get(),
-            raised_from: (self.starts < FIRST_STAGE).then_some(self.starts.get()),
+            raised_from: (self.starts < MIN_FIRST_STAGE).then_some(self.starts.get()),
             budget: self.budget.as_ref().map(|budget| budget.value),
         })
     }
@@ -121,7 +121,7 @@ impl Repeats {
 
 /// Stopping rule: no cell is started again once its metrics are precise enough or a limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Until {
+pub struct StopRule {
     /// Target for half the width of the 95 % interval of each gating metric.
     pub half_width: HalfWidth,
     /// Largest number of starts of a cell.
@@ -135,10 +135,10 @@ pub struct Until {
     pub raised_from: Option<u32>,
     /// Limit for the time of all starts of the run together, as time of one GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub budget: Option<Span>,
+    pub budget: Option<HumanDuration>,
 }
 
-impl fmt::Display for Until {
+impl fmt::Display for StopRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "up to {} until {}", self.most, self.half_width)?;
         match self.budget {
@@ -179,14 +179,14 @@ impl Serialize for HalfWidth {
 
 impl<'de> Deserialize<'de> for HalfWidth {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
+        struct HalfWidthVisitor;
+        impl de::Visitor<'_> for HalfWidthVisitor {
             type Value = HalfWidth;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a share above 0% and below 100%, such as `2%` or `0.02`")
             }
             fn visit_f64<E: de::Error>(self, value: f64) -> Result<HalfWidth, E> {
-                HalfWidth::new(value).ok_or_else(|| refused(&value.to_string()))
+                HalfWidth::new(value).ok_or_else(|| invalid_half_width(&value.to_string()))
             }
             fn visit_u64<E: de::Error>(self, value: u64) -> Result<HalfWidth, E> {
                 self.visit_f64(value as f64)
@@ -200,16 +200,19 @@ impl<'de> Deserialize<'de> for HalfWidth {
                     Some(percent) => percent.trim().parse().map(|percent: f64| percent / 100.0),
                     None => text.parse(),
                 };
-                share.ok().and_then(HalfWidth::new).ok_or_else(|| refused(value))
+                share
+                    .ok()
+                    .and_then(HalfWidth::new)
+                    .ok_or_else(|| invalid_half_width(value))
             }
         }
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(HalfWidthVisitor)
     }
 }
 
-fn refused<E: de::Error>(written: &str) -> E {
+fn invalid_half_width<E: de::Error>(text: &str) -> E {
     E::custom(format!(
-        "`{written}` is not how far an interval may reach; write a share above 0% and below 100%, such as `2%` or `0.02`"
+        "`{text}` is not how far an interval may reach; write a share above 0% and below 100%, such as `2%` or `0.02`"
     ))
 }
 
@@ -256,29 +259,29 @@ mod tests {
     fn the_most_starts_are_never_fewer_than_those_that_are_planned() {
         let repeats = |starts: u32, most: Option<u32>| Repeats {
             starts: NonZeroU32::new(starts).unwrap(),
-            until: Some(HalfWidth::new(0.02).unwrap().into()),
-            most: most.map(|most| NonZeroU32::new(most).unwrap().into()),
+            target_ci: Some(HalfWidth::new(0.02).unwrap().into()),
+            max_starts: most.map(|most| NonZeroU32::new(most).unwrap().into()),
             ..Repeats::default()
         };
-        assert_eq!(repeats(3, None).until().unwrap().most, 20);
-        assert_eq!(repeats(30, None).until().unwrap().most, 30);
+        assert_eq!(repeats(3, None).stop_rule().unwrap().most, 20);
+        assert_eq!(repeats(30, None).stop_rule().unwrap().most, 30);
         assert_eq!(
-            repeats(3, Some(12)).until().unwrap().to_string(),
+            repeats(3, Some(12)).stop_rule().unwrap().to_string(),
             "up to 12 until ±2 %"
         );
-        assert_eq!(Repeats::default().until(), None);
+        assert_eq!(Repeats::default().stop_rule(), None);
     }
 
     #[test]
     fn fewer_than_five_first_starts_are_raised_where_they_decide_how_many_follow() {
         let repeats = |starts: u32, until: Option<f64>| Repeats {
             starts: NonZeroU32::new(starts).unwrap(),
-            until: until.and_then(HalfWidth::new).map(Into::into),
+            target_ci: until.and_then(HalfWidth::new).map(Into::into),
             ..Repeats::default()
         };
         for (starts, planned, raised_from) in [(1, 5, Some(1)), (3, 5, Some(3)), (5, 5, None), (8, 8, None)] {
             let repeats = repeats(starts, Some(0.02));
-            let until = repeats.until().unwrap();
+            let until = repeats.stop_rule().unwrap();
             assert_eq!(repeats.planned_starts().get(), planned);
             assert_eq!((until.stage, until.raised_from), (planned, raised_from));
         }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::base::units::Span;
+use crate::base::units::HumanDuration;
 use crate::config::arrival::Arrival;
 use crate::config::lora::Lora;
 use crate::config::search::Search;
@@ -46,15 +46,15 @@ pub struct Limits {
     /// Number of warm-up requests.
     pub warmup: u32,
     /// Timeout of a request.
-    pub request: Span,
+    pub request: HumanDuration,
     /// Timeout of the first byte of an answer.
-    pub first_byte: Span,
+    pub first_byte: HumanDuration,
     /// Time after which no request falls due; running requests may end within `drain`.
-    pub duration: Option<Span>,
+    pub duration: Option<HumanDuration>,
     /// Time that running requests get after the end of `duration`; without effect if `duration` is not set.
-    pub drain: Span,
+    pub drain: HumanDuration,
     /// Time without progress on any stream after which the engine counts as hung.
-    pub stall: Span,
+    pub stall: HumanDuration,
     /// Largest length of a line in an answer, in bytes.
     pub line_bytes: u64,
     /// Number of tokens beyond the requested length after which an answer is cut off as endless.
@@ -70,11 +70,11 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             warmup: 1,
-            request: Span::seconds(6 * 3600),
-            first_byte: Span::seconds(6 * 3600),
+            request: HumanDuration::from_secs(6 * 3600),
+            first_byte: HumanDuration::from_secs(6 * 3600),
             duration: None,
-            drain: Span::seconds(6 * 3600),
-            stall: Span::seconds(600),
+            drain: HumanDuration::from_secs(6 * 3600),
+            stall: HumanDuration::from_secs(600),
             line_bytes: 20 << 20,
             excess_tokens: 1024,
             error_share: 0.01,
@@ -89,13 +89,13 @@ impl Default for Limits {
 pub struct Slo {
     /// The longest time to the first token.
     #[serde(default)]
-    pub ttft: Option<Span>,
+    pub ttft: Option<HumanDuration>,
     /// The longest time per output token after the first.
     #[serde(default)]
-    pub tpot: Option<Span>,
+    pub tpot: Option<HumanDuration>,
     /// The longest time to the end.
     #[serde(default)]
-    pub e2e: Option<Span>,
+    pub e2e: Option<HumanDuration>,
 }
 
 impl std::fmt::Display for Slo {
@@ -103,7 +103,7 @@ impl std::fmt::Display for Slo {
         let targets = [("TTFT", self.ttft), ("TPOT", self.tpot), ("E2E", self.e2e)];
         let targets = targets
             .iter()
-            .filter_map(|(name, most)| most.map(|most| format!("{name} {most}")));
+            .filter_map(|(name, limit)| limit.map(|limit| format!("{name} {limit}")));
         f.write_str(&targets.collect::<Vec<_>>().join(" and "))
     }
 }

@@ -6,20 +6,20 @@ use std::num::NonZeroU32;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::base::units::{RequestRate, Span};
+use crate::base::units::{HumanDuration, RequestRate};
 use crate::config::arrival::Arrival;
 
 /// What a search varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum By {
+pub enum SearchVariable {
     /// Requests per second.
     Rate,
     /// Requests under way at once.
     Concurrency,
 }
 
-impl By {
+impl SearchVariable {
     /// The name in YAML.
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,78 +43,78 @@ impl By {
 #[serde(deny_unknown_fields)]
 pub struct Search {
     /// `rate` or `concurrency`.
-    pub by: By,
+    pub by: SearchVariable,
     /// The lowest value, tried first; 1 unless said otherwise.
-    #[serde(default = "one")]
+    #[serde(default = "default_from")]
     pub from: f64,
     /// The highest value that may be tried; 1024 unless said otherwise.
-    #[serde(default = "highest")]
+    #[serde(default = "default_to")]
     pub to: f64,
     /// The share of all requests that must meet the SLO, failed ones counted; 0.99 unless said otherwise.
-    #[serde(default = "nearly_all")]
+    #[serde(default = "default_target")]
     pub target: f64,
     /// It ends when the lowest value that failed is above the highest that held by no more than this share; 0.05 unless said
     /// otherwise. A concurrency is never narrowed below 1.
-    #[serde(default = "twentieth")]
+    #[serde(default = "default_resolution")]
     pub resolution: f64,
     /// The most points that are measured; 24 unless said otherwise.
-    #[serde(default = "two_dozen")]
+    #[serde(default = "default_points")]
     pub points: u32,
     /// Requests of one point; all prompts of the scenario unless said otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompts: Option<u32>,
     /// How long one point sends requests, instead of `prompts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub duration: Option<Span>,
+    pub duration: Option<HumanDuration>,
 }
 
-const fn one() -> f64 {
+const fn default_from() -> f64 {
     1.0
 }
 
-const fn highest() -> f64 {
+const fn default_to() -> f64 {
     1024.0
 }
 
-const fn nearly_all() -> f64 {
+const fn default_target() -> f64 {
     0.99
 }
 
-const fn twentieth() -> f64 {
+const fn default_resolution() -> f64 {
     0.05
 }
 
-const fn two_dozen() -> u32 {
+const fn default_points() -> u32 {
     24
 }
 
 impl Search {
     /// A search with default bounds, target and points.
-    pub(crate) const fn by(by: By) -> Self {
+    pub(crate) const fn new(by: SearchVariable) -> Self {
         Self {
             by,
-            from: one(),
-            to: highest(),
-            target: nearly_all(),
-            resolution: twentieth(),
-            points: two_dozen(),
+            from: default_from(),
+            to: default_to(),
+            target: default_target(),
+            resolution: default_resolution(),
+            points: default_points(),
             prompts: None,
             duration: None,
         }
     }
 
     /// The arrival at a value, which must be within the range of a valid search.
-    pub(crate) fn arrival(&self, otherwise: &Arrival, value: f64) -> Arrival {
-        let mut arrival = otherwise.clone();
+    pub(crate) fn arrival_at(&self, base: &Arrival, value: f64) -> Arrival {
+        let mut arrival = base.clone();
         match self.by {
-            By::Rate => arrival.rate = RequestRate::new(value).expect("a range begins above 0"),
-            By::Concurrency => arrival.concurrency = NonZeroU32::new(value as u32),
+            SearchVariable::Rate => arrival.rate = RequestRate::new(value).expect("a range begins above 0"),
+            SearchVariable::Concurrency => arrival.concurrency = NonZeroU32::new(value as u32),
         }
         arrival
     }
 
     /// Describes why the search is impossible; `None` if it is possible.
-    pub(crate) fn objection(&self) -> Option<String> {
+    pub(crate) fn find_error(&self) -> Option<String> {
         let Self { by, from, to, .. } = self;
         let name = by.name();
         // The comparison is false for NaN.
@@ -125,7 +125,7 @@ impl Search {
                 "from {from} to {to} is no range of a {name}: it must begin above 0 and end at or above its beginning"
             ));
         }
-        if *by == By::Concurrency && !is_whole {
+        if *by == SearchVariable::Concurrency && !is_whole {
             return Some(format!(
                 "from {from} to {to} is no range of a concurrency: these are whole numbers"
             ));
@@ -175,8 +175,8 @@ mod tests {
     #[test]
     fn what_is_left_open_has_a_default() {
         let search: Search = serde_json::from_str(r#"{"by": "rate"}"#).unwrap();
-        assert_eq!(search, Search::by(By::Rate));
-        assert_eq!(search.objection(), None);
+        assert_eq!(search, Search::new(SearchVariable::Rate));
+        assert_eq!(search.find_error(), None);
         assert_eq!(
             search.to_string(),
             "search for the highest rate from 1 to 1024 at 99 % attainment"
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_search_that_cannot_be_says_why() {
-        let usual = || Search::by(By::Concurrency);
+        let usual = || Search::new(SearchVariable::Concurrency);
         for (search, why) in [
             (Search { from: 0.0, ..usual() }, "no range"),
             (
@@ -221,7 +221,7 @@ mod tests {
             (Search { points: 0, ..usual() }, "must be a point"),
             (
                 Search {
-                    duration: Some(Span::seconds(0)),
+                    duration: Some(HumanDuration::from_secs(0)),
                     ..usual()
                 },
                 "longer than 0s",
@@ -229,13 +229,13 @@ mod tests {
             (
                 Search {
                     prompts: Some(10),
-                    duration: Some(Span::seconds(1)),
+                    duration: Some(HumanDuration::from_secs(1)),
                     ..usual()
                 },
                 "leave one out",
             ),
         ] {
-            let said = search.objection().unwrap();
+            let said = search.find_error().unwrap();
             assert!(said.contains(why), "{said}");
         }
     }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::forms::{OneOrMany, OrderedMap};
-use crate::config::template::Text;
+use crate::config::template::Template;
 use crate::config::yaml::Spanned;
 
 /// The axes of a cell, in the order of its key.
@@ -34,7 +34,7 @@ pub(crate) const AXES: [&str; 15] = [
 pub(crate) type AxisValues = BTreeMap<String, String>;
 
 /// A cell's key: its axis values in order, in the syntax of `--only`.
-pub(crate) fn key(values: &AxisValues) -> String {
+pub(crate) fn cell_key(values: &AxisValues) -> String {
     let parts: Vec<String> = AXES
         .iter()
         .filter_map(|axis| values.get(*axis).map(|value| format!("{axis}={value}")))
@@ -43,19 +43,22 @@ pub(crate) fn key(values: &AxisValues) -> String {
 }
 
 /// Parses a [`key`]. A value ends where the name of a later axis begins, so it may contain commas.
-pub(crate) fn values(key: &str) -> AxisValues {
+pub(crate) fn parse_key(key: &str) -> AxisValues {
     let mut values = AxisValues::new();
-    let mut rest = key;
-    for (at, axis) in AXES.iter().enumerate() {
-        let Some(value) = rest.strip_prefix(axis).and_then(|rest| rest.strip_prefix('=')) else {
+    let mut remainder = key;
+    for (index, axis) in AXES.iter().enumerate() {
+        let Some(value) = remainder
+            .strip_prefix(axis)
+            .and_then(|remainder| remainder.strip_prefix('='))
+        else {
             continue;
         };
-        let later = AXES[at + 1..]
+        let later = AXES[index + 1..]
             .iter()
             .filter_map(|next| value.find(&format!(",{next}=")));
         let end = later.min().unwrap_or(value.len());
         values.insert((*axis).to_owned(), value[..end].to_owned());
-        rest = value[end..].strip_prefix(',').unwrap_or_default();
+        remainder = value[end..].strip_prefix(',').unwrap_or_default();
     }
     values
 }
@@ -66,42 +69,42 @@ pub struct Selector(pub Vec<(Spanned<String>, Vec<String>)>);
 
 impl Selector {
     /// Whether a cell's axis values match.
-    pub fn fits(&self, values: &AxisValues) -> bool {
+    pub fn matches(&self, values: &AxisValues) -> bool {
         self.0.iter().all(|(axis, patterns)| {
             let value = values.get(&axis.value).map_or("", String::as_str);
             let (nots, pattern): (Vec<_>, Vec<_>) =
                 patterns.iter().partition(|pattern| pattern.starts_with('!'));
-            let is_one = pattern.is_empty() || pattern.iter().any(|pattern| fits(pattern, value));
-            is_one && nots.iter().all(|pattern| fits(pattern, value))
+            let is_one = pattern.is_empty() || pattern.iter().any(|pattern| pattern_matches(pattern, value));
+            is_one && nots.iter().all(|pattern| pattern_matches(pattern, value))
         })
     }
 }
 
 /// Whether a value matches a pattern: `*` matches anything, a leading `~` means "contains", a leading `!`
 /// means "not".
-pub(crate) fn fits(pattern: &str, value: &str) -> bool {
-    if let Some(rest) = pattern.strip_prefix('!') {
-        return !fits(rest, value);
+pub(crate) fn pattern_matches(pattern: &str, value: &str) -> bool {
+    if let Some(remainder) = pattern.strip_prefix('!') {
+        return !pattern_matches(remainder, value);
     }
     if let Some(part) = pattern.strip_prefix('~') {
         return value.contains(part);
     }
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = value.strip_prefix(first) else {
+    let Some(mut remainder) = value.strip_prefix(first) else {
         return false;
     };
     let Some(mut last) = parts.next() else {
-        return rest.is_empty();
+        return remainder.is_empty();
     };
     for next in parts {
-        match rest.find(last) {
-            Some(at) => rest = &rest[at + last.len()..],
+        match remainder.find(last) {
+            Some(at) => remainder = &remainder[at + last.len()..],
             None => return false,
         }
         last = next;
     }
-    rest.ends_with(last)
+    remainder.ends_with(last)
 }
 
 /// Parses `--only engine=sglang,model=~8B`: comparisons separated by commas; `=` with a pattern, `!=` for its
@@ -123,7 +126,7 @@ impl std::str::FromStr for Selector {
             };
             let axis = axis.trim();
             if !AXES.contains(&axis) {
-                let near = crate::config::yaml::nearest(axis, AXES);
+                let near = crate::config::yaml::nearest_name(axis, AXES);
                 let help = near.map_or_else(
                     || format!("known: {}", AXES.join(", ")),
                     |near| format!("did you mean `{near}`?"),
@@ -145,10 +148,10 @@ impl std::str::FromStr for Selector {
 
 impl<'de> Deserialize<'de> for Selector {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let map = OrderedMap::<OneOrMany<Text>>::deserialize(deserializer)?;
+        let map = OrderedMap::<OneOrMany<Template>>::deserialize(deserializer)?;
         Ok(Self(
             map.into_iter()
-                .map(|(axis, patterns)| (axis, patterns.iter().map(Text::to_string).collect()))
+                .map(|(axis, patterns)| (axis, patterns.iter().map(Template::to_string).collect()))
                 .collect(),
         ))
     }
@@ -210,7 +213,7 @@ mod tests {
         }
         let selector: Selector = "engine!=a|b".parse().unwrap();
         let fits =
-            |engine: &str| selector.fits(&AxisValues::from([("engine".to_owned(), engine.to_owned())]));
+            |engine: &str| selector.matches(&AxisValues::from([("engine".to_owned(), engine.to_owned())]));
         assert!(fits("c") && !fits("a") && !fits("b"));
     }
 
@@ -227,7 +230,7 @@ mod tests {
             ("a*a", "a", false),
             ("*", "", true),
         ] {
-            assert_eq!(fits(pattern, value), expected, "{pattern} {value}");
+            assert_eq!(pattern_matches(pattern, value), expected, "{pattern} {value}");
         }
     }
 
@@ -242,9 +245,9 @@ mod tests {
             ])
         };
         assert!(
-            only.fits(&cell("vllm", "1"))
-                && !only.fits(&cell("vllm", "2"))
-                && !only.fits(&cell("lmdeploy", "1"))
+            only.matches(&cell("vllm", "1"))
+                && !only.matches(&cell("vllm", "2"))
+                && !only.matches(&cell("lmdeploy", "1"))
         );
     }
 
@@ -260,8 +263,8 @@ mod tests {
         let known: AxisValues = known
             .map(|(axis, value)| (axis.to_owned(), value.to_owned()))
             .into();
-        assert_eq!(values(&key(&known)), known);
-        assert_eq!(values("no key"), AxisValues::new());
+        assert_eq!(parse_key(&cell_key(&known)), known);
+        assert_eq!(parse_key("no key"), AxisValues::new());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
 
 /// The text of a shipped file, by its path in the repository.
-pub(crate) fn file(path: &str) -> Option<&'static str> {
+pub(crate) fn file_text(path: &str) -> Option<&'static str> {
     FILES
         .iter()
         .find(|(name, _)| *name == path)
@@ -11,7 +11,7 @@ pub(crate) fn file(path: &str) -> Option<&'static str> {
 }
 
 /// Names of the shipped YAML files in a folder, without extension.
-pub(crate) fn names(folder: &str) -> impl Iterator<Item = String> {
+pub(crate) fn yaml_names(folder: &str) -> impl Iterator<Item = String> {
     FILES.iter().filter_map(move |(path, _)| {
         let name = path
             .strip_prefix(folder)?

@@ -1,7 +1,7 @@
 //! Texts with placeholders and secrets.
 //!
 //! `{port}` and similar placeholders are known only when an engine starts; `${NAME}` names a secret in the
-//! environment of `matrix`. A [`Text`] keeps both as written, so that printed and stored texts contain the
+//! environment of `matrix`. A [`Template`] keeps both as written, so that printed and stored texts contain the
 //! name and never the value.
 
 use std::fmt;
@@ -13,13 +13,13 @@ use serde_json::Value;
 
 use crate::config::forms;
 
-/// A piece of a [`Text`].
+/// A piece of a [`Template`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum TemplatePart<'a> {
     /// Plain characters.
-    Plain(&'a str),
+    Literal(&'a str),
     /// `{name}`: a placeholder, filled from the plan or at the start.
-    Hole(&'a str),
+    Placeholder(&'a str),
     /// `${NAME}`: a secret, the value of an environment variable.
     Secret(&'a str),
 }
@@ -28,9 +28,9 @@ pub enum Piece<'a> {
 /// unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
-pub struct Text(String);
+pub struct Template(String);
 
-impl Text {
+impl Template {
     /// Creates a text from its written form.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -48,68 +48,68 @@ impl Text {
 
     /// The pieces in order. A brace that begins no placeholder is a plain character, so that arguments may
     /// contain JSON.
-    pub fn pieces(&self) -> Vec<Piece<'_>> {
+    pub fn parts(&self) -> Vec<TemplatePart<'_>> {
         let text = self.0.as_str();
-        let (mut pieces, mut plain, mut at) = (Vec::new(), 0, 0);
-        while let Some(found) = text[at..].find('{') {
-            let open = at + found;
+        let (mut pieces, mut literal_start, mut position) = (Vec::new(), 0, 0);
+        while let Some(open_brace) = text[position..].find('{') {
+            let open = position + open_brace;
             let Some(close) = text[open..].find('}').map(|length| open + length) else {
                 break;
             };
             let name = &text[open + 1..close];
-            let secret = open > plain && text.as_bytes()[open - 1] == b'$' && is_variable(name);
+            let secret = open > literal_start && text.as_bytes()[open - 1] == b'$' && is_variable_name(name);
             let start = if secret { open - 1 } else { open };
-            if secret || is_hole(name) {
-                if start > plain {
-                    pieces.push(Piece::Plain(&text[plain..start]));
+            if secret || is_placeholder_name(name) {
+                if start > literal_start {
+                    pieces.push(TemplatePart::Literal(&text[literal_start..start]));
                 }
                 pieces.push(if secret {
-                    Piece::Secret(name)
+                    TemplatePart::Secret(name)
                 } else {
-                    Piece::Hole(name)
+                    TemplatePart::Placeholder(name)
                 });
-                plain = close + 1;
-                at = plain;
+                literal_start = close + 1;
+                position = literal_start;
             } else {
-                at = open + 1;
+                position = open + 1;
             }
         }
-        if plain < text.len() {
-            pieces.push(Piece::Plain(&text[plain..]));
+        if literal_start < text.len() {
+            pieces.push(TemplatePart::Literal(&text[literal_start..]));
         }
         pieces
     }
 
     /// Names of the secrets.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
-        self.pieces().into_iter().filter_map(|piece| match piece {
-            Piece::Secret(name) => Some(name),
+        self.parts().into_iter().filter_map(|piece| match piece {
+            TemplatePart::Secret(name) => Some(name),
             _ => None,
         })
     }
 
     /// The holes it has.
-    pub(crate) fn holes(&self) -> impl Iterator<Item = &str> {
-        self.pieces().into_iter().filter_map(|piece| match piece {
-            Piece::Hole(name) => Some(name),
+    pub(crate) fn placeholders(&self) -> impl Iterator<Item = &str> {
+        self.parts().into_iter().filter_map(|piece| match piece {
+            TemplatePart::Placeholder(name) => Some(name),
             _ => None,
         })
     }
 
     /// Fills the placeholders that `value` knows. Other placeholders and all secrets stay.
-    pub fn fill(&self, value: &dyn Fn(&str) -> Option<String>) -> Text {
+    pub fn fill_placeholders(&self, value: &dyn Fn(&str) -> Option<String>) -> Template {
         let mut filled = String::with_capacity(self.0.len());
-        for piece in self.pieces() {
+        for piece in self.parts() {
             match piece {
-                Piece::Plain(text) => filled.push_str(text),
-                Piece::Hole(name) => match value(name) {
+                TemplatePart::Literal(text) => filled.push_str(text),
+                TemplatePart::Placeholder(name) => match value(name) {
                     Some(text) => filled.push_str(&text),
                     None => filled.push_str(&format!("{{{name}}}")),
                 },
-                Piece::Secret(name) => filled.push_str(&format!("${{{name}}}")),
+                TemplatePart::Secret(name) => filled.push_str(&format!("${{{name}}}")),
             }
         }
-        Text(filled)
+        Template(filled)
     }
 
     /// Fills all placeholders and secrets. The result is only for the engine, never for a file or the
@@ -117,20 +117,20 @@ impl Text {
     ///
     /// # Errors
     /// The first hole or secret without a value.
-    pub(crate) fn reveal(
+    pub(crate) fn expand(
         &self,
         hole: &dyn Fn(&str) -> Option<String>,
         secret: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<String, Unfilled> {
+    ) -> Result<String, ExpandError> {
         let mut revealed = String::with_capacity(self.0.len());
-        for piece in self.pieces() {
+        for piece in self.parts() {
             match piece {
-                Piece::Plain(text) => revealed.push_str(text),
-                Piece::Hole(name) => {
-                    revealed.push_str(&hole(name).ok_or_else(|| Unfilled::Hole(name.to_owned()))?);
+                TemplatePart::Literal(text) => revealed.push_str(text),
+                TemplatePart::Placeholder(name) => {
+                    revealed.push_str(&hole(name).ok_or_else(|| ExpandError::Placeholder(name.to_owned()))?);
                 }
-                Piece::Secret(name) => {
-                    revealed.push_str(&secret(name).ok_or_else(|| Unfilled::Secret(name.to_owned()))?);
+                TemplatePart::Secret(name) => {
+                    revealed.push_str(&secret(name).ok_or_else(|| ExpandError::Secret(name.to_owned()))?);
                 }
             }
         }
@@ -140,10 +140,10 @@ impl Text {
 
 /// Why a text could not be filled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfilled {
+pub enum ExpandError {
     /// A placeholder without a value.
     #[error("nothing fills `{{{0}}}`")]
-    Hole(String),
+    Placeholder(String),
     /// A secret that the environment lacks.
     #[error(
         "the environment variable `{0}` is not set; export it before the run (its value is never written down)"
@@ -151,19 +151,19 @@ pub enum Unfilled {
     Secret(String),
 }
 
-impl fmt::Display for Text {
+impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl From<&str> for Text {
+impl From<&str> for Template {
     fn from(text: &str) -> Self {
         Self(text.to_owned())
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for Template {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_newtype_struct(forms::TEXT, Spelled)
     }
@@ -172,26 +172,26 @@ impl<'de> Deserialize<'de> for Text {
 struct Spelled;
 
 impl<'de> Visitor<'de> for Spelled {
-    type Value = Text;
+    type Value = Template;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a text, a number, `true` or `false`")
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
-        Ok(Text::new(text))
+    fn visit_str<E: Error>(self, text: &str) -> Result<Template, E> {
+        Ok(Template::new(text))
     }
 
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Text, D::Error> {
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Template, D::Error> {
         match Value::deserialize(deserializer)? {
-            Value::String(text) => Ok(Text(text)),
-            value @ (Value::Bool(_) | Value::Number(_)) => Ok(Text(value.to_string())),
+            Value::String(text) => Ok(Template(text)),
+            value @ (Value::Bool(_) | Value::Number(_)) => Ok(Template(value.to_string())),
             _ => Err(D::Error::custom("expected a text, a number, `true` or `false`")),
         }
     }
 }
 
-impl JsonSchema for Text {
+impl JsonSchema for Template {
     fn inline_schema() -> bool {
         true
     }
@@ -205,11 +205,11 @@ impl JsonSchema for Text {
     }
 }
 
-fn is_hole(name: &str) -> bool {
+fn is_placeholder_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
-fn is_variable(name: &str) -> bool {
+fn is_variable_name(name: &str) -> bool {
     !name.is_empty()
         && !name.as_bytes()[0].is_ascii_digit()
         && name
@@ -223,29 +223,29 @@ mod tests {
 
     #[test]
     fn holes_and_secrets_are_told_from_json() {
-        let text = Text::new(r#"--x={model} {"a": {"b": 1}} ${HF_TOKEN}!"#);
+        let text = Template::new(r#"--x={model} {"a": {"b": 1}} ${HF_TOKEN}!"#);
         assert_eq!(
-            text.pieces(),
+            text.parts(),
             [
-                Piece::Plain("--x="),
-                Piece::Hole("model"),
-                Piece::Plain(r#" {"a": {"b": 1}} "#),
-                Piece::Secret("HF_TOKEN"),
-                Piece::Plain("!"),
+                TemplatePart::Literal("--x="),
+                TemplatePart::Placeholder("model"),
+                TemplatePart::Literal(r#" {"a": {"b": 1}} "#),
+                TemplatePart::Secret("HF_TOKEN"),
+                TemplatePart::Literal("!"),
             ]
         );
     }
 
     #[test]
     fn filling_keeps_what_it_does_not_know() {
-        let text = Text::new("{model}:{port}:${KEY}");
-        let filled = text.fill(&|name| (name == "model").then(|| "m".to_owned()));
+        let text = Template::new("{model}:{port}:${KEY}");
+        let filled = text.fill_placeholders(&|name| (name == "model").then(|| "m".to_owned()));
         assert_eq!(filled.as_str(), "m:{port}:${KEY}");
-        let all = filled.reveal(&|_| Some("1".into()), &|_| Some("s".into()));
+        let all = filled.expand(&|_| Some("1".into()), &|_| Some("s".into()));
         assert_eq!(all.as_deref(), Ok("m:1:s"));
         assert_eq!(
-            filled.reveal(&|_| Some("1".into()), &|_| None),
-            Err(Unfilled::Secret("KEY".into()))
+            filled.expand(&|_| Some("1".into()), &|_| None),
+            Err(ExpandError::Secret("KEY".into()))
         );
     }
 }

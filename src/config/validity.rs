@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::base::units::{Bytes, Span};
+use crate::base::units::{Bytes, HumanDuration};
 
 /// The bounds of what a measurement may show and still be believed. The share of failed requests is a limit of each scenario
 /// (`error_share`).
@@ -14,7 +14,7 @@ use crate::base::units::{Bytes, Span};
 pub struct Bounds {
     /// How late 99 of 100 requests may be sent by the client's own fault; 10ms unless said otherwise, and never less than three times
     /// what this machine's calibration found or a twentieth of the median TTFT.
-    pub send_lag: Span,
+    pub send_lag: HumanDuration,
     /// The share of a processor that the busiest thread of the client may use; 0.95 unless said otherwise.
     pub client_cpu: f64,
     /// The share of their time that the client's threads may wait for a processor before sharing the engine's counts as a fault; 0.05
@@ -38,7 +38,7 @@ pub struct Bounds {
     /// The share of prompt tokens that may come from the prefix cache where prompts should be new to the engine; 0.05 unless said
     /// otherwise.
     #[serde(rename = "max_cache_hits", alias = "warm")]
-    pub warm: f64,
+    pub max_cache_hits: f64,
     /// The share of samples that may tell of throttling for heat or by the hardware; 0.01 unless said otherwise.
     pub throttled: f64,
     /// The share of samples that may tell of a GPU at its power limit; 0.1 unless said otherwise.
@@ -59,11 +59,11 @@ pub struct Bounds {
     /// Preemptions as a share of the requests; 0.01 unless said otherwise.
     pub preemptions: f64,
     /// The longest silence of a source of telemetry; 3s unless said otherwise.
-    pub gap: Span,
+    pub gap: HumanDuration,
     /// How many requests must lie beyond a percentile that is printed; 10 unless said otherwise.
     pub tail: u32,
     /// The shortest measurement; 10s unless said otherwise.
-    pub window: Span,
+    pub window: HumanDuration,
     /// The share of the measurement that must pass at a steady throughput; 0.3 unless said otherwise.
     pub steady: f64,
     /// By which factor requests in flight may grow from each quarter of the sending to the next; 1.1 unless said otherwise.
@@ -73,7 +73,7 @@ pub struct Bounds {
 impl Default for Bounds {
     fn default() -> Self {
         Self {
-            send_lag: Span(std::time::Duration::from_millis(10)),
+            send_lag: HumanDuration(std::time::Duration::from_millis(10)),
             client_cpu: 0.95,
             client_wait: 0.05,
             rate: 0.05,
@@ -82,7 +82,7 @@ impl Default for Bounds {
             tokens: 0.01,
             own_tokens: 1.5,
             tokens_per_chunk: 1.25,
-            warm: 0.05,
+            max_cache_hits: 0.05,
             throttled: 0.01,
             power_capped: 0.1,
             clock_spread: 0.05,
@@ -92,9 +92,9 @@ impl Default for Bounds {
             stolen: 0.02,
             swap: Bytes(1 << 20),
             preemptions: 0.01,
-            gap: Span::seconds(3),
+            gap: HumanDuration::from_secs(3),
             tail: 10,
-            window: Span::seconds(10),
+            window: HumanDuration::from_secs(10),
             steady: 0.3,
             queue_growth: 1.1,
         }
@@ -103,81 +103,87 @@ impl Default for Bounds {
 
 impl Bounds {
     /// Whether they are the defaults.
-    pub(crate) fn is_usual(&self) -> bool {
+    pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
     /// Bounds that allow more than usual, each with its value and the usual one.
-    pub(crate) fn loosened(&self) -> Vec<String> {
-        let usual = Self::default();
-        let told = |name: &str, own: &dyn fmt::Display, usual: &dyn fmt::Display| {
-            format!("`{name}` is {own} instead of {usual}")
+    pub(crate) fn describe_loosened(&self) -> Vec<String> {
+        let default = Self::default();
+        let describe = |name: &str, value: &dyn fmt::Display, default: &dyn fmt::Display| {
+            format!("`{name}` is {value} instead of {default}")
         };
         let more = [
-            ("client_cpu", self.client_cpu, usual.client_cpu),
-            ("client_wait", self.client_wait, usual.client_wait),
-            ("rate", self.rate, usual.rate),
-            ("short_outputs", self.short_outputs, usual.short_outputs),
-            ("prompt_tokens", self.prompt_tokens, usual.prompt_tokens),
-            ("tokens", self.tokens, usual.tokens),
-            ("own_tokens", self.own_tokens, usual.own_tokens),
-            ("tokens_per_chunk", self.tokens_per_chunk, usual.tokens_per_chunk),
-            ("max_cache_hits", self.warm, usual.warm),
-            ("throttled", self.throttled, usual.throttled),
-            ("power_capped", self.power_capped, usual.power_capped),
-            ("clock_spread", self.clock_spread, usual.clock_spread),
-            ("other_cpus", self.other_cpus, usual.other_cpus),
-            ("stolen", self.stolen, usual.stolen),
-            ("preemptions", self.preemptions, usual.preemptions),
-            ("queue_growth", self.queue_growth, usual.queue_growth),
+            ("client_cpu", self.client_cpu, default.client_cpu),
+            ("client_wait", self.client_wait, default.client_wait),
+            ("rate", self.rate, default.rate),
+            ("short_outputs", self.short_outputs, default.short_outputs),
+            ("prompt_tokens", self.prompt_tokens, default.prompt_tokens),
+            ("tokens", self.tokens, default.tokens),
+            ("own_tokens", self.own_tokens, default.own_tokens),
+            (
+                "tokens_per_chunk",
+                self.tokens_per_chunk,
+                default.tokens_per_chunk,
+            ),
+            ("max_cache_hits", self.max_cache_hits, default.max_cache_hits),
+            ("throttled", self.throttled, default.throttled),
+            ("power_capped", self.power_capped, default.power_capped),
+            ("clock_spread", self.clock_spread, default.clock_spread),
+            ("other_cpus", self.other_cpus, default.other_cpus),
+            ("stolen", self.stolen, default.stolen),
+            ("preemptions", self.preemptions, default.preemptions),
+            ("queue_growth", self.queue_growth, default.queue_growth),
         ];
-        let more = more.into_iter().filter(|(_, own, usual)| own > usual);
+        let more = more.into_iter().filter(|(_, value, default)| value > default);
         let spans = [
             (
                 "send_lag",
                 self.send_lag,
-                usual.send_lag,
-                self.send_lag.0 > usual.send_lag.0,
+                default.send_lag,
+                self.send_lag.0 > default.send_lag.0,
             ),
-            ("gap", self.gap, usual.gap, self.gap.0 > usual.gap.0),
+            ("gap", self.gap, default.gap, self.gap.0 > default.gap.0),
             (
                 "window",
                 self.window,
-                usual.window,
-                self.window.0 < usual.window.0,
+                default.window,
+                self.window.0 < default.window.0,
             ),
         ];
         let sizes = [
-            ("rest_memory", self.rest_memory, usual.rest_memory),
+            ("rest_memory", self.rest_memory, default.rest_memory),
             (
                 "unexplained_memory",
                 self.unexplained_memory,
-                usual.unexplained_memory,
+                default.unexplained_memory,
             ),
-            ("swap", self.swap, usual.swap),
+            ("swap", self.swap, default.swap),
         ];
-        let mut found: Vec<String> = more.map(|(name, own, usual)| told(name, &own, &usual)).collect();
-        if self.steady < usual.steady {
-            found.push(told("steady", &self.steady, &usual.steady));
+        let mut descriptions: Vec<String> = more
+            .map(|(name, value, default)| describe(name, &value, &default))
+            .collect();
+        if self.steady < default.steady {
+            descriptions.push(describe("steady", &self.steady, &default.steady));
         }
-        if self.tail < usual.tail {
-            found.push(told("tail", &self.tail, &usual.tail));
+        if self.tail < default.tail {
+            descriptions.push(describe("tail", &self.tail, &default.tail));
         }
-        for (name, own, usual, is_looser) in spans {
+        for (name, value, default, is_looser) in spans {
             if is_looser {
-                found.push(told(name, &own, &usual));
+                descriptions.push(describe(name, &value, &default));
             }
         }
-        for (name, own, usual) in sizes {
-            if own.0 > usual.0 {
-                found.push(told(name, &own, &usual));
+        for (name, value, default) in sizes {
+            if value.0 > default.0 {
+                descriptions.push(describe(name, &value, &default));
             }
         }
-        found
+        descriptions
     }
 
     /// Invalid bounds: each field with its allowed values.
-    pub fn objections(&self) -> Vec<(&'static str, &'static str)> {
+    pub fn find_errors(&self) -> Vec<(&'static str, &'static str)> {
         let shares = [
             ("client_cpu", self.client_cpu),
             ("client_wait", self.client_wait),
@@ -185,7 +191,7 @@ impl Bounds {
             ("short_outputs", self.short_outputs),
             ("prompt_tokens", self.prompt_tokens),
             ("tokens", self.tokens),
-            ("max_cache_hits", self.warm),
+            ("max_cache_hits", self.max_cache_hits),
             ("throttled", self.throttled),
             ("power_capped", self.power_capped),
             ("clock_spread", self.clock_spread),
@@ -217,25 +223,25 @@ mod tests {
 
     #[test]
     fn bounds_that_allow_more_are_told_and_stricter_ones_are_not() {
-        assert!(Bounds::default().loosened().is_empty());
+        assert!(Bounds::default().describe_loosened().is_empty());
         let strict = Bounds {
-            warm: 0.0,
-            window: Span::seconds(60),
+            max_cache_hits: 0.0,
+            window: HumanDuration::from_secs(60),
             tail: 50,
             steady: 0.9,
-            send_lag: Span(std::time::Duration::from_millis(1)),
+            send_lag: HumanDuration(std::time::Duration::from_millis(1)),
             ..Bounds::default()
         };
-        assert!(strict.loosened().is_empty());
+        assert!(strict.describe_loosened().is_empty());
         let loose = Bounds {
-            warm: 0.2,
-            window: Span::seconds(0),
+            max_cache_hits: 0.2,
+            window: HumanDuration::from_secs(0),
             tail: 0,
             swap: Bytes(1 << 30),
             ..Bounds::default()
         };
         assert_eq!(
-            loose.loosened(),
+            loose.describe_loosened(),
             [
                 "`max_cache_hits` is 0.2 instead of 0.05",
                 "`tail` is 0 instead of 10",

@@ -9,7 +9,7 @@ use crate::config::dataset::{
     Dataset, DatasetName, Facts, OPTIONS, Objection, Options, Rules, TemplateUse, readers,
 };
 pub use crate::config::profile::Profile;
-use crate::config::yaml::listed;
+use crate::config::yaml::backtick_list;
 
 /// What is sent, with everything decided.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,7 +29,7 @@ const MAX_DRAWN_TOKENS: u64 = 4_000_000_000;
 
 impl Workload {
     /// A thousand prompts of a data set with its default options.
-    pub fn of(name: DatasetName) -> Self {
+    pub fn new(name: DatasetName) -> Self {
         Self::with(name)
     }
 
@@ -92,27 +92,27 @@ impl Workload {
     }
 
     /// Everything about this workload that the profile's rules do not allow.
-    pub(crate) fn objections(&self, profile: Profile) -> Vec<Objection> {
-        let mut found = Vec::new();
-        let mut say = |field: &str, says| {
-            found.push(Objection {
+    pub(crate) fn find_errors(&self, profile: Profile) -> Vec<Objection> {
+        let mut errors = Vec::new();
+        let mut report = |field: &str, message| {
+            errors.push(Objection {
                 field: field.to_owned(),
-                says,
+                says: message,
             });
         };
         let facts = self.facts();
         // Of recorded requests 0 means all.
         if self.prompts == 0 && self.requests().is_some() {
-            say(
+            report(
                 "prompts",
                 "0 prompts measure nothing; ask for at least 1".to_owned(),
             );
         }
         if let Some(drawn) = facts.drawn {
-            drawn.objections(self.dataset.bench_serving_name(), &mut say);
+            drawn.objections(self.dataset.bench_serving_name(), &mut report);
             let tokens = u64::from(drawn.input_len.unwrap_or(0)) * u64::from(self.prompts);
             if tokens > MAX_DRAWN_TOKENS {
-                say(
+                report(
                     "input_len",
                     format!(
                         "the prompts would have up to {tokens} tokens together, more than {MAX_DRAWN_TOKENS}; ask for fewer or shorter prompts"
@@ -120,27 +120,27 @@ impl Workload {
                 );
             }
         }
-        self.rules().objections(profile, &mut say);
+        self.rules().objections(profile, &mut report);
         for field in self.foreign.keys().filter(|field| *field != "range_ratio") {
             let name = self.dataset.bench_serving_name();
             let readers: Vec<&str> = readers(field).collect();
             let have = if readers.len() == 1 { "has" } else { "have" };
-            say(
+            report(
                 field,
                 format!(
                     "`{name}` does not read `{field}`, which only {} {have}; remove it",
-                    listed(readers)
+                    backtick_list(readers)
                 ),
             );
         }
         if profile == Profile::Classic && !facts.is_classic {
-            say(
+            report(
                 "dataset",
                 "the `classic` profile knows only `sharegpt` and `random`; use the `current` profile"
                     .to_owned(),
             );
         }
-        found
+        errors
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn fields(text: &str, profile: Profile) -> Vec<String> {
-        let objections = workload(text).objections(profile).into_iter();
+        let objections = workload(text).find_errors(profile).into_iter();
         objections.map(|mistake| mistake.field).collect()
     }
 
@@ -232,7 +232,7 @@ mod tests {
             });
             assert_eq!(random.rules().lengths(Profile::Current), lengths);
         }
-        let sharegpt = Workload::of(DatasetName::Sharegpt);
+        let sharegpt = Workload::new(DatasetName::Sharegpt);
         assert_eq!(
             sharegpt.rules().lengths(Profile::Current),
             "lengths of the data set"

@@ -8,44 +8,44 @@ use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 
 use crate::base::control_client::{
-    ControlClient, ControlError, HeaderFault, causes, innermost, secret_header,
+    ControlClient, ControlError, HeaderError, causes, root_cause, secret_header,
 };
-use crate::config::template::Text;
-use crate::config::yaml::{listed, nearest};
-use crate::engine::context::Context;
-use crate::engine::docker::lack::Lack;
+use crate::config::template::Template;
+use crate::config::yaml::{backtick_list, nearest_name};
+use crate::engine::context::StartContext;
+use crate::engine::docker::unmet::Unmet;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::error::StartError;
-use crate::plan::{Launch, Reset};
-use crate::results::record::cell::{EngineFacts, ResetProof};
+use crate::plan::{CacheResetSpec, Launch};
+use crate::results::record::cell::{CacheResetRecord, EngineFacts};
 
 /// Timeout of a request for facts about an engine.
-const ANSWER: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of the same request during preflight.
-const PREFLIGHT_ANSWER: Duration = Duration::from_secs(5);
+const PREFLIGHT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum length of an answer in a record, in characters.
-const QUOTED: usize = 300;
+const MAX_QUOTED_CHARS: usize = 300;
 
 /// Headers of every request of a launch, with secrets revealed. `Debug` does not show the values.
-pub(super) fn headers(launch: &Launch, context: &Context) -> Result<HeaderMap, StartError> {
-    revealed(launch, &|text, place| context.reveal(None, text, place))
+pub(super) fn request_headers(launch: &Launch, context: &StartContext) -> Result<HeaderMap, StartError> {
+    headers_with(launch, &|text, place| context.fill(None, text, place))
 }
 
 /// As [`headers`], but `reveal` fills in the texts; its second argument is the key that holds the text.
-pub(super) fn revealed(
+pub(super) fn headers_with(
     launch: &Launch,
-    reveal: &dyn Fn(&Text, &str) -> Result<String, StartError>,
+    reveal: &dyn Fn(&Template, &str) -> Result<String, StartError>,
 ) -> Result<HeaderMap, StartError> {
     let mut headers = HeaderMap::new();
-    for (name, text) in &launch.contact.headers {
+    for (name, text) in &launch.api.headers {
         let value = reveal(text, &format!("`headers: {name}`"))?;
         let header = secret_header(name, &value).map_err(|fault| StartError::Header {
             name: name.clone(),
             reason: match fault {
-                HeaderFault::Name => "its name is not allowed in HTTP",
-                HeaderFault::Value => "its value is not allowed in HTTP",
+                HeaderError::Name => "its name is not allowed in HTTP",
+                HeaderError::Value => "its value is not allowed in HTTP",
             }
             .to_owned(),
         });
@@ -56,7 +56,7 @@ pub(super) fn revealed(
 }
 
 /// Returns the HTTP status that `path` answers within `limit`, or the reason that there is none.
-pub(super) async fn status(
+pub(super) async fn fetch_status(
     http: &Client,
     endpoint: &Endpoint,
     path: &str,
@@ -64,41 +64,41 @@ pub(super) async fn status(
 ) -> Result<u16, String> {
     match endpoint.control_client(http).get(path, limit).await {
         Ok(answer) => Ok(answer.status.as_u16()),
-        Err(ControlError::Silent { error, .. }) if !error.is_timeout() => Err(innermost(&error)),
+        Err(ControlError::Silent { error, .. }) if !error.is_timeout() => Err(root_cause(&error)),
         Err(_) => Err(format!("no answer within {} s", limit.as_secs_f64())),
     }
 }
 
 /// What an engine says about itself: version, models, configuration. What it does not say stays empty.
-pub(crate) async fn facts(launch: &Launch, control: &ControlClient) -> EngineFacts {
-    let contact = &launch.contact;
+pub(crate) async fn fetch_facts(launch: &Launch, control: &ControlClient) -> EngineFacts {
+    let contact = &launch.api;
     let version = match &contact.version {
         Some(reading) => {
-            let answer = control.json(&reading.path, ANSWER).await.ok();
+            let answer = control.json(&reading.path, REQUEST_TIMEOUT).await.ok();
             answer
                 .as_ref()
                 .and_then(|answer| answer.pointer(&reading.pointer))
-                .and_then(plain)
+                .and_then(scalar_text)
         }
         None => None,
     };
-    let listed = match &contact.models {
-        Some(path) => control.json(path, ANSWER).await.ok(),
+    let models = match &contact.models {
+        Some(path) => control.json(path, REQUEST_TIMEOUT).await.ok(),
         None => None,
     };
     let info = match &contact.info {
-        Some(path) => control.json(path, ANSWER).await.ok(),
+        Some(path) => control.json(path, REQUEST_TIMEOUT).await.ok(),
         None => None,
     };
-    let simulated = listed
+    let simulated = models
         .as_ref()
-        .and_then(|listed| listed.pointer("/data/0/simulated"));
+        .and_then(|models| models.pointer("/data/0/simulated"));
     EngineFacts {
         version,
-        models: listed.as_ref().map(ids).unwrap_or_default(),
-        served: listed
+        models: models.as_ref().map(model_ids).unwrap_or_default(),
+        served: models
             .as_ref()
-            .map(|listed| described(listed, &launch.served))
+            .map(|models| model_facts(models, &launch.served_model_name))
             .unwrap_or_default(),
         simulated: simulated.and_then(Value::as_bool).unwrap_or(false),
         info,
@@ -107,37 +107,37 @@ pub(crate) async fn facts(launch: &Launch, control: &ControlClient) -> EngineFac
 }
 
 /// Whether an engine says that it has no such page, as SGLang does of metrics that were not turned on.
-pub(crate) async fn lacks(path: &str, endpoint: &Endpoint, http: &Client) -> bool {
-    let answer = endpoint.control_client(http).get(path, ANSWER).await;
+pub(crate) async fn is_path_missing(path: &str, endpoint: &Endpoint, http: &Client) -> bool {
+    let answer = endpoint.control_client(http).get(path, REQUEST_TIMEOUT).await;
     answer.is_ok_and(|answer| answer.status == StatusCode::NOT_FOUND)
 }
 
 /// Fails if the engine lists models and the requested model is not among them. The error names both.
 pub(crate) fn check_model(launch: &Launch, facts: &EngineFacts) -> Result<(), String> {
-    match mismatch(launch, &facts.models) {
+    match model_mismatch(launch, &facts.models) {
         None => Ok(()),
-        Some(lack) => Err(format!("{}; {}", lack.what, lack.help)),
+        Some(unmet) => Err(format!("{}; {}", unmet.problem, unmet.help)),
     }
 }
 
 /// The lack of an attached server that lists models without the requested one.
-pub(super) async fn unserved(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Option<Lack> {
-    let path = launch.contact.models.as_deref()?;
-    let listed = endpoint.control_client(http).json(path, PREFLIGHT_ANSWER).await;
-    mismatch(launch, &ids(&listed.ok()?))
+pub(super) async fn unmet_model(launch: &Launch, endpoint: &Endpoint, http: &Client) -> Option<Unmet> {
+    let path = launch.api.models.as_deref()?;
+    let models = endpoint.control_client(http).json(path, PREFLIGHT_TIMEOUT).await;
+    model_mismatch(launch, &model_ids(&models.ok()?))
 }
 
-fn mismatch(launch: &Launch, served: &[String]) -> Option<Lack> {
-    if served.is_empty() || served.contains(&launch.served) {
+fn model_mismatch(launch: &Launch, served: &[String]) -> Option<Unmet> {
+    if served.is_empty() || served.contains(&launch.served_model_name) {
         return None;
     }
-    let meant = nearest(&launch.served, served.iter().map(String::as_str));
-    Some(Lack {
-        what: format!(
+    let meant = nearest_name(&launch.served_model_name, served.iter().map(String::as_str));
+    Some(Unmet {
+        problem: format!(
             "engine `{}` serves {}, and `{}` was asked for",
             launch.engine.name,
-            listed(served.iter().map(String::as_str)),
-            launch.served
+            backtick_list(served.iter().map(String::as_str)),
+            launch.served_model_name
         ),
         help: format!(
             "{}attach to the right server, or set `served_model_name:` of the engine, the name by which it knows the model",
@@ -149,20 +149,20 @@ fn mismatch(launch: &Launch, served: &[String]) -> Option<Lack> {
 /// Result of a cache reset.
 pub(crate) struct CacheReset {
     /// The engine's answer. Only the cache hits of the window prove that the caches were empty.
-    pub(crate) proof: ResetProof,
+    pub(crate) proof: CacheResetRecord,
     /// Set if the engine could not be reached or refused.
     pub(crate) error: Option<ControlError>,
 }
 
 /// Empties the engine's prefix cache. `limit` is the timeout; without `reset` no request is sent.
 pub(crate) async fn reset_caches(
-    reset: Option<&Reset>,
+    reset: Option<&CacheResetSpec>,
     client: &ControlClient,
     limit: Duration,
 ) -> CacheReset {
-    let mut proof = ResetProof {
+    let mut proof = CacheResetRecord {
         possible: reset.is_some(),
-        ..ResetProof::default()
+        ..CacheResetRecord::default()
     };
     let Some(reset) = reset else {
         return CacheReset { proof, error: None };
@@ -175,7 +175,7 @@ pub(crate) async fn reset_caches(
         Ok(answer) => answer,
         Err(error) => {
             proof.success = Some(false);
-            proof.answer = Some(shortened(&words(&error)));
+            proof.answer = Some(truncated(&error_text(&error)));
             let error = Some(error);
             return CacheReset { proof, error };
         }
@@ -187,7 +187,7 @@ pub(crate) async fn reset_caches(
         Err(error) => (String::new(), Some(error)),
     };
     if !status.is_success() {
-        error = error.or_else(|| Some(ControlError::refusal(client.url(&reset.path), status, &body)));
+        error = error.or_else(|| Some(ControlError::from_refusal(client.url(&reset.path), status, &body)));
     }
     proof.success = match &reset.success {
         _ if status != StatusCode::OK => Some(false),
@@ -196,11 +196,11 @@ pub(crate) async fn reset_caches(
             .ok()
             .and_then(|answer| answer.pointer(pointer).and_then(Value::as_bool)),
     };
-    proof.answer = (!body.trim().is_empty()).then(|| shortened(body.trim()));
+    proof.answer = (!body.trim().is_empty()).then(|| truncated(body.trim()));
     CacheReset { proof, error }
 }
 
-fn ids(answer: &Value) -> Vec<String> {
+fn model_ids(answer: &Value) -> Vec<String> {
     let models = answer.pointer("/data").and_then(Value::as_array);
     let ids = models
         .into_iter()
@@ -210,8 +210,8 @@ fn ids(answer: &Value) -> Vec<String> {
 }
 
 /// Properties of model `name` in a list of models that do not change while the server runs.
-fn described(answer: &Value, name: &str) -> BTreeMap<String, String> {
-    const TOLD: [(&str, &str); 4] = [
+fn model_facts(answer: &Value, name: &str) -> BTreeMap<String, String> {
+    const FIELDS: [(&str, &str); 4] = [
         ("root", "/root"),
         ("max_model_len", "/max_model_len"),
         ("owned_by", "/owned_by"),
@@ -222,13 +222,13 @@ fn described(answer: &Value, name: &str) -> BTreeMap<String, String> {
         .into_iter()
         .flatten()
         .find(|model| model.get("id").and_then(Value::as_str) == Some(name));
-    let told = TOLD
+    let facts = FIELDS
         .iter()
-        .filter_map(|(what, pointer)| Some(((*what).to_owned(), plain(entry?.pointer(pointer)?)?)));
-    told.collect()
+        .filter_map(|(what, pointer)| Some(((*what).to_owned(), scalar_text(entry?.pointer(pointer)?)?)));
+    facts.collect()
 }
 
-fn plain(value: &Value) -> Option<String> {
+fn scalar_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -237,7 +237,7 @@ fn plain(value: &Value) -> Option<String> {
 }
 
 /// An error with its causes, but without the URL, which may hold a secret.
-fn words(error: &ControlError) -> String {
+fn error_text(error: &ControlError) -> String {
     match error {
         ControlError::Silent { error, .. } => {
             let what = match error.is_timeout() {
@@ -250,8 +250,8 @@ fn words(error: &ControlError) -> String {
     }
 }
 
-fn shortened(text: &str) -> String {
-    text.chars().take(QUOTED).collect()
+fn truncated(text: &str) -> String {
+    text.chars().take(MAX_QUOTED_CHARS).collect()
 }
 
 /// Mean number of tokens accepted per step of speculative decoding, from `/server_info` of SGLang.

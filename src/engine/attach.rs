@@ -10,56 +10,60 @@ use tokio::time::Instant;
 
 use crate::base::clock;
 use crate::base::secrets::Redactor;
-use crate::config::template::Text;
+use crate::config::template::Template;
 use crate::engine::api;
-use crate::engine::context::Context;
-use crate::engine::docker::lack::Lack;
+use crate::engine::context::StartContext;
+use crate::engine::docker::unmet::Unmet;
 use crate::engine::endpoint::{Devices, Endpoint};
 use crate::engine::error::StartError;
-use crate::engine::executor::Ended;
+use crate::engine::executor::ExitCause;
 use crate::engine::executor::launcher;
 use crate::engine::executor::{Executor, PortHolder};
 use crate::engine::log::Log;
-use crate::engine::root_processes::{is_here, listeners};
-use crate::engine::running::Running;
+use crate::engine::root_processes::{is_local_host, listeners};
+use crate::engine::running::RunningEngine;
 use crate::engine::start_record::StartRecord;
-use crate::plan::{Attach, Launch, Place};
+use crate::plan::{AttachedServer, ExecutorSpec, Launch};
 
-pub(super) struct Engine {
+pub(super) struct AttachedEngine {
     /// The server's address without secrets.
-    shown: String,
-    at: (String, u16),
+    display_url: String,
+    address: (String, u16),
 }
 
-pub(super) fn start(launch: &Launch, attach: &Attach, context: &Context) -> Result<Running, StartError> {
-    let url = context.reveal(None, &attach.url, "`url:`")?;
-    let headers = api::headers(launch, context)?;
-    let endpoint = endpoint(&url, headers).map_err(|reason| StartError::Url {
+pub(super) fn start(
+    launch: &Launch,
+    attach: &AttachedServer,
+    context: &StartContext,
+) -> Result<RunningEngine, StartError> {
+    let url = context.fill(None, &attach.url, "`url:`")?;
+    let headers = api::request_headers(launch, context)?;
+    let endpoint = parse_endpoint(&url, headers).map_err(|reason| StartError::Url {
         url: attach.url.as_str().to_owned(),
         reason: reason.to_owned(),
     })?;
-    Ok(attached(endpoint, &context.redactor))
+    Ok(running_at(endpoint, &context.redactor))
 }
 
 /// Wraps an attached server without sending it a request.
-pub(crate) fn attached(endpoint: Endpoint, redactor: &Redactor) -> Running {
-    Running {
-        executor: Box::new(Engine {
-            shown: redactor.redact(&endpoint.base_url).into_owned(),
-            at: (endpoint.host.trim_matches(['[', ']']).to_owned(), endpoint.port),
+pub(crate) fn running_at(endpoint: Endpoint, redactor: &Redactor) -> RunningEngine {
+    RunningEngine {
+        executor: Box::new(AttachedEngine {
+            display_url: redactor.redact(&endpoint.base_url).into_owned(),
+            address: (endpoint.host.trim_matches(['[', ']']).to_owned(), endpoint.port),
         }),
         endpoint,
         log: Log::silent(redactor),
         devices: Devices::Remote,
-        began: clock::now(),
-        shm: None,
-        alarm: None,
+        started_at: clock::now(),
+        shared_memory: None,
+        shared_memory_events: None,
     }
 }
 
-impl Executor for Engine {
+impl Executor for AttachedEngine {
     fn identity(&self) -> String {
-        self.shown.clone()
+        self.display_url.clone()
     }
 
     fn has_log(&self) -> bool {
@@ -71,12 +75,12 @@ impl Executor for Engine {
     }
 
     /// Never resolves.
-    fn exited<'a>(&'a mut self, _log: &'a Log) -> BoxFuture<'a, Ended> {
+    fn wait_for_exit<'a>(&'a mut self, _log: &'a Log) -> BoxFuture<'a, ExitCause> {
         Box::pin(std::future::pending())
     }
 
     fn root_pids(&self, endpoint: &Endpoint) -> Vec<u32> {
-        match is_here(&endpoint.host) {
+        match is_local_host(&endpoint.host) {
             true => listeners(endpoint.port),
             false => Vec::new(),
         }
@@ -88,15 +92,15 @@ impl Executor for Engine {
 
     /// Leaves the server running.
     fn stop(self: Box<Self>, _log: &Log) -> BoxFuture<'_, (String, Option<StartRecord>)> {
-        Box::pin(async move { (self.left_running().await, None) })
+        Box::pin(async move { (self.connection_state().await, None) })
     }
 }
 
-impl Engine {
+impl AttachedEngine {
     /// Says in words whether the server still takes connections.
-    async fn left_running(self) -> String {
-        let (host, port) = self.at;
-        let connected = tokio::time::timeout(GOODBYE, TcpStream::connect((host.as_str(), port)));
+    async fn connection_state(self) -> String {
+        let (host, port) = self.address;
+        let connected = tokio::time::timeout(CLOSE_CHECK_TIMEOUT, TcpStream::connect((host.as_str(), port)));
         match connected.await {
             Ok(Ok(_)) => "left running (someone else started it)".to_owned(),
             Ok(Err(error)) => {
@@ -112,38 +116,38 @@ impl Engine {
 }
 
 /// Timeout of the connection that checks the server after the last measurement.
-const GOODBYE: Duration = Duration::from_secs(2);
+const CLOSE_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Timeout of preflight checks.
-const PROBE: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the server that a launch attaches to cannot be used. `None` if it answers, or if a secret is missing,
 /// which another check reports.
-pub(crate) async fn unreachable(
+pub(crate) async fn unmet_server(
     launch: &Launch,
     secret: &(dyn Fn(&str) -> Option<String> + Send + Sync),
     http: &reqwest::Client,
-) -> Option<Lack> {
-    let Place::Attach(attach) = &launch.place else {
+) -> Option<Unmet> {
+    let ExecutorSpec::Attach(attach) = &launch.place else {
         return None;
     };
-    let reveal = |text: &Text, place: &str| {
-        text.reveal(&|_| None, secret)
-            .map_err(|source| StartError::Unfilled {
-                place: place.to_owned(),
+    let reveal = |text: &Template, location: &str| {
+        text.expand(&|_| None, secret)
+            .map_err(|source| StartError::UnfilledText {
+                location: location.to_owned(),
                 text: text.as_str().to_owned(),
                 source,
             })
     };
-    let (Ok(url), Ok(headers)) = (reveal(&attach.url, "`url:`"), api::revealed(launch, &reveal)) else {
+    let (Ok(url), Ok(headers)) = (reveal(&attach.url, "`url:`"), api::headers_with(launch, &reveal)) else {
         return None;
     };
     let engine = &launch.engine.name;
-    let endpoint = match endpoint(&url, headers) {
+    let endpoint = match parse_endpoint(&url, headers) {
         Ok(endpoint) => endpoint,
         Err(reason) => {
-            return Some(Lack {
-                what: format!(
+            return Some(Unmet {
+                problem: format!(
                     "the url `{}` of engine `{engine}` cannot be attached to: {reason}",
                     attach.url
                 ),
@@ -154,10 +158,10 @@ pub(crate) async fn unreachable(
             });
         }
     };
-    let Err(answer) = answers(launch, &endpoint, http).await else {
-        let keyless = keyless(launch, &endpoint, http).await;
+    let Err(answer) = check_presence(launch, &endpoint, http).await else {
+        let keyless = missing_api_key(launch, &endpoint, http).await;
         return match keyless {
-            None => api::unserved(launch, &endpoint, http).await,
+            None => api::unmet_model(launch, &endpoint, http).await,
             lack => lack,
         };
     };
@@ -168,12 +172,12 @@ pub(crate) async fn unreachable(
                 base_url: base.to_owned(),
                 ..endpoint.clone()
             };
-            let is_meant = answers(launch, &shorter, http).await.is_ok();
+            let is_meant = check_presence(launch, &shorter, http).await.is_ok();
             is_meant.then(|| format!("did you mean `{base}`? paths such as `/v1/models` are put behind it"))
         }
     };
-    Some(Lack {
-        what: format!("the server of engine `{engine}` cannot be used: {answer}"),
+    Some(Unmet {
+        problem: format!("the server of engine `{engine}` cannot be used: {answer}"),
         help: shorter.unwrap_or_else(|| {
             "start it, or mend `url:`: scheme, host and port, without `/v1`; a key goes into `headers:`"
                 .to_owned()
@@ -182,19 +186,21 @@ pub(crate) async fn unreachable(
 }
 
 /// The lack of a server that answers its health check without a key and refuses other requests.
-async fn keyless(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -> Option<Lack> {
-    let path = launch.contact.models.as_deref().unwrap_or("/v1/models");
-    let status = api::status(http, endpoint, path, PROBE).await.ok()?;
+async fn missing_api_key(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -> Option<Unmet> {
+    let path = launch.api.models.as_deref().unwrap_or("/v1/models");
+    let status = api::fetch_status(http, endpoint, path, PROBE_TIMEOUT)
+        .await
+        .ok()?;
     if !matches!(status, 401 | 403) {
         return None;
     }
-    Some(Lack {
-        what: format!(
+    Some(Unmet {
+        problem: format!(
             "the server of engine `{}` refuses to be asked: {} answers {status}",
             launch.engine.name,
             endpoint.url(path)
         ),
-        help: match launch.contact.headers.is_empty() {
+        help: match launch.api.headers.is_empty() {
             true => {
                 "give its key with `headers: { Authorization: \"Bearer ${KEY}\" }` at the engine".to_owned()
             }
@@ -204,25 +210,25 @@ async fn keyless(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -
 }
 
 /// Checks that a health path answers with 200 or 5xx. The error lists what each path answered.
-async fn answers(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -> Result<(), String> {
-    let mut told = Vec::new();
-    let deadline = Instant::now() + PROBE;
-    for path in launcher::of(&launch.place).health_paths(launch) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match api::status(http, endpoint, path, left).await {
+async fn check_presence(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Client) -> Result<(), String> {
+    let mut statuses = Vec::new();
+    let deadline = Instant::now() + PROBE_TIMEOUT;
+    for path in launcher::launcher_for(&launch.place).health_paths(launch) {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        match api::fetch_status(http, endpoint, path, remaining).await {
             // A server that is loading or failing may become ready later.
             Ok(200 | 500..) => return Ok(()),
-            Ok(status) => told.push(format!("{} answers {status}", endpoint.url(path))),
+            Ok(status) => statuses.push(format!("{} answers {status}", endpoint.url(path))),
             Err(reason) => {
-                told.push(format!("{}: {reason}", endpoint.url(path)));
+                statuses.push(format!("{}: {reason}", endpoint.url(path)));
                 break;
             }
         }
     }
-    Err(told.join(", "))
+    Err(statuses.join(", "))
 }
 
-fn endpoint(url: &str, headers: reqwest::header::HeaderMap) -> Result<Endpoint, &'static str> {
+fn parse_endpoint(url: &str, headers: reqwest::header::HeaderMap) -> Result<Endpoint, &'static str> {
     let url = Url::parse(url.trim()).map_err(|_| "it is no URL")?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("only http and https are spoken");
@@ -252,24 +258,25 @@ mod tests {
 
     #[test]
     fn a_url_gives_host_port_and_prefix() {
-        let of = |url: &str| endpoint(url, Default::default()).map(|end| (end.host, end.port, end.base_url));
-        assert_eq!(of("http://h"), Ok(("h".into(), 80, "http://h:80".into())));
+        let parsed =
+            |url: &str| parse_endpoint(url, Default::default()).map(|end| (end.host, end.port, end.base_url));
+        assert_eq!(parsed("http://h"), Ok(("h".into(), 80, "http://h:80".into())));
         assert_eq!(
-            of("https://h/v/"),
+            parsed("https://h/v/"),
             Ok(("h".into(), 443, "https://h:443/v".into()))
         );
         assert_eq!(
-            of("http://[::1]:8000/"),
+            parsed("http://[::1]:8000/"),
             Ok(("[::1]".into(), 8000, "http://[::1]:8000".into()))
         );
         for wrong in ["h:8000", "ftp://h", "http://u:p@h", "http://h/?k=v", "http://"] {
-            assert!(of(wrong).is_err(), "{wrong}");
+            assert!(parsed(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_path_is_put_behind_the_prefix() {
-        let endpoint = endpoint("http://h:1/p/", Default::default()).unwrap();
+        let endpoint = parse_endpoint("http://h:1/p/", Default::default()).unwrap();
         assert_eq!(endpoint.url("/health"), "http://h:1/p/health");
     }
 
@@ -305,9 +312,9 @@ mod tests {
         format!("http://{at}")
     }
 
-    async fn lack(url: &str) -> Option<Lack> {
+    async fn unmet(url: &str) -> Option<Unmet> {
         let http = control_client::client();
-        unreachable(&crate::engine::testing::attached(url), &|_| None, &http).await
+        unmet_server(&crate::engine::testing::attach_launch(url), &|_| None, &http).await
     }
 
     #[tokio::test]
@@ -319,10 +326,10 @@ mod tests {
             &[("/v1/models", 200)],
         ] {
             let url = server(answers).await;
-            assert_eq!(lack(&url).await, None, "{answers:?}");
+            assert_eq!(unmet(&url).await, None, "{answers:?}");
         }
         assert_eq!(
-            lack("${NOT_SET}").await,
+            unmet("${NOT_SET}").await,
             None,
             "a missing secret is told elsewhere"
         );
@@ -330,20 +337,20 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_cannot_be_used_is_told_with_what_was_meant() {
-        let closed = lack("http://127.0.0.1:1").await.unwrap();
+        let closed = unmet("http://127.0.0.1:1").await.unwrap();
         assert!(
             closed
-                .what
+                .problem
                 .contains("http://127.0.0.1:1/health: Connection refused"),
             "{}",
-            closed.what
+            closed.problem
         );
         let url = server(&[("/health", 200), ("/v1/models", 200)]).await;
-        let doubled = lack(&format!("{url}/v1")).await.unwrap();
+        let doubled = unmet(&format!("{url}/v1")).await.unwrap();
         assert!(
-            doubled.what.contains(&format!("{url}/v1/health answers 404")),
+            doubled.problem.contains(&format!("{url}/v1/health answers 404")),
             "{}",
-            doubled.what
+            doubled.problem
         );
         assert!(
             doubled.help.starts_with(&format!("did you mean `{url}`?")),
@@ -351,39 +358,39 @@ mod tests {
             doubled.help
         );
         let keyed = server(&[("/health", 401), ("/v1/models", 401)]).await;
-        let keyed = lack(&keyed).await.unwrap();
+        let keyed = unmet(&keyed).await.unwrap();
         assert!(
-            keyed.what.contains("/v1/models answers 401") && keyed.help.contains("`headers:`"),
+            keyed.problem.contains("/v1/models answers 401") && keyed.help.contains("`headers:`"),
             "{keyed:?}"
         );
         let open = server(&[("/health", 200), ("/v1/models", 401)]).await;
-        let open = lack(&open).await.unwrap();
+        let open = unmet(&open).await.unwrap();
         assert!(
-            open.what.contains("/v1/models answers 401") && open.help.contains("Bearer ${KEY}"),
+            open.problem.contains("/v1/models answers 401") && open.help.contains("Bearer ${KEY}"),
             "{open:?}"
         );
-        let bare = lack("127.0.0.1:9100").await.unwrap();
+        let bare = unmet("127.0.0.1:9100").await.unwrap();
         assert_eq!(bare.help, "did you mean `http://127.0.0.1:9100`?");
     }
 
     #[tokio::test]
     async fn waiting_tells_the_last_answer_and_the_limit() {
-        let bench = crate::engine::testing::Bench::new();
+        let env = crate::engine::testing::TestEnv::new();
         let url = server(&[("/health", 503)]).await;
-        let mut launch = crate::engine::testing::attached(&url);
-        launch.patience.start = crate::base::units::Span::seconds(1);
-        let mut running = bench.start(&launch).await.unwrap();
+        let mut launch = crate::engine::testing::attach_launch(&url);
+        launch.timeouts.start = crate::base::units::HumanDuration::from_secs(1);
+        let mut running = env.start(&launch).await.unwrap();
         let told = std::sync::Mutex::new(Vec::new());
-        let hear =
+        let receiver =
             |progress: crate::engine::start_progress::Progress| told.lock().unwrap().push(progress.last_line);
         let probe = || async { Ok(()) };
-        let late = crate::engine::ready(
+        let late = crate::engine::wait_until_ready(
             &mut running,
             &launch,
             &control_client::client(),
             probe,
             || None,
-            hear,
+            receiver,
         )
         .await;
         assert!(late.is_err());

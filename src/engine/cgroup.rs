@@ -11,10 +11,10 @@ use procfs::process::Process;
 /// Prefix of the folder names of these groups.
 const PREFIX: &str = "matrix-";
 
-/// How long [`Cgroup::remove_soon`] tries to remove a group. A killed process disappears from `/proc` before
+/// How long [`Cgroup::remove_when_empty`] tries to remove a group. A killed process disappears from `/proc` before
 /// it leaves its group.
-const LEFT: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(20);
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The cgroup of one start. Dropping the value does not remove the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,12 +25,12 @@ pub(super) struct Cgroup {
 impl Cgroup {
     /// A group below the group of this process that does not exist yet, so that its folder can be recorded
     /// before [`Cgroup::create`]. `None` if the host does not allow it.
-    pub(super) fn planned(id: &str) -> Option<Self> {
-        let own = own()?;
+    pub(super) fn for_start(id: &str) -> Option<Self> {
+        let own_folder = own_folder()?;
         // Moving a process needs write access to the group that it leaves.
-        rustix::fs::access(own.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).ok()?;
+        rustix::fs::access(own_folder.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).ok()?;
         Some(Self {
-            folder: own.join(format!("{PREFIX}{id}")),
+            folder: own_folder.join(format!("{PREFIX}{id}")),
         })
     }
 
@@ -45,7 +45,7 @@ impl Cgroup {
     }
 
     /// The group of a recorded folder. `None` if the folder is not a group of `matrix`.
-    pub(super) fn of(folder: &Path) -> Option<Self> {
+    pub(super) fn from_folder(folder: &Path) -> Option<Self> {
         let name = folder.file_name()?.to_str()?;
         let is_group = name.starts_with(PREFIX) && folder.join("cgroup.kill").exists();
         is_group.then(|| Self {
@@ -74,32 +74,32 @@ impl Cgroup {
 
     /// Removes the group and the groups below it, if they hold no process.
     pub(super) fn remove(&self) {
-        remove(&self.folder);
+        remove_tree(&self.folder);
     }
 
-    /// As [`Cgroup::remove`], but retries for up to [`LEFT`] while processes are ending. Blocks the thread.
-    pub(super) fn remove_soon(&self) {
-        for _ in 0..LEFT.as_millis() / LOOK.as_millis() {
+    /// As [`Cgroup::remove`], but retries for up to [`REMOVE_TIMEOUT`] while processes are ending. Blocks the thread.
+    pub(super) fn remove_when_empty(&self) {
+        for _ in 0..REMOVE_TIMEOUT.as_millis() / POLL_INTERVAL.as_millis() {
             self.remove();
             if !self.folder.exists() {
                 return;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
-fn remove(folder: &Path) {
+fn remove_tree(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove(&entry.path());
+            remove_tree(&entry.path());
         }
     }
     let _ = fs::remove_dir(folder);
 }
 
 /// The folder of the group of this process.
-fn own() -> Option<PathBuf> {
+fn own_folder() -> Option<PathBuf> {
     let process = Process::myself().ok()?;
     let mounts = process.mountinfo().ok()?;
     let mount = mounts.into_iter().find(|mount| mount.fs_type == "cgroup2")?;
@@ -120,7 +120,7 @@ mod tests {
     fn what_is_in_a_group_is_known_and_killed_at_once() {
         use std::io::Write;
         use std::os::unix::process::ExitStatusExt;
-        let Some(group) = Cgroup::planned(&format!("test-{}", std::process::id())).and_then(Cgroup::create)
+        let Some(group) = Cgroup::for_start(&format!("test-{}", std::process::id())).and_then(Cgroup::create)
         else {
             let _ = writeln!(
                 io::stderr(),
@@ -133,13 +133,13 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         fs::write(group.folder().join("cgroup.procs"), child.id().to_string()).unwrap();
         assert_eq!(group.members(), [child.id()]);
-        assert_eq!(Cgroup::of(group.folder()), Some(group.clone()));
+        assert_eq!(Cgroup::from_folder(group.folder()), Some(group.clone()));
         fs::create_dir(group.folder().join("below")).unwrap();
         group.remove();
         assert!(group.folder().exists(), "something is in it");
         group.kill();
         assert_eq!(child.wait().unwrap().signal(), Some(9));
-        group.remove_soon();
+        group.remove_when_empty();
         assert!(!group.folder().exists());
     }
 
@@ -151,11 +151,11 @@ mod tests {
         for path in [&other, &ours] {
             fs::create_dir(path).unwrap();
         }
-        assert_eq!(Cgroup::of(&ours), None, "it is no cgroup");
+        assert_eq!(Cgroup::from_folder(&ours), None, "it is no cgroup");
         for path in [&other, &ours] {
             fs::write(path.join("cgroup.kill"), "").unwrap();
         }
-        assert_eq!(Cgroup::of(&other), None, "another one made it");
-        assert!(Cgroup::of(&ours).is_some());
+        assert_eq!(Cgroup::from_folder(&other), None, "another one made it");
+        assert!(Cgroup::from_folder(&ours).is_some());
     }
 }

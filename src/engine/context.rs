@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
-use crate::config::template::Text;
-use crate::engine::docker::host::Whereabouts;
+use crate::config::template::Template;
+use crate::engine::docker::host::DockerEnv;
 use crate::engine::docker::image::Images;
-use crate::engine::docker::unremoved::Orphans;
+use crate::engine::docker::unremoved::UnremovedContainers;
 use crate::engine::error::StartError;
 use crate::results::store;
 
-pub(crate) struct Context {
+pub(crate) struct StartContext {
     pub run: RunId,
     /// Number of the start within the launch, from 1.
     pub start: u32,
@@ -24,21 +24,21 @@ pub(crate) struct Context {
     /// CPU set of a container whose recipe sets none, if another launch runs at the same time.
     pub cpus: Option<String>,
     pub redactor: Redactor,
-    pub secret: Secrets,
-    pub matrix: PathBuf,
+    pub secrets: Secrets,
+    pub matrix_binary: PathBuf,
     /// The binary whose `__shim` ends processes when `matrix` ends. `None` spawns programs without the shim.
-    pub shim: Option<PathBuf>,
+    pub shim_binary: Option<PathBuf>,
     pub path: Option<String>,
     /// Names of the environment variables of `matrix`.
-    pub environment: Vec<String>,
+    pub variable_names: Vec<String>,
     /// Folder of the Hugging Face cache, for `{hf_home}`.
     pub hf_home: Option<PathBuf>,
     /// Folder of virtual environments and start records.
-    pub cache: PathBuf,
-    pub whereabouts: Whereabouts,
+    pub cache_dir: PathBuf,
+    pub docker_env: DockerEnv,
     pub images: Arc<Images>,
     /// Containers of the run that could not be removed.
-    pub orphans: Arc<Orphans>,
+    pub unremoved: Arc<UnremovedContainers>,
     /// The folder of the matrix file, for `{dir}` and relative paths.
     pub folder: PathBuf,
     /// The port on which the engine must listen.
@@ -54,14 +54,14 @@ pub(crate) struct Logs {
 /// Looks up the value of a secret by its name.
 pub(crate) type Secrets = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-impl Context {
+impl StartContext {
     /// The value of a placeholder; `None` if it has none here.
-    fn hole(&self, venv: Option<&Path>, name: &str) -> Option<String> {
+    fn placeholder(&self, venv: Option<&Path>, name: &str) -> Option<String> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         match name {
             "port" => Some(self.port.to_string()),
             "devices" => Some(self.device_list()),
-            "matrix" => Some(text(&self.matrix)),
+            "matrix" => Some(text(&self.matrix_binary)),
             "dir" => Some(text(&self.folder)),
             "hf_home" => self.hf_home.as_deref().map(text),
             "venv" => venv.map(text),
@@ -74,10 +74,15 @@ impl Context {
     }
 
     /// Fills in the placeholders and secrets of `text`. `place` names its key in error messages.
-    pub(super) fn reveal(&self, venv: Option<&Path>, text: &Text, place: &str) -> Result<String, StartError> {
-        text.reveal(&|name| self.hole(venv, name), &*self.secret)
-            .map_err(|source| StartError::Unfilled {
-                place: place.to_owned(),
+    pub(super) fn fill(
+        &self,
+        venv: Option<&Path>,
+        text: &Template,
+        location: &str,
+    ) -> Result<String, StartError> {
+        text.expand(&|name| self.placeholder(venv, name), &*self.secrets)
+            .map_err(|source| StartError::UnfilledText {
+                location: location.to_owned(),
                 text: text.as_str().to_owned(),
                 source,
             })
@@ -85,10 +90,10 @@ impl Context {
 }
 
 /// What is needed to ask an engine for its `--help`.
-pub(crate) struct Asking<'a> {
-    pub whereabouts: &'a Whereabouts,
+pub(crate) struct HelpContext<'a> {
+    pub docker_env: &'a DockerEnv,
     /// Folder of cached answers, keyed by image or program.
-    pub cache: &'a Path,
+    pub cache_dir: &'a Path,
     pub matrix: &'a Path,
     /// The folder of the matrix file, for `{dir}`.
     pub folder: &'a Path,

@@ -3,29 +3,33 @@
 use std::collections::BTreeSet;
 
 use crate::base::secrets::is_secret_name;
-use crate::config::engine::Environment;
+use crate::config::engine::ProcessEnvironment;
 use crate::plan::{Launch, Process};
 
 /// Variables that are passed even to a clean environment.
-const BASIC: [&str; 9] = [
+const ALWAYS_PASSED: [&str; 9] = [
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR",
 ];
 
 /// Secrets that engines need for gated models, and that are passed without being named in `env:`.
-const USUAL: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
+const DEFAULT_SECRETS: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
 
 /// Prefix of variables of `matrix` itself, which are never inherited.
-const OWN: &str = "MATRIX_";
+const OWN_PREFIX: &str = "MATRIX_";
 
 /// Names of our environment variables that the engine's process does not inherit.
-pub(crate) fn withheld<'n>(launch: &Launch, process: &Process, names: &'n [String]) -> Vec<&'n str> {
+pub(crate) fn withheld_variables<'n>(
+    launch: &Launch,
+    process: &Process,
+    names: &'n [String],
+) -> Vec<&'n str> {
     let named: BTreeSet<String> = launch.secrets().into_iter().collect();
     let is_set = |name: &str| process.env.iter().any(|(set, _)| set == name);
     let is_passed = |name: &str| match process.environment {
-        Environment::Clean => BASIC.contains(&name) || name.starts_with("LC_"),
-        Environment::Inherited => {
-            let is_free = !is_secret_name(name) || USUAL.contains(&name) || named.contains(name);
-            is_free && !name.starts_with(OWN)
+        ProcessEnvironment::Clean => ALWAYS_PASSED.contains(&name) || name.starts_with("LC_"),
+        ProcessEnvironment::Inherited => {
+            let is_free = !is_secret_name(name) || DEFAULT_SECRETS.contains(&name) || named.contains(name);
+            is_free && !name.starts_with(OWN_PREFIX)
         }
     };
     let names = names.iter().map(String::as_str);
@@ -34,8 +38,8 @@ pub(crate) fn withheld<'n>(launch: &Launch, process: &Process, names: &'n [Strin
 
 /// Describes what the engine's process inherits of our environment. `None` if it inherits everything except
 /// `MATRIX_*` and none of it is secret.
-pub(crate) fn described(launch: &Launch, process: &Process, names: &[String]) -> Option<String> {
-    let withheld: BTreeSet<&str> = withheld(launch, process, names).into_iter().collect();
+pub(crate) fn describe_environment(launch: &Launch, process: &Process, names: &[String]) -> Option<String> {
+    let withheld: BTreeSet<&str> = withheld_variables(launch, process, names).into_iter().collect();
     let listed = |names: &mut dyn Iterator<Item = &str>| {
         let mut names: Vec<&str> = names.collect();
         names.sort_unstable();
@@ -45,11 +49,16 @@ pub(crate) fn described(launch: &Launch, process: &Process, names: &[String]) ->
         .iter()
         .map(String::as_str)
         .filter(|name| !withheld.contains(name));
-    if process.environment == Environment::Clean {
+    if process.environment == ProcessEnvironment::Clean {
         return Some(format!("only {}", listed(&mut passed).unwrap_or_default()));
     }
     let hidden = listed(&mut passed.filter(|name| is_secret_name(name)));
-    let kept_back = listed(&mut withheld.iter().copied().filter(|name| !name.starts_with(OWN)));
+    let kept_back = listed(
+        &mut withheld
+            .iter()
+            .copied()
+            .filter(|name| !name.starts_with(OWN_PREFIX)),
+    );
     let kept_back = kept_back
         .map(|names| format!("without {names}, which look like secrets and are not named in `env:`"));
     let hidden = hidden.map(|names| format!("with {names}, hidden in all that is written"));
@@ -68,7 +77,7 @@ mod tests {
 
     #[test]
     fn secrets_that_nothing_names_and_our_own_variables_are_withheld() {
-        let launch = testing::command(&["true"]);
+        let launch = testing::command_launch(&["true"]);
         let mut process = Process::default();
         let all = names(&[
             "PATH",
@@ -79,39 +88,39 @@ mod tests {
             "CUDA_HOME",
         ]);
         assert_eq!(
-            withheld(&launch, &process, &all),
+            withheld_variables(&launch, &process, &all),
             ["AWS_SECRET_ACCESS_KEY", "X_API_KEY", "MATRIX_WEBHOOK"]
         );
         process.env.push(("X_API_KEY".to_owned(), "${X_API_KEY}".into()));
         assert_eq!(
-            withheld(&launch, &process, &all),
+            withheld_variables(&launch, &process, &all),
             ["AWS_SECRET_ACCESS_KEY", "MATRIX_WEBHOOK"]
         );
-        let words = described(&launch, &process, &all).unwrap();
+        let words = describe_environment(&launch, &process, &all).unwrap();
         assert!(
             words.contains("without AWS_SECRET_ACCESS_KEY,") && words.contains("with HF_TOKEN, X_API_KEY,"),
             "{words}"
         );
         assert_eq!(
-            described(&launch, &process, &names(&["PATH", "MATRIX_CACHE"])),
+            describe_environment(&launch, &process, &names(&["PATH", "MATRIX_CACHE"])),
             None
         );
     }
 
     #[test]
     fn a_clean_environment_has_only_what_every_program_expects() {
-        let launch = testing::command(&["true"]);
+        let launch = testing::command_launch(&["true"]);
         let process = Process {
-            environment: Environment::Clean,
+            environment: ProcessEnvironment::Clean,
             ..Process::default()
         };
         let all = names(&["PATH", "HF_TOKEN", "LC_ALL", "CUDA_HOME", "MATRIX_CACHE"]);
         assert_eq!(
-            withheld(&launch, &process, &all),
+            withheld_variables(&launch, &process, &all),
             ["HF_TOKEN", "CUDA_HOME", "MATRIX_CACHE"]
         );
         assert_eq!(
-            described(&launch, &process, &all).as_deref(),
+            describe_environment(&launch, &process, &all).as_deref(),
             Some("only LC_ALL, PATH")
         );
     }

@@ -1,27 +1,27 @@
-use crate::config::template::Unfilled;
-use crate::engine::docker::refused::Refused;
-use crate::engine::program::NoProgram;
+use crate::config::template::ExpandError;
+use crate::engine::docker::docker_error::DockerError;
+use crate::engine::program::ProgramNotFound;
 use crate::engine::venv::VenvError;
 use crate::results::record::cell::{FailureClass, Phase};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     /// A text has a placeholder or a secret without a value.
-    #[error("`{text}` in {place}: {source}")]
-    Unfilled {
-        place: String,
+    #[error("`{text}` in {location}: {source}")]
+    UnfilledText {
+        location: String,
         /// As written in the recipe, without secrets.
         text: String,
-        source: Unfilled,
+        source: ExpandError,
     },
     #[error(
         "the recipe of engine `{engine}` has an empty command; write the program and its arguments in `command:`"
     )]
     NoCommand { engine: String },
     #[error(transparent)]
-    NoProgram(#[from] NoProgram),
+    ProgramNotFound(#[from] ProgramNotFound),
     #[error("the working directory {dir} does not exist; make it, or mend `dir:` of the recipe")]
-    NoFolder { dir: String },
+    MissingFolder { dir: String },
     #[error(
         "port {port} is taken by another process; stop it, or take `port:` out: then a free one is chosen"
     )]
@@ -35,7 +35,7 @@ pub(crate) enum StartError {
     #[error("the header `{name}` cannot be sent: {reason}; mend `headers:` of the recipe")]
     Header { name: String, reason: String },
     #[error(transparent)]
-    Container(Box<Refused>),
+    Container(Box<DockerError>),
     #[error(transparent)]
     Venv(#[from] VenvError),
     #[error("`{program}` could not be started: {source}")]

@@ -1,7 +1,7 @@
 //! Checks the long flags of a launch against the engine's own `--help`, so that an unknown flag is reported
 //! before a model is loaded. An engine that cannot be asked gives a note, never a failure.
 
-mod read;
+mod flag_parser;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -10,21 +10,21 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::base::ids::{ContentHash, RunId};
-use crate::base::own;
+use crate::base::private_files;
 use crate::base::secrets::Redactor;
-use crate::config::template::Text;
-use crate::config::yaml::nearest;
-use crate::engine::context::Asking;
+use crate::config::template::Template;
+use crate::config::yaml::nearest_name;
+use crate::engine::context::HelpContext;
 use crate::engine::docker;
 use crate::engine::executor::launcher;
 use crate::engine::program::find_program;
 use crate::plan::{Container, Launch, Process};
 
 /// Timeout of `--help`. Engines written in Python import much before they print it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const HELP_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Flags {
+pub(crate) struct FlagReport {
     pub unknown: Vec<UnknownFlag>,
     /// Which engines were not checked, and why.
     pub notes: Vec<String>,
@@ -36,47 +36,50 @@ pub(crate) struct UnknownFlag {
     pub recipe: String,
     pub flag: String,
     /// The image or program whose help was read.
-    pub asked: String,
+    pub source: String,
     /// The nearest known flag, if it is near enough to be a typo.
     pub nearest: Option<String>,
 }
 
 /// Reads the help of each engine once per image or program, and compares the launches' flags with it.
-pub(crate) async fn check_flags(launches: &[Launch], asking: &Asking<'_>) -> Flags {
-    let mut answers: BTreeMap<(String, Vec<Text>), Result<BTreeSet<String>, String>> = BTreeMap::new();
+pub(crate) async fn check_flags(launches: &[Launch], context: &HelpContext<'_>) -> FlagReport {
+    let mut answers: BTreeMap<(String, Vec<Template>), Result<BTreeSet<String>, String>> = BTreeMap::new();
     let mut unknown = BTreeSet::new();
     let mut notes = BTreeSet::new();
     for launch in launches.iter().filter(|launch| !launch.help.is_empty()) {
         let long = long_flags(launch);
-        let launcher = launcher::of(&launch.place);
-        let Some(asked) = launcher.help_source(launch, asking) else {
+        let launcher = launcher::launcher_for(&launch.place);
+        let Some(source) = launcher.help_source(launch, context) else {
             continue;
         };
         if long.is_empty() {
             continue;
         }
-        let key = (asked.clone(), launch.help.clone());
+        let key = (source.clone(), launch.help.clone());
         if !answers.contains_key(&key) {
-            answers.insert(key.clone(), launcher.help(launch, asking).await);
+            answers.insert(key.clone(), launcher.help(launch, context).await);
         }
         match &answers[&key] {
-            Ok(known) => unknown.extend(long.into_iter().filter(|flag| !read::is_known(flag, known)).map(
-                |flag| UnknownFlag {
-                    recipe: launch.engine.recipe.clone(),
-                    nearest: nearest(&flag, known.iter().map(String::as_str)).map(str::to_owned),
-                    asked: asked.clone(),
-                    flag,
-                },
-            )),
-            Err(why) => {
+            Ok(known_flags) => unknown.extend(
+                long.into_iter()
+                    .filter(|flag| !flag_parser::is_known(flag, known_flags))
+                    .map(|flag| UnknownFlag {
+                        recipe: launch.engine.recipe.clone(),
+                        nearest: nearest_name(&flag, known_flags.iter().map(String::as_str))
+                            .map(str::to_owned),
+                        source: source.clone(),
+                        flag,
+                    }),
+            ),
+            Err(reason) => {
                 notes.insert(format!(
-                    "the flags of engine `{}` are not checked: {why}",
+                    "the flags of engine `{}` are not checked: {reason}",
                     launch.engine.name
                 ));
             }
         }
     }
-    Flags {
+    FlagReport {
         unknown: unknown.into_iter().collect(),
         notes: notes.into_iter().collect(),
     }
@@ -85,54 +88,54 @@ pub(crate) async fn check_flags(launches: &[Launch], asking: &Asking<'_>) -> Fla
 /// The long flags of a launch without values, up to `--`.
 fn long_flags(launch: &Launch) -> BTreeSet<String> {
     // With a port other than the default, the arguments that set the port are included.
-    let argv = launch.argv(launch.contact.port.default.wrapping_add(1));
+    let argv = launch.command_args(launch.api.port.default.wrapping_add(1));
     argv.iter()
-        .map(Text::as_str)
+        .map(Template::as_str)
         .take_while(|word| *word != "--")
-        .filter_map(read::flag)
+        .filter_map(flag_parser::long_flag)
         .map(str::to_owned)
         .collect()
 }
 
 /// The flags in the help of a container's image, cached by image id.
-pub(super) async fn of_image(
+pub(super) async fn image_flags(
     launch: &Launch,
     container: &Container,
-    asking: &Asking<'_>,
+    context: &HelpContext<'_>,
 ) -> Result<BTreeSet<String>, String> {
-    let words = plain(&launch.help, asking)?;
+    let words = fill_known(&launch.help, context)?;
     let entrypoint = match &container.entrypoint {
-        Some(parts) => Some(plain(parts, asking)?),
+        Some(parts) => Some(fill_known(parts, context)?),
         None => None,
     };
-    let image = docker::image_at_hand(asking.whereabouts, &container.image).await?;
-    let kept = kept(asking, &(&image, &entrypoint, &words));
-    if let Some(known) = recall(&kept) {
-        return Ok(known);
+    let image = docker::local_image_id(context.docker_env, &container.image).await?;
+    let cache_path = cache_path(context, &(&image, &entrypoint, &words));
+    if let Some(known_flags) = read_cached(&cache_path) {
+        return Ok(known_flags);
     }
-    let dry = docker::Dry {
+    let dry = docker::HelpContainer {
         image: &image,
         entrypoint,
         command: words,
         run: RunId::new("check"),
         launch: &launch.id,
-        patience: PATIENCE,
+        timeout: HELP_TIMEOUT,
     };
-    let text = docker::help(asking.whereabouts, asking.cache, dry).await?;
-    learn(&kept, &text)
+    let text = docker::container_help(context.docker_env, context.cache_dir, dry).await?;
+    parse_and_cache(&cache_path, &text)
 }
 
 /// The flags in the help of a program, cached by path, size and modification time.
-pub(super) async fn of_program(
+pub(super) async fn program_flags(
     launch: &Launch,
     process: &Process,
-    asking: &Asking<'_>,
+    context: &HelpContext<'_>,
 ) -> Result<BTreeSet<String>, String> {
-    let mut words = plain(&launch.help, asking)?.into_iter();
+    let mut words = fill_known(&launch.help, context)?.into_iter();
     let name = words.next().unwrap_or_default();
     let words: Vec<String> = words.collect();
     let nothing = Redactor::default();
-    let file = find_program(&name, asking.path.unwrap_or_default(), None, &nothing)
+    let file = find_program(&name, context.path.unwrap_or_default(), None, &nothing)
         .map_err(|error| error.to_string())?;
     let about = std::fs::metadata(&file).map_err(|error| format!("{}: {error}", file.display()))?;
     let changed = about.modified().ok();
@@ -142,78 +145,83 @@ pub(super) async fn of_program(
         about.len(),
         changed.unwrap_or_default().as_nanos().to_string(),
     );
-    let kept = kept(asking, &(stamp, &words));
-    if let Some(known) = recall(&kept) {
-        return Ok(known);
+    let cache_path = cache_path(context, &(stamp, &words));
+    if let Some(known_flags) = read_cached(&cache_path) {
+        return Ok(known_flags);
     }
     let mut command = tokio::process::Command::new(&file);
     command.args(&words).stdin(Stdio::null()).kill_on_drop(true);
     if let Some(dir) = process
         .dir
         .as_ref()
-        .and_then(|dir| plain(std::slice::from_ref(dir), asking).ok())
+        .and_then(|dir| fill_known(std::slice::from_ref(dir), context).ok())
     {
-        command.current_dir(asking.folder.join(&dir[0]));
+        command.current_dir(context.folder.join(&dir[0]));
     }
-    let said = tokio::time::timeout(PATIENCE, command.output())
+    let output = tokio::time::timeout(HELP_TIMEOUT, command.output())
         .await
-        .map_err(|_| format!("`{name}` does not print its help within {} s", PATIENCE.as_secs()))?
+        .map_err(|_| {
+            format!(
+                "`{name}` does not print its help within {} s",
+                HELP_TIMEOUT.as_secs()
+            )
+        })?
         .map_err(|error| format!("`{name}`: {error}"))?;
-    if !said.status.success() {
-        return Err(format!("`{name}` prints no help ({})", said.status));
+    if !output.status.success() {
+        return Err(format!("`{name}` prints no help ({})", output.status));
     }
-    let text = [said.stdout, said.stderr].concat();
-    learn(&kept, &String::from_utf8_lossy(&text))
+    let text = [output.stdout, output.stderr].concat();
+    parse_and_cache(&cache_path, &String::from_utf8_lossy(&text))
 }
 
 /// The program that prints a launch's help, for messages.
-pub(super) fn program(launch: &Launch, asking: &Asking<'_>) -> String {
-    let first = plain(&launch.help[..1], asking).unwrap_or_default();
+pub(super) fn program_text(launch: &Launch, context: &HelpContext<'_>) -> String {
+    let first = fill_known(&launch.help[..1], context).unwrap_or_default();
     first.into_iter().next().unwrap_or_default()
 }
 
 /// Fills in the placeholders that are known before a start. Secrets and other placeholders are errors.
-fn plain(texts: &[Text], asking: &Asking<'_>) -> Result<Vec<String>, String> {
+fn fill_known(texts: &[Template], context: &HelpContext<'_>) -> Result<Vec<String>, String> {
     let hole = |name: &str| match name {
-        "matrix" => Some(asking.matrix.to_string_lossy().into_owned()),
-        "dir" => Some(asking.folder.to_string_lossy().into_owned()),
+        "matrix" => Some(context.matrix.to_string_lossy().into_owned()),
+        "dir" => Some(context.folder.to_string_lossy().into_owned()),
         _ => None,
     };
     texts
         .iter()
         .map(|text| {
-            text.reveal(&hole, &|_| None)
+            text.expand(&hole, &|_| None)
                 .map_err(|error| format!("`{}` in `help:`: {error}", text.as_str()))
         })
         .collect()
 }
 
-fn kept(asking: &Asking<'_>, key: &impl serde::Serialize) -> PathBuf {
-    asking
-        .cache
+fn cache_path(context: &HelpContext<'_>, key: &impl serde::Serialize) -> PathBuf {
+    context
+        .cache_dir
         .join("help")
-        .join(format!("{}.txt", ContentHash::of(key)))
+        .join(format!("{}.txt", ContentHash::from_value(key)))
 }
 
-fn recall(kept: &Path) -> Option<BTreeSet<String>> {
-    own::make_cache(kept.parent()?).ok()?;
-    read::known(&std::fs::read_to_string(kept).ok()?)
+fn read_cached(cache_path: &Path) -> Option<BTreeSet<String>> {
+    private_files::create_cache_folder(cache_path.parent()?).ok()?;
+    flag_parser::parse_flags(&std::fs::read_to_string(cache_path).ok()?)
 }
 
-fn learn(kept: &Path, text: &str) -> Result<BTreeSet<String>, String> {
-    let known = read::known(text).ok_or("what it prints as its help names no flags")?;
-    if let Some(folder) = kept.parent() {
+fn parse_and_cache(cache_path: &Path, text: &str) -> Result<BTreeSet<String>, String> {
+    let known_flags = flag_parser::parse_flags(text).ok_or("what it prints as its help names no flags")?;
+    if let Some(folder) = cache_path.parent() {
         // Without the cache the engine is asked again next time. A concurrent reader must not see a partial
         // file, so it is moved into place.
         let keep = || {
-            own::make_cache(folder)?;
+            private_files::create_cache_folder(folder)?;
             let mut whole = tempfile::NamedTempFile::new_in(folder)?;
             whole.write_all(text.as_bytes())?;
-            whole.persist(kept).map_err(|error| error.error)
+            whole.persist(cache_path).map_err(|error| error.error)
         };
         if let Err(error) = keep() {
             tracing::debug!("cannot keep a help text in {}: {error}", folder.display());
         }
     }
-    Ok(known)
+    Ok(known_flags)
 }

@@ -11,49 +11,54 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::base::clock::{self, Moment};
+use crate::base::clock::{self, MonotonicTime};
 use crate::base::secrets::Redactor;
 use crate::base::text::is_control;
-use crate::plan::{Blame, DeadSign, Signs};
+use crate::plan::{FatalPattern, FaultOwner, Signs};
 use crate::results::record::cell::FailureClass;
 use crate::results::store;
 
 /// Maximum length of a kept line, in bytes.
-const LONGEST_LINE: usize = 64 << 10;
+const MAX_LINE: usize = 64 << 10;
 
 /// Bytes of a longer line that are read for redaction but not kept, so that no partial secret remains at the
 /// cut.
-const MARGIN: usize = 8 << 10;
+const REDACTION_MARGIN: usize = 8 << 10;
 
 /// Maximum size of the text in memory, in bytes.
-const MOST_TEXT: usize = 4 << 20;
+const MAX_TEXT: usize = 4 << 20;
 
 /// Number of lines that an error quotes.
-const TAIL: usize = 60;
+const TAIL_LINES: usize = 60;
 
 /// Maximum length of a quoted line, in characters.
-const QUOTED: usize = 2000;
+const MAX_QUOTED_CHARS: usize = 2000;
 
 /// A line that explains why an engine is dead: one that matches an error pattern of the recipe, or a report
 /// of the container daemon.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Omen {
+pub(crate) struct FatalLine {
     /// The pattern of the recipe.
-    pub sign: DeadSign,
+    pub pattern: FatalPattern,
     pub line: String,
 }
 
-impl Omen {
+impl FatalLine {
     /// Cause, line and fix, for an error message.
-    pub(crate) fn explains(&self) -> String {
-        format!("{} (`{}`); {}", self.sign.means, self.line.trim(), self.sign.help)
+    pub(crate) fn explanation(&self) -> String {
+        format!(
+            "{} (`{}`); {}",
+            self.pattern.means,
+            self.line.trim(),
+            self.pattern.help
+        )
     }
 
     pub(crate) const fn class(&self) -> FailureClass {
-        match self.sign.blame {
-            Blame::Engine => FailureClass::Engine,
-            Blame::Capacity => FailureClass::Capacity,
-            Blame::Spec => FailureClass::Spec,
+        match self.pattern.fault {
+            FaultOwner::Engine => FailureClass::Engine,
+            FaultOwner::Capacity => FailureClass::Capacity,
+            FaultOwner::Spec => FailureClass::Spec,
         }
     }
 }
@@ -68,38 +73,38 @@ pub(crate) struct Log {
 struct Shared {
     /// Written by the reader's thread and read by tasks that wait for the engine. Never locked across slow
     /// operations.
-    state: Mutex<State>,
-    stage: watch::Sender<Stage>,
+    state: Mutex<LogState>,
+    status: watch::Sender<LogStatus>,
 }
 
 /// State changes that wake waiting tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Stage {
+struct LogStatus {
     is_fatal: bool,
-    is_over: bool,
+    is_closed: bool,
 }
 
 #[derive(Debug)]
-struct State {
-    signs: Signs,
+struct LogState {
+    patterns: Signs,
     redactor: Redactor,
     lines: VecDeque<String>,
     /// Number of the first line in `lines`.
-    first: u64,
-    text: usize,
-    pending: Vec<u8>,
+    first_line: u64,
+    text_bytes: usize,
+    partial_line: Vec<u8>,
     is_after_return: bool,
     bytes: u64,
-    moved: Moment,
-    phases: Vec<(String, Moment)>,
-    omen: Option<Omen>,
+    last_output: MonotonicTime,
+    phases: Vec<(String, MonotonicTime)>,
+    fatal_line: Option<FatalLine>,
 }
 
 impl Log {
     /// The empty log of an engine whose output is not available.
     pub(crate) fn silent(redactor: &Redactor) -> Self {
         let log = Self::new(Signs::default(), redactor);
-        log.shared.stage.send_modify(|stage| stage.is_over = true);
+        log.shared.status.send_modify(|stage| stage.is_closed = true);
         log
     }
 
@@ -109,10 +114,10 @@ impl Log {
     pub(crate) fn follow(
         reader: io::PipeReader,
         sink: store::Log,
-        signs: Signs,
+        patterns: Signs,
         redactor: &Redactor,
     ) -> io::Result<Self> {
-        let log = Self::new(signs, redactor);
+        let log = Self::new(patterns, redactor);
         let shared = Arc::clone(&log.shared);
         std::thread::Builder::new()
             .name("engine-log".to_owned())
@@ -120,49 +125,49 @@ impl Log {
         Ok(log)
     }
 
-    fn new(signs: Signs, redactor: &Redactor) -> Self {
-        let state = State {
-            signs,
+    fn new(patterns: Signs, redactor: &Redactor) -> Self {
+        let state = LogState {
+            patterns,
             redactor: redactor.clone(),
             lines: VecDeque::new(),
-            first: 0,
-            text: 0,
-            pending: Vec::new(),
+            first_line: 0,
+            text_bytes: 0,
+            partial_line: Vec::new(),
             is_after_return: false,
             bytes: 0,
-            moved: clock::now(),
+            last_output: clock::now(),
             phases: Vec::new(),
-            omen: None,
+            fatal_line: None,
         };
         let shared = Shared {
             state: Mutex::new(state),
-            stage: watch::Sender::new(Stage::default()),
+            status: watch::Sender::new(LogStatus::default()),
         };
         Self {
             shared: Arc::new(shared),
         }
     }
 
-    /// The last [`TAIL`] lines, shortened, for an error message.
+    /// The last [`TAIL_LINES`] lines, shortened, for an error message.
     pub(crate) fn tail(&self) -> Vec<String> {
-        self.last(TAIL)
+        self.last_lines(TAIL_LINES)
     }
 
     /// The last `count` lines, shortened, as far as they are in memory.
-    pub(crate) fn last(&self, count: usize) -> Vec<String> {
+    pub(crate) fn last_lines(&self, count: usize) -> Vec<String> {
         let state = self.shared.state();
         let from = state.lines.len().saturating_sub(count);
         state
             .lines
             .range(from..)
-            .map(|line| line.chars().take(QUOTED).collect())
+            .map(|line| line.chars().take(MAX_QUOTED_CHARS).collect())
             .collect()
     }
 
     pub(crate) fn last_line(&self) -> String {
         let state = self.shared.state();
         let last = state.lines.iter().rev().find(|line| !line.trim().is_empty());
-        last.map(|line| line.chars().take(QUOTED).collect())
+        last.map(|line| line.chars().take(MAX_QUOTED_CHARS).collect())
             .unwrap_or_default()
     }
 
@@ -171,18 +176,18 @@ impl Log {
     pub(crate) fn slice_from(&self, from: &mut u64) -> String {
         let state = self.shared.state();
         let mut text = String::new();
-        if *from < state.first {
+        if *from < state.first_line {
             text.push_str(&format!(
                 "[{} earlier lines are only in the log of the start]\n",
-                state.first - *from
+                state.first_line - *from
             ));
         }
-        let skipped = usize::try_from(from.saturating_sub(state.first)).unwrap_or(usize::MAX);
+        let skipped = usize::try_from(from.saturating_sub(state.first_line)).unwrap_or(usize::MAX);
         for line in state.lines.iter().skip(skipped) {
             text.push_str(line);
             text.push('\n');
         }
-        *from = state.first + state.lines.len() as u64;
+        *from = state.first_line + state.lines.len() as u64;
         text
     }
 
@@ -194,38 +199,39 @@ impl Log {
 
     /// Time since the last output.
     pub(crate) fn silence(&self) -> Duration {
-        let moved = self.shared.state().moved;
+        let moved = self.shared.state().last_output;
         clock::now().since(moved)
     }
 
     /// Phases whose pattern a line matched, each with the time of its first match.
-    pub(crate) fn phases(&self) -> Vec<(String, Moment)> {
+    pub(crate) fn phases(&self) -> Vec<(String, MonotonicTime)> {
         self.shared.state().phases.clone()
     }
 
     /// The line that best explains why the engine is dead: a fatal one, else the first that matches an error
     /// pattern.
-    pub(crate) fn omen(&self) -> Option<Omen> {
-        self.shared.state().omen.clone()
+    pub(crate) fn fatal_line(&self) -> Option<FatalLine> {
+        self.shared.state().fatal_line.clone()
     }
 
     /// Waits for a line with a fatal pattern, which means that the engine is dead even if its process runs.
-    pub(crate) async fn fatal(&self) -> Omen {
-        let mut stage = self.shared.stage.subscribe();
+    pub(crate) async fn wait_fatal_line(&self) -> FatalLine {
+        let mut stage = self.shared.status.subscribe();
         // The sender lives in `self`, so waiting cannot fail.
         let _ = stage.wait_for(|stage| stage.is_fatal).await;
-        self.omen().expect("a fatal stage is told after its omen is kept")
+        self.fatal_line()
+            .expect("a fatal stage is told after its omen is kept")
     }
 
     /// Waits until all writers have closed the pipe and everything is stored, at most for `limit`.
-    pub(crate) async fn over(&self, limit: Duration) {
-        let mut stage = self.shared.stage.subscribe();
-        let _ = tokio::time::timeout(limit, stage.wait_for(|stage| stage.is_over)).await;
+    pub(crate) async fn wait_closed(&self, limit: Duration) {
+        let mut stage = self.shared.status.subscribe();
+        let _ = tokio::time::timeout(limit, stage.wait_for(|stage| stage.is_closed)).await;
     }
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LogState> {
         self.state.lock().expect("keeping lines does not panic")
     }
 
@@ -239,14 +245,14 @@ impl Shared {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => break,
             };
-            self.take(&buffer[..count]);
+            self.push(&buffer[..count]);
             let written = sink
                 .as_mut()
                 .map_or(Ok(()), |sink| sink.write_all(&buffer[..count]));
             if let Err(error) = written {
                 // Keep reading: the engine must not block on a full pipe because our disk is full.
                 sink = None;
-                self.take(
+                self.push(
                     format!("\n[matrix: this log could not be kept from here on: {error}]\n").as_bytes(),
                 );
             }
@@ -254,42 +260,45 @@ impl Shared {
         self.finish();
         // Drop writes an incomplete last line, and syncs.
         drop(sink);
-        self.stage.send_modify(|stage| stage.is_over = true);
+        self.status.send_modify(|stage| stage.is_closed = true);
     }
 
-    fn take(&self, bytes: &[u8]) {
-        self.change(|state| state.take(bytes));
+    fn push(&self, bytes: &[u8]) {
+        self.update(|state| state.push(bytes));
     }
 
     /// Ends the last line if it has no line break.
     fn finish(&self) {
-        self.change(|state| {
-            if !state.pending.is_empty() {
+        self.update(|state| {
+            if !state.partial_line.is_empty() {
                 state.end_line();
             }
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn update(&self, change: impl FnOnce(&mut LogState)) {
         let mut state = self.state();
         change(&mut state);
-        let is_fatal = state.omen.as_ref().is_some_and(|omen| omen.sign.fatal);
+        let is_fatal = state
+            .fatal_line
+            .as_ref()
+            .is_some_and(|fatal_line| fatal_line.pattern.fatal);
         drop(state);
-        self.stage
+        self.status
             .send_if_modified(|stage| is_fatal && !std::mem::replace(&mut stage.is_fatal, true));
     }
 }
 
-impl State {
-    fn take(&mut self, bytes: &[u8]) {
+impl LogState {
+    fn push(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
-        self.moved = clock::now();
+        self.last_output = clock::now();
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let is_return = rest[end] == b'\r';
             // `\r\n` ends one line, not two. Progress bars end lines with `\r` alone.
             let is_second = end == 0 && self.is_after_return && !is_return;
-            self.hold(&rest[..end]);
+            self.buffer(&rest[..end]);
             if !is_second {
                 self.end_line();
             }
@@ -297,59 +306,64 @@ impl State {
             rest = &rest[end + 1..];
         }
         if !rest.is_empty() {
-            self.hold(rest);
+            self.buffer(rest);
             self.is_after_return = false;
         }
     }
 
-    fn hold(&mut self, bytes: &[u8]) {
-        let room = (LONGEST_LINE + MARGIN).saturating_sub(self.pending.len());
-        self.pending.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    fn buffer(&mut self, bytes: &[u8]) {
+        let room = (MAX_LINE + REDACTION_MARGIN).saturating_sub(self.partial_line.len());
+        self.partial_line
+            .extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
     fn end_line(&mut self) {
-        let is_cut = self.pending.len() >= LONGEST_LINE + MARGIN;
-        let text = without_colors(&String::from_utf8_lossy(&self.pending));
-        self.pending.clear();
+        let is_cut = self.partial_line.len() >= MAX_LINE + REDACTION_MARGIN;
+        let text = strip_escapes(&String::from_utf8_lossy(&self.partial_line));
+        self.partial_line.clear();
         let mut line = self.redactor.redact(&text).into_owned();
         if is_cut {
-            let mut end = line.len().saturating_sub(MARGIN).min(LONGEST_LINE);
+            let mut end = line.len().saturating_sub(REDACTION_MARGIN).min(MAX_LINE);
             while !line.is_char_boundary(end) {
                 end -= 1;
             }
             line.truncate(end);
             line.push('…');
         }
-        self.heed(&line);
-        self.text += line.len() + 1;
+        self.match_patterns(&line);
+        self.text_bytes += line.len() + 1;
         self.lines.push_back(line);
-        while self.text > MOST_TEXT && self.lines.len() > TAIL {
-            self.text -= self.lines.pop_front().map_or(0, |line| line.len() + 1);
-            self.first += 1;
+        while self.text_bytes > MAX_TEXT && self.lines.len() > TAIL_LINES {
+            self.text_bytes -= self.lines.pop_front().map_or(0, |line| line.len() + 1);
+            self.first_line += 1;
         }
     }
 
-    fn heed(&mut self, line: &str) {
-        let told = self.signs.phases.iter().find(|sign| line.contains(&sign.pattern));
-        if let Some(sign) = told
-            && !self.phases.iter().any(|(phase, _)| *phase == sign.phase)
+    fn match_patterns(&mut self, line: &str) {
+        let matched = self
+            .patterns
+            .phases
+            .iter()
+            .find(|pattern| line.contains(&pattern.pattern));
+        if let Some(pattern) = matched
+            && !self.phases.iter().any(|(phase, _)| *phase == pattern.phase)
         {
-            self.phases.push((sign.phase.clone(), self.moved));
+            self.phases.push((pattern.phase.clone(), self.last_output));
         }
-        let outweighs = |sign: &&DeadSign| match &self.omen {
+        let outweighs = |pattern: &&FatalPattern| match &self.fatal_line {
             None => true,
-            Some(omen) => sign.fatal && !omen.sign.fatal,
+            Some(fatal_line) => pattern.fatal && !fatal_line.pattern.fatal,
         };
-        let sign = self
-            .signs
+        let pattern = self
+            .patterns
             .dead
             .iter()
-            .filter(|sign| line.contains(&sign.pattern))
+            .filter(|pattern| line.contains(&pattern.pattern))
             .find(outweighs);
-        if let Some(sign) = sign {
-            let line = line.chars().take(QUOTED).collect();
-            self.omen = Some(Omen {
-                sign: sign.clone(),
+        if let Some(pattern) = pattern {
+            let line = line.chars().take(MAX_QUOTED_CHARS).collect();
+            self.fatal_line = Some(FatalLine {
+                pattern: pattern.clone(),
                 line,
             });
         }
@@ -357,7 +371,7 @@ impl State {
 }
 
 /// Removes terminal escape sequences, which would split the words that patterns match.
-fn without_colors(text: &str) -> String {
+fn strip_escapes(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -377,19 +391,19 @@ fn without_colors(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::PhaseSign;
+    use crate::plan::PhasePattern;
 
-    fn log(signs: Signs) -> Log {
-        Log::new(signs, &Redactor::new(["hunter2"]))
+    fn log(patterns: Signs) -> Log {
+        Log::new(patterns, &Redactor::new(["hunter2"]))
     }
 
-    fn dead(pattern: &str, fatal: bool) -> DeadSign {
-        DeadSign {
+    fn fatal_pattern(pattern: &str, fatal: bool) -> FatalPattern {
+        FatalPattern {
             pattern: pattern.into(),
             means: "it broke".into(),
             help: "mend it".into(),
             fatal,
-            blame: Blame::Engine,
+            fault: FaultOwner::Engine,
         }
     }
 
@@ -403,7 +417,7 @@ mod tests {
             "%\r\x1b[1;36mINFO\x1b[0m \u{7}up",
             "\n\nend",
         ] {
-            log.shared.take(piece.as_bytes());
+            log.shared.push(piece.as_bytes());
         }
         assert_eq!(log.tail(), ["key ***", "10%", "20%", "INFO up", ""]);
         assert_eq!(log.last_line(), "INFO up");
@@ -417,12 +431,12 @@ mod tests {
         let log = log(Signs::default());
         let huge = "hunter2".repeat(200_000);
         for piece in huge.as_bytes().chunks(4099) {
-            log.shared.take(piece);
+            log.shared.push(piece);
         }
-        log.shared.take(b"\n");
+        log.shared.push(b"\n");
         let mut from = 0;
         let text = log.slice_from(&mut from);
-        assert!(text.len() <= LONGEST_LINE + 8, "{}", text.len());
+        assert!(text.len() <= MAX_LINE + 8, "{}", text.len());
         assert_eq!(
             text.trim_end_matches("…\n").replace("***", "").trim_matches('*'),
             ""
@@ -434,36 +448,39 @@ mod tests {
         let log = log(Signs::default());
         let line = "x".repeat(60_000);
         for _ in 0..100 {
-            log.shared.take(format!("{line}\n").as_bytes());
+            log.shared.push(format!("{line}\n").as_bytes());
         }
         let mut from = 0;
         let text = log.slice_from(&mut from);
-        assert!(text.len() < MOST_TEXT + 100 && text.starts_with('['));
+        assert!(text.len() < MAX_TEXT + 100 && text.starts_with('['));
         assert_eq!(from, 100);
     }
 
     #[tokio::test]
     async fn signs_tell_phases_and_the_cause_of_death() {
-        let signs = Signs {
+        let patterns = Signs {
             phases: vec![
-                PhaseSign {
+                PhasePattern {
                     phase: "weights".into(),
                     pattern: "Loading".into(),
                 },
-                PhaseSign {
+                PhasePattern {
                     phase: "graphs".into(),
                     pattern: "Capturing".into(),
                 },
             ],
-            dead: vec![dead("out of memory", false), dead("core died", true)],
+            dead: vec![
+                fatal_pattern("out of memory", false),
+                fatal_pattern("core died", true),
+            ],
         };
-        let log = log(signs);
+        let log = log(patterns);
         log.shared
-            .take(b"Loading a\nLoading b\nCapturing\nCUDA out of memory\n");
+            .push(b"Loading a\nLoading b\nCapturing\nCUDA out of memory\n");
         let phases: Vec<String> = log.phases().into_iter().map(|(phase, _)| phase).collect();
         assert_eq!(phases, ["weights", "graphs"]);
-        assert_eq!(log.omen().unwrap().line, "CUDA out of memory");
-        log.shared.take(b"core died\nout of memory again\n");
-        assert_eq!(log.fatal().await.line, "core died");
+        assert_eq!(log.fatal_line().unwrap().line, "CUDA out of memory");
+        log.shared.push(b"core died\nout of memory again\n");
+        assert_eq!(log.wait_fatal_line().await.line, "core died");
     }
 }

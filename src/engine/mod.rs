@@ -32,30 +32,33 @@ mod sweep_result;
 mod tagged_process;
 mod venv;
 
-pub(crate) use api::{CacheReset, facts, reset_caches};
-pub(crate) use api::{accept_length, check_model, lacks};
-pub(crate) use attach::attached;
-pub(crate) use attach::unreachable;
-pub(crate) use context::{Asking, Context, Logs};
-pub use docker::Refused;
-pub(crate) use docker::{Images, Orphans, Pull, Wanted, Whereabouts, lacks as container_lacks, pull_ahead};
+pub(crate) use api::{CacheReset, fetch_facts, reset_caches};
+pub(crate) use api::{accept_length, check_model, is_path_missing};
+pub(crate) use attach::running_at;
+pub(crate) use attach::unmet_server;
+pub(crate) use context::{HelpContext, Logs, StartContext};
+pub use docker::DockerError;
+pub(crate) use docker::{
+    ContainerChecks, DockerEnv, Images, PullPolicy, UnremovedContainers, prefetch_image,
+    unmet_container_requirements as container_lacks,
+};
 pub(crate) use endpoint::{Devices, Endpoint};
-pub(crate) use environment::described as environment_described;
+pub(crate) use environment::describe_environment as environment_described;
 pub(crate) use error::StartError;
 pub(crate) use help_check::{UnknownFlag, check_flags};
 #[cfg(test)]
-pub(crate) use orphans::find;
+pub(crate) use orphans::find_owned_processes;
 pub(crate) use orphans::{kill_own, sweep};
 #[cfg(test)]
 pub(crate) use ownership::Owner;
 pub use port::free_port;
-pub(crate) use readiness::{NoToken, NotReady, ready};
-pub(crate) use root_processes::{Listener, holder, is_here, listeners, still_answers};
-pub(crate) use running::{Death, Running};
+pub(crate) use readiness::{NoToken, NotReady, wait_until_ready};
+pub(crate) use root_processes::{Listener, is_local_host, listeners, port_holder, still_answers};
+pub(crate) use running::{EngineExit, RunningEngine};
 pub(crate) use shim::{exec, supervise};
-pub(crate) use start::{host_lacks, image, is_local, start, takes_port};
+pub(crate) use start::{image_name, is_local, start, takes_port, unmet_host_requirement};
 pub(crate) use start_progress::Progress;
-pub(crate) use sweep_result::Swept;
+pub(crate) use sweep_result::SweepResult;
 #[cfg(test)]
 pub(crate) use venv::VenvError;
 

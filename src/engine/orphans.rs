@@ -1,5 +1,5 @@
 //! Finds and ends processes that a killed `matrix` left running, by their ownership tags. Containers are
-//! handled in `docker::orphans`. Processes of a live owner and processes without tags are not touched.
+//! handled in `docker::orphan_processes`. Processes of a live owner and processes without tags are not touched.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,22 +8,22 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::base::proc::{self, ProcessInfo};
-use crate::engine::docker::{self, Whereabouts};
-use crate::engine::ownership::{Marks, Owner};
+use crate::engine::docker::{self, DockerEnv};
+use crate::engine::ownership::{Owner, OwnershipTags};
 use crate::engine::shim;
 use crate::engine::start_record;
-use crate::engine::sweep_result::Swept;
+use crate::engine::sweep_result::SweepResult;
 use crate::engine::tagged_process::{self, TaggedProcess};
 
 /// How long killed processes may take to disappear.
-const KILLED: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a shim may take to clean up and exit after all processes below it were killed.
-const SETTLED: Duration = Duration::from_secs(2);
+const SHIM_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A process that `matrix` started, or a descendant of one.
 #[derive(Clone, Debug)]
-pub(crate) struct Leftover {
+pub(crate) struct OwnedProcess {
     pub pid: u32,
     /// The run it was started for.
     pub run: String,
@@ -34,13 +34,13 @@ pub(crate) struct Leftover {
     info: ProcessInfo,
 }
 
-impl Leftover {
-    fn new(process: &TaggedProcess, marks: Marks) -> Self {
+impl OwnedProcess {
+    fn new(process: &TaggedProcess, tags: OwnershipTags) -> Self {
         Self {
             pid: process.info.pid,
-            run: marks.run,
-            start: marks.start,
-            owner: marks.owner,
+            run: tags.run,
+            start: tags.start,
+            owner: tags.owner,
             command: process.command.clone(),
             info: process.info,
         }
@@ -52,7 +52,7 @@ impl Leftover {
     }
 
     /// Description with a shortened command.
-    fn words(&self) -> String {
+    fn description(&self) -> String {
         let command: String = self.command.chars().take(80).collect();
         format!(
             "process {} `{}` of run {} ({})",
@@ -67,64 +67,68 @@ impl Leftover {
 /// Processes with ownership tags, and untagged processes that share a process group with one or descend from
 /// one. `owner_is_dead_only` selects those whose owner has ended. This process and its ancestors are never
 /// included.
-pub(crate) fn find(owner_is_dead_only: bool) -> Vec<Leftover> {
+pub(crate) fn find_owned_processes(owner_is_dead_only: bool) -> Vec<OwnedProcess> {
     let all = tagged_process::all();
     let infos: Vec<ProcessInfo> = all.iter().map(|process| process.info).collect();
-    let spared = lineage(&infos);
-    let marked: Vec<(&ProcessInfo, &Marks)> = all
+    let spared = own_lineage(&infos);
+    let marked: Vec<(&ProcessInfo, &OwnershipTags)> = all
         .iter()
         .filter(|process| !spared.contains(&process.info.pid))
-        .filter_map(|process| Some((&process.info, process.marks.as_ref()?)))
-        .filter(|(_, marks)| !owner_is_dead_only || marks.owner.is_dead())
+        .filter_map(|process| Some((&process.info, process.tags.as_ref()?)))
+        .filter(|(_, tags)| !owner_is_dead_only || tags.owner.is_dead())
         .collect();
-    let descendants: Vec<(BTreeSet<u32>, &Marks)> = marked
+    let descendants: Vec<(BTreeSet<u32>, &OwnershipTags)> = marked
         .iter()
-        .map(|(info, marks)| (proc::descendants(&infos, info.pid), *marks))
+        .map(|(info, tags)| (proc::descendants(&infos, info.pid), *tags))
         .collect();
-    let marks_of = |process: &TaggedProcess| -> Option<Marks> {
+    let marks_of = |process: &TaggedProcess| -> Option<OwnershipTags> {
         let info = &process.info;
-        if let Some(own) = &process.marks {
-            let is_marked = marked.iter().any(|(kin, _)| kin.pid == info.pid);
-            return is_marked.then(|| own.clone());
+        if let Some(own_tags) = &process.tags {
+            let is_marked = marked.iter().any(|(other, _)| other.pid == info.pid);
+            return is_marked.then(|| own_tags.clone());
         }
         // A process may clear its environment; its group or its ancestors still identify its owner.
-        let is_kin = |kin: &ProcessInfo| kin.group == info.group && kin.session == info.session;
+        let is_kin = |other: &ProcessInfo| other.group == info.group && other.session == info.session;
         let group = marked
             .iter()
-            .find(|(kin, _)| is_kin(kin))
-            .map(|(_, marks)| *marks);
+            .find(|(other, _)| is_kin(other))
+            .map(|(_, tags)| *tags);
         let ancestor = || descendants.iter().find(|(below, _)| below.contains(&info.pid));
-        group.or_else(|| ancestor().map(|(_, marks)| *marks)).cloned()
+        group.or_else(|| ancestor().map(|(_, tags)| *tags)).cloned()
     };
     all.iter()
         .filter(|process| !spared.contains(&process.info.pid))
-        .filter_map(|process| Some(Leftover::new(process, marks_of(process)?)))
+        .filter_map(|process| Some(OwnedProcess::new(process, marks_of(process)?)))
         .collect()
 }
 
 /// Kills all processes that this `matrix` started and returns their descriptions. Shims exit by themselves
 /// afterwards.
 pub(crate) fn kill_own() -> Vec<String> {
-    let Ok(own) = Owner::this() else { return Vec::new() };
-    let mut left = find(false);
-    left.retain(|leftover| leftover.owner == own && !leftover.is_shim());
-    for leftover in &left {
-        leftover.info.id().signal(Signal::KILL);
+    let Ok(owner) = Owner::current() else {
+        return Vec::new();
+    };
+    let mut remaining = find_owned_processes(false);
+    remaining.retain(|process| process.owner == owner && !process.is_shim());
+    for process in &remaining {
+        process.info.id().signal(Signal::KILL);
     }
-    left.iter().map(Leftover::words).collect()
+    remaining.iter().map(OwnedProcess::description).collect()
 }
 
 /// Pids of this process, its ancestors, and its process group.
-fn lineage(all: &[ProcessInfo]) -> BTreeSet<u32> {
-    let find = |pid: u32| all.iter().find(|process| process.pid == pid);
+fn own_lineage(processes: &[ProcessInfo]) -> BTreeSet<u32> {
+    let find = |pid: u32| processes.iter().find(|process| process.pid == pid);
     let mut spared = BTreeSet::new();
-    let own = std::process::id();
-    let mut next = Some(own);
+    let own_pid = std::process::id();
+    let mut next = Some(own_pid);
     while let Some(pid) = next.filter(|pid| spared.insert(*pid)) {
         next = find(pid).map(|process| process.parent);
     }
-    let own_group = find(own).map(|process| process.group);
-    let grouped = all.iter().filter(|process| Some(process.group) == own_group);
+    let own_group = find(own_pid).map(|process| process.group);
+    let grouped = processes
+        .iter()
+        .filter(|process| Some(process.group) == own_group);
     spared.extend(grouped.map(|process| process.pid));
     spared
 }
@@ -133,12 +137,14 @@ fn lineage(all: &[ProcessInfo]) -> BTreeSet<u32> {
 /// `whereabouts` are removed.
 ///
 /// `cache` has the start records, by which untagged processes are found.
-pub(crate) async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Path) -> Swept {
-    let (processes, containers) =
-        tokio::join!(processes(grace, cache), docker::sweep(grace, whereabouts, cache));
+pub(crate) async fn sweep(grace: Duration, docker_env: &DockerEnv, cache: &Path) -> SweepResult {
+    let (processes, containers) = tokio::join!(
+        sweep_processes(grace, cache),
+        docker::sweep(grace, docker_env, cache)
+    );
     // By now, containers that share the host's memory are gone as well.
-    let memory = start_record::settle(cache);
-    Swept {
+    let memory = start_record::clean_up(cache);
+    SweepResult {
         removed: [processes.removed, containers.removed, memory.freed].concat(),
         remaining: [processes.remaining, containers.remaining].concat(),
         notes: [containers.notes.clone(), memory.remaining].concat(),
@@ -147,40 +153,41 @@ pub(crate) async fn sweep(grace: Duration, whereabouts: &Whereabouts, cache: &Pa
 }
 
 /// Orphans found by ownership tags or by start records.
-fn orphans(cache: &Path) -> Vec<Leftover> {
-    let mut all = find(true);
-    for start_record::Orphan { marks, process } in start_record::orphans(cache) {
+fn orphan_processes(cache: &Path) -> Vec<OwnedProcess> {
+    let mut all = find_owned_processes(true);
+    for start_record::OrphanProcess { tags, process } in start_record::orphan_processes(cache) {
         if !all.iter().any(|known| known.pid == process.info.pid) {
-            all.push(Leftover::new(&process, marks));
+            all.push(OwnedProcess::new(&process, tags));
         }
     }
     all
 }
 
-async fn processes(grace: Duration, cache: &Path) -> Swept {
-    let mut found: Vec<Leftover> = Vec::new();
-    for (signal, limit) in [(Signal::TERM, grace), (Signal::KILL, KILLED)] {
-        let began = tokio::time::Instant::now();
-        let deadline = began + limit;
-        let spares_shims = |now| signal == Signal::KILL && now < began + SETTLED;
+async fn sweep_processes(grace: Duration, cache: &Path) -> SweepResult {
+    let mut all_processes: Vec<OwnedProcess> = Vec::new();
+    for (signal, limit) in [(Signal::TERM, grace), (Signal::KILL, KILL_TIMEOUT)] {
+        let started_at = tokio::time::Instant::now();
+        let deadline = started_at + limit;
+        let spares_shims = |now| signal == Signal::KILL && now < started_at + SHIM_EXIT_TIMEOUT;
         let mut signalled = BTreeSet::new();
         loop {
-            let left = orphans(cache);
-            if left.is_empty() {
-                return Swept {
-                    removed: words(&found, |_| true),
-                    ..Swept::default()
+            let remaining = orphan_processes(cache);
+            if remaining.is_empty() {
+                return SweepResult {
+                    removed: descriptions(&all_processes, |_| true),
+                    ..SweepResult::default()
                 };
             }
             // Shims hold the processes below them together, so they are signalled last.
-            let are_shims = left.iter().all(Leftover::is_shim) && !spares_shims(tokio::time::Instant::now());
-            for leftover in left {
-                let id = leftover.info.id();
-                if (are_shims || !leftover.is_shim()) && signalled.insert(id) {
+            let are_shims =
+                remaining.iter().all(OwnedProcess::is_shim) && !spares_shims(tokio::time::Instant::now());
+            for process in remaining {
+                let id = process.info.id();
+                if (are_shims || !process.is_shim()) && signalled.insert(id) {
                     id.signal(signal);
                 }
-                if !found.iter().any(|known| known.info.id() == id) {
-                    found.push(leftover);
+                if !all_processes.iter().any(|known| known.info.id() == id) {
+                    all_processes.push(process);
                 }
             }
             if tokio::time::Instant::now() >= deadline {
@@ -189,22 +196,25 @@ async fn processes(grace: Duration, cache: &Path) -> Swept {
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
     }
-    let live: BTreeSet<u32> = orphans(cache).iter().map(|leftover| leftover.pid).collect();
-    Swept {
-        removed: words(&found, |leftover| !live.contains(&leftover.pid)),
-        remaining: words(&found, |leftover| live.contains(&leftover.pid))
+    let live: BTreeSet<u32> = orphan_processes(cache)
+        .iter()
+        .map(|process| process.pid)
+        .collect();
+    SweepResult {
+        removed: descriptions(&all_processes, |process| !live.contains(&process.pid)),
+        remaining: descriptions(&all_processes, |process| live.contains(&process.pid))
             .into_iter()
             .map(|words| format!("{words}: it is there after SIGKILL"))
             .collect(),
-        ..Swept::default()
+        ..SweepResult::default()
     }
 }
 
 /// Descriptions of the selected processes, without shims.
-fn words(found: &[Leftover], is_wanted: impl Fn(&Leftover) -> bool) -> Vec<String> {
-    let engines = found.iter().filter(|leftover| !leftover.is_shim());
+fn descriptions(all_processes: &[OwnedProcess], is_wanted: impl Fn(&OwnedProcess) -> bool) -> Vec<String> {
+    let engines = all_processes.iter().filter(|process| !process.is_shim());
     engines
-        .filter(|leftover| is_wanted(leftover))
-        .map(Leftover::words)
+        .filter(|process| is_wanted(process))
+        .map(OwnedProcess::description)
         .collect()
 }

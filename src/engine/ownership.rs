@@ -13,11 +13,11 @@ use crate::base::ids::{LaunchId, RunId};
 use crate::base::proc;
 
 /// Variable with the run id.
-pub(crate) const RUN: &str = "MATRIX_RUN";
+pub(crate) const RUN_VARIABLE: &str = "MATRIX_RUN";
 /// Variable with launch and start: `<launch>#<start>`.
-pub(crate) const START: &str = "MATRIX_START";
+pub(crate) const START_VARIABLE: &str = "MATRIX_START";
 /// Variable with the owning `matrix` process.
-pub(crate) const OWNER: &str = "MATRIX_OWNER";
+pub(crate) const OWNER_VARIABLE: &str = "MATRIX_OWNER";
 
 /// The `matrix` process that started something:
 /// `<pid>:<start time in clock ticks>:<boot id>:<pid namespace>`.
@@ -27,20 +27,20 @@ pub(crate) const OWNER: &str = "MATRIX_OWNER";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pid: i32,
-    started: u64,
-    boot: String,
-    namespace: String,
+    start_ticks: u64,
+    boot_id: String,
+    pid_namespace: String,
 }
 
 impl Owner {
     /// This process. Fails if `/proc` cannot be read.
-    pub(crate) fn this() -> Result<Self, procfs::ProcError> {
+    pub(crate) fn current() -> Result<Self, procfs::ProcError> {
         let stat = Process::myself()?.stat()?;
         Ok(Self {
             pid: stat.pid,
-            started: stat.starttime,
-            boot: boot(),
-            namespace: namespace(),
+            start_ticks: stat.starttime,
+            boot_id: boot_id(),
+            pid_namespace: pid_namespace(),
         })
     }
 
@@ -48,9 +48,9 @@ impl Owner {
         let mut parts = text.splitn(4, ':');
         Some(Self {
             pid: parts.next()?.parse().ok()?,
-            started: parts.next()?.parse().ok()?,
-            boot: parts.next()?.to_owned(),
-            namespace: parts.next()?.to_owned(),
+            start_ticks: parts.next()?.parse().ok()?,
+            boot_id: parts.next()?.to_owned(),
+            pid_namespace: parts.next()?.to_owned(),
         })
     }
 
@@ -62,38 +62,38 @@ impl Owner {
 
     /// The owner whose [`Owner::file_name`] is a prefix of `name`, if it belongs to this boot and pid
     /// namespace.
-    pub(crate) fn of_file_name(name: &str) -> Option<Self> {
+    pub(crate) fn from_file_name(name: &str) -> Option<Self> {
         let mut parts = name.split('-');
         let owner = Self {
             pid: parts.next()?.parse().ok()?,
-            started: parts.next()?.parse().ok()?,
-            boot: boot(),
-            namespace: namespace(),
+            start_ticks: parts.next()?.parse().ok()?,
+            boot_id: boot_id(),
+            pid_namespace: pid_namespace(),
         };
         name.starts_with(&owner.file_name()).then_some(owner)
     }
 
     /// Whether it belongs to this boot of this host.
     pub(crate) fn is_of_this_boot(&self) -> bool {
-        self.boot == boot()
+        self.boot_id == boot_id()
     }
 
     /// Whether its pid can be checked here: same boot and same pid namespace.
-    pub(crate) fn is_seen_from_here(&self) -> bool {
-        self.is_of_this_boot() && self.namespace == namespace()
+    pub(crate) fn is_in_this_namespace(&self) -> bool {
+        self.is_of_this_boot() && self.pid_namespace == pid_namespace()
     }
 
     /// Whether the owner has certainly ended. A process missing in `/proc` is not enough, because `/proc` may
     /// hide processes of other users (`hidepid`, `ProtectProc=`); the kernel must report that the pid does
     /// not exist.
     pub(crate) fn is_dead(&self) -> bool {
-        let boot = boot();
-        if self.boot != boot {
+        let boot = boot_id();
+        if self.boot_id != boot {
             // Without a readable boot id nothing is certain.
-            return !self.boot.is_empty() && !boot.is_empty();
+            return !self.boot_id.is_empty() && !boot.is_empty();
         }
-        let namespace = namespace();
-        if self.namespace != namespace || namespace.is_empty() {
+        let namespace = pid_namespace();
+        if self.pid_namespace != namespace || namespace.is_empty() {
             return false;
         }
         let Some(pid) = (self.pid > 0).then(|| Pid::from_raw(self.pid)).flatten() else {
@@ -104,7 +104,7 @@ impl Owner {
         }
         // Another process may have the pid now, which shows if `/proc` does not hide it.
         proc::by_id(self.pid.unsigned_abs())
-            .is_some_and(|process| process.started != self.started || process.has_ended)
+            .is_some_and(|process| process.start_ticks != self.start_ticks || process.has_ended)
     }
 }
 
@@ -113,63 +113,63 @@ impl std::fmt::Display for Owner {
         write!(
             f,
             "{}:{}:{}:{}",
-            self.pid, self.started, self.boot, self.namespace
+            self.pid, self.start_ticks, self.boot_id, self.pid_namespace
         )
     }
 }
 
-fn boot() -> String {
+fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 }
 
-fn namespace() -> String {
+fn pid_namespace() -> String {
     let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     link.to_string_lossy().replace("pid:", "")
 }
 
 /// Ownership tags of one start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Marks {
+pub(crate) struct OwnershipTags {
     pub(crate) run: String,
     pub(crate) start: String,
     pub(crate) owner: Owner,
 }
 
-impl Marks {
+impl OwnershipTags {
     pub(crate) fn new(run: &RunId, launch: &LaunchId, start: u32) -> Result<Self, procfs::ProcError> {
         Ok(Self {
             run: run.to_string(),
             start: format!("{launch}#{start}"),
-            owner: Owner::this()?,
+            owner: Owner::current()?,
         })
     }
 
     pub(crate) fn variables(&self) -> [(&'static str, String); 3] {
         [
-            (RUN, self.run.clone()),
-            (START, self.start.clone()),
-            (OWNER, self.owner.to_string()),
+            (RUN_VARIABLE, self.run.clone()),
+            (START_VARIABLE, self.start.clone()),
+            (OWNER_VARIABLE, self.owner.to_string()),
         ]
     }
 
-    pub(super) fn read(environ: &HashMap<OsString, OsString>) -> Option<Self> {
+    pub(super) fn from_environment(environ: &HashMap<OsString, OsString>) -> Option<Self> {
         let text = |name: &str| {
             environ
                 .get(&OsString::from(name))
                 .map(|value| value.to_string_lossy().into_owned())
         };
         Some(Self {
-            run: text(RUN)?,
-            start: text(START)?,
-            owner: Owner::parse(&text(OWNER)?)?,
+            run: text(RUN_VARIABLE)?,
+            start: text(START_VARIABLE)?,
+            owner: Owner::parse(&text(OWNER_VARIABLE)?)?,
         })
     }
 }
 
 /// The ownership tags of a process; `None` if it has none or its environment cannot be read.
-pub(crate) fn of(pid: u32) -> Option<Marks> {
-    Marks::read(&proc::open(pid)?.environ().ok()?)
+pub(crate) fn tags_of_process(pid: u32) -> Option<OwnershipTags> {
+    OwnershipTags::from_environment(&proc::open(pid)?.environ().ok()?)
 }
 
 #[cfg(test)]
@@ -178,28 +178,28 @@ mod tests {
 
     #[test]
     fn an_owner_reads_what_it_writes_and_is_alive() {
-        let owner = Owner::this().unwrap();
+        let owner = Owner::current().unwrap();
         assert_eq!(Owner::parse(&owner.to_string()), Some(owner.clone()));
         let name = format!("{}-7.json", owner.file_name());
-        assert_eq!(Owner::of_file_name(&name), Some(owner.clone()));
+        assert_eq!(Owner::from_file_name(&name), Some(owner.clone()));
         assert!(!owner.is_dead());
     }
 
     #[test]
     fn an_owner_is_dead_when_its_id_passed_on_or_the_machine_restarted() {
-        let owner = Owner::this().unwrap();
+        let owner = Owner::current().unwrap();
         let passed_on = Owner {
-            started: owner.started + 1,
+            start_ticks: owner.start_ticks + 1,
             ..owner.clone()
         };
         let restarted = Owner {
-            boot: "another".into(),
+            boot_id: "another".into(),
             ..owner.clone()
         };
         assert!(passed_on.is_dead() && restarted.is_dead());
-        assert_eq!(Owner::of_file_name(&restarted.file_name()), None);
+        assert_eq!(Owner::from_file_name(&restarted.file_name()), None);
         let elsewhere = Owner {
-            namespace: "[1]".into(),
+            pid_namespace: "[1]".into(),
             pid: i32::MAX,
             ..owner
         };
@@ -211,8 +211,8 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let owner = Owner {
             pid: i32::try_from(child.id()).unwrap(),
-            started: proc::by_id(child.id()).unwrap().started,
-            ..Owner::this().unwrap()
+            start_ticks: proc::by_id(child.id()).unwrap().start_ticks,
+            ..Owner::current().unwrap()
         };
         child.wait().unwrap();
         assert!(owner.is_dead());
@@ -220,13 +220,13 @@ mod tests {
 
     #[test]
     fn an_owner_of_which_nothing_can_be_known_is_not_dead() {
-        let owner = Owner::this().unwrap();
+        let owner = Owner::current().unwrap();
         for pid in [-1, 0] {
             let broken = Owner { pid, ..owner.clone() };
             assert!(!broken.is_dead(), "{pid} is no process");
         }
         let unread = Owner {
-            boot: String::new(),
+            boot_id: String::new(),
             pid: i32::MAX,
             ..owner
         };

@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicU16, Ordering};
 /// # Errors
 /// No port is free.
 pub fn free_port() -> io::Result<u16> {
-    static TURN: AtomicU16 = AtomicU16::new(0);
-    let range = quiet_range();
+    static NEXT_OFFSET: AtomicU16 = AtomicU16::new(0);
+    let range = unassigned_range();
     let width = range.end - range.start;
     // Different `matrix` processes start at different offsets.
     let offset = (std::process::id().wrapping_mul(97) % u32::from(width)) as u16;
     for _ in 0..width {
-        let turn = TURN.fetch_add(1, Ordering::Relaxed) % width;
+        let turn = NEXT_OFFSET.fetch_add(1, Ordering::Relaxed) % width;
         let port = range.start + ((u32::from(offset) + u32::from(turn)) % u32::from(width)) as u16;
         if is_free(port) {
             return Ok(port);
@@ -34,7 +34,7 @@ pub(crate) fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok()
 }
 
-fn quiet_range() -> Range<u16> {
+fn unassigned_range() -> Range<u16> {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let low = range
         .split_whitespace()

@@ -9,49 +9,51 @@ use futures_util::future::BoxFuture;
 use crate::base::clock;
 use crate::base::ids::RunId;
 use crate::engine::api;
-use crate::engine::context::{Context, Logs};
+use crate::engine::context::{Logs, StartContext};
 use crate::engine::endpoint::{Devices, Endpoint};
 use crate::engine::environment;
 use crate::engine::error::StartError;
-use crate::engine::executor::Ended;
+use crate::engine::executor::ExitCause;
 use crate::engine::executor::{Executor, PortHolder};
 use crate::engine::log::Log;
-use crate::engine::ownership::Marks;
+use crate::engine::ownership::OwnershipTags;
 use crate::engine::port;
-use crate::engine::process_group::{Group, Order};
+use crate::engine::process_group::{ProcessGroup, SpawnSpec};
 use crate::engine::program::find_program;
-use crate::engine::running::Running;
+use crate::engine::running::RunningEngine;
 use crate::engine::start_record::StartRecord;
-use crate::engine::venv::{self, Made, Make};
+use crate::engine::venv::{self, PreparedVenv, VenvRequest};
 use crate::plan::{Launch, Process};
-use crate::results::record::post_mortem::End;
+use crate::results::record::post_mortem::EngineExitStatus;
 
 /// How long to wait for the end of the log after the process has ended. Descendants that still run keep the
 /// pipe open.
-const LAST_WORDS: Duration = Duration::from_millis(300);
+const LOG_DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// How long to wait until the log is complete after everything has ended.
-const LAST_WRITE: Duration = Duration::from_secs(5);
+const LOG_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(super) struct Engine {
-    group: Group,
+pub(super) struct ProcessEngine {
+    group: ProcessGroup,
     grace: Duration,
 }
 
 pub(super) async fn start(
     launch: &Launch,
     process: &Process,
-    context: &Context,
+    context: &StartContext,
     logs: Logs,
-) -> Result<Running, StartError> {
-    let headers = api::headers(launch, context)?;
-    let marks = marks(launch, &context.run, context.start)?;
-    let made = match &process.venv {
-        Some(asked) => Some(environment(launch, asked, context, &marks, logs.install).await?),
+) -> Result<RunningEngine, StartError> {
+    let headers = api::request_headers(launch, context)?;
+    let tags = ownership_tags(launch, &context.run, context.start)?;
+    let prepared_venv = match &process.venv {
+        Some(spec) => Some(prepare_venv(launch, spec, context, &tags, logs.install).await?),
         None => None,
     };
-    let venv = made.as_ref().map(|made| made.folder.as_path());
-    let order = order(launch, process, context, venv, marks)?;
+    let venv = prepared_venv
+        .as_ref()
+        .map(|prepared_venv| prepared_venv.folder.as_path());
+    let order = spawn_spec(launch, process, context, venv, tags)?;
     if !port::is_free(context.port) {
         return Err(StartError::PortTaken { port: context.port });
     }
@@ -59,11 +61,17 @@ pub(super) async fn start(
         program: order.program.display().to_string(),
         source,
     };
-    let began = clock::now();
+    let started_at = clock::now();
     let (reader, writer) = std::io::pipe().map_err(spawn)?;
-    let log = Log::follow(reader, logs.engine, launch.signs.clone(), &context.redactor).map_err(spawn)?;
-    let group = Group::spawn(&order, &writer).await.map_err(spawn)?;
-    Ok(Running {
+    let log = Log::follow(
+        reader,
+        logs.engine,
+        launch.log_patterns.clone(),
+        &context.redactor,
+    )
+    .map_err(spawn)?;
+    let group = ProcessGroup::spawn(&order, &writer).await.map_err(spawn)?;
+    Ok(RunningEngine {
         endpoint: Endpoint {
             host: "127.0.0.1".to_owned(),
             port: context.port,
@@ -72,31 +80,31 @@ pub(super) async fn start(
         },
         log,
         devices: Devices::Local(context.devices.clone()),
-        began,
-        executor: Box::new(Engine {
+        started_at,
+        executor: Box::new(ProcessEngine {
             group,
-            grace: launch.patience.stop.duration(),
+            grace: launch.timeouts.stop.duration(),
         }),
-        shm: None,
-        alarm: None,
+        shared_memory: None,
+        shared_memory_events: None,
     })
 }
 
-impl Executor for Engine {
+impl Executor for ProcessEngine {
     fn identity(&self) -> String {
         self.group.pid().to_string()
     }
 
-    fn exited<'a>(&'a mut self, log: &'a Log) -> BoxFuture<'a, Ended> {
-        Box::pin(self.ended(log))
+    fn wait_for_exit<'a>(&'a mut self, log: &'a Log) -> BoxFuture<'a, ExitCause> {
+        Box::pin(self.process_exit(log))
     }
 
     fn root_pids(&self, _endpoint: &Endpoint) -> Vec<u32> {
-        vec![self.group.root()]
+        vec![self.group.root_pid()]
     }
 
     fn port_holder(&self) -> PortHolder {
-        PortHolder::Processes(Some(self.group.marks().clone()))
+        PortHolder::Processes(Some(self.group.tags().clone()))
     }
 
     fn record(&self) -> Option<&StartRecord> {
@@ -114,22 +122,25 @@ impl Executor for Engine {
     /// Returns the record only if no process of the engine is left.
     fn stop(mut self: Box<Self>, log: &Log) -> BoxFuture<'_, (String, Option<StartRecord>)> {
         Box::pin(async move {
-            let how = self.group.stop(self.grace).await;
-            log.over(LAST_WRITE).await;
-            (how, self.group.is_gone().then(|| self.group.record().clone()))
+            let description = self.group.stop(self.grace).await;
+            log.wait_closed(LOG_CLOSE_TIMEOUT).await;
+            (
+                description,
+                self.group.is_gone().then(|| self.group.record().clone()),
+            )
         })
     }
 }
 
-impl Engine {
+impl ProcessEngine {
     /// Waits for the exit, and up to [`LAST_WORDS`] for the rest of the log.
-    async fn ended(&mut self, log: &Log) -> Ended {
+    async fn process_exit(&mut self, log: &Log) -> ExitCause {
         use std::os::unix::process::ExitStatusExt;
-        let status = self.group.exited().await;
-        log.over(LAST_WORDS).await;
-        let (how, end) = match status {
+        let status = self.group.wait_for_exit().await;
+        log.wait_closed(LOG_DRAIN_TIMEOUT).await;
+        let (description, end) = match status {
             Ok(status) => {
-                let end = End {
+                let end = EngineExitStatus {
                     code: status.code().map(i64::from),
                     signal: status.signal(),
                     // The exit status does not say who killed the process; the kernel's log may.
@@ -139,62 +150,62 @@ impl Engine {
             }
             Err(error) => (
                 format!("ended (its status cannot be read: {error})"),
-                End::default(),
+                EngineExitStatus::default(),
             ),
         };
-        Ended {
-            how,
-            omen: None,
+        ExitCause {
+            description,
+            fatal_line: None,
             end,
-            blame: None,
+            fault: None,
         }
     }
 }
 
-fn marks(launch: &Launch, run: &RunId, start: u32) -> Result<Marks, StartError> {
-    Ok(Marks::new(run, &launch.id, start)?)
+fn ownership_tags(launch: &Launch, run: &RunId, start: u32) -> Result<OwnershipTags, StartError> {
+    Ok(OwnershipTags::new(run, &launch.id, start)?)
 }
 
 /// Creates or finds the Python environment of the process.
-async fn environment(
+async fn prepare_venv(
     launch: &Launch,
-    asked: &crate::plan::Venv,
-    context: &Context,
-    marks: &Marks,
+    spec: &crate::plan::Venv,
+    context: &StartContext,
+    tags: &OwnershipTags,
     log: crate::results::store::Log,
-) -> Result<Made, StartError> {
-    let path = match &asked.path {
-        Some(path) => Some(context.folder.join(context.reveal(None, path, "`venv:`")?)),
+) -> Result<PreparedVenv, StartError> {
+    let path = match &spec.path {
+        Some(path) => Some(context.folder.join(context.fill(None, path, "`venv:`")?)),
         None => None,
     };
     let name = match &launch.engine.version {
         Some(version) => format!("{}-{version}", launch.engine.recipe),
         None => launch.engine.recipe.clone(),
     };
-    let make = Make {
+    let make = VenvRequest {
         name: &name,
-        asked,
+        spec,
         path,
-        cache: &context.cache,
-        search: context.path.as_deref(),
-        shim: context.shim.as_deref(),
+        cache_dir: &context.cache_dir,
+        search_path: context.path.as_deref(),
+        shim: context.shim_binary.as_deref(),
         redactor: &context.redactor,
-        marks,
+        tags,
     };
-    Ok(venv::make(&make, log).await?)
+    Ok(venv::prepare(&make, log).await?)
 }
 
 /// The command to spawn, with placeholders and secrets filled in.
-fn order(
+fn spawn_spec(
     launch: &Launch,
     process: &Process,
-    context: &Context,
+    context: &StartContext,
     venv: Option<&Path>,
-    marks: Marks,
-) -> Result<Order, StartError> {
+    tags: OwnershipTags,
+) -> Result<SpawnSpec, StartError> {
     let mut words = Vec::new();
-    for text in launch.argv(context.port) {
-        words.push(context.reveal(venv, &text, "`command:`")?);
+    for text in launch.command_args(context.port) {
+        words.push(context.fill(venv, &text, "`command:`")?);
     }
     let mut words = words.into_iter();
     let program = words.next().filter(|program| !program.is_empty());
@@ -212,7 +223,7 @@ fn order(
     for (name, text) in &process.env {
         env.push((
             name.clone(),
-            context.reveal(venv, text, &format!("`env: {name}`"))?.into(),
+            context.fill(venv, text, &format!("`env: {name}`"))?.into(),
         ));
     }
     let own = env.iter().rev().find(|(name, _)| name == "PATH");
@@ -226,28 +237,30 @@ fn order(
         env.push(("VIRTUAL_ENV".to_owned(), venv.into()));
     }
     let dir = match &process.dir {
-        Some(dir) => Some(folder(context.folder.join(context.reveal(venv, dir, "`dir:`")?))?),
+        Some(dir) => Some(existing_folder(
+            context.folder.join(context.fill(venv, dir, "`dir:`")?),
+        )?),
         None => None,
     };
-    Ok(Order {
+    Ok(SpawnSpec {
         program: find_program(&program, &path, dir.as_deref(), &context.redactor)?,
         args: words.collect(),
-        withheld: environment::withheld(launch, process, &context.environment)
+        withheld_variables: environment::withheld_variables(launch, process, &context.variable_names)
             .into_iter()
             .map(str::to_owned)
             .collect(),
         env,
         dir,
-        marks,
-        shim: context.shim.clone(),
-        cache: context.cache.clone(),
+        tags,
+        shim: context.shim_binary.clone(),
+        cache_dir: context.cache_dir.clone(),
     })
 }
 
-fn folder(dir: PathBuf) -> Result<PathBuf, StartError> {
+fn existing_folder(dir: PathBuf) -> Result<PathBuf, StartError> {
     match dir.is_dir() {
         true => Ok(dir),
-        false => Err(StartError::NoFolder {
+        false => Err(StartError::MissingFolder {
             dir: dir.display().to_string(),
         }),
     }

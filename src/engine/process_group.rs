@@ -18,49 +18,49 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::proc::{self, ProcessInfo};
 use crate::engine::cgroup::Cgroup;
-use crate::engine::ownership::Marks;
+use crate::engine::ownership::OwnershipTags;
 use crate::engine::shim::{self, Message};
 use crate::engine::start_record::{self, StartRecord};
 use crate::engine::tagged_process::{self, TaggedProcess};
 
 /// Interval at which an ending group is checked.
-const LOOK: Duration = Duration::from_millis(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(30);
 
 /// How long killed processes may take to disappear.
-const KILLED: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(crate) struct Order {
+pub(crate) struct SpawnSpec {
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<String>,
     /// Variables of our environment that it does not inherit.
-    pub(crate) withheld: Vec<String>,
+    pub(crate) withheld_variables: Vec<String>,
     /// Variables added to the inherited environment.
     pub(crate) env: Vec<(String, OsString)>,
     pub(crate) dir: Option<PathBuf>,
-    pub(crate) marks: Marks,
+    pub(crate) tags: OwnershipTags,
     /// The `matrix` binary that acts as shim; `None` spawns the program directly.
     pub(crate) shim: Option<PathBuf>,
     /// Folder for the start record.
-    pub(crate) cache: PathBuf,
+    pub(crate) cache_dir: PathBuf,
 }
 
 /// A spawned process with all its descendants.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct ProcessGroup {
     /// The shim, or the program itself if there is no shim.
     child: Child,
-    shim: Option<Shim>,
+    shim: Option<ShimHandle>,
     /// The program's process, which leads the group.
     pid: u32,
     session: u32,
-    marks: Marks,
+    tags: OwnershipTags,
     cgroup: Option<Cgroup>,
     record: StartRecord,
     is_gone: bool,
 }
 
 #[derive(Debug)]
-struct Shim {
+struct ShimHandle {
     pid: u32,
     /// Socket to the shim. When it is closed, the shim ends everything.
     socket: tokio::net::UnixStream,
@@ -71,15 +71,15 @@ struct Shim {
     status: Option<ExitStatus>,
 }
 
-impl Group {
+impl ProcessGroup {
     /// Spawns a group. The process and its descendants write stdout and stderr to `writer`.
-    pub(crate) async fn spawn(order: &Order, writer: &io::PipeWriter) -> io::Result<Self> {
-        let id = start_record::unique_id(&order.marks);
-        let planned = order.shim.as_ref().and_then(|_| Cgroup::planned(&id));
+    pub(crate) async fn spawn(spec: &SpawnSpec, writer: &io::PipeWriter) -> io::Result<Self> {
+        let id = start_record::unique_id(&spec.tags);
+        let planned = spec.shim.as_ref().and_then(|_| Cgroup::for_start(&id));
         // The record exists before cgroup and process, so that neither can be lost.
-        let record = StartRecord::begin(&order.cache, &id, &order.marks, planned.as_ref());
+        let record = StartRecord::begin(&spec.cache_dir, &id, &spec.tags, planned.as_ref());
         let cgroup = planned.and_then(Cgroup::create);
-        let spawned = spawn(order, cgroup.as_ref(), writer);
+        let spawned = spawn(spec, cgroup.as_ref(), writer);
         let (child, sockets) = spawned.inspect_err(|_| {
             if let Some(cgroup) = &cgroup {
                 cgroup.remove();
@@ -87,7 +87,7 @@ impl Group {
             record.remove();
         })?;
         let pid = child.id().expect("a process that was just spawned has an id");
-        let shim = sockets.map(|(socket, messages)| Shim {
+        let shim = sockets.map(|(socket, messages)| ShimHandle {
             pid,
             socket,
             messages,
@@ -96,34 +96,34 @@ impl Group {
         });
         // `getsid` returns 0 if the session began outside our pid namespace (in a container, under a build's
         // runner), which `rustix` does not accept.
-        let session = proc::this().map_or(0, |this| this.session);
+        let session = proc::current_process().map_or(0, |this| this.session);
         let mut group = Self {
             child,
             shim,
             pid,
             session,
-            marks: order.marks.clone(),
+            tags: spec.tags.clone(),
             cgroup,
             record,
             is_gone: false,
         };
         let known = tagged_process::by_id(pid).map(|process| process.info.id());
         group.record.add(known.as_slice());
-        group.begin().await;
+        group.wait_started().await;
         Ok(group)
     }
 
     /// Waits until the shim has started the program.
-    async fn begin(&mut self) {
+    async fn wait_started(&mut self) {
         let Some(shim) = &mut self.shim else { return };
         while self.pid == shim.pid {
             // A shim that exits before has written the reason to the log.
-            let Some(message) = shim.message().await else {
+            let Some(message) = shim.next_message().await else {
                 return;
             };
             match message {
-                Message::Began(pid) => self.pid = pid,
-                Message::Ended(_) => return,
+                Message::Started(pid) => self.pid = pid,
+                Message::Exited(_) => return,
             }
         }
     }
@@ -139,12 +139,12 @@ impl Group {
     }
 
     /// Pid of the process from which all others descend, also those in other groups and sessions.
-    pub(crate) fn root(&self) -> u32 {
+    pub(crate) fn root_pid(&self) -> u32 {
         self.shim.as_ref().map_or(self.pid, |shim| shim.pid)
     }
 
-    pub(crate) const fn marks(&self) -> &Marks {
-        &self.marks
+    pub(crate) const fn tags(&self) -> &OwnershipTags {
+        &self.tags
     }
 
     pub(crate) const fn record(&self) -> &StartRecord {
@@ -156,12 +156,12 @@ impl Group {
     }
 
     /// Waits for the program to exit. Cancel-safe; later calls give the same answer.
-    pub(crate) async fn exited(&mut self) -> io::Result<ExitStatus> {
+    pub(crate) async fn wait_for_exit(&mut self) -> io::Result<ExitStatus> {
         while let Some(shim) = &mut self.shim {
             if let Some(status) = shim.status {
                 return Ok(status);
             }
-            if shim.message().await.is_none() {
+            if shim.next_message().await.is_none() {
                 break;
             }
         }
@@ -171,7 +171,7 @@ impl Group {
     /// Exit status of the program, if it has ended.
     fn status(&mut self) -> Option<ExitStatus> {
         if let Some(shim) = &mut self.shim {
-            shim.read();
+            shim.read_available();
             if shim.status.is_some() {
                 return shim.status;
             }
@@ -184,30 +184,30 @@ impl Group {
     pub(crate) async fn stop(&mut self, grace: Duration) -> String {
         let before = self.status();
         self.signal(Signal::TERM);
-        let ended = self.all_gone(grace, false).await;
-        let mut left = Vec::new();
-        if !ended && !self.all_gone(KILLED, true).await {
-            left = self.alive();
+        let ended = self.wait_all_gone(grace, false).await;
+        let mut survivors = Vec::new();
+        if !ended && !self.wait_all_gone(KILL_TIMEOUT, true).await {
+            survivors = self.live_processes();
         }
         let status = self.status();
         let status = status.map_or_else(|| "no exit status".to_owned(), |status| status.to_string());
-        let mut how = match (before, ended) {
+        let mut description = match (before, ended) {
             (Some(_), true) => format!("it had ended before ({status})"),
             (Some(_), false) => format!("it had ended before ({status}); what it had started was killed"),
             (None, true) => format!("it ended on SIGTERM ({status})"),
             (None, false) => format!(
                 "it was killed after {} of grace ({status})",
-                crate::base::units::Span(grace)
+                crate::base::units::HumanDuration(grace)
             ),
         };
-        if !left.is_empty() {
-            let left: Vec<String> = left
+        if !survivors.is_empty() {
+            let survivors: Vec<String> = survivors
                 .iter()
                 .map(|process| format!("{} `{}`", process.info.pid, process.command))
                 .collect();
-            how.push_str(&format!("; still there: {}", left.join(", ")));
+            description.push_str(&format!("; still there: {}", survivors.join(", ")));
         }
-        self.is_gone = left.is_empty();
+        self.is_gone = survivors.is_empty();
         if self.is_gone {
             // The shim removes the cgroup itself unless it was killed.
             if let Some(cgroup) = &self.cgroup {
@@ -215,41 +215,41 @@ impl Group {
             }
             self.record.remove();
         }
-        how
+        description
     }
 
     /// Waits until no process is left, at most for `limit`; with `kills`, sends SIGKILL repeatedly. Returns
     /// whether all are gone.
-    async fn all_gone(&mut self, limit: Duration, kills: bool) -> bool {
+    async fn wait_all_gone(&mut self, limit: Duration, kills: bool) -> bool {
         let deadline = Instant::now() + limit;
         loop {
             if kills {
                 self.signal(Signal::KILL);
             }
-            let is_reaped = match timeout(LOOK, self.child.wait()).await {
+            let is_reaped = match timeout(POLL_INTERVAL, self.child.wait()).await {
                 Ok(_) => {
                     // A child of a dying parent may be in `execve` and show no tags, so check twice.
-                    if self.alive().is_empty() {
-                        sleep(LOOK / 3).await;
+                    if self.live_processes().is_empty() {
+                        sleep(POLL_INTERVAL / 3).await;
                     }
                     true
                 }
                 Err(_) => false,
             };
-            if is_reaped && self.alive().is_empty() {
+            if is_reaped && self.live_processes().is_empty() {
                 return true;
             }
             if Instant::now() >= deadline {
                 return false;
             }
             if is_reaped {
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         }
     }
 
     /// Processes that are left, found by tags, group, cgroup, start record, or as descendants of the shim.
-    fn alive(&self) -> Vec<TaggedProcess> {
+    fn live_processes(&self) -> Vec<TaggedProcess> {
         let mut all = tagged_process::all();
         let infos: Vec<ProcessInfo> = all.iter().map(|process| process.info).collect();
         let below = self
@@ -259,7 +259,7 @@ impl Group {
             .unwrap_or_default();
         let grouped = self.cgroup.as_ref().map(Cgroup::members).unwrap_or_default();
         all.retain(|process| {
-            process.marks.as_ref() == Some(&self.marks)
+            process.tags.as_ref() == Some(&self.tags)
                 || self.is_member(process)
                 || self.record.contains(process.info.id())
                 || below.contains(&process.info.pid)
@@ -271,8 +271,8 @@ impl Group {
     /// Whether a process is in this group. The group id alone is not enough, because it may be reused after
     /// the group has ended.
     fn is_member(&self, process: &TaggedProcess) -> bool {
-        let TaggedProcess { info, marks, .. } = process;
-        let is_same_owner = marks.as_ref().is_none_or(|marks| *marks == self.marks);
+        let TaggedProcess { info, tags, .. } = process;
+        let is_same_owner = tags.as_ref().is_none_or(|tags| *tags == self.tags);
         info.group == self.pid && is_same_owner && (info.session == self.session || info.session == self.pid)
     }
 
@@ -290,7 +290,7 @@ impl Group {
         if let Some(cgroup) = self.cgroup.as_ref().filter(|_| signal == Signal::KILL) {
             cgroup.kill();
         }
-        for TaggedProcess { info, .. } in self.alive() {
+        for TaggedProcess { info, .. } in self.live_processes() {
             let is_done = group.is_some() && info.group == self.pid;
             if !is_done && info.pid != self.shim_pid() {
                 info.id().signal(signal);
@@ -304,7 +304,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if !self.is_gone {
             self.signal(Signal::KILL);
@@ -314,9 +314,9 @@ impl Drop for Group {
     }
 }
 
-impl Shim {
+impl ShimHandle {
     /// The next message; `None` once the shim has ended. Cancel-safe.
-    async fn message(&mut self) -> Option<Message> {
+    async fn next_message(&mut self) -> Option<Message> {
         loop {
             if let Some(message) = self.take_message() {
                 return Some(message);
@@ -333,7 +333,7 @@ impl Shim {
     }
 
     /// Reads the available messages without waiting.
-    fn read(&mut self) {
+    fn read_available(&mut self) {
         let mut bytes = [0; 256];
         while let Ok(count @ 1..) = self.messages.read(&mut bytes) {
             self.partial.push_str(&String::from_utf8_lossy(&bytes[..count]));
@@ -346,7 +346,7 @@ impl Shim {
         let (line, rest) = self.partial.split_once('\n')?;
         let message = Message::parse(line);
         self.partial = rest.to_owned();
-        if let Some(Message::Ended(status)) = message {
+        if let Some(Message::Exited(status)) = message {
             self.status = Some(ExitStatus::from_raw(status));
         }
         message
@@ -354,31 +354,31 @@ impl Shim {
 }
 
 /// The socket to a shim, twice: for waiting and for reads that do not wait.
-type Sockets = (tokio::net::UnixStream, UnixStream);
+type ShimSockets = (tokio::net::UnixStream, UnixStream);
 
 fn spawn(
-    order: &Order,
+    spec: &SpawnSpec,
     cgroup: Option<&Cgroup>,
     writer: &io::PipeWriter,
-) -> io::Result<(Child, Option<Sockets>)> {
-    let (mut command, sockets) = match &order.shim {
+) -> io::Result<(Child, Option<ShimSockets>)> {
+    let (mut command, sockets) = match &spec.shim {
         Some(shim) => {
-            let (command, sockets) = shimmed(shim, cgroup, &order.program)?;
+            let (command, sockets) = shim_command(shim, cgroup, &spec.program)?;
             (command, Some(sockets))
         }
         None => {
-            let mut command = Command::new(&order.program);
+            let mut command = Command::new(&spec.program);
             command.stdin(Stdio::null()).kill_on_drop(true);
             (command, None)
         }
     };
-    command.args(&order.args);
-    for name in &order.withheld {
+    command.args(&spec.args);
+    for name in &spec.withheld_variables {
         command.env_remove(name);
     }
     command
-        .envs(order.env.iter().map(|(name, value)| (name, value)))
-        .envs(order.marks.variables())
+        .envs(spec.env.iter().map(|(name, value)| (name, value)))
+        .envs(spec.tags.variables())
         // With this variable, each start would compile all of the engine's Python code again.
         .env_remove("PYTHONDONTWRITEBYTECODE")
         // A process that sets its title would otherwise overwrite the tags in its environment
@@ -387,14 +387,14 @@ fn spawn(
         .stdout(writer.try_clone()?)
         .stderr(writer.try_clone()?)
         .process_group(0);
-    if let Some(dir) = &order.dir {
+    if let Some(dir) = &spec.dir {
         command.current_dir(dir);
     }
     Ok((command.spawn()?, sockets))
 }
 
 /// The command `matrix __shim <parent> -- <program>`, see [`shim::supervise`].
-fn shimmed(shim: &Path, cgroup: Option<&Cgroup>, program: &Path) -> io::Result<(Command, Sockets)> {
+fn shim_command(shim: &Path, cgroup: Option<&Cgroup>, program: &Path) -> io::Result<(Command, ShimSockets)> {
     let (ours, its) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let messages = ours.try_clone()?;

@@ -6,12 +6,12 @@ use crate::base::secrets::Redactor;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the program `{program}` was not found in {looked}; install it, or give its environment with `venv:`"
+    "the program `{program}` was not found in {searched}; install it, or give its environment with `venv:`"
 )]
-pub(crate) struct NoProgram {
+pub(crate) struct ProgramNotFound {
     pub program: String,
     /// Where it was looked up.
-    pub looked: String,
+    pub searched: String,
 }
 
 /// The file of a program: looked up in `path`, or, if it contains a slash, relative to the working directory.
@@ -20,17 +20,20 @@ pub(super) fn find_program(
     path: &str,
     dir: Option<&Path>,
     redactor: &Redactor,
-) -> Result<PathBuf, NoProgram> {
-    let missing = |looked: String| NoProgram {
+) -> Result<PathBuf, ProgramNotFound> {
+    let missing = |searched: String| ProgramNotFound {
         program: redactor.redact(program).into_owned(),
-        looked: redactor.redact(&looked).into_owned(),
+        searched: redactor.redact(&searched).into_owned(),
     };
     if program.contains('/') {
         let file = dir.unwrap_or(Path::new("")).join(program);
-        let whole = std::path::absolute(&file).unwrap_or(file);
-        return match is_executable(&whole) {
-            true => Ok(whole),
-            false => Err(missing(format!("{}, or it may not be executed", whole.display()))),
+        let absolute = std::path::absolute(&file).unwrap_or(file);
+        return match is_executable(&absolute) {
+            true => Ok(absolute),
+            false => Err(missing(format!(
+                "{}, or it may not be executed",
+                absolute.display()
+            ))),
         };
     }
     path.split(':')

@@ -9,32 +9,32 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::base::clock::{self, Moment};
-use crate::base::units::Span;
+use crate::base::clock::{self, MonotonicTime};
+use crate::base::units::HumanDuration;
 use crate::engine::api;
 use crate::engine::executor::launcher;
-use crate::engine::log::{Log, Omen};
-use crate::engine::running::{Death, Running};
+use crate::engine::log::{FatalLine, Log};
+use crate::engine::running::{EngineExit, RunningEngine};
 use crate::engine::shared_memory;
 use crate::engine::start_progress::Progress;
 use crate::plan::Launch;
 use crate::results::record::cell::FailureClass;
-use crate::results::record::post_mortem::End;
+use crate::results::record::post_mortem::EngineExitStatus;
 
-/// First pause between two health checks; it grows up to [`SLOWEST`].
-const QUICKEST: Duration = Duration::from_millis(100);
+/// First pause between two health checks; it grows up to [`MAX_POLL_INTERVAL`].
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Longest pause between two health checks.
-const SLOWEST: Duration = Duration::from_secs(1);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Timeout of one health check. Some engines process a small request to answer it.
-const LOOK: Duration = Duration::from_secs(20);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Silence of the log after which the executor is asked for the reason.
-const STILL: Duration = Duration::from_secs(5);
+const SILENCE_BEFORE_CHECK: Duration = Duration::from_secs(5);
 
 /// Interval of timeout checks and progress messages.
-const BEAT: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Duration of a successful start.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct Readiness {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoToken {
     /// Temporary: a later probe may succeed.
-    Yet(String),
+    NotYet(String),
     /// The engine rejects the content of the request. A retry would get the same answer.
     Refused(String),
     /// The engine's answer cannot be measured. A retry would get the same answer.
@@ -62,7 +62,7 @@ pub(crate) enum NoToken {
 impl NoToken {
     fn reason(self) -> String {
         match self {
-            Self::Yet(reason) | Self::Refused(reason) | Self::Unusable(reason) | Self::Unknown(reason) => {
+            Self::NotYet(reason) | Self::Refused(reason) | Self::Unusable(reason) | Self::Unknown(reason) => {
                 reason
             }
         }
@@ -70,52 +70,55 @@ impl NoToken {
 }
 
 /// After this many consecutive [`NoToken::Unknown`] answers the model is considered unknown.
-const UNKNOWN: u32 = 3;
+const MAX_UNKNOWN_ANSWERS: u32 = 3;
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum NotReady {
-    #[error("the engine {status} before it was ready{}", explained(omen.as_deref()))]
-    Ended {
+    #[error("the engine {status} before it was ready{}", explanation(fatal_line.as_deref()))]
+    Exited {
         status: String,
         /// The log line that explains it.
-        omen: Option<Box<Omen>>,
-        end: End,
+        fatal_line: Option<Box<FatalLine>>,
+        end: EngineExitStatus,
         class: FailureClass,
         tail: Vec<String>,
     },
     /// A log line says that the engine is dead, although its process runs.
     #[error(
         "the engine's log says that it is dead before it was ready{}",
-        explained(Some(omen))
+        explanation(Some(fatal_line))
     )]
-    Fatal { omen: Box<Omen>, tail: Vec<String> },
+    Fatal {
+        fatal_line: Box<FatalLine>,
+        tail: Vec<String>,
+    },
     /// No log output and no growth of GPU memory for `limit`.
     #[error(
         "the engine hangs: nothing came to its log for {limit} while `{phase}`{}, and it is not healthy{}; if it only needs longer, raise \
          `timeouts: {{ stall: … }}`",
-        match is_watched { true => ", its GPUs took no more memory", false => "" },
-        explained(omen.as_deref())
+        match is_memory_watched { true => ", its GPUs took no more memory", false => "" },
+        explanation(fatal_line.as_deref())
     )]
     Stalled {
         /// `timeouts: { stall }` of the recipe.
-        limit: Span,
+        limit: HumanDuration,
         /// Whether GPU memory was watched as well.
-        is_watched: bool,
+        is_memory_watched: bool,
         phase: String,
         /// The log line that explains it.
-        omen: Option<Box<Omen>>,
+        fatal_line: Option<Box<FatalLine>>,
         tail: Vec<String>,
     },
     #[error(
         "the engine was not ready within {limit} (it was at `{phase}`){}; if it only needs longer, raise `timeouts: {{ start: … }}`",
-        explained(omen.as_deref())
+        explanation(fatal_line.as_deref())
     )]
-    Late {
+    TimedOut {
         /// `timeouts: { start }` of the recipe.
-        limit: Span,
+        limit: HumanDuration,
         phase: String,
         /// The log line that explains it.
-        omen: Option<Box<Omen>>,
+        fatal_line: Option<Box<FatalLine>>,
         tail: Vec<String>,
     },
     #[error("the engine is healthy and refuses the first request: {reason}")]
@@ -134,70 +137,72 @@ pub(crate) enum NotReady {
         "the engine says it is healthy (`{health}` answers 200), yet gave no token within {limit}: {reason}; if it only needs longer, \
          raise `timeouts: {{ probe: … }}`"
     )]
-    Liar {
+    FalseHealth {
         health: String,
         /// `timeouts: { probe }` of the recipe.
-        limit: Span,
+        limit: HumanDuration,
         /// Result of the last probe.
         reason: String,
         tail: Vec<String>,
     },
 }
 
-fn explained(omen: Option<&Omen>) -> String {
-    omen.map_or_else(String::new, |omen| format!(": {}", omen.explains()))
+fn explanation(fatal_line: Option<&FatalLine>) -> String {
+    fatal_line.map_or_else(String::new, |fatal_line| {
+        format!(": {}", fatal_line.explanation())
+    })
 }
 
 impl NotReady {
     pub(crate) fn class(&self) -> FailureClass {
-        let omen = match self {
-            Self::Ended { class, .. } => return *class,
-            Self::Stalled { omen, .. } | Self::Late { omen, .. } => omen.as_deref(),
-            Self::Fatal { omen, .. } => Some(&**omen),
+        let fatal_line = match self {
+            Self::Exited { class, .. } => return *class,
+            Self::Stalled { fatal_line, .. } | Self::TimedOut { fatal_line, .. } => fatal_line.as_deref(),
+            Self::Fatal { fatal_line, .. } => Some(&**fatal_line),
             Self::Refused { .. } | Self::Unusable { .. } => return FailureClass::Spec,
-            Self::Liar { .. } => None,
+            Self::FalseHealth { .. } => None,
         };
-        omen.map_or(FailureClass::Engine, Omen::class)
+        fatal_line.map_or(FailureClass::Engine, FatalLine::class)
     }
 
     /// Exit code and signal, if the engine exited.
-    pub(crate) const fn end(&self) -> Option<End> {
+    pub(crate) const fn end(&self) -> Option<EngineExitStatus> {
         match self {
-            Self::Ended { end, .. } => Some(*end),
+            Self::Exited { end, .. } => Some(*end),
             Self::Fatal { .. }
             | Self::Stalled { .. }
-            | Self::Late { .. }
+            | Self::TimedOut { .. }
             | Self::Refused { .. }
             | Self::Unusable { .. }
-            | Self::Liar { .. } => None,
+            | Self::FalseHealth { .. } => None,
         }
     }
 
     pub(crate) fn tail(&self) -> &[String] {
         match self {
-            Self::Ended { tail, .. }
+            Self::Exited { tail, .. }
             | Self::Fatal { tail, .. }
             | Self::Stalled { tail, .. }
-            | Self::Late { tail, .. }
+            | Self::TimedOut { tail, .. }
             | Self::Refused { tail, .. }
             | Self::Unusable { tail, .. }
-            | Self::Liar { tail, .. } => tail,
+            | Self::FalseHealth { tail, .. } => tail,
         }
     }
 
-    fn dead(death: Death) -> Self {
-        let Death {
+    fn from_exit(engine_exit: EngineExit) -> Self {
+        let EngineExit {
             status,
             tail,
-            omen,
+            fatal_line,
             end,
             class,
-        } = death;
-        match (omen.map(Box::new), end) {
-            (Some(omen), None) => Self::Fatal { omen, tail },
-            (omen, end) => Self::Ended {
+        } = engine_exit;
+        match (fatal_line.map(Box::new), end) {
+            (Some(fatal_line), None) => Self::Fatal { fatal_line, tail },
+            (fatal_line, end) => Self::Exited {
                 status,
-                omen,
+                fatal_line,
                 end: end.unwrap_or_default(),
                 class,
                 tail,
@@ -212,75 +217,78 @@ impl NotReady {
 /// GPU memory is not watched.
 ///
 /// Does not stop the engine on failure.
-pub(crate) async fn ready<P, F>(
-    running: &mut Running,
+pub(crate) async fn wait_until_ready<P, F>(
+    running: &mut RunningEngine,
     launch: &Launch,
     http: &reqwest::Client,
     probe: P,
-    grown: impl Fn() -> Option<Moment>,
+    memory_grew_at: impl Fn() -> Option<MonotonicTime>,
     mut progress: impl FnMut(Progress),
 ) -> Result<Readiness, NotReady>
 where
     P: Fn() -> F,
     F: Future<Output = Result<(), NoToken>>,
 {
-    let began = running.began();
+    let started_at = running.started_at();
     let (log, endpoint, is_audible) = (
         running.log().clone(),
         running.endpoint().clone(),
-        running.is_audible(),
+        running.has_log(),
     );
-    let watch = Watch {
+    let watch = StartMonitor {
         launch,
         log: &log,
-        is_audible,
-        began,
-        answer: Mutex::default(),
+        has_log: is_audible,
+        started_at,
+        last_answer: Mutex::default(),
     };
     let mut healthy_at = None;
-    let mut asked_at = began;
+    let mut asked_at = started_at;
     {
-        let mut beat = tokio::time::interval(BEAT);
-        let looking = healthy(http, &endpoint, launch, &watch.answer);
+        let mut beat = tokio::time::interval(CHECK_INTERVAL);
+        let looking = wait_until_healthy(http, &endpoint, launch, &watch.last_answer);
         tokio::pin!(looking);
-        let mut alarm = running.alarm.take().unwrap_or_else(shared_memory::Alarm::silent);
+        let mut alarm = running
+            .shared_memory_events
+            .take()
+            .unwrap_or_else(shared_memory::CreationEvents::disabled);
         while healthy_at.is_none() {
             tokio::select! {
                 biased;
-                death = running.exited() => return Err(NotReady::dead(death)),
-                () = alarm.rings() => running.look().await,
+                engine_exit = running.wait_for_exit() => return Err(NotReady::from_exit(engine_exit)),
+                () = alarm.wait() => running.record_processes().await,
                 () = &mut looking => healthy_at = Some(clock::now()),
                 _ = beat.tick() => {
                     progress(watch.progress(None));
-                    asked_at = watch.suspect(running, asked_at);
+                    asked_at = watch.request_check(running, asked_at);
                     // While the daemon is unreachable, no log output can arrive.
-                    watch.check(!running.is_unheard(), grown())?;
-                    running.look().await;
+                    watch.check(!running.is_liveness_unknown(), memory_grew_at())?;
+                    running.record_processes().await;
                 }
             }
         }
-        running.look().await;
+        running.record_processes().await;
         let noted = || async {
             let answer = probe().await;
-            if let Err(wrong) = &answer {
-                watch.note(format!("the first request: {}", wrong.clone().reason()));
+            if let Err(error) = &answer {
+                watch.note_answer(format!("the first request: {}", error.clone().reason()));
             }
             answer
         };
-        watch.note(String::new());
-        let probing = proven(&noted, launch.patience.probe.duration());
+        watch.note_answer(String::new());
+        let probing = wait_for_token(&noted, launch.timeouts.probe.duration());
         tokio::pin!(probing);
         loop {
             tokio::select! {
                 biased;
-                death = running.exited() => return Err(NotReady::dead(death)),
+                engine_exit = running.wait_for_exit() => return Err(NotReady::from_exit(engine_exit)),
                 proof = &mut probing => {
-                    proof.map_err(|wrong| watch.lied(wrong))?;
+                    proof.map_err(|error| watch.no_token_error(error))?;
                     break;
                 }
                 _ = beat.tick() => {
                     progress(watch.progress(Some("first-token")));
-                    asked_at = watch.suspect(running, asked_at);
+                    asked_at = watch.request_check(running, asked_at);
                     watch.check(false, None)?;
                 }
             }
@@ -288,63 +296,63 @@ where
     }
     let now = clock::now();
     Ok(Readiness {
-        seconds: now.since(began).as_secs_f64(),
-        phases: phases(&log.phases(), began, healthy_at.unwrap_or(now), now),
+        seconds: now.since(started_at).as_secs_f64(),
+        phases: phase_durations(&log.phases(), started_at, healthy_at.unwrap_or(now), now),
     })
 }
 
 /// Checks health until a path answers 200. `answer` holds the latest answer.
-async fn healthy(
+async fn wait_until_healthy(
     http: &reqwest::Client,
     endpoint: &crate::engine::endpoint::Endpoint,
     launch: &Launch,
     answer: &Mutex<String>,
 ) {
-    let mut pause = QUICKEST;
+    let mut pause = MIN_POLL_INTERVAL;
     loop {
-        for path in launcher::of(&launch.place).health_paths(launch) {
-            let told = match api::status(http, endpoint, path, LOOK).await {
+        for path in launcher::launcher_for(&launch.place).health_paths(launch) {
+            let reply = match api::fetch_status(http, endpoint, path, HEALTH_TIMEOUT).await {
                 Ok(200) => return,
                 Ok(status) => format!("{} answers {status}", endpoint.url(path)),
                 Err(reason) => format!("{}: {reason}", endpoint.url(path)),
             };
-            let is_missing = told.ends_with(" 404");
-            *answer.lock().unwrap_or_else(PoisonError::into_inner) = told;
+            let is_missing = reply.ends_with(" 404");
+            *answer.lock().unwrap_or_else(PoisonError::into_inner) = reply;
             // Other paths are tried only if this one does not exist.
             if !is_missing {
                 break;
             }
         }
         sleep(pause).await;
-        pause = (pause * 5 / 4).min(SLOWEST);
+        pause = (pause * 5 / 4).min(MAX_POLL_INTERVAL);
     }
 }
 
 /// Probes until a token arrives or `limit` passes. An engine may refuse requests shortly after it reports
 /// healthy.
-async fn proven<P, F>(probe: &P, limit: Duration) -> Result<(), NoToken>
+async fn wait_for_token<P, F>(probe: &P, limit: Duration) -> Result<(), NoToken>
 where
     P: Fn() -> F,
     F: Future<Output = Result<(), NoToken>>,
 {
     let deadline = Instant::now() + limit;
-    let mut last = NoToken::Yet("no answer".to_owned());
-    let mut pause = QUICKEST;
+    let mut last = NoToken::NotYet("no answer".to_owned());
+    let mut pause = MIN_POLL_INTERVAL;
     let mut unknown = 0;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match timeout(left, probe()).await {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        match timeout(remaining, probe()).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(lasting @ (NoToken::Refused(_) | NoToken::Unusable(_)))) => return Err(lasting),
-            Ok(Err(NoToken::Unknown(reason))) if unknown + 1 == UNKNOWN => {
+            Ok(Err(NoToken::Unknown(reason))) if unknown + 1 == MAX_UNKNOWN_ANSWERS => {
                 return Err(NoToken::Refused(reason));
             }
-            Ok(Err(wrong)) => {
-                unknown = match wrong {
+            Ok(Err(error)) => {
+                unknown = match error {
                     NoToken::Unknown(_) => unknown + 1,
                     _ => 0,
                 };
-                last = wrong;
+                last = error;
             }
             Err(_) => return Err(last),
         }
@@ -352,21 +360,21 @@ where
             return Err(last);
         }
         sleep(pause).await;
-        pause = (pause * 2).min(SLOWEST);
+        pause = (pause * 2).min(MAX_POLL_INTERVAL);
     }
 }
 
 /// State for timeout checks and progress messages.
-struct Watch<'a> {
+struct StartMonitor<'a> {
     launch: &'a Launch,
     log: &'a Log,
-    is_audible: bool,
-    began: Moment,
+    has_log: bool,
+    started_at: MonotonicTime,
     /// Latest answer to the health check, later to the probe.
-    answer: Mutex<String>,
+    last_answer: Mutex<String>,
 }
 
-impl Watch<'_> {
+impl StartMonitor<'_> {
     fn phase(&self) -> String {
         self.log
             .phases()
@@ -374,31 +382,31 @@ impl Watch<'_> {
             .map_or_else(|| "start".to_owned(), |(phase, _)| phase)
     }
 
-    fn note(&self, answer: String) {
-        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+    fn note_answer(&self, answer: String) {
+        *self.last_answer.lock().unwrap_or_else(PoisonError::into_inner) = answer;
     }
 
     /// Current progress; `phase` overrides the phase of the log and selects the timeout of the probe.
     fn progress(&self, phase: Option<&str>) -> Progress {
-        let patience = &self.launch.patience;
+        let timeouts = &self.launch.timeouts;
         let limit = if phase.is_some() {
-            patience.probe
+            timeouts.probe
         } else {
-            patience.start
+            timeouts.start
         };
         Progress {
             phase: phase.map_or_else(|| self.phase(), str::to_owned),
-            elapsed: clock::now().since(self.began),
+            elapsed: clock::now().since(self.started_at),
             last_line: match self.log.last_line() {
-                line if line.is_empty() => self.waits(limit),
+                line if line.is_empty() => self.waiting_for(limit),
                 line => line,
             },
         }
     }
 
     /// Replaces the last log line while there is none: the latest answer and the timeout.
-    fn waits(&self, limit: Span) -> String {
-        let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+    fn waiting_for(&self, limit: HumanDuration) -> String {
+        let answer = self.last_answer.lock().unwrap_or_else(PoisonError::into_inner);
         match answer.is_empty() {
             true => format!("waits {limit} at most"),
             false => format!("{answer}; waits {limit} at most"),
@@ -406,48 +414,48 @@ impl Watch<'_> {
     }
 
     /// Asks the executor to find the reason for a long silence. Returns the time of the last such query.
-    fn suspect(&self, running: &Running, asked_at: Moment) -> Moment {
+    fn request_check(&self, running: &RunningEngine, asked_at: MonotonicTime) -> MonotonicTime {
         let now = clock::now();
-        if self.log.silence().min(now.since(asked_at)) < STILL {
+        if self.log.silence().min(now.since(asked_at)) < SILENCE_BEFORE_CHECK {
             return asked_at;
         }
-        running.suspect();
+        running.request_check();
         now
     }
 
-    fn check(&self, is_loading: bool, grown: Option<Moment>) -> Result<(), NotReady> {
-        let patience = &self.launch.patience;
-        let (phase, omen, tail) = (self.phase(), self.log.omen().map(Box::new), self.log.tail());
-        if clock::now().since(self.began) >= patience.start.duration() {
-            return Err(NotReady::Late {
-                limit: patience.start,
+    fn check(&self, is_loading: bool, memory_grew_at: Option<MonotonicTime>) -> Result<(), NotReady> {
+        let timeouts = &self.launch.timeouts;
+        let (phase, fatal_line, tail) = (self.phase(), self.log.fatal_line().map(Box::new), self.log.tail());
+        if clock::now().since(self.started_at) >= timeouts.start.duration() {
+            return Err(NotReady::TimedOut {
+                limit: timeouts.start,
                 phase,
-                omen,
+                fatal_line,
                 tail,
             });
         }
-        let still = grown.map_or(Duration::MAX, |at| clock::now().since(at));
-        if is_loading && self.is_audible && self.log.silence().min(still) >= patience.stall.duration() {
+        let still = memory_grew_at.map_or(Duration::MAX, |at| clock::now().since(at));
+        if is_loading && self.has_log && self.log.silence().min(still) >= timeouts.stall.duration() {
             return Err(NotReady::Stalled {
-                limit: patience.stall,
-                is_watched: grown.is_some(),
+                limit: timeouts.stall,
+                is_memory_watched: memory_grew_at.is_some(),
                 phase,
-                omen,
+                fatal_line,
                 tail,
             });
         }
         Ok(())
     }
 
-    fn lied(&self, wrong: NoToken) -> NotReady {
+    fn no_token_error(&self, error: NoToken) -> NotReady {
         let tail = self.log.tail();
-        match wrong {
+        match error {
             NoToken::Refused(reason) => NotReady::Refused { reason, tail },
             NoToken::Unusable(reason) => NotReady::Unusable { reason, tail },
-            wrong => NotReady::Liar {
-                health: self.launch.contact.health.clone(),
-                limit: self.launch.patience.probe,
-                reason: wrong.reason(),
+            error => NotReady::FalseHealth {
+                health: self.launch.api.health.clone(),
+                limit: self.launch.timeouts.probe,
+                reason: error.reason(),
                 tail,
             },
         }
@@ -455,11 +463,16 @@ impl Watch<'_> {
 }
 
 /// Duration of each phase, from the line that announced it to the line that announced the next.
-fn phases(told: &[(String, Moment)], began: Moment, healthy: Moment, now: Moment) -> Vec<(String, f64)> {
-    let mut begins = vec![("start".to_owned(), began)];
-    begins.extend(told.iter().filter(|(_, at)| *at <= healthy).cloned());
+fn phase_durations(
+    marks: &[(String, MonotonicTime)],
+    started_at: MonotonicTime,
+    healthy: MonotonicTime,
+    now: MonotonicTime,
+) -> Vec<(String, f64)> {
+    let mut begins = vec![("start".to_owned(), started_at)];
+    begins.extend(marks.iter().filter(|(_, at)| *at <= healthy).cloned());
     begins.push(("first-token".to_owned(), healthy));
-    let ends: Vec<Moment> = begins.iter().skip(1).map(|(_, at)| *at).chain([now]).collect();
+    let ends: Vec<MonotonicTime> = begins.iter().skip(1).map(|(_, at)| *at).chain([now]).collect();
     begins
         .into_iter()
         .zip(ends)
@@ -480,10 +493,10 @@ mod tests {
                 count.set(count.get() + 1);
                 std::future::ready(answer(count.get()))
             };
-            (proven(&probe, Duration::from_secs(60)).await, count.get())
+            (wait_for_token(&probe, Duration::from_secs(60)).await, count.get())
         };
         let (yet, refused, unknown) = (
-            || Err(NoToken::Yet("503".to_owned())),
+            || Err(NoToken::NotYet("503".to_owned())),
             || Err(NoToken::Refused("401".to_owned())),
             || Err(NoToken::Unknown("404".to_owned())),
         );
@@ -492,23 +505,29 @@ mod tests {
         assert_eq!(tried(&|_| unusable()).await, (unusable(), 1));
         assert_eq!(
             tried(&|_| unknown()).await,
-            (Err(NoToken::Refused("404".to_owned())), UNKNOWN)
+            (Err(NoToken::Refused("404".to_owned())), MAX_UNKNOWN_ANSWERS)
         );
-        let loads = |number: u32| if number < UNKNOWN { unknown() } else { Ok(()) };
-        assert_eq!(tried(&loads).await, (Ok(()), UNKNOWN));
+        let loads = |number: u32| {
+            if number < MAX_UNKNOWN_ANSWERS {
+                unknown()
+            } else {
+                Ok(())
+            }
+        };
+        assert_eq!(tried(&loads).await, (Ok(()), MAX_UNKNOWN_ANSWERS));
         let (waited, tries) = tried(&|_| yet()).await;
         assert!(waited == yet() && tries > 30, "{tries}");
     }
 
     #[test]
     fn phases_are_timed_from_line_to_line() {
-        let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
-        let told = [
+        let at = |seconds: u64| MonotonicTime::from_nanos(seconds * 1_000_000_000);
+        let phases = [
             ("weights".to_owned(), at(3)),
             ("graphs".to_owned(), at(7)),
             ("late".to_owned(), at(12)),
         ];
-        let timed = phases(&told, at(1), at(10), at(11));
+        let timed = phase_durations(&phases, at(1), at(10), at(11));
         let timed: Vec<(&str, f64)> = timed
             .iter()
             .map(|(phase, seconds)| (phase.as_str(), *seconds))
@@ -530,20 +549,23 @@ mod tests {
         let third = || {
             tries.set(tries.get() + 1);
             let result = if tries.get() < 3 {
-                Err(NoToken::Yet("503".to_owned()))
+                Err(NoToken::NotYet("503".to_owned()))
             } else {
                 Ok(())
             };
             async move { result }
         };
-        assert_eq!(proven(&third, Duration::from_secs(20)).await, Ok(()));
+        assert_eq!(wait_for_token(&third, Duration::from_secs(20)).await, Ok(()));
         let short = Duration::from_millis(150);
-        let never = || async { Err(NoToken::Yet("404".to_owned())) };
-        assert_eq!(proven(&never, short).await, Err(NoToken::Yet("404".to_owned())));
+        let never = || async { Err(NoToken::NotYet("404".to_owned())) };
+        assert_eq!(
+            wait_for_token(&never, short).await,
+            Err(NoToken::NotYet("404".to_owned()))
+        );
         let silent = std::future::pending::<Result<(), NoToken>>;
         assert_eq!(
-            proven(&silent, short).await,
-            Err(NoToken::Yet("no answer".to_owned()))
+            wait_for_token(&silent, short).await,
+            Err(NoToken::NotYet("no answer".to_owned()))
         );
     }
 }

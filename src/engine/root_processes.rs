@@ -15,23 +15,23 @@ use crate::base::proc::{self, ProcessInfo};
 use crate::base::text::one_line;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::executor::PortHolder;
-use crate::engine::ownership::{self, Marks};
+use crate::engine::ownership::{self, OwnershipTags};
 use crate::engine::port;
-use crate::engine::running::Running;
+use crate::engine::running::RunningEngine;
 
 /// Names of this host in the URL of an attached server.
-const HERE: [&str; 5] = ["127.0.0.1", "localhost", "[::1]", "::1", "0.0.0.0"];
+const LOCAL_HOSTS: [&str; 5] = ["127.0.0.1", "localhost", "[::1]", "::1", "0.0.0.0"];
 
 /// Whether the name is one of [`HERE`]. The host's network configuration is not consulted.
-pub(crate) fn is_here(host: &str) -> bool {
-    HERE.contains(&host)
+pub(crate) fn is_local_host(host: &str) -> bool {
+    LOCAL_HOSTS.contains(&host)
 }
 
-impl Running {
+impl RunningEngine {
     /// Pids on this host from which all other processes of the engine descend: the started process, the first
     /// process of its container, or, of an attached server, the processes that listen on its port. Empty if
     /// it runs elsewhere or the processes cannot be seen. Reads `/proc`, so callers should not poll it.
-    pub(crate) fn tree(&self) -> Vec<u32> {
+    pub(crate) fn root_pids(&self) -> Vec<u32> {
         self.executor.root_pids(&self.endpoint)
     }
 }
@@ -39,49 +39,49 @@ impl Running {
 /// Owner of the socket that answers on an engine's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listener {
-    Ours,
+    Engine,
     /// Another process: its pid and command line.
-    Stranger(String),
+    OtherProcess(String),
     /// The owner cannot be determined, for this reason.
     Unverified(&'static str),
 }
 
 /// Input of the check of an engine's port.
-struct Question {
+struct ListenerQuery {
     port: u16,
     roots: Vec<u32>,
-    marks: Option<Marks>,
+    tags: Option<OwnershipTags>,
 }
 
-impl Running {
+impl RunningEngine {
     /// Finds the owner of the socket that answers on the engine's port. Reads `/proc`: do not call it during
     /// a measurement.
     pub(crate) async fn listener(&self) -> Listener {
-        let marks = match self.executor.port_holder() {
-            PortHolder::EngineAlone => return Listener::Ours,
-            PortHolder::Processes(marks) => marks,
+        let tags = match self.executor.port_holder() {
+            PortHolder::EngineAlone => return Listener::Engine,
+            PortHolder::Processes(tags) => tags,
         };
-        let roots = self.tree();
-        if roots.is_empty() || !is_here(&self.endpoint.host) {
+        let roots = self.root_pids();
+        if roots.is_empty() || !is_local_host(&self.endpoint.host) {
             return Listener::Unverified("the engine runs where its processes cannot be seen");
         }
-        let question = Question {
+        let question = ListenerQuery {
             port: self.endpoint.port,
             roots,
-            marks,
+            tags,
         };
-        let looking = tokio::task::spawn_blocking(move || question.answer());
+        let looking = tokio::task::spawn_blocking(move || question.run());
         looking.await.expect("looking does not panic")
     }
 }
 
-impl Question {
-    fn answer(&self) -> Listener {
-        let sockets = answering(self.port);
+impl ListenerQuery {
+    fn run(&self) -> Listener {
+        let sockets = listening_sockets(self.port);
         if sockets.is_empty() {
             return Listener::Unverified("its port is not one of this network namespace");
         }
-        let holders = holders(&sockets);
+        let holders = socket_holders(&sockets);
         if holders.is_empty() {
             return Listener::Unverified("the process that listens on its port cannot be seen");
         }
@@ -89,28 +89,28 @@ impl Question {
         let is_ours = |pid: u32| {
             members.iter().any(|member| member.pid == pid)
                 || self
-                    .marks
+                    .tags
                     .as_ref()
-                    .is_some_and(|marks| ownership::of(pid).as_ref() == Some(marks))
+                    .is_some_and(|tags| ownership::tags_of_process(pid).as_ref() == Some(tags))
         };
         match holders.iter().find(|(pid, _)| !is_ours(*pid)) {
-            None => Listener::Ours,
-            Some((pid, _)) => Listener::Stranger(named(*pid)),
+            None => Listener::Engine,
+            Some((pid, _)) => Listener::OtherProcess(process_name(*pid)),
         }
     }
 }
 
 /// Whether a stopped engine's endpoint still accepts connections. It may take about a second to close.
 pub(crate) async fn still_answers(endpoint: &Endpoint) -> bool {
-    const LOOKS: u32 = 6;
+    const MAX_CHECKS: u32 = 6;
     const PAUSE: Duration = Duration::from_millis(200);
-    const LIMIT: Duration = Duration::from_secs(1);
+    const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
     let host = endpoint.host.trim_start_matches('[').trim_end_matches(']');
-    for look in 0..LOOKS {
+    for look in 0..MAX_CHECKS {
         if look > 0 {
             sleep(PAUSE).await;
         }
-        let connecting = timeout(LIMIT, TcpStream::connect((host, endpoint.port)));
+        let connecting = timeout(CHECK_TIMEOUT, TcpStream::connect((host, endpoint.port)));
         if !matches!(connecting.await, Ok(Ok(_))) {
             return false;
         }
@@ -119,7 +119,7 @@ pub(crate) async fn still_answers(endpoint: &Endpoint) -> bool {
 }
 
 /// Pid and shortened command line.
-fn named(pid: u32) -> String {
+fn process_name(pid: u32) -> String {
     let command = proc::open(pid).and_then(|process| process.cmdline().ok());
     let command: String = one_line(&command.unwrap_or_default().join(" "))
         .chars()
@@ -130,7 +130,7 @@ fn named(pid: u32) -> String {
 
 /// Inodes of the sockets that answer at 127.0.0.1 on a port: those bound to that address, else to the
 /// unspecified one.
-fn answering(port: u16) -> BTreeSet<u64> {
+fn listening_sockets(port: u16) -> BTreeSet<u64> {
     let tables = [procfs::net::tcp(), procfs::net::tcp6()];
     let entries: Vec<_> = tables
         .into_iter()
@@ -138,21 +138,21 @@ fn answering(port: u16) -> BTreeSet<u64> {
         .flatten()
         .filter(|entry| entry.state == TcpState::Listen && entry.local_address.port() == port)
         .collect();
-    let of = |is_special: &dyn Fn(&IpAddr) -> bool| -> BTreeSet<u64> {
+    let sockets_of = |is_special: &dyn Fn(&IpAddr) -> bool| -> BTreeSet<u64> {
         let entries = entries
             .iter()
             .filter(|entry| is_special(&entry.local_address.ip().to_canonical()));
         entries.map(|entry| entry.inode).collect()
     };
-    let exact = of(&|address| *address == IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let exact = sockets_of(&|address| *address == IpAddr::V4(Ipv4Addr::LOCALHOST));
     match exact.is_empty() {
         false => exact,
-        true => of(&|address| address.is_unspecified()),
+        true => sockets_of(&|address| address.is_unspecified()),
     }
 }
 
 /// Processes that hold one of these sockets, as (pid, parent pid).
-fn holders(sockets: &BTreeSet<u64>) -> Vec<(u32, u32)> {
+fn socket_holders(sockets: &BTreeSet<u64>) -> Vec<(u32, u32)> {
     let holds = |process: &Process| {
         let files = process.fd().into_iter().flatten().flatten();
         let mut targets = files.map(|file| file.target);
@@ -179,16 +179,16 @@ pub(crate) fn listeners(port: u16) -> Vec<u32> {
     if sockets.is_empty() {
         return Vec::new();
     }
-    let found = holders(&sockets);
-    let roots = found
+    let holders = socket_holders(&sockets);
+    let roots = holders
         .iter()
-        .filter(|(_, parent)| !found.iter().any(|(pid, _)| pid == parent));
+        .filter(|(_, parent)| !holders.iter().any(|(pid, _)| pid == parent));
     roots.map(|(pid, _)| *pid).collect()
 }
 
 /// Describes the processes that listen on a port of this host; `None` if the port is free.
-pub(crate) fn holder(port: u16) -> Option<String> {
-    let holders: Vec<String> = listeners(port).into_iter().map(named).collect();
+pub(crate) fn port_holder(port: u16) -> Option<String> {
+    let holders: Vec<String> = listeners(port).into_iter().map(process_name).collect();
     match holders.is_empty() {
         false => Some(holders.join(", ")),
         true if port::is_free(port) => None,
@@ -212,14 +212,14 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(listeners(port), [std::process::id()]);
-        let words = holder(port).unwrap();
+        let words = port_holder(port).unwrap();
         assert!(
             words.starts_with(&format!("process {} `", std::process::id())),
             "{words}"
         );
         drop(listener);
         assert_eq!(listeners(port), [] as [u32; 0]);
-        assert_eq!(holder(port), None);
+        assert_eq!(port_holder(port), None);
     }
 
     #[test]
@@ -229,20 +229,20 @@ mod tests {
         // A socket with another address and the same port does not answer at 127.0.0.1.
         let _other = std::net::TcpListener::bind(("127.0.0.2", port)).unwrap();
         let ask = |root: u32| {
-            let question = Question {
+            let question = ListenerQuery {
                 port,
                 roots: vec![root],
-                marks: None,
+                tags: None,
             };
-            question.answer()
+            question.run()
         };
-        assert_eq!(ask(std::process::id()), Listener::Ours);
+        assert_eq!(ask(std::process::id()), Listener::Engine);
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let listener_of_another = ask(child.id());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(
-            matches!(listener_of_another, Listener::Stranger(who) if who.contains(&format!("process {}", std::process::id())))
+            matches!(listener_of_another, Listener::OtherProcess(who) if who.contains(&format!("process {}", std::process::id())))
         );
         drop(listener);
         assert!(matches!(ask(std::process::id()), Listener::Unverified(_)));

@@ -6,55 +6,55 @@ use crate::base::clock;
 use crate::base::proc;
 use crate::engine::endpoint::{Devices, Endpoint};
 use crate::engine::executor::Executor;
-use crate::engine::log::{Log, Omen};
+use crate::engine::log::{FatalLine, Log};
 use crate::engine::shared_memory;
 use crate::results::record::cell::FailureClass;
-use crate::results::record::post_mortem::End;
+use crate::results::record::post_mortem::EngineExitStatus;
 
-/// An engine that was started or attached to. Drop kills what was started; [`Running::stop`] stops it with a
+/// An engine that was started or attached to. Drop kills what was started; [`RunningEngine::stop`] stops it with a
 /// grace period.
-pub(crate) struct Running {
+pub(crate) struct RunningEngine {
     pub(super) endpoint: Endpoint,
     pub(super) log: Log,
     pub(super) devices: Devices,
-    pub(super) began: clock::Moment,
+    pub(super) started_at: clock::MonotonicTime,
     pub(super) executor: Box<dyn Executor>,
     /// Its shared memory, if it shares the host's.
-    pub(super) shm: Option<shared_memory::Watch>,
+    pub(super) shared_memory: Option<shared_memory::Tracker>,
     /// Reports new shared memory during the start.
-    pub(super) alarm: Option<shared_memory::Alarm>,
+    pub(super) shared_memory_events: Option<shared_memory::CreationEvents>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Death {
+pub(crate) struct EngineExit {
     /// What happened: `ended (…)` with `exit status: 1`, `signal: 9 (SIGKILL)`, a container's `exit code 137`
     /// or the fatal log line; or why the engine is given up although it may run.
     pub status: String,
     pub tail: Vec<String>,
     /// The log line that explains it, from the recipe's patterns or from the container daemon.
-    pub omen: Option<Omen>,
+    pub fatal_line: Option<FatalLine>,
     /// Exit code and signal; `None` if the process runs and only its log says that the engine is dead.
-    pub end: Option<End>,
+    pub end: Option<EngineExitStatus>,
     pub class: FailureClass,
 }
 
-impl Death {
+impl EngineExit {
     /// Whether a signal such as SIGTERM may have caused it. False for SIGKILL.
-    pub(crate) fn may_follow_a_request(&self) -> bool {
-        let is_kill = |end: &End| end.signal == Some(9) || end.code == Some(137);
+    pub(crate) fn may_follow_signal(&self) -> bool {
+        let is_kill = |end: &EngineExitStatus| end.signal == Some(9) || end.code == Some(137);
         !self.end.as_ref().is_some_and(is_kill)
     }
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Stopped {
-    pub how: String,
+pub(crate) struct StopResult {
+    pub description: String,
     /// Size of the shared memory that it left behind and that was freed; `None` if it left none.
     pub shm_freed_bytes: Option<u64>,
     pub seconds: f64,
 }
 
-impl Running {
+impl RunningEngine {
     pub(crate) const fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
@@ -73,8 +73,8 @@ impl Running {
     }
 
     /// Start of the process, after its environment was created.
-    pub(crate) const fn began(&self) -> clock::Moment {
-        self.began
+    pub(crate) const fn started_at(&self) -> clock::MonotonicTime {
+        self.started_at
     }
 
     /// The digest of the image that was started, for a container; the image's own id where it came from no registry.
@@ -88,7 +88,7 @@ impl Running {
     }
 
     /// Whether its log can be read; false for an attached server.
-    pub(super) fn is_audible(&self) -> bool {
+    pub(super) fn has_log(&self) -> bool {
         self.executor.has_log()
     }
 
@@ -99,29 +99,29 @@ impl Running {
 
     /// Waits until the engine is dead: its process exited or its log has a fatal line. Never returns for an
     /// attached server. Cancel-safe; later calls give the same answer.
-    pub(crate) async fn exited(&mut self) -> Death {
+    pub(crate) async fn wait_for_exit(&mut self) -> EngineExit {
         let ended = tokio::select! {
             biased;
-            ended = self.executor.exited(&self.log) => Ok(ended),
-            omen = self.log.fatal() => Err(omen),
+            ended = self.executor.wait_for_exit(&self.log) => Ok(ended),
+            fatal_line = self.log.wait_fatal_line() => Err(fatal_line),
         };
         let tail = self.log.tail();
         match ended {
             Ok(mut ended) => {
-                ended.omen = ended.omen.or_else(|| self.log.omen());
-                Death {
+                ended.fatal_line = ended.fatal_line.or_else(|| self.log.fatal_line());
+                EngineExit {
                     class: ended.class(),
-                    status: ended.how,
+                    status: ended.description,
                     tail,
-                    omen: ended.omen,
+                    fatal_line: ended.fatal_line,
                     end: Some(ended.end),
                 }
             }
-            Err(omen) => Death {
-                class: omen.class(),
-                status: format!("ended (its log says `{}`)", omen.line.trim()),
+            Err(fatal_line) => EngineExit {
+                class: fatal_line.class(),
+                status: format!("ended (its log says `{}`)", fatal_line.line.trim()),
                 tail,
-                omen: Some(omen),
+                fatal_line: Some(fatal_line),
                 end: None,
             },
         }
@@ -129,82 +129,82 @@ impl Running {
 
     /// Whether it is currently unknown if the engine runs, for example because the container daemon does not
     /// answer.
-    pub(crate) fn is_unheard(&self) -> bool {
-        self.executor.is_unheard()
+    pub(crate) fn is_liveness_unknown(&self) -> bool {
+        self.executor.is_liveness_unknown()
     }
 
     /// Records that the engine sent part of an answer and therefore runs, whatever the container daemon
     /// reports.
-    pub(crate) fn moves(&self) {
-        self.executor.moves();
+    pub(crate) fn note_activity(&self) {
+        self.executor.note_activity();
     }
 
     /// Asks the executor why no answer makes progress; a container may be paused. If the engine is dead,
-    /// [`Running::exited`] returns.
-    pub(crate) fn suspect(&self) {
-        self.executor.suspect();
+    /// [`RunningEngine::wait_for_exit`] returns.
+    pub(crate) fn request_check(&self) {
+        self.executor.request_check();
     }
 
     /// Takes the periods in which the container daemon did not answer and after which the engine still ran.
-    pub(crate) fn take_unheard(&self) -> Vec<std::time::Duration> {
-        self.executor.take_unheard()
+    pub(crate) fn take_unknown_periods(&self) -> Vec<std::time::Duration> {
+        self.executor.take_unknown_periods()
     }
 
     /// Records the engine's processes and their shared memory, because nothing else identifies what they
     /// leave behind. Reads `/proc`: do not call it during a measurement.
-    pub(crate) async fn look(&mut self) {
-        let mut shm = self.shm.clone();
+    pub(crate) async fn record_processes(&mut self) {
+        let mut shm = self.shared_memory.clone();
         let mut record = self.executor.record().cloned();
         let records_processes = self.executor.records_processes();
         if shm.is_none() && record.is_none() {
             return;
         }
-        let roots = self.tree();
+        let roots = self.root_pids();
         let looking = tokio::task::spawn_blocking(move || {
             let members = proc::live_tree(&roots);
             if let Some(shm) = &mut shm {
-                shm.look(&members);
+                shm.record_open_files(&members);
             }
             if let Some(record) = &mut record {
                 if records_processes {
                     record.add(&members);
                 }
                 if let Some(shm) = &shm {
-                    record.add_shared(shm.seen());
+                    record.add_shared(shm.engine_files());
                 }
             }
             (shm, record)
         });
         let record;
-        (self.shm, record) = looking.await.expect("looking does not panic");
+        (self.shared_memory, record) = looking.await.expect("looking does not panic");
         if let Some(record) = record {
             self.executor.set_record(record);
         }
     }
 
     /// Stops the engine and waits until no process is left. Dropping the future kills the rest at once.
-    pub(crate) async fn stop(mut self) -> Stopped {
-        let began = clock::now();
-        self.look().await;
-        let (how, record) = self.executor.stop(&self.log).await;
-        let freed = match self.shm {
-            Some(watch) => tokio::task::spawn_blocking(move || watch.free())
+    pub(crate) async fn stop(mut self) -> StopResult {
+        let started_at = clock::now();
+        self.record_processes().await;
+        let (description, record) = self.executor.stop(&self.log).await;
+        let cleanup = match self.shared_memory {
+            Some(watch) => tokio::task::spawn_blocking(move || watch.remove_leaked())
                 .await
                 .expect("removing files does not panic"),
-            None => shared_memory::Freed::default(),
+            None => shared_memory::Cleanup::default(),
         };
         if let Some(record) = record {
             record.remove();
         }
-        Stopped {
-            how: format!("{how}{}", freed.words()),
-            shm_freed_bytes: (freed.files > 0).then_some(freed.bytes),
-            seconds: clock::now().since(began).as_secs_f64(),
+        StopResult {
+            description: format!("{description}{}", cleanup.summary()),
+            shm_freed_bytes: (cleanup.files > 0).then_some(cleanup.bytes),
+            seconds: clock::now().since(started_at).as_secs_f64(),
         }
     }
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for RunningEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running")
             .field("identity", &self.identity())

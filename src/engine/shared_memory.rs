@@ -21,14 +21,14 @@ use crate::base::proc::ProcessId;
 const FOLDER: &str = "/dev/shm";
 
 /// How many of the remaining files are named.
-const NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 /// Minimum interval between two reports of new files, because other programs may create files continuously.
-const PAUSE: Duration = Duration::from_millis(30);
+const MIN_EVENT_GAP: Duration = Duration::from_millis(30);
 
 /// A file with its inode, because its name may be reused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct File {
+pub(super) struct ShmFile {
     path: PathBuf,
     device: u64,
     inode: u64,
@@ -36,117 +36,117 @@ pub(super) struct File {
 
 /// Observes an engine's shared memory.
 #[derive(Clone, Debug)]
-pub(super) struct Watch {
+pub(super) struct Tracker {
     folder: PathBuf,
     /// Files that existed before the start.
-    before: BTreeSet<File>,
+    existing: BTreeSet<ShmFile>,
     /// Files that the engine's processes had open or mapped for writing.
-    seen: BTreeSet<File>,
+    engine_files: BTreeSet<ShmFile>,
 }
 
 /// Result of the removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Freed {
+pub(super) struct Cleanup {
     pub(super) files: usize,
     pub(super) bytes: u64,
     /// Files of this user that are newer than the start, unused, and were never seen with the engine.
-    unattributed: Vec<PathBuf>,
+    unattributed_files: Vec<PathBuf>,
     /// Files that the engine wrote and that another process uses or may use.
-    used: Vec<PathBuf>,
+    used_files: Vec<PathBuf>,
 }
 
-impl Freed {
+impl Cleanup {
     /// Description such as `; 419.2 MB that it left in /dev/shm are freed (2 files)`, with the names of files
     /// that stay. Empty if there were none.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let megabytes = self.bytes as f64 / 1e6;
         let mut words = match self.files {
             0 => String::new(),
             1 => format!("; {megabytes:.1} MB that it left in {FOLDER} are freed (1 file)"),
             files => format!("; {megabytes:.1} MB that it left in {FOLDER} are freed ({files} files)"),
         };
-        match &self.unattributed[..] {
+        match &self.unattributed_files[..] {
             [] => {}
             [one] => words.push_str(&format!(
                 "; 1 new file in {FOLDER} was not seen with it and stays: {}",
-                names(std::slice::from_ref(one))
+                file_names(std::slice::from_ref(one))
             )),
             several => words.push_str(&format!(
                 "; {} new files in {FOLDER} were not seen with it and stay: {}",
                 several.len(),
-                names(several)
+                file_names(several)
             )),
         }
-        if let Some(used) = self.used_words() {
+        if let Some(used) = self.used_summary() {
             words.push_str(&format!("; {used}"));
         }
         words
     }
 
     /// Describes the files that stay because they are or may be in use; `None` if there are none.
-    pub(super) fn used_words(&self) -> Option<String> {
-        let files = match self.used.len() {
+    pub(super) fn used_summary(&self) -> Option<String> {
+        let files = match self.used_files.len() {
             0 => return None,
             1 => "1 file".to_owned(),
             files => format!("{files} files"),
         };
         Some(format!(
             "{files} that it wrote in {FOLDER} may be in use by another process, and may not be removed: {}",
-            names(&self.used)
+            file_names(&self.used_files)
         ))
     }
 }
 
 /// Names of the first [`NAMED`] files.
-fn names(files: &[PathBuf]) -> String {
+fn file_names(files: &[PathBuf]) -> String {
     let names = files.iter().filter_map(|path| path.file_name());
-    let mut names: Vec<String> = names.take(NAMED).map(|name| format!("{name:?}")).collect();
-    names.extend((files.len() > NAMED).then(|| "…".to_owned()));
+    let mut names: Vec<String> = names.take(MAX_NAMED).map(|name| format!("{name:?}")).collect();
+    names.extend((files.len() > MAX_NAMED).then(|| "…".to_owned()));
     names.join(", ")
 }
 
 /// Reports new files in shared memory, so that the files of an engine that ends right after creating them are
 /// seen.
 #[derive(Debug)]
-pub(super) struct Alarm {
+pub(super) struct CreationEvents {
     /// `None` if inotify is not available.
     events: Option<Receiver>,
     /// Earliest time of the next report.
-    quiet: Instant,
+    quiet_until: Instant,
 }
 
-impl Alarm {
+impl CreationEvents {
     /// Begins before the start of an engine. Needs a tokio runtime.
-    pub(super) fn begin() -> Self {
-        Self::over(Path::new(FOLDER))
+    pub(super) fn start() -> Self {
+        Self::in_folder(Path::new(FOLDER))
     }
 
-    pub(super) fn silent() -> Self {
+    pub(super) fn disabled() -> Self {
         Self {
             events: None,
-            quiet: Instant::now(),
+            quiet_until: Instant::now(),
         }
     }
 
-    fn over(folder: &Path) -> Self {
+    fn in_folder(folder: &Path) -> Self {
         let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok();
         let events = events.filter(|events| inotify::add_watch(events, folder, WatchFlags::CREATE).is_ok());
         Self {
             // An inotify descriptor is read like a pipe.
             events: events.and_then(|events| Receiver::from_owned_fd_unchecked(events).ok()),
-            ..Self::silent()
+            ..Self::disabled()
         }
     }
 
     /// Waits for a new file since the last call. Cancel-safe.
-    pub(super) async fn rings(&mut self) {
+    pub(super) async fn wait(&mut self) {
         let Some(events) = &self.events else {
             return std::future::pending().await;
         };
-        sleep_until(self.quiet).await;
+        sleep_until(self.quiet_until).await;
         while events.readable().await.is_ok() {
             if events.try_read(&mut [0; 4096]).is_ok() {
-                self.quiet = Instant::now() + PAUSE;
+                self.quiet_until = Instant::now() + MIN_EVENT_GAP;
                 return;
             }
         }
@@ -154,59 +154,60 @@ impl Alarm {
     }
 }
 
-impl Watch {
+impl Tracker {
     /// Begins before the start of an engine.
-    pub(super) fn begin() -> Self {
-        Self::over(Path::new(FOLDER))
+    pub(super) fn start() -> Self {
+        Self::in_folder(Path::new(FOLDER))
     }
 
-    fn over(folder: &Path) -> Self {
+    fn in_folder(folder: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
-            before: entries(folder).map(|(file, _)| file).collect(),
-            seen: BTreeSet::new(),
+            existing: folder_files(folder).map(|(file, _)| file).collect(),
+            engine_files: BTreeSet::new(),
         }
     }
 
     /// Finds new files that the engine's processes have open or mapped for writing. Without new files it only
     /// lists the folder.
-    pub(super) fn look(&mut self, tree: &[ProcessId]) {
-        let mut open: BTreeMap<u64, File> = self
+    pub(super) fn record_open_files(&mut self, tree: &[ProcessId]) {
+        let mut open: BTreeMap<u64, ShmFile> = self
             .new_files()
-            .filter(|(file, _)| !self.seen.contains(file))
+            .filter(|(file, _)| !self.engine_files.contains(file))
             .map(|(file, _)| (file.inode, file))
             .collect();
         let Some(device) = open.values().next().map(|file| file.device) else {
             return;
         };
         for ProcessId { pid, .. } in tree {
-            let mut used = Used::default();
-            used.by(Path::new(&format!("/proc/{pid}")), device, Access::Write);
+            let mut used = OpenInodes::default();
+            used.add_process(Path::new(&format!("/proc/{pid}")), device, Access::Write);
             let with = used.inodes.iter().filter_map(|inode| open.remove(inode));
-            self.seen.extend(with);
+            self.engine_files.extend(with);
             if open.is_empty() {
                 return;
             }
         }
     }
 
-    pub(super) const fn seen(&self) -> &BTreeSet<File> {
-        &self.seen
+    pub(super) const fn engine_files(&self) -> &BTreeSet<ShmFile> {
+        &self.engine_files
     }
 
     /// Files of this user that did not exist before the start.
-    fn new_files(&self) -> impl Iterator<Item = (File, fs::Metadata)> + '_ {
+    fn new_files(&self) -> impl Iterator<Item = (ShmFile, fs::Metadata)> + '_ {
         let ours = geteuid().as_raw();
-        entries(&self.folder).filter(move |(file, about)| about.uid() == ours && !self.before.contains(file))
+        folder_files(&self.folder)
+            .filter(move |(file, about)| about.uid() == ours && !self.existing.contains(file))
     }
 
     /// Removes what the engine left, after it has ended.
-    pub(super) fn free(&self) -> Freed {
-        remove(self.new_files().collect(), &self.seen)
+    pub(super) fn remove_leaked(&self) -> Cleanup {
+        remove_unused(self.new_files().collect(), &self.engine_files)
     }
 }
 
-impl File {
+impl ShmFile {
     /// Metadata, if the file still exists and belongs to this user.
     fn metadata(&self) -> Option<fs::Metadata> {
         let about = fs::symlink_metadata(&self.path).ok()?;
@@ -220,68 +221,68 @@ impl File {
 }
 
 /// Removes the unused files of an engine whose owner was killed.
-pub(super) fn free_left(seen: &BTreeSet<File>) -> Freed {
-    let left = seen
+pub(super) fn remove_orphans(engine_files: &BTreeSet<ShmFile>) -> Cleanup {
+    let leaked = engine_files
         .iter()
         .filter_map(|file| Some((file.clone(), file.metadata()?)));
-    remove(left.collect(), seen)
+    remove_unused(leaked.collect(), engine_files)
 }
 
 /// Files that were created after `since` (Unix time in seconds) and that processes of an engine write. Empty
 /// if the system does not report creation times.
-pub(super) fn written_since(since: f64, tree: &[ProcessId]) -> BTreeSet<File> {
+pub(super) fn files_written_since(since: f64, tree: &[ProcessId]) -> BTreeSet<ShmFile> {
     let folder = Path::new(FOLDER);
     let is_new = |about: &fs::Metadata| {
-        let made = about.created().ok();
-        let made = made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
-        made.is_some_and(|made| made.as_secs_f64() >= since)
+        let created_at = about.created().ok();
+        let created_at = created_at.and_then(|created_at| created_at.duration_since(UNIX_EPOCH).ok());
+        created_at.is_some_and(|created_at| created_at.as_secs_f64() >= since)
     };
-    let old = entries(folder).filter(|(_, about)| !is_new(about));
-    let mut watch = Watch {
+    let old = folder_files(folder).filter(|(_, about)| !is_new(about));
+    let mut watch = Tracker {
         folder: folder.to_owned(),
-        before: old.map(|(file, _)| file).collect(),
-        seen: BTreeSet::new(),
+        existing: old.map(|(file, _)| file).collect(),
+        engine_files: BTreeSet::new(),
     };
-    watch.look(tree);
-    watch.seen
+    watch.record_open_files(tree);
+    watch.engine_files
 }
 
 /// Removes the files of `left` that are in `seen` and not in use.
-fn remove(left: Vec<(File, fs::Metadata)>, seen: &BTreeSet<File>) -> Freed {
-    let Some(device) = left.first().map(|(file, _)| file.device) else {
-        return Freed::default();
+fn remove_unused(leaked: Vec<(ShmFile, fs::Metadata)>, engine_files: &BTreeSet<ShmFile>) -> Cleanup {
+    let Some(device) = leaked.first().map(|(file, _)| file.device) else {
+        return Cleanup::default();
     };
-    let used = Used::by_anybody(device);
-    let mut freed = Freed::default();
-    for (file, about) in left {
+    let used = OpenInodes::of_all_processes(device);
+    let mut cleanup = Cleanup::default();
+    for (file, about) in leaked {
         let is_open_to_others = about.mode() & 0o066 != 0;
         let is_hidden = used.is_partial && is_open_to_others;
         if is_hidden || used.inodes.contains(&file.inode) {
-            if seen.contains(&file) {
-                freed.used.push(file.path);
+            if engine_files.contains(&file) {
+                cleanup.used_files.push(file.path);
             }
             continue;
         }
-        if !seen.contains(&file) {
-            freed.unattributed.push(file.path);
+        if !engine_files.contains(&file) {
+            cleanup.unattributed_files.push(file.path);
             continue;
         }
         // A failure means that another process has removed it, which is fine.
         if fs::remove_file(&file.path).is_ok() {
-            freed.files += 1;
-            freed.bytes += about.blocks() * 512;
+            cleanup.files += 1;
+            cleanup.bytes += about.blocks() * 512;
         }
     }
-    freed
+    cleanup
 }
 
 /// Regular files of a folder.
-fn entries(folder: &Path) -> impl Iterator<Item = (File, fs::Metadata)> + use<> {
+fn folder_files(folder: &Path) -> impl Iterator<Item = (ShmFile, fs::Metadata)> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
         let path = entry.path();
         let about = fs::symlink_metadata(&path).ok()?;
-        let file = File {
+        let file = ShmFile {
             path,
             device: about.dev(),
             inode: about.ino(),
@@ -301,33 +302,33 @@ enum Access {
 
 /// Files of one device that processes of this host use.
 #[derive(Default)]
-struct Used {
+struct OpenInodes {
     inodes: BTreeSet<u64>,
     /// Whether processes of other users could not be read.
     is_partial: bool,
 }
 
-impl Used {
-    fn by_anybody(device: u64) -> Self {
+impl OpenInodes {
+    fn of_all_processes(device: u64) -> Self {
         let mut used = Self::default();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let name = entry.file_name();
             if name.to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()) {
-                used.by(&entry.path(), device, Access::Any);
+                used.add_process(&entry.path(), device, Access::Any);
             }
         }
         used
     }
 
-    fn by(&mut self, process: &Path, device: u64, access: Access) {
-        self.mapped(process, device, access);
-        self.opened(process, device, access);
+    fn add_process(&mut self, process: &Path, device: u64, access: Access) {
+        self.add_mapped(process, device, access);
+        self.add_opened(process, device, access);
     }
 
-    fn mapped(&mut self, process: &Path, device: u64, access: Access) {
+    fn add_mapped(&mut self, process: &Path, device: u64, access: Access) {
         let maps = match fs::read_to_string(process.join("maps")) {
             Ok(maps) => maps,
-            Err(error) => return self.unread(&error),
+            Err(error) => return self.note_unreadable(&error),
         };
         let own = format!(
             "{:02x}:{:02x}",
@@ -348,10 +349,10 @@ impl Used {
         }
     }
 
-    fn opened(&mut self, process: &Path, device: u64, access: Access) {
+    fn add_opened(&mut self, process: &Path, device: u64, access: Access) {
         let open = match fs::read_dir(process.join("fd")) {
             Ok(open) => open,
-            Err(error) => return self.unread(&error),
+            Err(error) => return self.note_unreadable(&error),
         };
         for file in open.flatten() {
             if let Ok(about) = fs::metadata(file.path())
@@ -364,7 +365,7 @@ impl Used {
     }
 
     /// A process that has ended meanwhile uses nothing; only a missing permission matters.
-    fn unread(&mut self, error: &std::io::Error) {
+    fn note_unreadable(&mut self, error: &std::io::Error) {
         self.is_partial |= error.kind() == ErrorKind::PermissionDenied;
     }
 }
@@ -394,7 +395,7 @@ mod tests {
         [ProcessId { pid, started: 0 }]
     }
 
-    fn this() -> [ProcessId; 1] {
+    fn own_process() -> [ProcessId; 1] {
         process(std::process::id())
     }
 
@@ -406,8 +407,8 @@ mod tests {
     fn only_what_the_engine_was_seen_to_write_is_removed() {
         let folder = tempfile::tempdir_in(FOLDER).unwrap();
         let old = file(folder.path(), "old");
-        let mut watch = Watch::over(folder.path());
-        let [made, open, read, foreign] =
+        let mut watch = Tracker::in_folder(folder.path());
+        let [created_at, open, read, foreign] =
             ["made", "open", "read", "foreign"].map(|name| file(folder.path(), name));
         let stranger = file(folder.path(), "stranger");
         let sub = folder.path().join("sub");
@@ -415,37 +416,37 @@ mod tests {
         {
             let _engine = (
                 writer(&old),
-                writer(&made),
+                writer(&created_at),
                 writer(&stranger),
                 fs::File::open(&read).unwrap(),
             );
-            watch.look(&this());
+            watch.record_open_files(&own_process());
         }
         let held = writer(&open);
-        watch.look(&this());
+        watch.record_open_files(&own_process());
         let is_root = geteuid().is_root();
         if is_root {
             std::os::unix::fs::chown(&stranger, Some(65534), None).unwrap();
         } else {
             fs::remove_file(&stranger).unwrap();
         }
-        let mut freed = watch.free();
-        freed.unattributed.sort();
+        let mut cleanup = watch.remove_leaked();
+        cleanup.unattributed_files.sort();
         assert_eq!(
-            freed,
-            Freed {
+            cleanup,
+            Cleanup {
                 files: 1,
                 bytes: 8192,
-                unattributed: vec![foreign.clone(), read.clone()],
-                used: vec![open.clone()],
+                unattributed_files: vec![foreign.clone(), read.clone()],
+                used_files: vec![open.clone()],
             }
         );
         for stays in [&old, &open, &read, &foreign, &sub] {
             assert!(stays.exists(), "{}", stays.display());
         }
-        assert!(!made.exists());
+        assert!(!created_at.exists());
         assert_eq!(stranger.exists(), is_root);
-        let words = freed.words();
+        let words = cleanup.summary();
         assert!(
             words.contains("(1 file)")
                 && words
@@ -454,36 +455,36 @@ mod tests {
             "{words}"
         );
         drop(held);
-        assert_eq!(watch.free().files, 1, "nobody holds it any more");
-        assert_eq!(watch.free().files, 0);
-        assert_eq!(Freed::default().words(), "");
+        assert_eq!(watch.remove_leaked().files, 1, "nobody holds it any more");
+        assert_eq!(watch.remove_leaked().files, 0);
+        assert_eq!(Cleanup::default().summary(), "");
     }
 
     #[tokio::test]
     async fn a_file_that_is_made_is_told_of_and_one_that_is_written_is_not() {
         let folder = tempfile::tempdir_in(FOLDER).unwrap();
-        let mut alarm = Alarm::over(folder.path());
+        let mut alarm = CreationEvents::in_folder(folder.path());
         let path = file(folder.path(), "a");
-        alarm.rings().await;
+        alarm.wait().await;
         std::io::Write::write_all(&mut writer(&path), b"more").unwrap();
-        let quiet = tokio::time::timeout(Duration::from_millis(100), alarm.rings());
+        let quiet = tokio::time::timeout(Duration::from_millis(100), alarm.wait());
         assert!(quiet.await.is_err());
         file(folder.path(), "b");
-        alarm.rings().await;
+        alarm.wait().await;
     }
 
     #[tokio::test]
     async fn where_the_system_does_not_tell_nothing_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let mut alarm = Alarm::over(&folder.path().join("none"));
-        let quiet = tokio::time::timeout(Duration::from_millis(50), alarm.rings());
+        let mut alarm = CreationEvents::in_folder(&folder.path().join("none"));
+        let quiet = tokio::time::timeout(Duration::from_millis(50), alarm.wait());
         assert!(quiet.await.is_err());
     }
 
     #[test]
     fn what_another_process_wrote_is_not_the_engine_s() {
         let folder = tempfile::tempdir_in(FOLDER).unwrap();
-        let mut watch = Watch::over(folder.path());
+        let mut watch = Tracker::in_folder(folder.path());
         let path = file(folder.path(), "dataset");
         let other = std::process::Command::new("sleep")
             .arg("60")
@@ -491,10 +492,10 @@ mod tests {
             .stdout(writer(&path))
             .spawn();
         let mut other = other.unwrap();
-        watch.look(&this());
-        assert!(watch.seen.is_empty());
-        watch.look(&process(other.id()));
-        assert_eq!(watch.seen.len(), 1, "a descriptor for writing is seen");
+        watch.record_open_files(&own_process());
+        assert!(watch.engine_files.is_empty());
+        watch.record_open_files(&process(other.id()));
+        assert_eq!(watch.engine_files.len(), 1, "a descriptor for writing is seen");
         other.kill().unwrap();
         other.wait().unwrap();
     }
@@ -509,7 +510,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         let [new, read] = ["new", "read"].map(|part| file(folder, &name(part)));
         let _open = (writer(&old), writer(&new), fs::File::open(&read).unwrap());
-        let written = written_since(since + 0.01, &this());
+        let written = files_written_since(since + 0.01, &own_process());
         let paths: Vec<&PathBuf> = written.iter().map(|file| &file.path).collect();
         let found = paths.contains(&&new);
         let others = paths.contains(&&old) || paths.contains(&&read);
@@ -523,12 +524,12 @@ mod tests {
     fn a_name_that_is_given_anew_is_new() {
         let folder = tempfile::tempdir_in(FOLDER).unwrap();
         let path = file(folder.path(), "a");
-        let mut watch = Watch::over(folder.path());
+        let mut watch = Tracker::in_folder(folder.path());
         let other = file(folder.path(), "b");
         fs::rename(other, &path).unwrap();
         let engine = writer(&path);
-        watch.look(&this());
+        watch.record_open_files(&own_process());
         drop(engine);
-        assert_eq!(watch.free().files, 1);
+        assert_eq!(watch.remove_leaked().files, 1);
     }
 }

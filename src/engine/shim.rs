@@ -31,34 +31,34 @@ pub(super) const EXEC: &str = "__exec";
 pub(super) const CGROUP: &str = "--cgroup";
 
 /// How long the processes may take to end after `matrix` has ended.
-const GRACE: Duration = Duration::from_secs(10);
+const TERM_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long killed processes may take to disappear.
-const KILLED: Duration = Duration::from_secs(60);
+const KILL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval at which new descendants are looked up while they are killed.
-const LOOK: Duration = Duration::from_millis(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// Pid of the process.
-    Began(u32),
+    Started(u32),
     /// Its `wait` status.
-    Ended(i32),
+    Exited(i32),
 }
 
 impl Message {
     pub(super) fn parse(line: &str) -> Option<Self> {
         let (what, number) = line.split_once(' ')?;
         match what {
-            "began" => number.parse().ok().map(Self::Began),
-            "ended" => number.parse().ok().map(Self::Ended),
+            "began" => number.parse().ok().map(Self::Started),
+            "ended" => number.parse().ok().map(Self::Exited),
             _ => None,
         }
     }
 
-    fn line(self) -> String {
+    fn to_line(self) -> String {
         match self {
-            Self::Began(pid) => format!("began {pid}\n"),
-            Self::Ended(status) => format!("ended {status}\n"),
+            Self::Started(pid) => format!("began {pid}\n"),
+            Self::Exited(status) => format!("ended {status}\n"),
         }
     }
 }
@@ -68,16 +68,16 @@ impl Message {
 ///
 /// Fails if the parent has ended or the program cannot be started.
 pub(crate) fn supervise(parent: i32, cgroup: Option<PathBuf>, command: &[OsString]) -> io::Result<()> {
-    end_with(parent)?;
+    end_with_parent(parent)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let mut shim = Shim::begin(parent, cgroup, command)?;
-        shim.watch().await?;
+        let mut shim = Shim::start(parent, cgroup, command)?;
+        shim.run().await?;
         if let Some(cgroup) = &shim.cgroup {
-            cgroup.remove_soon();
+            cgroup.remove_when_empty();
         }
         Ok(())
     })
@@ -94,18 +94,18 @@ pub(crate) fn exec(
     program: OsString,
     args: Vec<OsString>,
 ) -> io::Error {
-    if let Err(error) = end_with(parent) {
+    if let Err(error) = end_with_parent(parent) {
         return error;
     }
     // A process outside the cgroup is found by other means.
     let _ = cgroup
-        .and_then(|folder| Cgroup::of(&folder))
+        .and_then(|folder| Cgroup::from_folder(&folder))
         .map(|group| group.enter());
     Command::new(program).args(args).exec()
 }
 
 /// Requests SIGTERM for the end of the parent.
-fn end_with(parent: i32) -> io::Result<()> {
+fn end_with_parent(parent: i32) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
     // If the parent ended before the request, the signal never comes.
     match is_child_of(parent) {
@@ -124,19 +124,19 @@ fn is_child_of(parent: i32) -> bool {
 struct Shim {
     parent: i32,
     /// The process that executes the program.
-    first: u32,
-    matrix: tokio::net::UnixStream,
+    main_pid: u32,
+    parent_socket: tokio::net::UnixStream,
     /// The same socket, for writing.
-    messages: UnixStream,
-    children: tokio::signal::unix::Signal,
-    others: [tokio::signal::unix::Signal; 3],
+    parent_writer: UnixStream,
+    child_signals: tokio::signal::unix::Signal,
+    term_signals: [tokio::signal::unix::Signal; 3],
     cgroup: Option<Cgroup>,
     /// Observed here too, because `matrix` may be killed before it has seen the files.
-    shared: shared_memory::Watch,
+    shared_memory: shared_memory::Tracker,
 }
 
 impl Shim {
-    fn begin(parent: i32, cgroup: Option<PathBuf>, command: &[OsString]) -> io::Result<Self> {
+    fn start(parent: i32, cgroup: Option<PathBuf>, command: &[OsString]) -> io::Result<Self> {
         let messages = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         messages.set_nonblocking(true)?;
         let matrix = tokio::net::UnixStream::from_std(messages.try_clone()?)?;
@@ -146,7 +146,7 @@ impl Shim {
             signal(SignalKind::interrupt())?,
             signal(SignalKind::hangup())?,
         ];
-        let shared = shared_memory::Watch::begin();
+        let shared = shared_memory::Tracker::start();
         let mut exec = Command::new("/proc/self/exe");
         exec.arg(EXEC).arg(std::process::id().to_string());
         if let Some(folder) = &cgroup {
@@ -156,37 +156,37 @@ impl Shim {
         let child = exec.spawn()?;
         let mut shim = Self {
             parent,
-            first: child.id(),
-            matrix,
-            messages,
-            children,
-            others,
-            cgroup: cgroup.and_then(|folder| Cgroup::of(&folder)),
-            shared,
+            main_pid: child.id(),
+            parent_socket: matrix,
+            parent_writer: messages,
+            child_signals: children,
+            term_signals: others,
+            cgroup: cgroup.and_then(|folder| Cgroup::from_folder(&folder)),
+            shared_memory: shared,
         };
-        shim.say(Message::Began(shim.first));
+        shim.send(Message::Started(shim.main_pid));
         Ok(shim)
     }
 
     /// Sends a message. It fails if `matrix` has ended, which is fine.
-    fn say(&mut self, message: Message) {
-        let _ = self.messages.write_all(message.line().as_bytes());
+    fn send(&mut self, message: Message) {
+        let _ = self.parent_writer.write_all(message.to_line().as_bytes());
     }
 
     /// Waits until no process is left below the shim, and ends them if `matrix` has ended.
-    async fn watch(&mut self) -> io::Result<()> {
+    async fn run(&mut self) -> io::Result<()> {
         while self.reap() {
-            let [terminate, interrupt, hangup] = &mut self.others;
+            let [terminate, interrupt, hangup] = &mut self.term_signals;
             let is_given_up = tokio::select! {
-                _ = self.children.recv() => false,
+                _ = self.child_signals.recv() => false,
                 // While `matrix` runs, it ends the processes itself.
                 _ = terminate.recv() => !is_child_of(self.parent),
                 _ = interrupt.recv() => !is_child_of(self.parent),
                 _ = hangup.recv() => !is_child_of(self.parent),
-                () = given_up(&self.matrix) => true,
+                () = wait_until_closed(&self.parent_socket) => true,
             };
             if is_given_up {
-                self.end().await;
+                self.end_descendants().await;
                 return Ok(());
             }
         }
@@ -199,8 +199,8 @@ impl Shim {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
-                    if pid.as_raw_pid().unsigned_abs() == self.first {
-                        self.say(Message::Ended(status.as_raw()));
+                    if pid.as_raw_pid().unsigned_abs() == self.main_pid {
+                        self.send(Message::Exited(status.as_raw()));
                     }
                 }
                 Ok(None) => return true,
@@ -211,33 +211,33 @@ impl Shim {
     }
 
     /// Sends SIGTERM to all descendants, SIGKILL after [`GRACE`], and frees their shared memory.
-    async fn end(&mut self) {
-        let members = below();
-        self.shared.look(&members);
+    async fn end_descendants(&mut self) {
+        let members = descendants();
+        self.shared_memory.record_open_files(&members);
         for member in members {
             member.signal(Signal::TERM);
         }
-        let grace = Instant::now() + GRACE;
-        while self.reap() && timeout_at(grace, self.children.recv()).await.is_ok() {}
-        let deadline = Instant::now() + KILLED;
+        let grace = Instant::now() + TERM_TIMEOUT;
+        while self.reap() && timeout_at(grace, self.child_signals.recv()).await.is_ok() {}
+        let deadline = Instant::now() + KILL_TIMEOUT;
         while self.reap() && Instant::now() < deadline {
-            for member in below() {
+            for member in descendants() {
                 member.signal(Signal::KILL);
             }
             if let Some(cgroup) = &self.cgroup {
                 cgroup.kill();
             }
             tokio::select! {
-                _ = self.children.recv() => {}
-                () = sleep(LOOK) => {}
+                _ = self.child_signals.recv() => {}
+                () = sleep(POLL_INTERVAL) => {}
             }
         }
-        self.shared.free();
+        self.shared_memory.remove_leaked();
     }
 }
 
 /// Waits until the other side of the socket is closed.
-async fn given_up(matrix: &tokio::net::UnixStream) {
+async fn wait_until_closed(matrix: &tokio::net::UnixStream) {
     let mut byte = [0];
     loop {
         if matrix.readable().await.is_err() {
@@ -253,7 +253,7 @@ async fn given_up(matrix: &tokio::net::UnixStream) {
 }
 
 /// All descendants of this process.
-fn below() -> Vec<ProcessId> {
+fn descendants() -> Vec<ProcessId> {
     let own = std::process::id();
     let mut members = proc::live_tree(&[own]);
     members.retain(|member| member.pid != own);
@@ -266,8 +266,8 @@ mod tests {
 
     #[test]
     fn a_message_reads_what_it_writes() {
-        for message in [Message::Began(4711), Message::Ended(9)] {
-            assert_eq!(Message::parse(message.line().trim_end()), Some(message));
+        for message in [Message::Started(4711), Message::Exited(9)] {
+            assert_eq!(Message::parse(message.to_line().trim_end()), Some(message));
         }
         assert_eq!(Message::parse("ended"), None);
     }

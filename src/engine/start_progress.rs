@@ -10,4 +10,4 @@ pub(crate) struct Progress {
     pub last_line: String,
 }
 
-pub(crate) type Tell<'a> = &'a (dyn Fn(Progress) + Sync);
+pub(crate) type ProgressFn<'a> = &'a (dyn Fn(Progress) + Sync);

@@ -3,14 +3,14 @@
 use procfs::process::Process;
 
 use crate::base::proc::{self, ProcessInfo};
-use crate::engine::ownership::Marks;
+use crate::engine::ownership::OwnershipTags;
 
 /// A running process with the ownership tags in its environment.
 #[derive(Clone, Debug)]
 pub(crate) struct TaggedProcess {
     pub(crate) info: ProcessInfo,
     /// `None` if it has none or its environment cannot be read.
-    pub(crate) marks: Option<Marks>,
+    pub(crate) tags: Option<OwnershipTags>,
     /// Its command line. In the result of [`all`], an untagged process has its name here.
     pub(crate) command: String,
 }
@@ -36,13 +36,16 @@ fn read(process: &Process) -> Option<TaggedProcess> {
     if info.has_ended {
         return None;
     }
-    let marks = process.environ().ok().and_then(|environ| Marks::read(&environ));
+    let tags = process
+        .environ()
+        .ok()
+        .and_then(|environ| OwnershipTags::from_environment(&environ));
     Some(TaggedProcess {
         info,
-        command: match &marks {
+        command: match &tags {
             Some(_) => process.cmdline().unwrap_or_default().join(" "),
             None => stat.comm,
         },
-        marks,
+        tags,
     })
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::base::ids::{LaunchId, RunId};
 use crate::base::secrets::Redactor;
-use crate::base::units::Span;
-use crate::config::template::Text;
-use crate::engine::{Context, Logs, Running, StartError, free_port, start};
+use crate::base::units::HumanDuration;
+use crate::config::template::Template;
+use crate::engine::{Logs, RunningEngine, StartContext, StartError, free_port, start};
 use crate::plan::{
-    Attach, Blame, Contact, Container, DeadSign, Engine, Launch, Patience, PhaseSign, Place, Process,
-    Protocol, Reading, Reset, Signs,
+    Api, AttachedServer, CacheResetSpec, Container, Engine, ExecutorSpec, FatalPattern, FaultOwner,
+    JsonField, Launch, PhasePattern, Process, Protocol, Signs, Timeouts,
 };
 use crate::results::store::Store;
 
@@ -20,12 +20,12 @@ use crate::results::store::Store;
 pub(crate) const SECRET: &str = "hunter2-hunter2";
 
 /// A temporary folder with a store.
-pub(crate) struct Bench {
+pub(crate) struct TestEnv {
     pub(crate) folder: tempfile::TempDir,
     store: Store,
 }
 
-impl Bench {
+impl TestEnv {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::create(
@@ -41,28 +41,28 @@ impl Bench {
         self.folder.path()
     }
 
-    pub(crate) fn context(&self) -> Context {
+    pub(crate) fn context(&self) -> StartContext {
         let path = std::process::Command::new("sh")
             .args(["-c", "printf %s \"$PATH\""])
             .output()
             .unwrap();
-        Context {
+        StartContext {
             run: RunId::new("r"),
             start: 1,
             devices: Vec::new(),
             device_names: Vec::new(),
             cpus: None,
             redactor: Redactor::new([SECRET]),
-            secret: Arc::new(|name| (name == "KEY").then(|| SECRET.to_owned())),
-            matrix: PathBuf::from("matrix"),
-            shim: None,
+            secrets: Arc::new(|name| (name == "KEY").then(|| SECRET.to_owned())),
+            matrix_binary: PathBuf::from("matrix"),
+            shim_binary: None,
             path: Some(String::from_utf8(path.stdout).unwrap()),
-            environment: Vec::new(),
+            variable_names: Vec::new(),
             hf_home: None,
-            cache: self.path().join("cache"),
-            whereabouts: crate::engine::Whereabouts::default(),
+            cache_dir: self.path().join("cache"),
+            docker_env: crate::engine::DockerEnv::default(),
             images: Arc::default(),
-            orphans: Arc::default(),
+            unremoved: Arc::default(),
             folder: self.path().to_owned(),
             port: free_port().unwrap(),
         }
@@ -75,12 +75,12 @@ impl Bench {
         }
     }
 
-    pub(crate) async fn start(&self, launch: &Launch) -> Result<Running, StartError> {
+    pub(crate) async fn start(&self, launch: &Launch) -> Result<RunningEngine, StartError> {
         start(launch, &self.context(), self.logs(launch), &|_| {}).await
     }
 
     /// The content of all files below `results`.
-    pub(crate) fn written(&self) -> String {
+    pub(crate) fn written_text(&self) -> String {
         let mut text = String::new();
         let mut folders = vec![self.path().join("results")];
         while let Some(folder) = folders.pop() {
@@ -97,35 +97,35 @@ impl Bench {
 }
 
 /// A launch with a unique id that runs a shell script.
-pub(crate) fn shell(script: &str) -> Launch {
-    command(&["sh", "-c", script])
+pub(crate) fn shell_launch(script: &str) -> Launch {
+    command_launch(&["sh", "-c", script])
 }
 
-pub(crate) fn python(script: &str) -> Launch {
-    command(&["python3", "-u", "-c", script, "{port}"])
+pub(crate) fn python_launch(script: &str) -> Launch {
+    command_launch(&["python3", "-u", "-c", script, "{port}"])
 }
 
-pub(crate) fn attached(url: &str) -> Launch {
+pub(crate) fn attach_launch(url: &str) -> Launch {
     Launch {
-        place: Place::Attach(Attach {
-            url: Text::new(url),
-            ..Attach::default()
+        place: ExecutorSpec::Attach(AttachedServer {
+            url: Template::new(url),
+            ..AttachedServer::default()
         }),
-        ..command(&["none"])
+        ..command_launch(&["none"])
     }
 }
 
-pub(crate) fn contained(container: Container) -> Launch {
+pub(crate) fn container_launch(container: Container) -> Launch {
     Launch {
-        place: Place::Container(Box::new(container)),
-        ..command(&["none"])
+        place: ExecutorSpec::Container(Box::new(container)),
+        ..command_launch(&["none"])
     }
 }
 
-pub(crate) fn command(words: &[&str]) -> Launch {
+pub(crate) fn command_launch(words: &[&str]) -> Launch {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let process = Process {
-        command: words.iter().map(|word| Text::new(*word)).collect(),
+        command: words.iter().map(|word| Template::new(*word)).collect(),
         ..Process::default()
     };
     let engine = Engine {
@@ -134,64 +134,64 @@ pub(crate) fn command(words: &[&str]) -> Launch {
         simulated: true,
         ..Engine::new("test")
     };
-    let contact = Contact {
+    let contact = Api {
         models: Some("/v1/models".into()),
-        version: Some(Reading {
+        version: Some(JsonField {
             path: "/version".into(),
             pointer: "/version".into(),
         }),
         info: Some("/info".into()),
-        reset: Some(Reset {
+        reset: Some(CacheResetSpec {
             method: "POST".into(),
             path: "/reset".into(),
             success: Some("/success".into()),
         }),
-        ..Contact::new(Protocol::Completions)
+        ..Api::new(Protocol::Completions)
     };
     Launch {
         id: LaunchId::new(format!("launch-{}", NEXT.fetch_add(1, Ordering::Relaxed))),
-        signs: Signs {
-            phases: vec![PhaseSign {
+        log_patterns: Signs {
+            phases: vec![PhasePattern {
                 phase: "weights".into(),
                 pattern: "Loading".into(),
             }],
             dead: vec![
-                DeadSign {
+                FatalPattern {
                     pattern: "out of memory".into(),
                     means: "the memory does not hold it".into(),
                     help: "raise tp".into(),
                     fatal: false,
-                    blame: Blame::Capacity,
+                    fault: FaultOwner::Capacity,
                 },
-                DeadSign {
+                FatalPattern {
                     pattern: "core died".into(),
                     means: "its core died".into(),
                     help: "read above".into(),
                     fatal: true,
-                    blame: Blame::Engine,
+                    fault: FaultOwner::Engine,
                 },
             ],
         },
-        patience: Patience {
-            start: Span::seconds(30),
-            stall: Span::seconds(20),
-            stop: Span::seconds(10),
-            probe: Span(Duration::from_millis(400)),
+        timeouts: Timeouts {
+            start: HumanDuration::from_secs(30),
+            stall: HumanDuration::from_secs(20),
+            stop: HumanDuration::from_secs(10),
+            probe: HumanDuration(Duration::from_millis(400)),
         },
-        ..Launch::new(engine, "m", Place::Process(process), contact)
+        ..Launch::new(engine, "m", ExecutorSpec::Process(process), contact)
     }
 }
 
 pub(crate) fn process(launch: &mut Launch) -> &mut Process {
     match &mut launch.place {
-        Place::Process(process) => process,
+        ExecutorSpec::Process(process) => process,
         _ => panic!("the launch is no process"),
     }
 }
 
 /// A server that becomes healthy at the third request, knows its version, and answers that a cache reset
 /// failed.
-pub(crate) const SERVER: &str = r#"
+pub(crate) const SERVER_SCRIPT: &str = r#"
 import http.server, json, sys
 print("Loading weights")
 looks = 0

@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::testing::{Bench, SECRET, SERVER, attached, command, process, python, shell};
+use super::testing::{
+    SECRET, SERVER_SCRIPT, TestEnv, attach_launch, command_launch, process, python_launch, shell_launch,
+};
 use super::*;
-use crate::base::units::Span;
-use crate::config::template::Text;
+use crate::base::units::HumanDuration;
+use crate::config::template::Template;
 use crate::plan::Launch;
 use crate::plan::Venv;
 use crate::results::record::cell::{FailureClass, Phase};
 
-async fn until(mut what: impl FnMut() -> bool) {
+async fn wait_until(mut what: impl FnMut() -> bool) {
     let waited = timeout(Duration::from_secs(20), async {
         while !what() {
             sleep(Duration::from_millis(10)).await;
@@ -30,15 +32,15 @@ fn is_alive(pid: &str) -> bool {
 }
 
 /// Waits until a script has printed `count` process ids, one per line, and returns them.
-async fn printed(running: &Running, count: usize) -> Vec<String> {
-    until(|| running.log().tail().len() >= count).await;
+async fn printed_pids(running: &RunningEngine, count: usize) -> Vec<String> {
+    wait_until(|| running.log().tail().len() >= count).await;
     running.log().tail()
 }
 
-async fn not_ready(bench: &Bench, launch: &Launch) -> (NotReady, f64) {
-    let mut running = bench.start(launch).await.unwrap();
-    let began = Instant::now();
-    let error = ready(
+async fn not_ready(env: &TestEnv, launch: &Launch) -> (NotReady, f64) {
+    let mut running = env.start(launch).await.unwrap();
+    let started_at = Instant::now();
+    let error = wait_until_ready(
         &mut running,
         launch,
         &http_client(),
@@ -48,133 +50,133 @@ async fn not_ready(bench: &Bench, launch: &Launch) -> (NotReady, f64) {
     )
     .await
     .unwrap_err();
-    let seconds = began.elapsed().as_secs_f64();
+    let seconds = started_at.elapsed().as_secs_f64();
     running.stop().await;
     (error, seconds)
 }
 
 #[tokio::test]
 async fn a_log_is_whole_from_the_first_byte_and_holds_no_secret() {
-    let bench = Bench::new();
-    let mut launch = shell(
+    let env = TestEnv::new();
+    let mut launch = shell_launch(
         "printf 'first\\nkey '; printf %.9s \"$TOKEN\"; sleep 0.2; printf %s \"${TOKEN#hunter2-h}\" >&2; echo; printf last",
     );
-    process(&mut launch).env = vec![("TOKEN".into(), Text::new("${KEY}"))];
-    let mut running = bench.start(&launch).await.unwrap();
-    let death = running.exited().await;
-    assert_eq!(death.status, "ended (exit status: 0)");
-    assert_eq!(death.end.and_then(|end| end.code), Some(0));
-    assert_eq!(death.tail, ["first", "key ***", "last"]);
+    process(&mut launch).env = vec![("TOKEN".into(), Template::new("${KEY}"))];
+    let mut running = env.start(&launch).await.unwrap();
+    let engine_exit = running.wait_for_exit().await;
+    assert_eq!(engine_exit.status, "ended (exit status: 0)");
+    assert_eq!(engine_exit.end.and_then(|end| end.code), Some(0));
+    assert_eq!(engine_exit.tail, ["first", "key ***", "last"]);
     assert_eq!(running.log().bytes(), 30);
     running.stop().await;
-    let written = bench.written();
+    let written = env.written_text();
     assert!(written.contains("first\nkey ***\nlast"), "{written}");
     assert!(!written.contains(SECRET) && !written.contains("hunter2"));
 }
 
 #[tokio::test]
 async fn a_process_gets_its_marks_devices_folder_and_variables() {
-    let bench = Bench::new();
-    let mut launch = shell("env; pwd; echo args $0 $1");
+    let env = TestEnv::new();
+    let mut launch = shell_launch("env; pwd; echo args $0 $1");
     launch.devices = 2;
     let wanted = process(&mut launch);
     wanted
         .command
-        .extend([Text::new("{port}"), Text::new("{devices}")]);
+        .extend([Template::new("{port}"), Template::new("{devices}")]);
     wanted.devices_env = Some("GPUS".into());
-    wanted.dir = Some(Text::new("results"));
-    wanted.env = vec![("PLACE".into(), Text::new("{dir}/x"))];
-    let context = Context {
+    wanted.dir = Some(Template::new("results"));
+    wanted.env = vec![("PLACE".into(), Template::new("{dir}/x"))];
+    let context = StartContext {
         devices: vec![3, 5],
         device_names: vec!["3".to_owned(), "MIG-5".to_owned()],
-        ..bench.context()
+        ..env.context()
     };
-    let mut running = start(&launch, &context, bench.logs(&launch), &|_| {})
+    let mut running = start(&launch, &context, env.logs(&launch), &|_| {})
         .await
         .unwrap();
-    running.exited().await;
+    running.wait_for_exit().await;
     let mut from = 0;
-    let said = running.log().slice_from(&mut from);
+    let output = running.log().slice_from(&mut from);
     for line in [
         "GPUS=3,MIG-5\n".to_owned(),
-        format!("PLACE={}/x\n", bench.path().display()),
+        format!("PLACE={}/x\n", env.path().display()),
         "MATRIX_RUN=r\n".to_owned(),
         format!("MATRIX_START={}#1\n", launch.id),
         format!("MATRIX_OWNER={}:", std::process::id()),
-        format!("{}\n", bench.path().join("results").display()),
+        format!("{}\n", env.path().join("results").display()),
         format!("args {} 3,MIG-5\n", context.port),
     ] {
-        assert!(said.contains(&line), "{line} is not in:\n{said}");
+        assert!(output.contains(&line), "{line} is not in:\n{output}");
     }
-    assert!(!said.contains("PYTHONDONTWRITEBYTECODE"));
+    assert!(!output.contains("PYTHONDONTWRITEBYTECODE"));
     assert_eq!(running.devices(), &Devices::Local(vec![3, 5]));
     running.stop().await;
 }
 
 #[tokio::test]
 async fn without_devices_the_variable_is_not_set() {
-    let bench = Bench::new();
-    let mut launch = shell("env | grep GPUS_OF_THIS_TEST; true");
+    let env = TestEnv::new();
+    let mut launch = shell_launch("env | grep GPUS_OF_THIS_TEST; true");
     process(&mut launch).devices_env = Some("GPUS_OF_THIS_TEST".into());
-    let mut running = bench.start(&launch).await.unwrap();
-    assert_eq!(running.exited().await.tail, Vec::<String>::new());
+    let mut running = env.start(&launch).await.unwrap();
+    assert_eq!(running.wait_for_exit().await.tail, Vec::<String>::new());
     running.stop().await;
 }
 
 #[tokio::test]
 async fn cuda_counts_devices_as_the_bus_does_unless_the_recipe_says_otherwise() {
-    let bench = Bench::new();
+    let env = TestEnv::new();
     for (own, order) in [(None, "PCI_BUS_ID"), (Some("FASTEST_FIRST"), "FASTEST_FIRST")] {
-        let mut launch = shell("env | grep CUDA_DEVICE_ORDER");
+        let mut launch = shell_launch("env | grep CUDA_DEVICE_ORDER");
         launch.devices = 1;
         let wanted = process(&mut launch);
         wanted.devices_env = Some("CUDA_VISIBLE_DEVICES".into());
         wanted
             .env
-            .extend(own.map(|own| ("CUDA_DEVICE_ORDER".into(), Text::new(own))));
-        let mut running = bench.start(&launch).await.unwrap();
-        let said = running.exited().await.tail;
-        assert_eq!(said, [format!("CUDA_DEVICE_ORDER={order}")]);
+            .extend(own.map(|own| ("CUDA_DEVICE_ORDER".into(), Template::new(own))));
+        let mut running = env.start(&launch).await.unwrap();
+        let output = running.wait_for_exit().await.tail;
+        assert_eq!(output, [format!("CUDA_DEVICE_ORDER={order}")]);
         running.stop().await;
     }
 }
 
 #[tokio::test]
 async fn stopping_ends_children_grandchildren_and_those_that_left_the_group() {
-    let bench = Bench::new();
-    let launch = shell(
+    let env = TestEnv::new();
+    let launch = shell_launch(
         "echo $$; sh -c 'echo $$; sleep 301 & echo $!; wait' & setsid sh -c 'echo $$; sleep 302; true' & wait",
     );
-    let running = bench.start(&launch).await.unwrap();
-    let pids = printed(&running, 4).await;
+    let running = env.start(&launch).await.unwrap();
+    let pids = printed_pids(&running, 4).await;
     assert!(pids.iter().all(|pid| is_alive(pid)), "{pids:?}");
     let stopped = running.stop().await;
     assert!(
-        stopped.how.contains("SIGTERM") && !stopped.how.contains("killed"),
+        stopped.description.contains("SIGTERM") && !stopped.description.contains("killed"),
         "{}",
-        stopped.how
+        stopped.description
     );
     assert!(
         !pids.iter().any(|pid| is_alive(pid)),
         "{pids:?} after: {}",
-        stopped.how
+        stopped.description
     );
 }
 
 #[tokio::test]
 async fn what_ignores_sigterm_is_killed_after_its_grace() {
-    let bench = Bench::new();
-    let mut launch = shell("trap '' TERM; echo $$; while :; do sleep 0.05; done");
-    launch.patience.stop = Span(Duration::from_millis(300));
-    let running = bench.start(&launch).await.unwrap();
-    let pids = printed(&running, 1).await;
+    let env = TestEnv::new();
+    let mut launch = shell_launch("trap '' TERM; echo $$; while :; do sleep 0.05; done");
+    launch.timeouts.stop = HumanDuration(Duration::from_millis(300));
+    let running = env.start(&launch).await.unwrap();
+    let pids = printed_pids(&running, 1).await;
     let stopped = running.stop().await;
     assert!(
         stopped
-            .how
+            .description
             .contains("killed after 300ms of grace (signal: 9 (SIGKILL))"),
         "{}",
-        stopped.how
+        stopped.description
     );
     assert!(stopped.seconds >= 0.3);
     assert!(!is_alive(&pids[0]));
@@ -182,37 +184,44 @@ async fn what_ignores_sigterm_is_killed_after_its_grace() {
 
 #[tokio::test]
 async fn what_a_dead_engine_leaves_is_stopped_too() {
-    let bench = Bench::new();
-    let launch = shell("sleep 303 & echo $!; kill -9 $$");
-    let mut running = bench.start(&launch).await.unwrap();
-    assert_eq!(running.exited().await.status, "ended (signal: 9 (SIGKILL))");
+    let env = TestEnv::new();
+    let launch = shell_launch("sleep 303 & echo $!; kill -9 $$");
+    let mut running = env.start(&launch).await.unwrap();
     assert_eq!(
-        running.exited().await.status,
+        running.wait_for_exit().await.status,
+        "ended (signal: 9 (SIGKILL))"
+    );
+    assert_eq!(
+        running.wait_for_exit().await.status,
         "ended (signal: 9 (SIGKILL))",
         "asked again it says the same"
     );
     let pid = running.log().tail().remove(0);
     assert!(is_alive(&pid));
     let stopped = running.stop().await;
-    assert!(stopped.how.starts_with("it had ended before"), "{}", stopped.how);
+    assert!(
+        stopped.description.starts_with("it had ended before"),
+        "{}",
+        stopped.description
+    );
     assert!(!is_alive(&pid));
 }
 
 #[tokio::test]
 async fn dropping_an_engine_kills_its_group() {
-    let bench = Bench::new();
-    let launch = shell("trap '' TERM; setsid sleep 304 & echo $!; echo $$; wait");
-    let running = bench.start(&launch).await.unwrap();
-    let pids = printed(&running, 2).await;
+    let env = TestEnv::new();
+    let launch = shell_launch("trap '' TERM; setsid sleep 304 & echo $!; echo $$; wait");
+    let running = env.start(&launch).await.unwrap();
+    let pids = printed_pids(&running, 2).await;
     drop(running);
-    until(|| !pids.iter().any(|pid| is_alive(pid))).await;
+    wait_until(|| !pids.iter().any(|pid| is_alive(pid))).await;
 }
 
 #[tokio::test]
 async fn death_while_loading_is_noticed_within_a_second_and_explained() {
-    let bench = Bench::new();
-    let launch = shell("echo Loading; echo CUDA out of memory; echo last words >&2; exit 3");
-    let (error, seconds) = not_ready(&bench, &launch).await;
+    let env = TestEnv::new();
+    let launch = shell_launch("echo Loading; echo CUDA out of memory; echo last words >&2; exit 3");
+    let (error, seconds) = not_ready(&env, &launch).await;
     assert!(seconds < 1.0, "{seconds}");
     assert_eq!(error.tail(), ["Loading", "CUDA out of memory", "last words"]);
     assert_eq!(
@@ -223,10 +232,10 @@ async fn death_while_loading_is_noticed_within_a_second_and_explained() {
 
 #[tokio::test]
 async fn a_fatal_line_ends_the_wait_though_the_process_lives() {
-    let bench = Bench::new();
-    let (error, _) = not_ready(&bench, &shell("echo core died; exec sleep 305")).await;
+    let env = TestEnv::new();
+    let (error, _) = not_ready(&env, &shell_launch("echo core died; exec sleep 305")).await;
     assert!(
-        matches!(&error, NotReady::Fatal { omen, .. } if omen.line == "core died"),
+        matches!(&error, NotReady::Fatal { fatal_line: omen, .. } if omen.line == "core died"),
         "{error}"
     );
     assert!(
@@ -239,45 +248,45 @@ async fn a_fatal_line_ends_the_wait_though_the_process_lives() {
 
 #[tokio::test]
 async fn a_silent_log_is_a_stall_and_a_busy_one_is_late() {
-    let bench = Bench::new();
-    let mut silent = shell("echo Loading; exec sleep 306");
-    silent.patience.stall = Span(Duration::from_millis(700));
-    let (error, _) = not_ready(&bench, &silent).await;
+    let env = TestEnv::new();
+    let mut silent = shell_launch("echo Loading; exec sleep 306");
+    silent.timeouts.stall = HumanDuration(Duration::from_millis(700));
+    let (error, _) = not_ready(&env, &silent).await;
     assert!(
         matches!(&error, NotReady::Stalled { phase, .. } if phase == "weights"),
         "{error}"
     );
-    let mut busy = shell("while :; do echo working; sleep 0.1; done");
-    busy.patience.stall = Span(Duration::from_millis(700));
-    busy.patience.start = Span(Duration::from_millis(1500));
-    let (error, seconds) = not_ready(&bench, &busy).await;
-    assert!(matches!(error, NotReady::Late { .. }), "{error}");
+    let mut busy = shell_launch("while :; do echo working; sleep 0.1; done");
+    busy.timeouts.stall = HumanDuration(Duration::from_millis(700));
+    busy.timeouts.start = HumanDuration(Duration::from_millis(1500));
+    let (error, seconds) = not_ready(&env, &busy).await;
+    assert!(matches!(error, NotReady::TimedOut { .. }), "{error}");
     assert!(seconds >= 1.4, "{seconds}");
 }
 
 #[tokio::test]
 async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() {
-    let bench = Bench::new();
-    let mut launch = python(SERVER);
-    launch.contact.headers = vec![("Authorization".into(), Text::new("Bearer ${KEY}"))];
+    let env = TestEnv::new();
+    let mut launch = python_launch(SERVER_SCRIPT);
+    launch.api.headers = vec![("Authorization".into(), Template::new("Bearer ${KEY}"))];
     let http = http_client();
-    let mut running = bench.start(&launch).await.unwrap();
-    let mut told = Vec::new();
-    let readiness = ready(
+    let mut running = env.start(&launch).await.unwrap();
+    let mut progress_phases = Vec::new();
+    let readiness = wait_until_ready(
         &mut running,
         &launch,
         &http,
         || async { Ok(()) },
         || None,
-        |progress| told.push(progress),
+        |progress| progress_phases.push(progress),
     )
     .await
     .unwrap();
-    assert!(readiness.seconds > 0.0 && !told.is_empty());
+    assert!(readiness.seconds > 0.0 && !progress_phases.is_empty());
     let phases: Vec<&str> = readiness.phases.iter().map(|(phase, _)| phase.as_str()).collect();
     assert_eq!(phases, ["start", "weights", "first-token"]);
     let (client, limit) = (running.endpoint().control_client(&http), Duration::from_secs(60));
-    let facts = facts(&launch, &client).await;
+    let facts = fetch_facts(&launch, &client).await;
     assert_eq!(facts.version.as_deref(), Some("1.2.3"));
     assert_eq!(facts.models, ["m", "lora"]);
     assert_eq!(
@@ -285,12 +294,12 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
         Some(serde_json::json!({ "a": 1 })),
         "the header was sent"
     );
-    let path = launch.contact.info.as_deref().unwrap();
+    let path = launch.api.info.as_deref().unwrap();
     assert_eq!(client.json(path, limit).await.ok(), facts.info);
     assert!(!format!("{:?}", running.endpoint()).contains(SECRET));
     assert_eq!(check_model(&launch, &facts), Ok(()));
     let other = Launch {
-        served: "x".into(),
+        served_model_name: "x".into(),
         ..launch.clone()
     };
     assert!(
@@ -298,7 +307,7 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
             .unwrap_err()
             .contains("serves `m` and `lora`, and `x` was asked for")
     );
-    let reset = reset_caches(launch.contact.reset.as_ref(), &client, limit).await;
+    let reset = reset_caches(launch.api.reset.as_ref(), &client, limit).await;
     assert!(reset.error.is_none());
     let proof = reset.proof;
     assert_eq!(
@@ -307,9 +316,9 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
     );
     assert!(proof.answer.unwrap().contains("busy"));
     // The same server as an attached one.
-    let far = attached(&format!("http://127.0.0.1:{}", running.endpoint().port));
-    let mut attachment = bench.start(&far).await.unwrap();
-    ready(&mut attachment, &far, &http, || async { Ok(()) }, || None, |_| {})
+    let far = attach_launch(&format!("http://127.0.0.1:{}", running.endpoint().port));
+    let mut attachment = env.start(&far).await.unwrap();
+    wait_until_ready(&mut attachment, &far, &http, || async { Ok(()) }, || None, |_| {})
         .await
         .unwrap();
     assert_eq!(attachment.devices(), &Devices::Remote);
@@ -323,11 +332,11 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
 
 #[tokio::test]
 async fn waiting_for_a_token_shows_the_last_answer_and_its_own_limit() {
-    let bench = Bench::new();
-    let mut running = bench.start(&python(SERVER)).await.unwrap();
-    ready(
+    let env = TestEnv::new();
+    let mut running = env.start(&python_launch(SERVER_SCRIPT)).await.unwrap();
+    wait_until_ready(
         &mut running,
-        &python(SERVER),
+        &python_launch(SERVER_SCRIPT),
         &http_client(),
         || async { Ok(()) },
         || None,
@@ -335,61 +344,61 @@ async fn waiting_for_a_token_shows_the_last_answer_and_its_own_limit() {
     )
     .await
     .unwrap();
-    let mut far = attached(&format!("http://127.0.0.1:{}", running.endpoint().port));
-    far.patience.probe = Span::seconds(2);
-    let mut attachment = bench.start(&far).await.unwrap();
-    let probe = || async { Err(NoToken::Yet("status 500".to_owned())) };
-    let (mut told, http) = (Vec::new(), http_client());
-    let waiting = ready(
+    let mut far = attach_launch(&format!("http://127.0.0.1:{}", running.endpoint().port));
+    far.timeouts.probe = HumanDuration::from_secs(2);
+    let mut attachment = env.start(&far).await.unwrap();
+    let probe = || async { Err(NoToken::NotYet("status 500".to_owned())) };
+    let (mut progress_phases, http) = (Vec::new(), http_client());
+    let waiting = wait_until_ready(
         &mut attachment,
         &far,
         &http,
         probe,
         || None,
         |progress| {
-            told.push(progress.last_line);
+            progress_phases.push(progress.last_line);
         },
     );
     waiting.await.unwrap_err();
-    let last = told.last().unwrap();
+    let last = progress_phases.last().unwrap();
     assert_eq!(last, "the first request: status 500; waits 2s at most");
     running.stop().await;
 }
 
 #[tokio::test]
 async fn health_without_a_token_is_a_lie() {
-    let bench = Bench::new();
-    let launch = python(SERVER);
-    let mut running = bench.start(&launch).await.unwrap();
-    let probe = || async { Err(NoToken::Yet("the answer has no text".to_owned())) };
-    let error = ready(&mut running, &launch, &http_client(), probe, || None, |_| {})
+    let env = TestEnv::new();
+    let launch = python_launch(SERVER_SCRIPT);
+    let mut running = env.start(&launch).await.unwrap();
+    let probe = || async { Err(NoToken::NotYet("the answer has no text".to_owned())) };
+    let error = wait_until_ready(&mut running, &launch, &http_client(), probe, || None, |_| {})
         .await
         .unwrap_err();
-    assert!(matches!(error, NotReady::Liar { .. }));
-    let said = error.to_string();
+    assert!(matches!(error, NotReady::FalseHealth { .. }));
+    let output = error.to_string();
     assert!(
-        said.contains("gave no token within 400ms: the answer has no text"),
-        "{said}"
+        output.contains("gave no token within 400ms: the answer has no text"),
+        "{output}"
     );
     running.stop().await;
 }
 
 #[tokio::test]
 async fn death_during_the_probe_is_death() {
-    let bench = Bench::new();
-    let mut launch = python(SERVER);
-    launch.patience.probe = Span::seconds(20);
-    let mut running = bench.start(&launch).await.unwrap();
+    let env = TestEnv::new();
+    let mut launch = python_launch(SERVER_SCRIPT);
+    launch.timeouts.probe = HumanDuration::from_secs(20);
+    let mut running = env.start(&launch).await.unwrap();
     let pid = running.identity();
     let kill = || {
         Command::new("kill").args(["-9", &pid]).status().unwrap();
         std::future::pending()
     };
-    let error = ready(&mut running, &launch, &http_client(), kill, || None, |_| {})
+    let error = wait_until_ready(&mut running, &launch, &http_client(), kill, || None, |_| {})
         .await
         .unwrap_err();
     assert!(
-        matches!(&error, NotReady::Ended { status, .. } if status == "ended (signal: 9 (SIGKILL))"),
+        matches!(&error, NotReady::Exited { status, .. } if status == "ended (signal: 9 (SIGKILL))"),
         "{error}"
     );
     running.stop().await;
@@ -397,37 +406,37 @@ async fn death_during_the_probe_is_death() {
 
 #[tokio::test]
 async fn what_cannot_start_says_what_is_missing() {
-    let bench = Bench::new();
-    let said = |result: Result<Running, StartError>| result.unwrap_err().to_string();
-    let missing = said(bench.start(&command(&["no-such-program-here"])).await);
+    let env = TestEnv::new();
+    let output = |result: Result<RunningEngine, StartError>| result.unwrap_err().to_string();
+    let missing = output(env.start(&command_launch(&["no-such-program-here"])).await);
     assert!(
         missing.contains("`no-such-program-here` was not found in PATH (/"),
         "{missing}"
     );
-    let slash = said(bench.start(&command(&["./no/such"])).await);
+    let slash = output(env.start(&command_launch(&["./no/such"])).await);
     assert!(slash.contains("`./no/such` was not found in /"), "{slash}");
-    let hole = said(bench.start(&command(&["sh", "{hf_home}"])).await);
+    let hole = output(env.start(&command_launch(&["sh", "{hf_home}"])).await);
     assert_eq!(hole, "`{hf_home}` in `command:`: nothing fills `{hf_home}`");
-    let mut secret = shell("true");
-    process(&mut secret).env = vec![("A".into(), Text::new("${NOPE}"))];
-    let secret = said(bench.start(&secret).await);
+    let mut secret = shell_launch("true");
+    process(&mut secret).env = vec![("A".into(), Template::new("${NOPE}"))];
+    let secret = output(env.start(&secret).await);
     assert!(secret.contains("`NOPE` is not set"), "{secret}");
-    let mut folder = shell("true");
-    process(&mut folder).dir = Some(Text::new("nowhere"));
-    assert!(said(bench.start(&folder).await).contains("nowhere does not exist"));
-    let url = said(bench.start(&attached("host:8000")).await);
+    let mut folder = shell_launch("true");
+    process(&mut folder).dir = Some(Template::new("nowhere"));
+    assert!(output(env.start(&folder).await).contains("nowhere does not exist"));
+    let url = output(env.start(&attach_launch("host:8000")).await);
     assert!(url.contains("`host:8000` cannot be attached to"), "{url}");
-    let context = bench.context();
+    let context = env.context();
     let _taken = std::net::TcpListener::bind(("127.0.0.1", context.port)).unwrap();
-    let launch = shell("true");
-    let taken = start(&launch, &context, bench.logs(&launch), &|_| {})
+    let launch = shell_launch("true");
+    let taken = start(&launch, &context, env.logs(&launch), &|_| {})
         .await
         .unwrap_err();
     assert!(matches!(taken, StartError::PortTaken { port } if port == context.port));
 }
 
 /// A process with the ownership tags of some owner, in its own process group.
-fn marked(owner: &str) -> Child {
+fn spawn_tagged(owner: &str) -> Child {
     Command::new("sleep")
         .arg("307")
         .env("MATRIX_RUN", "r")
@@ -441,7 +450,7 @@ fn marked(owner: &str) -> Child {
 
 #[tokio::test]
 async fn only_what_a_dead_owner_left_is_swept() {
-    let living = Owner::this().unwrap().to_string();
+    let living = Owner::current().unwrap().to_string();
     let mut parts: Vec<String> = living.split(':').map(str::to_owned).collect();
     parts[1] = "1".into();
     let mut own_group = Command::new("sh");
@@ -463,30 +472,40 @@ async fn only_what_a_dead_owner_left_is_swept() {
     )
     .unwrap();
     let bare = bare.trim().to_owned();
-    let mut live = marked(&living);
+    let mut live = spawn_tagged(&living);
     let mut stranger = Command::new("sleep").arg("309").spawn().unwrap();
-    until(|| find(false).iter().any(|leftover| leftover.pid == live.id())).await;
-    until(|| find(true).iter().any(|leftover| leftover.pid.to_string() == bare)).await;
-    let swept = sweep(
+    wait_until(|| {
+        find_owned_processes(false)
+            .iter()
+            .any(|process| process.pid == live.id())
+    })
+    .await;
+    wait_until(|| {
+        find_owned_processes(true)
+            .iter()
+            .any(|process| process.pid.to_string() == bare)
+    })
+    .await;
+    let result = sweep(
         Duration::from_millis(300),
-        &Whereabouts::at("unix:///no/such/daemon"),
+        &DockerEnv::with_host("unix:///no/such/daemon"),
         std::path::Path::new("/no/such/cache"),
     )
     .await
     .removed;
     let named = |pid: u32| {
-        swept
+        result
             .iter()
             .any(|what| what.starts_with(&format!("process {pid} ")))
     };
     assert!(
         named(left.id())
-            && swept
+            && result
                 .iter()
                 .any(|what| what.starts_with(&format!("process {bare} "))),
-        "{swept:?}"
+        "{result:?}"
     );
-    assert!(!named(live.id()) && !named(stranger.id()), "{swept:?}");
+    assert!(!named(live.id()) && !named(stranger.id()), "{result:?}");
     assert!(!is_alive(&left.id().to_string()) && !is_alive(&bare));
     assert!(is_alive(&live.id().to_string()) && is_alive(&stranger.id().to_string()));
     for child in [&mut left, &mut live, &mut stranger] {
@@ -507,12 +526,12 @@ fn venv(version: &str) -> Venv {
 
 #[tokio::test]
 async fn an_environment_is_made_once_used_first_in_path_and_held_to_its_version() {
-    let bench = Bench::new();
-    let mut launch = command(&["sh", "-c", "command -v python; echo $VIRTUAL_ENV"]);
+    let env = TestEnv::new();
+    let mut launch = command_launch(&["sh", "-c", "command -v python; echo $VIRTUAL_ENV"]);
     launch.engine.version = Some("1.0".into());
     process(&mut launch).venv = Some(venv("0.0.1"));
-    let refused = bench.start(&launch).await.unwrap_err();
-    let StartError::Venv(VenvError::OtherVersion { found, path, .. }) = &refused else {
+    let refused = env.start(&launch).await.unwrap_err();
+    let StartError::Venv(VenvError::OtherVersion { installed, path, .. }) = &refused else {
         panic!("{refused}")
     };
     assert!(refused.to_string().contains("0.0.1 was asked for"), "{refused}");
@@ -521,9 +540,9 @@ async fn an_environment_is_made_once_used_first_in_path_and_held_to_its_version(
         .unwrap()
         .modified()
         .unwrap();
-    process(&mut launch).venv = Some(venv(&format!("v{found}+cpu")));
-    let mut running = bench.start(&launch).await.unwrap();
-    let tail = running.exited().await.tail;
+    process(&mut launch).venv = Some(venv(&format!("v{installed}+cpu")));
+    let mut running = env.start(&launch).await.unwrap();
+    let tail = running.wait_for_exit().await.tail;
     assert_eq!(
         tail,
         [
@@ -542,18 +561,17 @@ async fn an_environment_is_made_once_used_first_in_path_and_held_to_its_version(
     );
     // An existing environment that the recipe names, and a folder that is none.
     process(&mut launch).venv = Some(Venv {
-        path: Some(Text::new(path.to_string_lossy())),
-        ..venv(found)
+        path: Some(Template::new(path.to_string_lossy())),
+        ..venv(installed)
     });
-    let running = bench.start(&launch).await.unwrap();
+    let running = env.start(&launch).await.unwrap();
     running.stop().await;
     process(&mut launch).venv = Some(Venv {
-        path: Some(Text::new("nowhere")),
-        ..venv(found)
+        path: Some(Template::new("nowhere")),
+        ..venv(installed)
     });
     assert!(
-        bench
-            .start(&launch)
+        env.start(&launch)
             .await
             .unwrap_err()
             .to_string()
@@ -562,64 +580,64 @@ async fn an_environment_is_made_once_used_first_in_path_and_held_to_its_version(
     // An incomplete environment is removed and created again.
     std::fs::remove_file(path.join("matrix-stamp")).unwrap();
     std::fs::write(path.join("rubbish"), "x").unwrap();
-    process(&mut launch).venv = Some(venv(found));
-    bench.start(&launch).await.unwrap().stop().await;
+    process(&mut launch).venv = Some(venv(installed));
+    env.start(&launch).await.unwrap().stop().await;
     assert!(!path.join("rubbish").exists() && path.join("matrix-stamp").exists());
 }
 
 #[tokio::test]
 async fn two_starts_at_once_make_an_environment_once() {
-    let bench = Bench::new();
-    let mut launches = [shell("true"), shell("true")];
+    let env = TestEnv::new();
+    let mut launches = [shell_launch("true"), shell_launch("true")];
     for launch in &mut launches {
         process(launch).venv = Some(Venv {
             version: None,
             ..venv("")
         });
     }
-    let (a, b) = tokio::join!(bench.start(&launches[0]), bench.start(&launches[1]));
+    let (a, b) = tokio::join!(env.start(&launches[0]), env.start(&launches[1]));
     a.unwrap().stop().await;
     b.unwrap().stop().await;
     assert_eq!(
-        bench.written().matches("-m venv").count(),
+        env.written_text().matches("-m venv").count(),
         1,
         "{}",
-        bench.written()
+        env.written_text()
     );
 }
 
 #[tokio::test]
 async fn giving_up_an_installation_ends_it_and_the_next_one_begins_anew() {
-    let bench = Bench::new();
-    let mut launch = shell("true");
+    let env = TestEnv::new();
+    let mut launch = shell_launch("true");
     let wanted = Venv {
         version: None,
         ..venv("")
     };
     process(&mut launch).venv = Some(wanted);
-    let given_up = timeout(Duration::from_millis(300), bench.start(&launch)).await;
+    let given_up = timeout(Duration::from_millis(300), env.start(&launch)).await;
     assert!(given_up.is_err(), "making an environment takes longer");
     let mark = format!("{}#1", launch.id);
-    let own = Owner::this().unwrap();
-    until(|| {
-        !find(false)
+    let own = Owner::current().unwrap();
+    wait_until(|| {
+        !find_owned_processes(false)
             .iter()
             .any(|left| left.start == mark && left.owner == own)
     })
     .await;
-    bench.start(&launch).await.unwrap().stop().await;
+    env.start(&launch).await.unwrap().stop().await;
 }
 
 #[tokio::test]
 async fn a_failed_installation_says_what_pip_said_and_leaves_no_stamp() {
-    let bench = Bench::new();
-    let mut launch = shell("true");
+    let env = TestEnv::new();
+    let mut launch = shell_launch("true");
     let packages = vec!["--no-index".into(), "no-such-package-here".into()];
     process(&mut launch).venv = Some(Venv {
         packages,
         ..venv("1")
     });
-    let error = bench.start(&launch).await.unwrap_err();
+    let error = env.start(&launch).await.unwrap_err();
     assert_eq!(
         (error.phase(), error.class()),
         (Phase::Install, FailureClass::Image)
@@ -633,10 +651,10 @@ async fn a_failed_installation_says_what_pip_said_and_leaves_no_stamp() {
         error.tail()
     );
     assert!(
-        bench.written().contains("No matching distribution"),
+        env.written_text().contains("No matching distribution"),
         "the log of the installation has it"
     );
-    let venvs = std::fs::read_dir(bench.path().join("cache/venvs")).unwrap();
+    let venvs = std::fs::read_dir(env.path().join("cache/venvs")).unwrap();
     assert!(
         venvs
             .filter_map(Result::ok)

@@ -14,42 +14,42 @@ use tokio::process::Command;
 
 use crate::base::ids::ContentHash;
 use crate::base::secrets::Redactor;
-use crate::base::units::Span;
+use crate::base::units::HumanDuration;
 use crate::engine::log::Log;
-use crate::engine::ownership::Marks;
-use crate::engine::process_group::{Group, Order};
+use crate::engine::ownership::OwnershipTags;
+use crate::engine::process_group::{ProcessGroup, SpawnSpec};
 use crate::engine::program::find_program;
 use crate::plan::{Signs, Venv};
 use crate::results::record::cell::FailureClass;
 use crate::results::store;
 
 /// File that is written last. An environment without it is incomplete.
-const STAMP: &str = "matrix-stamp";
+const STAMP_FILE: &str = "matrix-stamp";
 
 /// Interval of tries to get a lock that another run holds.
-const LOCKED: Duration = Duration::from_millis(250);
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Timeout of the query for an installed version.
-const ASKED: Duration = Duration::from_secs(120);
+const VERSION_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long an installer may take to end.
 const GRACE: Duration = Duration::from_secs(2);
 
-pub(super) struct Make<'a> {
+pub(super) struct VenvRequest<'a> {
     /// Engine and version, for the folder's name.
     pub(super) name: &'a str,
-    pub(super) asked: &'a Venv,
+    pub(super) spec: &'a Venv,
     /// An existing environment to use instead.
     pub(super) path: Option<PathBuf>,
-    pub(super) cache: &'a Path,
+    pub(super) cache_dir: &'a Path,
     /// `PATH` in which the Python is looked up.
-    pub(super) search: Option<&'a str>,
+    pub(super) search_path: Option<&'a str>,
     pub(super) shim: Option<&'a Path>,
     pub(super) redactor: &'a Redactor,
-    pub(super) marks: &'a Marks,
+    pub(super) tags: &'a OwnershipTags,
 }
 
-pub(super) struct Made {
+pub(super) struct PreparedVenv {
     pub(super) folder: PathBuf,
 }
 
@@ -76,13 +76,13 @@ pub(crate) enum VenvError {
         reason: String,
     },
     #[error(
-        "`{distribution}` is {found} in {path}, and {asked} was asked for; install {asked} there, or ask for `version: {found}`"
+        "`{distribution}` is {installed} in {path}, and {expected} was asked for; install {expected} there, or ask for `version: {installed}`"
     )]
     OtherVersion {
         path: PathBuf,
         distribution: String,
-        found: String,
-        asked: String,
+        installed: String,
+        expected: String,
     },
     #[error("the Python environment {path} cannot be made: {source}")]
     Io {
@@ -110,28 +110,28 @@ impl VenvError {
 }
 
 /// Finds or creates the environment, and checks that it has the requested version.
-pub(super) async fn make(make: &Make<'_>, log: store::Log) -> Result<Made, VenvError> {
-    let made = match &make.path {
-        Some(path) => existing(path)?,
-        None => managed(make, log).await?,
+pub(super) async fn prepare(request: &VenvRequest<'_>, log: store::Log) -> Result<PreparedVenv, VenvError> {
+    let venv = match &request.path {
+        Some(path) => open_existing(path)?,
+        None => prepare_managed(request, log).await?,
     };
-    if let (Some(distribution), Some(asked)) = (&make.asked.distribution, &make.asked.version) {
-        let found = installed(&made.folder, distribution).await?;
-        if public(&found) != public(asked) {
+    if let (Some(distribution), Some(expected)) = (&request.spec.distribution, &request.spec.version) {
+        let installed_version = installed_version(&venv.folder, distribution).await?;
+        if public_version(&installed_version) != public_version(expected) {
             return Err(VenvError::OtherVersion {
-                path: made.folder,
+                path: venv.folder,
                 distribution: distribution.clone(),
-                found,
-                asked: asked.clone(),
+                installed: installed_version,
+                expected: expected.clone(),
             });
         }
     }
-    Ok(made)
+    Ok(venv)
 }
 
-fn existing(path: &Path) -> Result<Made, VenvError> {
+fn open_existing(path: &Path) -> Result<PreparedVenv, VenvError> {
     match path.join("bin/python").exists() {
-        true => Ok(Made {
+        true => Ok(PreparedVenv {
             folder: path.to_owned(),
         }),
         false => Err(VenvError::Missing {
@@ -141,10 +141,10 @@ fn existing(path: &Path) -> Result<Made, VenvError> {
 }
 
 /// The cached environment of this engine version and package set. Creates it if it is missing or incomplete.
-async fn managed(make: &Make<'_>, log: store::Log) -> Result<Made, VenvError> {
-    let content = (&make.asked.packages, &make.asked.python);
-    let hash = ContentHash::of(&content);
-    let name: String = format!("{}-{hash}", make.name)
+async fn prepare_managed(request: &VenvRequest<'_>, log: store::Log) -> Result<PreparedVenv, VenvError> {
+    let content = (&request.spec.packages, &request.spec.python);
+    let hash = ContentHash::from_value(&content);
+    let name: String = format!("{}-{hash}", request.name)
         .chars()
         .map(|c| {
             if c.is_ascii_alphanumeric() || "-._+".contains(c) {
@@ -154,56 +154,56 @@ async fn managed(make: &Make<'_>, log: store::Log) -> Result<Made, VenvError> {
             }
         })
         .collect();
-    let folder = make.cache.join("venvs").join(&name);
+    let folder = request.cache_dir.join("venvs").join(&name);
     let io = |source| VenvError::Io {
         path: folder.clone(),
         source,
     };
-    fs::create_dir_all(make.cache.join("venvs")).map_err(io)?;
-    let lock = File::create(make.cache.join("venvs").join(format!("{name}.lock"))).map_err(io)?;
+    fs::create_dir_all(request.cache_dir.join("venvs")).map_err(io)?;
+    let lock = File::create(request.cache_dir.join("venvs").join(format!("{name}.lock"))).map_err(io)?;
     loop {
         match lock.try_lock() {
             Ok(()) => break,
-            Err(TryLockError::WouldBlock) => tokio::time::sleep(LOCKED).await,
+            Err(TryLockError::WouldBlock) => tokio::time::sleep(LOCK_RETRY_INTERVAL).await,
             Err(TryLockError::Error(source)) => return Err(io(source)),
         }
     }
-    let stamp = folder.join(STAMP);
+    let stamp = folder.join(STAMP_FILE);
     if !(stamp.exists() && folder.join("bin/python").exists()) {
         if folder.exists() {
             fs::remove_dir_all(&folder).map_err(io)?;
         }
-        install(make, &folder, log).await?;
+        install(request, &folder, log).await?;
         let words = serde_json::to_vec(&content).expect("texts are JSON");
         let mut file = File::create(&stamp).map_err(io)?;
         file.write_all(&words)
             .and_then(|()| file.sync_all())
             .map_err(io)?;
     }
-    Ok(Made { folder })
+    Ok(PreparedVenv { folder })
 }
 
 /// Creates the environment; all steps write to one log.
-async fn install(make: &Make<'_>, folder: &Path, log: store::Log) -> Result<(), VenvError> {
+async fn install(request: &VenvRequest<'_>, folder: &Path, log: store::Log) -> Result<(), VenvError> {
     let io = |source| VenvError::Io {
         path: folder.to_owned(),
         source,
     };
     let python = find_program(
-        &make.asked.python,
-        make.search.unwrap_or_default(),
+        &request.spec.python,
+        request.search_path.unwrap_or_default(),
         None,
-        make.redactor,
+        request.redactor,
     )
     .map_err(|error| VenvError::Python(error.to_string()))?;
     let (reader, writer) = io::pipe().map_err(io)?;
-    let log = Log::follow(reader, log, Signs::default(), make.redactor).map_err(io)?;
-    let own = folder.join("bin/python");
+    let log = Log::follow(reader, log, Signs::default(), request.redactor).map_err(io)?;
+    let venv_python = folder.join("bin/python");
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let mut venv = words(&["-m", "venv"]);
     venv.push(folder.to_string_lossy().into_owned());
-    step(make, &python, venv, &writer, &log).await?;
-    if !make.asked.packages.is_empty() {
+    run_step(request, &python, venv, &writer, &log).await?;
+    if !request.spec.packages.is_empty() {
         let mut pip = words(&[
             "-m",
             "pip",
@@ -211,23 +211,23 @@ async fn install(make: &Make<'_>, folder: &Path, log: store::Log) -> Result<(), 
             "--no-input",
             "--disable-pip-version-check",
         ]);
-        pip.extend(make.asked.packages.iter().cloned());
-        step(make, &own, pip, &writer, &log).await?;
+        pip.extend(request.spec.packages.iter().cloned());
+        run_step(request, &venv_python, pip, &writer, &log).await?;
     }
     let mut compile = words(&["-m", "compileall", "-q", "-j", "0"]);
     compile.push(folder.join("lib").to_string_lossy().into_owned());
     // Ignore failures: packages contain files that are intentionally not valid Python (templates, tests).
-    match step(make, &own, compile, &writer, &log).await {
+    match run_step(request, &venv_python, compile, &writer, &log).await {
         Ok(()) | Err(VenvError::Step { .. }) => {}
         Err(error) => return Err(error),
     }
     drop(writer);
-    log.over(GRACE).await;
+    log.wait_closed(GRACE).await;
     Ok(())
 }
 
-async fn step(
-    make: &Make<'_>,
+async fn run_step(
+    request: &VenvRequest<'_>,
     program: &Path,
     args: Vec<String>,
     mut writer: &PipeWriter,
@@ -239,19 +239,19 @@ async fn step(
     };
     let shown = format!("{} {}", program.display(), args.join(" "));
     writer.write_all(format!("$ {shown}\n").as_bytes()).map_err(io)?;
-    let order = Order {
+    let order = SpawnSpec {
         program: program.to_owned(),
         args,
         // Package indexes may need passwords from the environment.
-        withheld: Vec::new(),
+        withheld_variables: Vec::new(),
         env: Vec::new(),
         dir: None,
-        marks: make.marks.clone(),
-        shim: make.shim.map(Path::to_owned),
-        cache: make.cache.to_owned(),
+        tags: request.tags.clone(),
+        shim: request.shim.map(Path::to_owned),
+        cache_dir: request.cache_dir.to_owned(),
     };
-    let mut group = Group::spawn(&order, writer).await.map_err(io)?;
-    let status = group.exited().await.map_err(io)?;
+    let mut group = ProcessGroup::spawn(&order, writer).await.map_err(io)?;
+    let status = group.wait_for_exit().await.map_err(io)?;
     group.stop(GRACE).await;
     if status.success() {
         return Ok(());
@@ -259,14 +259,14 @@ async fn step(
     // The pipe stays open for the next step, so wait until the reader has the last output.
     tokio::time::sleep(Duration::from_millis(100)).await;
     Err(VenvError::Step {
-        step: make.redactor.redact(&shown).into_owned(),
+        step: request.redactor.redact(&shown).into_owned(),
         status: status.to_string(),
         tail: log.tail(),
     })
 }
 
 /// The version of a package according to `importlib.metadata`.
-async fn installed(folder: &Path, distribution: &str) -> Result<String, VenvError> {
+async fn installed_version(folder: &Path, distribution: &str) -> Result<String, VenvError> {
     let not_installed = |reason: String| VenvError::NotInstalled {
         path: folder.to_owned(),
         distribution: distribution.to_owned(),
@@ -281,24 +281,29 @@ async fn installed(folder: &Path, distribution: &str) -> Result<String, VenvErro
         ])
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    let output = tokio::time::timeout(ASKED, command.output())
+    let output = tokio::time::timeout(VERSION_TIMEOUT, command.output())
         .await
-        .map_err(|_| not_installed(format!("its Python did not answer within {}", Span(ASKED))))?
+        .map_err(|_| {
+            not_installed(format!(
+                "its Python did not answer within {}",
+                HumanDuration(VERSION_TIMEOUT)
+            ))
+        })?
         .map_err(|source| VenvError::Io {
             path: folder.to_owned(),
             source,
         })?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
+        let output_text = String::from_utf8_lossy(&output.stderr);
         return Err(not_installed(
-            said.lines().last().unwrap_or("no reason given").to_owned(),
+            output_text.lines().last().unwrap_or("no reason given").to_owned(),
         ));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Normalises a version roughly as PEP 440 does: `v0.10.0+cpu` becomes `0.10`.
-fn public(version: &str) -> String {
+fn public_version(version: &str) -> String {
     let version = version.trim().to_ascii_lowercase();
     let version = version.strip_prefix('v').unwrap_or(&version);
     let version = version.split('+').next().unwrap_or_default();
@@ -318,17 +323,17 @@ mod tests {
 
     #[test]
     fn the_public_part_of_a_version_counts() {
-        assert_eq!(public("0.10.0"), public("v0.10.0+cpu"));
-        assert_eq!(public(" V1.0rc1 "), public("1.0-rc1"));
-        assert_eq!(public("5.19"), public("5.19.0"));
-        assert_eq!(public("1.0.post2"), public("1.0-post2"));
+        assert_eq!(public_version("0.10.0"), public_version("v0.10.0+cpu"));
+        assert_eq!(public_version(" V1.0rc1 "), public_version("1.0-rc1"));
+        assert_eq!(public_version("5.19"), public_version("5.19.0"));
+        assert_eq!(public_version("1.0.post2"), public_version("1.0-post2"));
         for (a, b) in [
             ("0.10.0", "0.10.1"),
             ("1.0", "1.0rc1"),
             ("1.0", "10"),
             ("1.0", "1.0.post1"),
         ] {
-            assert_ne!(public(a), public(b));
+            assert_ne!(public_version(a), public_version(b));
         }
     }
 }

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::base::units::Span;
+use crate::base::units::HumanDuration;
 use crate::config::scenario::Slo;
 
 /// All requested settings that decide what was measured.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Asked {
+pub(super) struct ClientOptions {
     /// The line of the file that has them; 0 if unknown.
     pub(super) line: u32,
     pub(super) backend: Option<String>,
     pub(super) model: Option<String>,
     pub(super) tokenizer: Option<String>,
     /// The model name in requests, if it differs from `model`.
-    pub(super) served: Option<String>,
+    pub(super) served_model_name: Option<String>,
     pub(super) dataset: Option<String>,
     pub(super) prompts: Option<u64>,
     pub(super) input_len: Option<u32>,
@@ -53,14 +53,14 @@ pub(super) struct Asked {
     pub(super) output_tokens: Option<(u32, u64)>,
 }
 
-impl Asked {
+impl ClientOptions {
     /// Reads settings from options, which are keyed by name with underscores.
-    pub(super) fn of(line: u32, options: &BTreeMap<String, Value>) -> Self {
+    pub(super) fn from_options(line: u32, options: &BTreeMap<String, Value>) -> Self {
         let text = |name: &str| match options.get(name) {
             Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),
             _ => None,
         };
-        let number = |name: &str| options.get(name).and_then(number);
+        let number = |name: &str| options.get(name).and_then(parse_number);
         let whole = |name: &str| number(name).filter(|value| *value >= 0.0 && value.fract() == 0.0);
         let length = |name: &str| whole(name).map(|value| value as u32);
         let is = |name: &str| options.get(name) == Some(&Value::Bool(true));
@@ -69,7 +69,7 @@ impl Asked {
             backend: text("backend").or_else(|| text("endpoint_type")),
             model: text("model").or_else(|| text("model_id")),
             tokenizer: text("tokenizer").or_else(|| text("tokenizer_id")),
-            served: text("served_model_name"),
+            served_model_name: text("served_model_name"),
             dataset: text("dataset_name"),
             prompts: whole("num_prompts").map(|value| value as u64),
             input_len: length("random_input_len"),
@@ -90,7 +90,7 @@ impl Asked {
             apply_chat_template: is("apply_chat_template"),
             tokenize_prompt: is("tokenize_prompt"),
             prompt_suffix: text("prompt_suffix"),
-            body: body(options),
+            body: request_body(options),
             // bench_serving counts all warm-up requests. `vllm bench serve` sends one more before those.
             warmup: length("warmup_requests")
                 .or_else(|| Some(length("num_warmups")?.saturating_add(1)))
@@ -98,9 +98,11 @@ impl Asked {
             flush_cache: is("flush_cache"),
             profile: is("profile"),
             slo: match options.get("goodput_slos_ms") {
-                Some(Value::Object(limits)) => slo(limits
-                    .iter()
-                    .filter_map(|(target, limit)| Some((target.clone(), limit.as_f64()?)))),
+                Some(Value::Object(limits)) => slo_from_limits(
+                    limits
+                        .iter()
+                        .filter_map(|(target, limit)| Some((target.clone(), limit.as_f64()?))),
+                ),
                 _ => None,
             },
             port: whole("port").and_then(|port| u16::try_from(port as u64).ok()),
@@ -110,7 +112,7 @@ impl Asked {
     }
 
     /// Fills settings that are missing here from `other`. Not all settings are merged.
-    pub(super) fn or(self, other: &Self) -> Self {
+    pub(super) fn merged_with(self, other: &Self) -> Self {
         let other = other.clone();
         Self {
             line: if self.line > 0 { self.line } else { other.line },
@@ -143,7 +145,7 @@ impl Asked {
 }
 
 /// A number, also one that JSON cannot represent.
-pub(super) fn number(value: &Value) -> Option<f64> {
+pub(super) fn parse_number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => text.parse().ok().filter(|value: &f64| !value.is_nan()),
@@ -152,7 +154,7 @@ pub(super) fn number(value: &Value) -> Option<f64> {
 }
 
 /// The SLO from limits in milliseconds by target; `None` if there is no limit.
-pub(super) fn slo(limits: impl Iterator<Item = (String, f64)>) -> Option<Slo> {
+pub(super) fn slo_from_limits(limits: impl Iterator<Item = (String, f64)>) -> Option<Slo> {
     let mut slo = Slo {
         ttft: None,
         tpot: None,
@@ -169,14 +171,14 @@ pub(super) fn slo(limits: impl Iterator<Item = (String, f64)>) -> Option<Slo> {
             "e2el" => &mut slo.e2e,
             _ => continue,
         };
-        *place = Some(Span(limit));
+        *place = Some(HumanDuration(limit));
         is_told = true;
     }
     is_told.then_some(slo)
 }
 
 /// Extra fields of request bodies: an object or its text, and those that other options of the client add.
-fn body(options: &BTreeMap<String, Value>) -> Map<String, Value> {
+fn request_body(options: &BTreeMap<String, Value>) -> Map<String, Value> {
     let mut fields = match options.get("extra_request_body") {
         Some(Value::Object(fields)) => fields.clone(),
         Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_default(),
@@ -205,38 +207,38 @@ fn body(options: &BTreeMap<String, Value>) -> Map<String, Value> {
 }
 
 /// The options of the first `Namespace(a=1, b='x')` in a line.
-pub(super) fn namespace(line: &str) -> Option<BTreeMap<String, Value>> {
-    keywords(line, "Namespace(")
+pub(super) fn parse_namespace(line: &str) -> Option<BTreeMap<String, Value>> {
+    parse_keyword_arguments(line, "Namespace(")
 }
 
 /// The settings that a server prints: SGLang's `ServerArgs(…)`, vLLM's `non-default args: {…}`, or the
 /// `Namespace(…)` of its arguments.
-pub(super) fn server_arguments(line: &str) -> Option<BTreeMap<String, Value>> {
-    const CHANGED: &str = "non-default args: ";
+pub(super) fn parse_server_arguments(line: &str) -> Option<BTreeMap<String, Value>> {
+    const NON_DEFAULT_PREFIX: &str = "non-default args: ";
     let is_server = |options: &BTreeMap<String, Value>| {
         let is_sized = ["tensor_parallel_size", "tp_size"]
             .iter()
             .any(|name| options.contains_key(*name));
         is_sized && !options.contains_key("num_prompts")
     };
-    keywords(line, "ServerArgs(")
+    parse_keyword_arguments(line, "ServerArgs(")
         .or_else(|| {
-            let at = line.find(CHANGED)? + CHANGED.len();
+            let at = line.find(NON_DEFAULT_PREFIX)? + NON_DEFAULT_PREFIX.len();
             let rest = &line[at..];
             let fields = rest.starts_with('{').then(|| Literals(rest).object())??;
             Some(fields.into_iter().collect())
         })
-        .or_else(|| namespace(line).filter(is_server))
+        .or_else(|| parse_namespace(line).filter(is_server))
 }
 
 /// Arguments by name in the text that Python prints for a value; `opening` is its name and bracket.
-fn keywords(line: &str, opening: &str) -> Option<BTreeMap<String, Value>> {
+fn parse_keyword_arguments(line: &str, opening: &str) -> Option<BTreeMap<String, Value>> {
     let at = line.find(opening)?;
     let mut reader = Literals(&line[at + opening.len()..]);
     let mut options = BTreeMap::new();
     loop {
         reader.skip_spaces();
-        if reader.eat(')') {
+        if reader.accept(')') {
             return Some(options);
         }
         let equals = reader.0.find('=')?;
@@ -244,13 +246,13 @@ fn keywords(line: &str, opening: &str) -> Option<BTreeMap<String, Value>> {
         reader.0 = &reader.0[equals + 1..];
         options.insert(name, reader.value()?);
         reader.skip_spaces();
-        reader.eat(',');
+        reader.accept(',');
     }
 }
 
 /// The options of a command line: `--a-b value` gives `a_b`, a flag without a value is true. Words that
 /// belong to no flag are skipped.
-pub(super) fn flags(words: &str) -> BTreeMap<String, Value> {
+pub(super) fn parse_flags(words: &str) -> BTreeMap<String, Value> {
     let mut options = BTreeMap::new();
     let mut words = words.split_whitespace().peekable();
     while let Some(word) = words.next() {
@@ -265,7 +267,7 @@ pub(super) fn flags(words: &str) -> BTreeMap<String, Value> {
             }
         };
         let value = value.map_or(Value::Bool(true), |value| {
-            Value::String(unquoted(&value).to_owned())
+            Value::String(without_quotes(&value).to_owned())
         });
         options.insert(name.replace('-', "_"), value);
     }
@@ -273,7 +275,7 @@ pub(super) fn flags(words: &str) -> BTreeMap<String, Value> {
 }
 
 /// Removes the quotes around a word.
-pub(super) fn unquoted(word: &str) -> &str {
+pub(super) fn without_quotes(word: &str) -> &str {
     let inner = |quote| word.strip_prefix(quote)?.strip_suffix(quote);
     inner('\'').or_else(|| inner('"')).unwrap_or(word)
 }
@@ -285,7 +287,7 @@ impl Literals<'_> {
         self.0 = self.0.trim_start();
     }
 
-    fn eat(&mut self, wanted: char) -> bool {
+    fn accept(&mut self, wanted: char) -> bool {
         match self.0.strip_prefix(wanted) {
             Some(rest) => {
                 self.0 = rest;
@@ -332,12 +334,12 @@ impl Literals<'_> {
         let mut values = Vec::new();
         loop {
             self.skip_spaces();
-            if self.eat(end) {
+            if self.accept(end) {
                 return Some(values);
             }
             values.push(self.value()?);
             self.skip_spaces();
-            if !self.eat(',') && !self.0.starts_with(end) {
+            if !self.accept(',') && !self.0.starts_with(end) {
                 return None;
             }
         }
@@ -348,7 +350,7 @@ impl Literals<'_> {
         let mut fields = Map::new();
         loop {
             self.skip_spaces();
-            if self.eat('}') {
+            if self.accept('}') {
                 return Some(fields);
             }
             let key = match self.value()? {
@@ -356,12 +358,12 @@ impl Literals<'_> {
                 other => other.to_string(),
             };
             self.skip_spaces();
-            if !self.eat(':') {
+            if !self.accept(':') {
                 return None;
             }
             fields.insert(key, self.value()?);
             self.skip_spaces();
-            if !self.eat(',') && !self.0.starts_with('}') {
+            if !self.accept(',') && !self.0.starts_with('}') {
                 return None;
             }
         }
@@ -404,7 +406,7 @@ mod tests {
     #[test]
     fn a_namespace_is_read_as_python_wrote_it() {
         let line = r#"benchmark_args=Namespace(a='x, y)', rate=inf, none=None, list=['CPU', 'GPU'], d={'k': [1, 2.5]}, q="it's", f=<function g at 0x7f>, yes=True, n=-3) more"#;
-        let options = namespace(line).unwrap();
+        let options = parse_namespace(line).unwrap();
         let expected = [
             ("a", json!("x, y)")),
             ("rate", json!("inf")),
@@ -420,7 +422,7 @@ mod tests {
         for (name, value) in expected {
             assert_eq!(options[name], value, "{name}");
         }
-        assert_eq!(number(&options["rate"]), Some(f64::INFINITY));
+        assert_eq!(parse_number(&options["rate"]), Some(f64::INFINITY));
     }
 
     #[test]
@@ -431,16 +433,20 @@ mod tests {
             "Namespace(a=1, b",
             "nothing",
         ] {
-            assert_eq!(namespace(line), None, "{line}");
+            assert_eq!(parse_namespace(line), None, "{line}");
         }
     }
 
     #[test]
     fn flags_are_options_by_name() {
-        let options = flags("serve --num-prompts 10000 --dataset-name=random --stream --seed '7'");
-        let asked = Asked::of(3, &options);
+        let options = parse_flags("serve --num-prompts 10000 --dataset-name=random --stream --seed '7'");
+        let client_options = ClientOptions::from_options(3, &options);
         assert_eq!(
-            (asked.prompts, asked.dataset.as_deref(), asked.seed),
+            (
+                client_options.prompts,
+                client_options.dataset.as_deref(),
+                client_options.seed
+            ),
             (Some(10_000), Some("random"), Some(7))
         );
         assert_eq!(options["stream"], json!(true));

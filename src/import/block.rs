@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use super::args::slo;
-use super::{About, Printed, Warning};
-use crate::analysis::metrics::{Count, Flow, Metric, Sample, Statistic, Target};
+use super::args::slo_from_limits;
+use super::{PrintedValue, Warning, WarningSubject};
+use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic, Target, TokenCount};
 use crate::config::scenario::Slo;
 use crate::config::workload::Profile;
 use crate::results::record::provenance::Tool;
@@ -19,7 +19,7 @@ const TITLE: &str = "Serving Benchmark Result";
 enum Label {
     Backend,
     Rate,
-    Limit,
+    ConcurrencyLimit,
     /// Prompt tokens without those of images.
     TextTokens,
     Figure(Metric),
@@ -27,7 +27,7 @@ enum Label {
     /// The limits of the SLO.
     Targets,
     /// Known, but not used.
-    Passed,
+    Ignored,
 }
 
 /// Printed labels in lower case and without colon, except for statistics of latencies.
@@ -35,38 +35,41 @@ const LABELS: &[(&str, Label)] = &[
     ("backend", Label::Backend),
     ("traffic request rate", Label::Rate),
     ("request rate configured (rps)", Label::Rate),
-    ("max request concurrency", Label::Limit),
+    ("max request concurrency", Label::ConcurrencyLimit),
     // A misspelling of a version of 2025.
-    ("max reqeuest concurrency", Label::Limit),
-    ("maximum request concurrency", Label::Limit),
+    ("max reqeuest concurrency", Label::ConcurrencyLimit),
+    ("maximum request concurrency", Label::ConcurrencyLimit),
     ("successful requests", Label::Figure(Metric::Completed)),
     ("failed requests", Label::Figure(Metric::Failed)),
     ("benchmark duration (s)", Label::Figure(Metric::Duration)),
-    ("total input tokens", Label::Figure(Metric::Tokens(Count::Input))),
+    (
+        "total input tokens",
+        Label::Figure(Metric::Tokens(TokenCount::Input)),
+    ),
     ("total input text tokens", Label::TextTokens),
     (
         "total input vision tokens",
-        Label::Figure(Metric::Tokens(Count::InputVision)),
+        Label::Figure(Metric::Tokens(TokenCount::InputVision)),
     ),
     (
         "total generated tokens",
-        Label::Figure(Metric::Tokens(Count::Output)),
+        Label::Figure(Metric::Tokens(TokenCount::Output)),
     ),
     (
         "total generated tokens (retokenized)",
-        Label::Figure(Metric::Tokens(Count::OutputCounted)),
+        Label::Figure(Metric::Tokens(TokenCount::OutputCounted)),
     ),
     (
         "request throughput (req/s)",
-        Label::Figure(Metric::Throughput(Flow::Requests)),
+        Label::Figure(Metric::Throughput(Quantity::Requests)),
     ),
     (
         "input token throughput (tok/s)",
-        Label::Figure(Metric::Throughput(Flow::Input)),
+        Label::Figure(Metric::Throughput(Quantity::Input)),
     ),
     (
         "output token throughput (tok/s)",
-        Label::Figure(Metric::Throughput(Flow::Output)),
+        Label::Figure(Metric::Throughput(Quantity::Output)),
     ),
     (
         "peak output token throughput (tok/s)",
@@ -75,7 +78,7 @@ const LABELS: &[(&str, Label)] = &[
     ("peak concurrent requests", Label::Figure(Metric::PeakConcurrency)),
     (
         "total token throughput (tok/s)",
-        Label::Figure(Metric::Throughput(Flow::Total)),
+        Label::Figure(Metric::Throughput(Quantity::Total)),
     ),
     ("concurrency", Label::Figure(Metric::MeanConcurrency)),
     ("accept length", Label::Figure(Metric::AcceptLength)),
@@ -96,16 +99,16 @@ const LABELS: &[(&str, Label)] = &[
     ),
     (
         "total prompt tokens",
-        Label::Figure(Metric::Tokens(Count::InputReported)),
+        Label::Figure(Metric::Tokens(TokenCount::InputReported)),
     ),
     (
         "total cached tokens",
-        Label::Figure(Metric::Tokens(Count::InputCached)),
+        Label::Figure(Metric::Tokens(TokenCount::InputCached)),
     ),
-    ("cache hit rate", Label::Passed),
-    ("device", Label::Passed),
-    ("host", Label::Passed),
-    ("storage", Label::Passed),
+    ("cache hit rate", Label::Ignored),
+    ("device", Label::Ignored),
+    ("host", Label::Ignored),
+    ("storage", Label::Ignored),
 ];
 
 /// The first words of labels of statistics.
@@ -121,12 +124,12 @@ pub(super) const STATISTICS: [(&str, Statistic); 8] = [
 ];
 
 /// The names of latencies in labels.
-pub(super) const SAMPLES: [(&str, Sample); 5] = [
-    ("e2e latency", Sample::E2e),
-    ("e2el", Sample::E2e),
-    ("ttft", Sample::Ttft),
-    ("tpot", Sample::Tpot),
-    ("itl", Sample::Itl),
+pub(super) const SAMPLES: [(&str, LatencyKind); 5] = [
+    ("e2e latency", LatencyKind::E2e),
+    ("e2el", LatencyKind::E2e),
+    ("ttft", LatencyKind::Ttft),
+    ("tpot", LatencyKind::Tpot),
+    ("itl", LatencyKind::Itl),
 ];
 
 /// A block that is being read.
@@ -138,11 +141,11 @@ pub(super) struct Block {
     pub(super) rate: Option<f64>,
     /// The text in place of a rate.
     pub(super) traffic: Option<String>,
-    pub(super) limit: Option<u32>,
+    pub(super) concurrency_limit: Option<u32>,
     /// Whether the line of the limit says that there is none.
     pub(super) is_unlimited: bool,
-    pub(super) figures: BTreeMap<Metric, Printed>,
-    pub(super) vision_line: bool,
+    pub(super) figures: BTreeMap<Metric, PrintedValue>,
+    pub(super) has_vision_line: bool,
     pub(super) slo: Option<Slo>,
     pub(super) warnings: Vec<Warning>,
     text_tokens: Option<f64>,
@@ -150,27 +153,27 @@ pub(super) struct Block {
     has_new_label: bool,
 }
 
-pub(super) fn begins(line: &str) -> bool {
+pub(super) fn is_block_start(line: &str) -> bool {
     line.contains(TITLE) && line.contains("==")
 }
 
-pub(super) fn ends(line: &str) -> bool {
+pub(super) fn is_block_end(line: &str) -> bool {
     let line = line.trim();
     line.len() >= 20 && line.bytes().all(|byte| byte == b'=')
 }
 
 impl Block {
-    pub(super) fn begin(line: u32) -> Self {
+    pub(super) fn new(line: u32) -> Self {
         Self {
             line,
             tool: Tool::VllmBench,
             backend: None,
             rate: None,
             traffic: None,
-            limit: None,
+            concurrency_limit: None,
             is_unlimited: false,
             figures: BTreeMap::new(),
-            vision_line: false,
+            has_vision_line: false,
             slo: None,
             warnings: Vec::new(),
             text_tokens: None,
@@ -180,7 +183,7 @@ impl Block {
     }
 
     /// Reads one line between the first and the last line of the block.
-    pub(super) fn feed(&mut self, number: u32, line: &str) {
+    pub(super) fn read_line(&mut self, number: u32, line: &str) {
         if line.contains("Inter-Token Latency") {
             self.has_new_section = true;
         }
@@ -190,22 +193,22 @@ impl Block {
         if value.trim().is_empty() {
             return;
         }
-        match known(label) {
-            Some(label) => self.take(number, label, value.trim()),
+        match match_label(label) {
+            Some(label) => self.set_value(number, label, value.trim()),
             None => {
                 let label = label.trim();
                 self.warnings.push(Warning::new(
                     number,
-                    About::Rest,
+                    WarningSubject::Nothing,
                     format!("the label `{label}` is not known, its value is left out"),
                 ));
             }
         }
     }
 
-    fn take(&mut self, line: u32, label: Label, value: &str) {
+    fn set_value(&mut self, line: u32, label: Label, value: &str) {
         match label {
-            Label::Passed => {}
+            Label::Ignored => {}
             Label::Backend => {
                 self.tool = Tool::BenchServing;
                 self.backend = Some(value.to_owned());
@@ -214,34 +217,34 @@ impl Block {
                 Ok(rate) => self.rate = Some(rate),
                 Err(_) => self.traffic = Some(value.to_owned()),
             },
-            Label::Limit => {
+            Label::ConcurrencyLimit => {
                 self.has_new_label = true;
-                self.limit = value.parse().ok();
-                self.is_unlimited = self.limit.is_none();
+                self.concurrency_limit = value.parse().ok();
+                self.is_unlimited = self.concurrency_limit.is_none();
             }
             Label::Targets => {
                 let pairs = value.split_whitespace().filter_map(|pair| {
                     let (target, limit) = pair.split_once(':')?;
                     Some((target.to_owned(), limit.parse().ok()?))
                 });
-                self.slo = slo(pairs);
+                self.slo = slo_from_limits(pairs);
             }
             Label::TextTokens => self.text_tokens = value.parse().ok(),
-            Label::Figure(metric) => self.figure(line, metric, value, 1.0),
-            Label::Percent(metric) => self.figure(line, metric, value, 0.01),
+            Label::Figure(metric) => self.add_figure(line, metric, value, 1.0),
+            Label::Percent(metric) => self.add_figure(line, metric, value, 0.01),
         }
     }
 
-    fn figure(&mut self, line: u32, metric: Metric, value: &str, scale: f64) {
+    fn add_figure(&mut self, line: u32, metric: Metric, value: &str, scale: f64) {
         let is_new = matches!(
             metric,
             Metric::MeanConcurrency
                 | Metric::PeakConcurrency
                 | Metric::PeakOutput
-                | Metric::Throughput(Flow::Total)
+                | Metric::Throughput(Quantity::Total)
         );
         self.has_new_label |= is_new;
-        self.vision_line |= metric == Metric::Tokens(Count::InputVision);
+        self.has_vision_line |= metric == Metric::Tokens(TokenCount::InputVision);
         let number: Option<f64> = match value.parse::<f64>() {
             Ok(number) if number.is_finite() => Some(number * scale),
             // Python's words for a missing value.
@@ -256,7 +259,7 @@ impl Block {
             Ok(_) | Err(_) => {
                 self.warnings.push(Warning::new(
                     line,
-                    About::Figures,
+                    WarningSubject::Figures,
                     format!("`{value}` is no number for {}, it is left out", metric.label()),
                 ));
                 return;
@@ -267,9 +270,9 @@ impl Block {
             true => 0.0,
             false => 0.5 * scale * 0.1_f64.powi(i32::try_from(decimals).unwrap_or(0)),
         };
-        let printed = Printed {
+        let printed = PrintedValue {
             value: number,
-            half,
+            half_digit: half,
             line,
         };
         // If requested, the 50th percentile is printed in addition to the median.
@@ -277,7 +280,7 @@ impl Block {
         if before.is_some_and(|before| before.value != printed.value) {
             self.warnings.push(Warning::new(
                 line,
-                About::Figures,
+                WarningSubject::Figures,
                 format!(
                     "{} stands in the block twice with two values, the second counts",
                     metric.label()
@@ -298,15 +301,15 @@ impl Block {
     }
 
     /// Completes the figures at the end of the block: image tokens follow from all and text tokens.
-    pub(super) fn ended(mut self) -> Self {
-        let input = self.figures.get(&Metric::Tokens(Count::Input)).copied();
+    pub(super) fn finished(mut self) -> Self {
+        let input = self.figures.get(&Metric::Tokens(TokenCount::Input)).copied();
         if let (Some(text), Some(printed)) = (self.text_tokens, input)
             && let Some(input) = printed.value
         {
-            let vision = Metric::Tokens(Count::InputVision);
-            self.figures.entry(vision).or_insert(Printed {
+            let vision = Metric::Tokens(TokenCount::InputVision);
+            self.figures.entry(vision).or_insert(PrintedValue {
                 value: Some((input - text).max(0.0)),
-                half: 0.0,
+                half_digit: 0.0,
                 line: printed.line,
             });
         }
@@ -315,7 +318,7 @@ impl Block {
 }
 
 /// The longest label at the end of a text. Words before it, such as a container's name, are ignored.
-fn known(text: &str) -> Option<Label> {
+fn match_label(text: &str) -> Option<Label> {
     let text = text.trim().to_lowercase();
     let is_whole = |rest: &str| !rest.ends_with(|letter: char| letter.is_alphanumeric() || letter == ')');
     let ends_in = |label: &str| text.strip_suffix(label).is_some_and(is_whole);
@@ -328,18 +331,18 @@ fn known(text: &str) -> Option<Label> {
             )
         })
     });
-    let stored = text.starts_with("storage (").then_some(Label::Passed);
+    let stored = text.starts_with("storage (").then_some(Label::Ignored);
     plain
         .chain(times)
         .filter(|(name, _)| ends_in(name))
         .max_by_key(|(name, _)| name.len())
         .map(|(_, label)| label)
         .or(stored)
-        .or_else(|| is_percentile(&text).then_some(Label::Passed))
+        .or_else(|| is_unknown_percentile(&text).then_some(Label::Ignored))
 }
 
 /// Whether a label is a percentile for which there is no metric, such as `p75 ttft (ms)`.
-fn is_percentile(text: &str) -> bool {
+fn is_unknown_percentile(text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [.., percentile, _, "(ms)"] = words[..] else {
         return false;
@@ -356,28 +359,34 @@ mod tests {
 
     #[test]
     fn labels_are_known_whatever_stands_before_them() {
-        let ttft = Some(Label::Figure(Metric::Time(Statistic::Mean, Sample::Ttft)));
-        assert_eq!(known("Mean TTFT (ms)"), ttft);
-        assert_eq!(known("bench-1  | Mean TTFT (ms)"), ttft);
-        assert_eq!(known("Max reqeuest concurrency"), Some(Label::Limit));
-        assert_eq!(known("Concurrency"), Some(Label::Figure(Metric::MeanConcurrency)));
-        assert_eq!(known("  Storage (mooncake)"), Some(Label::Passed));
+        let ttft = Some(Label::Figure(Metric::Time(Statistic::Mean, LatencyKind::Ttft)));
+        assert_eq!(match_label("Mean TTFT (ms)"), ttft);
+        assert_eq!(match_label("bench-1  | Mean TTFT (ms)"), ttft);
+        assert_eq!(
+            match_label("Max reqeuest concurrency"),
+            Some(Label::ConcurrencyLimit)
+        );
+        assert_eq!(
+            match_label("Concurrency"),
+            Some(Label::Figure(Metric::MeanConcurrency))
+        );
+        assert_eq!(match_label("  Storage (mooncake)"), Some(Label::Ignored));
         // A percentile without a metric is known, but its value is not used.
-        assert_eq!(known("P42 TTFT (ms)"), Some(Label::Passed));
-        assert_eq!(known("P420 TTFT (ms)"), None);
+        assert_eq!(match_label("P42 TTFT (ms)"), Some(Label::Ignored));
+        assert_eq!(match_label("P420 TTFT (ms)"), None);
     }
 
     #[test]
     fn half_of_the_last_digit_is_kept_and_counts_are_exact() {
-        let mut block = Block::begin(1);
-        block.feed(2, "Benchmark duration (s):                  423.29    ");
-        block.feed(3, "Successful requests:                     10000");
-        block.feed(4, "Mean TPOT (ms):                          nan");
-        let half = |metric| block.figures[&metric].half;
+        let mut block = Block::new(1);
+        block.read_line(2, "Benchmark duration (s):                  423.29    ");
+        block.read_line(3, "Successful requests:                     10000");
+        block.read_line(4, "Mean TPOT (ms):                          nan");
+        let half = |metric| block.figures[&metric].half_digit;
         assert!((half(Metric::Duration) - 0.005).abs() < 1e-12);
         assert_eq!(half(Metric::Completed), 0.0);
         assert_eq!(
-            block.figures[&Metric::Time(Statistic::Mean, Sample::Tpot)].value,
+            block.figures[&Metric::Time(Statistic::Mean, LatencyKind::Tpot)].value,
             None
         );
         assert!(block.warnings.is_empty(), "{:?}", block.warnings);

@@ -4,60 +4,61 @@
 mod spread;
 mod under_way;
 
-use super::{About, Found, Printed, Warning, names};
+use super::{PrintedValue, ResultBlock, Warning, WarningSubject, names};
 use crate::analysis::metrics::{
-    Count, Flow, Metric, Sample,
+    LatencyKind, Metric, Quantity,
     Statistic::{self, Max, Mean, Median, P90, P95, P99},
+    TokenCount,
 };
 use crate::config::validity::Bounds;
 use crate::config::workload::Profile;
 use crate::results::record::provenance::Tool;
 
 /// From this many tokens per chunk on, the chunk gap is not the time of a token.
-const MERGED: f64 = 1.05;
+const MULTI_TOKEN_FACTOR: f64 = 1.05;
 /// If there are this many times more gaps than tokens, figures contradict each other. Speculative decoding
 /// and answers of different lengths stay far below.
-const TOO_MANY: f64 = 1.5;
+const MAX_GAP_FACTOR: f64 = 1.5;
 /// Maximum factor between mean TPOT over requests and over tokens; in the former, short answers count as much
 /// as long ones.
-const WEIGHED: f64 = 4.0;
+const MAX_TPOT_WEIGHT_FACTOR: f64 = 4.0;
 /// Maximum relative difference between the output tokens counted from the text and those that throughput
 /// uses.
-const RECOUNTED: f64 = 0.1;
+const MAX_RECOUNT_DIFFERENCE: f64 = 0.1;
 /// Maximum factor of peak concurrency over the limit plus the requests that end per second: clients count by
 /// whole seconds, and requests do not end evenly.
-const CROWDED: f64 = 2.0;
+const MAX_PEAK_FACTOR: f64 = 2.0;
 /// Maximum factor of mean concurrency over the limit: clients differ in when they free a slot.
-const CONNECTING: f64 = 1.02;
+const MAX_MEAN_CONCURRENCY_FACTOR: f64 = 1.02;
 
 /// Maximum factor of the duration over the time in which requests fall due and the last one is answered.
-const SLOW: f64 = 1.1;
+const MAX_DURATION_FACTOR: f64 = 1.1;
 /// Standard deviations of randomly spaced arrivals that are attributed to chance.
-const BY_CHANCE: f64 = 4.0;
+const ARRIVAL_DEVIATIONS: f64 = 4.0;
 /// Maximum factors of the last answer's duration over mean E2E and over its 99th percentile.
-const OUTLASTED: [f64; 2] = [4.0, 2.0];
+const MAX_LAST_RESPONSE_FACTORS: [f64; 2] = [4.0, 2.0];
 /// Minimum share of the requested tokens that prompts of one length have.
-const SHORT_PROMPTS: f64 = 0.8;
+const MIN_PROMPT_TOKEN_SHARE: f64 = 0.8;
 /// Maximum factor of mean ITL over mean TPOT that different answer lengths can explain.
-const SPREAD_GAPS: f64 = 1.5;
+const MAX_ITL_FACTOR: f64 = 1.5;
 
 /// Checks a set of figures and returns a warning for each contradiction.
-pub(super) fn contradictions(found: &Found) -> Vec<Warning> {
+pub(super) fn find_contradictions(result: &ResultBlock) -> Vec<Warning> {
     let mut checks = Checks {
-        found,
+        result,
         warnings: Vec::new(),
     };
-    checks.identity();
-    checks.signs();
-    checks.counts();
-    checks.rate();
-    checks.flows();
-    checks.orders();
-    checks.spreads();
-    checks.peaks();
-    checks.idle_slots();
-    checks.whole_and_parts();
-    checks.chunks();
+    checks.check_model();
+    checks.check_signs();
+    checks.check_counts();
+    checks.check_rate();
+    checks.check_throughput();
+    checks.check_order();
+    checks.check_percentile_spread();
+    checks.check_peaks();
+    checks.check_idle_slots();
+    checks.check_e2e_parts();
+    checks.check_chunk_gaps();
     checks.warnings
 }
 
@@ -70,18 +71,24 @@ struct Range {
 
 impl Range {
     /// The range of a metric that is printed as `value`.
-    fn of_metric(metric: Metric, printed: Printed, value: f64) -> Self {
+    fn from_metric(metric: Metric, printed: PrintedValue, value: f64) -> Self {
         // Machine-readable files may be rounded too.
-        let half = match printed.half == 0.0 && !metric.is_count() {
+        let half = match printed.half_digit == 0.0 && !metric.is_count() {
             true => half_digit(value),
-            false => printed.half,
+            false => printed.half_digit,
         };
-        Self::of(Printed { half, ..printed }, value)
+        Self::from_printed(
+            PrintedValue {
+                half_digit: half,
+                ..printed
+            },
+            value,
+        )
     }
 
-    fn of(printed: Printed, value: f64) -> Self {
+    fn from_printed(printed: PrintedValue, value: f64) -> Self {
         // Even values with all digits may differ in the last digit of a sum.
-        let slack = printed.half * (1.0 + 1e-6) + value.abs() * 1e-9;
+        let slack = printed.half_digit * (1.0 + 1e-6) + value.abs() * 1e-9;
         Self {
             low: value - slack,
             high: value + slack,
@@ -103,18 +110,18 @@ impl Range {
     }
 
     /// Division; `None` if the divisor may be zero or negative.
-    fn over(self, other: Self) -> Option<Self> {
+    fn divided_by(self, other: Self) -> Option<Self> {
         (other.low > 0.0).then(|| Self {
             low: self.low / other.high,
             high: self.high / other.low,
         })
     }
 
-    fn meets(self, other: Self) -> bool {
+    fn overlaps(self, other: Self) -> bool {
         self.low <= other.high && other.low <= self.high
     }
 
-    fn middle(self) -> f64 {
+    fn midpoint(self) -> f64 {
         f64::midpoint(self.low, self.high)
     }
 }
@@ -137,290 +144,314 @@ fn with_differing_digits(one: f64, other: f64) -> [String; 2] {
 }
 
 struct Checks<'a> {
-    found: &'a Found,
+    result: &'a ResultBlock,
     warnings: Vec<Warning>,
 }
 
-const fn time(statistic: Statistic, sample: Sample) -> Metric {
+const fn time(statistic: Statistic, sample: LatencyKind) -> Metric {
     Metric::Time(statistic, sample)
 }
 
 impl Checks<'_> {
     fn printed(&self, metric: Metric) -> Option<(Range, u32)> {
-        let printed = *self.found.figures.get(&metric)?;
-        Some((Range::of_metric(metric, printed, printed.value?), printed.line))
+        let printed = *self.result.figures.get(&metric)?;
+        Some((Range::from_metric(metric, printed, printed.value?), printed.line))
     }
 
     fn range(&self, metric: Metric) -> Option<Range> {
         self.printed(metric).map(|(range, _)| range)
     }
 
-    fn warn(&mut self, line: u32, about: About, says: String) {
-        self.warnings.push(Warning::new(line, about, says));
+    fn warn(&mut self, line: u32, about: WarningSubject, message: String) {
+        self.warnings.push(Warning::new(line, about, message));
     }
 
     /// Warns if a figure differs from the value computed from others; `from` names those.
-    fn same(&mut self, metric: Metric, computed: Option<Range>, from: &str) {
+    fn check_equal(&mut self, metric: Metric, computed: Option<Range>, from: &str) {
         if let (Some((printed, line)), Some(computed)) = (self.printed(metric), computed)
-            && !printed.meets(computed)
+            && !printed.overlaps(computed)
         {
             let label = metric.label();
             let unit = metric.unit().symbol();
-            let [said, come] = with_differing_digits(printed.middle(), computed.middle());
+            let [printed_digits, computed_digits] =
+                with_differing_digits(printed.midpoint(), computed.midpoint());
             self.warn(
                 line,
-                About::Figures,
-                format!("{label} is {said} {unit}, and {from} come to {come}"),
+                WarningSubject::Figures,
+                format!("{label} is {printed_digits} {unit}, and {from} come to {computed_digits}"),
             );
         }
     }
 
     /// Warns if `lower` is above `upper`.
-    fn below(&mut self, lower: Metric, upper: Metric) {
+    fn check_not_above(&mut self, lower: Metric, upper: Metric) {
         if let (Some((low, line)), Some(high)) = (self.printed(lower), self.range(upper))
             && low.low > high.high
         {
-            let [above, below] = with_differing_digits(low.middle(), high.middle());
-            let says = format!(
+            let [above, below] = with_differing_digits(low.midpoint(), high.midpoint());
+            let message = format!(
                 "{} is {above} {unit}, above {} with {below} {unit}",
                 lower.label(),
                 upper.label(),
                 unit = lower.unit().symbol(),
             );
-            self.warn(line, About::Figures, says);
+            self.warn(line, WarningSubject::Figures, message);
         }
     }
 
     /// Compares the model names of the heading, of the server's command and of the client's arguments.
-    fn identity(&mut self) {
-        let found = self.found;
-        let command = found.started.model.as_deref();
-        let asked = found.asked.model.as_deref();
-        let is_same = |a: &str, b: &str| names::short(a) == names::short(b);
-        if let (Some(served), Some(model)) = (&found.asked.served, asked.or(command)) {
-            let [name, model_name] = [served, model].map(|name| names::short(&names::model(name).0));
+    fn check_model(&mut self) {
+        let result = self.result;
+        let command = result.launch_info.model.as_deref();
+        let requested_model = result.options.model.as_deref();
+        let is_same = |a: &str, b: &str| names::short_name(a) == names::short_name(b);
+        if let (Some(served), Some(model)) = (&result.options.served_model_name, requested_model.or(command))
+        {
+            let [name, model_name] =
+                [served, model].map(|name| names::short_name(&names::model_and_precision(name).0));
             let is_one = name.starts_with(&model_name) || model_name.starts_with(&name);
             // A name of another family is an arbitrary served model name.
-            if names::are_kin(&name, &model_name) && !is_one {
-                let says =
+            if names::are_same_family(&name, &model_name) && !is_one {
+                let message =
                     format!("the client asks for `{served}`, and its arguments name the model `{model}`");
-                self.warn(found.asked.line, About::Identity, says);
+                self.warn(result.options.line, WarningSubject::Identity, message);
             }
         }
         // A heading of another family names no model. Behind the model's name there may be more words.
-        let heading = found.heading.as_ref().filter(|(_, heading)| {
-            let model = asked.or(command).map(names::short);
-            model.is_some_and(|model| names::are_kin(&names::short(heading), &model))
+        let heading = result.heading.as_ref().filter(|(_, heading)| {
+            let model = requested_model.or(command).map(names::short_name);
+            model.is_some_and(|model_and_precision| {
+                names::are_same_family(&names::short_name(heading), &model_and_precision)
+            })
         });
         let is_headed = |heading: &str, model: &str| {
-            let (heading, model) = (names::short(heading), names::short(model));
+            let (heading, model) = (names::short_name(heading), names::short_name(model));
             heading == model || heading.starts_with(&format!("{model} "))
         };
-        let is_alias = |asked: &str| found.started.served.as_deref() == Some(asked);
-        if let (Some(command), Some(asked)) = (command, asked)
-            && !is_same(command, asked)
-            && !is_alias(asked)
+        let is_alias =
+            |requested_model: &str| result.launch_info.served_model_name.as_deref() == Some(requested_model);
+        if let (Some(command), Some(requested_model)) = (command, requested_model)
+            && !is_same(command, requested_model)
+            && !is_alias(requested_model)
         {
-            let mut says = format!("the command serves `{command}`, the client's arguments name `{asked}`");
+            let mut message =
+                format!("the command serves `{command}`, the client's arguments name `{requested_model}`");
             if let Some((_, heading)) = heading {
-                says.push_str(&format!(", the heading says `{heading}`"));
+                message.push_str(&format!(", the heading says `{heading}`"));
             }
-            self.warn(found.started.line, About::Identity, says);
+            self.warn(result.launch_info.line, WarningSubject::Identity, message);
             return;
         }
-        if let (Some((line, heading)), Some(model)) = (heading, asked.or(command))
+        if let (Some((line, heading)), Some(model)) = (heading, requested_model.or(command))
             && !is_headed(heading, model)
         {
-            let who = match asked {
+            let who = match requested_model {
                 Some(_) => "the client's arguments name",
                 None => "the command serves",
             };
-            let says = format!("the heading says `{heading}`, {who} `{model}`");
-            self.warn(*line, About::Identity, says);
+            let message = format!("the heading says `{heading}`, {who} `{model}`");
+            self.warn(*line, WarningSubject::Identity, message);
         }
     }
 
     /// Warns about negative figures.
-    fn signs(&mut self) {
-        let found = self.found;
-        for (metric, printed) in &found.figures {
+    fn check_signs(&mut self) {
+        let result = self.result;
+        for (metric, printed) in &result.figures {
             if let Some(value) = printed.value.filter(|value| *value < 0.0) {
-                let says = format!(
+                let message = format!(
                     "{} is {value:.2} {}, below zero",
                     metric.label(),
                     metric.unit().symbol()
                 );
-                self.warn(printed.line, About::Figures, says);
+                self.warn(printed.line, WarningSubject::Figures, message);
             }
         }
     }
 
-    fn counts(&mut self) {
-        let asked = &self.found.asked;
+    fn check_counts(&mut self) {
+        let options = &self.result.options;
         let completed = self.printed(Metric::Completed);
-        let Some((completed, line)) = completed.map(|(range, line)| (range.middle().round(), line)) else {
+        let Some((completed, line)) = completed.map(|(range, line)| (range.midpoint().round(), line)) else {
             return;
         };
-        if let Some(prompts) = asked.prompts.filter(|prompts| completed > *prompts as f64) {
-            let says = format!("{completed} requests succeeded, and only {prompts} were asked for");
-            self.warn(line, About::Identity, says);
+        if let Some(prompts) = options.prompts.filter(|prompts| completed > *prompts as f64) {
+            let message = format!("{completed} requests succeeded, and only {prompts} were asked for");
+            self.warn(line, WarningSubject::Identity, message);
         }
-        let failed = self.found.figure(Metric::Failed).unwrap_or(0.0);
-        if let Some(prompts) = asked.prompts
+        let failed = self.result.figure(Metric::Failed).unwrap_or(0.0);
+        if let Some(prompts) = options.prompts
             && completed <= prompts as f64
             && completed + failed > prompts as f64
         {
-            let says = format!(
+            let message = format!(
                 "{completed} requests succeeded and {failed} failed, and only {prompts} were asked for"
             );
-            self.warn(line, About::Figures, says);
+            self.warn(line, WarningSubject::Figures, message);
         }
-        let is_whole = asked.prompts.is_some_and(|prompts| completed == prompts as f64);
+        let is_whole = options.prompts.is_some_and(|prompts| completed == prompts as f64);
         let sums = [
-            (asked.input_tokens, Count::Input, true),
+            (options.input_tokens, TokenCount::Input, true),
             // Only LMDeploy's fork counts the requested tokens as output.
             (
-                asked.output_tokens,
-                Count::Output,
-                self.found.profile == Profile::Classic,
+                options.output_tokens,
+                TokenCount::Output,
+                self.result.profile == Profile::Classic,
             ),
         ];
         for (sum, count, is_kept) in sums {
-            if let (Some((line, sum)), Some(total)) = (sum, self.found.figure(Metric::Tokens(count)))
+            if let (Some((line, sum)), Some(total)) = (sum, self.result.figure(Metric::Tokens(count)))
                 && is_whole
                 && is_kept
                 && sum as f64 != total
             {
                 let what = Metric::Tokens(count).label();
-                let says = format!("{sum} {what} were prepared, and the block counts {total}");
-                self.warn(line, About::Figures, says);
+                let message = format!("{sum} {what} were prepared, and the block counts {total}");
+                self.warn(line, WarningSubject::Figures, message);
             }
         }
-        if let (Some(length), Some(output)) =
-            (asked.output_len, self.found.figure(Metric::Tokens(Count::Output)))
-            && asked.is_random()
+        if let (Some(length), Some(output)) = (
+            options.output_len,
+            self.result.figure(Metric::Tokens(TokenCount::Output)),
+        ) && options.is_random()
             && output > completed * f64::from(length)
         {
-            let says = format!("{output} output tokens are more than {completed} answers of {length}");
-            self.warn(line, About::Figures, says);
+            let message = format!("{output} output tokens are more than {completed} answers of {length}");
+            self.warn(line, WarningSubject::Figures, message);
         }
-        self.short_prompts(completed);
-        self.short_answers(completed);
-        if let Some((recounted, line)) = self.printed(Metric::Tokens(Count::OutputCounted))
-            && let Some(output) = self.found.figure(Metric::Tokens(Count::Output))
-            && (recounted.middle() - output).abs() > RECOUNTED * output
+        self.check_prompt_lengths(completed);
+        self.check_response_lengths(completed);
+        if let Some((recounted, line)) = self.printed(Metric::Tokens(TokenCount::OutputCounted))
+            && let Some(output) = self.result.figure(Metric::Tokens(TokenCount::Output))
+            && (recounted.midpoint() - output).abs() > MAX_RECOUNT_DIFFERENCE * output
         {
-            let says = format!(
+            let message = format!(
                 "{} output tokens are counted in the texts, throughput is made of {output}",
-                recounted.middle().round()
+                recounted.midpoint().round()
             );
-            self.warn(line, About::Rest, says);
+            self.warn(line, WarningSubject::Nothing, message);
         }
     }
 
     /// Warns if prompts have fewer tokens than requested.
-    fn short_prompts(&mut self, completed: f64) {
-        let asked = &self.found.asked;
+    fn check_prompt_lengths(&mut self, completed: f64) {
+        let options = &self.result.options;
         if let (true, Some(length), Some((input, line))) = (
-            asked.is_random() && asked.range_ratio == Some(1.0) && !self.found.is_ours,
-            asked.input_len,
-            self.printed(Metric::Tokens(Count::Input)),
-        ) && input.high < SHORT_PROMPTS * completed * f64::from(length)
+            options.is_random() && options.range_ratio == Some(1.0) && !self.result.is_from_matrix,
+            options.input_len,
+            self.printed(Metric::Tokens(TokenCount::Input)),
+        ) && input.high < MIN_PROMPT_TOKEN_SHARE * completed * f64::from(length)
         {
-            let says = format!(
+            let message = format!(
                 "{} input tokens are {:.0} for each of {completed} prompts, and {length} were asked for",
-                input.middle(),
-                input.middle() / completed,
+                input.midpoint(),
+                input.midpoint() / completed,
             );
-            self.warn(line, About::Figures, says);
+            self.warn(line, WarningSubject::Figures, message);
         }
     }
 
     /// Warns if a load ended before its requests were due at the requested rate, or took far longer than that
     /// plus the last answer.
-    fn rate(&mut self) {
-        let found = self.found;
-        let value = |metric| found.figure(metric);
+    fn check_rate(&mut self) {
+        let result = self.result;
+        let value = |metric| result.figure(metric);
         let (Some(rate), Some(completed), Some((duration, line))) = (
-            found.asked.rate.filter(|rate| rate.is_finite() && *rate > 0.0),
+            result.options.rate.filter(|rate| rate.is_finite() && *rate > 0.0),
             value(Metric::Completed),
             self.printed(Metric::Duration),
         ) else {
             return;
         };
         // A failed request may take any time. `matrix` checks its own rates when it measures.
-        if found.is_ours
-            || found.measured.is_some()
+        if result.is_from_matrix
+            || result.matrix_figures.is_some()
             || value(Metric::Failed).unwrap_or(0.0) > 0.0
             || completed < 1.0
         {
             return;
         }
-        let Some(last) = self.last_answer() else { return };
+        let Some(last) = self.last_response_ms() else {
+            return;
+        };
         let due = completed / rate;
-        let chance = BY_CHANCE * (completed / found.asked.burstiness.unwrap_or(1.0).max(0.01)).sqrt() / rate;
-        if SLOW * duration.high + chance < due {
-            let says = format!(
+        let chance = ARRIVAL_DEVIATIONS
+            * (completed / result.options.burstiness.unwrap_or(1.0).max(0.01)).sqrt()
+            / rate;
+        if MAX_DURATION_FACTOR * duration.high + chance < due {
+            let message = format!(
                 "{completed} requests at {rate}/s fall due in {due:.0} s, and the load took only {:.2} s",
-                duration.middle()
+                duration.midpoint()
             );
-            self.warn(line, About::Figures, says);
-        } else if duration.low > SLOW * due + chance + last / 1000.0 {
-            let says = format!(
+            self.warn(line, WarningSubject::Figures, message);
+        } else if duration.low > MAX_DURATION_FACTOR * due + chance + last / 1000.0 {
+            let message = format!(
                 "{completed} requests at {rate}/s fall due in {due:.0} s, and the load took {:.2} s: the rate was not reached, the load was {:.2} requests/s",
-                duration.middle(),
-                completed / duration.middle(),
+                duration.midpoint(),
+                completed / duration.midpoint(),
             );
-            self.warn(line, About::Figures, says);
+            self.warn(line, WarningSubject::Figures, message);
         }
     }
 
     /// Warns if answers have fewer tokens than requested, although all should have one length.
-    fn short_answers(&mut self, completed: f64) {
-        let (found, asked) = (self.found, &self.found.asked);
-        let is_cut = asked.stop_at_eos || asked.body.get("ignore_eos") == Some(&false.into());
+    fn check_response_lengths(&mut self, completed: f64) {
+        let (result, options) = (self.result, &self.result.options);
+        let is_cut = options.stop_at_eos || options.body.get("ignore_eos") == Some(&false.into());
         // Other tools stop at the end token by default. `matrix` checks its own answers when it measures.
-        let is_exact = found.tool == Tool::BenchServing
-            && !found.is_ours
-            && asked.is_random()
-            && asked.range_ratio == Some(1.0)
+        let is_exact = result.tool == Tool::BenchServing
+            && !result.is_from_matrix
+            && options.is_random()
+            && options.range_ratio == Some(1.0)
             && !is_cut;
         if let (true, Some(length), Some((output, line))) = (
             is_exact,
-            asked.output_len,
-            self.printed(Metric::Tokens(Count::Output)),
+            options.output_len,
+            self.printed(Metric::Tokens(TokenCount::Output)),
         ) && output.high < completed * f64::from(length) * (1.0 - Bounds::default().short_outputs)
         {
-            let says = format!(
+            let message = format!(
                 "{} output tokens are {:.0} for each of {completed} answers, and {length} were asked for: answers are short, unless \
                  the client ran with `--disable-ignore-eos`",
-                output.middle(),
-                output.middle() / completed,
+                output.midpoint(),
+                output.midpoint() / completed,
             );
-            self.warn(line, About::Figures, says);
+            self.warn(line, WarningSubject::Figures, message);
         }
     }
 
-    fn flows(&mut self) {
+    fn check_throughput(&mut self) {
         let duration = self.range(Metric::Duration);
-        let per_second = |checks: &Self, metric| checks.range(metric)?.over(duration?);
+        let per_second = |checks: &Self, metric| checks.range(metric)?.divided_by(duration?);
         for (flow, what, from) in [
-            (Flow::Requests, Metric::Completed, "requests / duration"),
-            (Flow::Input, Metric::Tokens(Count::Input), "tokens / duration"),
-            (Flow::Output, Metric::Tokens(Count::Output), "tokens / duration"),
+            (Quantity::Requests, Metric::Completed, "requests / duration"),
+            (
+                Quantity::Input,
+                Metric::Tokens(TokenCount::Input),
+                "tokens / duration",
+            ),
+            (
+                Quantity::Output,
+                Metric::Tokens(TokenCount::Output),
+                "tokens / duration",
+            ),
         ] {
             let computed = per_second(self, what);
-            self.same(Metric::Throughput(flow), computed, from);
+            self.check_equal(Metric::Throughput(flow), computed, from);
         }
-        let total = per_second(self, Metric::Tokens(Count::Input))
-            .zip(per_second(self, Metric::Tokens(Count::Output)))
+        let total = per_second(self, Metric::Tokens(TokenCount::Input))
+            .zip(per_second(self, Metric::Tokens(TokenCount::Output)))
             .map(|(input, output)| input.plus(output));
-        self.same(Metric::Throughput(Flow::Total), total, "all tokens / duration");
+        self.check_equal(
+            Metric::Throughput(Quantity::Total),
+            total,
+            "all tokens / duration",
+        );
         let under_way = self
-            .range(time(Mean, Sample::E2e))
-            .zip(self.found.figure(Metric::Completed))
-            .and_then(|(e2e, completed)| e2e.times(completed / 1000.0).over(duration?));
-        self.same(
+            .range(time(Mean, LatencyKind::E2e))
+            .zip(self.result.figure(Metric::Completed))
+            .and_then(|(e2e, completed)| e2e.times(completed / 1000.0).divided_by(duration?));
+        self.check_equal(
             Metric::MeanConcurrency,
             under_way,
             "requests × mean E2E / duration",
@@ -429,20 +460,28 @@ impl Checks<'_> {
 
     /// Warns if statistics of a latency are not in order, if TTFT exceeds E2E, or if a latency exceeds the
     /// duration.
-    fn orders(&mut self) {
-        for sample in [Sample::Ttft, Sample::Tpot, Sample::Itl, Sample::E2e] {
-            let known: Vec<Metric> = [Median, P90, P95, P99, Max]
+    fn check_order(&mut self) {
+        for sample in [
+            LatencyKind::Ttft,
+            LatencyKind::Tpot,
+            LatencyKind::Itl,
+            LatencyKind::E2e,
+        ] {
+            let known_metrics: Vec<Metric> = [Median, P90, P95, P99, Max]
                 .map(|statistic| time(statistic, sample))
                 .into_iter()
                 .filter(|metric| self.range(*metric).is_some())
                 .collect();
-            for pair in known.windows(2) {
-                self.below(pair[0], pair[1]);
+            for pair in known_metrics.windows(2) {
+                self.check_not_above(pair[0], pair[1]);
             }
-            self.below(time(Mean, sample), time(Max, sample));
+            self.check_not_above(time(Mean, sample), time(Max, sample));
         }
         for statistic in [Mean, Median, P90, P95, P99] {
-            self.below(time(statistic, Sample::Ttft), time(statistic, Sample::E2e));
+            self.check_not_above(
+                time(statistic, LatencyKind::Ttft),
+                time(statistic, LatencyKind::E2e),
+            );
         }
         let Some(duration) = self
             .range(Metric::Duration)
@@ -451,193 +490,198 @@ impl Checks<'_> {
             return;
         };
         for statistic in [Mean, P99] {
-            for sample in [Sample::E2e, Sample::Ttft] {
+            for sample in [LatencyKind::E2e, LatencyKind::Ttft] {
                 if let Some((value, line)) = self.printed(time(statistic, sample))
                     && value.low > duration.high
                 {
-                    let says = format!(
+                    let message = format!(
                         "{} is {:.2} ms, longer than the whole measurement with {:.2}",
                         time(statistic, sample).label(),
-                        value.middle(),
-                        duration.middle(),
+                        value.midpoint(),
+                        duration.midpoint(),
                     );
-                    self.warn(line, About::Figures, says);
+                    self.warn(line, WarningSubject::Figures, message);
                 }
             }
         }
-        self.below(Metric::MeanConcurrency, Metric::PeakConcurrency);
-        self.below(Metric::Goodput, Metric::Throughput(Flow::Requests));
-        self.limit(duration);
+        self.check_not_above(Metric::MeanConcurrency, Metric::PeakConcurrency);
+        self.check_not_above(Metric::Goodput, Metric::Throughput(Quantity::Requests));
+        self.check_concurrency_limit(duration);
     }
 
-    fn beyond_limit(&mut self, line: u32, found: &str, most: f64) {
-        let says = format!("{found}, and at most {most} requests were to be under way at a time");
-        self.warn(line, About::Figures, says);
+    fn warn_over_limit(&mut self, line: u32, observed: &str, max: f64) {
+        let message = format!("{observed}, and at most {max} requests were to be under way at a time");
+        self.warn(line, WarningSubject::Figures, message);
     }
 
     /// Compares the concurrency limit with mean and peak concurrency; `duration` is in milliseconds.
-    fn limit(&mut self, duration: Range) {
-        let (Some(most), Some((completed, line))) =
-            (self.found.asked.concurrency, self.printed(Metric::Completed))
+    fn check_concurrency_limit(&mut self, duration: Range) {
+        let (Some(limit_value), Some((completed, line))) =
+            (self.result.options.concurrency, self.printed(Metric::Completed))
         else {
             return;
         };
-        let most = f64::from(most);
-        let completed = completed.middle();
+        let limit_value = f64::from(limit_value);
+        let completed = completed.midpoint();
         let by_times = || {
-            let e2e = self.range(time(Mean, Sample::E2e))?;
-            let under_way = e2e.times(completed).over(duration)?;
+            let e2e = self.range(time(Mean, LatencyKind::E2e))?;
+            let under_way = e2e.times(completed).divided_by(duration)?;
             let words = "requests × mean E2E / duration come to";
             Some((
                 under_way,
                 line,
-                format!("{words} {:.2} requests under way", under_way.middle()),
+                format!("{words} {:.2} requests under way", under_way.midpoint()),
             ))
         };
         let printed = self.printed(Metric::MeanConcurrency).map(|(range, line)| {
             let label = Metric::MeanConcurrency.label();
-            (range, line, format!("{label} is {:.2}", range.middle()))
+            (range, line, format!("{label} is {:.2}", range.midpoint()))
         });
-        let beyond = |(range, ..): &(Range, u32, String)| range.low > most * CONNECTING;
-        if let Some((_, line, found)) = printed.or_else(by_times).filter(beyond) {
-            self.beyond_limit(line, &found, most);
+        let beyond =
+            |(range, ..): &(Range, u32, String)| range.low > limit_value * MAX_MEAN_CONCURRENCY_FACTOR;
+        if let Some((_, line, observed)) = printed.or_else(by_times).filter(beyond) {
+            self.warn_over_limit(line, &observed, limit_value);
         }
         let Some(a_second) = (duration.low > 0.0).then(|| completed / duration.low * 1000.0) else {
             return;
         };
         if let Some((peak, line)) = self.printed(Metric::PeakConcurrency)
-            && peak.low > CROWDED * (most + a_second)
+            && peak.low > MAX_PEAK_FACTOR * (limit_value + a_second)
         {
-            let found = format!("{} is {:.0}", Metric::PeakConcurrency.label(), peak.middle());
-            self.beyond_limit(line, &found, most);
+            let observed = format!("{} is {:.0}", Metric::PeakConcurrency.label(), peak.midpoint());
+            self.warn_over_limit(line, &observed, limit_value);
         }
     }
 
     /// Whether all answers have the requested length.
-    fn is_even(&self) -> bool {
-        let asked = &self.found.asked;
-        let completed = self.found.figure(Metric::Completed);
-        let output = self.found.figure(Metric::Tokens(Count::Output));
+    fn has_equal_lengths(&self) -> bool {
+        let options = &self.result.options;
+        let completed = self.result.figure(Metric::Completed);
+        let output = self.result.figure(Metric::Tokens(TokenCount::Output));
         let is_sum = |length: u32| output == completed.map(|completed| completed * f64::from(length));
-        asked.is_random() && asked.range_ratio == Some(1.0) && asked.output_len.is_some_and(is_sum)
+        options.is_random() && options.range_ratio == Some(1.0) && options.output_len.is_some_and(is_sum)
     }
 
     /// If all answers have one length, mean E2E must be mean TTFT plus mean TPOT for each further token.
-    fn whole_and_parts(&mut self) {
-        self.tokens_too_quick();
-        let length = self.found.asked.output_len.map(f64::from);
-        let Some(length) = length.filter(|length| self.is_even() && *length >= 2.0) else {
+    fn check_e2e_parts(&mut self) {
+        self.check_tpot();
+        let length = self.result.options.output_len.map(f64::from);
+        let Some(length) = length.filter(|length| self.has_equal_lengths() && *length >= 2.0) else {
             return;
         };
         let whole = self
-            .range(time(Mean, Sample::Ttft))
-            .zip(self.range(time(Mean, Sample::Tpot)))
+            .range(time(Mean, LatencyKind::Ttft))
+            .zip(self.range(time(Mean, LatencyKind::Tpot)))
             .map(|(first, each)| first.plus(each.times(length - 1.0)));
-        self.same(
-            time(Mean, Sample::E2e),
+        self.check_equal(
+            time(Mean, LatencyKind::E2e),
             whole,
             &format!("mean TTFT and {} times mean TPOT", length - 1.0),
         );
     }
 
     /// Warns if mean TPOT is far too small for the duration of the answers.
-    fn tokens_too_quick(&mut self) {
-        let value = |metric| self.found.figure(metric);
+    fn check_tpot(&mut self) {
+        let value = |metric| self.result.figure(metric);
         let mean = |sample| value(time(Mean, sample));
         if let (Some(completed), Some(output), Some(e2e), Some(ttft), Some((tpot, line))) = (
             value(Metric::Completed),
-            value(Metric::Tokens(Count::Output)),
-            mean(Sample::E2e),
-            mean(Sample::Ttft),
-            self.printed(time(Mean, Sample::Tpot)),
+            value(Metric::Tokens(TokenCount::Output)),
+            mean(LatencyKind::E2e),
+            mean(LatencyKind::Ttft),
+            self.printed(time(Mean, LatencyKind::Tpot)),
         ) {
             let each = (e2e - ttft) * completed / (output - completed);
-            if output > completed && tpot.high * WEIGHED < each {
-                let says = format!(
+            if output > completed && tpot.high * MAX_TPOT_WEIGHT_FACTOR < each {
+                let message = format!(
                     "mean TPOT is {:.2} ms, and mean E2E, mean TTFT and the output tokens come to {each:.2} ms for each",
-                    tpot.middle()
+                    tpot.midpoint()
                 );
-                self.warn(line, About::Figures, says);
+                self.warn(line, WarningSubject::Figures, message);
             }
         }
     }
 
     /// Without E2E: warns if mean ITL is far above mean TPOT. `is_told` suppresses the warning, because the
     /// tool divides gaps or the server accepts several tokens at once.
-    fn merged_gaps(&mut self, is_told: bool) {
+    fn check_multi_token_gaps(&mut self, is_told: bool) {
         let (Some((itl, line)), Some(tpot)) = (
-            self.printed(time(Mean, Sample::Itl)),
-            self.range(time(Mean, Sample::Tpot)),
+            self.printed(time(Mean, LatencyKind::Itl)),
+            self.range(time(Mean, LatencyKind::Tpot)),
         ) else {
             return;
         };
-        if !is_told && tpot.low > 0.0 && itl.low > SPREAD_GAPS * tpot.high {
-            let says = format!(
+        if !is_told && tpot.low > 0.0 && itl.low > MAX_ITL_FACTOR * tpot.high {
+            let message = format!(
                 "mean ITL is {:.2} ms, and mean TPOT {:.2} ms: events carry about {:.1} tokens, and ITL is the time between events",
-                itl.middle(),
-                tpot.middle(),
-                itl.middle() / tpot.middle(),
+                itl.midpoint(),
+                tpot.midpoint(),
+                itl.midpoint() / tpot.midpoint(),
             );
-            self.warn(line, About::Chunks, says);
+            self.warn(line, WarningSubject::Chunks, message);
         }
     }
 
     /// Warns if chunks carry several tokens, so that chunk gaps are no times per token.
     ///
     /// Source: docs/bench-serving.md 13.3.
-    fn chunks(&mut self) {
-        let value = |metric| self.found.figure(metric);
+    fn check_chunk_gaps(&mut self) {
+        let value = |metric| self.result.figure(metric);
         let mean = |sample| value(time(Mean, sample));
-        let backend = self.found.asked.backend.as_deref().unwrap_or_default();
+        let backend = self.result.options.backend.as_deref().unwrap_or_default();
         let is_divided =
-            self.found.profile == Profile::Current && ["sglang", "sglang-native"].contains(&backend);
+            self.result.profile == Profile::Current && ["sglang", "sglang-native"].contains(&backend);
         let accepts_more = value(Metric::AcceptLength).is_some_and(|length| length > 1.0);
         let (Some(completed), Some(output), Some(e2e), Some(ttft), Some((itl, line))) = (
             value(Metric::Completed),
-            value(Metric::Tokens(Count::Output)),
-            mean(Sample::E2e),
-            mean(Sample::Ttft),
-            self.printed(time(Mean, Sample::Itl)),
+            value(Metric::Tokens(TokenCount::Output)),
+            mean(LatencyKind::E2e),
+            mean(LatencyKind::Ttft),
+            self.printed(time(Mean, LatencyKind::Itl)),
         ) else {
-            self.merged_gaps(is_divided || accepts_more);
-            self.gaps_too_quick();
+            self.check_multi_token_gaps(is_divided || accepts_more);
+            self.check_gap_count();
             return;
         };
-        let gaps = completed * (e2e - ttft) / itl.middle();
+        let gaps = completed * (e2e - ttft) / itl.midpoint();
         let rest = output - completed;
-        if itl.low > 0.0 && rest > 0.0 && gaps > TOO_MANY * rest {
-            let says = format!(
+        if itl.low > 0.0 && rest > 0.0 && gaps > MAX_GAP_FACTOR * rest {
+            let message = format!(
                 "mean ITL is {:.2} ms, and the answers took {:.2} ms on average after their first token: that is time for {:.0} tokens \
                  each, and they have {:.0}",
-                itl.middle(),
+                itl.midpoint(),
                 e2e - ttft,
                 gaps / completed,
                 rest / completed,
             );
-            self.warn(line, About::Figures, says);
+            self.warn(line, WarningSubject::Figures, message);
         }
         if itl.low <= 0.0 || gaps < 1.0 {
             return;
         }
         let tokens = (output - completed) / gaps;
-        if is_divided && tokens > SPREAD_GAPS {
-            let says = format!(
+        if is_divided && tokens > MAX_ITL_FACTOR {
+            let message = format!(
                 "mean ITL is {:.2} ms for each token by this tool's way to count, and mean E2E, TTFT and the output tokens come to {:.2} ms",
-                itl.middle(),
-                itl.middle() / tokens
+                itl.midpoint(),
+                itl.midpoint() / tokens
             );
-            self.warn(line, About::Chunks, says);
+            self.warn(line, WarningSubject::Chunks, message);
         }
-        if !is_divided && !accepts_more && tokens > MERGED {
-            let says = format!(
+        if !is_divided && !accepts_more && tokens > MULTI_TOKEN_FACTOR {
+            let message = format!(
                 "events carry {tokens:.2} tokens on average (output tokens and mean E2E, TTFT and ITL say so): ITL is the time \
                  between events, per token it is about {:.2} ms",
-                itl.middle() / tokens
+                itl.midpoint() / tokens
             );
             // A few percent are only noted. A larger share makes the measurement suspect as chunked.
             let is_chunked = tokens > Bounds::default().tokens_per_chunk;
-            let about = if is_chunked { About::Chunks } else { About::Rest };
-            self.warn(line, about, says);
+            let about = if is_chunked {
+                WarningSubject::Chunks
+            } else {
+                WarningSubject::Nothing
+            };
+            self.warn(line, about, message);
         }
     }
 }
@@ -648,34 +692,40 @@ mod tests {
 
     #[test]
     fn ranges_are_those_of_the_printed_digits() {
-        let printed = Printed {
+        let printed = PrintedValue {
             value: Some(23.62),
-            half: 0.005,
+            half_digit: 0.005,
             line: 1,
         };
-        let range = Range::of(printed, 23.62);
-        let duration = Range::of(
-            Printed {
-                half: 0.005,
+        let range = Range::from_printed(printed, 23.62);
+        let duration = Range::from_printed(
+            PrintedValue {
+                half_digit: 0.005,
                 ..printed
             },
             423.29,
         );
-        let exact = Range::of(Printed { half: 0.0, ..printed }, 10_000.0);
-        assert!(exact.over(duration).unwrap().meets(range));
-        let off = Range::of(printed, 23.64);
-        assert!(!exact.over(duration).unwrap().meets(off));
+        let exact = Range::from_printed(
+            PrintedValue {
+                half_digit: 0.0,
+                ..printed
+            },
+            10_000.0,
+        );
+        assert!(exact.divided_by(duration).unwrap().overlaps(range));
+        let off = Range::from_printed(printed, 23.64);
+        assert!(!exact.divided_by(duration).unwrap().overlaps(off));
     }
 
     #[test]
     fn a_number_for_programs_is_as_exact_as_its_digits_and_a_count_is_exact() {
-        let printed = Printed {
+        let printed = PrintedValue {
             value: None,
-            half: 0.0,
+            half_digit: 0.0,
             line: 1,
         };
         let width = |metric, value| {
-            let range = Range::of_metric(metric, printed, value);
+            let range = Range::from_metric(metric, printed, value);
             range.high - range.low
         };
         assert!((width(Metric::Duration, 27.35) - 0.01).abs() < 1e-6);

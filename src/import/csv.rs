@@ -6,25 +6,25 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::args::Asked;
-use super::document::exact;
-use super::{About, Found, Parts, Warning};
-use crate::analysis::metrics::{Count, Flow, Metric, Sample, Statistic::Mean};
+use super::args::ClientOptions;
+use super::document::exact_value;
+use super::{Parsed, ResultBlock, Warning, WarningSubject};
+use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic::Mean, TokenCount};
 use crate::config::workload::Profile;
 use crate::results::record::provenance::Tool;
 
 const FIGURES: [(&str, Metric); 11] = [
     ("completed", Metric::Completed),
-    ("total_input_tokens", Metric::Tokens(Count::Input)),
-    ("total_output_tokens", Metric::Tokens(Count::Output)),
+    ("total_input_tokens", Metric::Tokens(TokenCount::Input)),
+    ("total_output_tokens", Metric::Tokens(TokenCount::Output)),
     ("duration", Metric::Duration),
-    ("request_throughput", Metric::Throughput(Flow::Requests)),
-    ("input_throughput", Metric::Throughput(Flow::Input)),
-    ("output_throughput", Metric::Throughput(Flow::Output)),
-    ("mean_e2e_latency_ms", Metric::Time(Mean, Sample::E2e)),
-    ("mean_ttft_ms", Metric::Time(Mean, Sample::Ttft)),
-    ("mean_tpot_ms", Metric::Time(Mean, Sample::Tpot)),
-    ("mean_itl_ms", Metric::Time(Mean, Sample::Itl)),
+    ("request_throughput", Metric::Throughput(Quantity::Requests)),
+    ("input_throughput", Metric::Throughput(Quantity::Input)),
+    ("output_throughput", Metric::Throughput(Quantity::Output)),
+    ("mean_e2e_latency_ms", Metric::Time(Mean, LatencyKind::E2e)),
+    ("mean_ttft_ms", Metric::Time(Mean, LatencyKind::Ttft)),
+    ("mean_tpot_ms", Metric::Time(Mean, LatencyKind::Tpot)),
+    ("mean_itl_ms", Metric::Time(Mean, LatencyKind::Itl)),
 ];
 
 /// Whether a text is such a file: its first line has the known columns.
@@ -41,8 +41,8 @@ fn is_header(line: &str) -> bool {
         .all(|column| columns.contains(column))
 }
 
-pub(super) fn read(text: &str) -> Parts {
-    let (mut found, mut warnings) = (Vec::new(), Vec::new());
+pub(super) fn read(text: &str) -> Parsed {
+    let (mut results, mut warnings) = (Vec::new(), Vec::new());
     let mut columns: Vec<&str> = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         if line.trim().is_empty() {
@@ -60,7 +60,7 @@ pub(super) fn read(text: &str) -> Parts {
                 cells.len(),
                 columns.len()
             );
-            warnings.push(Warning::new(number, About::Rest, says));
+            warnings.push(Warning::new(number, WarningSubject::Nothing, says));
             continue;
         }
         let row: BTreeMap<String, Value> = columns
@@ -69,26 +69,26 @@ pub(super) fn read(text: &str) -> Parts {
             .filter(|(_, cell)| !cell.is_empty())
             .map(|(column, cell)| ((*column).to_owned(), Value::String((*cell).to_owned())))
             .collect();
-        found.push(of_row(number, &row));
+        results.push(result_from_row(number, &row));
     }
-    (found, warnings)
+    (results, warnings)
 }
 
-fn of_row(line: u32, row: &BTreeMap<String, Value>) -> Found {
-    let mut found = Found::new(line, Tool::BenchServing, Profile::Classic);
-    found.asked = Asked::of(line, row);
+fn result_from_row(line: u32, row: &BTreeMap<String, Value>) -> ResultBlock {
+    let mut result = ResultBlock::new(line, Tool::BenchServing, Profile::Classic);
+    result.options = ClientOptions::from_options(line, row);
     for (column, metric) in FIGURES {
         let Some(Value::String(cell)) = row.get(column) else {
             continue;
         };
         match cell.parse::<f64>() {
-            Ok(value) => drop(found.figures.insert(metric, exact(line, Some(value)))),
-            Err(_) => found.warn(
+            Ok(value) => drop(result.figures.insert(metric, exact_value(line, Some(value)))),
+            Err(_) => result.warn(
                 line,
-                About::Figures,
+                WarningSubject::Figures,
                 format!("`{cell}` is no number for `{column}`, it is left out"),
             ),
         }
     }
-    found
+    result
 }

@@ -4,12 +4,12 @@
 use serde::Deserialize;
 
 use super::names;
-use super::{About, Found, Title};
+use super::{EngineTitle, ResultBlock, WarningSubject};
 
 /// The declared facts of all measurements of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Declared {
+pub(crate) struct DeclaredFacts {
     pub engine: Option<String>,
     pub version: Option<String>,
     pub gpus: Option<u32>,
@@ -19,9 +19,9 @@ pub(crate) struct Declared {
     pub model: Option<String>,
 }
 
-impl Declared {
+impl DeclaredFacts {
     /// Fills missing facts from `other`.
-    pub(crate) fn or(self, other: Self) -> Self {
+    pub(crate) fn merged_with(self, other: Self) -> Self {
         Self {
             engine: self.engine.or(other.engine),
             version: self.version.or(other.version),
@@ -33,63 +33,69 @@ impl Declared {
     }
 
     /// Adds declared facts that the file lacks, and warns about those that contradict the file.
-    pub(super) fn complete(&self, found: &mut Found) {
-        let line = match found.started.line {
-            0 => found.line,
+    pub(super) fn apply_to(&self, result: &mut ResultBlock) {
+        let line = match result.launch_info.line {
+            0 => result.line,
             line => line,
         };
-        for (what, declared, told) in self.contradictions(found) {
-            let says = format!("{what} `{declared}` is declared, and the file says `{told}`");
-            found.warn(line, About::Declared, says);
+        for (what, declared, in_file) in self.contradictions(result) {
+            let message = format!("{what} `{declared}` is declared, and the file says `{in_file}`");
+            result.warn(line, WarningSubject::Declared, message);
         }
-        if found.engine.is_none() {
-            found.engine = self.engine.clone().map(|name| Title { name, version: None });
+        if result.engine.is_none() {
+            result.engine = self
+                .engine
+                .clone()
+                .map(|name| EngineTitle { name, version: None });
         }
-        if let Some(title) = found.engine.as_mut() {
+        if let Some(title) = result.engine.as_mut() {
             title.version = title.version.take().or_else(|| self.version.clone());
         }
-        let (asked, started) = (&mut found.asked, &mut found.started);
-        let is_told = asked.model.is_some() || started.model.is_some() || found.heading.is_some();
+        let (options, launch_info) = (&mut result.options, &mut result.launch_info);
+        let is_told = options.model.is_some() || launch_info.model.is_some() || result.heading.is_some();
         if !is_told {
-            started.model.clone_from(&self.model);
+            launch_info.model.clone_from(&self.model);
         }
-        let model = asked.model.as_ref().or(started.model.as_ref());
-        let stored = model.and_then(|model| names::model(model).1);
-        if started.precision.is_none() && stored.is_none() {
-            started.precision.clone_from(&self.precision);
+        let model = options.model.as_ref().or(launch_info.model.as_ref());
+        let stored = model.and_then(|model| names::model_and_precision(model).1);
+        if launch_info.precision.is_none() && stored.is_none() {
+            launch_info.precision.clone_from(&self.precision);
         }
     }
 
     /// Facts that the file contradicts: name, declared value, value in the file.
-    fn contradictions(&self, found: &Found) -> Vec<(&'static str, String, String)> {
-        let (asked, started) = (&found.asked, &found.started);
-        let title = found.engine.as_ref();
-        let model = asked.model.as_deref().or(started.model.as_deref());
-        let stored = model.and_then(|told| names::model(told).1);
-        let precision = started.precision.as_ref().or(stored.as_ref());
+    fn contradictions(&self, result: &ResultBlock) -> Vec<(&'static str, String, String)> {
+        let (options, launch_info) = (&result.options, &result.launch_info);
+        let title = result.engine.as_ref();
+        let model = options.model.as_deref().or(launch_info.model.as_deref());
+        let stored = model.and_then(|in_file| names::model_and_precision(in_file).1);
+        let precision = launch_info.precision.as_ref().or(stored.as_ref());
         // The minimum number of GPUs: data-parallel ranks may share GPUs with tensor-parallel ranks.
-        let devices = started
+        let devices = launch_info
             .tp
-            .map(|tp| (tp * started.pp.unwrap_or(1)).max(started.dp.unwrap_or(1)));
-        let mut all = Vec::new();
+            .map(|tp| (tp * launch_info.pp.unwrap_or(1)).max(launch_info.dp.unwrap_or(1)));
+        let mut differences = Vec::new();
         let mut hold =
-            |what, declared: Option<&str>, told: Option<&str>, is_same: &dyn Fn(&str, &str) -> bool| {
-                if let (Some(declared), Some(told)) = (declared, told)
-                    && !is_same(declared, told)
+            |what, declared: Option<&str>, in_file: Option<&str>, is_same: &dyn Fn(&str, &str) -> bool| {
+                if let (Some(declared), Some(in_file)) = (declared, in_file)
+                    && !is_same(declared, in_file)
                 {
-                    all.push((what, declared.to_owned(), told.to_owned()));
+                    differences.push((what, declared.to_owned(), in_file.to_owned()));
                 }
             };
         let engine = title.map(|title| title.name.as_str());
-        hold("engine", self.engine.as_deref(), engine, &|declared, told| {
-            names::slug(declared) == names::slug(told)
+        hold("engine", self.engine.as_deref(), engine, &|declared, in_file| {
+            names::to_slug(declared) == names::to_slug(in_file)
         });
         let version = title.and_then(|title| title.version.as_deref());
-        hold("version", self.version.as_deref(), version, &|declared, told| {
-            names::bare(declared) == names::bare(told)
-        });
+        hold(
+            "version",
+            self.version.as_deref(),
+            version,
+            &|declared, in_file| names::without_v(declared) == names::without_v(in_file),
+        );
         // Engines differ in whether data-parallel ranks have their own GPUs.
-        let has_ranks = started.dp.is_some_and(|dp| dp > 1);
+        let has_ranks = launch_info.dp.is_some_and(|dp| dp > 1);
         let are_gpus = |gpus: u32, devices: u32| gpus == devices || has_ranks && gpus > devices;
         let are_same = self
             .gpus
@@ -103,18 +109,19 @@ impl Declared {
             "precision",
             self.precision.as_deref(),
             precision.map(String::as_str),
-            &|declared, told| {
-                let declared = names::precision(declared);
+            &|declared, in_file| {
+                let declared = names::normalize_precision(declared);
                 // Other words of a server, such as `compressed-tensors`, name no precision.
-                !names::is_precision(told)
-                    || names::precision(told) == declared
+                !names::is_precision(in_file)
+                    || names::normalize_precision(in_file) == declared
                     || stored.as_ref() == Some(&declared)
             },
         );
-        hold("model", self.model.as_deref(), model, &|declared, told| {
-            let [one, other] = [declared, told].map(|name| names::short(&names::model(name).0));
-            one == other || names::is_path(told) && !names::are_kin(&one, &other)
+        hold("model", self.model.as_deref(), model, &|declared, in_file| {
+            let [one, other] =
+                [declared, in_file].map(|name| names::short_name(&names::model_and_precision(name).0));
+            one == other || names::is_path(in_file) && !names::are_same_family(&one, &other)
         });
-        all
+        differences
     }
 }

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::args::{Asked, number};
+use super::args::{ClientOptions, parse_number};
 use super::block::{SAMPLES, STATISTICS};
-use super::document::exact;
-use super::moments::{self, MEAN_OFF};
-use super::{About, Found, Parts, Title, Warning};
-use crate::analysis::metrics::{Count, Flow, Metric, Sample, Statistic, Target};
+use super::document::exact_value;
+use super::moments::{self, MAX_MEAN_DIFFERENCE};
+use super::{EngineTitle, Parsed, ResultBlock, Warning, WarningSubject};
+use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic, Target, TokenCount};
 use crate::config::workload::Profile;
-use crate::results::record::cell::Figures;
+use crate::results::record::cell::MetricValues;
 use crate::results::record::provenance::Tool;
 use crate::results::record::validity::Validity;
 
@@ -24,18 +24,21 @@ const FIGURES: [(&str, Metric); 19] = [
     ("duration", Metric::Duration),
     ("completed", Metric::Completed),
     ("failed", Metric::Failed),
-    ("total_input_tokens", Metric::Tokens(Count::Input)),
-    ("total_input_vision_tokens", Metric::Tokens(Count::InputVision)),
-    ("total_output_tokens", Metric::Tokens(Count::Output)),
+    ("total_input_tokens", Metric::Tokens(TokenCount::Input)),
+    (
+        "total_input_vision_tokens",
+        Metric::Tokens(TokenCount::InputVision),
+    ),
+    ("total_output_tokens", Metric::Tokens(TokenCount::Output)),
     (
         "total_output_tokens_retokenized",
-        Metric::Tokens(Count::OutputCounted),
+        Metric::Tokens(TokenCount::OutputCounted),
     ),
-    ("request_throughput", Metric::Throughput(Flow::Requests)),
-    ("input_throughput", Metric::Throughput(Flow::Input)),
-    ("output_throughput", Metric::Throughput(Flow::Output)),
-    ("total_throughput", Metric::Throughput(Flow::Total)),
-    ("total_token_throughput", Metric::Throughput(Flow::Total)),
+    ("request_throughput", Metric::Throughput(Quantity::Requests)),
+    ("input_throughput", Metric::Throughput(Quantity::Input)),
+    ("output_throughput", Metric::Throughput(Quantity::Output)),
+    ("total_throughput", Metric::Throughput(Quantity::Total)),
+    ("total_token_throughput", Metric::Throughput(Quantity::Total)),
     ("concurrency", Metric::MeanConcurrency),
     ("accept_length", Metric::AcceptLength),
     ("max_output_tokens_per_s", Metric::PeakOutput),
@@ -46,45 +49,45 @@ const FIGURES: [(&str, Metric); 19] = [
 ];
 
 /// Maximum relative difference of two values of one figure, due to their last digits.
-const SAME: f64 = 1e-3;
+const MAX_ROUNDING_SHARE: f64 = 1e-3;
 
 /// Reads one object over several lines, or one on each line.
 ///
 /// # Errors
 /// The text is no JSON, or no object is a result.
-pub(super) fn read(text: &str) -> Result<Parts, String> {
-    let strict = strict(text);
-    let (mut found, mut warnings) = (Vec::new(), Vec::new());
+pub(super) fn read(text: &str) -> Result<Parsed, String> {
+    let strict = strict_json(text);
+    let (mut results, mut warnings) = (Vec::new(), Vec::new());
     if let Ok(Value::Object(object)) = serde_json::from_str(&strict) {
-        found.push(of_object(1, &object)?);
-        return Ok((found, warnings));
+        results.push(result_from_object(1, &object)?);
+        return Ok((results, warnings));
     }
     for (line, number) in strict.lines().zip(1..) {
         if line.trim().is_empty() {
             continue;
         }
         let read = match serde_json::from_str(line) {
-            Ok(Value::Object(object)) => of_object(number, &object),
+            Ok(Value::Object(object)) => result_from_object(number, &object),
             Ok(_) => Err("it is no object".to_owned()),
             Err(error) => Err(format!("it is no JSON: {error}")),
         };
         match read {
-            Ok(one) => found.push(one),
+            Ok(one) => results.push(one),
             Err(why) => warnings.push(Warning::new(
                 number,
-                About::Rest,
+                WarningSubject::Nothing,
                 format!("the line is left out: {why}"),
             )),
         }
     }
-    match (found.is_empty(), warnings.first()) {
-        (true, Some(first)) => Err(format!("line {}: {}", first.line, first.says)),
-        _ => Ok((found, warnings)),
+    match (results.is_empty(), warnings.first()) {
+        (true, Some(first)) => Err(format!("line {}: {}", first.line, first.message)),
+        _ => Ok((results, warnings)),
     }
 }
 
 /// Makes Python's JSON strict: infinite values become strings, `NaN` becomes `null`.
-fn strict(text: &str) -> String {
+fn strict_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     let mut is_text = false;
@@ -122,7 +125,7 @@ fn strict(text: &str) -> String {
     out
 }
 
-fn of_object(line: u32, object: &Map<String, Value>) -> Result<Found, String> {
+fn result_from_object(line: u32, object: &Map<String, Value>) -> Result<ResultBlock, String> {
     let has = |key: &str| object.contains_key(key);
     if !has("completed") || !has("duration") {
         return Err("it has no `completed` and `duration`, so it is no result of a benchmark".to_owned());
@@ -131,15 +134,15 @@ fn of_object(line: u32, object: &Map<String, Value>) -> Result<Found, String> {
         true => Tool::VllmBench,
         false => Tool::BenchServing,
     };
-    let mut found = Found::new(line, tool, Profile::Current);
+    let mut parsed = ResultBlock::new(line, tool, Profile::Current);
     let options: BTreeMap<String, Value> = object
         .iter()
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
-    found.asked = Asked::of(line, &options);
-    if tool == Tool::BenchServing && !found.asked.is_random() {
+    parsed.options = ClientOptions::from_options(line, &options);
+    if tool == Tool::BenchServing && !parsed.options.is_random() {
         // bench_serving writes these lengths whatever it sends.
-        (found.asked.input_len, found.asked.output_len) = (None, None);
+        (parsed.options.input_len, parsed.options.output_len) = (None, None);
     }
     let times = STATISTICS.iter().flat_map(|(word, statistic)| {
         SAMPLES.iter().map(move |(name, sample)| {
@@ -149,49 +152,50 @@ fn of_object(line: u32, object: &Map<String, Value>) -> Result<Found, String> {
             )
         })
     });
-    let targets = Target::ALL.map(|target| (target, target.compat_name()));
+    let targets = Target::ALL.map(|target| (target, target.bench_serving_name()));
     let plain = FIGURES.iter().map(|(key, metric)| ((*key).to_owned(), *metric));
     for (key, metric) in plain.chain(times) {
         let Some(value) = object.get(&key) else { continue };
-        let value = number(value).filter(|value| value.is_finite());
-        let before = found.figure(metric);
+        let value = parse_number(value).filter(|value| value.is_finite());
+        let before = parsed.figure(metric);
         if let (Some(before), Some(value)) = (before, value)
-            && (before - value).abs() > SAME * before.abs()
+            && (before - value).abs() > MAX_ROUNDING_SHARE * before.abs()
         {
             let label = metric.label();
-            let says = format!("{label} is told twice, as {before:.2} and as {value:.2}, the second counts");
-            found.warn(line, About::Figures, says);
+            let message =
+                format!("{label} is told twice, as {before:.2} and as {value:.2}, the second counts");
+            parsed.warn(line, WarningSubject::Figures, message);
         }
         // A figure without a value was not requested, such as goodput without SLO.
-        if value.is_some() || !found.figures.contains_key(&metric) {
-            found.figures.insert(metric, exact(line, value));
+        if value.is_some() || !parsed.figures.contains_key(&metric) {
+            parsed.figures.insert(metric, exact_value(line, value));
         }
     }
     if let Some(Value::Object(shares)) = object.get("slo_attainment_by_metric") {
         for (target, name) in targets {
-            if let Some(share) = shares.get(name).and_then(number) {
-                found
+            if let Some(share) = shares.get(name).and_then(parse_number) {
+                parsed
                     .figures
-                    .insert(Metric::AttainmentOf(target), exact(line, Some(share)));
+                    .insert(Metric::AttainmentOf(target), exact_value(line, Some(share)));
             }
         }
     }
     if let Some(info) = object.get("server_info") {
-        server(&mut found, info);
+        apply_server_info(&mut parsed, info);
     }
-    ours(&mut found, object);
-    lists(&mut found, object);
-    Ok(found)
+    apply_matrix_fields(&mut parsed, object);
+    check_lists(&mut parsed, object);
+    Ok(parsed)
 }
 
 /// Reads facts from the server's information about itself, if the client stored it.
-fn server(found: &mut Found, info: &Value) {
+fn apply_server_info(result: &mut ResultBlock, info: &Value) {
     let text = |key: &str| info.get(key).and_then(Value::as_str).map(str::to_owned);
     let size = |key: &str| {
         let size = info.get(key).and_then(Value::as_u64)?;
         u32::try_from(size).ok().filter(|size| *size > 0)
     };
-    let started = &mut found.started;
+    let started = &mut result.launch_info;
     started.model = text("model_path");
     started.tp = size("tp_size");
     started.pp = size("pp_size");
@@ -199,14 +203,14 @@ fn server(found: &mut Found, info: &Value) {
     started.ep = size("ep_size");
     started.precision = text("quantization");
     // Other servers use SGLang's keys too, so the requested backend decides.
-    let is_backend = found
-        .asked
+    let is_backend = result
+        .options
         .backend
         .as_ref()
         .is_none_or(|backend| backend.starts_with("sglang"));
     let is_sglang = is_backend && started.model.is_some() && info.get("tp_size").is_some();
     if is_sglang {
-        found.engine = Some(Title {
+        result.engine = Some(EngineTitle {
             name: "SGLang".to_owned(),
             version: text("version"),
         });
@@ -214,100 +218,101 @@ fn server(found: &mut Found, info: &Value) {
 }
 
 /// Compares the values of single requests, if the client wrote them, with the figures.
-fn lists(found: &mut Found, object: &Map<String, Value>) {
+fn check_lists(result: &mut ResultBlock, object: &Map<String, Value>) {
     let list = |key: &str| object.get(key).and_then(Value::as_array);
-    let (line, completed) = (found.line, found.figure(Metric::Completed));
+    let (line, completed) = (result.line, result.figure(Metric::Completed));
     let failed = list("errors").map(|errors| {
         let is_error = |error: &&Value| error.as_str().is_some_and(|error| !error.is_empty());
         (errors.iter().filter(is_error).count(), errors.len())
     });
-    if let (Some((errors, all)), Some(completed)) = (failed, completed)
-        && completed + errors as f64 > all as f64
+    if let (Some((errors, total)), Some(completed)) = (failed, completed)
+        && completed + errors as f64 > total as f64
     {
-        let says = format!("{errors} of {all} requests have an error, and {completed} succeeded");
-        found.warn(line, About::Figures, says);
+        let message = format!("{errors} of {total} requests have an error, and {completed} succeeded");
+        result.warn(line, WarningSubject::Figures, message);
     }
-    totals(found, object, failed.is_some_and(|(errors, _)| errors > 0));
+    check_totals(result, object, failed.is_some_and(|(errors, _)| errors > 0));
     // Failed requests have times in the lists, but not in the means.
     if failed.is_some_and(|(errors, _)| errors > 0) {
         return;
     }
-    moments::check(found, object);
+    moments::check_times(result, object);
     let Some(ttfts) = list("ttfts") else { return };
-    let ttfts: Vec<f64> = ttfts.iter().filter_map(number).collect();
+    let ttfts: Vec<f64> = ttfts.iter().filter_map(parse_number).collect();
     if completed.is_some_and(|completed| completed > ttfts.len() as f64) {
-        let says = format!(
+        let message = format!(
             "{} requests succeeded, and {} have a TTFT",
             completed.unwrap_or_default(),
             ttfts.len()
         );
-        found.warn(line, About::Figures, says);
+        result.warn(line, WarningSubject::Figures, message);
     }
     let mean = ttfts.iter().sum::<f64>() / ttfts.len() as f64 * 1000.0;
-    if let Some(told) = found.figure(Metric::Time(Statistic::Mean, Sample::Ttft))
+    if let Some(printed) = result.figure(Metric::Time(Statistic::Mean, LatencyKind::Ttft))
         && completed == Some(ttfts.len() as f64)
-        && (told - mean).abs() > MEAN_OFF * mean.abs()
+        && (printed - mean).abs() > MAX_MEAN_DIFFERENCE * mean.abs()
     {
-        let says = format!("mean TTFT is {told:.2} ms, and those of the requests come to {mean:.2}");
-        found.warn(line, About::Figures, says);
+        let message = format!("mean TTFT is {printed:.2} ms, and those of the requests come to {mean:.2}");
+        result.warn(line, WarningSubject::Figures, message);
     }
 }
 
 /// Compares the length and sum of lists with the figures. `has_errors`: the lists contain failed requests.
-fn totals(found: &mut Found, object: &Map<String, Value>, has_errors: bool) {
-    let (line, is_vllm) = (found.line, found.tool == Tool::VllmBench);
-    let Some(completed) = found.figure(Metric::Completed) else {
+fn check_totals(result: &mut ResultBlock, object: &Map<String, Value>, has_errors: bool) {
+    let (line, is_vllm) = (result.line, result.tool == Tool::VllmBench);
+    let Some(completed) = result.figure(Metric::Completed) else {
         return;
     };
-    let failed = found.figure(Metric::Failed);
+    let failed = result.figure(Metric::Failed);
     for (key, what, count) in [
-        ("input_lens", "an input length", Some(Count::Input)),
-        ("output_lens", "an output length", Some(Count::Output)),
+        ("input_lens", "an input length", Some(TokenCount::Input)),
+        ("output_lens", "an output length", Some(TokenCount::Output)),
         ("ttfts", "a TTFT", None),
     ] {
         let Some(values) = object.get(key).and_then(Value::as_array) else {
             continue;
         };
-        let values: Vec<f64> = values.iter().filter_map(number).collect();
-        let all = values.len() as f64;
+        let values: Vec<f64> = values.iter().filter_map(parse_number).collect();
+        let list_len = values.len() as f64;
         // Too few TTFTs are reported together with their mean.
-        if completed > all && count.is_some() {
-            let says = format!("{completed} requests succeeded, and {all} have {what}");
-            found.warn(line, About::Figures, says);
+        if completed > list_len && count.is_some() {
+            let message = format!("{completed} requests succeeded, and {list_len} have {what}");
+            result.warn(line, WarningSubject::Figures, message);
             continue;
         }
-        if let Some(failed) = failed.filter(|failed| completed + failed < all) {
-            let says = format!("{completed} requests succeeded and {failed} failed, and {all} have {what}");
-            found.warn(line, About::Figures, says);
+        if let Some(failed) = failed.filter(|failed| completed + failed < list_len) {
+            let message =
+                format!("{completed} requests succeeded and {failed} failed, and {list_len} have {what}");
+            result.warn(line, WarningSubject::Figures, message);
             continue;
         }
         // Failed answers have no tokens, but their prompts have. bench_serving writes prompt lengths as
         // counted by the server, and their sum as counted by its tokenizer.
         let is_summed = match count {
-            Some(Count::Output) => true,
-            _ => is_vllm && !has_errors && completed == all,
+            Some(TokenCount::Output) => true,
+            _ => is_vllm && !has_errors && completed == list_len,
         };
         if let Some(metric) = count.map(Metric::Tokens)
             && is_summed
-            && !found.is_ours
-            && let Some(told) = found.figure(metric)
+            && !result.is_from_matrix
+            && let Some(printed) = result.figure(metric)
         {
             let sum: f64 = values.iter().sum();
-            if (told - sum).abs() > MEAN_OFF * told.max(sum) {
+            if (printed - sum).abs() > MAX_MEAN_DIFFERENCE * printed.max(sum) {
                 let label = metric.label();
-                let says = format!("{label} are {told}, and those of the requests come to {sum}");
-                found.warn(line, About::Figures, says);
+                let message = format!("{label} are {printed}, and those of the requests come to {sum}");
+                result.warn(line, WarningSubject::Figures, message);
             }
         }
     }
 }
 
 /// Reads our own fields of a line that `matrix` wrote.
-fn ours(found: &mut Found, object: &Map<String, Value>) {
+fn apply_matrix_fields(result: &mut ResultBlock, object: &Map<String, Value>) {
     let Some(Value::Object(ours)) = object.get("matrix") else {
         return;
     };
-    found.is_ours = true;
+    result.is_from_matrix = true;
     let text = |key: &str| ours.get(key).and_then(Value::as_str).map(str::to_owned);
     let size = |key: &str| {
         let size = ours.get(key).and_then(Value::as_u64)?;
@@ -315,41 +320,46 @@ fn ours(found: &mut Found, object: &Map<String, Value>) {
     };
     if let Some(name) = text("engine") {
         let version = text("version").or_else(|| text("reported_version"));
-        found.engine = Some(Title { name, version });
+        result.engine = Some(EngineTitle { name, version });
     }
-    found.cell = text("cell").map(|key| apart(&key)).filter(|key| !key.is_empty());
-    found.start = size("start");
-    found.measured = ours
+    result.cell = text("cell")
+        .map(|key| cell_suffix(&key))
+        .filter(|key| !key.is_empty());
+    result.start = size("start");
+    result.matrix_figures = ours
         .get("figures")
-        .and_then(|figures| Figures::deserialize(figures).ok())
+        .and_then(|figures| MetricValues::deserialize(figures).ok())
         .filter(|figures| !figures.is_empty());
-    found.is_simulated = text("origin").as_deref() == Some("simulated")
+    result.is_simulated = text("origin").as_deref() == Some("simulated")
         || ours.get("simulated").and_then(Value::as_bool) == Some(true);
     let judged = ours.get("validity").filter(|judged| !judged.is_null());
     match judged.map(Validity::deserialize) {
         None => {}
-        Some(Ok(validity)) => found.reasons = validity.reasons,
-        Some(Err(error)) => found.warn(
-            found.line,
-            About::Figures,
+        Some(Ok(validity)) => result.reasons = validity.reasons,
+        Some(Err(error)) => result.warn(
+            result.line,
+            WarningSubject::Figures,
             format!("what was found of its validity cannot be read: {error}"),
         ),
     }
-    let started = &mut found.started;
+    let started = &mut result.launch_info;
     started.tp = started.tp.or_else(|| size("tp"));
     started.precision = started.precision.take().or_else(|| text("precision"));
-    let asked = &mut found.asked;
-    asked.model = asked.model.take().or_else(|| text("model"));
-    asked.seed = asked.seed.or_else(|| ours.get("seed").and_then(Value::as_u64));
-    asked.prompts = asked
+    let options = &mut result.options;
+    options.model = options.model.take().or_else(|| text("model"));
+    options.seed = options.seed.or_else(|| ours.get("seed").and_then(Value::as_u64));
+    options.prompts = options
         .prompts
         .or_else(|| ours.get("prompts").and_then(Value::as_u64));
 }
 
 /// The part of a cell key that the line has in no other field.
-fn apart(key: &str) -> String {
-    const TOLD: [&str; 5] = ["engine", "version", "model", "precision", "tp"];
-    let is_told = |part: &&str| part.split_once('=').is_some_and(|(axis, _)| TOLD.contains(&axis));
+fn cell_suffix(key: &str) -> String {
+    const KNOWN_AXES: [&str; 5] = ["engine", "version", "model", "precision", "tp"];
+    let is_told = |part: &&str| {
+        part.split_once('=')
+            .is_some_and(|(axis, _)| KNOWN_AXES.contains(&axis))
+    };
     let parts: Vec<&str> = key.split(',').filter(|part| !is_told(part)).collect();
     parts.join(",")
 }
@@ -375,7 +385,7 @@ mod tests {
             line("a", "1", "other", 1),
         ];
         let reading = super::super::read("results.jsonl", &text.join("\n")).unwrap();
-        let run = super::super::run("r", &[reading], super::super::Keep::Commands);
+        let run = super::super::build_run("r", &[reading], super::super::ImportContent::WithCommands);
         let cells: Vec<_> = run.plan.cells.iter().map(|cell| cell.key.to_string()).collect();
         assert_eq!(cells.len(), 4, "{cells:#?}");
         let starts: Vec<u32> = run.summaries.iter().map(|summary| summary.start).collect();
@@ -391,28 +401,28 @@ mod tests {
             "validity": {{"verdict": "invalid", "reasons": [{reason}]}}}}}}"#
         );
         let reading = super::super::read("results.jsonl", &text.replace('\n', " ")).unwrap();
-        let run = super::super::run("r", &[reading], super::super::Keep::Commands);
+        let run = super::super::build_run("r", &[reading], super::super::ImportContent::WithCommands);
         assert!(run.plan.launches[0].engine.simulated);
         assert!(run.summaries[0].is_invalid());
         let bench = r#"{"completed": 4, "duration": 2.0, "matrix": {"simulated": true}}"#;
         let reading = super::super::read("b.jsonl", bench).unwrap();
-        let run = super::super::run("r", &[reading], super::super::Keep::Commands);
+        let run = super::super::build_run("r", &[reading], super::super::ImportContent::WithCommands);
         assert!(run.plan.launches[0].engine.simulated);
     }
 
     #[test]
     fn lists_of_requests_that_contradict_the_figures_make_them_suspect() {
-        let says = |more: &str| -> Vec<String> {
+        let message = |more: &str| -> Vec<String> {
             let text = format!(r#"{{"completed": 2, "duration": 2.0, {more}}}"#);
             let reading = super::super::read("b.jsonl", &text).unwrap();
-            let warnings = reading.found[0].warnings.iter();
-            warnings.map(|warning| warning.says.clone()).collect()
+            let warnings = reading.results[0].warnings.iter();
+            warnings.map(|warning| warning.message.clone()).collect()
         };
         let whole = r#""mean_ttft_ms": 150.0, "ttfts": [0.1, 0.2], "errors": ["", ""]"#;
         let failed =
             r#""failed": 1, "mean_ttft_ms": 150.0, "ttfts": [0.1, 0.2, 0.0], "errors": ["", "", "timeout"]"#;
         for fine in [whole, failed] {
-            assert_eq!(says(fine), [] as [String; 0], "{fine}");
+            assert_eq!(message(fine), [] as [String; 0], "{fine}");
         }
         for (wrong, why) in [
             (
@@ -429,14 +439,14 @@ mod tests {
                 "2 requests succeeded and 2 failed, and only 3 were asked for",
             ),
         ] {
-            assert_eq!(says(wrong), [why], "{wrong}");
+            assert_eq!(message(wrong), [why], "{wrong}");
         }
     }
 
     #[test]
     fn what_python_writes_is_made_strict_outside_of_texts() {
         let text = r#"{"a": Infinity, "b": [NaN, -Infinity], "c": "NaN \" Infinity", "d": null}"#;
-        let strict = strict(text);
+        let strict = strict_json(text);
         let expected = r#"{"a": "inf", "b": [null, "-inf"], "c": "NaN \" Infinity", "d": null}"#;
         assert_eq!(strict, expected);
         assert!(serde_json::from_str::<Value>(&strict).is_ok());

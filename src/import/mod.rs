@@ -25,23 +25,23 @@ mod twins;
 
 use std::collections::BTreeMap;
 
-use args::Asked;
-pub(crate) use declared::Declared;
-pub(crate) use run::{Imports, Keep, run};
+use args::ClientOptions;
+pub(crate) use declared::DeclaredFacts;
+pub(crate) use run::{ImportContent, ImportedRun, build_run};
 
 use crate::analysis::metrics::Metric;
 use crate::config::workload::Profile;
-use crate::results::record::cell::Figures;
+use crate::results::record::cell::MetricValues;
 use crate::results::record::provenance::Tool;
 use crate::results::record::validity::Reason;
 
 /// The content of one file.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Reading {
+pub(crate) struct ImportedFile {
     /// File name without folders.
     file: String,
-    found: Vec<Found>,
-    declared: Declared,
+    results: Vec<ResultBlock>,
+    declared: DeclaredFacts,
     /// Warnings about the file as a whole.
     warnings: Vec<Warning>,
 }
@@ -49,12 +49,12 @@ pub(crate) struct Reading {
 /// Why a file gives no cell.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{file}` holds no results that can be read: {why}; give a console log or a Markdown report with blocks of bench_serving, \
+    "`{file}` holds no results that can be read: {reason}; give a console log or a Markdown report with blocks of bench_serving, \
      its JSON lines or CSV, or the JSON of `vllm bench serve`"
 )]
-pub(crate) struct Unread {
+pub(crate) struct UnreadableFile {
     pub file: String,
-    pub why: String,
+    pub reason: String,
 }
 
 /// A contradiction, or something that could not be read.
@@ -62,13 +62,13 @@ pub(crate) struct Unread {
 pub(crate) struct Warning {
     /// From 1.
     pub line: u32,
-    pub says: String,
-    pub about: About,
+    pub message: String,
+    pub subject: WarningSubject,
 }
 
 /// What a warning makes suspect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum About {
+pub(crate) enum WarningSubject {
     /// The model, the version or the workload.
     Identity,
     /// The same, because the file contradicts a declared fact.
@@ -77,31 +77,31 @@ pub(crate) enum About {
     /// The meaning of ITL, as chunks carry several tokens.
     Chunks,
     /// None of the read values; something was skipped.
-    Rest,
+    Nothing,
 }
 
 impl Warning {
-    fn new(line: u32, about: About, says: impl Into<String>) -> Self {
+    fn new(line: u32, subject: WarningSubject, message: impl Into<String>) -> Self {
         Self {
             line,
-            says: says.into(),
-            about,
+            message: message.into(),
+            subject,
         }
     }
 
     /// The text with file and line.
-    fn at(&self, file: &str) -> String {
-        format!("{file}:{}: {}", self.line, self.says)
+    fn with_location(&self, file: &str) -> String {
+        format!("{file}:{}: {}", self.line, self.message)
     }
 }
 
 /// One set of figures with all facts that its file has about it.
 #[derive(Clone, Debug)]
-struct Found {
+struct ResultBlock {
     line: u32,
     tool: Tool,
     profile: Profile,
-    engine: Option<Title>,
+    engine: Option<EngineTitle>,
     /// The heading above that of the model, such as a backend of the engine.
     variant: Option<String>,
     /// Axis values that distinguish the cell from others of the engine, and its start (`start`), if `matrix`
@@ -109,42 +109,42 @@ struct Found {
     cell: Option<String>,
     start: Option<u32>,
     heading: Option<(u32, String)>,
-    started: Started,
-    asked: Asked,
-    figures: BTreeMap<Metric, Printed>,
-    vision_line: bool,
+    launch_info: LaunchInfo,
+    options: ClientOptions,
+    figures: BTreeMap<Metric, PrintedValue>,
+    has_vision_line: bool,
     /// Whether the simulated engine was measured, and the reasons of its validity (`reasons`), if `matrix`
     /// wrote the file.
     is_simulated: bool,
     reasons: Vec<Reason>,
     /// Whether `matrix` wrote the file.
-    is_ours: bool,
+    is_from_matrix: bool,
     /// The figures under the definitions `matrix`, if `matrix` wrote them.
-    measured: Option<Figures>,
+    matrix_figures: Option<MetricValues>,
     warnings: Vec<Warning>,
 }
 
 /// A figure as printed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Printed {
+struct PrintedValue {
     /// `None` if it was printed as a word such as `nan`.
     value: Option<f64>,
     /// Half a unit of the last digit; 0 for counts and for machine-readable formats, which normally have all
     /// digits.
-    half: f64,
+    half_digit: f64,
     line: u32,
 }
 
 /// An engine as named by a title.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Title {
+struct EngineTitle {
     name: String,
     version: Option<String>,
 }
 
 /// How an engine was started, as far as known.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Started {
+struct LaunchInfo {
     image: Option<String>,
     package: Option<String>,
     command: Vec<String>,
@@ -152,7 +152,7 @@ struct Started {
     line: u32,
     model: Option<String>,
     /// The served model name, if it differs from the model.
-    served: Option<String>,
+    served_model_name: Option<String>,
     tp: Option<u32>,
     pp: Option<u32>,
     dp: Option<u32>,
@@ -164,7 +164,7 @@ struct Started {
 ///
 /// # Errors
 /// The file has no known format, or no complete result.
-pub(crate) fn read(file: &str, text: &str) -> Result<Reading, Unread> {
+pub(crate) fn read(file: &str, text: &str) -> Result<ImportedFile, UnreadableFile> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let read = if text.trim_start().starts_with('{') {
         json::read(text)
@@ -173,41 +173,45 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Reading, Unread> {
     } else {
         document::read(text)
     };
-    let unread = |why: String| Unread {
+    let unread = |why: String| UnreadableFile {
         file: file.to_owned(),
-        why,
+        reason: why,
     };
-    let (mut found, warnings) = read.map_err(unread)?;
-    if found.is_empty() {
+    let (mut results, warnings) = read.map_err(unread)?;
+    if results.is_empty() {
         return Err(unread("none is complete".to_owned()));
     }
-    for one in &mut found {
-        let mut warnings = checks::contradictions(one);
+    for one in &mut results {
+        let mut warnings = checks::find_contradictions(one);
         // Token counts measured by `matrix` have precedence over those that it writes for scripts.
         warnings.retain(|warning| {
-            one.measured.is_none() || matches!(warning.about, About::Identity | About::Figures)
+            one.matrix_figures.is_none()
+                || matches!(
+                    warning.subject,
+                    WarningSubject::Identity | WarningSubject::Figures
+                )
         });
         one.warnings.extend(warnings);
     }
-    Ok(Reading {
+    Ok(ImportedFile {
         file: file.to_owned(),
-        found,
-        declared: Declared::default(),
+        results,
+        declared: DeclaredFacts::default(),
         warnings,
     })
 }
 
-impl Reading {
+impl ImportedFile {
     /// Sets the declared facts; those of the file have precedence.
-    pub(crate) fn declared(self, declared: Declared) -> Self {
+    pub(crate) fn with_declared(self, declared: DeclaredFacts) -> Self {
         Self { declared, ..self }
     }
 }
 
 /// The result of a reader: sets of figures, and warnings about the file as a whole.
-type Parts = (Vec<Found>, Vec<Warning>);
+type Parsed = (Vec<ResultBlock>, Vec<Warning>);
 
-impl Found {
+impl ResultBlock {
     fn new(line: u32, tool: Tool, profile: Profile) -> Self {
         Self {
             line,
@@ -218,14 +222,14 @@ impl Found {
             cell: None,
             start: None,
             heading: None,
-            started: Started::default(),
-            asked: Asked::default(),
+            launch_info: LaunchInfo::default(),
+            options: ClientOptions::default(),
             figures: BTreeMap::new(),
-            vision_line: false,
+            has_vision_line: false,
             is_simulated: false,
             reasons: Vec::new(),
-            is_ours: false,
-            measured: None,
+            is_from_matrix: false,
+            matrix_figures: None,
             warnings: Vec::new(),
         }
     }
@@ -234,8 +238,8 @@ impl Found {
         self.figures.get(&metric)?.value
     }
 
-    fn warn(&mut self, line: u32, about: About, says: impl Into<String>) {
-        self.warnings.push(Warning::new(line, about, says));
+    fn warn(&mut self, line: u32, subject: WarningSubject, message: impl Into<String>) {
+        self.warnings.push(Warning::new(line, subject, message));
     }
 }
 

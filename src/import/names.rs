@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::args::{flags, number, unquoted};
-use super::{Started, Title};
+use super::args::{parse_flags, parse_number, without_quotes};
+use super::{EngineTitle, LaunchInfo};
 
 /// Parts of checkpoint names that name the precision of the weights.
 const PRECISIONS: [&str; 17] = [
@@ -15,12 +15,12 @@ const PRECISIONS: [&str; 17] = [
 ];
 
 /// Engine and version from a heading. The last word is the version if it looks like one.
-pub(super) fn title(heading: &str) -> Title {
+pub(super) fn engine_title(heading: &str) -> EngineTitle {
     let (name, version) = match heading.trim().rsplit_once(' ') {
         Some((name, last)) if is_version(last) => (name, Some(last.to_owned())),
         _ => (heading.trim(), None),
     };
-    Title {
+    EngineTitle {
         name: name.trim().to_owned(),
         version,
     }
@@ -31,12 +31,12 @@ fn is_version(word: &str) -> bool {
     digits.starts_with(|first: char| first.is_ascii_digit()) && digits.contains('.')
 }
 
-pub(super) fn bare(version: &str) -> &str {
+pub(super) fn without_v(version: &str) -> &str {
     version.strip_prefix(['v', 'V']).unwrap_or(version)
 }
 
 /// Model and precision from a checkpoint. The name has no folders of a local path and no precision.
-pub(super) fn model(checkpoint: &str) -> (String, Option<String>) {
+pub(super) fn model_and_precision(checkpoint: &str) -> (String, Option<String>) {
     let checkpoint = checkpoint.trim_end_matches('/');
     let (owner, name) = match checkpoint.rsplit_once('/') {
         Some((owner, name)) if !is_path(checkpoint) => (format!("{owner}/"), name),
@@ -58,7 +58,7 @@ pub(super) fn model(checkpoint: &str) -> (String, Option<String>) {
 }
 
 /// The usual name of a precision, in lower case.
-pub(super) fn precision(word: &str) -> String {
+pub(super) fn normalize_precision(word: &str) -> String {
     match word.to_lowercase().as_str() {
         "bfloat16" => "bf16".to_owned(),
         "float16" | "half" => "fp16".to_owned(),
@@ -81,12 +81,12 @@ pub(super) fn file_name(checkpoint: &str) -> String {
 }
 
 /// The last part of a checkpoint's name in lower case.
-pub(super) fn short(checkpoint: &str) -> String {
+pub(super) fn short_name(checkpoint: &str) -> String {
     file_name(checkpoint).to_lowercase()
 }
 
 /// Whether the first words of two names are equal. A heading of another family is no model name.
-pub(super) fn are_kin(a: &str, b: &str) -> bool {
+pub(super) fn are_same_family(a: &str, b: &str) -> bool {
     let family = |name: &str| {
         let first = name.split(['-', ' ', '.']).next().unwrap_or(name);
         first.to_lowercase()
@@ -95,12 +95,12 @@ pub(super) fn are_kin(a: &str, b: &str) -> bool {
 }
 
 /// A name for paths and keys: lower case, digits, `.` and `-`.
-pub(super) fn slug(name: &str) -> String {
-    let kept = |letter: char| match letter {
+pub(super) fn to_slug(name: &str) -> String {
+    let allowed_char = |letter: char| match letter {
         letter if letter.is_ascii_alphanumeric() || letter == '.' => letter.to_ascii_lowercase(),
         _ => '-',
     };
-    let slug: String = name.trim().chars().map(kept).collect();
+    let slug: String = name.trim().chars().map(allowed_char).collect();
     slug.trim_matches('-').to_owned()
 }
 
@@ -161,7 +161,7 @@ pub(super) fn server_command(line: &str) -> Option<&str> {
 }
 
 /// Whether the lines of a command start a server. A container command must also name a server or a model.
-pub(super) fn serves(lines: &[String]) -> bool {
+pub(super) fn starts_server(lines: &[String]) -> bool {
     let text = lines.join(" ");
     let is_named = SERVERS
         .iter()
@@ -170,7 +170,7 @@ pub(super) fn serves(lines: &[String]) -> bool {
 }
 
 /// Facts of a server from the lines of commands; commands of benchmark clients are skipped.
-pub(super) fn started(line: u32, lines: &[String]) -> Started {
+pub(super) fn launch_info_from_command(line: u32, lines: &[String]) -> LaunchInfo {
     let mut commands: Vec<Vec<&String>> = vec![Vec::new()];
     for line in lines {
         commands.last_mut().expect("one is there").push(line);
@@ -193,16 +193,16 @@ pub(super) fn started(line: u32, lines: &[String]) -> Started {
         "-q" => "--quantization".to_owned(),
         word => word.to_owned(),
     });
-    let options = flags(&long.collect::<Vec<_>>().join(" "));
-    let mut started = configured(line, &options);
-    started.model = started.model.or_else(|| served(&joined));
+    let options = parse_flags(&long.collect::<Vec<_>>().join(" "));
+    let mut started = launch_info_from_options(line, &options);
+    started.model = started.model.or_else(|| served_model(&joined));
     started.model = started.model.filter(|model| !model.starts_with('$'));
     started.command = lines.iter().map(|line| line.trim_end().to_owned()).collect();
     started
 }
 
 /// Facts of a server from its options, which are keyed by name with underscores.
-pub(super) fn configured(line: u32, options: &BTreeMap<String, Value>) -> Started {
+pub(super) fn launch_info_from_options(line: u32, options: &BTreeMap<String, Value>) -> LaunchInfo {
     let text = |names: &[&str]| {
         names.iter().find_map(|name| match options.get(*name)? {
             Value::String(text) => Some(text.clone()),
@@ -210,7 +210,7 @@ pub(super) fn configured(line: u32, options: &BTreeMap<String, Value>) -> Starte
         })
     };
     let size = |names: &[&str]| {
-        let size = names.iter().find_map(|name| number(options.get(*name)?))?;
+        let size = names.iter().find_map(|name| parse_number(options.get(*name)?))?;
         (size >= 1.0 && size.fract() == 0.0).then_some(size as u32)
     };
     // Engines use one GPU by default. With a placeholder such as `$TP` the number is unknown.
@@ -222,16 +222,16 @@ pub(super) fn configured(line: u32, options: &BTreeMap<String, Value>) -> Starte
         .or_else(|| text(&["dtype"]))
         .filter(|precision| precision != "auto")
         .map(|precision| match precision.as_str() {
-            "bfloat16" | "float16" | "half" => self::precision(&precision),
+            "bfloat16" | "float16" | "half" => normalize_precision(&precision),
             _ => precision,
         });
-    Started {
+    LaunchInfo {
         image: None,
         package: None,
         command: Vec::new(),
         line,
         model: text(&["model_path", "model_tag", "model", "hf_repo"]),
-        served: text(&["served_model_name"]),
+        served_model_name: text(&["served_model_name"]),
         tp,
         pp: size(&["pp", "pp_size", "pipeline_parallel_size"]),
         dp: size(&["dp", "dp_size", "data_parallel_size"]),
@@ -241,31 +241,31 @@ pub(super) fn configured(line: u32, options: &BTreeMap<String, Value>) -> Starte
 }
 
 /// The model after `serve` or `api_server`, as in `vllm serve MODEL`.
-fn served(command: &str) -> Option<String> {
+fn served_model(command: &str) -> Option<String> {
     let words: Vec<&str> = command.split_whitespace().collect();
     let at = words
         .iter()
         .rposition(|word| ["serve", "api_server", "trtllm-serve"].contains(word))?;
     let model = words.get(at + 1).filter(|word| !word.starts_with('-'))?;
-    Some(unquoted(model).to_owned())
+    Some(without_quotes(model).to_owned())
 }
 
 /// The image of a `docker pull`.
-pub(super) fn pulled(text: &str) -> Option<String> {
+pub(super) fn docker_image(text: &str) -> Option<String> {
     let rest = text.split("docker pull").nth(1)?;
     let image = rest.split_whitespace().next()?;
-    Some(unquoted(image).to_owned())
+    Some(without_quotes(image).to_owned())
 }
 
 /// The first package of a `pip install`.
-pub(super) fn installed(text: &str) -> Option<String> {
+pub(super) fn pip_package(text: &str) -> Option<String> {
     let rest = text.split("pip install").nth(1)?;
     let package = rest
         .lines()
         .next()?
         .split_whitespace()
         .find(|word| !word.starts_with('-'))?;
-    Some(unquoted(package).to_owned())
+    Some(without_quotes(package).to_owned())
 }
 
 #[cfg(test)]
@@ -274,29 +274,35 @@ mod tests {
 
     #[test]
     fn a_title_names_engine_and_version() {
-        let of = |heading: &str| {
-            let Title { name, version } = title(heading);
+        let title_parts = |heading: &str| {
+            let EngineTitle { name, version } = engine_title(heading);
             (name, version.unwrap_or_default())
         };
-        assert_eq!(of("SGLang v0.5.1"), ("SGLang".to_owned(), "v0.5.1".to_owned()));
         assert_eq!(
-            of("LMDeploy 0.10.0"),
+            title_parts("SGLang v0.5.1"),
+            ("SGLang".to_owned(), "v0.5.1".to_owned())
+        );
+        assert_eq!(
+            title_parts("LMDeploy 0.10.0"),
             ("LMDeploy".to_owned(), "0.10.0".to_owned())
         );
-        assert_eq!(of("Our server"), ("Our server".to_owned(), String::new()));
+        assert_eq!(
+            title_parts("Our server"),
+            ("Our server".to_owned(), String::new())
+        );
     }
 
     #[test]
     fn a_checkpoint_tells_model_and_precision() {
-        let of = |checkpoint: &str| {
-            let (name, precision) = model(checkpoint);
+        let model_parts = |checkpoint: &str| {
+            let (name, precision) = model_and_precision(checkpoint);
             (name, precision.unwrap_or_default())
         };
         let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-        assert_eq!(of("Qwen/Qwen3-8B-FP8"), pair("Qwen/Qwen3-8B", "fp8"));
-        assert_eq!(of("openai/gpt-oss-20b"), pair("openai/gpt-oss-20b", ""));
+        assert_eq!(model_parts("Qwen/Qwen3-8B-FP8"), pair("Qwen/Qwen3-8B", "fp8"));
+        assert_eq!(model_parts("openai/gpt-oss-20b"), pair("openai/gpt-oss-20b", ""));
         assert_eq!(
-            of("/root/models/Qwen3-Coder-480B-A35B-Instruct-w8a8-QuaRot"),
+            model_parts("/root/models/Qwen3-Coder-480B-A35B-Instruct-w8a8-QuaRot"),
             pair("Qwen3-Coder-480B-A35B-Instruct", "w8a8-quarot")
         );
     }
@@ -329,29 +335,32 @@ mod tests {
 
     #[test]
     fn commands_tell_model_and_size() {
-        let of = |command: &str| {
+        let info_of = |command: &str| {
             let lines: Vec<String> = command.lines().map(str::to_owned).collect();
-            let started = started(1, &lines);
+            let started = launch_info_from_command(1, &lines);
             (started.model.unwrap_or_default(), started.tp)
         };
         let pair = |a: &str, tp| (a.to_owned(), tp);
         assert_eq!(
-            of("python3 -m sglang.launch_server --model-path a/b --tp 2 --host 0.0.0.0"),
+            info_of("python3 -m sglang.launch_server --model-path a/b --tp 2 --host 0.0.0.0"),
             pair("a/b", Some(2))
         );
         assert_eq!(
-            of("docker run x \\\n  --model a/b --tensor-parallel-size 8 \\\n  --host 0.0.0.0"),
+            info_of("docker run x \\\n  --model a/b --tensor-parallel-size 8 \\\n  --host 0.0.0.0"),
             pair("a/b", Some(8))
         );
         assert_eq!(
-            of("vllm serve a/b -tp 8 &\npython3 -m sglang.bench_serving \\\n --model c/d --tp 1"),
+            info_of("vllm serve a/b -tp 8 &\npython3 -m sglang.bench_serving \\\n --model c/d --tp 1"),
             pair("a/b", Some(8))
         );
         assert_eq!(
-            of("lmdeploy serve api_server a/b --enable-metrics"),
+            info_of("lmdeploy serve api_server a/b --enable-metrics"),
             pair("a/b", Some(1))
         );
-        assert_eq!(of("vllm serve 'a/b' --tp=4"), pair("a/b", Some(4)));
-        assert_eq!(of("lmdeploy serve api_server $MODEL --tp $TP"), pair("", None));
+        assert_eq!(info_of("vllm serve 'a/b' --tp=4"), pair("a/b", Some(4)));
+        assert_eq!(
+            info_of("lmdeploy serve api_server $MODEL --tp $TP"),
+            pair("", None)
+        );
     }
 }

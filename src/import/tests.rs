@@ -1,11 +1,11 @@
 use super::*;
-use crate::analysis::compare::comparable::{Comparability, Side, comparable};
-use crate::analysis::metrics::{Count, Flow, Sample, Statistic};
-use crate::report::bench_serving::block::{self as printed, Facts, Layout};
+use crate::analysis::compare::comparable::{Comparability, ComparedCell, comparable};
+use crate::analysis::metrics::{LatencyKind, Quantity, Statistic, TokenCount};
+use crate::report::bench_serving::block::{self as printed, BlockFacts, Layout};
 use crate::report::bench_serving::traffic::Traffic;
 use crate::results::record::cell::{Definitions, Summary};
-use crate::results::record::provenance::Unknown;
-use crate::results::record::validity::{Code, Verdict};
+use crate::results::record::provenance::UnknownFact;
+use crate::results::record::validity::{ReasonCode, Verdict};
 
 macro_rules! fixture {
     ($name:literal) => {
@@ -16,33 +16,33 @@ macro_rules! fixture {
 const LAYOUTS: &str = fixture!("layouts.log");
 const REPORT: &str = fixture!("report.md");
 
-fn imported(file: &str, text: &str) -> Imports {
-    run("t", &[read(file, text).unwrap()], Keep::Commands)
+fn import(file: &str, text: &str) -> ImportedRun {
+    build_run("t", &[read(file, text).unwrap()], ImportContent::WithCommands)
 }
 
 fn figure(summary: &Summary, definitions: Definitions, metric: Metric) -> Option<f64> {
-    crate::analysis::metrics::figure(&summary.figures[&definitions], metric)
+    crate::analysis::metrics::metric_value(&summary.figures[&definitions], metric)
 }
 
-const fn mean(sample: Sample) -> Metric {
+const fn mean(sample: LatencyKind) -> Metric {
     Metric::Time(Statistic::Mean, sample)
 }
 
 /// The block of a summary, as reports draw it.
-fn drawn(imports: &Imports, summary: &Summary) -> String {
+fn block_text(imports: &ImportedRun, summary: &Summary) -> String {
     let cell = imports.plan.cell(&summary.cell);
     let (scenario, launch) = (&cell.scenario, imports.plan.launch(&cell.launch));
     let definitions = match scenario.profile {
         Profile::Classic => Definitions::Classic,
         Profile::Current => Definitions::Current,
     };
-    let facts = Facts {
+    let facts = BlockFacts {
         backend: &launch.engine.backend,
-        rate: Traffic::of(scenario, &scenario.arrival),
+        rate: Traffic::from_scenario(scenario, &scenario.arrival),
         concurrency: scenario.arrival.concurrency,
         slo: scenario.slo.as_ref(),
         cache: None,
-        has_pictures: false,
+        has_images: false,
         embeds: false,
         layout: Layout::AsPrinted {
             vision: summary
@@ -59,13 +59,13 @@ fn blocks(text: &str) -> Vec<String> {
     let mut is_open = false;
     for line in text.lines() {
         let line = line.rsplit('\r').next().unwrap().trim_end();
-        if block::begins(line) {
+        if block::is_block_start(line) {
             is_open = true;
             blocks.push(String::new());
         }
         if is_open {
             blocks.last_mut().unwrap().push_str(&format!("{line}\n"));
-            is_open = !block::ends(line);
+            is_open = !block::is_block_end(line);
         }
     }
     blocks
@@ -73,12 +73,12 @@ fn blocks(text: &str) -> Vec<String> {
 
 #[test]
 fn every_layout_is_read_by_its_labels_and_drawn_again_to_the_byte() {
-    let imports = imported("layouts.log", LAYOUTS);
+    let imports = import("layouts.log", LAYOUTS);
     assert!(imports.warnings.is_empty(), "{:#?}", imports.warnings);
     let printed = blocks(LAYOUTS);
     assert_eq!((imports.summaries.len(), printed.len()), (7, 7));
     for (summary, printed) in imports.summaries.iter().zip(printed) {
-        let drawn = drawn(&imports, summary);
+        let drawn = block_text(&imports, summary);
         let drawn: Vec<&str> = drawn.trim().lines().map(str::trim_end).collect();
         // The misspelling of an old version is not printed again.
         let printed = printed.replace("Max reqeuest concurrency:", "Max request concurrency: ");
@@ -104,10 +104,10 @@ fn one_changed_digit_is_seen_in_the_block() {
         "Mean E2E Latency (ms):                   170.01",
         1,
     );
-    let (before, after) = (imported("a", LAYOUTS), imported("a", &changed));
+    let (before, after) = (import("a", LAYOUTS), import("a", &changed));
     let (before, after) = (
-        drawn(&before, &before.summaries[0]),
-        drawn(&after, &after.summaries[0]),
+        block_text(&before, &before.summaries[0]),
+        block_text(&after, &after.summaries[0]),
     );
     assert!(before.contains("170.00") && after.contains("170.01"));
     assert_eq!(before.replacen("170.00", "170.01", 1), after);
@@ -115,13 +115,13 @@ fn one_changed_digit_is_seen_in_the_block() {
 
 #[test]
 fn the_same_cell_in_one_file_is_a_repeat_and_in_another_file_another_one() {
-    let one = imported("layouts.log", LAYOUTS);
+    let one = import("layouts.log", LAYOUTS);
     let repeats: Vec<u32> = one.summaries.iter().map(|summary| summary.repeat).collect();
     // Layouts A and A′ have no limit, the others have a limit of two. The last one has an SLO.
     assert_eq!(repeats, [1, 2, 1, 2, 3, 4, 1]);
     assert_eq!(one.plan.cells.len(), 3);
     let readings = ["a.log", "b.log"].map(|file| read(file, LAYOUTS).unwrap());
-    let two = run("t", &readings, Keep::Commands);
+    let two = build_run("t", &readings, ImportContent::WithCommands);
     assert_eq!(two.plan.cells.len(), 6);
     assert!(two.plan.cells[3].key.as_str().contains("args=b.log"));
     let measured: usize = two.plan.starts.iter().map(|start| start.cells.len()).sum();
@@ -134,7 +134,7 @@ fn the_same_cell_in_one_file_is_a_repeat_and_in_another_file_another_one() {
 
 #[test]
 fn a_report_tells_engine_model_size_and_command_and_its_mistakes_are_found() {
-    let imports = imported("report.md", REPORT);
+    let imports = import("report.md", REPORT);
     assert_eq!(imports.summaries.len(), 3);
     let launch = &imports.plan.launches[0];
     assert_eq!(launch.engine.title, "ACME");
@@ -145,22 +145,22 @@ fn a_report_tells_engine_model_size_and_command_and_its_mistakes_are_found() {
         (big.model.as_str(), big.precision.as_deref(), big.devices),
         ("acme/big-70b", Some("fp8"), 4)
     );
-    let line = crate::plan::command::line(launch);
+    let line = crate::plan::command::command_line(launch);
     assert_eq!(
-        line.wrapped(),
+        line.to_wrapped(),
         "acme-serve --model-path acme/tiny-1b --tp 1 \\\n    --host 0.0.0.0"
     );
     insta::assert_snapshot!(imports.warnings.join("\n"));
     let verdict = |at: usize| imports.summaries[at].validity.as_ref().unwrap();
     assert_eq!(verdict(0).verdict, Verdict::Valid);
-    assert_eq!(verdict(1).reasons[0].code, Code::ChunkedTokens);
+    assert_eq!(verdict(1).reasons[0].code, ReasonCode::ChunkedTokens);
     assert_eq!(verdict(2).verdict, Verdict::Suspect);
 }
 
 #[test]
 fn commands_are_left_out_where_only_figures_are_wanted() {
     let reading = [read("report.md", REPORT).unwrap()];
-    let imports = run("t", &reading, Keep::FiguresAlone);
+    let imports = build_run("t", &reading, ImportContent::FiguresOnly);
     let text = serde_json::to_string(&imports.plan).unwrap();
     assert!(
         text.contains("acme/engine:v1.2.0-cu1") && !text.contains("acme-serve"),
@@ -176,15 +176,18 @@ fn commands_are_left_out_where_only_figures_are_wanted() {
 
 #[test]
 fn lines_of_bench_serving_are_read_with_what_json_does_not_know() {
-    let imports = imported("results.jsonl", fixture!("results.jsonl"));
+    let imports = import("results.jsonl", fixture!("results.jsonl"));
     assert!(imports.warnings.is_empty(), "{:?}", imports.warnings);
     let [first, second] = &imports.summaries[..] else {
         panic!()
     };
     let current = |summary, metric| figure(summary, Definitions::Current, metric);
-    assert_eq!(current(first, mean(Sample::Itl)), Some(10.0));
-    assert_eq!(current(second, mean(Sample::Itl)), None);
-    assert_eq!(current(first, Metric::Tokens(Count::OutputCounted)), Some(127.0));
+    assert_eq!(current(first, mean(LatencyKind::Itl)), Some(10.0));
+    assert_eq!(current(second, mean(LatencyKind::Itl)), None);
+    assert_eq!(
+        current(first, Metric::Tokens(TokenCount::OutputCounted)),
+        Some(127.0)
+    );
     let rate = |summary: &Summary| {
         imports
             .plan
@@ -202,47 +205,56 @@ fn lines_of_bench_serving_are_read_with_what_json_does_not_know() {
     );
     assert_eq!(
         first.imported.as_ref().unwrap().unknown,
-        [Unknown::Prompts, Unknown::Seed]
+        [UnknownFact::Prompts, UnknownFact::Seed]
     );
-    let per_gpu = Metric::PerDevice(Flow::Output);
+    let per_gpu = Metric::PerDevice(Quantity::Output);
     assert_eq!(figure(first, Definitions::Matrix, per_gpu), Some(51.2));
 }
 
 #[test]
 fn an_object_of_vllm_is_read_and_what_it_does_not_tell_is_unknown() {
-    let imports = imported("vllm.json", fixture!("vllm.json"));
+    let imports = import("vllm.json", fixture!("vllm.json"));
     assert!(imports.warnings.is_empty(), "{:?}", imports.warnings);
     let [summary] = &imports.summaries[..] else {
         panic!()
     };
     let of_matrix = |metric| figure(summary, Definitions::Matrix, metric);
-    assert_eq!(of_matrix(mean(Sample::Ttft)), Some(20.0));
-    assert_eq!(of_matrix(mean(Sample::Tpot)), None, "it ends with another line");
+    assert_eq!(of_matrix(mean(LatencyKind::Ttft)), Some(20.0));
+    assert_eq!(
+        of_matrix(mean(LatencyKind::Tpot)),
+        None,
+        "it ends with another line"
+    );
     assert_eq!(of_matrix(Metric::Failed), Some(0.0));
     let place = summary.imported.as_ref().unwrap();
     assert_eq!(place.tool, Tool::VllmBench);
-    for what in [Unknown::Engine, Unknown::Dataset, Unknown::Gpus, Unknown::Seed] {
+    for what in [
+        UnknownFact::Engine,
+        UnknownFact::Dataset,
+        UnknownFact::Gpus,
+        UnknownFact::Seed,
+    ] {
         assert!(place.lacks(what), "{what:?}");
     }
-    let console = imported("x", fixture!("vllm-console.log"));
+    let console = import("x", fixture!("vllm-console.log"));
     assert_eq!(console.summaries.len(), 1);
     let (block, object) = (&console.summaries[0].figures, &summary.figures);
     for metric in [
         Metric::Completed,
-        mean(Sample::Ttft),
-        Metric::Throughput(Flow::Total),
+        mean(LatencyKind::Ttft),
+        Metric::Throughput(Quantity::Total),
     ] {
-        let of = |figures: &BTreeMap<_, _>| {
-            crate::analysis::metrics::figure(&figures[&Definitions::Current], metric)
+        let value_of = |figures: &BTreeMap<_, _>| {
+            crate::analysis::metrics::metric_value(&figures[&Definitions::Current], metric)
                 .map(|value| (value * 100.0).round())
         };
-        assert_eq!(of(block), of(object), "{metric:?}");
+        assert_eq!(value_of(block), value_of(object), "{metric:?}");
     }
 }
 
 #[test]
 fn rows_of_csv_are_read_and_a_cut_one_is_told() {
-    let imports = imported("lmdeploy.csv", fixture!("lmdeploy.csv"));
+    let imports = import("lmdeploy.csv", fixture!("lmdeploy.csv"));
     assert_eq!(imports.summaries.len(), 2);
     assert_eq!(
         imports.warnings,
@@ -250,7 +262,7 @@ fn rows_of_csv_are_read_and_a_cut_one_is_told() {
     );
     let first = &imports.summaries[0];
     assert_eq!(
-        figure(first, Definitions::Classic, mean(Sample::E2e)),
+        figure(first, Definitions::Classic, mean(LatencyKind::E2e)),
         Some(170.0)
     );
     assert!(!first.figures.contains_key(&Definitions::Current));
@@ -276,16 +288,19 @@ fn what_holds_no_results_is_refused_with_what_would_do() {
 #[test]
 fn a_block_that_was_cut_keeps_what_it_has_and_says_so() {
     let end = LAYOUTS.find("Inter-token").unwrap();
-    let imports = imported("cut.log", &LAYOUTS[..end]);
+    let imports = import("cut.log", &LAYOUTS[..end]);
     assert_eq!(imports.summaries.len(), 1);
     assert!(
         imports.warnings[0].contains("the block is cut"),
         "{:?}",
         imports.warnings
     );
-    let of = |metric| figure(&imports.summaries[0], Definitions::Classic, metric);
+    let value_of = |metric| figure(&imports.summaries[0], Definitions::Classic, metric);
     assert_eq!(
-        (of(mean(Sample::Ttft)), of(mean(Sample::Itl))),
+        (
+            value_of(mean(LatencyKind::Ttft)),
+            value_of(mean(LatencyKind::Itl))
+        ),
         (Some(20.0), None)
     );
 }
@@ -297,7 +312,7 @@ proptest::proptest! {
         let at = (0..=at.min(LAYOUTS.len())).rev().find(|at| LAYOUTS.is_char_boundary(*at)).unwrap();
         let cut = format!("{}{text}{}", &LAYOUTS[..at], &LAYOUTS[at..]);
         if let Ok(reading) = read("any", &cut) {
-            let _ = run("any", &[reading], Keep::Commands);
+            let _ = build_run("any", &[reading], ImportContent::WithCommands);
         }
     }
 }
@@ -310,7 +325,7 @@ fn one_measurement_in_two_formats_is_one_row() {
         read("a.log", fixture!("vllm-console.log")).unwrap(),
         read("b.json", fixture!("vllm.json")).unwrap(),
     ];
-    let imports = run("t", &readings, Keep::Commands);
+    let imports = build_run("t", &readings, ImportContent::WithCommands);
     let [summary] = &imports.summaries[..] else {
         panic!("{:?}", imports.plan.cells)
     };
@@ -323,7 +338,7 @@ fn one_measurement_in_two_formats_is_one_row() {
         "{:?}",
         imports.warnings
     );
-    let std = Metric::Time(Statistic::Std, Sample::Ttft);
+    let std = Metric::Time(Statistic::Std, LatencyKind::Ttft);
     assert_eq!(
         figure(summary, Definitions::Current, std),
         Some(1.5),
@@ -335,7 +350,9 @@ fn one_measurement_in_two_formats_is_one_row() {
         read("b.json", &other).unwrap(),
     ];
     assert_eq!(
-        run("t", &readings, Keep::Commands).summaries.len(),
+        build_run("t", &readings, ImportContent::WithCommands)
+            .summaries
+            .len(),
         2,
         "another duration is another run"
     );
@@ -343,7 +360,7 @@ fn one_measurement_in_two_formats_is_one_row() {
 
 #[test]
 fn what_a_file_lacks_is_declared_and_what_it_tells_is_believed() {
-    let declared = Declared {
+    let declared = DeclaredFacts {
         engine: Some("vllm".to_owned()),
         version: Some("v0.10.1".to_owned()),
         gpus: Some(8),
@@ -351,8 +368,10 @@ fn what_a_file_lacks_is_declared_and_what_it_tells_is_believed() {
         precision: Some("bf16".to_owned()),
         model: Some("other/model".to_owned()),
     };
-    let reading = read("b.json", fixture!("vllm.json")).unwrap().declared(declared);
-    let imports = run("t", &[reading], Keep::Commands);
+    let reading = read("b.json", fixture!("vllm.json"))
+        .unwrap()
+        .with_declared(declared);
+    let imports = build_run("t", &[reading], ImportContent::WithCommands);
     let launch = &imports.plan.launches[0];
     assert_eq!(
         (launch.engine.name.as_str(), launch.engine.version.as_deref()),
@@ -361,10 +380,10 @@ fn what_a_file_lacks_is_declared_and_what_it_tells_is_believed() {
     assert_eq!((launch.devices, launch.precision.as_deref()), (8, Some("bf16")));
     assert_eq!(launch.model, "acme/tiny-1b", "the file names it");
     let place = imports.summaries[0].imported.as_ref().unwrap();
-    for what in [Unknown::Engine, Unknown::Version, Unknown::Gpus] {
+    for what in [UnknownFact::Engine, UnknownFact::Version, UnknownFact::Gpus] {
         assert!(!place.lacks(what), "{what:?}");
     }
-    let per_gpu = Metric::PerDevice(Flow::Output);
+    let per_gpu = Metric::PerDevice(Quantity::Output);
     assert_eq!(
         figure(&imports.summaries[0], Definitions::Matrix, per_gpu),
         Some(12.8)
@@ -374,9 +393,9 @@ fn what_a_file_lacks_is_declared_and_what_it_tells_is_believed() {
 #[test]
 fn a_backend_that_was_asked_for_is_believed_before_the_words_of_the_server() {
     let line = r#"{"backend": "vllm", "dataset_name": "random", "duration": 2.0, "completed": 4, "server_info": {"model_path": "m", "tp_size": 1, "version": "mockd-0.1.0"}}"#;
-    let imports = imported("x.jsonl", line);
+    let imports = import("x.jsonl", line);
     assert_eq!(imports.plan.launches[0].engine.name, "vllm");
-    let imports = imported("x.jsonl", &line.replace("\"vllm\"", "\"sglang\""));
+    let imports = import("x.jsonl", &line.replace("\"vllm\"", "\"sglang\""));
     assert_eq!(
         imports.plan.launches[0].engine.version.as_deref(),
         Some("mockd-0.1.0")
@@ -389,9 +408,9 @@ fn percentiles_that_were_asked_for_are_known() {
         "P99 TTFT (ms): ",
         "P75 TTFT (ms):                           20.50\nP99.9 TTFT (ms):                         22.00\nP99 TTFT (ms): ",
     );
-    let imports = imported("x.log", &log);
+    let imports = import("x.log", &log);
     assert!(imports.warnings.is_empty(), "{:?}", imports.warnings);
-    let median = Metric::Time(Statistic::Median, Sample::Ttft);
+    let median = Metric::Time(Statistic::Median, LatencyKind::Ttft);
     assert_eq!(
         figure(&imports.summaries[0], Definitions::Current, median),
         Some(20.0)
@@ -405,7 +424,7 @@ fn printed_figures_are_in_the_lines_of_results() {
         ("r.md", REPORT),
         ("v.json", fixture!("vllm.json")),
     ] {
-        let imports = imported(file, text);
+        let imports = import(file, text);
         for summary in &imports.summaries {
             let cell = imports.plan.cell(&summary.cell);
             let line =
@@ -424,13 +443,18 @@ fn one_measurement_of_two_tools_is_one_row_and_of_one_tool_two() {
     let read = |file: &str| read(file, fixture!("vllm.json")).unwrap();
     let (one, mut other) = (read("a.json"), read("b.json"));
     assert_eq!(
-        run("t", &[one.clone(), other.clone()], Keep::Commands)
+        build_run("t", &[one.clone(), other.clone()], ImportContent::WithCommands)
             .summaries
             .len(),
         2
     );
-    other.found[0].tool = Tool::BenchServing;
-    assert_eq!(run("t", &[one, other], Keep::Commands).summaries.len(), 1);
+    other.results[0].tool = Tool::BenchServing;
+    assert_eq!(
+        build_run("t", &[one, other], ImportContent::WithCommands)
+            .summaries
+            .len(),
+        1
+    );
 }
 
 /// Changes single figures of a consistent block.
@@ -459,7 +483,7 @@ Mean TPOT (ms):                          117.65
 Mean ITL (ms):                           117.65
 ==================================================
 ";
-    let warnings = |text: &str| imported("x.log", text).warnings;
+    let warnings = |text: &str| import("x.log", text).warnings;
     assert!(warnings(block).is_empty(), "{:?}", warnings(block));
     for (from, to, line, words) in [
         ("117.65", "1.17", 20, "mean ITL is 1.17 ms"),
@@ -484,11 +508,11 @@ Mean ITL (ms):                           117.65
         ),
         ("2560.00", "1e400", 10, "`1e400` is no number"),
     ] {
-        let told = warnings(&block.replace(from, to));
+        let messages = warnings(&block.replace(from, to));
         let is_told = |warning: &&String| warning.contains(words) && warning.contains(&format!(":{line}"));
         assert!(
-            told.iter().any(|warning| is_told(&warning)),
-            "{from} to {to}: {told:?}"
+            messages.iter().any(|warning| is_told(&warning)),
+            "{from} to {to}: {messages:?}"
         );
     }
     // Python's words for a missing value.
@@ -518,13 +542,13 @@ fn rates_and_lengths_that_were_asked_for_and_not_measured_are_told() {
              Mean ITL (ms): {itl:.2}\n\
              ==================================================\n"
         );
-        imported("x.log", &log).warnings.join("\n")
+        import("x.log", &log).warnings.join("\n")
     };
     let whole = 800 * 1024;
     for backend in ["vllm", "sglang"] {
         assert_eq!(warnings("8.0", 103.0, whole, backend, 5.69), "");
         assert_eq!(warnings("inf", 400.0, whole, backend, 5.69), "");
-        for (told, words) in [
+        for (block_text, words) in [
             (
                 warnings("8.0", 400.0, whole, backend, 5.69),
                 "the rate was not reached, the load was 2.00 requests/s",
@@ -545,7 +569,7 @@ fn rates_and_lengths_that_were_asked_for_and_not_measured_are_told() {
                 },
             ),
         ] {
-            assert!(told.contains(words), "{backend}: {words}: {told}");
+            assert!(block_text.contains(words), "{backend}: {words}: {block_text}");
         }
     }
 }
@@ -553,21 +577,21 @@ fn rates_and_lengths_that_were_asked_for_and_not_measured_are_told() {
 /// `vllm bench serve` prints no E2E unless requested.
 #[test]
 fn gaps_far_above_those_of_tokens_are_told_without_the_time_of_answers() {
-    let told = |itl: f64| {
+    let messages_for = |itl: f64| {
         let log = format!(
             "============ Serving Benchmark Result ============\n\
              Successful requests: 8\nBenchmark duration (s): 2.00\nMean TTFT (ms): 100.00\nMean TPOT (ms): 20.00\n\
              Mean ITL (ms): {itl:.2}\n\
              ==================================================\n"
         );
-        imported("x.log", &log).warnings.join("\n")
+        import("x.log", &log).warnings.join("\n")
     };
     assert!(
-        told(60.0).contains("events carry about 3.0 tokens"),
+        messages_for(60.0).contains("events carry about 3.0 tokens"),
         "{}",
-        told(60.0)
+        messages_for(60.0)
     );
-    assert_eq!(told(24.0), "");
+    assert_eq!(messages_for(24.0), "");
 }
 
 /// The limit of the block against that of the client's arguments.
@@ -582,7 +606,7 @@ fn a_block_whose_limit_contradicts_the_arguments_is_told() {
              Benchmark duration (s): 2.00\n\
              ==================================================\n"
         );
-        imported("x.log", &log).warnings
+        import("x.log", &log).warnings
     };
     for (arguments, printed) in [("2", "2"), ("None", "not set")] {
         assert_eq!(
@@ -604,8 +628,11 @@ fn a_block_whose_limit_contradicts_the_arguments_is_told() {
         ),
         ("2", "not set", "the block says any number of requests at a time"),
     ] {
-        let told = warnings(arguments, printed);
-        assert!(told.iter().any(|warning| warning.contains(why)), "{told:?}");
+        let messages = warnings(arguments, printed);
+        assert!(
+            messages.iter().any(|warning| warning.contains(why)),
+            "{messages:?}"
+        );
     }
 }
 
@@ -616,12 +643,12 @@ fn answers_shorter_than_asked_are_told() {
             r#"{{"backend": "vllm", "dataset_name": "random", "random_input_len": 32, "random_output_len": 16,
             "random_range_ratio": 1.0, "completed": 8, "duration": 2.0, "total_output_tokens": {tokens}{more}}}"#
         );
-        imported("x.jsonl", &line.replace('\n', " ")).warnings
+        import("x.jsonl", &line.replace('\n', " ")).warnings
     };
-    let told = warnings(64, "");
+    let messages = warnings(64, "");
     assert!(
-        told[0].contains("64 output tokens are 8 for each of 8 answers, and 16 were asked for"),
-        "{told:?}"
+        messages[0].contains("64 output tokens are 8 for each of 8 answers, and 16 were asked for"),
+        "{messages:?}"
     );
     for (tokens, more) in [
         (128, ""),
@@ -643,7 +670,7 @@ fn objects_of_vllm_that_contradict_their_limit_or_their_lists_are_told() {
     let warnings = |changed: serde_json::Value| {
         let mut object = object.as_object().unwrap().clone();
         object.extend(changed.as_object().unwrap().clone());
-        imported("x.json", &serde_json::Value::from(object).to_string()).warnings
+        import("x.json", &serde_json::Value::from(object).to_string()).warnings
     };
     for fine in [
         serde_json::json!({}),
@@ -678,10 +705,10 @@ fn objects_of_vllm_that_contradict_their_limit_or_their_lists_are_told() {
             "4 requests succeeded and 0 failed, and 5 have a TTFT",
         ),
     ] {
-        let told = warnings(wrong.clone());
+        let messages = warnings(wrong.clone());
         assert!(
-            told.iter().any(|warning| warning.contains(why)),
-            "{wrong}: {told:?}"
+            messages.iter().any(|warning| warning.contains(why)),
+            "{wrong}: {messages:?}"
         );
     }
 }
@@ -700,7 +727,7 @@ fn warnings_of_vllm(changes: serde_json::Value) -> Vec<String> {
     });
     let mut object = object.as_object().unwrap().clone();
     object.extend(changes.as_object().unwrap().clone());
-    imported("x.json", &serde_json::Value::from(object).to_string()).warnings
+    import("x.json", &serde_json::Value::from(object).to_string()).warnings
 }
 
 #[test]
@@ -744,10 +771,10 @@ fn figures_that_no_measurement_has_together_are_told() {
             "64 at a time, take 125.78 s, and the load took 200.00 s",
         ),
     ] {
-        let told = warnings_of_vllm(wrong.clone());
+        let messages = warnings_of_vllm(wrong.clone());
         assert!(
-            told.iter().any(|warning| warning.contains(why)),
-            "{wrong}: {told:#?}"
+            messages.iter().any(|warning| warning.contains(why)),
+            "{wrong}: {messages:#?}"
         );
     }
     let block = |peak: &str| {
@@ -757,7 +784,7 @@ fn figures_that_no_measurement_has_together_are_told() {
              Mean TTFT (ms): 36.95\nMean TPOT (ms): 10.02\nMean ITL (ms): 10.02\n\
              ==================================================\n"
         );
-        imported("x.log", &log).warnings.join("\n")
+        import("x.log", &log).warnings.join("\n")
     };
     assert_eq!(block("607.00"), "");
     assert!(
@@ -778,18 +805,18 @@ fn rounded_figures_of_vllm_contradict_nothing_that_they_print_as() {
             "median_ttft_ms": 44.9, "p99_ttft_ms": 91.3, "mean_tpot_ms": 8.42, "median_tpot_ms": 8.4,
             "p99_tpot_ms": 9.2, "mean_itl_ms": 8.41, "median_itl_ms": 8.2, "p99_itl_ms": 14.8,
         });
-        imported("v.json", &object.to_string()).warnings
+        import("v.json", &object.to_string()).warnings
     };
     assert_eq!(rounded(7.3126), [] as [String; 0]);
-    let told = rounded(7.3226);
+    let messages = rounded(7.3226);
     assert!(
-        told.len() == 1 && told[0].contains("is 7.32 req/s, and requests / duration come to 7.31"),
-        "{told:?}"
+        messages.len() == 1 && messages[0].contains("is 7.32 req/s, and requests / duration come to 7.31"),
+        "{messages:?}"
     );
-    let told = rounded(7.3146);
+    let messages = rounded(7.3146);
     assert!(
-        told.len() == 1 && told[0].contains("is 7.315 req/s, and requests / duration come to 7.313"),
-        "{told:?}"
+        messages.len() == 1 && messages[0].contains("is 7.315 req/s, and requests / duration come to 7.313"),
+        "{messages:?}"
     );
 }
 
@@ -836,16 +863,20 @@ fn moments_of_requests_are_held_against_the_figures() {
             "mean_itl_ms": 48.0, "median_itl_ms": 48.0,
         })
     };
-    let told = |gap, spacing| warnings_of_vllm(lists(gap, spacing)).join("\n");
-    assert_eq!(told(0.048, 0.187), "");
-    let quick = told(0.02, 0.194);
+    let messages_for = |gap, spacing| warnings_of_vllm(lists(gap, spacing)).join("\n");
+    assert_eq!(messages_for(0.048, 0.187), "");
+    let quick = messages_for(0.02, 0.194);
     assert!(
         quick.contains("mean ITL is 48.00 ms, and those of the requests come to 20.00"),
         "{quick}"
     );
     for spacing in [0.01, 0.3] {
         let words = "the load took 200.00 s, and by the moments of its requests";
-        assert!(told(0.048, spacing).contains(words), "{}", told(0.048, spacing));
+        assert!(
+            messages_for(0.048, spacing).contains(words),
+            "{}",
+            messages_for(0.048, spacing)
+        );
     }
     // Failed requests have times in the lists, but not in the means.
     let mut failed = lists(0.02, 0.01);
@@ -877,10 +908,10 @@ fn log_with(above: &str, arguments: &[(&str, &str)]) -> String {
 
 #[test]
 fn servers_in_logs_are_read_and_held_against_what_is_declared() {
-    let declared = Declared {
+    let declared = DeclaredFacts {
         gpus: Some(1),
         precision: Some("bf16".to_owned()),
-        ..Declared::default()
+        ..DeclaredFacts::default()
     };
     for server in [
         "$ vllm serve acme/tiny-1b --tensor-parallel-size 8 --quantization fp8",
@@ -891,7 +922,7 @@ fn servers_in_logs_are_read_and_held_against_what_is_declared() {
         "INFO non-default args: {'model': 'acme/tiny-1b', 'tensor_parallel_size': 8, 'quantization': 'fp8'}",
     ] {
         let log = log_with(server, &[]);
-        let imports = imported("x.log", &log);
+        let imports = import("x.log", &log);
         let launch = &imports.plan.launches[0];
         assert_eq!(
             (launch.parallel.tp, launch.devices, launch.precision.as_deref()),
@@ -899,8 +930,8 @@ fn servers_in_logs_are_read_and_held_against_what_is_declared() {
             "{server}"
         );
         assert_eq!(imports.warnings, [] as [String; 0], "{server}");
-        let reading = read("x.log", &log).unwrap().declared(declared.clone());
-        let imports = run("t", &[reading], Keep::Commands);
+        let reading = read("x.log", &log).unwrap().with_declared(declared.clone());
+        let imports = build_run("t", &[reading], ImportContent::WithCommands);
         assert_eq!(
             imports.warnings,
             [
@@ -911,7 +942,7 @@ fn servers_in_logs_are_read_and_held_against_what_is_declared() {
         );
         let validity = imports.summaries[0].validity.as_ref().unwrap();
         assert_eq!(validity.verdict, Verdict::Suspect, "{server}");
-        let other = imported("x.log", &log.replacen("acme/tiny-1b", "acme/big-70b", 1));
+        let other = import("x.log", &log.replacen("acme/tiny-1b", "acme/big-70b", 1));
         let why = "the command serves `acme/big-70b`, the client's arguments name `acme/tiny-1b`";
         assert!(other.warnings[0].contains(why), "{server}: {:?}", other.warnings);
     }
@@ -920,20 +951,23 @@ fn servers_in_logs_are_read_and_held_against_what_is_declared() {
         "vllm serve is ready",
         "$ vllm bench serve --model acme/big-70b --tp 8",
     ] {
-        let imports = imported("x.log", &log_with(other, &[]));
+        let imports = import("x.log", &log_with(other, &[]));
         let summary = &imports.summaries[0];
-        assert!(summary.imported.as_ref().unwrap().lacks(Unknown::Tp), "{other}");
+        assert!(
+            summary.imported.as_ref().unwrap().lacks(UnknownFact::Tp),
+            "{other}"
+        );
         assert_eq!(imports.warnings, [] as [String; 0], "{other}");
     }
     // Data-parallel ranks have their own GPUs or share those of tensor-parallel ranks.
     for (gpus, is_told) in [(1, true), (4, false), (8, false)] {
         let log = log_with("$ vllm serve acme/tiny-1b -tp 2 -dp 4", &[]);
-        let declared = Declared {
+        let declared = DeclaredFacts {
             gpus: Some(gpus),
-            ..Declared::default()
+            ..DeclaredFacts::default()
         };
-        let reading = read("x.log", &log).unwrap().declared(declared);
-        let warnings = run("t", &[reading], Keep::Commands).warnings;
+        let reading = read("x.log", &log).unwrap().with_declared(declared);
+        let warnings = build_run("t", &[reading], ImportContent::WithCommands).warnings;
         assert_eq!(!warnings.is_empty(), is_told, "{gpus}: {warnings:?}");
     }
     // A server may serve its model under another name.
@@ -941,47 +975,50 @@ fn servers_in_logs_are_read_and_held_against_what_is_declared() {
         "$ vllm serve /models/x --served-model-name acme/tiny-1b --tp 2",
         &[],
     );
-    assert_eq!(imported("x.log", &named).warnings, [] as [String; 0]);
+    assert_eq!(import("x.log", &named).warnings, [] as [String; 0]);
 }
 
 #[test]
 fn what_is_declared_otherwise_than_a_file_tells_is_told() {
-    let warnings = |declared: Declared| {
-        let reading = read("r.md", REPORT).unwrap().declared(declared);
-        run("t", &[reading], Keep::Commands).warnings
+    let warnings = |declared: DeclaredFacts| {
+        let reading = read("r.md", REPORT).unwrap().with_declared(declared);
+        build_run("t", &[reading], ImportContent::WithCommands).warnings
     };
-    let none = warnings(Declared::default());
-    let same = Declared {
+    let none = warnings(DeclaredFacts::default());
+    let same = DeclaredFacts {
         engine: Some("acme".to_owned()),
         version: Some("1.2.0".to_owned()),
-        ..Declared::default()
+        ..DeclaredFacts::default()
     };
     assert_eq!(warnings(same), none);
     for (declared, why) in [
         (
-            Declared {
+            DeclaredFacts {
                 engine: Some("other".to_owned()),
-                ..Declared::default()
+                ..DeclaredFacts::default()
             },
             "engine `other` is declared, and the file says `ACME`",
         ),
         (
-            Declared {
+            DeclaredFacts {
                 version: Some("v1.3".to_owned()),
-                ..Declared::default()
+                ..DeclaredFacts::default()
             },
             "version `v1.3` is declared, and the file says `v1.2.0`",
         ),
         (
-            Declared {
+            DeclaredFacts {
                 model: Some("acme/tiny-2b".to_owned()),
-                ..Declared::default()
+                ..DeclaredFacts::default()
             },
             "model `acme/tiny-2b` is declared, and the file says `acme/tiny-1b`",
         ),
     ] {
-        let told = warnings(declared);
-        assert!(told.iter().any(|warning| warning.contains(why)), "{told:?}");
+        let messages = warnings(declared);
+        assert!(
+            messages.iter().any(|warning| warning.contains(why)),
+            "{messages:?}"
+        );
     }
 }
 
@@ -993,7 +1030,7 @@ fn a_fence_of_the_client_leaves_that_of_the_server() {
          ```bash\npython3 -m sglang.bench_serving --backend vllm --model acme/tiny-1b\n```\n\n```\n{block}\n```\n"
     )
     .replace("model='acme/tiny-1b', ", "");
-    let imports = imported("r.md", &report);
+    let imports = import("r.md", &report);
     let launch = &imports.plan.launches[0];
     assert_eq!((launch.parallel.tp, launch.devices), (8, 8));
     let why = "the heading says `acme/tiny-1b`, the command serves `acme/tiny-7b`";
@@ -1008,22 +1045,22 @@ fn a_fence_of_the_client_leaves_that_of_the_server() {
 /// ratio.
 #[test]
 fn settings_of_the_client_are_compared() {
-    let declared = Declared {
+    let declared = DeclaredFacts {
         gpus: Some(1),
         gpu: Some("H100".to_owned()),
-        ..Declared::default()
+        ..DeclaredFacts::default()
     };
     let compared = |arguments: &[(&str, &str)]| {
         let readings = [("a.log", &[][..]), ("b.log", arguments)].map(|(file, arguments)| {
             read(file, &log_with("", arguments))
                 .unwrap()
-                .declared(declared.clone())
+                .with_declared(declared.clone())
         });
-        let imports = run("t", &readings, Keep::Commands);
+        let imports = build_run("t", &readings, ImportContent::WithCommands);
         let summaries: Vec<&Summary> = imports.summaries.iter().collect();
         let [one, other] = [1, 0].map(|at| {
             let cell = imports.plan.cell(&summaries[at].cell);
-            Side {
+            ComparedCell {
                 launch: imports.plan.launch(&cell.launch),
                 cell,
                 summaries: &summaries[at..=at],
@@ -1056,11 +1093,14 @@ fn settings_of_the_client_are_compared() {
         ("return_logprob", "True", "fields of the body logprobs ("),
         ("lora_name", "['x']", "fields of the body lora_path ("),
     ] {
-        let told = compared(&[(name, value)]);
-        let is_told = told.said().iter().any(|said| said.starts_with(why));
+        let comparability = compared(&[(name, value)]);
+        let is_told = comparability
+            .reasons()
+            .iter()
+            .any(|reason| reason.starts_with(why));
         assert!(
-            is_told && matches!(told, Comparability::Not(_)),
-            "{name}: {told:?}"
+            is_told && matches!(comparability, Comparability::Not(_)),
+            "{name}: {comparability:?}"
         );
     }
     for (name, value, why) in [
@@ -1076,11 +1116,14 @@ fn settings_of_the_client_are_compared() {
             "served model name other against not set",
         ),
     ] {
-        let told = compared(&[(name, value)]);
-        let is_told = told.said().iter().any(|said| said == why);
-        assert!(is_told && told.gives_ratio(), "{name}: {told:?}");
+        let comparability = compared(&[(name, value)]);
+        let is_told = comparability.reasons().iter().any(|reason| reason == why);
+        assert!(
+            is_told && comparability.allows_ratio(),
+            "{name}: {comparability:?}"
+        );
     }
-    let served = imported("x.log", &log_with("", &[("served_model_name", "'tiny-7b-awq'")]));
+    let served = import("x.log", &log_with("", &[("served_model_name", "'tiny-7b-awq'")]));
     let why = "the client asks for `tiny-7b-awq`, and its arguments name the model `acme/tiny-1b`";
     assert!(
         served.warnings.iter().any(|warning| warning.contains(why)),
@@ -1091,6 +1134,6 @@ fn settings_of_the_client_are_compared() {
     let both = log_with("", &[])
         + &log_with("", &[("flush_cache", "True")])
         + &log_with("", &[("tokenizer", "'gpt2'")]);
-    let imports = imported("x.log", &both);
+    let imports = import("x.log", &both);
     assert_eq!((imports.plan.cells.len(), imports.plan.launches.len()), (3, 3));
 }

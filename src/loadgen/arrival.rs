@@ -1,17 +1,17 @@
 //! The time, timestamp source and length of one read from an engine's connection.
 
-use crate::base::clock::Moment;
+use crate::base::clock::MonotonicTime;
 
 /// The clock that took a time of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stamp {
+pub enum TimestampSource {
     /// The kernel's, when the bytes came in: our own queueing is not in it.
     Kernel,
     /// This process, right after the read returned. The client's own queueing is included.
     User,
 }
 
-impl Stamp {
+impl TimestampSource {
     /// The word in records.
     pub const fn name(self) -> &'static str {
         match self {
@@ -24,8 +24,8 @@ impl Stamp {
 /// One read from a connection, without its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
-    pub(super) at: Moment,
-    pub(super) stamp: Stamp,
+    pub(super) received_at: MonotonicTime,
+    pub(super) timestamp_source: TimestampSource,
     /// Bytes of HTTP; 0 if the other side ended the connection.
     pub(super) length: usize,
     /// Whether another read may return data at once.

@@ -9,15 +9,15 @@
 //! measurement; bodies of many long prompts are made shortly before they are sent (`bodies`).
 
 mod bodies;
-mod composed;
 mod concurrency_limit;
 mod conversation;
 mod epoll_loop;
-mod load;
-mod outcome;
+mod load_result;
+mod load_spec;
 mod pending;
 mod progress;
-mod result;
+mod request_bytes;
+mod request_outcome;
 mod shared;
 mod worker;
 
@@ -27,15 +27,15 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-pub use self::load::{Item, Load};
-use self::outcome::unreachable;
+pub(crate) use self::load_result::{Lag, LoadError, LoadResult, ThreadUsage};
+pub use self::load_spec::{LoadSpec, PlannedRequest};
 pub(crate) use self::progress::Progress;
-pub(crate) use self::result::{DriveError, Driven, Effort, Lag};
+use self::request_outcome::unreachable_result;
 use self::shared::Shared;
-use self::worker::{Share, Worker};
-use crate::base::clock::{self, Moment};
-use crate::loadgen::arrival::Stamp;
-use crate::loadgen::lateness::Late;
+use self::worker::{ShardResult, Worker};
+use crate::base::clock::{self, MonotonicTime};
+use crate::loadgen::arrival::TimestampSource;
+use crate::loadgen::lateness::LatenessCounter;
 use crate::loadgen::route::{Route, RouteError};
 use crate::results::record::request::Request;
 
@@ -43,113 +43,120 @@ use crate::results::record::request::Request;
 ///
 /// When `stop` is cancelled nothing more is sent and what is under way is cut. A name that cannot be found fails every
 /// request, as an engine that cannot be reached does.
-pub async fn drive(
-    load: Load,
+pub async fn run_load(
+    load: LoadSpec,
     progress: Arc<Progress>,
     stop: CancellationToken,
-) -> Result<Driven, DriveError> {
+) -> Result<LoadResult, LoadError> {
     match Route::find(&load.target.address).await {
-        Ok(route) => drive_over(route, load, progress, stop).await,
-        Err(error @ RouteError::Name { .. }) => Ok(unreachable(&load, &progress, &error)),
-        Err(error) => Err(DriveError::Route(error)),
+        Ok(route) => run_over_route(route, load, progress, stop).await,
+        Err(error @ RouteError::Name { .. }) => Ok(unreachable_result(&load, &progress, &error)),
+        Err(error) => Err(LoadError::Route(error)),
     }
 }
 
-async fn drive_over(
+async fn run_over_route(
     route: Route,
-    load: Load,
+    load: LoadSpec,
     progress: Arc<Progress>,
     stop: CancellationToken,
-) -> Result<Driven, DriveError> {
+) -> Result<LoadResult, LoadError> {
     // Dropping this future also ends the threads.
     let stop = stop.child_token();
     let _guard = stop.clone().drop_guard();
     let end = load.limits.duration.map(|span| span.duration());
-    let (shared, items) = Shared::new(load, route, Arc::clone(&progress));
+    let (shared, planned_requests) = Shared::new(load, route, Arc::clone(&progress));
     let shared = Arc::new(shared);
     let mut workers = Vec::new();
-    for share in deal(items, end, shared.threads) {
+    for share in split_requests(planned_requests, end, shared.threads) {
         workers.push(Worker::start(share, &shared, &stop)?);
     }
     for worker in &mut workers {
-        worker.ready().await?;
+        worker.wait_ready().await?;
     }
     let zero = clock::now();
     let ends: Vec<_> = workers.into_iter().map(|worker| worker.begin(zero)).collect();
-    let all = async {
-        let mut shares = Vec::new();
+    let ready = async {
+        let mut shards = Vec::new();
         for end in ends {
-            shares.push(end.await?);
+            shards.push(end.await?);
         }
-        Ok::<_, DriveError>(shares)
+        Ok::<_, LoadError>(shards)
     };
-    tokio::pin!(all);
-    let shares = tokio::select! {
+    tokio::pin!(ready);
+    let shards = tokio::select! {
         biased;
-        shares = &mut all => shares?,
-        () = progress.fails(shared.limits.abort_error_share) => {
+        shards = &mut ready => shards?,
+        () = progress.wait_for_failures(shared.limits.abort_error_share) => {
             stop.cancel();
-            all.await?
+            ready.await?
         }
     };
-    Ok(gathered(shares, zero, progress.left_open()))
+    Ok(merge_shards(shards, zero, progress.left_open()))
 }
 
-fn gathered(shares: Vec<Share>, zero: Moment, left_open: u64) -> Driven {
-    let (mut sent, mut clock_jumps, mut efforts) = (Vec::new(), 0, Vec::new());
-    let mut late = Late::default();
-    for share in shares {
-        sent.extend(share.sent);
+fn merge_shards(shards: Vec<ShardResult>, zero: MonotonicTime, left_open: u64) -> LoadResult {
+    let (mut sent, mut clock_jumps, mut usages) = (Vec::new(), 0, Vec::new());
+    let mut lateness = LatenessCounter::default();
+    for share in shards {
+        sent.extend(share.outcomes);
         clock_jumps = clock_jumps.max(share.clock_jumps);
-        late.add(&share.late);
-        efforts.push(share.effort);
+        lateness.merge(&share.lateness);
+        usages.push(share.usage);
     }
-    sent.sort_unstable_by_key(|sent| sent.request.index);
+    sent.sort_unstable_by_key(|sent| sent.record.index);
     let lags = sent.iter().filter_map(|sent| sent.lag).collect();
-    let mut stamps = sent.iter().filter_map(|sent| sent.stamp).peekable();
-    let stamp = match stamps.peek().is_some() && stamps.all(|stamp| stamp == Stamp::Kernel) {
-        true => Stamp::Kernel,
-        false => Stamp::User,
+    let mut stamps = sent.iter().filter_map(|sent| sent.timestamp_source).peekable();
+    let timestamp_source = match stamps.peek().is_some()
+        && stamps.all(|timestamp_source| timestamp_source == TimestampSource::Kernel)
+    {
+        true => TimestampSource::Kernel,
+        false => TimestampSource::User,
     };
-    let requests: Vec<Request> = sent.into_iter().map(|sent| sent.request).collect();
+    let requests: Vec<Request> = sent.into_iter().map(|sent| sent.record).collect();
     let wall = requests
         .iter()
         .filter(|request| request.sent_ns.is_some())
         .map(|request| request.end_ns)
         .max();
-    Driven {
-        requests,
+    LoadResult {
+        records: requests,
         zero,
         wall: Duration::from_nanos(wall.unwrap_or(0)),
-        lag: Lag::of(lags),
-        stamp,
+        lag: Lag::from_lags(lags),
+        timestamp_source,
         clock_jumps,
-        lateness: late.lateness(),
+        lateness: lateness.lateness(),
         left_open,
-        threads: efforts,
+        threads: usages,
     }
 }
 
 /// Distributes the items that are due before `end` to the threads, in the order of due times. Each item comes
 /// with the index of its first record.
-fn deal(items: Vec<Item>, end: Option<Duration>, threads: NonZeroUsize) -> Vec<Vec<(u32, Item)>> {
-    let mut place = 0;
-    let mut all: Vec<(u32, Item)> = items
+fn split_requests(
+    planned_requests: Vec<PlannedRequest>,
+    end: Option<Duration>,
+    threads: NonZeroUsize,
+) -> Vec<Vec<(u32, PlannedRequest)>> {
+    let mut next_index = 0;
+    let mut all: Vec<(u32, PlannedRequest)> = planned_requests
         .into_iter()
-        .map(|item| {
-            let here = place;
-            place += u32::try_from(item.rounds()).expect("a load has fewer than four billion requests");
-            (here, item)
+        .map(|planned| {
+            let index = next_index;
+            next_index +=
+                u32::try_from(planned.rounds()).expect("a load has fewer than four billion requests");
+            (index, planned)
         })
-        .filter(|(_, item)| end.is_none_or(|end| item.due < end))
+        .filter(|(_, planned)| end.is_none_or(|end| planned.due < end))
         .collect();
-    all.sort_by_key(|(_, item)| item.due);
+    all.sort_by_key(|(_, planned)| planned.due);
     let threads = threads.get().min(all.len()).max(1);
-    let mut shares = vec![Vec::new(); threads];
-    for (turn, item) in all.into_iter().enumerate() {
-        shares[turn % threads].push(item);
+    let mut shards = vec![Vec::new(); threads];
+    for (turn, planned) in all.into_iter().enumerate() {
+        shards[turn % threads].push(planned);
     }
-    shares
+    shards
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::base::control_client::causes;
 use crate::base::ids::hex;
 
 /// How often a download is attempted before it fails.
-const TRIES: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 #[derive(Clone)]
 pub(crate) struct Hub {
@@ -31,16 +31,16 @@ pub(crate) struct Hub {
     /// A client that follows redirects.
     pub http: Client,
     /// A client that follows none: the answer before a redirect has the digest and the size.
-    pub direct: Client,
+    pub no_redirect_http: Client,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum RepositoryKind {
     Model,
     Dataset,
 }
 
-impl Kind {
+impl RepositoryKind {
     const fn folder(self) -> &'static str {
         match self {
             Self::Model => "models",
@@ -58,8 +58,8 @@ impl Kind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Wanted {
-    pub kind: Kind,
+pub(crate) struct HubFile {
+    pub kind: RepositoryKind,
     pub repository: String,
     /// Path of the file in the repository.
     pub file: String,
@@ -68,9 +68,9 @@ pub(crate) struct Wanted {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fetched {
+pub(crate) enum FetchResult {
     /// The complete file was in the cache.
-    Kept(PathBuf),
+    AlreadyPresent(PathBuf),
     Downloaded {
         path: PathBuf,
         bytes: u64,
@@ -101,24 +101,24 @@ pub(crate) enum HubError {
     },
     /// The transfer failed too often, or the server is not a model hub.
     #[error("cannot fetch `{file}` of `{repository}`: {reason}")]
-    Broken {
+    Interrupted {
         repository: String,
         file: String,
         reason: String,
     },
     #[error(
-        "`{file}` of `{repository}` arrived wrong: its digest is {ours}, and the hub says {theirs}; it was thrown away, try again"
+        "`{file}` of `{repository}` arrived wrong: its digest is {actual}, and the hub says {expected}; it was thrown away, try again"
     )]
-    Wrong {
+    DigestMismatch {
         repository: String,
         file: String,
         /// The digest of the downloaded content.
-        ours: String,
+        actual: String,
         /// The digest from the hub.
-        theirs: String,
+        expected: String,
     },
     #[error("cannot keep `{}`: {source}", path.display())]
-    Disk {
+    Io {
         path: PathBuf,
         /// The error of the system.
         source: io::Error,
@@ -126,7 +126,7 @@ pub(crate) enum HubError {
 }
 
 /// What the hub states about a file before the download.
-struct Facts {
+struct FileFacts {
     commit: String,
     /// SHA-256 of a large file; git's SHA-1 of a small one.
     digest: String,
@@ -138,41 +138,45 @@ impl Hub {
     /// total.
     pub(crate) async fn fetch(
         &self,
-        wanted: &Wanted,
+        hub_file: &HubFile,
         mut tell: impl FnMut(u64, Option<u64>),
-    ) -> Result<Fetched, HubError> {
-        let Some(facts) = self.facts(wanted).await? else {
-            return Ok(Fetched::Absent);
+    ) -> Result<FetchResult, HubError> {
+        let Some(facts) = self.fetch_facts(hub_file).await? else {
+            return Ok(FetchResult::Absent);
         };
         let repository = self.home.join("hub").join(format!(
             "{}--{}",
-            wanted.kind.folder(),
-            wanted.repository.replace('/', "--")
+            hub_file.kind.folder(),
+            hub_file.repository.replace('/', "--")
         ));
         let blob = repository.join("blobs").join(&facts.digest);
-        let shown = repository
+        let link = repository
             .join("snapshots")
             .join(&facts.commit)
-            .join(&wanted.file);
+            .join(&hub_file.file);
         let is_there = blob.is_file();
         if !is_there {
-            self.download(wanted, &facts, &blob, &mut tell).await?;
+            self.download(hub_file, &facts, &blob, &mut tell).await?;
         }
         let bytes = fs::metadata(&blob)
             .map(|about| about.len())
-            .map_err(|source| disk(&blob, source))?;
-        link(&blob, &shown).map_err(|source| disk(&shown, source))?;
+            .map_err(|source| io_error(&blob, source))?;
+        link_blob(&blob, &link).map_err(|source| io_error(&link, source))?;
         let reference = repository.join("refs").join("main");
-        put(&reference, facts.commit.as_bytes()).map_err(|source| disk(&reference, source))?;
+        write_file(&reference, facts.commit.as_bytes()).map_err(|source| io_error(&reference, source))?;
         Ok(match is_there {
-            true => Fetched::Kept(shown),
-            false => Fetched::Downloaded { path: shown, bytes },
+            true => FetchResult::AlreadyPresent(link),
+            false => FetchResult::Downloaded { path: link, bytes },
         })
     }
 
     /// Lists the files of a repository's `main` revision.
-    pub(crate) async fn list(&self, kind: Kind, repository: &str) -> Result<Vec<Wanted>, HubError> {
-        let all = Wanted {
+    pub(crate) async fn list(
+        &self,
+        kind: RepositoryKind,
+        repository: &str,
+    ) -> Result<Vec<HubFile>, HubError> {
+        let all = HubFile {
             kind,
             repository: repository.to_owned(),
             file: "the list of files".to_owned(),
@@ -184,10 +188,10 @@ impl Hub {
             kind.folder()
         );
         let answer = self
-            .authorized(self.http.get(url))
+            .with_token(self.http.get(url))
             .send()
             .await
-            .map_err(|error| unsent(&all, &error))?;
+            .map_err(|error| request_error(&all, &error))?;
         let status = answer.status();
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return Err(HubError::Refused {
@@ -197,47 +201,50 @@ impl Hub {
             });
         }
         if !status.is_success() {
-            return Err(broken(&all, &format!("status {status}")));
+            return Err(interrupted_error(&all, &format!("status {status}")));
         }
-        let about: About = answer
+        let about: RepositoryInfo = answer
             .json()
             .await
-            .map_err(|error| broken(&all, &words(&error)))?;
-        let files = about.siblings.into_iter().map(|sibling| Wanted {
+            .map_err(|error| interrupted_error(&all, &error_text(&error)))?;
+        let files = about.siblings.into_iter().map(|sibling| HubFile {
             file: sibling.rfilename,
             ..all.clone()
         });
-        Ok(files.filter(|wanted| is_below(&wanted.file)).collect())
+        Ok(files.filter(|hub_file| is_inside(&hub_file.file)).collect())
     }
 
-    fn url(&self, wanted: &Wanted) -> String {
-        let (prefix, repository) = (wanted.kind.prefix(), &wanted.repository);
+    fn url(&self, hub_file: &HubFile) -> String {
+        let (prefix, repository) = (hub_file.kind.prefix(), &hub_file.repository);
         format!(
             "{}/{prefix}{repository}/resolve/main/{}",
-            self.endpoint, wanted.file
+            self.endpoint, hub_file.file
         )
     }
 
-    async fn facts(&self, wanted: &Wanted) -> Result<Option<Facts>, HubError> {
-        let request = self.authorized(self.direct.head(self.url(wanted)));
-        let answer = request.send().await.map_err(|error| unsent(wanted, &error))?;
+    async fn fetch_facts(&self, hub_file: &HubFile) -> Result<Option<FileFacts>, HubError> {
+        let request = self.with_token(self.no_redirect_http.head(self.url(hub_file)));
+        let answer = request
+            .send()
+            .await
+            .map_err(|error| request_error(hub_file, &error))?;
         match answer.status() {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 return Err(HubError::Refused {
-                    repository: wanted.repository.clone(),
-                    file: wanted.file.clone(),
+                    repository: hub_file.repository.clone(),
+                    file: hub_file.file.clone(),
                     status: answer.status().as_u16(),
                 });
             }
-            StatusCode::NOT_FOUND if wanted.is_optional => return Ok(None),
+            StatusCode::NOT_FOUND if hub_file.is_optional => return Ok(None),
             StatusCode::NOT_FOUND => {
                 return Err(HubError::Missing {
-                    repository: wanted.repository.clone(),
-                    file: wanted.file.clone(),
+                    repository: hub_file.repository.clone(),
+                    file: hub_file.file.clone(),
                 });
             }
             status if status.is_client_error() || status.is_server_error() => {
-                return Err(broken(wanted, &format!("status {status}")));
+                return Err(interrupted_error(hub_file, &format!("status {status}")));
             }
             _ => {}
         }
@@ -249,108 +256,112 @@ impl Hub {
             digest.filter(plain),
             header(headers, "x-repo-commit").filter(plain),
         ) else {
-            return Err(broken(
-                wanted,
+            return Err(interrupted_error(
+                hub_file,
                 &"the answer holds no digest and commit: is this a model hub?",
             ));
         };
         let size = header(headers, "x-linked-size").or_else(|| header(headers, "content-length"));
-        Ok(Some(Facts {
+        Ok(Some(FileFacts {
             commit,
             digest,
             bytes: size.and_then(|size| size.parse().ok()),
         }))
     }
 
-    /// Downloads into `<blob>.incomplete` with up to [`TRIES`] attempts, and renames it to `blob` once its
+    /// Downloads into `<blob>.incomplete` with up to [`MAX_ATTEMPTS`] attempts, and renames it to `blob` once its
     /// digest matches.
     async fn download(
         &self,
-        wanted: &Wanted,
-        facts: &Facts,
+        hub_file: &HubFile,
+        facts: &FileFacts,
         blob: &Path,
         tell: &mut impl FnMut(u64, Option<u64>),
     ) -> Result<(), HubError> {
         let part = blob.with_extension("incomplete");
         if let Some(folder) = part.parent() {
-            fs::create_dir_all(folder).map_err(|source| disk(folder, source))?;
+            fs::create_dir_all(folder).map_err(|source| io_error(folder, source))?;
         }
         let mut last = String::new();
-        for _ in 0..TRIES {
-            match self.attempt(wanted, facts, &part, tell).await {
+        for _ in 0..MAX_ATTEMPTS {
+            match self.attempt(hub_file, facts, &part, tell).await {
                 Ok(()) => {
-                    let ours = digest(&part, facts.digest.len()).map_err(|source| disk(&part, source))?;
-                    if ours != facts.digest {
+                    let actual =
+                        digest(&part, facts.digest.len()).map_err(|source| io_error(&part, source))?;
+                    if actual != facts.digest {
                         let _ = fs::remove_file(&part);
-                        return Err(HubError::Wrong {
-                            repository: wanted.repository.clone(),
-                            file: wanted.file.clone(),
-                            ours,
-                            theirs: facts.digest.clone(),
+                        return Err(HubError::DigestMismatch {
+                            repository: hub_file.repository.clone(),
+                            file: hub_file.file.clone(),
+                            actual,
+                            expected: facts.digest.clone(),
                         });
                     }
-                    return fs::rename(&part, blob).map_err(|source| disk(blob, source));
+                    return fs::rename(&part, blob).map_err(|source| io_error(blob, source));
                 }
-                Err(Attempt::Disk(source)) => return Err(disk(&part, source)),
-                Err(Attempt::Broke(reason)) => last = reason,
+                Err(AttemptError::Io(source)) => return Err(io_error(&part, source)),
+                Err(AttemptError::Interrupted(reason)) => last = reason,
             }
         }
-        let kept = match fs::metadata(&part) {
+        let present = match fs::metadata(&part) {
             Ok(about) if about.len() > 0 => "; what came is kept, the same command goes on from there",
             _ => "",
         };
-        Err(broken(wanted, &format!("{last} ({TRIES} tries){kept}")))
+        Err(interrupted_error(
+            hub_file,
+            &format!("{last} ({MAX_ATTEMPTS} tries){present}"),
+        ))
     }
 
     async fn attempt(
         &self,
-        wanted: &Wanted,
-        facts: &Facts,
+        hub_file: &HubFile,
+        facts: &FileFacts,
         part: &Path,
         tell: &mut impl FnMut(u64, Option<u64>),
-    ) -> Result<(), Attempt> {
+    ) -> Result<(), AttemptError> {
         let mut have = fs::metadata(part).map_or(0, |about| about.len());
         if facts.bytes.is_some_and(|bytes| have > bytes) {
-            fs::remove_file(part).map_err(Attempt::Disk)?;
+            fs::remove_file(part).map_err(AttemptError::Io)?;
             have = 0;
         }
         if have > 0 && facts.bytes == Some(have) {
             return Ok(());
         }
-        let mut request = self.authorized(self.http.get(self.url(wanted)));
+        let mut request = self.with_token(self.http.get(self.url(hub_file)));
         if have > 0 {
             request = request.header(RANGE, format!("bytes={have}-"));
         }
         let mut answer = request
             .send()
             .await
-            .map_err(|error| Attempt::Broke(words(&error)))?;
+            .map_err(|error| AttemptError::Interrupted(error_text(&error)))?;
         let mut file = match answer.status() {
             StatusCode::PARTIAL_CONTENT => OpenOptions::new()
                 .append(true)
                 .open(part)
-                .map_err(Attempt::Disk)?,
+                .map_err(AttemptError::Io)?,
             StatusCode::OK => {
                 have = 0;
-                File::create(part).map_err(Attempt::Disk)?
+                File::create(part).map_err(AttemptError::Io)?
             }
-            status => return Err(Attempt::Broke(format!("status {status}"))),
+            status => return Err(AttemptError::Interrupted(format!("status {status}"))),
         };
-        while let Some(bytes) = next(&mut answer).await? {
-            file.write_all(&bytes).map_err(Attempt::Disk)?;
+        while let Some(bytes) = next_chunk(&mut answer).await? {
+            file.write_all(&bytes).map_err(AttemptError::Io)?;
             have += bytes.len() as u64;
             tell(have, facts.bytes);
         }
-        file.sync_all().map_err(Attempt::Disk)?;
+        file.sync_all().map_err(AttemptError::Io)?;
         match facts.bytes {
-            Some(bytes) if have < bytes => {
-                Err(Attempt::Broke(format!("it ended after {have} of {bytes} bytes")))
-            }
+            Some(bytes) if have < bytes => Err(AttemptError::Interrupted(format!(
+                "it ended after {have} of {bytes} bytes"
+            ))),
             _ => Ok(()),
         }
     }
 
-    fn authorized(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+    fn with_token(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
         match &self.token {
             Some(token) => request.header(AUTHORIZATION, format!("Bearer {token}")),
             None => request,
@@ -360,7 +371,7 @@ impl Hub {
 
 /// The part of the hub's description of a repository that is used.
 #[derive(serde::Deserialize)]
-struct About {
+struct RepositoryInfo {
     siblings: Vec<Sibling>,
 }
 
@@ -370,24 +381,24 @@ struct Sibling {
 }
 
 /// Returns true if a file name from the hub stays inside the repository's folder.
-fn is_below(file: &str) -> bool {
+fn is_inside(file: &str) -> bool {
     Path::new(file)
         .components()
         .all(|part| matches!(part, std::path::Component::Normal(_)))
 }
 
-enum Attempt {
-    Broke(String),
-    Disk(io::Error),
+enum AttemptError {
+    Interrupted(String),
+    Io(io::Error),
 }
 
-async fn next(
+async fn next_chunk(
     answer: &mut Response,
-) -> Result<Option<impl AsRef<[u8]> + std::ops::Deref<Target = [u8]>>, Attempt> {
+) -> Result<Option<impl AsRef<[u8]> + std::ops::Deref<Target = [u8]>>, AttemptError> {
     answer
         .chunk()
         .await
-        .map_err(|error| Attempt::Broke(words(&error)))
+        .map_err(|error| AttemptError::Interrupted(error_text(&error)))
 }
 
 fn header(headers: &HeaderMap, name: &str) -> Option<String> {
@@ -420,15 +431,15 @@ fn read(file: &mut File, block: &mut [u8], mut take: impl FnMut(&[u8])) -> io::R
 }
 
 /// Links a blob under its file's name with a relative link, as the hub's own tools do.
-fn link(blob: &Path, shown: &Path) -> io::Result<()> {
-    let Some(folder) = shown.parent() else {
+fn link_blob(blob: &Path, link: &Path) -> io::Result<()> {
+    let Some(folder) = link.parent() else {
         return Ok(());
     };
     fs::create_dir_all(folder)?;
-    if shown.exists() {
+    if link.exists() {
         return Ok(());
     }
-    let _ = fs::remove_file(shown);
+    let _ = fs::remove_file(link);
     let repository = blob.parent().and_then(Path::parent).unwrap_or(folder);
     let depth = folder
         .strip_prefix(repository)
@@ -438,10 +449,10 @@ fn link(blob: &Path, shown: &Path) -> io::Result<()> {
         .collect::<PathBuf>()
         .join("blobs")
         .join(name);
-    std::os::unix::fs::symlink(target, shown)
+    std::os::unix::fs::symlink(target, link)
 }
 
-fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     // The umask still applies. Other users of a shared cache can read the file.
@@ -452,34 +463,34 @@ fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.persist(path).map(|_| ()).map_err(|error| error.error)
 }
 
-fn disk(path: &Path, source: io::Error) -> HubError {
-    HubError::Disk {
+fn io_error(path: &Path, source: io::Error) -> HubError {
+    HubError::Io {
         path: path.to_path_buf(),
         source,
     }
 }
 
 /// Creates the error for a request that got no answer.
-fn unsent(wanted: &Wanted, error: &reqwest::Error) -> HubError {
+fn request_error(hub_file: &HubFile, error: &reqwest::Error) -> HubError {
     match error.is_connect() {
         true => HubError::Unreachable {
-            repository: wanted.repository.clone(),
-            file: wanted.file.clone(),
-            reason: words(error),
+            repository: hub_file.repository.clone(),
+            file: hub_file.file.clone(),
+            reason: error_text(error),
         },
-        false => broken(wanted, &words(error)),
+        false => interrupted_error(hub_file, &error_text(error)),
     }
 }
 
-fn broken(wanted: &Wanted, reason: &dyn std::fmt::Display) -> HubError {
-    HubError::Broken {
-        repository: wanted.repository.clone(),
-        file: wanted.file.clone(),
+fn interrupted_error(hub_file: &HubFile, reason: &dyn std::fmt::Display) -> HubError {
+    HubError::Interrupted {
+        repository: hub_file.repository.clone(),
+        file: hub_file.file.clone(),
         reason: reason.to_string(),
     }
 }
 
 /// Formats an error of the client with its causes.
-fn words(error: &reqwest::Error) -> String {
+fn error_text(error: &reqwest::Error) -> String {
     [vec![error.to_string()], causes(error)].concat().join(": ")
 }

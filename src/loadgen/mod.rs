@@ -23,12 +23,12 @@ mod test_server;
 mod tls;
 mod wakeups;
 
-pub(crate) use arrival::Stamp;
+pub(crate) use arrival::TimestampSource;
 pub use dataset::Content;
-pub use generator::Item;
-pub use generator::Load;
-pub use generator::drive;
-pub(crate) use generator::{DriveError, Driven, Effort, Progress};
+pub use generator::LoadSpec;
+pub use generator::PlannedRequest;
+pub use generator::run_load;
+pub(crate) use generator::{LoadError, LoadResult, Progress, ThreadUsage};
 pub(crate) use probe::{ProbeError, probe};
 pub(crate) use sink::Sink;
 

@@ -11,17 +11,17 @@ use serde_json::Map;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-use crate::base::units::Span;
+use crate::base::units::HumanDuration;
 use crate::config::scenario::Limits;
 use crate::loadgen::dataset::Content;
-use crate::loadgen::generator::{DriveError, Item, Load, drive};
+use crate::loadgen::generator::{LoadError, LoadSpec, PlannedRequest, run_load};
 use crate::loadgen::protocol::EncodeError;
-use crate::loadgen::request::COMPRESSED;
+use crate::loadgen::request::COMPRESSED_MESSAGE;
 use crate::loadgen::target::Target;
-use crate::results::record::request::{Class, Request, Usage};
+use crate::results::record::request::{Request, RequestFailureClass, Usage};
 
-const PROMPT: &str = "The capital of France is";
-const TOKENS: u32 = 4;
+const PROBE_PROMPT: &str = "The capital of France is";
+const PROBE_TOKENS: u32 = 4;
 
 /// The answer of an engine that is ready.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +62,7 @@ pub(crate) enum ProbeError {
     Timeout {
         address: String,
         /// The timeout.
-        limit: Span,
+        limit: HumanDuration,
         /// How far the answer came.
         message: String,
     },
@@ -76,7 +76,7 @@ pub(crate) enum ProbeError {
     #[error("{address} failed the first request ({}): {message}", class.name())]
     Broken {
         address: String,
-        class: Class,
+        class: RequestFailureClass,
         message: String,
     },
     #[error(transparent)]
@@ -85,20 +85,20 @@ pub(crate) enum ProbeError {
 
 /// Asks the engine for a few tokens.
 pub(crate) async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswer, ProbeError> {
-    let load = Load {
+    let load = LoadSpec {
         target: target.clone(),
-        items: vec![Item {
-            content: Content::Text(PROMPT.to_owned().into()),
+        requests: vec![PlannedRequest {
+            content: Content::Text(PROBE_PROMPT.to_owned().into()),
             prompt_tokens: 0,
-            asked_tokens: TOKENS,
+            requested_tokens: PROBE_TOKENS,
             due: Duration::ZERO,
-            lora: None,
+            lora_adapter: None,
             extras: None,
         }],
         concurrency: None,
         limits: Limits {
-            first_byte: Span(limit),
-            request: Span(limit),
+            first_byte: HumanDuration(limit),
+            request: HumanDuration(limit),
             ..Limits::default()
         },
         body: Map::new(),
@@ -112,20 +112,20 @@ pub(crate) async fn probe(target: &Target, limit: Duration) -> Result<ProbeAnswe
         address: target.address.to_string(),
         reason,
     };
-    let driven = match drive(load, Arc::default(), CancellationToken::new()).await {
-        Ok(driven) => driven,
-        Err(DriveError::Encode { source, .. }) => return Err(source.into()),
-        Err(error @ (DriveError::Route(_) | DriveError::Thread(_))) => {
+    let result = match run_load(load, Arc::default(), CancellationToken::new()).await {
+        Ok(result) => result,
+        Err(LoadError::Encode { source, .. }) => return Err(source.into()),
+        Err(error @ (LoadError::Route(_) | LoadError::Thread(_))) => {
             return Err(unreachable(error.to_string()));
         }
     };
-    match driven.requests.into_iter().next() {
-        Some(request) => judge(target, limit, request),
+    match result.records.into_iter().next() {
+        Some(request) => check_answer(target, limit, request),
         None => Err(unreachable("the request was never sent".to_owned())),
     }
 }
 
-fn judge(target: &Target, limit: Duration, request: Request) -> Result<ProbeAnswer, ProbeError> {
+fn check_answer(target: &Target, limit: Duration, request: Request) -> Result<ProbeAnswer, ProbeError> {
     let Some(failure) = request.failure else {
         let seconds = request.end_ns.saturating_sub(request.sent_ns.unwrap_or(0)) as f64 / 1e9;
         return Ok(ProbeAnswer {
@@ -140,28 +140,32 @@ fn judge(target: &Target, limit: Duration, request: Request) -> Result<ProbeAnsw
     };
     let (address, message) = (target.address.to_string(), failure.message);
     Err(match (failure.class, request.status) {
-        (Class::Connect | Class::Refused, _) => ProbeError::Unreachable {
+        (RequestFailureClass::Connect | RequestFailureClass::Refused, _) => ProbeError::Unreachable {
             address,
             reason: message,
         },
-        (Class::Status, Some(status)) if is_about_model(status, &message) => ProbeError::WrongModel {
+        (RequestFailureClass::Status, Some(status)) if is_about_model(status, &message) => {
+            ProbeError::WrongModel {
+                address,
+                model: target.model.clone(),
+                status,
+                message,
+            }
+        }
+        (RequestFailureClass::Status, Some(status)) => ProbeError::Status {
             address,
-            model: target.model.clone(),
             status,
             message,
         },
-        (Class::Status, Some(status)) => ProbeError::Status {
-            address,
-            status,
-            message,
-        },
-        (Class::Empty, _) => ProbeError::NoToken { address, message },
-        (Class::TimeoutBeforeFirst | Class::TimeoutAfterFirst, _) => ProbeError::Timeout {
-            address,
-            limit: Span(limit),
-            message,
-        },
-        (Class::Garbled, Some(200)) if message.starts_with(COMPRESSED) => {
+        (RequestFailureClass::Empty, _) => ProbeError::NoToken { address, message },
+        (RequestFailureClass::TimeoutBeforeFirst | RequestFailureClass::TimeoutAfterFirst, _) => {
+            ProbeError::Timeout {
+                address,
+                limit: HumanDuration(limit),
+                message,
+            }
+        }
+        (RequestFailureClass::Garbled, Some(200)) if message.starts_with(COMPRESSED_MESSAGE) => {
             ProbeError::Compressed { address, message }
         }
         (class, _) => ProbeError::Broken {
@@ -192,29 +196,29 @@ fn is_about_model(status: u16, message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loadgen::test_server::{self, Act, Server, begun, plain, stream};
+    use crate::loadgen::test_server::{self, Act, Server, partial_stream, plain_response, stream};
     use crate::plan::Protocol;
 
-    async fn probed(acts: Vec<Act>) -> Result<ProbeAnswer, ProbeError> {
-        let server = Server::saying(acts).await;
+    async fn probe_server(acts: Vec<Act>) -> Result<ProbeAnswer, ProbeError> {
+        let server = Server::answering(acts).await;
         let target = test_server::target(server.port, Protocol::Chat);
         probe(&target, Duration::from_millis(200)).await
     }
 
     fn compressed(status: &str) -> Vec<u8> {
-        let answer = String::from_utf8(plain(status, "")).unwrap();
+        let answer = String::from_utf8(plain_response(status, "")).unwrap();
         let encoded = answer.replacen("\r\n", "\r\nContent-Encoding: gzip\r\n", 1);
         encoded.into_bytes()
     }
 
-    fn told(probed: Result<ProbeAnswer, ProbeError>) -> String {
+    fn error_text(probed: Result<ProbeAnswer, ProbeError>) -> String {
         format!("{:?}", probed.unwrap_err())
     }
 
     #[tokio::test]
     async fn a_real_token_proves_an_engine() {
         let token = r#"data: {"model":"served","choices":[{"delta":{"content":"Paris"}}],"usage":{"completion_tokens":1}}"#;
-        let answer = probed(vec![Act::Write(stream(&[token, "data: [DONE]"]))])
+        let answer = probe_server(vec![Act::Write(stream(&[token, "data: [DONE]"]))])
             .await
             .unwrap();
         assert_eq!(
@@ -231,33 +235,44 @@ mod tests {
         let error = r#"data: {"error":{"message":"oom"}}"#;
         for (acts, variant, words) in [
             (
-                vec![Act::Write(plain("404 Not Found", missing))],
+                vec![Act::Write(plain_response("404 Not Found", missing))],
                 "WrongModel",
                 "does not exist",
             ),
-            (vec![Act::Write(plain("503 Busy", "loading"))], "Status", "503"),
+            (
+                vec![Act::Write(plain_response("503 Busy", "loading"))],
+                "Status",
+                "503",
+            ),
             (
                 vec![Act::Write(stream(&["data: [DONE]"]))],
                 "NoToken",
                 "no output",
             ),
             (vec![Act::Hang], "Timeout", "200ms"),
-            (vec![Act::Write(begun(&[])), Act::Hang], "Timeout", "200ms"),
+            (
+                vec![Act::Write(partial_stream(&[])), Act::Hang],
+                "Timeout",
+                "200ms",
+            ),
             (vec![Act::Write(stream(&[error]))], "Broken", "oom"),
             (vec![Act::Write(compressed("200 OK"))], "Compressed", "`gzip`"),
             // A proxy's own error page while the server behind it is not up.
             (vec![Act::Write(compressed("502 Bad Gateway"))], "Status", "502"),
         ] {
-            let told = told(probed(acts).await);
-            assert!(told.starts_with(variant) && told.contains(words), "{told}");
+            let message = error_text(probe_server(acts).await);
+            assert!(
+                message.starts_with(variant) && message.contains(words),
+                "{message}"
+            );
         }
     }
 
     #[tokio::test]
     async fn an_engine_that_is_not_there_is_unreachable() {
-        let port = Server::saying(Vec::new()).await.port;
+        let port = Server::answering(Vec::new()).await.port;
         let probed = probe(&test_server::target(port, Protocol::Chat), Duration::from_secs(5)).await;
-        assert!(told(probed).starts_with("Unreachable"));
+        assert!(error_text(probed).starts_with("Unreachable"));
     }
 
     #[test]

@@ -9,22 +9,22 @@
 //! each event. The price is about 50 µs of parsing between two reads of other streams on the same thread,
 //! once per block.
 
-mod answer;
 mod bounds;
 mod nonblocking;
+mod response;
 mod response_trace;
 
 use std::time::Duration;
 
-pub(super) use self::answer::{Answer, nanos};
 pub(super) use self::bounds::Bounds;
-pub(super) use self::nonblocking::{Course, Haul, Live};
-pub(super) use self::response_trace::COMPRESSED;
+pub(super) use self::nonblocking::{InFlight, ReadState, ReadStats};
+pub(super) use self::response::{Response, nanos_since};
+pub(super) use self::response_trace::COMPRESSED_MESSAGE;
 
 /// How long the client waits after `[DONE]` for the server to close the connection.
-pub(super) const GRACE: Duration = Duration::from_secs(1);
+pub(super) const CLOSE_GRACE: Duration = Duration::from_secs(1);
 /// Shortly after this time the kernel retransmits the first packet of an unanswered connection.
-pub(super) const RETRY: Duration = Duration::from_millis(900);
+pub(super) const CONNECT_RETRANSMIT: Duration = Duration::from_millis(900);
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 
 use crate::loadgen::target::{Address, Scheme};
-use crate::loadgen::tls::{Tls, native_roots};
+use crate::loadgen::tls::{TlsClient, native_roots};
 
 #[derive(Debug, Error)]
 pub enum RouteError {
@@ -21,19 +21,19 @@ pub enum RouteError {
         /// The error of the system.
         source: io::Error,
     },
-    #[error("no encrypted connection to `{host}` can be made: {why}")]
-    Tls { host: String, why: String },
+    #[error("no encrypted connection to `{host}` can be made: {reason}")]
+    Tls { host: String, reason: String },
 }
 
 pub(super) struct Route {
     /// The addresses that accept connections, in the order of the resolver.
     sockets: Vec<SocketAddr>,
-    turn: AtomicUsize,
-    tls: Option<Tls>,
+    next_index: AtomicUsize,
+    tls: Option<TlsClient>,
 }
 
 /// Timeout for testing whether one of several addresses listens.
-const TRIAL: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Route {
     /// Resolves the host name. Connections rotate over the addresses that listen, so that all replicas behind
@@ -53,32 +53,32 @@ impl Route {
         let tls = match address.scheme {
             Scheme::Http => None,
             Scheme::Https => {
-                let tls = Tls::new(&address.host, native_roots());
-                Some(tls.map_err(|why| RouteError::Tls {
+                let tls = TlsClient::new(&address.host, native_roots());
+                Some(tls.map_err(|reason| RouteError::Tls {
                     host: address.host.clone(),
-                    why,
+                    reason,
                 })?)
             }
         };
-        Ok(Self::over(listening(sockets).await, tls))
+        Ok(Self::from_sockets(listening_sockets(sockets).await, tls))
     }
 
-    pub(super) fn over(sockets: Vec<SocketAddr>, tls: Option<Tls>) -> Self {
+    pub(super) fn from_sockets(sockets: Vec<SocketAddr>, tls: Option<TlsClient>) -> Self {
         Self {
             sockets,
-            turn: AtomicUsize::new(0),
+            next_index: AtomicUsize::new(0),
             tls,
         }
     }
 
-    pub(super) fn tls(&self) -> Option<&Tls> {
+    pub(super) fn tls(&self) -> Option<&TlsClient> {
         self.tls.as_ref()
     }
 
     pub(super) fn next(&self) -> SocketAddr {
         let turn = match self.sockets.len() {
             1 => 0,
-            count => self.turn.fetch_add(1, Ordering::Relaxed) % count,
+            count => self.next_index.fetch_add(1, Ordering::Relaxed) % count,
         };
         self.sockets[turn]
     }
@@ -86,13 +86,13 @@ impl Route {
 
 /// Returns the addresses that accept a connection, all of one family: `localhost` may name two servers, one
 /// per family. Returns the first address if none accepts.
-async fn listening(sockets: Vec<SocketAddr>) -> Vec<SocketAddr> {
+async fn listening_sockets(sockets: Vec<SocketAddr>) -> Vec<SocketAddr> {
     if sockets.len() == 1 {
         return sockets;
     }
     let trials = sockets.iter().map(|socket| async {
-        let trial = tokio::time::timeout(TRIAL, TcpStream::connect(*socket)).await;
-        matches!(trial, Ok(Ok(_))).then_some(*socket)
+        let attempt = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(*socket)).await;
+        matches!(attempt, Ok(Ok(_))).then_some(*socket)
     });
     let listening: Vec<SocketAddr> = join_all(trials).await.into_iter().flatten().collect();
     let first = listening.first().unwrap_or(&sockets[0]);

@@ -11,13 +11,13 @@ use crate::results::record::request::Request;
 #[derive(Clone, Debug)]
 pub struct Sink {
     records: SyncSender<Request>,
-    missed: Arc<AtomicU64>,
+    dropped: Arc<AtomicU64>,
     keeps_text: bool,
 }
 
 impl Sink {
     /// Records that may wait to be written while a load runs.
-    pub(crate) const ROOM: usize = 4096;
+    pub(crate) const CAPACITY: usize = 4096;
 
     /// Creates a queue for `room` records and returns both ends. Texts of answers are passed on only if
     /// `keeps_text`.
@@ -25,24 +25,24 @@ impl Sink {
         let (records, receiver) = sync_channel(room);
         let sink = Self {
             records,
-            missed: Arc::default(),
+            dropped: Arc::default(),
             keeps_text,
         };
         (sink, receiver)
     }
 
     /// Number of records that found the queue full.
-    pub(crate) fn missed(&self) -> u64 {
-        self.missed.load(Ordering::Relaxed)
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
-    pub(super) fn take(&self, request: &Request) {
+    pub(super) fn push(&self, request: &Request) {
         let mut record = request.clone();
         if !self.keeps_text {
             (record.text, record.tool_text) = (None, None);
         }
         if self.records.try_send(record).is_err() {
-            self.missed.fetch_add(1, Ordering::Relaxed);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -59,11 +59,11 @@ mod tests {
             ..requests().swap_remove(0)
         };
         let (sink, receiver) = Sink::new(2, false);
-        (0..5).for_each(|_| sink.take(&record));
-        assert_eq!(sink.missed(), 3);
+        (0..5).for_each(|_| sink.push(&record));
+        assert_eq!(sink.dropped(), 3);
         drop(sink);
-        let kept: Vec<Request> = receiver.iter().collect();
+        let received: Vec<Request> = receiver.iter().collect();
         let expected = Request { text: None, ..record };
-        assert_eq!(kept, [expected.clone(), expected]);
+        assert_eq!(received, [expected.clone(), expected]);
     }
 }

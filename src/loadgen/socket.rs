@@ -21,45 +21,45 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 
-use crate::base::clock::{self, Moment, Wall};
-use crate::loadgen::arrival::{Arrival, Stamp};
-use crate::loadgen::lateness::Late;
-use crate::loadgen::tls::Session;
+use crate::base::clock::{self, MonotonicTime, WallClockOffset};
+use crate::loadgen::arrival::{Arrival, TimestampSource};
+use crate::loadgen::lateness::LatenessCounter;
+use crate::loadgen::tls::TlsSession;
 
 /// Maximum size of one read; one buffer serves all streams of a thread.
-const BUFFER: usize = 128 << 10;
+const BUFFER_BYTES: usize = 128 << 10;
 /// How often, and at which interval, the kernel's timestamps are tested.
-const WARM_UPS: u32 = 100;
-const WARM_UP: Duration = Duration::from_millis(2);
+const MAX_WARM_UPS: u32 = 100;
+const WARM_UP_PAUSE: Duration = Duration::from_millis(2);
 
 /// A connection, possibly not established yet.
 pub(super) struct Socket {
     stream: TcpStream,
-    tls: Option<Session>,
+    tls: Option<TlsSession>,
 }
 
 /// The state that all sockets of a thread share for reading.
-pub(super) struct Reading {
+pub(super) struct ReadContext {
     /// Bytes from the socket.
     buffer: Vec<u8>,
     content: Vec<u8>,
     control: Vec<u8>,
     /// Converts the kernel's timestamps to the monotonic clock.
-    pub(super) wall: Wall,
+    pub(super) wall: WallClockOffset,
     /// Start of the present round of reads.
-    round: Moment,
+    round_start: MonotonicTime,
     /// All that arrived before this moment was read in earlier rounds, so data read now arrived later.
-    pub(super) looked: Moment,
-    pub(super) late: Late,
+    pub(super) look_start: MonotonicTime,
+    pub(super) lateness: LatenessCounter,
     /// A connection that stays open, because the kernel takes timestamps only while a socket asks for them.
     _warm: Option<Socket>,
-    has_stamps: bool,
+    has_kernel_timestamps: bool,
 }
 
 impl Socket {
     /// Starts to connect; [`Socket::write`] shows whether it worked.
     pub(super) fn connect(to: SocketAddr) -> io::Result<Self> {
-        let stream = stamped(to)?;
+        let stream = timestamped_socket(to)?;
         match connect(stream.as_raw_fd(), &SockaddrStorage::from(to)) {
             Ok(()) | Err(Errno::EINPROGRESS) => Ok(Self { stream, tls: None }),
             Err(error) => Err(error.into()),
@@ -67,7 +67,7 @@ impl Socket {
     }
 
     /// Wraps the connection in TLS, before the handshake.
-    pub(super) fn encrypted(self, session: Session) -> Self {
+    pub(super) fn with_tls(self, session: TlsSession) -> Self {
         Self {
             tls: Some(session),
             ..self
@@ -75,15 +75,15 @@ impl Socket {
     }
 
     /// Continues the handshake; returns true when it is complete.
-    pub(super) fn shake_hands(&mut self) -> io::Result<bool> {
+    pub(super) fn continue_handshake(&mut self) -> io::Result<bool> {
         match &mut self.tls {
-            Some(session) => session.shake_hands(&self.stream),
+            Some(session) => session.continue_handshake(&self.stream),
             None => Ok(true),
         }
     }
 
     /// Returns why the connection failed, if it did.
-    pub(super) fn fault(&self) -> io::Result<Option<io::Error>> {
+    pub(super) fn connect_error(&self) -> io::Result<Option<io::Error>> {
         self.stream.take_error()
     }
 
@@ -98,24 +98,24 @@ impl Socket {
 
     /// Returns true if accepted bytes wait for room in the socket's send buffer.
     pub(super) fn has_unsent(&self) -> bool {
-        self.tls.as_ref().is_some_and(Session::has_unsent)
+        self.tls.as_ref().is_some_and(TlsSession::has_unsent)
     }
 
     /// Returns true if data arrived together with the end of the handshake.
     pub(super) fn has_early_content(&self) -> bool {
-        self.tls.as_ref().is_some_and(Session::has_early_content)
+        self.tls.as_ref().is_some_and(TlsSession::has_early_content)
     }
 
     /// Reads what has arrived into `reading`; `WouldBlock` if nothing has.
-    pub(super) fn read(&mut self, reading: &mut Reading) -> io::Result<Arrival> {
+    pub(super) fn read(&mut self, reading: &mut ReadContext) -> io::Result<Arrival> {
         let Some(session) = &mut self.tls else {
             return reading.receive(&self.stream);
         };
         reading.content.clear();
         session.take_pending(&mut reading.content)?;
         let mut arrival = Arrival {
-            at: clock::now(),
-            stamp: Stamp::User,
+            received_at: clock::now(),
+            timestamp_source: TimestampSource::User,
             length: 0,
             has_more: true,
             is_truncated: false,
@@ -143,28 +143,28 @@ impl AsFd for Socket {
     }
 }
 
-impl Reading {
+impl ReadContext {
     /// Prepares for reading and waits until the kernel takes timestamps, which starts shortly after the first
     /// request for them.
     pub(super) fn new() -> Self {
         let mut reading = Self {
-            buffer: vec![0; BUFFER],
+            buffer: vec![0; BUFFER_BYTES],
             content: Vec::new(),
             control: nix::cmsg_space!(TimeSpec),
-            wall: Wall::new(),
-            round: clock::now(),
-            looked: clock::now(),
-            late: Late::default(),
+            wall: WallClockOffset::new(),
+            round_start: clock::now(),
+            look_start: clock::now(),
+            lateness: LatenessCounter::default(),
             _warm: None,
-            has_stamps: false,
+            has_kernel_timestamps: false,
         };
         // Without a loopback or timestamps only the accuracy suffers.
         reading._warm = reading.warm_up().ok();
         reading
     }
 
-    pub(super) fn has_stamps(&self) -> bool {
-        self.has_stamps
+    pub(super) fn has_kernel_timestamps(&self) -> bool {
+        self.has_kernel_timestamps
     }
 
     /// Sends bytes over a loopback connection until one arrives with a kernel timestamp.
@@ -172,21 +172,22 @@ impl Reading {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let mut socket = Socket::connect(listener.local_addr()?)?;
         let (mut other, _) = listener.accept()?;
-        for _ in 0..WARM_UPS {
+        for _ in 0..MAX_WARM_UPS {
             other.write_all(b"?")?;
             let arrival = socket.read(self);
-            self.has_stamps = arrival.is_ok_and(|arrival| arrival.stamp == Stamp::Kernel);
-            if self.has_stamps {
+            self.has_kernel_timestamps =
+                arrival.is_ok_and(|arrival| arrival.timestamp_source == TimestampSource::Kernel);
+            if self.has_kernel_timestamps {
                 break;
             }
-            thread::sleep(WARM_UP);
+            thread::sleep(WARM_UP_PAUSE);
         }
         Ok(socket)
     }
 
-    pub(super) fn begin(&mut self) {
-        self.wall.check();
-        self.round = clock::now();
+    pub(super) fn start_round(&mut self) {
+        self.wall.refresh();
+        self.round_start = clock::now();
     }
 
     /// Reads from a connection and takes the kernel's timestamp.
@@ -198,20 +199,20 @@ impl Reading {
             Some(&mut self.control),
             MsgFlags::empty(),
         )?;
-        let stamp = received.cmsgs().ok().and_then(|mut messages| {
+        let timestamp_source = received.cmsgs().ok().and_then(|mut messages| {
             messages.find_map(|message| match message {
                 ControlMessageOwned::ScmTimestampns(at) => Some(at),
                 _ => None,
             })
         });
         let length = received.bytes;
-        let (at, stamp) = match stamp {
-            Some(at) => (self.moment(at), Stamp::Kernel),
-            None => (clock::now(), Stamp::User),
+        let (at, timestamp_source) = match timestamp_source {
+            Some(at) => (self.to_moment(at), TimestampSource::Kernel),
+            None => (clock::now(), TimestampSource::User),
         };
         Ok(Arrival {
-            at,
-            stamp,
+            received_at: at,
+            timestamp_source,
             length,
             has_more: length == self.buffer.len(),
             is_truncated: false,
@@ -225,10 +226,10 @@ impl Reading {
         }
     }
 
-    fn moment(&self, at: TimeSpec) -> Moment {
-        let at = self.wall.moment(at.tv_sec() * 1_000_000_000 + at.tv_nsec());
+    fn to_moment(&self, at: TimeSpec) -> MonotonicTime {
+        let at = self.wall.to_monotonic(at.tv_sec() * 1_000_000_000 + at.tv_nsec());
         // A time in the future is possible only if the wall clock has just been set.
-        if at <= self.round {
+        if at <= self.round_start {
             at
         } else {
             at.min(clock::now())
@@ -237,7 +238,7 @@ impl Reading {
 }
 
 /// Creates a non-blocking socket of the right family with kernel timestamps, if the kernel supports them.
-fn stamped(to: SocketAddr) -> io::Result<TcpStream> {
+fn timestamped_socket(to: SocketAddr) -> io::Result<TcpStream> {
     let family = match to {
         SocketAddr::V4(_) => AddressFamily::Inet,
         SocketAddr::V6(_) => AddressFamily::Inet6,
@@ -254,10 +255,10 @@ fn stamped(to: SocketAddr) -> io::Result<TcpStream> {
 mod tests {
     use super::*;
 
-    fn pair() -> (Socket, TcpStream, Reading) {
+    fn pair() -> (Socket, TcpStream, ReadContext) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();
-        let reading = Reading::new();
+        let reading = ReadContext::new();
         let socket = Socket::connect(to).unwrap();
         let (server, _) = listener.accept().unwrap();
         (socket, server, reading)
@@ -270,14 +271,19 @@ mod tests {
         server.write_all(b"hello").unwrap();
         let after = clock::now();
         thread::sleep(Duration::from_millis(50));
-        reading.begin();
+        reading.start_round();
         let arrival = socket.read(&mut reading).unwrap();
         assert_eq!(reading.bytes(&socket, &arrival), b"hello");
         let slack = Duration::from_millis(20);
-        assert_eq!(arrival.stamp == Stamp::Kernel, reading.has_stamps());
-        match arrival.stamp {
-            Stamp::Kernel => assert!(before <= arrival.at.plus(slack) && arrival.at <= after.plus(slack)),
-            Stamp::User => assert!(arrival.at >= after.plus(Duration::from_millis(50))),
+        assert_eq!(
+            arrival.timestamp_source == TimestampSource::Kernel,
+            reading.has_kernel_timestamps()
+        );
+        match arrival.timestamp_source {
+            TimestampSource::Kernel => {
+                assert!(before <= arrival.received_at.plus(slack) && arrival.received_at <= after.plus(slack))
+            }
+            TimestampSource::User => assert!(arrival.received_at >= after.plus(Duration::from_millis(50))),
         }
     }
 

@@ -16,24 +16,24 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::results::record::outsourced::{Blocks, Outsourced, Place};
+use crate::results::record::spilled::{BlockRange, BlockStore, SpilledBytes};
 
 /// Bytes in a block; slightly less than a power of two, so that a buffer that grows to it allocates no more
 /// than that.
-const BLOCK: usize = 4000;
+const BLOCK_BYTES: usize = 4000;
 /// Maximum number of blocks that wait to be written.
-const ROOM: usize = 2048;
+const QUEUE_BLOCKS: usize = 2048;
 /// How often a waiting reader checks by itself whether all blocks are written.
-const AGAIN: Duration = Duration::from_millis(50);
+const WAIT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The sending end of the spill file.
 #[derive(Debug)]
 pub struct Spill {
     file: Arc<SpillFile>,
     queue: SyncSender<(u64, Vec<u8>)>,
-    next: AtomicU64,
+    next_offset: AtomicU64,
     /// Bytes of answers in memory; `budget` is their maximum.
-    held: AtomicUsize,
+    held_bytes: AtomicUsize,
     budget: usize,
 }
 
@@ -41,23 +41,23 @@ pub struct Spill {
 #[derive(Debug)]
 struct SpillFile {
     file: File,
-    sent: AtomicU64,
-    written: Mutex<u64>,
-    more: Condvar,
+    blocks_queued: AtomicU64,
+    blocks_written: Mutex<u64>,
+    written_more: Condvar,
     /// Blocks that the disk refused, by their offset.
-    refused: Mutex<HashMap<u64, Vec<u8>>>,
-    missed: AtomicU64,
+    refused_blocks: Mutex<HashMap<u64, Vec<u8>>>,
+    missed_blocks: AtomicU64,
     /// How often a block could not be read back.
-    lost: AtomicU64,
+    lost_blocks: AtomicU64,
 }
 
 /// The number of bytes that count as held in memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Held(usize);
+pub(crate) struct HeldBytes(usize);
 
 impl Spill {
     /// Bytes of answers that are held in memory before any are moved to the file.
-    pub(crate) const BUDGET: usize = 64 << 20;
+    pub(crate) const DEFAULT_BUDGET: usize = 64 << 20;
 
     /// Creates an unnamed file in a folder; the system deletes it when the process ends.
     ///
@@ -65,7 +65,7 @@ impl Spill {
     /// The disk refuses, or the thread cannot start.
     pub(crate) fn new(folder: &Path, budget: usize) -> io::Result<Arc<Self>> {
         let file = Arc::new(SpillFile::new(tempfile::tempfile_in(folder)?));
-        let (queue, blocks) = sync_channel(ROOM);
+        let (queue, blocks) = sync_channel(QUEUE_BLOCKS);
         let writer = Arc::clone(&file);
         thread::Builder::new()
             .name("answers".to_owned())
@@ -73,81 +73,81 @@ impl Spill {
         Ok(Arc::new(Self {
             file,
             queue,
-            next: AtomicU64::new(0),
-            held: AtomicUsize::new(0),
+            next_offset: AtomicU64::new(0),
+            held_bytes: AtomicUsize::new(0),
             budget,
         }))
     }
 
     /// Describes blocks that stayed in memory because the queue was full or the disk refused them.
-    pub(crate) fn missed(&self) -> Option<String> {
-        let missed = self.file.missed.load(Ordering::Relaxed);
+    pub(crate) fn missed_warning(&self) -> Option<String> {
+        let missed = self.file.missed_blocks.load(Ordering::Relaxed);
         (missed > 0).then(|| {
             format!("{missed} blocks of answers stayed in memory while the load ran: the disk was too slow or refused them")
         })
     }
 
     /// Describes blocks that could not be read back. Results computed from them are incomplete.
-    pub(crate) fn lost(&self) -> Option<String> {
-        let lost = self.file.lost.load(Ordering::Relaxed);
+    pub(crate) fn lost_warning(&self) -> Option<String> {
+        let lost = self.file.lost_blocks.load(Ordering::Relaxed);
         (lost > 0).then(|| format!("{lost} times a part of an answer could not be read from the disk again"))
     }
 
     /// Returns true if `length` bytes hold at least one block more than `held`.
-    pub(super) fn is_block(&self, length: usize, held: Held) -> bool {
-        length >= held.0 + BLOCK
+    pub(super) fn is_block(&self, length: usize, held_bytes: HeldBytes) -> bool {
+        length >= held_bytes.0 + BLOCK_BYTES
     }
 
     /// Moves growing bytes to the file if they make a block and the budget is used up. Returns true if it
     /// moved them.
-    pub(super) fn relieve(&self, bytes: &mut Outsourced, held: &mut Held) -> bool {
-        if !self.is_block(bytes.here().len(), *held) {
+    pub(super) fn spill_if_full(&self, bytes: &mut SpilledBytes, held_bytes: &mut HeldBytes) -> bool {
+        if !self.is_block(bytes.in_memory().len(), *held_bytes) {
             return false;
         }
-        if self.has_room(BLOCK) || !self.put(bytes, held) {
-            self.held.fetch_add(BLOCK, Ordering::Relaxed);
-            held.0 += BLOCK;
+        if self.has_room(BLOCK_BYTES) || !self.spill(bytes, held_bytes) {
+            self.held_bytes.fetch_add(BLOCK_BYTES, Ordering::Relaxed);
+            held_bytes.0 += BLOCK_BYTES;
             return false;
         }
         true
     }
 
     /// Moves the rest of bytes that no longer grow to the file, if the budget is used up.
-    pub(super) fn seal(&self, bytes: &mut Outsourced, held: &mut Held) {
-        let rest = bytes.here().len().saturating_sub(held.0);
-        if rest == 0 || !self.has_room(rest) && self.put(bytes, held) {
+    pub(super) fn spill_rest(&self, bytes: &mut SpilledBytes, held_bytes: &mut HeldBytes) {
+        let rest = bytes.in_memory().len().saturating_sub(held_bytes.0);
+        if rest == 0 || !self.has_room(rest) && self.spill(bytes, held_bytes) {
             return;
         }
-        self.held.fetch_add(rest, Ordering::Relaxed);
-        held.0 += rest;
-        bytes.shrink();
+        self.held_bytes.fetch_add(rest, Ordering::Relaxed);
+        held_bytes.0 += rest;
+        bytes.shrink_to_fit();
     }
 
     fn has_room(&self, more: usize) -> bool {
-        self.held.load(Ordering::Relaxed) + more <= self.budget
+        self.held_bytes.load(Ordering::Relaxed) + more <= self.budget
     }
 
-    fn put(&self, bytes: &mut Outsourced, held: &mut Held) -> bool {
-        let block = std::mem::take(bytes.end());
+    fn spill(&self, bytes: &mut SpilledBytes, held_bytes: &mut HeldBytes) -> bool {
+        let block = std::mem::take(bytes.memory_mut());
         let Ok(length) = u32::try_from(block.len()) else {
-            *bytes.end() = block;
+            *bytes.memory_mut() = block;
             return false;
         };
-        let at = self.next.fetch_add(length.into(), Ordering::Relaxed);
+        let at = self.next_offset.fetch_add(length.into(), Ordering::Relaxed);
         // This comes before sending, because a reader waits for all announced blocks.
-        self.file.sent.fetch_add(1, Ordering::AcqRel);
+        self.file.blocks_queued.fetch_add(1, Ordering::AcqRel);
         match self.queue.try_send((at, block)) {
             Ok(()) => {
-                let file: Arc<dyn Blocks> = Arc::clone(&self.file) as Arc<dyn Blocks>;
-                bytes.lies(&file, Place { at, length });
-                self.held.fetch_sub(held.0, Ordering::Relaxed);
-                *held = Held(0);
+                let file: Arc<dyn BlockStore> = Arc::clone(&self.file) as Arc<dyn BlockStore>;
+                bytes.mark_spilled(&file, BlockRange { at, length });
+                self.held_bytes.fetch_sub(held_bytes.0, Ordering::Relaxed);
+                *held_bytes = HeldBytes(0);
                 true
             }
             Err(TrySendError::Full((_, block)) | TrySendError::Disconnected((_, block))) => {
-                self.file.sent.fetch_sub(1, Ordering::AcqRel);
-                self.file.missed.fetch_add(1, Ordering::Relaxed);
-                *bytes.end() = block;
+                self.file.blocks_queued.fetch_sub(1, Ordering::AcqRel);
+                self.file.missed_blocks.fetch_add(1, Ordering::Relaxed);
+                *bytes.memory_mut() = block;
                 false
             }
         }
@@ -158,45 +158,45 @@ impl SpillFile {
     fn new(file: File) -> Self {
         Self {
             file,
-            sent: AtomicU64::new(0),
-            written: Mutex::new(0),
-            more: Condvar::new(),
-            refused: Mutex::default(),
-            missed: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
+            blocks_queued: AtomicU64::new(0),
+            blocks_written: Mutex::new(0),
+            written_more: Condvar::new(),
+            refused_blocks: Mutex::default(),
+            missed_blocks: AtomicU64::new(0),
+            lost_blocks: AtomicU64::new(0),
         }
     }
 
     fn write(&self, blocks: &Receiver<(u64, Vec<u8>)>) {
         for (at, block) in blocks {
             if self.file.write_all_at(&block, at).is_err() {
-                self.missed.fetch_add(1, Ordering::Relaxed);
-                let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-                refused.insert(at, block);
+                self.missed_blocks.fetch_add(1, Ordering::Relaxed);
+                let mut refused_blocks = self.refused_blocks.lock().unwrap_or_else(PoisonError::into_inner);
+                refused_blocks.insert(at, block);
             }
-            *self.written.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-            self.more.notify_all();
+            *self.blocks_written.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            self.written_more.notify_all();
         }
     }
 
     /// Waits until all blocks that were handed over are written.
-    fn settle(&self) {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = self.sent.load(Ordering::Acquire);
-        while *written < sent.min(self.sent.load(Ordering::Acquire)) {
+    fn wait_until_written(&self) {
+        let mut written = self.blocks_written.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = self.blocks_queued.load(Ordering::Acquire);
+        while *written < sent.min(self.blocks_queued.load(Ordering::Acquire)) {
             // A block that found the queue full is withdrawn without a notification, hence the timeout.
-            let waited = self.more.wait_timeout(written, AGAIN);
+            let waited = self.written_more.wait_timeout(written, WAIT_INTERVAL);
             written = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
-impl Blocks for SpillFile {
-    fn read(&self, place: Place, into: &mut Vec<u8>) {
-        self.settle();
+impl BlockStore for SpillFile {
+    fn read(&self, place: BlockRange, into: &mut Vec<u8>) {
+        self.wait_until_written();
         {
-            let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(block) = refused.get(&place.at) {
+            let refused_blocks = self.refused_blocks.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(block) = refused_blocks.get(&place.at) {
                 return into.extend_from_slice(block);
             }
         }
@@ -204,7 +204,7 @@ impl Blocks for SpillFile {
         into.resize(from + place.length as usize, 0);
         if let Err(error) = self.file.read_exact_at(&mut into[from..], place.at) {
             tracing::error!("a part of an answer cannot be read from the disk again: {error}");
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.lost_blocks.fetch_add(1, Ordering::Relaxed);
             into.truncate(from);
         }
     }
@@ -214,42 +214,48 @@ impl Blocks for SpillFile {
 mod tests {
     use super::*;
 
-    fn bytes(of: &[u8]) -> Outsourced {
-        let mut bytes = Outsourced::default();
-        bytes.end().extend_from_slice(of);
+    fn outsourced(content: &[u8]) -> SpilledBytes {
+        let mut bytes = SpilledBytes::default();
+        bytes.memory_mut().extend_from_slice(content);
         bytes
     }
 
     #[test]
     fn beyond_the_budget_blocks_lie_in_the_file_and_come_back() {
         let folder = tempfile::tempdir().unwrap();
-        let spill = Spill::new(folder.path(), BLOCK).unwrap();
-        let mut held = Held::default();
-        let mut first = bytes(&[1; BLOCK]);
-        assert!(!spill.relieve(&mut first, &mut held), "there is room for it");
-        let mut other = Held::default();
-        let mut second = bytes(&[2; BLOCK - 1]);
-        assert!(!spill.relieve(&mut second, &mut other), "it is no block yet");
-        second.end().extend([3; 10]);
-        assert!(spill.relieve(&mut second, &mut other));
-        assert!(second.here().is_empty());
-        second.end().push(4);
-        spill.seal(&mut second, &mut other);
-        assert_eq!((second.blocks(), second.here().len()), (2, 0));
-        let expected = [&[2; BLOCK - 1][..], &[3; 10], &[4]].concat();
-        assert_eq!(second.all(), expected);
+        let spill = Spill::new(folder.path(), BLOCK_BYTES).unwrap();
+        let mut held_bytes = HeldBytes::default();
+        let mut first = outsourced(&[1; BLOCK_BYTES]);
+        assert!(
+            !spill.spill_if_full(&mut first, &mut held_bytes),
+            "there is room for it"
+        );
+        let mut other = HeldBytes::default();
+        let mut second = outsourced(&[2; BLOCK_BYTES - 1]);
+        assert!(
+            !spill.spill_if_full(&mut second, &mut other),
+            "it is no block yet"
+        );
+        second.memory_mut().extend([3; 10]);
+        assert!(spill.spill_if_full(&mut second, &mut other));
+        assert!(second.in_memory().is_empty());
+        second.memory_mut().push(4);
+        spill.spill_rest(&mut second, &mut other);
+        assert_eq!((second.block_count(), second.in_memory().len()), (2, 0));
+        let expected = [&[2; BLOCK_BYTES - 1][..], &[3; 10], &[4]].concat();
+        assert_eq!(second.read_all(), expected);
         // Bytes that continue to grow take their held part along.
-        first.end().extend([5; BLOCK]);
-        assert!(spill.relieve(&mut first, &mut held));
-        assert_eq!(first.all(), [[1; BLOCK], [5; BLOCK]].concat());
-        let mut third = bytes(&[6; 8]);
-        spill.seal(&mut third, &mut Held::default());
+        first.memory_mut().extend([5; BLOCK_BYTES]);
+        assert!(spill.spill_if_full(&mut first, &mut held_bytes));
+        assert_eq!(first.read_all(), [[1; BLOCK_BYTES], [5; BLOCK_BYTES]].concat());
+        let mut third = outsourced(&[6; 8]);
+        spill.spill_rest(&mut third, &mut HeldBytes::default());
         assert_eq!(
-            (third.blocks(), third.all()),
+            (third.block_count(), third.read_all()),
             (0, vec![6; 8]),
             "there is room again"
         );
-        assert_eq!((spill.missed(), spill.lost()), (None, None));
+        assert_eq!((spill.missed_warning(), spill.lost_warning()), (None, None));
         assert_eq!(
             std::fs::read_dir(folder.path()).unwrap().count(),
             0,
@@ -270,33 +276,39 @@ mod tests {
         let spill = Spill {
             file: Arc::clone(&file),
             queue,
-            next: AtomicU64::new(0),
-            held: AtomicUsize::new(0),
+            next_offset: AtomicU64::new(0),
+            held_bytes: AtomicUsize::new(0),
             budget: 0,
         };
-        let (mut one, mut other) = (bytes(&[1; BLOCK]), bytes(&[2; BLOCK]));
-        assert!(spill.relieve(&mut one, &mut Held::default()));
+        let (mut one, mut other) = (outsourced(&[1; BLOCK_BYTES]), outsourced(&[2; BLOCK_BYTES]));
+        assert!(spill.spill_if_full(&mut one, &mut HeldBytes::default()));
         assert!(
-            !spill.relieve(&mut other, &mut Held::default()),
+            !spill.spill_if_full(&mut other, &mut HeldBytes::default()),
             "nobody writes yet"
         );
-        let missed = || file.missed.load(Ordering::Relaxed);
-        assert_eq!((missed(), other.here().len()), (1, BLOCK));
+        let missed = || file.missed_blocks.load(Ordering::Relaxed);
+        assert_eq!((missed(), other.in_memory().len()), (1, BLOCK_BYTES));
         drop(spill);
         file.write(&blocks);
         assert_eq!(missed(), 2);
-        assert_eq!((one.all(), other.all()), (vec![1; BLOCK], vec![2; BLOCK]));
+        assert_eq!(
+            (one.read_all(), other.read_all()),
+            (vec![1; BLOCK_BYTES], vec![2; BLOCK_BYTES])
+        );
     }
 
     #[test]
     fn what_the_disk_does_not_give_back_is_counted() {
         let folder = tempfile::tempdir().unwrap();
         let spill = Spill::new(folder.path(), 0).unwrap();
-        let mut block = bytes(&[1; BLOCK]);
-        assert!(spill.relieve(&mut block, &mut Held::default()));
-        assert_eq!((block.all(), spill.lost()), (vec![1; BLOCK], None));
+        let mut block = outsourced(&[1; BLOCK_BYTES]);
+        assert!(spill.spill_if_full(&mut block, &mut HeldBytes::default()));
+        assert_eq!(
+            (block.read_all(), spill.lost_warning()),
+            (vec![1; BLOCK_BYTES], None)
+        );
         spill.file.file.set_len(10).unwrap();
-        assert!(block.all().is_empty());
-        assert!(spill.lost().is_some());
+        assert!(block.read_all().is_empty());
+        assert!(spill.lost_warning().is_some());
     }
 }

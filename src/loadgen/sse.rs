@@ -26,19 +26,19 @@ pub enum Line<'b> {
 /// A line that exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a line of the answer exceeds {limit} bytes")]
-pub struct HugeLine {
+pub struct LineTooLong {
     /// Maximum length of a line, in bytes.
     pub limit: usize,
 }
 
 /// Splits bytes that arrive in pieces of any size into lines.
 #[derive(Clone, Debug)]
-pub struct Scanner {
+pub struct LineScanner {
     limit: usize,
     /// The start of a line whose end has not arrived.
     partial: Vec<u8>,
     /// Whether `partial` was returned and can be cleared.
-    spent: bool,
+    is_partial_used: bool,
     /// Whether a field other than data, or data without its space, was seen.
     has_field: bool,
     has_unspaced: bool,
@@ -46,13 +46,13 @@ pub struct Scanner {
     is_error: bool,
 }
 
-impl Scanner {
+impl LineScanner {
     /// Creates a scanner that rejects lines of more than `limit` bytes, without their line feed.
     pub const fn new(limit: usize) -> Self {
         Self {
             limit,
             partial: Vec::new(),
-            spent: false,
+            is_partial_used: false,
             has_field: false,
             has_unspaced: false,
             is_error: false,
@@ -60,40 +60,40 @@ impl Scanner {
     }
 
     /// Removes the next line from the front of `input`; `None` if it needs more bytes.
-    pub fn next<'a, 'b: 'a>(&'a mut self, input: &mut &'b [u8]) -> Result<Option<Line<'a>>, HugeLine> {
-        self.forget();
+    pub fn next<'a, 'b: 'a>(&'a mut self, input: &mut &'b [u8]) -> Result<Option<Line<'a>>, LineTooLong> {
+        self.reset();
         while let Some(end) = memchr(b'\n', input) {
             let bytes: &'b [u8] = input;
             let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
-            self.bound(line.len())?;
+            self.check_limit(line.len())?;
             *input = rest;
             if self.partial.is_empty() {
-                self.note(odd(line));
-                self.is_error = named_error(line).unwrap_or(self.is_error);
+                self.note(line_oddity(line));
+                self.is_error = starts_error_event(line).unwrap_or(self.is_error);
                 if let Some(line) = classify(line, self.is_error) {
                     return Ok(Some(line));
                 }
             } else {
                 self.partial.extend_from_slice(line);
-                self.note(odd(&self.partial));
-                self.is_error = named_error(&self.partial).unwrap_or(self.is_error);
+                self.note(line_oddity(&self.partial));
+                self.is_error = starts_error_event(&self.partial).unwrap_or(self.is_error);
                 if classify(&self.partial, self.is_error).is_some() {
-                    self.spent = true;
+                    self.is_partial_used = true;
                     return Ok(classify(&self.partial, self.is_error));
                 }
                 self.partial.clear();
             }
         }
-        self.bound(input.len())?;
+        self.check_limit(input.len())?;
         self.partial.extend_from_slice(std::mem::take(input));
         Ok(None)
     }
 
     /// Returns the last line of a complete body, if no line feed ended it.
     pub fn finish(&mut self) -> Option<Line<'_>> {
-        self.forget();
-        self.spent = true;
-        self.note(odd(&self.partial));
+        self.reset();
+        self.is_partial_used = true;
+        self.note(line_oddity(&self.partial));
         classify(&self.partial, self.is_error)
     }
 
@@ -110,16 +110,16 @@ impl Scanner {
         self.has_unspaced |= oddity == Some(Oddity::Unspaced);
     }
 
-    fn forget(&mut self) {
-        if self.spent {
+    fn reset(&mut self) {
+        if self.is_partial_used {
             self.partial.clear();
-            self.spent = false;
+            self.is_partial_used = false;
         }
     }
 
-    fn bound(&self, more: usize) -> Result<(), HugeLine> {
+    fn check_limit(&self, more: usize) -> Result<(), LineTooLong> {
         match self.partial.len() + more > self.limit {
-            true => Err(HugeLine { limit: self.limit }),
+            true => Err(LineTooLong { limit: self.limit }),
             false => Ok(()),
         }
     }
@@ -144,7 +144,7 @@ fn strip(mut line: &[u8]) -> &[u8] {
 /// Returns the part of a line that bench_serving cannot parse.
 ///
 /// Source: docs/bench-serving.md 2.1, reading a stream.
-fn odd(line: &[u8]) -> Option<Oddity> {
+fn line_oddity(line: &[u8]) -> Option<Oddity> {
     if line.starts_with(b"data: ") {
         return None;
     }
@@ -158,7 +158,7 @@ fn odd(line: &[u8]) -> Option<Oddity> {
 
 /// Returns whether the following lines belong to an event named `error`; `None` if the line neither names nor
 /// ends an event.
-fn named_error(line: &[u8]) -> Option<bool> {
+fn starts_error_event(line: &[u8]) -> Option<bool> {
     match line {
         [] | [b'\r'] => Some(false),
         [b'e', ..] => Some(strip(line.strip_prefix(b"event:")?) == b"error"),
@@ -198,14 +198,14 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Debug, PartialEq)]
-    enum Owned {
+    enum OwnedLine {
         Event(Vec<u8>),
         Error(Vec<u8>),
         Done,
         Plain(Vec<u8>),
     }
 
-    impl From<Line<'_>> for Owned {
+    impl From<Line<'_>> for OwnedLine {
         fn from(line: Line<'_>) -> Self {
             match line {
                 Line::Event(bytes) => Self::Event(bytes.to_vec()),
@@ -219,8 +219,8 @@ mod tests {
     fn scan<'p>(
         limit: usize,
         pieces: impl IntoIterator<Item = &'p [u8]>,
-    ) -> (Vec<Owned>, Result<(), HugeLine>) {
-        let (mut scanner, mut lines) = (Scanner::new(limit), Vec::new());
+    ) -> (Vec<OwnedLine>, Result<(), LineTooLong>) {
+        let (mut scanner, mut lines) = (LineScanner::new(limit), Vec::new());
         for mut piece in pieces {
             loop {
                 match scanner.next(&mut piece) {
@@ -231,7 +231,7 @@ mod tests {
                 assert!(scanner.partial.len() <= limit);
             }
         }
-        lines.extend(scanner.finish().map(Owned::from));
+        lines.extend(scanner.finish().map(OwnedLine::from));
         (lines, Ok(()))
     }
 
@@ -244,11 +244,11 @@ mod tests {
         assert_eq!(
             lines,
             [
-                Owned::Event(b"{\"a\":1}".to_vec()),
-                Owned::Event(b"{\"b\":2}".to_vec()),
-                Owned::Plain(b"{\"c\":3}".to_vec()),
-                Owned::Done,
-                Owned::Plain(b"{\"last\":true}".to_vec()),
+                OwnedLine::Event(b"{\"a\":1}".to_vec()),
+                OwnedLine::Event(b"{\"b\":2}".to_vec()),
+                OwnedLine::Plain(b"{\"c\":3}".to_vec()),
+                OwnedLine::Done,
+                OwnedLine::Plain(b"{\"last\":true}".to_vec()),
             ]
         );
     }
@@ -257,10 +257,10 @@ mod tests {
     fn the_data_of_an_event_named_error_are_told_apart() {
         let text = b"event: error\r\ndata: {\"code\":500}\r\n\r\ndata: {\"a\":1}\nevent:message\ndata: b\n\nevent:error\n\ndata: c\n";
         let expected = [
-            Owned::Error(b"{\"code\":500}".to_vec()),
-            Owned::Event(b"{\"a\":1}".to_vec()),
-            Owned::Event(b"b".to_vec()),
-            Owned::Event(b"c".to_vec()),
+            OwnedLine::Error(b"{\"code\":500}".to_vec()),
+            OwnedLine::Event(b"{\"a\":1}".to_vec()),
+            OwnedLine::Event(b"b".to_vec()),
+            OwnedLine::Event(b"c".to_vec()),
         ];
         assert_eq!(scan(100, [&text[..]]).0, expected);
         assert_eq!(scan(100, text.chunks(1)).0, expected);
@@ -269,12 +269,12 @@ mod tests {
     #[test]
     fn a_line_at_the_limit_passes_and_one_beyond_is_refused_unread() {
         assert_eq!(scan(7, [&b"1234567\n"[..]]).1, Ok(()));
-        let huge = Err(HugeLine { limit: 7 });
+        let huge = Err(LineTooLong { limit: 7 });
         assert_eq!(scan(7, [&b"12345678\n"[..]]).1, huge);
         assert_eq!(scan(7, [&b"1234"[..], b"5678"]).1, huge);
         assert_eq!(
             scan(7, [&b"ok\n"[..], b"12345678"]),
-            (vec![Owned::Plain(b"ok".to_vec())], huge)
+            (vec![OwnedLine::Plain(b"ok".to_vec())], huge)
         );
     }
 
@@ -291,7 +291,7 @@ mod tests {
         ] {
             // The body is cut at every byte, so that lines arrive whole and in pieces.
             for cut in 0..=body.len() {
-                let mut scanner = Scanner::new(100);
+                let mut scanner = LineScanner::new(100);
                 for mut part in [&body.as_bytes()[..cut], &body.as_bytes()[cut..]] {
                     while scanner.next(&mut part).unwrap().is_some() {}
                 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::plan::Dialect;
+use crate::plan::ProtocolSpec;
 
 /// An engine as requests see it.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct Target {
     /// Headers of every request, with secrets resolved.
     pub headers: Headers,
     /// How requests are encoded and answers decoded.
-    pub dialect: Dialect,
+    pub dialect: ProtocolSpec,
     /// The model name in requests.
     pub model: String,
 }
@@ -24,20 +24,20 @@ pub struct Target {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// The base URL is invalid.
-    #[error("`{url}` is no base URL: {why}; write it like `http://host:8000`")]
+    #[error("`{url}` is no base URL: {reason}; write it like `http://host:8000`")]
     Url {
         /// The URL as given, without the part before an `@`.
         url: String,
         /// What is wrong with it.
-        why: &'static str,
+        reason: &'static str,
     },
     /// The header cannot be sent. The error does not show its value, which may be a secret.
-    #[error("the header `{name}` cannot be sent: {why}")]
+    #[error("the header `{name}` cannot be sent: {reason}")]
     Header {
         /// The header's name.
         name: String,
         /// What is wrong with it.
-        why: &'static str,
+        reason: &'static str,
     },
 }
 
@@ -74,7 +74,7 @@ impl Address {
         }
     }
 
-    /// Returns the value of the `Host` header.
+    /// Returns the value of the `HostEnv` header.
     pub fn authority(&self) -> String {
         let host = match self.host.contains(':') {
             true => format!("[{}]", self.host),
@@ -101,9 +101,9 @@ impl FromStr for Address {
     type Err = TargetError;
 
     fn from_str(url: &str) -> Result<Self, TargetError> {
-        let wrong = |why| TargetError::Url {
+        let url_error = |reason| TargetError::Url {
             url: url.rsplit('@').next().unwrap_or_default().to_owned(),
-            why,
+            reason,
         };
         let url = url.trim();
         let (scheme, rest) = if let Some(rest) = url.strip_prefix("http://") {
@@ -111,14 +111,14 @@ impl FromStr for Address {
         } else if let Some(rest) = url.strip_prefix("https://") {
             (Scheme::Https, rest)
         } else {
-            return Err(wrong("it must begin with `http://` or `https://`"));
+            return Err(url_error("it must begin with `http://` or `https://`"));
         };
         let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
         if authority.contains('@') {
-            return Err(wrong("credentials belong into a header"));
+            return Err(url_error("credentials belong into a header"));
         }
         if rest.bytes().any(|byte| !byte.is_ascii_graphic()) || rest.contains(['?', '#']) {
-            return Err(wrong("it may hold neither blanks, nor `?`, nor `#`"));
+            return Err(url_error("it may hold neither blanks, nor `?`, nor `#`"));
         }
         let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((host, "")) => (host, None),
@@ -126,7 +126,7 @@ impl FromStr for Address {
                 host,
                 Some(
                     port.strip_prefix(':')
-                        .ok_or_else(|| wrong("its port is not a number"))?,
+                        .ok_or_else(|| url_error("its port is not a number"))?,
                 ),
             ),
             None => match authority.rsplit_once(':') {
@@ -139,14 +139,14 @@ impl FromStr for Address {
             Scheme::Https => 443,
         };
         if host.is_empty() {
-            return Err(wrong("it names no host"));
+            return Err(url_error("it names no host"));
         }
         Ok(Self {
             scheme,
             host: host.to_owned(),
             port: match port {
                 None => default,
-                Some(port) => port.parse().map_err(|_| wrong("its port is not a number"))?,
+                Some(port) => port.parse().map_err(|_| url_error("its port is not a number"))?,
             },
             prefix: path.trim_end_matches('/').to_owned(),
         })
@@ -161,27 +161,27 @@ impl Headers {
     /// Checks that the headers are valid and do not affect the framing of requests.
     pub(crate) fn new(headers: Vec<(String, String)>) -> Result<Self, TargetError> {
         for (name, value) in &headers {
-            let wrong = |why| {
+            let header_error = |reason| {
                 Err(TargetError::Header {
                     name: name.clone(),
-                    why,
+                    reason,
                 })
             };
             let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
             if name.is_empty() || !name.bytes().all(is_token) {
-                return wrong("its name may hold only letters, digits and `-`");
+                return header_error("its name may hold only letters, digits and `-`");
             }
             if value
                 .bytes()
                 .any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f)
             {
-                return wrong("its value holds a line break or another control character");
+                return header_error("its value holds a line break or another control character");
             }
             if ["content-length", "transfer-encoding", "connection"]
                 .iter()
                 .any(|own| name.eq_ignore_ascii_case(own))
             {
-                return wrong("it is set by the client itself");
+                return header_error("it is set by the client itself");
             }
         }
         Ok(Self(headers))
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_wrong_base_url_says_what_is_wrong_and_tells_no_password() {
-        for (url, why) in [
+        for (url, reason) in [
             ("host:8000", "must begin"),
             ("http://", "no host"),
             ("http://:80", "no host"),
@@ -231,8 +231,8 @@ mod tests {
             ("http://host/?a=b", "neither"),
             ("http://user:hush@host", "header"),
         ] {
-            let said = url.parse::<Address>().unwrap_err().to_string();
-            assert!(said.contains(why) && !said.contains("hush"), "{said}");
+            let error = url.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(reason) && !error.contains("hush"), "{error}");
         }
     }
 
@@ -244,8 +244,8 @@ mod tests {
             ("x", "1\r\ny: 2"),
             ("Content-Length", "0"),
         ] {
-            let said = Headers::new(vec![(name.to_owned(), value.to_owned())]).unwrap_err();
-            assert!(!said.to_string().contains("y: 2"));
+            let error = Headers::new(vec![(name.to_owned(), value.to_owned())]).unwrap_err();
+            assert!(!error.to_string().contains("y: 2"));
         }
         let headers = Headers::new(vec![("Authorization".to_owned(), "Bearer hush".to_owned())]).unwrap();
         assert!(headers.has("authorization"));

@@ -14,13 +14,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::loadgen::target::{Address, Headers, Target};
-use crate::plan::{Dialect, Protocol, Usage};
+use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
 
 /// What the server does on a connection, in order; then it closes the connection.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
     Write(Vec<u8>),
-    Drip(Vec<u8>),
+    WriteByByte(Vec<u8>),
     Pause(Duration),
     /// Closes the connection for writing; with TLS it sends close_notify first.
     Shutdown,
@@ -101,33 +101,33 @@ type Script = dyn Fn(&str) -> Vec<Act> + Send + Sync;
 
 /// Requests under way: now, at most, and in total.
 #[derive(Default)]
-pub(super) struct Seen {
-    now: AtomicUsize,
-    most: AtomicUsize,
-    all: AtomicUsize,
+pub(super) struct ServerStats {
+    running: AtomicUsize,
+    max_running: AtomicUsize,
+    total: AtomicUsize,
     handshakes: Mutex<Vec<Handshake>>,
 }
 
 /// The negotiated protocol, and whether the session was resumed.
 type Handshake = (Option<Vec<u8>>, Option<HandshakeKind>);
 
-impl Seen {
-    pub(super) fn most(&self) -> usize {
-        self.most.load(Ordering::SeqCst)
+impl ServerStats {
+    pub(super) fn max_running(&self) -> usize {
+        self.max_running.load(Ordering::SeqCst)
     }
 
     pub(super) fn handshakes(&self) -> Vec<Handshake> {
         self.handshakes.lock().unwrap().clone()
     }
 
-    pub(super) fn all(&self) -> usize {
-        self.all.load(Ordering::SeqCst)
+    pub(super) fn total(&self) -> usize {
+        self.total.load(Ordering::SeqCst)
     }
 }
 
 pub(super) struct Server {
     pub(super) port: u16,
-    pub(super) seen: Arc<Seen>,
+    pub(super) stats: Arc<ServerStats>,
     _tasks: JoinSet<()>,
 }
 
@@ -136,30 +136,30 @@ impl Server {
     pub(super) async fn start(script: impl Fn(&str) -> Vec<Act> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (script, seen): (Arc<Script>, _) = (Arc::new(script), Arc::<Seen>::default());
+        let (script, stats): (Arc<Script>, _) = (Arc::new(script), Arc::<ServerStats>::default());
         let mut tasks = JoinSet::new();
-        let counted = Arc::clone(&seen);
+        let counted = Arc::clone(&stats);
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let (script, seen) = (Arc::clone(&script), Arc::clone(&counted));
-                connections.spawn(async move { serve(stream, &*script, &seen).await });
+                let (script, stats) = (Arc::clone(&script), Arc::clone(&counted));
+                connections.spawn(async move { serve(stream, &*script, &stats).await });
             }
         });
         Self {
             port,
-            seen,
+            stats,
             _tasks: tasks,
         }
     }
 
-    pub(super) async fn saying(acts: Vec<Act>) -> Self {
+    pub(super) async fn answering(acts: Vec<Act>) -> Self {
         Self::start(move |_| acts.clone()).await
     }
 }
 
-async fn serve(stream: TcpStream, script: &Script, seen: &Seen) {
+async fn serve(stream: TcpStream, script: &Script, stats: &ServerStats) {
     stream.set_nodelay(true).unwrap();
     let mut first = [0];
     match stream.peek(&mut first).await {
@@ -169,28 +169,28 @@ async fn serve(stream: TcpStream, script: &Script, seen: &Seen) {
                 let connection = stream.get_ref().1;
                 let alpn = connection.alpn_protocol().map(<[u8]>::to_vec);
                 let kind = connection.handshake_kind();
-                seen.handshakes.lock().unwrap().push((alpn, kind));
-                follow(stream, script, seen).await;
+                stats.handshakes.lock().unwrap().push((alpn, kind));
+                serve_script(stream, script, stats).await;
             }
         }
-        _ => follow(stream, script, seen).await,
+        _ => serve_script(stream, script, stats).await,
     }
 }
 
-async fn follow(mut stream: impl Stream, script: &Script, seen: &Seen) {
+async fn serve_script(mut stream: impl Stream, script: &Script, stats: &ServerStats) {
     let Some(request) = read_request(&mut stream).await else {
         return;
     };
-    seen.all.fetch_add(1, Ordering::SeqCst);
-    let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
-    seen.most.fetch_max(now, Ordering::SeqCst);
+    stats.total.fetch_add(1, Ordering::SeqCst);
+    let now = stats.running.fetch_add(1, Ordering::SeqCst) + 1;
+    stats.max_running.fetch_max(now, Ordering::SeqCst);
     // The count decreases before the last action; otherwise the client could send its next request before it
     // does.
     let acts = script(&request);
     let last = acts.len().saturating_sub(1);
     for (place, act) in acts.into_iter().enumerate() {
         if place == last {
-            seen.now.fetch_sub(1, Ordering::SeqCst);
+            stats.running.fetch_sub(1, Ordering::SeqCst);
         }
         if perform(&mut stream, act).await.is_err() {
             return;
@@ -204,7 +204,7 @@ async fn perform(stream: &mut impl Stream, act: Act) -> std::io::Result<()> {
             stream.write_all(&bytes).await?;
             stream.flush().await
         }
-        Act::Drip(bytes) => {
+        Act::WriteByByte(bytes) => {
             for byte in bytes {
                 stream.write_all(&[byte]).await?;
                 stream.flush().await?;
@@ -257,10 +257,10 @@ pub(super) fn target(port: u16, protocol: Protocol) -> Target {
     Target {
         address: Address::local(port),
         headers: Headers::default(),
-        dialect: Dialect {
+        dialect: ProtocolSpec {
             protocol,
             path: None,
-            usage: Usage::Unasked,
+            usage: UsageRequest::Unasked,
             body: serde_json::Map::new(),
         },
         model: "m".to_owned(),
@@ -269,13 +269,13 @@ pub(super) fn target(port: u16, protocol: Protocol) -> Target {
 
 /// Returns a complete chunked answer of these lines.
 pub(super) fn stream(lines: &[&str]) -> Vec<u8> {
-    let mut bytes = begun(lines);
+    let mut bytes = partial_stream(lines);
     bytes.extend_from_slice(b"0\r\n\r\n");
     bytes
 }
 
 /// Returns an incomplete chunked answer of these lines.
-pub(super) fn begun(lines: &[&str]) -> Vec<u8> {
+pub(super) fn partial_stream(lines: &[&str]) -> Vec<u8> {
     let mut bytes =
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     for line in lines {
@@ -288,7 +288,7 @@ pub(super) fn chunk(text: &str) -> Vec<u8> {
     format!("{:x}\r\n{text}\r\n", text.len()).into_bytes()
 }
 
-pub(super) fn plain(status: &str, body: &str) -> Vec<u8> {
+pub(super) fn plain_response(status: &str, body: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()

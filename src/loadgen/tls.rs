@@ -19,12 +19,12 @@ const HTTP_1_1: &[u8] = b"http/1.1";
 
 /// The TLS settings that all sessions with one host share.
 #[derive(Clone)]
-pub(super) struct Tls {
+pub(super) struct TlsClient {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
-impl Tls {
+impl TlsClient {
     /// Creates the settings for a host whose certificate is checked against `roots`. Every connection makes a
     /// full handshake, as in the Python tool.
     ///
@@ -53,16 +53,16 @@ impl Tls {
     }
 
     /// Creates a session before its handshake.
-    pub(super) fn session(&self) -> io::Result<Session> {
+    pub(super) fn session(&self) -> io::Result<TlsSession> {
         let connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         connection
-            .map(|connection| Session {
+            .map(|connection| TlsSession {
                 connection: Box::new(connection),
                 is_closed: false,
                 has_early_content: false,
                 failure: None,
             })
-            .map_err(broken)
+            .map_err(tls_error)
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn native_roots() -> RootCertStore {
     roots
 }
 
-pub(super) struct Session {
+pub(super) struct TlsSession {
     connection: Box<ClientConnection>,
     is_closed: bool,
     /// Whether data arrived together with the end of the handshake.
@@ -82,12 +82,12 @@ pub(super) struct Session {
     failure: Option<io::Error>,
 }
 
-impl Session {
+impl TlsSession {
     /// Continues the handshake over a non-blocking socket; returns true when it is complete.
     ///
     /// # Errors
     /// The connection failed or ended, or the server cannot be trusted.
-    pub(super) fn shake_hands(&mut self, mut socket: impl Read + Write) -> io::Result<bool> {
+    pub(super) fn continue_handshake(&mut self, mut socket: impl Read + Write) -> io::Result<bool> {
         loop {
             self.flush(&mut socket)?;
             if self.has_unsent() {
@@ -111,7 +111,7 @@ impl Session {
                 Err(error) => {
                     // This sends the alert, so that the other side learns the reason.
                     let _ = self.flush(&mut socket);
-                    return Err(broken(error));
+                    return Err(tls_error(error));
                 }
             }
         }
@@ -126,9 +126,9 @@ impl Session {
         if self.has_unsent() {
             return Err(ErrorKind::WouldBlock.into());
         }
-        let taken = self.connection.writer().write(bytes)?;
+        let count = self.connection.writer().write(bytes)?;
         self.flush(&mut socket)?;
-        Ok(taken)
+        Ok(count)
     }
 
     /// Returns true if encrypted bytes wait for room in the socket's send buffer.
@@ -157,7 +157,7 @@ impl Session {
     /// to [`Self::take_pending`] returns it.
     pub(super) fn decrypt(&mut self, mut bytes: &[u8], content: &mut Vec<u8>) -> io::Result<()> {
         loop {
-            let taken = self.connection.read_tls(&mut bytes)?;
+            let count = self.connection.read_tls(&mut bytes)?;
             match self.take_content(content) {
                 Ok(()) => {}
                 Err(error) if content.is_empty() => return Err(error),
@@ -167,7 +167,7 @@ impl Session {
                 }
             }
             // After close_notify the connection accepts no more bytes.
-            if bytes.is_empty() || taken == 0 {
+            if bytes.is_empty() || count == 0 {
                 return Ok(());
             }
         }
@@ -203,7 +203,7 @@ impl Session {
             content.extend_from_slice(chunk);
             reader.consume(length);
         }
-        self.is_closed |= processed.map_err(broken)?.peer_has_closed();
+        self.is_closed |= processed.map_err(tls_error)?.peer_has_closed();
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl Session {
     }
 }
 
-fn broken(error: rustls::Error) -> io::Error {
+fn tls_error(error: rustls::Error) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, tls::describe(&error))
 }
 
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn without_root_certificates_no_session_is_possible() {
-        let why = Tls::new("localhost", RootCertStore::empty()).err().unwrap();
-        assert!(why.contains("SSL_CERT_FILE"), "{why}");
+        let reason = TlsClient::new("localhost", RootCertStore::empty()).err().unwrap();
+        assert!(reason.contains("SSL_CERT_FILE"), "{reason}");
     }
 }

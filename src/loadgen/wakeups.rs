@@ -9,45 +9,50 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use crate::base::clock::{self, Moment};
+use crate::base::clock::{self, MonotonicTime};
 
 /// Time that an idle processor needs to resume a thread, which the kernel does not count.
-const WAKE_UP: Duration = Duration::from_micros(100);
+const MAX_WAKE_UP_LATENCY: Duration = Duration::from_micros(100);
 /// Timers are late by less than this. A thread that was away for longer was stopped.
-const TIMER: Duration = Duration::from_millis(1);
+const MAX_TIMER_LATENCY: Duration = Duration::from_millis(1);
 
 /// Tracks the sleeps of one thread.
-pub(super) struct Wakes {
+pub(super) struct WakeTracker {
     /// The kernel's scheduler statistics of the thread; `None` if the kernel has none.
-    account: Option<File>,
+    schedstat: Option<File>,
     /// Processor and waiting time of the thread at the last query.
-    spent: Duration,
+    last_spent: Duration,
 }
 
-impl Wakes {
+impl WakeTracker {
     pub(super) fn new() -> Self {
         let mut wakes = Self {
-            account: File::open("/proc/thread-self/schedstat").ok(),
-            spent: Duration::ZERO,
+            schedstat: File::open("/proc/thread-self/schedstat").ok(),
+            last_spent: Duration::ZERO,
         };
-        wakes.spent = wakes.spent().unwrap_or_default();
+        wakes.last_spent = wakes.cpu_and_wait_time().unwrap_or_default();
         wakes
     }
 
     /// Returns the earliest moment at which the thread was woken. It went to sleep at `slept`, for `wait` at
     /// most, and continued before `now`. Returns `None` if the kernel has no statistics, or if the thread did
     /// more than sleep.
-    pub(super) fn woken(&mut self, slept: Moment, wait: Duration, now: Moment) -> Option<Moment> {
-        let spent = self.spent()?;
-        let busy = spent.saturating_sub(std::mem::replace(&mut self.spent, spent)) + WAKE_UP;
-        let is_sleep = now.since(slept) <= wait + busy + TIMER;
-        is_sleep.then(|| now.before(busy).max(slept))
+    pub(super) fn earliest_wake(
+        &mut self,
+        slept: MonotonicTime,
+        wait: Duration,
+        now: MonotonicTime,
+    ) -> Option<MonotonicTime> {
+        let spent = self.cpu_and_wait_time()?;
+        let busy = spent.saturating_sub(std::mem::replace(&mut self.last_spent, spent)) + MAX_WAKE_UP_LATENCY;
+        let is_sleep = now.since(slept) <= wait + busy + MAX_TIMER_LATENCY;
+        is_sleep.then(|| now.minus(busy).max(slept))
     }
 
     /// Returns the time that the thread has used a processor or waited for one.
-    fn spent(&self) -> Option<Duration> {
+    fn cpu_and_wait_time(&self) -> Option<Duration> {
         let mut text = [0; 64];
-        let length = self.account.as_ref()?.read_at(&mut text, 0).ok()?;
+        let length = self.schedstat.as_ref()?.read_at(&mut text, 0).ok()?;
         let text = std::str::from_utf8(text.get(..length)?).ok()?;
         let waited = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
         Some(clock::thread_cpu() + Duration::from_nanos(waited))
@@ -62,21 +67,21 @@ mod tests {
 
     #[test]
     fn a_thread_that_slept_was_woken_late_in_that_time_and_one_that_worked_was_not() {
-        let mut wakes = Wakes::new();
+        let mut wakes = WakeTracker::new();
         let slept = clock::now();
         std::thread::sleep(SPAN);
         let now = clock::now();
-        let Some(woken) = wakes.woken(slept, SPAN, now) else {
-            return assert!(wakes.account.is_none() || now.since(slept) > SPAN + TIMER);
+        let Some(woken) = wakes.earliest_wake(slept, SPAN, now) else {
+            return assert!(wakes.schedstat.is_none() || now.since(slept) > SPAN + MAX_TIMER_LATENCY);
         };
-        assert!(woken >= slept && woken.plus(WAKE_UP) <= now);
+        assert!(woken >= slept && woken.plus(MAX_WAKE_UP_LATENCY) <= now);
         // Work cannot be told apart from sleep here, so only the start is known.
         let began = clock::now();
         while clock::now().since(began) < SPAN {
             std::hint::spin_loop();
         }
         // The kernel does not count time that the hypervisor took.
-        let woken = wakes.woken(began, SPAN, clock::now());
+        let woken = wakes.earliest_wake(began, SPAN, clock::now());
         assert!(
             woken.is_none_or(|woken| woken.since(began) < SPAN / 4),
             "{woken:?}"
@@ -85,9 +90,9 @@ mod tests {
 
     #[test]
     fn a_thread_that_was_away_for_longer_than_it_slept_tells_nothing() {
-        let mut wakes = Wakes::new();
+        let mut wakes = WakeTracker::new();
         let slept = clock::now();
         std::thread::sleep(5 * SPAN);
-        assert_eq!(wakes.woken(slept, SPAN, clock::now()), None);
+        assert_eq!(wakes.earliest_wake(slept, SPAN, clock::now()), None);
     }
 }

@@ -7,22 +7,24 @@ use crate::config::select;
 use crate::plan::{Cell, Launch, Plan};
 
 /// The value of the axis `version` of a cell that is measured with the baseline's build.
-pub(crate) const BASELINE: &str = "(baseline)";
+pub(crate) const BASELINE_VERSION: &str = "(baseline)";
 
-const VERSION: &str = "version";
+const VERSION_AXIS: &str = "version";
 
 impl Cell {
     /// Whether it is measured on the baseline's build.
     pub(crate) fn is_baseline(&self) -> bool {
-        self.axes.get(VERSION).is_some_and(|version| version == BASELINE)
+        self.axes
+            .get(VERSION_AXIS)
+            .is_some_and(|version| version == BASELINE_VERSION)
     }
 }
 
 /// The key of the cell that measures the baseline's build beside a cell.
-pub(crate) fn baseline_of(cell: &Cell) -> CellKey {
+pub(crate) fn baseline_key(cell: &Cell) -> CellKey {
     let mut axes = cell.axes.clone();
-    axes.insert(VERSION.to_owned(), BASELINE.to_owned());
-    CellKey::new(select::key(&axes))
+    axes.insert(VERSION_AXIS.to_owned(), BASELINE_VERSION.to_owned());
+    CellKey::new(select::cell_key(&axes))
 }
 
 impl Launch {
@@ -31,9 +33,9 @@ impl Launch {
     ///
     /// # Errors
     /// Why that build cannot be started.
-    pub(crate) fn pinned(&self, image: Option<&str>) -> Result<Self, &'static str> {
+    pub(crate) fn pin(&self, image: Option<&str>) -> Result<Self, &'static str> {
         Ok(Self {
-            place: self.place.clone().pinned(image)?,
+            place: self.place.clone().pin(image)?,
             ..self.clone()
         })
     }
@@ -64,11 +66,11 @@ impl Plan {
                 });
             }
             let mut axes = cell.axes.clone();
-            axes.insert(VERSION.to_owned(), BASELINE.to_owned());
+            axes.insert(VERSION_AXIS.to_owned(), BASELINE_VERSION.to_owned());
             self.cells.push(Cell {
-                key: baseline_of(&cell),
+                key: baseline_key(&cell),
                 axes,
-                content: ContentHash::of_bytes(format!("{id} {}", cell.content).as_bytes()),
+                content: ContentHash::from_bytes(format!("{id} {}", cell.content).as_bytes()),
                 launch: id,
                 ..cell
             });
@@ -76,23 +78,23 @@ impl Plan {
     }
 
     /// Starts the baseline beside each of these cells, in turn and as often as the cell.
-    pub fn pair(&mut self, launches: &BTreeMap<CellKey, Launch>) {
+    pub fn pair_with_baselines(&mut self, launches: &BTreeMap<CellKey, Launch>) {
         let starts = self.starts.iter().map(|start| start.start).max().unwrap_or(1);
         self.add_baselines(launches);
-        self.start_times(starts);
+        self.set_starts(starts);
     }
 
     /// The plan of `matrix noise`: every launch is started so often, in a run under a name of its own.
-    pub(crate) fn measure_noise(&mut self, starts: u32) {
+    pub(crate) fn plan_noise(&mut self, starts: u32) {
         self.matrix = noise_name(&self.matrix);
-        self.start_times(starts);
+        self.set_starts(starts);
     }
 
     /// The plan of a confirmation: each cell in `wanted` is started that many times, alternating with its
     /// baseline.
-    pub fn confirmation(
+    pub fn plan_confirmation(
         &self,
-        wanted: &BTreeMap<CellKey, u32>,
+        start_counts: &BTreeMap<CellKey, u32>,
         baselines: &BTreeMap<CellKey, Launch>,
     ) -> Self {
         let per_start = self.per_start();
@@ -102,17 +104,17 @@ impl Plan {
             until: None,
             ..self.clone()
         };
-        plan.cells.retain(|cell| wanted.contains_key(&cell.key));
+        plan.cells.retain(|cell| start_counts.contains_key(&cell.key));
         plan.add_baselines(baselines);
         plan.launches
             .retain(|launch| plan.cells.iter().any(|cell| cell.launch == launch.id));
         let twins = plan.cells.iter().filter(|cell| !cell.is_baseline());
-        let both = twins.flat_map(|cell| {
-            let starts = wanted.get(&cell.key).copied().unwrap_or(0);
-            [(cell.key.clone(), starts), (baseline_of(cell), starts)]
+        let keys_with_starts = twins.flat_map(|cell| {
+            let starts = start_counts.get(&cell.key).copied().unwrap_or(0);
+            [(cell.key.clone(), starts), (baseline_key(cell), starts)]
         });
-        let both: BTreeMap<CellKey, u32> = both.collect();
-        plan.starts = plan.further(&both, per_start);
+        let keys_with_starts: BTreeMap<CellKey, u32> = keys_with_starts.collect();
+        plan.starts = plan.extra_starts(&keys_with_starts, per_start);
         plan
     }
 }

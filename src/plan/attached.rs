@@ -14,7 +14,7 @@ impl Plan {
         let cell = |(place, scenario): (usize, Scenario)| Cell {
             key: CellKey::new(format!("{} {}", scenario.name, place + 1)),
             axes: Default::default(),
-            content: canonical::cell(&launch.id, &scenario),
+            content: canonical::cell_hash(&launch.id, &scenario),
             launch: launch.id.clone(),
             scenario,
             why: None,

@@ -6,30 +6,30 @@
 use std::path::Path;
 
 use crate::base::text::is_control;
-use crate::config::container::{Gpus, Mount, Network};
-use crate::config::template::{Piece, Text};
+use crate::config::container::{ContainerGpus, ContainerNetwork, Mount};
+use crate::config::template::{Template, TemplatePart};
+use crate::plan::executor_spec::{Container, ExecutorSpec, Process};
 use crate::plan::launch::Launch;
-use crate::plan::place::{Container, Place, Process};
 
 /// A command line, split into groups between which a line may break.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line(Vec<String>);
+pub struct CommandLine(Vec<String>);
 
-impl Line {
+impl CommandLine {
     /// All on one line.
-    pub fn joined(&self) -> String {
+    pub fn to_line(&self) -> String {
         self.0.join(" ")
     }
 
     /// The command on several lines, joined by backslashes.
-    pub(crate) fn wrapped(&self) -> String {
+    pub(crate) fn to_wrapped(&self) -> String {
         self.0.join(" \\\n    ")
     }
 }
 
 /// Values of a start, for the command line that really ran.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Given<'a> {
+pub(crate) struct StartValues<'a> {
     /// Folder of the matrix file; relative mounts start here.
     pub folder: Option<&'a Path>,
     /// The port; the usual one if absent.
@@ -39,33 +39,33 @@ pub(crate) struct Given<'a> {
 }
 
 /// The line that starts a launch, on its usual port and devices. An engine that is attached to has none: its address is given as a comment.
-pub fn line(launch: &Launch) -> Line {
-    line_of(launch, Given::default())
+pub fn command_line(launch: &Launch) -> CommandLine {
+    command_line_with(launch, StartValues::default())
 }
 
 /// The command line of a launch with the values of a start.
-pub(crate) fn line_of(launch: &Launch, given: Given<'_>) -> Line {
-    let filler = Filler {
-        folder: given.folder,
-        port: given.port.unwrap_or_else(|| launch.usual_port()),
-        devices: match given.devices {
+pub(crate) fn command_line_with(launch: &Launch, values: StartValues<'_>) -> CommandLine {
+    let filler = PlaceholderValues {
+        folder: values.folder,
+        port: values.port.unwrap_or_else(|| launch.default_port()),
+        devices: match values.devices {
             Some(devices) => devices.to_vec(),
             None => (0..launch.devices).map(|device| device.to_string()).collect(),
         },
     };
     match &launch.place {
-        Place::Container(container) => docker(launch, container, &filler),
-        Place::Process(process) => shell(launch, process, &filler),
-        Place::Attach(attach) => Line(vec![format!("# attached to {}", attach.url)]),
-        Place::Imported(imported) if imported.command.is_empty() => {
-            Line(vec!["# imported; the command is not known".to_owned()])
+        ExecutorSpec::Container(container) => docker_command(launch, container, &filler),
+        ExecutorSpec::Process(process) => shell_command(launch, process, &filler),
+        ExecutorSpec::Attach(attach) => CommandLine(vec![format!("# attached to {}", attach.url)]),
+        ExecutorSpec::Imported(imported) if imported.command.is_empty() => {
+            CommandLine(vec!["# imported; the command is not known".to_owned()])
         }
-        Place::Imported(imported) => Line(imported.command.clone()),
+        ExecutorSpec::Imported(imported) => CommandLine(imported.command.clone()),
     }
 }
 
 /// Longest container name of a launch, without the suffix of a run.
-const LONGEST_NAME: usize = 100;
+const MAX_NAME_LENGTH: usize = 100;
 
 /// The container name of a launch, without the suffix of a run.
 pub(crate) fn container_name(launch: &Launch) -> String {
@@ -78,91 +78,99 @@ pub(crate) fn container_name(launch: &Launch) -> String {
     }
     // The digest at the end distinguishes launches. The whole name is ASCII.
     match name.rsplit_once('-') {
-        Some((readable, digest)) if name.len() > LONGEST_NAME => {
-            let kept: String = readable.chars().take(LONGEST_NAME - 1 - digest.len()).collect();
-            format!("{}-{digest}", kept.trim_end_matches('-'))
+        Some((readable, digest)) if name.len() > MAX_NAME_LENGTH => {
+            let prefix: String = readable
+                .chars()
+                .take(MAX_NAME_LENGTH - 1 - digest.len())
+                .collect();
+            format!("{}-{digest}", prefix.trim_end_matches('-'))
         }
         _ => name,
     }
 }
 
-fn docker(launch: &Launch, container: &Container, filler: &Filler<'_>) -> Line {
+fn docker_command(launch: &Launch, container: &Container, filler: &PlaceholderValues<'_>) -> CommandLine {
     let port = filler.port;
     let mut groups = vec!["docker run".to_owned()];
     let runtime = container
         .runtime
         .as_ref()
-        .map(|runtime| format!("--runtime {}", quoted(runtime)));
+        .map(|runtime| format!("--runtime {}", shell_quote(runtime)));
     let gpus = match container.gpus {
-        Gpus::None | Gpus::Cdi | Gpus::CdiAll => None,
-        Gpus::All => Some("--gpus all".to_owned()),
-        Gpus::Leased if launch.devices == 0 => None,
-        Gpus::Leased => Some(format!("--gpus '\"device={}\"'", filler.device_list())),
+        ContainerGpus::None | ContainerGpus::Cdi | ContainerGpus::CdiAll => None,
+        ContainerGpus::All => Some("--gpus all".to_owned()),
+        ContainerGpus::Leased if launch.devices == 0 => None,
+        ContainerGpus::Leased => Some(format!("--gpus '\"device={}\"'", filler.device_list())),
     };
     let devices: Vec<String> = runtime.into_iter().chain(gpus).collect();
     if !devices.is_empty() {
         groups[0] = format!("{} {}", groups[0], devices.join(" "));
     }
     for mount in &container.mounts {
-        groups.push(format!("--mount {}", filler.mount(mount)));
+        groups.push(format!("--mount {}", filler.mount_flag(mount)));
     }
     for (name, value) in &container.env {
-        groups.push(match names_itself(name, value) {
-            true => format!("-e {}", quoted(name)),
-            false => format!("-e {}", filler.word(&Text::new(format!("{name}={value}")))),
+        groups.push(match passes_variable(name, value) {
+            true => format!("-e {}", shell_quote(name)),
+            false => format!("-e {}", filler.quote(&Template::new(format!("{name}={value}")))),
         });
     }
-    for name in container.gpus.cdi(&filler.devices) {
+    for name in container.gpus.cdi_names(&filler.devices) {
         groups.push(format!("--device {name}"));
     }
     for device in &container.devices {
-        groups.push(format!("--device {}", quoted(device)));
+        groups.push(format!("--device {}", shell_quote(device)));
     }
     match container.network {
-        Network::Host => groups.push("--net host".to_owned()),
-        Network::Bridge => groups.push(format!("-p {port}:{port}")),
+        ContainerNetwork::Host => groups.push("--net host".to_owned()),
+        ContainerNetwork::Bridge => groups.push(format!("-p {port}:{port}")),
     }
-    let mut rest = Vec::new();
-    rest.extend(container.ipc.as_ref().map(|ipc| quoted(&format!("--ipc={ipc}"))));
+    let mut flags = Vec::new();
+    flags.extend(
+        container
+            .ipc
+            .as_ref()
+            .map(|ipc| shell_quote(&format!("--ipc={ipc}"))),
+    );
     if container.ipc.as_deref() != Some("host") {
-        rest.extend(container.shm_size.map(|size| format!("--shm-size {}", size.0)));
+        flags.extend(container.shm_size.map(|size| format!("--shm-size {}", size.0)));
     }
-    rest.extend(
+    flags.extend(
         container
             .ulimits
             .iter()
-            .map(|(name, limit)| format!("--ulimit {}", quoted(&format!("{name}={limit}")))),
+            .map(|(name, limit)| format!("--ulimit {}", shell_quote(&format!("{name}={limit}")))),
     );
-    rest.extend(limits(container));
-    rest.extend(container.init.then(|| "--init".to_owned()));
-    rest.extend(container.privileged.then(|| "--privileged".to_owned()));
-    let mut command = launch.argv(port);
+    flags.extend(limit_flags(container));
+    flags.extend(container.init.then(|| "--init".to_owned()));
+    flags.extend(container.privileged.then(|| "--privileged".to_owned()));
+    let mut command = launch.command_args(port);
     if let Some(entrypoint) = &container.entrypoint {
         let program = entrypoint
             .first()
-            .map_or_else(|| "''".to_owned(), |program| filler.word(program));
-        rest.push(format!("--entrypoint {program}"));
+            .map_or_else(|| "''".to_owned(), |program| filler.quote(program));
+        flags.push(format!("--entrypoint {program}"));
         command.splice(0..0, entrypoint.iter().skip(1).cloned());
     }
-    rest.push(format!("--name {}", container_name(launch)));
-    groups.push(rest.join(" "));
-    groups.push(quoted(&container.image));
+    flags.push(format!("--name {}", container_name(launch)));
+    groups.push(flags.join(" "));
+    groups.push(shell_quote(&container.image));
     if !command.is_empty() {
-        groups.push(filler.words(&command));
+        groups.push(filler.quote_all(&command));
     }
-    Line(groups)
+    CommandLine(groups)
 }
 
 /// Flags for resource limits and privileges.
-fn limits(container: &Container) -> Vec<String> {
+fn limit_flags(container: &Container) -> Vec<String> {
     let mut flags = Vec::new();
     let cpuset = container.cpuset.as_ref();
-    flags.extend(cpuset.map(|cpus| format!("--cpuset-cpus {}", quoted(cpus))));
-    flags.extend(container.memory.map(|most| format!("--memory {}", most.0)));
+    flags.extend(cpuset.map(|cpus| format!("--cpuset-cpus {}", shell_quote(cpus))));
+    flags.extend(container.memory.map(|bytes| format!("--memory {}", bytes.0)));
     flags.extend(
         container
             .memory_swap
-            .map(|most| format!("--memory-swap {}", most.0)),
+            .map(|bytes| format!("--memory-swap {}", bytes.0)),
     );
     let lists = [
         ("--add-host", &container.extra_hosts),
@@ -171,31 +179,35 @@ fn limits(container: &Container) -> Vec<String> {
         ("--group-add", &container.group_add),
     ];
     for (flag, values) in lists {
-        flags.extend(values.iter().map(|value| format!("{flag} {}", quoted(value))));
+        flags.extend(
+            values
+                .iter()
+                .map(|value| format!("{flag} {}", shell_quote(value))),
+        );
     }
     flags
 }
 
-fn shell(launch: &Launch, process: &Process, filler: &Filler<'_>) -> Line {
-    let given: Vec<&(String, Text)> = process
+fn shell_command(launch: &Launch, process: &Process, filler: &PlaceholderValues<'_>) -> CommandLine {
+    let given: Vec<&(String, Template)> = process
         .env
         .iter()
-        .filter(|(name, value)| !names_itself(name, value))
+        .filter(|(name, value)| !passes_variable(name, value))
         .collect();
     let is_plain = given.iter().all(|(name, _)| is_shell_name(name));
     let mut groups: Vec<String> = given
         .iter()
         .map(|(name, value)| match is_plain {
-            true => format!("{name}={}", filler.word(value)),
-            false => filler.word(&Text::new(format!("{name}={value}"))),
+            true => format!("{name}={}", filler.quote(value)),
+            false => filler.quote(&Template::new(format!("{name}={value}"))),
         })
         .collect();
     if !is_plain {
         // A shell takes an assignment to another name for a program.
         groups.insert(0, "env".to_owned());
     }
-    groups.push(filler.words(&launch.argv(filler.port)));
-    Line(groups)
+    groups.push(filler.quote_all(&launch.command_args(filler.port)));
+    CommandLine(groups)
 }
 
 /// Whether a POSIX shell can assign to a variable of that name.
@@ -205,54 +217,58 @@ fn is_shell_name(name: &str) -> bool {
 }
 
 /// Whether the variable's value is the secret of the same name.
-fn names_itself(name: &str, value: &Text) -> bool {
-    matches!(value.pieces().as_slice(), [Piece::Secret(secret)] if *secret == name)
+fn passes_variable(name: &str, value: &Template) -> bool {
+    matches!(value.parts().as_slice(), [TemplatePart::Secret(secret)] if *secret == name)
 }
 
 /// Fills the placeholders of a command line.
-struct Filler<'a> {
+struct PlaceholderValues<'a> {
     folder: Option<&'a Path>,
     port: u16,
     devices: Vec<String>,
 }
 
-impl Filler<'_> {
+impl PlaceholderValues<'_> {
     fn device_list(&self) -> String {
         self.devices.join(",")
     }
 
     /// The value of `--mount`. A missing source is an error for it, as in a run; `-v` would create an empty
     /// folder.
-    fn mount(&self, mount: &Mount) -> String {
+    fn mount_flag(&self, mount: &Mount) -> String {
         let mode = if mount.read_only { ",readonly" } else { "" };
-        let source = csv(&format!("source={}", self.absolute(&mount.source)));
-        let target = csv(&format!("target={}", mount.target));
-        self.word(&Text::new(format!("type=bind,{source},{target}{mode}")))
+        let source = csv_field(&format!("source={}", self.absolute_source(&mount.source)));
+        let target = csv_field(&format!("target={}", mount.target));
+        self.quote(&Template::new(format!("type=bind,{source},{target}{mode}")))
     }
 
     /// The source of a mount as a run passes it to the daemon: absolute if the folder of the matrix is known.
-    fn absolute(&self, source: &Text) -> String {
+    fn absolute_source(&self, source: &Template) -> String {
         let Some(folder) = self.folder else {
             return source.to_string();
         };
         let folder = folder.to_string_lossy();
-        match source.pieces().first() {
-            Some(Piece::Plain(start)) if !start.starts_with('/') => format!("{folder}/{source}"),
-            Some(Piece::Hole("dir")) => source.as_str().replacen("{dir}", &folder, 1),
+        match source.parts().first() {
+            Some(TemplatePart::Literal(start)) if !start.starts_with('/') => format!("{folder}/{source}"),
+            Some(TemplatePart::Placeholder("dir")) => source.as_str().replacen("{dir}", &folder, 1),
             _ => source.to_string(),
         }
     }
 
-    fn words(&self, texts: &[Text]) -> String {
-        let words: Vec<String> = texts.iter().map(|text| self.word(text)).collect();
+    fn quote_all(&self, texts: &[Template]) -> String {
+        let words: Vec<String> = texts.iter().map(|text| self.quote(text)).collect();
         words.join(" ")
     }
 
     /// Formats a word for a POSIX shell.
-    fn word(&self, text: &Text) -> String {
-        let expands =
-            |piece: &Piece<'_>| matches!(piece, Piece::Secret(_) | Piece::Hole("hf_home" | "venv" | "dir"));
-        let pieces = text.pieces();
+    fn quote(&self, text: &Template) -> String {
+        let expands = |piece: &TemplatePart<'_>| {
+            matches!(
+                piece,
+                TemplatePart::Secret(_) | TemplatePart::Placeholder("hf_home" | "venv" | "dir")
+            )
+        };
+        let pieces = text.parts();
         if !pieces.iter().any(expands) {
             let fill = |name: &str| match name {
                 "port" => Some(self.port.to_string()),
@@ -260,26 +276,26 @@ impl Filler<'_> {
                 "devices" => Some(self.device_list()),
                 _ => None,
             };
-            return quoted(text.fill(&fill).as_str());
+            return shell_quote(text.fill_placeholders(&fill).as_str());
         }
         let mut word = String::from("\"");
         for piece in pieces {
             match piece {
-                Piece::Plain(plain) => plain.chars().for_each(|c| {
+                TemplatePart::Literal(plain) => plain.chars().for_each(|c| {
                     if matches!(c, '"' | '\\' | '$' | '`') {
                         word.push('\\');
                     }
-                    match escape(c) {
+                    match escape_control(c) {
                         Some(escape) => word.push_str(&format!("\"$'{escape}'\"")),
                         None => word.push(c),
                     }
                 }),
-                Piece::Secret(name) => word.push_str(&format!("${{{name}}}")),
-                Piece::Hole("hf_home") => word.push_str("${HF_HOME:-$HOME/.cache/huggingface}"),
-                Piece::Hole("venv") => word.push_str("$VIRTUAL_ENV"),
-                Piece::Hole("dir") => word.push('.'),
-                Piece::Hole("port") => word.push_str(&self.port.to_string()),
-                Piece::Hole(name) => word.push_str(name),
+                TemplatePart::Secret(name) => word.push_str(&format!("${{{name}}}")),
+                TemplatePart::Placeholder("hf_home") => word.push_str("${HF_HOME:-$HOME/.cache/huggingface}"),
+                TemplatePart::Placeholder("venv") => word.push_str("$VIRTUAL_ENV"),
+                TemplatePart::Placeholder("dir") => word.push('.'),
+                TemplatePart::Placeholder("port") => word.push_str(&self.port.to_string()),
+                TemplatePart::Placeholder(name) => word.push_str(name),
             }
         }
         word.push('"');
@@ -288,7 +304,7 @@ impl Filler<'_> {
 }
 
 /// Formats a field of `--mount`, which Docker parses as a line of CSV.
-fn csv(field: &str) -> String {
+fn csv_field(field: &str) -> String {
     match field.contains([',', '"', '\n']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
         false => field.to_owned(),
@@ -296,14 +312,14 @@ fn csv(field: &str) -> String {
 }
 
 /// Quotes a word for a POSIX shell.
-fn quoted(word: &str) -> String {
+fn shell_quote(word: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(safe) {
         word.to_owned()
     } else if word.chars().any(is_control) {
         let escaped = |c: char| match c {
             '\'' | '\\' => format!("\\{c}"),
-            c => escape(c).unwrap_or_else(|| c.to_string()),
+            c => escape_control(c).unwrap_or_else(|| c.to_string()),
         };
         format!("$'{}'", word.chars().map(escaped).collect::<String>())
     } else {
@@ -313,7 +329,7 @@ fn quoted(word: &str) -> String {
 
 /// Escapes a control character for `$'…'`, so that it has no effect on a program that shows the line: CI
 /// systems interpret the beginning of lines as commands.
-fn escape(c: char) -> Option<String> {
+fn escape_control(c: char) -> Option<String> {
     match c {
         '\n' => Some("\\n".to_owned()),
         '\t' => Some("\\t".to_owned()),
@@ -326,15 +342,15 @@ fn escape(c: char) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::testing::{command, contained};
+    use crate::engine::testing::{command_launch, container_launch};
 
     #[test]
     fn words_survive_a_shell() {
-        assert_eq!(quoted("plain-1.0/x:y"), "plain-1.0/x:y");
-        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
-        assert_eq!(quoted(""), "''");
+        assert_eq!(shell_quote("plain-1.0/x:y"), "plain-1.0/x:y");
+        assert_eq!(shell_quote("it's $HOME"), r"'it'\''s $HOME'");
+        assert_eq!(shell_quote(""), "''");
         assert_eq!(
-            quoted("it's\n::error::\u{1b}\u{202e}\\"),
+            shell_quote("it's\n::error::\u{1b}\u{202e}\\"),
             r"$'it\'s\n::error::\033\u202e\\'"
         );
     }
@@ -342,7 +358,7 @@ mod tests {
     #[test]
     fn lines_of_a_word_are_no_lines_of_the_command() {
         for word in ["a\n::error::b", "a\n::error::${TOKEN}"] {
-            let line = line(&command(&["serve", word])).wrapped();
+            let line = command_line(&command_launch(&["serve", word])).to_wrapped();
             assert!(!line.contains("\n::"), "{line}");
             let mut shell = std::process::Command::new("bash");
             shell
@@ -352,20 +368,20 @@ mod tests {
         }
     }
 
-    fn mounted(source: &str, target: &str) -> String {
-        let launch = contained(Container {
+    fn mount_text(source: &str, target: &str) -> String {
+        let launch = container_launch(Container {
             mounts: vec![Mount {
-                source: Text::new(source),
+                source: Template::new(source),
                 target: target.to_owned().into(),
                 read_only: false,
             }],
             ..Container::default()
         });
-        let given = Given {
+        let given = StartValues {
             folder: Some(Path::new("/m")),
-            ..Given::default()
+            ..StartValues::default()
         };
-        let line = line_of(&launch, given);
+        let line = command_line_with(&launch, given);
         let mount = line.0.into_iter().find(|group| group.starts_with("--mount "));
         mount.expect("there is a mount")
     }
@@ -373,74 +389,80 @@ mod tests {
     #[test]
     fn a_mount_is_absolute_and_its_fields_are_quoted_as_docker_reads_them() {
         assert_eq!(
-            mounted("cache", "/c"),
+            mount_text("cache", "/c"),
             "--mount type=bind,source=/m/cache,target=/c"
         );
-        assert_eq!(mounted("/a", "/c"), "--mount type=bind,source=/a,target=/c");
+        assert_eq!(mount_text("/a", "/c"), "--mount type=bind,source=/a,target=/c");
         assert_eq!(
-            mounted("{dir}/a", "/c"),
+            mount_text("{dir}/a", "/c"),
             "--mount type=bind,source=/m/a,target=/c"
         );
         assert_eq!(
-            mounted("a,b \"c\"", "/c,d"),
+            mount_text("a,b \"c\"", "/c,d"),
             "--mount 'type=bind,\"source=/m/a,b \"\"c\"\"\",\"target=/c,d\"'"
         );
         assert_eq!(
-            mounted("{hf_home}/hub", "/c"),
+            mount_text("{hf_home}/hub", "/c"),
             "--mount \"type=bind,source=${HF_HOME:-$HOME/.cache/huggingface}/hub,target=/c\""
         );
     }
 
     #[test]
     fn names_of_variables_limits_and_namespaces_are_quoted() {
-        let launch = contained(Container {
+        let launch = container_launch(Container {
             env: vec![
-                ("A;id".into(), Text::new("${A;id}")),
-                ("B c".into(), Text::new("d")),
+                ("A;id".into(), Template::new("${A;id}")),
+                ("B c".into(), Template::new("d")),
             ],
             ipc: Some("host;id".into()),
             ulimits: vec![("memlock;id".into(), -1)],
             ..Container::default()
         });
-        let line = line(&launch).joined();
+        let line = command_line(&launch).to_line();
         assert!(line.contains("'--ipc=host;id'"), "{line}");
         assert!(line.contains("--ulimit 'memlock;id=-1'"), "{line}");
         assert!(line.contains("-e 'B c=d'"), "{line}");
-        let mut launch = command(&["serve"]);
-        let Place::Process(process) = &mut launch.place else {
+        let mut launch = command_launch(&["serve"]);
+        let ExecutorSpec::Process(process) = &mut launch.place else {
             panic!("it is a process");
         };
-        process.env = vec![("$(id)".into(), Text::new("x")), ("B".into(), Text::new("y z"))];
-        assert_eq!(super::line(&launch).joined(), "env '$(id)=x' 'B=y z' serve");
+        process.env = vec![
+            ("$(id)".into(), Template::new("x")),
+            ("B".into(), Template::new("y z")),
+        ];
+        assert_eq!(
+            command_line(&launch).to_line(),
+            "env '$(id)=x' 'B=y z' serve"
+        );
     }
 
     #[test]
     fn the_line_of_a_start_has_its_port_and_devices() {
-        let mut launch = contained(Container {
-            command: vec![Text::new("--port={port}"), Text::new("{devices}")],
-            gpus: Gpus::Leased,
+        let mut launch = container_launch(Container {
+            command: vec![Template::new("--port={port}"), Template::new("{devices}")],
+            gpus: ContainerGpus::Leased,
             ..Container::default()
         });
         launch.devices = 2;
         let names = ["4", "6"].map(str::to_owned);
-        let given = Given {
+        let given = StartValues {
             port: Some(20123),
             devices: Some(&names),
             folder: None,
         };
-        let line = line_of(&launch, given).joined();
+        let line = command_line_with(&launch, given).to_line();
         assert!(line.contains("--gpus '\"device=4,6\"'"), "{line}");
         assert!(line.ends_with("--port=20123 4,6"), "{line}");
     }
 
     #[test]
     fn a_container_s_name_is_short_and_has_no_doubled_dashes() {
-        let mut launch = contained(Container::default());
+        let mut launch = container_launch(Container::default());
         launch.id = crate::base::ids::LaunchId::new("-n----B-x-1---x-tp1-14f20b");
         assert_eq!(container_name(&launch), "matrix-n-b-x-1-x-tp1-14f20b");
         launch.id = crate::base::ids::LaunchId::new(format!("{}-tp1-14f20b", "x".repeat(200)));
         let name = container_name(&launch);
-        assert_eq!(name.len(), LONGEST_NAME);
+        assert_eq!(name.len(), MAX_NAME_LENGTH);
         assert!(name.ends_with("x-14f20b"), "{name}");
     }
 }

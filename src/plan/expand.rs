@@ -9,29 +9,29 @@ use crate::config::engine::Recipes;
 use crate::config::forms::Named;
 use crate::config::matrix::{EngineEntry, Inclusion, Matrix, ModelEntry, ScenarioEntry, engine_name};
 use crate::config::select::{self, AxisValues};
-use crate::config::yaml::Mistake;
-use crate::plan::axes::{amount, cross};
+use crate::config::yaml::Diagnostic;
+use crate::plan::axes::{count_points, grid_points};
 use crate::plan::canonical;
 use crate::plan::check;
-use crate::plan::grid::{Point, Uneven};
-use crate::plan::resolve::Site;
-use crate::plan::{Cell, LeftOut, Plan, order};
+use crate::plan::grid::{GridPoint, UnevenZip};
+use crate::plan::resolve::ResolveContext;
+use crate::plan::{Cell, ExcludedCell, Plan, order};
 
 /// Every cell of a matrix in the order of its measurement, or every mistake that keeps them from being told.
 ///
 /// # Errors
 /// All mistakes at once.
-pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> {
-    let mut mistakes = check::matrix(matrix, recipes);
-    if !mistakes.is_empty() {
-        return Err(mistakes);
+pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Diagnostic>> {
+    let mut diagnostics = check::check_matrix(matrix, recipes);
+    if !diagnostics.is_empty() {
+        return Err(diagnostics);
     }
     let scenarios: Vec<(String, ScenarioEntry)> = matrix
         .scenarios
         .iter()
         .map(|named| (named.name.value.clone(), builtin_scenarios::completed(named)))
         .collect();
-    let mut gathered = Gathered::default();
+    let mut gathered = CellsByLaunch::default();
     let mut crossed: u64 = 0;
     let mut left_out = Vec::new();
     let mut excluded = vec![false; matrix.exclude.len()];
@@ -39,32 +39,32 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
     for engine in matrix.engines.iter() {
         for model in matrix.models.iter() {
             for (scenario, scenario_entry) in &scenarios {
-                let site = site(matrix, recipes, engine, model, scenario, scenario_entry);
+                let site = resolve_context(matrix, recipes, engine, model, scenario, scenario_entry);
                 // Count points before creating them, because they may exceed memory.
-                crossed = crossed.saturating_add(amount(&site));
-                if crossed > MOST_CELLS {
-                    return Err(vec![check::too_many("cells", MOST_CELLS)]);
+                crossed = crossed.saturating_add(count_points(&site));
+                if crossed > MAX_CELLS {
+                    return Err(vec![check::too_many("cells", MAX_CELLS)]);
                 }
-                let points = match cross(&site) {
+                let points = match grid_points(&site) {
                     Ok(points) => points,
                     Err(uneven) => {
-                        mistakes.push(uneven_groups(&site, &uneven));
+                        diagnostics.push(uneven_groups(&site, &uneven));
                         continue;
                     }
                 };
-                let mut last: Option<(Point, super::Launch)> = None;
+                let mut last: Option<(GridPoint, super::Launch)> = None;
                 for point in points {
-                    mistakes.extend(check::point(&site, &point));
+                    diagnostics.extend(check::check_point(&site, &point));
                     let values = site.axis_values(&point);
                     let out = matrix
                         .exclude
                         .iter()
                         .enumerate()
-                        .find(|(_, exclusion)| exclusion.when.fits(&values));
+                        .find(|(_, exclusion)| exclusion.when.matches(&values));
                     if let Some((index, exclusion)) = out {
                         excluded[index] = true;
-                        left_out.push(LeftOut {
-                            cell: CellKey::new(select::key(&values)),
+                        left_out.push(ExcludedCell {
+                            cell: CellKey::new(select::cell_key(&values)),
                             why: exclusion.why.clone(),
                         });
                     } else {
@@ -75,11 +75,13 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
                             let launch = site.launch(&started);
                             (started, launch)
                         }));
-                        let cell = cell(&site, &point, &values, launch, None);
-                        for mistake in check::carry(&site, launch.contact.dialect.protocol, &cell.scenario) {
+                        let cell = make_cell(&site, &point, &values, launch, None);
+                        for diagnostic in
+                            check::check_support(&site, launch.api.dialect.protocol, &cell.scenario)
+                        {
                             // Every point has the same error; report it once.
-                            if !mistakes.contains(&mistake) {
-                                mistakes.push(mistake);
+                            if !diagnostics.contains(&diagnostic) {
+                                diagnostics.push(diagnostic);
                             }
                         }
                         gathered.push(cell, launch);
@@ -88,40 +90,40 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
             }
         }
     }
-    let is_whole = mistakes.is_empty();
+    let is_whole = diagnostics.is_empty();
     for (exclusion, hit) in matrix.exclude.iter().zip(&excluded) {
         if !hit && is_whole {
-            mistakes.push(check::useless_exclusion(exclusion));
+            diagnostics.push(check::unused_exclusion(exclusion));
         }
     }
     for inclusion in &matrix.include {
-        let added = include(matrix, recipes, &scenarios, inclusion);
-        mistakes.extend(added.1);
+        let added = make_inclusion(matrix, recipes, &scenarios, inclusion);
+        diagnostics.extend(added.1);
         let Some((cell, launch)) = added.0 else { continue };
         mark_overrides(matrix, &cell.axes, &mut overriding);
         if gathered.cells.iter().flatten().any(|known| known.key == cell.key) {
-            mistakes.push(check::useless_inclusion(inclusion, &cell.key));
+            diagnostics.push(check::redundant_inclusion(inclusion, &cell.key));
         } else {
             gathered.push(cell, &launch);
         }
     }
-    let is_whole = mistakes.is_empty();
+    let is_whole = diagnostics.is_empty();
     for (over, hit) in matrix.overrides.iter().zip(&overriding) {
         if !hit && is_whole {
-            mistakes.push(check::useless_override(over));
+            diagnostics.push(check::unused_override(over));
         }
     }
-    if !mistakes.is_empty() {
-        mistakes.dedup();
-        return Err(mistakes);
+    if !diagnostics.is_empty() {
+        diagnostics.dedup();
+        return Err(diagnostics);
     }
     if gathered.cells.is_empty() {
-        return Err(vec![check::nothing_left(matrix)]);
+        return Err(vec![check::no_cells_error(matrix)]);
     }
     let cells = gathered.cells.iter().map(Vec::len).sum::<usize>() as u64;
     let repeats = u64::from(matrix.repeats.starts.get()) * u64::from(matrix.repeats.per_start.get());
-    if cells.saturating_mul(repeats) > MOST_MEASUREMENTS {
-        return Err(vec![check::too_many("measurements", MOST_MEASUREMENTS)]);
+    if cells.saturating_mul(repeats) > MAX_MEASUREMENTS {
+        return Err(vec![check::too_many("measurements", MAX_MEASUREMENTS)]);
     }
     Ok(assemble(matrix, gathered, left_out))
 }
@@ -129,31 +131,31 @@ pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Mistake>> 
 /// Marks the overrides that select a cell with these values.
 fn mark_overrides(matrix: &Matrix, values: &AxisValues, overriding: &mut [bool]) {
     for (over, hit) in matrix.overrides.iter().zip(overriding) {
-        *hit |= over.when.fits(values);
+        *hit |= over.when.matches(values);
     }
 }
 
 /// Largest number of cells: one year of measuring at half a minute each.
-const MOST_CELLS: u64 = 1_000_000;
+const MAX_CELLS: u64 = 1_000_000;
 
 /// Largest number of measurements in a plan.
-const MOST_MEASUREMENTS: u64 = 5_000_000;
+const MAX_MEASUREMENTS: u64 = 5_000_000;
 
 /// The cells of each launch, in the order of first use.
 #[derive(Default)]
-struct Gathered {
+struct CellsByLaunch {
     launches: Vec<super::Launch>,
     /// Cells of the launch with the same index.
     cells: Vec<Vec<Cell>>,
-    places: HashMap<LaunchId, usize>,
+    indices: HashMap<LaunchId, usize>,
 }
 
-impl Gathered {
+impl CellsByLaunch {
     fn push(&mut self, cell: Cell, launch: &super::Launch) {
-        match self.places.get(&launch.id) {
+        match self.indices.get(&launch.id) {
             Some(at) => self.cells[*at].push(cell),
             None => {
-                self.places.insert(launch.id.clone(), self.launches.len());
+                self.indices.insert(launch.id.clone(), self.launches.len());
                 self.launches.push(launch.clone());
                 self.cells.push(vec![cell]);
             }
@@ -161,13 +163,13 @@ impl Gathered {
     }
 }
 
-fn assemble(matrix: &Matrix, gathered: Gathered, left_out: Vec<LeftOut>) -> Plan {
+fn assemble(matrix: &Matrix, gathered: CellsByLaunch, left_out: Vec<ExcludedCell>) -> Plan {
     let launches = gathered.launches;
     let cells: Vec<Cell> = gathered.cells.into_iter().flatten().collect();
     let reference = matrix.reference.as_ref().map(|name| name.value.clone());
     Plan {
         matrix: matrix.name.value.clone(),
-        starts: order::starts(&launches, &cells, &matrix.repeats),
+        starts: order::plan_starts(&launches, &cells, &matrix.repeats),
         pull_ahead: matrix.pull_ahead,
         gpus: matrix.gpus.clone(),
         paired: matrix.nightly.paired,
@@ -181,19 +183,19 @@ fn assemble(matrix: &Matrix, gathered: Gathered, left_out: Vec<LeftOut>) -> Plan
             .as_ref()
             .map(|bounds| bounds.value.clone())
             .unwrap_or_default(),
-        until: matrix.repeats.until(),
+        until: matrix.repeats.stop_rule(),
     }
 }
 
-fn site<'a>(
+fn resolve_context<'a>(
     matrix: &'a Matrix,
     recipes: &'a Recipes,
     engine: &'a Named<EngineEntry>,
     model: &'a Named<ModelEntry>,
     scenario: &'a str,
     scenario_entry: &'a ScenarioEntry,
-) -> Site<'a> {
-    Site {
+) -> ResolveContext<'a> {
+    ResolveContext {
         matrix,
         recipe: recipes
             .get(&engine.name.value)
@@ -207,54 +209,54 @@ fn site<'a>(
     }
 }
 
-fn uneven_groups(site: &Site<'_>, uneven: &Uneven) -> Mistake {
+fn uneven_groups(site: &ResolveContext<'_>, uneven: &UnevenZip) -> Diagnostic {
     let lengths: Vec<String> = uneven
         .lengths
         .iter()
         .map(|(name, length)| format!("`{name}` has {length}"))
         .collect();
-    let mistake = Mistake::new(format!(
+    let diagnostic = Diagnostic::new(format!(
         "the zipped axes differ in length for engine `{}`, model `{}`, scenario `{}`",
         site.engine, site.model, site.scenario
     ))
-    .help(
+    .with_help(
         "give each axis of the group the same number of values, or take the group out of `zip` to cross them",
     );
     match site.matrix.zip[uneven.group]
         .first()
         .and_then(|name| name.place.as_ref())
     {
-        Some(place) => mistake.at(place, lengths.join(", ")),
-        None => mistake.note(lengths.join(", ")),
+        Some(place) => diagnostic.with_place(place, lengths.join(", ")),
+        None => diagnostic.with_note(lengths.join(", ")),
     }
 }
 
-fn cell(
-    site: &Site<'_>,
-    point: &Point,
+fn make_cell(
+    site: &ResolveContext<'_>,
+    point: &GridPoint,
     values: &AxisValues,
     launch: &super::Launch,
     why: Option<String>,
 ) -> Cell {
-    let scenario = site.load(point);
+    let scenario = site.scenario(point);
     Cell {
-        key: CellKey::new(select::key(values)),
+        key: CellKey::new(select::cell_key(values)),
         axes: values.clone(),
-        content: canonical::cell(&launch.id, &scenario),
+        content: canonical::cell_hash(&launch.id, &scenario),
         launch: launch.id.clone(),
         scenario,
         why,
     }
 }
 
-type Added = (Option<(Cell, super::Launch)>, Vec<Mistake>);
+type InclusionResult = (Option<(Cell, super::Launch)>, Vec<Diagnostic>);
 
-fn include(
+fn make_inclusion(
     matrix: &Matrix,
     recipes: &Recipes,
     scenarios: &[(String, ScenarioEntry)],
     added: &Inclusion,
-) -> Added {
+) -> InclusionResult {
     let engine = matrix
         .engines
         .iter()
@@ -265,10 +267,13 @@ fn include(
         .find(|named| named.name.value == added.model.value);
     let scenario = scenarios.iter().find(|(name, _)| *name == added.scenario.value);
     let (Some(engine), Some(model), Some((scenario, scenario_entry))) = (engine, model, scenario) else {
-        return (None, check::inclusion_names(matrix, added));
+        return (None, check::check_inclusion_names(matrix, added));
     };
-    let site = site(matrix, recipes, engine, model, scenario, scenario_entry);
-    let Some(mut point) = cross(&site).ok().and_then(|points| points.into_iter().next()) else {
+    let site = resolve_context(matrix, recipes, engine, model, scenario, scenario_entry);
+    let Some(mut point) = grid_points(&site)
+        .ok()
+        .and_then(|points| points.into_iter().next())
+    else {
         return (None, Vec::new());
     };
     if let Some(version) = &added.version {
@@ -291,12 +296,12 @@ fn include(
     }
     let values = site.axis_values(&point);
     let launch = site.launch(&point);
-    let cell = cell(&site, &point, &values, &launch, Some(added.why.clone()));
-    let mut mistakes = check::point(&site, &point);
-    mistakes.extend(check::carry(
+    let cell = make_cell(&site, &point, &values, &launch, Some(added.why.clone()));
+    let mut diagnostics = check::check_point(&site, &point);
+    diagnostics.extend(check::check_support(
         &site,
-        launch.contact.dialect.protocol,
+        launch.api.dialect.protocol,
         &cell.scenario,
     ));
-    (Some((cell, launch)), mistakes)
+    (Some((cell, launch)), diagnostics)
 }

@@ -8,7 +8,7 @@ use crate::plan::launch::Parallel;
 
 /// One value for every axis except engine, model and scenario.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Point {
+pub(crate) struct GridPoint {
     pub(crate) version: Option<String>,
     pub(crate) executor: Executor,
     pub(crate) precision: Option<String>,
@@ -22,7 +22,7 @@ pub(crate) struct Point {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum AxisValue {
     Text(Option<String>),
     Executor(Executor),
     Size(u32),
@@ -33,10 +33,10 @@ pub(crate) enum Value {
 /// An axis with its values for one engine, model and scenario.
 pub(crate) struct Axis {
     pub(crate) name: &'static str,
-    pub(crate) values: Vec<Value>,
+    pub(crate) values: Vec<AxisValue>,
 }
 
-impl Point {
+impl GridPoint {
     /// The point without rate and concurrency, which do not belong to a launch.
     pub(crate) fn without_load(&self) -> Self {
         Self {
@@ -46,19 +46,19 @@ impl Point {
         }
     }
 
-    fn set(&mut self, axis: &str, value: &Value) {
+    fn set(&mut self, axis: &str, value: &AxisValue) {
         match (axis, value) {
-            ("version", Value::Text(text)) => self.version.clone_from(text),
-            ("precision", Value::Text(text)) => self.precision.clone_from(text),
-            ("args", Value::Text(text)) => self.args.clone_from(text),
-            ("env", Value::Text(text)) => self.env.clone_from(text),
-            ("executor", Value::Executor(executor)) => self.executor = *executor,
-            ("tp", Value::Size(size)) => self.parallel.tp = *size,
-            ("pp", Value::Size(size)) => self.parallel.pp = *size,
-            ("dp", Value::Size(size)) => self.parallel.dp = *size,
-            ("ep", Value::Size(size)) => self.parallel.ep = *size,
-            ("rate", Value::Rate(rate)) => self.rate = *rate,
-            ("concurrency", Value::Concurrency(concurrency)) => self.concurrency = *concurrency,
+            ("version", AxisValue::Text(text)) => self.version.clone_from(text),
+            ("precision", AxisValue::Text(text)) => self.precision.clone_from(text),
+            ("args", AxisValue::Text(text)) => self.args.clone_from(text),
+            ("env", AxisValue::Text(text)) => self.env.clone_from(text),
+            ("executor", AxisValue::Executor(executor)) => self.executor = *executor,
+            ("tp", AxisValue::Size(size)) => self.parallel.tp = *size,
+            ("pp", AxisValue::Size(size)) => self.parallel.pp = *size,
+            ("dp", AxisValue::Size(size)) => self.parallel.dp = *size,
+            ("ep", AxisValue::Size(size)) => self.parallel.ep = *size,
+            ("rate", AxisValue::Rate(rate)) => self.rate = *rate,
+            ("concurrency", AxisValue::Concurrency(concurrency)) => self.concurrency = *concurrency,
             _ => unreachable!("axes are made with values of their own kind"),
         }
     }
@@ -66,17 +66,17 @@ impl Point {
 
 /// Two axes of one zip group with different lengths.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Uneven {
+pub(crate) struct UnevenZip {
     pub(crate) group: usize,
     pub(crate) lengths: Vec<(String, usize)>,
 }
 
 /// Number of points, if the axes of each `zip` group have equal lengths.
-pub(crate) fn amount(axes: &[Axis], zip: &[Vec<&str>]) -> u64 {
-    let mut seen = vec![false; zip.len()];
+pub(crate) fn count_points(axes: &[Axis], zip: &[Vec<&str>]) -> u64 {
+    let mut grouped = vec![false; zip.len()];
     let counts = axes.iter().map(|axis| {
         let group = zip.iter().position(|group| group.contains(&axis.name));
-        match group.map(|group| std::mem::replace(&mut seen[group], true)) {
+        match group.map(|group| std::mem::replace(&mut grouped[group], true)) {
             // The first axis of the group has counted.
             Some(true) => 1,
             _ => axis.values.len() as u64,
@@ -87,7 +87,7 @@ pub(crate) fn amount(axes: &[Axis], zip: &[Vec<&str>]) -> u64 {
 
 /// Every point of the axes. Axes of one `zip` group vary together, the others are crossed. The first axis
 /// varies slowest.
-pub(crate) fn points(axes: &[Axis], zip: &[Vec<&str>]) -> Result<Vec<Point>, Uneven> {
+pub(crate) fn points(axes: &[Axis], zip: &[Vec<&str>]) -> Result<Vec<GridPoint>, UnevenZip> {
     let mut blocks: Vec<Vec<&Axis>> = Vec::new();
     let mut grouped: Vec<Option<usize>> = vec![None; zip.len()];
     for axis in axes {
@@ -109,10 +109,10 @@ pub(crate) fn points(axes: &[Axis], zip: &[Vec<&str>]) -> Result<Vec<Point>, Une
             .map(|axis| (axis.name.to_owned(), axis.values.len()))
             .collect();
         if lengths.iter().any(|(_, length)| *length != lengths[0].1) {
-            return Err(Uneven { group, lengths });
+            return Err(UnevenZip { group, lengths });
         }
     }
-    let mut points = vec![Point {
+    let mut points = vec![GridPoint {
         version: None,
         executor: Executor::Process,
         precision: None,
@@ -148,7 +148,7 @@ mod tests {
     fn sizes(name: &'static str, values: &[u32]) -> Axis {
         Axis {
             name,
-            values: values.iter().map(|size| Value::Size(*size)).collect(),
+            values: values.iter().map(|size| AxisValue::Size(*size)).collect(),
         }
     }
 
@@ -160,8 +160,8 @@ mod tests {
             .iter()
             .map(|p| (p.parallel.tp, p.parallel.pp))
             .collect();
-        assert_eq!((crossed.len(), amount(&axes, &[])), (8, 8));
-        assert_eq!(amount(&axes, &[vec!["tp", "dp"]]), 4);
+        assert_eq!((crossed.len(), count_points(&axes, &[])), (8, 8));
+        assert_eq!(count_points(&axes, &[vec!["tp", "dp"]]), 4);
         assert_eq!(crossed[0], (1, 1));
         let zipped: Vec<_> = points(&axes, &[vec!["tp", "dp"]])
             .unwrap()

@@ -4,12 +4,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::LaunchId;
-use crate::base::units::Span;
-use crate::config::api::{Protocol, Reading, Reset, Usage};
+use crate::base::units::HumanDuration;
+use crate::config::api::{CacheResetSpec, JsonField, Protocol, UsageRequest};
 use crate::config::log_patterns::Signs;
 use crate::config::metrics::Metrics;
-use crate::config::template::Text;
-use crate::plan::place::Place;
+use crate::config::template::Template;
+use crate::plan::executor_spec::ExecutorSpec;
 
 /// A recipe resolved with arguments, shared by several cells.
 ///
@@ -27,7 +27,7 @@ pub struct Launch {
     pub checkpoint: String,
     /// The model's name in requests.
     #[serde(rename = "served_model_name", alias = "served")]
-    pub served: String,
+    pub served_model_name: String,
     /// Precision of the weights, such as `bf16`, if known.
     pub precision: Option<String>,
     /// The tokenizer for making prompts and counting tokens: a path or a model id.
@@ -37,45 +37,45 @@ pub struct Launch {
     /// Number of GPUs; 0 for an engine without GPUs.
     pub devices: u32,
     /// The executor with its settings.
-    pub place: Place,
+    pub place: ExecutorSpec,
     /// Command that prints `--help` (arguments only, for a container). Empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub help: Vec<Text>,
+    pub help: Vec<Template>,
     /// Paths, protocol and metrics of the engine's HTTP API.
     #[serde(rename = "api", alias = "contact")]
-    pub contact: Contact,
+    pub api: Api,
     /// Patterns that show the engine's state in its log.
     #[serde(rename = "log_patterns", alias = "signs")]
-    pub signs: Signs,
+    pub log_patterns: Signs,
     /// Timeouts of the engine.
     #[serde(rename = "timeouts", alias = "patience")]
-    pub patience: Patience,
+    pub timeouts: Timeouts,
 }
 
 impl Launch {
     /// Creates a launch without id, GPUs and timeouts.
-    pub fn new(engine: Engine, model: &str, place: Place, contact: Contact) -> Self {
+    pub fn new(engine: Engine, model: &str, place: ExecutorSpec, contact: Api) -> Self {
         Self {
             id: LaunchId::new(""),
             engine,
             model: model.to_owned(),
             checkpoint: model.to_owned(),
-            served: model.to_owned(),
+            served_model_name: model.to_owned(),
             precision: None,
             tokenizer: model.to_owned(),
             parallel: Parallel::default(),
             devices: 0,
             place,
             help: Vec::new(),
-            contact,
-            signs: Signs::default(),
-            patience: Patience::default(),
+            api: contact,
+            log_patterns: Signs::default(),
+            timeouts: Timeouts::default(),
         }
     }
 
     /// The port it listens on unless a start chooses another one.
-    pub(crate) fn usual_port(&self) -> u16 {
-        self.contact.port.fixed.unwrap_or(self.contact.port.default)
+    pub(crate) fn default_port(&self) -> u16 {
+        self.api.port.fixed.unwrap_or(self.api.port.default)
     }
 
     /// Whether someone else started it: nothing that is measured on it is a start.
@@ -89,23 +89,23 @@ impl Launch {
     }
 
     /// The command with the arguments that set `port`, if it differs from the engine's default.
-    pub fn argv(&self, port: u16) -> Vec<Text> {
+    pub fn command_args(&self, port: u16) -> Vec<Template> {
         let Some(command) = self.place.command() else {
             return Vec::new();
         };
-        let flag = if port == self.contact.port.default {
+        let flag = if port == self.api.port.default {
             &[][..]
         } else {
-            &self.contact.port.flag[..]
+            &self.api.port.flag[..]
         };
         command.iter().chain(flag).cloned().collect()
     }
 
     /// Names of the secrets in its texts, sorted.
     pub fn secrets(&self) -> Vec<String> {
-        let mut texts: Vec<&Text> = self.contact.headers.iter().map(|(_, value)| value).collect();
-        texts.extend(&self.contact.port.flag);
-        texts.extend(self.place.texts());
+        let mut texts: Vec<&Template> = self.api.headers.iter().map(|(_, value)| value).collect();
+        texts.extend(&self.api.port.flag);
+        texts.extend(self.place.templates());
         let mut names: Vec<String> = texts
             .into_iter()
             .flat_map(|text| text.secrets().map(str::to_owned).collect::<Vec<_>>())
@@ -183,7 +183,7 @@ impl Default for Parallel {
 
 /// The HTTP API of an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Contact {
+pub struct Api {
     /// The port.
     pub port: Port,
     /// The path that answers 200 if the engine is healthy.
@@ -191,13 +191,13 @@ pub struct Contact {
     /// The path that lists its models, if there is one.
     pub models: Option<String>,
     /// How its version is read.
-    pub version: Option<Reading>,
+    pub version: Option<JsonField>,
     /// The path of its live configuration, if there is one.
     pub info: Option<String>,
     /// Its Prometheus metrics.
     pub metrics: Option<Metrics>,
     /// How its prefix cache is reset; `None` if that is impossible.
-    pub reset: Option<Reset>,
+    pub reset: Option<CacheResetSpec>,
     /// Whether prompts of each measurement get a unique prefix, because its caches cannot be reset.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unique_prefixes: bool,
@@ -205,12 +205,12 @@ pub struct Contact {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restart_for_cells: bool,
     /// Protocol and settings of requests.
-    pub dialect: Dialect,
+    pub dialect: ProtocolSpec,
     /// Headers of every request, such as `Authorization: Bearer ${API_KEY}`.
-    pub headers: Vec<(String, Text)>,
+    pub headers: Vec<(String, Template)>,
 }
 
-impl Contact {
+impl Api {
     /// Creates an API with only a protocol, at the default port.
     pub fn new(protocol: Protocol) -> Self {
         Self {
@@ -227,10 +227,10 @@ impl Contact {
             reset: None,
             unique_prefixes: false,
             restart_for_cells: false,
-            dialect: Dialect {
+            dialect: ProtocolSpec {
                 protocol,
                 path: None,
-                usage: Usage::Unasked,
+                usage: UsageRequest::Unasked,
                 body: serde_json::Map::new(),
             },
             headers: Vec::new(),
@@ -246,31 +246,31 @@ pub struct Port {
     /// The required port; a process without one gets a free port.
     pub fixed: Option<u16>,
     /// Arguments that set a port other than the default, such as `--port {port}`; appended to the command.
-    pub flag: Vec<Text>,
+    pub flag: Vec<Template>,
 }
 
 /// How requests are written and answers read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Dialect {
+pub struct ProtocolSpec {
     /// The protocol.
     pub protocol: Protocol,
     /// The path, if it is not the protocol's own.
     pub path: Option<String>,
     /// How token counts are requested.
-    pub usage: Usage,
+    pub usage: UsageRequest,
     /// Fields to add to every request body; `null` removes a field.
     pub body: serde_json::Map<String, serde_json::Value>,
 }
 
 /// How long to wait for an engine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Patience {
+pub struct Timeouts {
     /// For the whole start.
-    pub start: Span,
+    pub start: HumanDuration,
     /// For silence in its log during the start.
-    pub stall: Span,
+    pub stall: HumanDuration,
     /// Between SIGTERM and SIGKILL.
-    pub stop: Span,
+    pub stop: HumanDuration,
     /// For the first real token, which proves readiness.
-    pub probe: Span,
+    pub probe: HumanDuration,
 }

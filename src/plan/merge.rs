@@ -2,23 +2,23 @@
 //! said later counts; arguments and variables add up.
 
 use crate::base::ids::LaunchId;
-use crate::base::units::Span;
-use crate::config::container::{Gpus, Mount};
-use crate::config::engine::{Devices, Executor, Patch, PatienceRecipe, ProcessRecipe};
+use crate::base::units::HumanDuration;
+use crate::config::container::{ContainerGpus, Mount};
+use crate::config::engine::{Devices, Executor, Patch, ProcessRecipe, TimeoutsRecipe};
 use crate::config::forms::OrderedMap;
 use crate::config::matrix::Override;
 use crate::config::metrics::Metrics;
-use crate::config::select::fits;
-use crate::config::template::Text;
+use crate::config::select::pattern_matches;
+use crate::config::template::Template;
 use crate::plan::canonical;
-use crate::plan::grid::Point;
-use crate::plan::launch::{Contact, Dialect, Engine, Launch, Patience, Port};
-use crate::plan::place::{Attach, Container, Place, Process, Venv};
-use crate::plan::resolve::Site;
+use crate::plan::executor_spec::{AttachedServer, Container, ExecutorSpec, Process, Venv};
+use crate::plan::grid::GridPoint;
+use crate::plan::launch::{Api, Engine, Launch, Port, ProtocolSpec, Timeouts};
+use crate::plan::resolve::ResolveContext;
 
-impl Site<'_> {
+impl ResolveContext<'_> {
     /// The launch at a point.
-    pub(crate) fn launch(&self, point: &Point) -> Launch {
+    pub(crate) fn launch(&self, point: &GridPoint) -> Launch {
         let mut values = self.axis_values(point);
         // A launch does not know what is sent at it.
         for axis in ["scenario", "rate", "concurrency"] {
@@ -27,7 +27,10 @@ impl Site<'_> {
         let (recipe, entry, parallel) = (self.recipe, self.entry, point.parallel);
         let variant = entry.variant.as_deref().cloned();
         let checkpoint = self.checkpoint(point);
-        let served = entry.served.as_ref().or(recipe.served.as_ref());
+        let served = entry
+            .served_model_name
+            .as_ref()
+            .or(recipe.served_model_name.as_ref());
         let served = served.map_or_else(
             || checkpoint.clone(),
             |served| served.replace("{model}", &checkpoint),
@@ -65,16 +68,16 @@ impl Site<'_> {
                 simulated: recipe.simulated,
             },
             model: self.model.to_owned(),
-            served: served.clone(),
+            served_model_name: served.clone(),
             precision: point.precision.clone(),
             tokenizer: tokenizer.map_or(self.model, String::as_str).to_owned(),
             parallel,
             devices: layers.devices(),
             place: layers.place(),
             help: layers.help(),
-            contact: layers.contact(),
-            signs: recipe.signs.clone(),
-            patience: layers.patience(),
+            api: layers.contact(),
+            log_patterns: recipe.log_patterns.clone(),
+            timeouts: layers.patience(),
             checkpoint: checkpoint.clone(),
         };
         launch.id = launch_id(&launch);
@@ -82,13 +85,14 @@ impl Site<'_> {
     }
 
     /// What the engine loads: the model entry's word, else the recipe's table, else the model itself.
-    fn checkpoint(&self, point: &Point) -> String {
+    fn checkpoint(&self, point: &GridPoint) -> String {
         let own = self.model_entry.checkpoint.as_ref();
         let own = own.and_then(|by_engine| by_engine.get(self.engine));
         let table = || {
             let precision = point.precision.as_deref()?;
             let mut rows = self.recipe.checkpoints.iter();
-            let row = rows.find(|row| row.precision == precision && fits(&row.model, self.model))?;
+            let row =
+                rows.find(|row| row.precision == precision && pattern_matches(&row.model, self.model))?;
             Some(&row.checkpoint)
         };
         own.or_else(table).map_or_else(
@@ -100,8 +104,8 @@ impl Site<'_> {
 
 /// What is merged at one point.
 struct Layers<'a> {
-    site: &'a Site<'a>,
-    point: &'a Point,
+    site: &'a ResolveContext<'a>,
+    point: &'a GridPoint,
     /// What applies of the recipe's versions and variants, in order.
     patches: Vec<&'a Patch>,
     overrides: Vec<&'a Override>,
@@ -115,8 +119,11 @@ impl<'a> Layers<'a> {
         self.patches.iter().rev().find_map(|patch| read(patch))
     }
 
-    fn filled<'t>(&self, texts: impl IntoIterator<Item = &'t Text>) -> Vec<Text> {
-        texts.into_iter().map(|text| text.fill(self.fill)).collect()
+    fn filled<'t>(&self, texts: impl IntoIterator<Item = &'t Template>) -> Vec<Template> {
+        texts
+            .into_iter()
+            .map(|text| text.fill_placeholders(self.fill))
+            .collect()
     }
 
     /// How many devices it computes on.
@@ -131,16 +138,16 @@ impl<'a> Layers<'a> {
         }
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> ExecutorSpec {
         let entry = self.site.entry;
         match self.point.executor {
-            Executor::Container => Place::Container(Box::new(self.container())),
-            Executor::Process => Place::Process(self.process()),
-            Executor::Attach => Place::Attach(Attach {
+            Executor::Container => ExecutorSpec::Container(Box::new(self.container())),
+            Executor::Process => ExecutorSpec::Process(self.process()),
+            Executor::Attach => ExecutorSpec::Attach(AttachedServer {
                 url: entry
                     .url
                     .as_ref()
-                    .map(|url| url.fill(self.fill))
+                    .map(|url| url.fill_placeholders(self.fill))
                     .unwrap_or_default(),
                 gpus: entry.gpus.as_deref().copied(),
                 gpu: entry.gpu.as_deref().cloned(),
@@ -149,7 +156,7 @@ impl<'a> Layers<'a> {
     }
 
     /// What follows the command: the recipe's arguments for this parallelism, version and variant, then the matrix's.
-    fn arguments(&self) -> impl Iterator<Item = &'a Text> {
+    fn arguments(&self) -> impl Iterator<Item = &'a Template> {
         let site = self.site;
         let sizes = self.point.parallel.sizes().into_iter();
         let spread = sizes.filter(|(_, size)| *size > 1);
@@ -170,7 +177,7 @@ impl<'a> Layers<'a> {
     }
 
     /// Environment variables in order; a later one of the same name replaces the earlier in its place.
-    fn environment(&self, base: &OrderedMap<Text>) -> Vec<(String, Text)> {
+    fn environment(&self, base: &OrderedMap<Template>) -> Vec<(String, Template)> {
         let site = self.site;
         let recipe = self.patches.iter().map(|patch| &patch.env);
         let recipe = std::iter::once(base).chain(recipe).flat_map(OrderedMap::iter);
@@ -180,14 +187,14 @@ impl<'a> Layers<'a> {
         let matrix = [&site.entry.env, &site.model_entry.env].into_iter();
         let matrix = matrix.chain(chosen).chain(overrides).flat_map(OrderedMap::iter);
         let all = recipe.chain(matrix.map(|(name, value)| (name, &value.value)));
-        let merged: OrderedMap<&Text> = all.map(|(name, value)| (name.clone(), value)).collect();
+        let merged: OrderedMap<&Template> = all.map(|(name, value)| (name.clone(), value)).collect();
         merged
             .into_iter()
-            .map(|(name, value)| (name.value, value.fill(self.fill)))
+            .map(|(name, value)| (name.value, value.fill_placeholders(self.fill)))
             .collect()
     }
 
-    fn command(&self, own: Option<&'a Vec<Text>>) -> Vec<Text> {
+    fn command(&self, own: Option<&'a Vec<Template>>) -> Vec<Template> {
         let patched = self.patched(|patch| patch.command.as_ref());
         let command = self.site.entry.command.as_ref().or(patched).or(own);
         let command = command.or(self.site.recipe.command.as_ref());
@@ -195,7 +202,7 @@ impl<'a> Layers<'a> {
     }
 
     /// What makes the engine print its flags.
-    fn help(&self) -> Vec<Text> {
+    fn help(&self) -> Vec<Template> {
         let recipe = self.site.recipe;
         let own = match self.point.executor {
             Executor::Container => recipe.container.as_ref().and_then(|place| place.help.as_ref()),
@@ -226,14 +233,14 @@ impl<'a> Layers<'a> {
                 .mounts
                 .into_iter()
                 .map(|mount| Mount {
-                    source: mount.source.fill(self.fill),
+                    source: mount.source.fill_placeholders(self.fill),
                     ..mount
                 })
                 .collect(),
             runtime: over.runtime.or(recipe.runtime),
             // Beside a neighbour nobody may have them all.
             gpus: match over.gpus.unwrap_or(recipe.gpus) {
-                Gpus::All if self.site.matrix.parallel => Gpus::Leased,
+                ContainerGpus::All if self.site.matrix.parallel => ContainerGpus::Leased,
                 gpus => gpus,
             },
             ipc: over.ipc.or(recipe.ipc),
@@ -270,7 +277,7 @@ impl<'a> Layers<'a> {
             command: self.command(recipe.command.as_ref()),
             env: self.environment(&recipe.env),
             environment: entry.environment.unwrap_or(recipe.environment),
-            dir: recipe.dir.as_ref().map(|dir| dir.fill(self.fill)),
+            dir: recipe.dir.as_ref().map(|dir| dir.fill_placeholders(self.fill)),
             devices_env: recipe.devices_env.clone(),
             venv: wants_venv.then(|| Venv {
                 path: entry.venv.clone(),
@@ -284,10 +291,10 @@ impl<'a> Layers<'a> {
         }
     }
 
-    fn contact(&self) -> Contact {
+    fn contact(&self) -> Api {
         let (recipe, entry) = (self.site.recipe, self.site.entry);
-        let contact = self.patched(|patch| patch.contact.as_ref());
-        let contact = contact.unwrap_or(&recipe.contact).clone();
+        let contact = self.patched(|patch| patch.api.as_ref());
+        let contact = contact.unwrap_or(&recipe.api).clone();
         let port = self.patched(|patch| patch.port.as_ref()).unwrap_or(&recipe.port);
         let unique_prefixes = entry.unique_prefixes.as_ref();
         let unique_prefixes = unique_prefixes.or(contact.unique_prefixes.as_ref());
@@ -295,7 +302,7 @@ impl<'a> Layers<'a> {
         let may_be_warm = self.point.executor == Executor::Attach && contact.reset.is_none();
         let mut body = contact.body.0;
         body.extend(entry.body.0.clone());
-        Contact {
+        Api {
             port: Port {
                 default: port.default,
                 fixed: entry.port.as_deref().copied(),
@@ -309,7 +316,7 @@ impl<'a> Layers<'a> {
             unique_prefixes: unique_prefixes.map_or(may_be_warm, |unique| unique.value),
             reset: contact.reset,
             restart_for_cells: contact.restart_for_cells.value,
-            dialect: Dialect {
+            dialect: ProtocolSpec {
                 protocol: contact.protocol,
                 path: contact.path,
                 usage: contact.usage,
@@ -323,15 +330,15 @@ impl<'a> Layers<'a> {
         }
     }
 
-    fn patience(&self) -> Patience {
-        let overrides = self.overrides.iter().map(|over| &over.patience);
-        let layers = [&self.site.recipe.patience, &self.site.entry.patience];
-        let layers: Vec<&PatienceRecipe> = layers.into_iter().chain(overrides).collect();
-        let last = |read: fn(&PatienceRecipe) -> Option<Span>, default| {
+    fn patience(&self) -> Timeouts {
+        let overrides = self.overrides.iter().map(|over| &over.timeouts);
+        let layers = [&self.site.recipe.timeouts, &self.site.entry.timeouts];
+        let layers: Vec<&TimeoutsRecipe> = layers.into_iter().chain(overrides).collect();
+        let last = |read: fn(&TimeoutsRecipe) -> Option<HumanDuration>, default| {
             let given = layers.iter().rev().find_map(|layer| read(layer));
-            given.unwrap_or(Span::seconds(default))
+            given.unwrap_or(HumanDuration::from_secs(default))
         };
-        Patience {
+        Timeouts {
             start: last(|layer| layer.start, 3_600),
             stall: last(|layer| layer.stall, 900),
             stop: last(|layer| layer.stop, 30),
@@ -347,10 +354,15 @@ fn launch_id(launch: &Launch) -> LaunchId {
         &launch.model,
         &launch.checkpoint,
         &launch.place,
-        &launch.contact,
+        &launch.api,
         &launch.parallel,
     );
-    let digest = canonical::launch(&(decides, &launch.precision, &launch.served, &launch.tokenizer));
+    let digest = canonical::launch_hash(&(
+        decides,
+        &launch.precision,
+        &launch.served_model_name,
+        &launch.tokenizer,
+    ));
     let model = launch.model.rsplit('/').next().unwrap_or(&launch.model);
     let version = launch.engine.version.iter().map(|version| format!("-{version}"));
     let version: String = version.collect();

@@ -6,12 +6,12 @@ mod axes;
 mod canonical;
 mod check;
 pub mod command;
+mod executor_spec;
 mod expand;
 mod grid;
 pub(crate) mod launch;
 mod merge;
 mod order;
-mod place;
 mod resolve;
 pub(crate) mod selection;
 
@@ -19,25 +19,25 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use executor_spec::{AttachedServer, Container, ExecutorSpec, ImportedLaunch, Process, Venv};
 pub use expand::expand;
-pub(crate) use launch::{Contact, Engine, Parallel, Patience, Port};
-pub use launch::{Dialect, Launch};
-pub(crate) use order::Loads;
-pub(crate) use place::{Attach, Container, Imported, Place, Process, Venv};
+pub(crate) use launch::{Api, Engine, Parallel, Port, Timeouts};
+pub use launch::{Launch, ProtocolSpec};
+pub(crate) use order::OrderCost;
 
 use crate::base::ids::{CellKey, ContentHash, LaunchId};
+pub(crate) use crate::config::api::CacheResetSpec;
 #[cfg(test)]
-pub(crate) use crate::config::api::Reading;
-pub(crate) use crate::config::api::Reset;
-pub use crate::config::api::{Protocol, Usage};
+pub(crate) use crate::config::api::JsonField;
+pub use crate::config::api::{Protocol, UsageRequest};
 #[cfg(test)]
 pub(crate) use crate::config::container::Mount;
-pub(crate) use crate::config::container::{Gpus, Network};
+pub(crate) use crate::config::container::{ContainerGpus, ContainerNetwork};
 use crate::config::gpus::GpuList;
 #[cfg(test)]
-pub(crate) use crate::config::log_patterns::PhaseSign;
-pub(crate) use crate::config::log_patterns::{Blame, DeadSign, Signs};
-use crate::config::repeats::Until;
+pub(crate) use crate::config::log_patterns::PhasePattern;
+pub(crate) use crate::config::log_patterns::{FatalPattern, FaultOwner, Signs};
+use crate::config::repeats::StopRule;
 use crate::config::scenario::Scenario;
 use crate::config::select::AxisValues;
 use crate::config::validity::Bounds;
@@ -54,7 +54,7 @@ pub struct Plan {
     /// The starts in order, with the cells measured on each.
     pub starts: Vec<Start>,
     /// Cells that the matrix excludes, with the reason.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<ExcludedCell>,
     /// Whether launches may run concurrently on separate GPUs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parallel: bool,
@@ -67,14 +67,14 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pull_ahead: bool,
     /// Bounds of the reason codes of validity.
-    #[serde(default, skip_serializing_if = "Bounds::is_usual")]
+    #[serde(default, skip_serializing_if = "Bounds::is_default")]
     pub validity: Bounds,
     /// Whether nightly runs start the baseline beside every cell.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paired: bool,
     /// Stopping rule for extra starts; absent if no starts are added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<Until>,
+    pub until: Option<StopRule>,
 }
 
 impl Plan {
@@ -184,7 +184,7 @@ pub struct Measurement {
 
 /// An excluded cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LeftOut {
+pub struct ExcludedCell {
     /// The key that it would have.
     pub cell: CellKey,
     /// The reason given in the matrix.

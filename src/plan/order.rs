@@ -6,13 +6,13 @@ use std::num::NonZeroU32;
 use serde::Serialize;
 
 use crate::base::ids::{CellKey, LaunchId};
-use crate::config::repeats::{Order, Repeats};
+use crate::config::repeats::{Repeats, StartOrder};
 use crate::plan::{Cell, Launch, Measurement, Plan, Start};
 
 /// The starts of a plan. Each start measures the cells of its launch one after another. Launches of one
 /// group ([`groups`]) alternate, and every second round is reversed (A B B A), so that drift of the host affects all
 /// equally; then the next group follows. With blocks, all starts of one launch follow one another.
-pub(crate) fn starts(launches: &[Launch], cells: &[Cell], repeats: &Repeats) -> Vec<Start> {
+pub(crate) fn plan_starts(launches: &[Launch], cells: &[Cell], repeats: &Repeats) -> Vec<Start> {
     let by_launch = by_launch(cells);
     let start = |launch: &LaunchId, start: u32| Start {
         launch: launch.clone(),
@@ -34,7 +34,7 @@ pub(crate) fn starts(launches: &[Launch], cells: &[Cell], repeats: &Repeats) -> 
     };
     let rounds = 1..=repeats.planned_starts().get();
     match repeats.order() {
-        Order::Alternate if repeats.planned_starts().get() > 1 => groups(launches, cells)
+        StartOrder::Alternate if repeats.planned_starts().get() > 1 => alternation_groups(launches, cells)
             .into_iter()
             .flat_map(|group| {
                 rounds.clone().flat_map(move |round| {
@@ -46,7 +46,7 @@ pub(crate) fn starts(launches: &[Launch], cells: &[Cell], repeats: &Repeats) -> 
                 })
             })
             .collect(),
-        Order::Alternate | Order::Blocks => launches
+        StartOrder::Alternate | StartOrder::Blocks => launches
             .iter()
             .flat_map(|launch| rounds.clone().map(move |round| start(&launch.id, round)))
             .collect(),
@@ -63,38 +63,39 @@ pub(crate) fn by_launch(cells: &[Cell]) -> BTreeMap<&LaunchId, Vec<&Cell>> {
 
 /// Groups of launches that alternate: launches of one model that share a scenario, directly or through other
 /// launches, in the plan's order.
-fn groups<'a>(launches: &'a [Launch], cells: &[Cell]) -> Vec<Vec<&'a LaunchId>> {
+fn alternation_groups<'a>(launches: &'a [Launch], cells: &[Cell]) -> Vec<Vec<&'a LaunchId>> {
     let by_launch = by_launch(cells);
     let loads = |launch: &Launch| -> BTreeSet<&str> {
         let own = by_launch.get(&launch.id).into_iter().flatten();
         own.map(|cell| cell.scenario.name.as_str()).collect()
     };
     let mut groups: Vec<(&str, BTreeSet<&str>, Vec<usize>)> = Vec::new();
-    for (at, launch) in launches.iter().enumerate() {
-        let mut found = (launch.model.as_str(), loads(launch), vec![at]);
+    for (index, launch) in launches.iter().enumerate() {
+        let mut group = (launch.model.as_str(), loads(launch), vec![index]);
         let (joined, others): (Vec<_>, Vec<_>) = groups
             .into_iter()
-            .partition(|(model, loads, _)| *model == found.0 && !loads.is_disjoint(&found.1));
+            .partition(|(model, loads, _)| *model == group.0 && !loads.is_disjoint(&group.1));
         for (model, loads, members) in joined {
             // Extend the existing group, which is usually the larger one, so that few launches are moved.
-            let smaller = std::mem::replace(&mut found, (model, loads, members));
-            found.1.extend(smaller.1);
-            found.2.extend(smaller.2);
+            let smaller = std::mem::replace(&mut group, (model, loads, members));
+            group.1.extend(smaller.1);
+            group.2.extend(smaller.2);
         }
         groups = others;
-        groups.push(found);
+        groups.push(group);
     }
     for (.., members) in &mut groups {
         members.sort_unstable();
     }
     groups.sort_by_key(|(.., members)| members.first().copied());
-    let named = |(.., members): (_, _, Vec<usize>)| members.into_iter().map(|at| &launches[at].id).collect();
+    let named =
+        |(.., members): (_, _, Vec<usize>)| members.into_iter().map(|index| &launches[index].id).collect();
     groups.into_iter().map(named).collect()
 }
 
 /// Loading that an order of starts causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Loads {
+pub struct OrderCost {
     /// Number of times that an engine loads its model.
     pub starts: usize,
     /// Number of times that the next start has another launch, whose files may no longer be in the page
@@ -104,30 +105,30 @@ pub struct Loads {
 
 impl Plan {
     /// The order of this plan's starts: blocks, if every launch makes all of its several starts in a row.
-    pub fn order(&self) -> Order {
-        let changes = self.loads(Order::Blocks).changes;
+    pub fn order(&self) -> StartOrder {
+        let changes = self.order_cost(StartOrder::Blocks).changes;
         let is_choice = self.launches.len() > 1 && self.starts.len() > self.launches.len();
-        match is_choice && changed(self.starts.iter().map(|start| &start.launch)) <= changes {
-            true => Order::Blocks,
-            false => Order::Alternate,
+        match is_choice && count_changes(self.starts.iter().map(|start| &start.launch)) <= changes {
+            true => StartOrder::Blocks,
+            false => StartOrder::Alternate,
         }
     }
 
     /// The loading that this plan's starts cause in an order.
-    pub fn loads(&self, order: Order) -> Loads {
+    pub fn order_cost(&self, order: StartOrder) -> OrderCost {
         let mut numbers: BTreeMap<&LaunchId, usize> = BTreeMap::new();
         for start in &self.starts {
             *numbers.entry(&start.launch).or_default() += 1;
         }
         let counts = |launch: &LaunchId| numbers.get(launch).copied().unwrap_or(0);
         let sequence: Vec<&LaunchId> = match order {
-            Order::Blocks => {
+            StartOrder::Blocks => {
                 let launches = self.launches.iter().map(|launch| &launch.id);
                 launches
                     .flat_map(|launch| std::iter::repeat_n(launch, counts(launch)))
                     .collect()
             }
-            Order::Alternate => groups(&self.launches, &self.cells)
+            StartOrder::Alternate => alternation_groups(&self.launches, &self.cells)
                 .into_iter()
                 .flat_map(|group| {
                     let rounds = group.iter().map(|launch| counts(launch)).max().unwrap_or(0);
@@ -145,9 +146,9 @@ impl Plan {
                 })
                 .collect(),
         };
-        Loads {
+        OrderCost {
             starts: sequence.len(),
-            changes: changed(sequence.into_iter()),
+            changes: count_changes(sequence.into_iter()),
         }
     }
 
@@ -157,8 +158,8 @@ impl Plan {
         let mut waiting: Option<&Start> = None;
         let mut rounds = Vec::new();
         let of_both = |launch: &LaunchId| {
-            let own = self.starts.iter().filter(|start| start.launch == *launch);
-            own.count()
+            let starts = self.starts.iter().filter(|start| start.launch == *launch);
+            starts.count()
         };
         for start in &self.starts {
             if start.launch != *first && start.launch != *second {
@@ -187,19 +188,19 @@ impl Plan {
 
     /// Plans more starts after those that are planned, and gives them: each cell on so many of them, launches going on to take turns
     /// A B B A. Every start measures its cells as often as those before did.
-    pub(crate) fn start_again(&mut self, wanted: &BTreeMap<CellKey, u32>) -> Vec<Start> {
-        let more = self.further(wanted, self.per_start());
+    pub(crate) fn add_starts(&mut self, starts: &BTreeMap<CellKey, u32>) -> Vec<Start> {
+        let more = self.extra_starts(starts, self.per_start());
         self.starts.extend(more.iter().cloned());
         more
     }
 
     /// Additional starts of each cell after the planned ones, with `per_start` measurements of each cell.
-    pub(super) fn further(&self, wanted: &BTreeMap<CellKey, u32>, per_start: u32) -> Vec<Start> {
+    pub(super) fn extra_starts(&self, starts: &BTreeMap<CellKey, u32>, per_start: u32) -> Vec<Start> {
         let mut more: Vec<Start> = Vec::new();
-        for group in groups(&self.launches, &self.cells) {
+        for group in alternation_groups(&self.launches, &self.cells) {
             let of_group = self.starts.iter().filter(|start| group.contains(&&start.launch));
             let rounds_before = of_group.map(|start| start.start).max().unwrap_or(0);
-            for round in 1..=wanted.values().copied().max().unwrap_or(0) {
+            for round in 1..=starts.values().copied().max().unwrap_or(0) {
                 let mut turn = Vec::new();
                 for launch in &group {
                     let earlier = self
@@ -212,7 +213,7 @@ impl Plan {
                         .cells
                         .iter()
                         .filter(|cell| {
-                            cell.launch == **launch && wanted.get(&cell.key).is_some_and(|n| *n >= round)
+                            cell.launch == **launch && starts.get(&cell.key).is_some_and(|n| *n >= round)
                         })
                         .collect();
                     let measured = (1..=per_start).flat_map(|repeat| {
@@ -250,13 +251,13 @@ impl Plan {
 
     /// Takes over the starts that an earlier plan of the same run holds beyond those planned here, of the cells that are still the same. Those
     /// that decided about suspects are left where they are: what they measured was chosen.
-    pub(crate) fn take_up(&mut self, earlier: &Plan) {
+    pub(crate) fn resume_from(&mut self, earlier: &Plan) {
         let is_same = |key: &CellKey| {
-            let of = |plan: &Plan| {
+            let cells_of = |plan: &Plan| {
                 let cell = plan.cells.iter().find(|cell| cell.key == *key)?;
                 Some((cell.content.clone(), cell.launch.clone()))
             };
-            of(self).is_some_and(|cell| of(earlier) == Some(cell))
+            cells_of(self).is_some_and(|cell| cells_of(earlier) == Some(cell))
         };
         let planned = |launch: &LaunchId| {
             let starts = self.starts.iter().filter(|start| start.launch == *launch);
@@ -280,21 +281,23 @@ impl Plan {
     }
 
     /// Plans every launch to be started so many times, A B B A, instead of what the matrix says.
-    pub(crate) fn start_times(&mut self, starts: u32) {
+    pub(crate) fn set_starts(&mut self, starts: u32) {
         let repeats = Repeats {
             starts: NonZeroU32::new(starts).unwrap_or(NonZeroU32::MIN),
             per_start: NonZeroU32::new(self.per_start()).unwrap_or(NonZeroU32::MIN),
             ..Repeats::default()
         };
-        self.starts = self::starts(&self.launches, &self.cells, &repeats);
+        self.starts = plan_starts(&self.launches, &self.cells, &repeats);
     }
 
     /// Keeps only the wanted cells.
-    pub fn keep(&mut self, is_wanted: impl Fn(&Cell) -> bool) {
+    pub fn retain_cells(&mut self, is_wanted: impl Fn(&Cell) -> bool) {
         self.cells.retain(is_wanted);
-        let kept: BTreeSet<&CellKey> = self.cells.iter().map(|cell| &cell.key).collect();
+        let cells: BTreeSet<&CellKey> = self.cells.iter().map(|cell| &cell.key).collect();
         for start in &mut self.starts {
-            start.cells.retain(|measurement| kept.contains(&measurement.cell));
+            start
+                .cells
+                .retain(|measurement| cells.contains(&measurement.cell));
         }
         self.starts.retain(|start| !start.cells.is_empty());
         let started: BTreeSet<&LaunchId> = self.starts.iter().map(|start| &start.launch).collect();
@@ -303,7 +306,7 @@ impl Plan {
 }
 
 /// Number of times that the next launch differs.
-fn changed<'a>(launches: impl Iterator<Item = &'a LaunchId>) -> usize {
+fn count_changes<'a>(launches: impl Iterator<Item = &'a LaunchId>) -> usize {
     let launches: Vec<&LaunchId> = launches.collect();
     launches.windows(2).filter(|pair| pair[0] != pair[1]).count()
 }
@@ -318,11 +321,11 @@ mod tests {
 
     /// Two engines with two cells each, three starts.
     fn plan() -> Plan {
-        of("models: [m]\nscenarios: [sharegpt, random-1k-1k]\nrepeats: { starts: 3 }\n")
+        plan_with("models: [m]\nscenarios: [sharegpt, random-1k-1k]\nrepeats: { starts: 3 }\n")
     }
 
     /// Two engines and further keys of a matrix.
-    fn of(rest: &str) -> Plan {
+    fn plan_with(rest: &str) -> Plan {
         let text =
             "name: t\nengines:\n  - sim: { as: a, variant: vllm }\n  - sim: { as: b, variant: sglang }\n";
         let text = format!("{text}{rest}");
@@ -337,14 +340,14 @@ mod tests {
         .expect("the matrix can be expanded")
     }
 
-    fn wanted(plan: &Plan, starts: [u32; 4]) -> BTreeMap<CellKey, u32> {
+    fn start_counts(plan: &Plan, starts: [u32; 4]) -> BTreeMap<CellKey, u32> {
         let cells = plan.cells.iter().map(|cell| cell.key.clone());
         cells.zip(starts).filter(|(_, starts)| *starts > 0).collect()
     }
 
     /// Launch, start number and number of cells: `a4x2`.
-    fn told(starts: &[Start]) -> Vec<String> {
-        let told = |start: &Start| {
+    fn describe_starts(starts: &[Start]) -> Vec<String> {
+        let describe = |start: &Start| {
             format!(
                 "{}{}x{}",
                 &start.launch.as_str()[..1],
@@ -352,22 +355,22 @@ mod tests {
                 start.cells.len()
             )
         };
-        starts.iter().map(told).collect()
+        starts.iter().map(describe).collect()
     }
 
     /// Launch, model and start number: `a-m1:2`.
     fn sequence(plan: &Plan) -> Vec<String> {
-        let told = |start: &Start| {
+        let describe = |start: &Start| {
             let launch = plan.launch(&start.launch);
             format!("{}-{}:{}", launch.engine.name, launch.model, start.start)
         };
-        plan.starts.iter().map(told).collect()
+        plan.starts.iter().map(describe).collect()
     }
 
     #[test]
     fn engines_of_one_model_take_turns_and_then_comes_the_next_model() {
         let of = |repeats: &str| {
-            of(&format!(
+            plan_with(&format!(
                 "models: [m1, m2]\nscenarios: [sharegpt]\nrepeats: {{ starts: 2{repeats} }}\n"
             ))
         };
@@ -387,20 +390,20 @@ mod tests {
             assert_eq!(sequence(&of(repeats)), expected, "{repeats}");
         }
         let plan = of("");
-        assert_eq!(plan.order(), Order::Alternate);
-        assert_eq!(of(", order: blocks").order(), Order::Blocks);
-        let loads = |starts, changes| Loads { starts, changes };
-        assert_eq!(plan.loads(Order::Alternate), loads(8, 5));
-        assert_eq!(plan.loads(Order::Blocks), loads(8, 3));
+        assert_eq!(plan.order(), StartOrder::Alternate);
+        assert_eq!(of(", order: blocks").order(), StartOrder::Blocks);
+        let loads = |starts, changes| OrderCost { starts, changes };
+        assert_eq!(plan.order_cost(StartOrder::Alternate), loads(8, 5));
+        assert_eq!(plan.order_cost(StartOrder::Blocks), loads(8, 3));
         assert_eq!(
-            plan.loads(plan.order()).changes,
-            changed(plan.starts.iter().map(|start| &start.launch))
+            plan.order_cost(plan.order()).changes,
+            count_changes(plan.starts.iter().map(|start| &start.launch))
         );
     }
 
     #[test]
     fn launches_that_share_no_load_do_not_wait_for_each_other() {
-        let plan = of(
+        let plan = plan_with(
             "models: [m]\nscenarios: [sharegpt, random-1k-1k]\nrepeats: { starts: 2 }\n\
              exclude:\n  - { when: { engine: a, scenario: sharegpt }, why: x }\n  - { when: { engine: b, scenario: random-1k-1k }, why: x }\n",
         );
@@ -413,9 +416,9 @@ mod tests {
         let mut plan = plan();
         assert_eq!(rounds(&plan), [[1, 1], [2, 2], [3, 3]]);
         // The fourth start of the first launch has no partner.
-        plan.start_again(&wanted(&plan, [1, 0, 0, 0]));
+        plan.add_starts(&start_counts(&plan, [1, 0, 0, 0]));
         assert_eq!(rounds(&plan), [[1, 1], [2, 2], [3, 3]]);
-        let blocks = of("models: [m]\nscenarios: [sharegpt]\nrepeats: { starts: 3, order: blocks }\n");
+        let blocks = plan_with("models: [m]\nscenarios: [sharegpt]\nrepeats: { starts: 3, order: blocks }\n");
         assert_eq!(rounds(&blocks), [] as [[u32; 2]; 0]);
     }
 
@@ -423,39 +426,39 @@ mod tests {
     fn later_starts_go_on_to_take_turns_and_measure_only_what_is_wanted() {
         let mut plan = plan();
         assert_eq!(
-            told(&plan.starts),
+            describe_starts(&plan.starts),
             ["a1x2", "b1x2", "b2x2", "a2x2", "a3x2", "b3x2"]
         );
-        let more = plan.start_again(&wanted(&plan, [1, 0, 2, 1]));
+        let more = plan.add_starts(&start_counts(&plan, [1, 0, 2, 1]));
         // The fourth round is reversed, as if it had been planned from the beginning.
-        assert_eq!(told(&more), ["b4x2", "a4x1", "b5x1"]);
+        assert_eq!(describe_starts(&more), ["b4x2", "a4x1", "b5x1"]);
         assert_eq!(plan.starts.len(), 9);
-        let more = plan.start_again(&wanted(&plan, [1, 1, 0, 0]));
-        assert_eq!(told(&more), ["a5x2"]);
+        let more = plan.add_starts(&start_counts(&plan, [1, 1, 0, 0]));
+        assert_eq!(describe_starts(&more), ["a5x2"]);
     }
 
     #[test]
     fn a_run_that_goes_on_takes_up_its_later_starts_but_not_those_that_decided_of_suspects() {
         let mut earlier = plan();
-        earlier.start_again(&wanted(&earlier, [1, 1, 1, 0]));
+        earlier.add_starts(&start_counts(&earlier, [1, 1, 1, 0]));
         // Older runs contain starts that confirm suspected losses.
         let mut night = earlier.clone();
-        night.start_again(&wanted(&night, [2, 0, 0, 0]));
+        night.add_starts(&start_counts(&night, [2, 0, 0, 0]));
         night.starts[8..]
             .iter_mut()
             .for_each(|start| start.confirms = true);
-        assert_eq!(told(&night.starts[8..]), ["a5x1", "a6x1"]);
+        assert_eq!(describe_starts(&night.starts[8..]), ["a5x1", "a6x1"]);
         let mut again = plan();
-        again.take_up(&night);
+        again.resume_from(&night);
         assert_eq!(again, earlier);
         // Measurements of a changed cell belong to another cell, and with more planned starts fewer are
         // adopted.
         let mut changed = plan();
         let key = changed.cells[0].key.clone();
         changed.cells[0].content = changed.cells[3].content.clone();
-        changed.take_up(&earlier);
+        changed.resume_from(&earlier);
         let later = &changed.starts[6..];
-        assert_eq!(told(later), ["b4x1", "a4x1"]);
+        assert_eq!(describe_starts(later), ["b4x1", "a4x1"]);
         assert!(
             later
                 .iter()
@@ -463,9 +466,9 @@ mod tests {
                 .all(|measurement| measurement.cell != key)
         );
         let mut longer = plan();
-        longer.start_times(4);
+        longer.set_starts(4);
         let planned = longer.clone();
-        longer.take_up(&earlier);
+        longer.resume_from(&earlier);
         assert_eq!(longer, planned);
     }
 }

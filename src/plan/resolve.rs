@@ -1,33 +1,34 @@
 //! What a cell is made of: the values of its axes, what applies to it, and its load; its launch is made by `merge`. Each is a function of the
 //! cell's own values alone, so that nothing of one cell can leak into another.
 
-use crate::base::units::Span;
-use crate::config::arrival::{Arrival, Pace, Ramp};
+use crate::base::units::HumanDuration;
+use crate::config::arrival::{Arrival, Ramp, RateProfile};
 use crate::config::builtin_scenarios;
 use crate::config::engine::{Patch, Recipe};
 use crate::config::matrix::{EngineEntry, Matrix, ModelEntry, Override, ScenarioEntry};
 use crate::config::scenario::{Limits, Scenario};
-use crate::config::search::{By, Search};
+use crate::config::search::{Search, SearchVariable};
 use crate::config::select::AxisValues;
-use crate::plan::grid::Point;
+use crate::plan::grid::GridPoint;
 
 /// The most prompts that a search has where nothing says how many.
-const SEARCHED_PROMPTS: u32 = 20_000;
+const SEARCH_PROMPTS: u32 = 20_000;
 
 /// How many prompts a scenario of no standard name has that neither says it nor has a rate and an end, from which the number follows.
-const USUAL_PROMPTS: u32 = 1_000;
+const DEFAULT_PROMPTS: u32 = 1_000;
 
 /// How many prompts the highest rate of a search needs for the duration of a point; `None` where nothing ends its points or limits them to
 /// fewer.
-fn search_needs(search: &Search, arrival: &Arrival) -> Option<u32> {
-    let is_timed = search.by == By::Rate && search.prompts.is_none() && search.objection().is_none();
-    let highest = is_timed.then(|| search.arrival(arrival, search.to))?;
-    let needed = highest.enough(search.duration)?;
-    Some(needed.clamp(USUAL_PROMPTS, SEARCHED_PROMPTS))
+fn search_prompts(search: &Search, arrival: &Arrival) -> Option<u32> {
+    let is_timed =
+        search.by == SearchVariable::Rate && search.prompts.is_none() && search.find_error().is_none();
+    let highest = is_timed.then(|| search.arrival_at(arrival, search.to))?;
+    let needed = highest.sufficient_prompts(search.duration)?;
+    Some(needed.clamp(DEFAULT_PROMPTS, SEARCH_PROMPTS))
 }
 
 /// One engine, model and scenario of a matrix with everything that belongs to them.
-pub(crate) struct Site<'a> {
+pub(crate) struct ResolveContext<'a> {
     pub(crate) matrix: &'a Matrix,
     pub(crate) recipe: &'a Recipe,
     /// The engine's name in the matrix.
@@ -39,9 +40,9 @@ pub(crate) struct Site<'a> {
     pub(crate) scenario_entry: &'a ScenarioEntry,
 }
 
-impl Site<'_> {
+impl ResolveContext<'_> {
     /// The values of all axes at a point, for keys, selectors and tables.
-    pub(crate) fn axis_values(&self, point: &Point) -> AxisValues {
+    pub(crate) fn axis_values(&self, point: &GridPoint) -> AxisValues {
         let mut values = AxisValues::new();
         let mut set = |axis: &str, value: Option<String>| {
             if let Some(value) = value {
@@ -67,17 +68,20 @@ impl Site<'_> {
 
     /// The overrides of the matrix that fit these values.
     pub(crate) fn overrides<'b>(&'b self, values: &'b AxisValues) -> impl Iterator<Item = &'b Override> {
-        self.matrix.overrides.iter().filter(|over| over.when.fits(values))
+        self.matrix
+            .overrides
+            .iter()
+            .filter(|over| over.when.matches(values))
     }
 
     /// The patches of the recipe that apply: versions in order, then the variant.
-    pub(crate) fn patches<'b>(&'b self, point: &'b Point) -> impl Iterator<Item = &'b Patch> + Clone {
+    pub(crate) fn patches<'b>(&'b self, point: &'b GridPoint) -> impl Iterator<Item = &'b Patch> + Clone {
         let version = point.version.as_deref();
         let versions = self
             .recipe
             .versions
             .iter()
-            .filter(move |patch| version.is_some_and(|version| patch.when.holds(version)))
+            .filter(move |patch| version.is_some_and(|version| patch.when.contains(version)))
             .map(|patch| &patch.change);
         let variant = self
             .entry
@@ -94,20 +98,22 @@ impl Site<'_> {
         let searched = entry
             .search
             .as_ref()
-            .and_then(|search| search_needs(&search.value, arrival));
-        let needed = searched.or_else(|| arrival.enough(entry.duration));
-        let standard = builtin_scenarios::named(self.scenario).and_then(|standard| standard.prompts);
+            .and_then(|search| search_prompts(&search.value, arrival));
+        let needed = searched.or_else(|| arrival.sufficient_prompts(entry.duration));
+        let standard = builtin_scenarios::by_name(self.scenario).and_then(|standard| standard.prompts);
         let standard = standard.map(|prompts| prompts.value);
-        needed.max(standard).unwrap_or(USUAL_PROMPTS)
+        needed.max(standard).unwrap_or(DEFAULT_PROMPTS)
     }
 
     /// The scenario at a point.
-    pub(crate) fn load(&self, point: &Point) -> Scenario {
+    pub(crate) fn scenario(&self, point: &GridPoint) -> Scenario {
         let values = self.axis_values(point);
         let entry = self.scenario_entry;
         let arrival = Arrival {
             rate: point.rate,
-            pace: entry.pace().map(|pace| timed(pace, entry.duration)),
+            pace: entry
+                .rate_profile()
+                .map(|pace| with_duration(pace, entry.duration)),
             spacing: entry.spacing.unwrap_or_default(),
             concurrency: point.concurrency,
         };
@@ -155,12 +161,12 @@ impl Site<'_> {
 }
 
 /// A ramp takes the whole measurement, where that has a length.
-fn timed(pace: Pace, duration: Option<Span>) -> Pace {
+fn with_duration(pace: RateProfile, duration: Option<HumanDuration>) -> RateProfile {
     match pace {
-        Pace::Ramp(ramp) => Pace::Ramp(Ramp {
+        RateProfile::Ramp(ramp) => RateProfile::Ramp(Ramp {
             over: ramp.over.or(duration),
             ..ramp
         }),
-        stages @ Pace::Stages(_) => stages,
+        stages @ RateProfile::Stages(_) => stages,
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::config::select::{self, Selector};
-use crate::config::yaml::nearest;
+use crate::config::yaml::nearest_name;
 use crate::plan::Plan;
 
 /// `--only` matches no cell.
@@ -23,10 +23,10 @@ pub(crate) struct NothingSelected {
 /// Keeps the matching cells, and returns notes about values that match no cell.
 pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<Vec<String>, NothingSelected> {
     let known: Vec<String> = plan.cells.iter().map(|cell| cell.key.to_string()).collect();
-    let unmatched = unmatched(plan, only);
-    plan.keep(|cell| only.fits(&cell.axes));
+    let unmatched = unmatched_values(plan, only);
+    plan.retain_cells(|cell| only.matches(&cell.axes));
     plan.left_out
-        .retain(|left_out| only.fits(&select::values(left_out.cell.as_str())));
+        .retain(|left_out| only.matches(&select::parse_key(left_out.cell.as_str())));
     if plan.cells.is_empty() {
         return Err(NothingSelected {
             selector: only.to_string(),
@@ -38,7 +38,7 @@ pub(crate) fn select(plan: &mut Plan, only: &Selector) -> Result<Vec<String>, No
 }
 
 /// Notes about values that match no cell; they may be typos.
-fn unmatched(plan: &Plan, only: &Selector) -> Vec<String> {
+fn unmatched_values(plan: &Plan, only: &Selector) -> Vec<String> {
     let mut notes = Vec::new();
     for (axis, patterns) in &only.0 {
         let values: BTreeSet<&str> = plan
@@ -47,14 +47,17 @@ fn unmatched(plan: &Plan, only: &Selector) -> Vec<String> {
             .map(|cell| cell.axes.get(&axis.value).map_or("", String::as_str))
             .collect();
         for pattern in patterns {
-            let plain = pattern.strip_prefix('!').unwrap_or(pattern);
-            if values.iter().any(|value| select::fits(plain, value)) {
+            let bare_pattern = pattern.strip_prefix('!').unwrap_or(pattern);
+            if values
+                .iter()
+                .any(|value| select::pattern_matches(bare_pattern, value))
+            {
                 continue;
             }
-            let near = nearest(plain, values.iter().copied());
+            let near = nearest_name(bare_pattern, values.iter().copied());
             let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
             notes.push(format!(
-                "`{plain}` in `--only` is the {} of no cell{near}",
+                "`{bare_pattern}` in `--only` is the {} of no cell{near}",
                 axis.value
             ));
         }

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::base::clock::{self, Moment};
+use crate::base::clock::{self, MonotonicTime};
 
 /// Time between lines of progress if stderr is no terminal.
-const PIPE_PAUSE: Duration = Duration::from_secs(10);
+const PIPE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Shows the progress of a bench: a bar on a terminal; otherwise a line from time to time and one at the end.
 #[derive(Debug)]
 pub(crate) struct Bar {
-    drawn: Option<ProgressBar>,
+    bar: Option<ProgressBar>,
     total: usize,
-    began: Moment,
-    told: Moment,
+    began: MonotonicTime,
+    last_line: MonotonicTime,
 }
 
 impl Bar {
@@ -29,10 +29,10 @@ impl Bar {
         });
         let now = clock::now();
         let mut bar = Self {
-            drawn,
+            bar: drawn,
             total,
             began: now,
-            told: now,
+            last_line: now,
         };
         bar.show(0);
         bar
@@ -41,15 +41,15 @@ impl Bar {
     /// Shows the number of requests that have ended.
     pub(crate) fn show(&mut self, ended: usize) {
         let now = clock::now();
-        let text = line(ended, self.total, now.since(self.began));
-        match &self.drawn {
+        let text = bar_line(ended, self.total, now.since(self.began));
+        match &self.bar {
             Some(bar) => {
                 bar.set_message(text);
                 bar.tick();
             }
-            None if now.since(self.told) >= PIPE_PAUSE => {
-                self.told = now;
-                write(&text);
+            None if now.since(self.last_line) >= PIPE_INTERVAL => {
+                self.last_line = now;
+                write_stderr(&text);
             }
             None => {}
         }
@@ -57,15 +57,15 @@ impl Bar {
 
     /// Removes the bar and prints the last state.
     pub(crate) fn finish(self, ended: usize) {
-        if let Some(bar) = &self.drawn {
+        if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        write(&line(ended, self.total, clock::now().since(self.began)));
+        write_stderr(&bar_line(ended, self.total, clock::now().since(self.began)));
     }
 }
 
 /// Errors are ignored: a lost terminal must not stop the measurement.
-fn write(text: &str) {
+fn write_stderr(text: &str) {
     let mut out = std::io::stderr().lock();
     let _ = writeln!(out, "{text}");
 }
@@ -73,7 +73,7 @@ fn write(text: &str) {
 /// The bar in tqdm's format.
 ///
 /// Source: docs/bench-serving.md 8.3.
-fn line(ended: usize, total: usize, elapsed: Duration) -> String {
+fn bar_line(ended: usize, total: usize, elapsed: Duration) -> String {
     const WIDTH: usize = 10;
     let share = if total == 0 {
         1.0
@@ -84,9 +84,9 @@ fn line(ended: usize, total: usize, elapsed: Duration) -> String {
     let bar = format!("{}{}", "█".repeat(full), " ".repeat(WIDTH - full));
     let seconds = elapsed.as_secs_f64();
     let rate = (ended > 0 && seconds > 0.0).then(|| ended as f64 / seconds);
-    let left = rate.map_or_else(
+    let remaining = rate.map_or_else(
         || "?".to_owned(),
-        |rate| time(total.saturating_sub(ended) as f64 / rate),
+        |rate| format_time(total.saturating_sub(ended) as f64 / rate),
     );
     let rate = match rate {
         None => "?it/s".to_owned(),
@@ -95,12 +95,12 @@ fn line(ended: usize, total: usize, elapsed: Duration) -> String {
     };
     let percent = share * 100.0;
     format!(
-        "{percent:3.0}%|{bar}| {ended}/{total} [{}<{left}, {rate}]",
-        time(seconds)
+        "{percent:3.0}%|{bar}| {ended}/{total} [{}<{remaining}, {rate}]",
+        format_time(seconds)
     )
 }
 
-fn time(seconds: f64) -> String {
+fn format_time(seconds: f64) -> String {
     let seconds = seconds as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match hours {
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_line_is_the_one_of_tqdm() {
-        let at = |ended, total, seconds| line(ended, total, Duration::from_secs_f64(seconds));
+        let at = |ended, total, seconds| bar_line(ended, total, Duration::from_secs_f64(seconds));
         assert_eq!(at(0, 10, 0.0), "  0%|          | 0/10 [00:00<?, ?it/s]");
         assert_eq!(at(5, 10, 0.25), " 50%|█████     | 5/10 [00:00<00:00, 20.00it/s]");
         assert_eq!(at(1, 3, 4.11), " 33%|███       | 1/3 [00:04<00:08,  4.11s/it]");

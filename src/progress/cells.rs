@@ -9,11 +9,11 @@ use crate::plan::Measurement;
 pub(super) struct Cells {
     /// Cells that were finished before the run was resumed.
     finished: usize,
-    heard: BTreeMap<Measurement, Heard>,
+    states: BTreeMap<Measurement, CellState>,
 }
 
 #[derive(Debug)]
-struct Heard {
+struct CellState {
     number: usize,
     has_ended: bool,
 }
@@ -22,25 +22,25 @@ impl Cells {
     pub(super) const fn new(finished: usize) -> Self {
         Self {
             finished,
-            heard: BTreeMap::new(),
+            states: BTreeMap::new(),
         }
     }
 
     /// Records that a cell begins or is retried, and returns its number, from 1.
     pub(super) fn begin(&mut self, measurement: &Measurement) -> usize {
-        self.note(measurement, false)
+        self.update(measurement, false)
     }
 
     /// Records that a cell ended, even if it never began.
     pub(super) fn end(&mut self, measurement: &Measurement) {
-        self.note(measurement, true);
+        self.update(measurement, true);
     }
 
-    fn note(&mut self, measurement: &Measurement, has_ended: bool) -> usize {
-        let next = self.finished + self.heard.len() + 1;
-        let number = self.heard.get(measurement).map_or(next, |heard| heard.number);
-        self.heard
-            .insert(measurement.clone(), Heard { number, has_ended });
+    fn update(&mut self, measurement: &Measurement, has_ended: bool) -> usize {
+        let next = self.finished + self.states.len() + 1;
+        let number = self.states.get(measurement).map_or(next, |heard| heard.number);
+        self.states
+            .insert(measurement.clone(), CellState { number, has_ended });
         number
     }
 
@@ -51,7 +51,7 @@ impl Cells {
 
     /// The number of cells that ended since the run began or was resumed.
     pub(super) fn measured(&self) -> usize {
-        self.heard.values().filter(|heard| heard.has_ended).count()
+        self.states.values().filter(|heard| heard.has_ended).count()
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::base::ids::CellKey;
 
-    fn repeat(repeat: u32) -> Measurement {
+    fn test_measurement(repeat: u32) -> Measurement {
         Measurement {
             cell: CellKey::new("engine=a"),
             start: 1,
@@ -71,22 +71,28 @@ mod tests {
     #[test]
     fn a_cell_that_is_tried_again_keeps_its_number() {
         let mut cells = Cells::new(2);
-        assert_eq!(cells.begin(&repeat(1)), 3);
-        cells.end(&repeat(1));
+        assert_eq!(cells.begin(&test_measurement(1)), 3);
+        cells.end(&test_measurement(1));
         assert_eq!(cells.ended(), 3);
-        assert_eq!(cells.begin(&repeat(1)), 3);
+        assert_eq!(cells.begin(&test_measurement(1)), 3);
         assert_eq!(cells.ended(), 2);
-        cells.end(&repeat(1));
-        assert_eq!(cells.begin(&repeat(2)), 4);
-        cells.end(&repeat(2));
+        cells.end(&test_measurement(1));
+        assert_eq!(cells.begin(&test_measurement(2)), 4);
+        cells.end(&test_measurement(2));
         assert_eq!((cells.ended(), cells.measured()), (4, 2));
     }
 
     #[test]
     fn cells_that_run_side_by_side_or_never_began_have_a_number_each() {
         let mut cells = Cells::new(0);
-        assert_eq!([cells.begin(&repeat(1)), cells.begin(&repeat(2))], [1, 2]);
-        cells.end(&repeat(3));
-        assert_eq!(cells.begin(&repeat(4)), 4);
+        assert_eq!(
+            [
+                cells.begin(&test_measurement(1)),
+                cells.begin(&test_measurement(2))
+            ],
+            [1, 2]
+        );
+        cells.end(&test_measurement(3));
+        assert_eq!(cells.begin(&test_measurement(4)), 4);
     }
 }

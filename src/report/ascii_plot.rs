@@ -55,22 +55,24 @@ pub(crate) fn plot(title: &str, values: &[f64]) -> String {
 
 /// Minimum range of the scale, as a share of the largest absolute value, so that small differences do not
 /// look large.
-const ROOM: f64 = 0.04;
+const MIN_RANGE_SHARE: f64 = 0.04;
 /// The character of a missing value.
-const NONE: char = '·';
+const NO_VALUE: char = '·';
 
 /// Draws a character for each value on a scale from the minimum to the maximum.
 pub(crate) fn trend(values: &[Option<f64>]) -> String {
-    let known = || values.iter().copied().flatten();
-    let (least, most) = (
-        known().fold(f64::INFINITY, f64::min),
-        known().fold(f64::NEG_INFINITY, f64::max),
+    let present = || values.iter().copied().flatten();
+    let (min, max) = (
+        present().fold(f64::INFINITY, f64::min),
+        present().fold(f64::NEG_INFINITY, f64::max),
     );
-    let range = (most - least).max(most.abs() * ROOM).max(f64::MIN_POSITIVE);
-    let from = f64::midpoint(least, most) - range / 2.0;
+    let range = (max - min)
+        .max(max.abs() * MIN_RANGE_SHARE)
+        .max(f64::MIN_POSITIVE);
+    let from = f64::midpoint(min, max) - range / 2.0;
     let letter = |value: &Option<f64>| match value {
         Some(value) => EIGHTHS[1 + ((value - from) / range * 7.0).round().clamp(0.0, 7.0) as usize],
-        None => NONE,
+        None => NO_VALUE,
     };
     values.iter().map(letter).collect()
 }
@@ -99,9 +101,9 @@ mod tests {
 
     #[test]
     fn a_trend_shows_steps_and_gaps_and_does_not_blow_up_noise() {
-        let told = |values: &[f64]| trend(&values.iter().copied().map(Some).collect::<Vec<_>>());
-        assert_eq!(told(&[100.0, 100.0, 90.0, 95.0]), "██▁▅");
-        let noise = told(&[100.0, 100.1, 99.9]);
+        let trend_of = |values: &[f64]| trend(&values.iter().copied().map(Some).collect::<Vec<_>>());
+        assert_eq!(trend_of(&[100.0, 100.0, 90.0, 95.0]), "██▁▅");
+        let noise = trend_of(&[100.0, 100.1, 99.9]);
         assert!(noise.chars().all(|letter| "▄▅".contains(letter)), "{noise}");
         assert_eq!(trend(&[Some(1.0), None, Some(2.0)]), "▁·█");
         assert_eq!(trend(&[None, None]), "··");

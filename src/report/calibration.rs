@@ -30,7 +30,7 @@ pub(crate) fn table(calibration: &Calibration) -> Table {
     let mut notes = vec![
         "measured minus the simulated engine's own moments; p99: 99 of 100 lie at most this far away, to either side"
             .to_owned(),
-        format!("moments of arrival by the {} clock", calibration.stamps),
+        format!("moments of arrival by the {} clock", calibration.timestamp_source),
     ];
     if let Some(flood) = &calibration.flood {
         let limit = match flood.is_limit {

@@ -2,14 +2,14 @@
 //!
 //! Source: docs/bench-serving.md T1, T2 and T5.
 
-use crate::analysis::metrics::{Count, Metric, Sample, Statistic, divides_gaps};
+use crate::analysis::metrics::{LatencyKind, Metric, Statistic, TokenCount, divides_gaps};
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
 
 /// From this many tokens per chunk on, the chunk gap is not the time of a token.
-const MERGED: f64 = 1.05;
+const MULTI_TOKEN_FACTOR: f64 = 1.05;
 /// If mean TPOT and mean ITL differ by more than this factor, a caveat explains why.
-const APART: f64 = 1.25;
+const MAX_TPOT_ITL_FACTOR: f64 = 1.25;
 
 /// The meaning of ITL in the output that a caveat belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) enum Itl {
 
 impl Itl {
     /// The meaning of ITL in a bench_serving block.
-    pub(crate) fn of_block(
+    pub(crate) fn for_block(
         profile: Profile,
         protocol: Protocol,
         backend: &str,
@@ -39,11 +39,11 @@ impl Itl {
 }
 
 /// Caveats of latencies, from figures under the definitions `matrix`.
-pub(crate) fn traps(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) -> Vec<String> {
+pub(crate) fn latency_caveats(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) -> Vec<String> {
     let mean = |sample| figure(Metric::Time(Statistic::Mean, sample));
     let mut notes = Vec::new();
-    if let Some(tokens) = figure(Metric::TokensPerChunk).filter(|tokens| *tokens > MERGED) {
-        let told = |what: &str, value: Option<f64>| {
+    if let Some(tokens) = figure(Metric::TokensPerChunk).filter(|tokens| *tokens > MULTI_TOKEN_FACTOR) {
+        let with_label = |what: &str, value: Option<f64>| {
             value.map_or_else(String::new, |value| {
                 format!("; {what} it is {value:.2} ms on average")
             })
@@ -51,11 +51,11 @@ pub(crate) fn traps(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) -> Vec<Str
         let meaning = match itl {
             Itl::Token => format!(
                 "ITL shares the time of an event out among them{}",
-                told("between events", mean(Sample::ChunkGap))
+                with_label("between events", mean(LatencyKind::ChunkGap))
             ),
             Itl::Event => format!(
                 "ITL is the time between events{}",
-                told("per token", mean(Sample::Itl))
+                with_label("per token", mean(LatencyKind::Itl))
             ),
             Itl::Divided => "ITL is the time between events divided by them, which smooths bursts; with OpenAI's protocols it is \
                              not divided, so the two cannot be compared"
@@ -65,8 +65,8 @@ pub(crate) fn traps(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) -> Vec<Str
             "an event carries {tokens:.2} tokens on average, and {meaning}"
         ));
     }
-    if let (Some(tpot), Some(per_token)) = (mean(Sample::Tpot), mean(Sample::Itl))
-        && tpot.max(per_token) > APART * tpot.min(per_token)
+    if let (Some(tpot), Some(per_token)) = (mean(LatencyKind::Tpot), mean(LatencyKind::Itl))
+        && tpot.max(per_token) > MAX_TPOT_ITL_FACTOR * tpot.min(per_token)
     {
         notes.push(format!(
             "mean TPOT is {tpot:.2} ms and the mean time per token {per_token:.2} ms: TPOT counts each answer once, however short, \
@@ -77,9 +77,9 @@ pub(crate) fn traps(figure: &dyn Fn(Metric) -> Option<f64>, itl: Itl) -> Vec<Str
 }
 
 /// Prompt tokens as counted by the server and by the data set, if both are known.
-pub(crate) fn counted_prompts(figure: &dyn Fn(Metric) -> Option<f64>) -> Option<(f64, f64)> {
-    let reported = figure(Metric::Tokens(Count::InputReported))?;
-    Some((reported, figure(Metric::Tokens(Count::Input))?))
+pub(crate) fn prompt_counts(figure: &dyn Fn(Metric) -> Option<f64>) -> Option<(f64, f64)> {
+    let reported = figure(Metric::Tokens(TokenCount::InputReported))?;
+    Some((reported, figure(Metric::Tokens(TokenCount::Input))?))
 }
 
 /// The note that the two counts differ.
@@ -94,14 +94,14 @@ mod tests {
     use super::*;
 
     /// The notes for these tokens per chunk and means of TPOT, ITL and chunk gap, in this order.
-    fn said(of: [f64; 4], itl: Itl) -> Vec<String> {
+    fn caveats_for(values: [f64; 4], itl: Itl) -> Vec<String> {
         let mean = |sample| Metric::Time(Statistic::Mean, sample);
-        let [per_event, tpot, per_token, between] = of;
+        let [per_event, tpot, per_token, between] = values;
         let known = [
             (Metric::TokensPerChunk, per_event),
-            (mean(Sample::Tpot), tpot),
-            (mean(Sample::Itl), per_token),
-            (mean(Sample::ChunkGap), between),
+            (mean(LatencyKind::Tpot), tpot),
+            (mean(LatencyKind::Itl), per_token),
+            (mean(LatencyKind::ChunkGap), between),
         ];
         let figure = |metric| {
             known
@@ -109,13 +109,13 @@ mod tests {
                 .find(|(name, _)| *name == metric)
                 .map(|(_, value)| *value)
         };
-        traps(&figure, itl)
+        latency_caveats(&figure, itl)
     }
 
     #[test]
     fn merged_tokens_are_explained_by_what_is_shown() {
         let merged = [2.1, 50.0, 50.0, 105.0];
-        let one = |itl| said(merged, itl).join("");
+        let one = |itl| caveats_for(merged, itl).join("");
         assert_eq!(
             one(Itl::Token),
             "an event carries 2.10 tokens on average, and ITL shares the time of an event out among them; between events it is \
@@ -126,33 +126,33 @@ mod tests {
             "an event carries 2.10 tokens on average, and ITL is the time between events; per token it is 50.00 ms on average"
         );
         assert!(one(Itl::Divided).contains("divided by them"));
-        assert!(said([1.04, 50.0, 50.0, 52.0], Itl::Event).is_empty());
+        assert!(caveats_for([1.04, 50.0, 50.0, 52.0], Itl::Event).is_empty());
     }
 
     /// Source: docs/bench-serving.md T5; these are the means of its run.
     #[test]
     fn a_mean_over_answers_that_is_far_from_the_mean_over_tokens_is_explained() {
-        let notes = said([1.0, 6661.0, 1850.0, 1850.0], Itl::Token);
+        let notes = caveats_for([1.0, 6661.0, 1850.0, 1850.0], Itl::Token);
         assert_eq!(notes.len(), 1);
         assert!(
             notes[0].starts_with("mean TPOT is 6661.00 ms and the mean time per token 1850.00 ms: "),
             "{notes:?}"
         );
-        assert!(said([1.0, 60.0, 50.0, 50.0], Itl::Token).is_empty());
+        assert!(caveats_for([1.0, 60.0, 50.0, 50.0], Itl::Token).is_empty());
     }
 
     #[test]
     fn a_block_divides_gaps_only_under_the_current_rules() {
-        let of = |profile, protocol, backend, length| Itl::of_block(profile, protocol, backend, length);
+        let itl_for = |profile, protocol, backend, length| Itl::for_block(profile, protocol, backend, length);
         let native = Protocol::SglangNative;
-        assert_eq!(of(Profile::Current, native, "sglang", None), Itl::Divided);
-        assert_eq!(of(Profile::Classic, native, "sglang", None), Itl::Event);
+        assert_eq!(itl_for(Profile::Current, native, "sglang", None), Itl::Divided);
+        assert_eq!(itl_for(Profile::Classic, native, "sglang", None), Itl::Event);
         assert_eq!(
-            of(Profile::Current, Protocol::Chat, "sglang-oai-chat", None),
+            itl_for(Profile::Current, Protocol::Chat, "sglang-oai-chat", None),
             Itl::Event
         );
         assert_eq!(
-            of(Profile::Current, Protocol::Chat, "sglang-oai-chat", Some(2.5)),
+            itl_for(Profile::Current, Protocol::Chat, "sglang-oai-chat", Some(2.5)),
             Itl::Divided
         );
     }

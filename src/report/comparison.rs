@@ -6,38 +6,38 @@ use std::fmt::Write as _;
 
 use super::labels::Labels;
 use super::{Align, Column, MISSING, Mark, Row, Table, Value};
-use crate::analysis::compare::decision::{EQUIVALENCE_LEVEL, Estimate, LEVEL, Outcome};
-use crate::analysis::compare::pairwise::{Comparison, Row as Judged, Suspicion};
-use crate::analysis::compare::verdict::{Verdict, chance};
+use crate::analysis::compare::decision::{CONFIDENCE, EQUIVALENCE_CONFIDENCE, Estimate, Outcome};
+use crate::analysis::compare::pairwise::{Comparison, Row as Judged, SuspectStarts};
+use crate::analysis::compare::verdict::{Verdict, p_in_words};
 use crate::analysis::metrics::Unit;
 use crate::base::ids::CellKey;
-use crate::base::text::counted;
-use crate::results::record::cell_stats::Varies;
+use crate::base::text::pluralize;
+use crate::results::record::cell_stats::NoiseEstimate;
 
 /// One line with the number of metrics that were not judged and the verdicts of the others, then the reasons
 /// and the failures.
 pub(crate) fn headline(comparison: &Comparison) -> String {
-    let (all, judged) = (comparison.figures(), comparison.judged());
+    let (total, judged) = (comparison.figure_count(), comparison.judged_count());
     let counts = [Verdict::Worse, Verdict::Better, Verdict::Unclear, Verdict::Same]
-        .map(|verdict| (comparison.count(verdict), verdict.name()));
+        .map(|verdict| (comparison.count_verdict(verdict), verdict.name()));
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     let counts: Vec<String> = counts.map(|(count, name)| format!("{count} {name}")).collect();
     let rows = comparison.rows.iter();
-    let doubtful = rows.filter(|row| row.verdict().is_some() && !row.suspect.is_empty());
+    let doubtful = rows.filter(|row| row.verdict().is_some() && !row.suspect_starts.is_empty());
     let counts = match doubtful.count() {
         0 => counts.join(", "),
         doubtful => format!("{} ({doubtful} on suspect measurements)", counts.join(", ")),
     };
-    let missing = all - judged;
+    let missing = total - judged;
     let mut out = match (missing, judged) {
-        (0, _) => format!("{judged} of {all} metrics judged: {counts}\n"),
-        (_, 0) => format!("{missing} of {all} metrics not judged\n"),
-        _ => format!("{missing} of {all} metrics not judged, {judged} judged: {counts}\n"),
+        (0, _) => format!("{judged} of {total} metrics judged: {counts}\n"),
+        (_, 0) => format!("{missing} of {total} metrics not judged\n"),
+        _ => format!("{missing} of {total} metrics not judged, {judged} judged: {counts}\n"),
     };
-    for (why, count) in not_judged(comparison) {
+    for (why, count) in unjudged_reasons(comparison) {
         let _ = writeln!(out, "- {count}: {why}");
     }
-    for ((is_regression, what), cells) in failed(comparison) {
+    for ((is_regression, what), cells) in failures_with_cells(comparison) {
         let word = if is_regression { "less reliable" } else { "unclear" };
         let _ = writeln!(out, "{word}: {what}: {cells}");
     }
@@ -45,31 +45,33 @@ pub(crate) fn headline(comparison: &Comparison) -> String {
 }
 
 /// Losses of reliability with the cells that show them, by whether they are a regression and by their text.
-fn failed(comparison: &Comparison) -> BTreeMap<(bool, &str), String> {
-    let labels = Labels::of(comparison.rows.iter().map(|row| &row.cell));
-    let mut found: BTreeMap<(bool, &str), String> = BTreeMap::new();
+fn failures_with_cells(comparison: &Comparison) -> BTreeMap<(bool, &str), String> {
+    let labels = Labels::from_keys(comparison.rows.iter().map(|row| &row.cell));
+    let mut cells_by_failure: BTreeMap<(bool, &str), String> = BTreeMap::new();
     for failure in &comparison.failures {
-        let cells = found.entry((failure.is_regression, &failure.text)).or_default();
+        let cells = cells_by_failure
+            .entry((failure.is_regression, &failure.text))
+            .or_default();
         if !cells.is_empty() {
             cells.push_str("; ");
         }
         cells.push_str(&labels.name(&failure.cell));
     }
-    found
+    cells_by_failure
 }
 
 /// Why metrics were not judged, with the number of metrics for each reason, the most frequent first.
-fn not_judged(comparison: &Comparison) -> Vec<(String, usize)> {
+fn unjudged_reasons(comparison: &Comparison) -> Vec<(String, usize)> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for row in &comparison.rows {
         if let Outcome::NotJudged(gap) = &row.answer.outcome {
             *counts.entry(gap.reason().to_owned()).or_default() += 1;
         }
     }
-    for lost in comparison.lost() {
+    for lost in comparison.lost_cells() {
         *counts
             .entry("the candidate lacks the cell".to_owned())
-            .or_default() += lost.gates;
+            .or_default() += lost.gating_metrics;
     }
     let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -103,16 +105,16 @@ fn differences(comparison: &Comparison, names: [&str; 2]) -> Table {
         comparison
             .differences
             .iter()
-            .any(|(difference, _)| difference.kind.forbids())
+            .any(|(difference, _)| difference.kind.forbids_verdict())
     });
     Table {
         title: "What differs".to_owned(),
         columns: vec![
-            words("of the", 0),
-            words("what", 0),
-            words(names[0], 0),
-            words(names[1], 0),
-            numbers("cells", "", 1),
+            text_column("of the", 0),
+            text_column("what", 0),
+            text_column(names[0], 0),
+            text_column(names[1], 0),
+            number_column("cells", "", 1),
         ],
         rows: rows.collect(),
         notes,
@@ -121,23 +123,23 @@ fn differences(comparison: &Comparison, names: [&str; 2]) -> Table {
 
 fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     // A note that holds for several cells is printed once.
-    let mut said: Vec<(String, Vec<String>)> = Vec::new();
-    let unpaired = comparison.unpaired.iter().map(|unpaired| &unpaired.cell);
-    let labels = Labels::of(comparison.rows.iter().map(|row| &row.cell).chain(unpaired));
-    let mut say = |cell, what: String| match said.iter_mut().find(|(known, _)| *known == what) {
+    let mut remarks: Vec<(String, Vec<String>)> = Vec::new();
+    let unpaired = comparison.unpaired_cells.iter().map(|unpaired| &unpaired.cell);
+    let labels = Labels::from_keys(comparison.rows.iter().map(|row| &row.cell).chain(unpaired));
+    let mut say = |cell, what: String| match remarks.iter_mut().find(|(known, _)| *known == what) {
         Some((_, cells)) => cells.push(cell),
-        None => said.push((what, vec![cell])),
+        None => remarks.push((what, vec![cell])),
     };
     for row in &comparison.rows {
         let cell = labels.name(&row.cell);
-        if row.verdict() != Some(Verdict::Same) || row.attached.contains(&true) {
-            say(cell.clone(), format!("{}: {}", row.word(), row.reason()));
+        if row.verdict() != Some(Verdict::Same) || row.are_attached.contains(&true) {
+            say(cell.clone(), format!("{}: {}", row.verdict_word(), row.reason()));
         }
-        for left in &row.left_out {
-            say(cell.clone(), format!("left out: {left}"));
+        for measurement in &row.excluded_measurements {
+            say(cell.clone(), format!("left out: {measurement}"));
         }
     }
-    let mut notes: Vec<String> = said
+    let mut notes: Vec<String> = remarks
         .into_iter()
         .map(|(what, cells)| match &cells[..] {
             [cell] => format!("{cell}: {what}"),
@@ -145,13 +147,13 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
             cells => format!("{what}: {}", cells.join("; ")),
         })
         .collect();
-    notes.extend(suspicions(comparison, &labels));
+    notes.extend(suspect_notes(comparison, &labels));
     let rows = comparison.rows.iter().map(|row| Row {
         cells: values(row, &labels.name(&row.cell)),
-        marks: marks(row),
+        marks: row_marks(row),
     });
     let rows = rows.collect();
-    for unpaired in &comparison.unpaired {
+    for unpaired in &comparison.unpaired_cells {
         notes.push(format!(
             "{}: only in the {}",
             labels.name(&unpaired.cell),
@@ -163,11 +165,15 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
         "a start of the engine (of a running server, a repeat) is one observation, a value the geometric mean of these; change: candidate relative to baseline with its {:.0} % \
          interval; worse, better: beyond the practical bound of {:.1} % and beyond chance among all metrics; same: the {:.0} % interval lies within \
          the bound; can show: the smallest loss that these starts show nine times of ten",
-        LEVEL * 100.0,
+        CONFIDENCE * 100.0,
         comparison.bound * 100.0,
-        EQUIVALENCE_LEVEL * 100.0,
+        EQUIVALENCE_CONFIDENCE * 100.0,
     ));
-    if comparison.rows.iter().any(|row| row.known != [None, None]) {
+    if comparison
+        .rows
+        .iter()
+        .any(|row| row.percentile_bounds != [None, None])
+    {
         notes.push(
             "a percentile with two bounds: where the requests of one start alone let it lie, with 95 % confidence by order statistics"
                 .to_owned(),
@@ -182,7 +188,7 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
         );
     }
     // Noise is not used between two attached servers.
-    let may_use_noise = |row: &Judged| row.attached != [true; 2] && row.noise.is_none();
+    let may_use_noise = |row: &Judged| row.are_attached != [true; 2] && row.noise.is_none();
     if comparison.rows.iter().any(may_use_noise) {
         notes.push(
             "where noise is missing, that of this host is not known: measure it with `matrix noise`, and three starts per side are enough"
@@ -192,18 +198,18 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
     Table {
         title: format!("{} against {}", names[1], names[0]),
         columns: vec![
-            words("cell", 0),
-            words("figure", 0),
-            numbers(names[0], "", 0),
-            numbers(names[1], "", 0),
-            numbers("n", "", 1),
-            numbers("change", "", 0),
-            numbers("interval", "", 0),
-            numbers("p", "", 2),
-            numbers("can show", "", 2),
-            numbers("noise", "", 3),
-            numbers("within / between", "", 4),
-            words("verdict", 0),
+            text_column("cell", 0),
+            text_column("figure", 0),
+            number_column(names[0], "", 0),
+            number_column(names[1], "", 0),
+            number_column("n", "", 1),
+            number_column("change", "", 0),
+            number_column("interval", "", 0),
+            number_column("p", "", 2),
+            number_column("can show", "", 2),
+            number_column("noise", "", 3),
+            number_column("within / between", "", 4),
+            text_column("verdict", 0),
         ],
         rows,
         notes,
@@ -212,11 +218,13 @@ fn verdicts(comparison: &Comparison, names: [&str; 2]) -> Table {
 
 /// Reasons for which measurements are suspect: a line for each code on each side, with the number of cells.
 /// `--format json` lists all.
-fn suspicions(comparison: &Comparison, labels: &Labels) -> Vec<String> {
-    let mut found: BTreeMap<(&str, &str), BTreeMap<&CellKey, Vec<&Suspicion>>> = BTreeMap::new();
+fn suspect_notes(comparison: &Comparison, labels: &Labels) -> Vec<String> {
+    let mut starts_by_code: BTreeMap<(&str, &str), BTreeMap<&CellKey, Vec<&SuspectStarts>>> = BTreeMap::new();
     for row in &comparison.rows {
-        for suspicion in &row.suspect {
-            let cells = found.entry((suspicion.side, suspicion.code())).or_default();
+        for suspicion in &row.suspect_starts {
+            let cells = starts_by_code
+                .entry((suspicion.side, suspicion.code()))
+                .or_default();
             let known = cells.entry(&row.cell).or_default();
             // Several metrics of a cell have the same suspicion.
             if !known.contains(&suspicion) {
@@ -224,82 +232,85 @@ fn suspicions(comparison: &Comparison, labels: &Labels) -> Vec<String> {
             }
         }
     }
-    let line = |((side, _), cells): (&(&str, &str), &BTreeMap<&CellKey, Vec<&Suspicion>>)| {
+    let line = |((side, _), cells): (&(&str, &str), &BTreeMap<&CellKey, Vec<&SuspectStarts>>)| {
         let (cell, of_cell) = cells.iter().next()?;
         let first = of_cell.first()?;
-        let starts = |found: &Vec<&Suspicion>| {
-            let starts: BTreeSet<u32> = found.iter().flat_map(|one| one.starts.iter().copied()).collect();
+        let starts = |starts_by_code: &Vec<&SuspectStarts>| {
+            let starts: BTreeSet<u32> = starts_by_code
+                .iter()
+                .flat_map(|one| one.starts.iter().copied())
+                .collect();
             starts.len()
         };
-        let all: usize = cells.values().map(starts).sum();
+        let total: usize = cells.values().map(starts).sum();
         Some(match (cells.len(), of_cell.len()) {
             (1, 1) => format!("{}: suspect: {first}", labels.name(cell)),
             (1, _) => format!(
                 "{}: suspect: {side}, {}: {} and the like",
                 labels.name(cell),
-                counted(all, "start", "starts"),
+                pluralize(total, "start", "starts"),
                 first.reason
             ),
             (count, _) => format!(
                 "suspect: {side}, {} of {count} cells: {} and the like",
-                counted(all, "start", "starts"),
+                pluralize(total, "start", "starts"),
                 first.reason
             ),
         })
     };
-    found.iter().filter_map(line).collect()
+    starts_by_code.iter().filter_map(line).collect()
 }
 
-fn marks(row: &Judged) -> Vec<Mark> {
-    let refused = row.refused.map(|_| Mark::Failed);
-    let suspect = (!row.suspect.is_empty()).then_some(Mark::Suspect);
+fn row_marks(row: &Judged) -> Vec<Mark> {
+    let refused = row.refusal_cause.map(|_| Mark::Failed);
+    let suspect = (!row.suspect_starts.is_empty()).then_some(Mark::Suspect);
     refused.into_iter().chain(suspect).collect()
 }
 
 fn values(row: &Judged, name: &str) -> Vec<Value> {
     let estimate = row.estimate();
-    let told = |text: Option<String>| text.map_or(Value::Missing, Value::Text);
+    let optional_text = |text: Option<String>| text.map_or(Value::Missing, Value::Text);
     let share = |share: f64| format!("{:.2} %", share * 100.0);
     let deviation = |variance: Option<f64>| {
         variance.map_or_else(|| MISSING.to_owned(), |variance| share(variance.sqrt()))
     };
     let p = |estimate: Estimate| {
         let precision = estimate.precision?;
-        Some(chance(precision.adjusted_p.unwrap_or(precision.p)))
+        Some(p_in_words(precision.adjusted_p.unwrap_or(precision.p)))
     };
     let between = |estimate: Estimate| {
-        let interval = estimate.interval(LEVEL)?;
+        let interval = estimate.interval(CONFIDENCE)?;
         Some(format!("{} … {}", percent(interval.low), percent(interval.high)))
     };
     vec![
         Value::text(name),
         Value::Text(format!("{}{}", row.metric.label(), unit(row.metric.unit()))),
-        value(row.value(0), row.known[0]),
-        value(row.value(1), row.known[1]),
+        value(row.value(0), row.percentile_bounds[0]),
+        value(row.value(1), row.percentile_bounds[1]),
         Value::Text(format!("{} / {}", row.answer.starts[0], row.answer.starts[1])),
-        told(
-            row.change_of_zero()
+        optional_text(
+            row.change_from_zero()
                 .map(str::to_owned)
                 .or_else(|| Some(percent(estimate?.change()))),
         ),
-        told(
+        optional_text(
             estimate
-                .filter(|_| row.change_of_zero().is_none())
+                .filter(|_| row.change_from_zero().is_none())
                 .and_then(between),
         ),
-        told(estimate.and_then(p)),
-        told(
+        optional_text(estimate.and_then(p)),
+        optional_text(
             estimate
                 .and_then(|_| row.answer.visible_loss())
                 .map(|loss| format!("{:.1} %", loss * 100.0)),
         ),
-        told(row.noise.map(|noise| share(noise.sigma))),
+        optional_text(row.noise.map(|noise| share(noise.sigma))),
         Value::Text(format!(
             "{} / {}",
-            deviation(row.spread.within),
-            deviation(row.spread.between)
+            deviation(row.variance_components.within),
+            deviation(row.variance_components.between)
         )),
-        Value::text(row.word()),
+        Value::text(row.verdict_word()),
     ]
 }
 
@@ -310,15 +321,15 @@ pub(super) fn unit(unit: Unit) -> String {
     }
 }
 
-fn value(value: Option<f64>, known: Option<[f64; 2]>) -> Value {
-    match (value, known) {
+fn value(value: Option<f64>, bounds: Option<[f64; 2]>) -> Value {
+    match (value, bounds) {
         (None, _) => Value::Missing,
         // The bounds are those of one start; the mean of several starts may lie outside, and is then printed
         // alone.
-        (Some(median), Some([least, most])) if (least..=most).contains(&median) => Value::Spread {
+        (Some(median), Some([low, high])) if (low..=high).contains(&median) => Value::Spread {
             median,
-            least,
-            most,
+            least: low,
+            most: high,
             decimals: 2,
         },
         (Some(value), _) => Value::Number { value, decimals: 2 },
@@ -330,11 +341,11 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:+.1} %", share * 100.0)
 }
 
-pub(super) fn words(head: &str, rank: u8) -> Column {
+pub(super) fn text_column(head: &str, rank: u8) -> Column {
     column(head, "", Align::Left, rank)
 }
 
-pub(super) fn numbers(head: &str, unit: &'static str, rank: u8) -> Column {
+pub(super) fn number_column(head: &str, unit: &'static str, rank: u8) -> Column {
     column(head, unit, Align::Right, rank)
 }
 
@@ -349,7 +360,7 @@ fn column(head: &str, unit: &'static str, align: Align, rank: u8) -> Column {
 }
 
 pub(crate) fn json(comparison: &Comparison) -> serde_json::Value {
-    let rows: Vec<serde_json::Value> = comparison.rows.iter().map(judged).collect();
+    let rows: Vec<serde_json::Value> = comparison.rows.iter().map(row_json).collect();
     let differences: Vec<serde_json::Value> = comparison
         .differences
         .iter()
@@ -364,13 +375,13 @@ pub(crate) fn json(comparison: &Comparison) -> serde_json::Value {
         })
         .collect();
     let unpaired: Vec<serde_json::Value> = comparison
-        .unpaired
+        .unpaired_cells
         .iter()
         .map(|unpaired| serde_json::json!({ "cell": unpaired.cell, "only_in": unpaired.side }))
         .collect();
     serde_json::json!({
-        "figures": comparison.figures(),
-        "judged": comparison.judged(),
+        "figures": comparison.figure_count(),
+        "judged": comparison.judged_count(),
         "bound_share": comparison.bound,
         "failures": comparison.failures.iter().map(|failure| serde_json::json!({
             "cell": failure.cell, "text": failure.text, "is_regression": failure.is_regression,
@@ -381,15 +392,15 @@ pub(crate) fn json(comparison: &Comparison) -> serde_json::Value {
     })
 }
 
-fn judged(row: &Judged) -> serde_json::Value {
+fn row_json(row: &Judged) -> serde_json::Value {
     let answer = &row.answer;
     let precision = row.estimate().and_then(|estimate| estimate.precision);
     let starts = |at: usize| -> Vec<f64> {
         let value = |log: &f64| if row.is_zero[at] { 0.0 } else { log.exp() };
         row.samples[at].logs.iter().map(value).collect()
     };
-    let estimate = row.estimate().filter(|_| row.change_of_zero().is_none());
-    let interval = estimate.and_then(|estimate| estimate.interval(LEVEL));
+    let estimate = row.estimate().filter(|_| row.change_from_zero().is_none());
+    let interval = estimate.and_then(|estimate| estimate.interval(CONFIDENCE));
     let to_zero = (row.is_zero == [false, true]).then_some(-1.0);
     let gap = match &answer.outcome {
         Outcome::Judged(_) => None,
@@ -400,14 +411,14 @@ fn judged(row: &Judged) -> serde_json::Value {
         "figure": row.metric.name(),
         "verdict": answer.verdict().map(Verdict::name),
         "not_judged": gap,
-        "refused": row.refused.map(|_| row.word()),
+        "refused": row.refusal_cause.map(|_| row.verdict_word()),
         "reason": row.reason(),
         "baseline_starts": starts(0),
         "candidate_starts": starts(1),
         "baseline": row.value(0),
         "candidate": row.value(1),
-        "baseline_interval": row.known[0],
-        "candidate_interval": row.known[1],
+        "baseline_interval": row.percentile_bounds[0],
+        "candidate_interval": row.percentile_bounds[1],
         "change_share": estimate.map(|estimate| estimate.change()).or(to_zero),
         "interval_share": interval.map(|interval| [interval.low, interval.high]),
         "p": precision.map(|precision| precision.p),
@@ -418,20 +429,22 @@ fn judged(row: &Judged) -> serde_json::Value {
         "knows_drift": answer.knows_drift(),
         "is_noise_known": row.noise.is_some(),
         "noise_share": row.noise.map(|noise| noise.sigma),
-        "within_share": row.spread.within.map(f64::sqrt),
-        "between_share": row.spread.between.map(f64::sqrt),
-        "left_out": row.left_out,
-        "suspect": row.suspect.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "within_share": row.variance_components.within.map(f64::sqrt),
+        "between_share": row.variance_components.between.map(f64::sqrt),
+        "left_out": row.excluded_measurements,
+        "suspect": row.suspect_starts.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
 
 /// Noise of figures between unchanged runs: cell, metric, noise, and the smallest change that five starts
 /// against five can show.
-pub(crate) fn noise<'a>(rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a Varies, f64)>) -> Table {
+pub(crate) fn noise_table<'a>(
+    rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a NoiseEstimate, f64)>,
+) -> Table {
     let share = |share: f64| Value::Text(format!("{:.2} %", share * 100.0));
     let rows: Vec<_> = rows.collect();
-    let labels = Labels::of(rows.iter().map(|(cell, ..)| *cell));
-    let row = |(cell, figure, varies, visible): (&CellKey, &str, &Varies, f64)| Row {
+    let labels = Labels::from_keys(rows.iter().map(|(cell, ..)| *cell));
+    let row = |(cell, figure, varies, visible): (&CellKey, &str, &NoiseEstimate, f64)| Row {
         cells: vec![
             Value::Text(labels.name(cell)),
             Value::text(figure),
@@ -447,14 +460,14 @@ pub(crate) fn noise<'a>(rows: impl Iterator<Item = (&'a CellKey, &'a str, &'a Va
     Table {
         title: "Noise of this machine".to_owned(),
         columns: vec![
-            words("cell", 0),
-            words("figure", 0),
-            numbers("starts", "", 2),
-            numbers("within starts", "", 1),
-            numbers("between starts", "", 1),
-            numbers("at most", "", 1),
-            numbers("A against B", "", 1),
-            numbers("visible change", "", 0),
+            text_column("cell", 0),
+            text_column("figure", 0),
+            number_column("starts", "", 2),
+            number_column("within starts", "", 1),
+            number_column("between starts", "", 1),
+            number_column("at most", "", 1),
+            number_column("A against B", "", 1),
+            number_column("visible change", "", 0),
         ],
         notes: labels
             .left_out

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::document::{CellFacts, Comparison, Document, Figure, Placed, label, unit};
-use super::plain;
-use crate::analysis::metrics::{Better, Metric};
+use super::document::{CellFacts, ComparisonRow, ComparisonTable, Document, Figure, label, unit};
+use super::single_line;
+use crate::analysis::metrics::{Direction, Metric};
 use crate::results::record::cell::Definitions;
 
 const COLUMNS: [&str; 35] = [
@@ -50,34 +50,34 @@ const COLUMNS: [&str; 35] = [
 ///
 /// Text that a spreadsheet would take for a formula begins with `'`.
 pub(crate) fn draw(document: &Document) -> String {
-    let mut text = line(COLUMNS.map(str::to_owned).into());
+    let mut text = csv_line(COLUMNS.map(str::to_owned).into());
     let placed = document.comparisons.iter().flat_map(|comparison| {
         let rows = comparison.rows.iter();
         rows.map(move |row| (row.cell, (comparison, row)))
     });
-    let placed: HashMap<usize, (&Comparison, &Placed)> = placed.collect();
+    let placed: HashMap<usize, (&ComparisonTable, &ComparisonRow)> = placed.collect();
     for (at, cell) in document.cells.iter().enumerate() {
-        let known = known(cell, placed.get(&at).copied());
+        let leading_fields = cell_fields(cell, placed.get(&at).copied());
         let mut has_figures = false;
         for (definitions, figures) in &cell.figures {
             for (name, figure) in figures {
                 has_figures = true;
-                let mut fields = known.clone();
-                fields.extend(of_figure(*definitions, name, figure));
-                text.push_str(&line(fields));
+                let mut fields = leading_fields.clone();
+                fields.extend(figure_fields(*definitions, name, figure));
+                text.push_str(&csv_line(fields));
             }
         }
         if !has_figures {
-            let mut fields = known;
+            let mut fields = leading_fields;
             fields.resize(COLUMNS.len(), String::new());
-            text.push_str(&line(fields));
+            text.push_str(&csv_line(fields));
         }
     }
     text
 }
 
 /// The fields that all rows of a cell share.
-fn known(cell: &CellFacts, placed: Option<(&Comparison, &Placed)>) -> Vec<String> {
+fn cell_fields(cell: &CellFacts, placed: Option<(&ComparisonTable, &ComparisonRow)>) -> Vec<String> {
     let mut findings: Vec<&str> = cell
         .measurements
         .iter()
@@ -89,14 +89,14 @@ fn known(cell: &CellFacts, placed: Option<(&Comparison, &Placed)>) -> Vec<String
     let ratio = placed.and_then(|(_, row)| row.ratio.as_ref());
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let whole = |value: Option<u32>| value.map_or_else(String::new, |value| value.to_string());
-    let text = |value: &Option<String>| guarded(value.as_deref().unwrap_or_default());
+    let text = |value: &Option<String>| without_formulas(value.as_deref().unwrap_or_default());
     vec![
-        guarded(&cell.run),
-        guarded(&cell.cell),
-        guarded(&cell.engine_name),
+        without_formulas(&cell.run),
+        without_formulas(&cell.cell),
+        without_formulas(&cell.engine_name),
         text(&cell.version),
-        guarded(&cell.model),
-        guarded(&cell.checkpoint),
+        without_formulas(&cell.model),
+        without_formulas(&cell.checkpoint),
         text(&cell.precision),
         whole(cell.tp),
         cell.pp.to_string(),
@@ -104,32 +104,34 @@ fn known(cell: &CellFacts, placed: Option<(&Comparison, &Placed)>) -> Vec<String
         cell.ep.to_string(),
         whole(cell.gpus),
         cell.executor.clone(),
-        guarded(&cell.scenario),
+        without_formulas(&cell.scenario),
         number(cell.rate_req_s),
         whole(cell.concurrency),
         cell.prompts.to_string(),
         text(&cell.prompts_hash),
-        guarded(&cell.status),
+        without_formulas(&cell.status),
         cell.origin.name().to_owned(),
         cell.validity.name().to_owned(),
         findings.join(" "),
-        placed.map_or_else(String::new, |(comparison, _)| guarded(&comparison.reference)),
+        placed.map_or_else(String::new, |(comparison, _)| {
+            without_formulas(&comparison.reference)
+        }),
         number(ratio.map(|ratio| ratio.value)),
         number(ratio.and_then(|ratio| ratio.least)),
         number(ratio.and_then(|ratio| ratio.most)),
     ]
 }
 
-fn of_figure(definitions: Definitions, name: &str, figure: &Figure) -> Vec<String> {
-    let better = Metric::of_name(name).and_then(Metric::better);
+fn figure_fields(definitions: Definitions, name: &str, figure: &Figure) -> Vec<String> {
+    let better = Metric::from_name(name).and_then(Metric::direction);
     vec![
         definitions.name().to_owned(),
-        guarded(name),
-        guarded(&label(name)),
+        without_formulas(name),
+        without_formulas(&label(name)),
         unit(name).to_owned(),
         match better {
-            Some(Better::Higher) => "higher".to_owned(),
-            Some(Better::Lower) => "lower".to_owned(),
+            Some(Direction::Higher) => "higher".to_owned(),
+            Some(Direction::Lower) => "lower".to_owned(),
             None => String::new(),
         },
         figure.value.to_string(),
@@ -140,8 +142,8 @@ fn of_figure(definitions: Definitions, name: &str, figure: &Figure) -> Vec<Strin
 }
 
 /// Text from elsewhere on one line, with `'` before text that a spreadsheet would take for a formula.
-pub(super) fn guarded(text: &str) -> String {
-    let text = plain(text);
+pub(super) fn without_formulas(text: &str) -> String {
+    let text = single_line(text);
     match text.trim_start().starts_with(['=', '+', '-', '@']) {
         true => format!("'{text}"),
         false => text,
@@ -149,7 +151,7 @@ pub(super) fn guarded(text: &str) -> String {
 }
 
 /// Formats a record of RFC 4180, with its line break.
-pub(super) fn line(fields: Vec<String>) -> String {
+pub(super) fn csv_line(fields: Vec<String>) -> String {
     let quoted = fields.into_iter().map(|field| {
         match field.contains([',', '"', '\r', '\n']) || field.starts_with(' ') || field.ends_with(' ') {
             true => format!("\"{}\"", field.replace('"', "\"\"")),
@@ -165,11 +167,15 @@ mod tests {
 
     #[test]
     fn foreign_text_is_neither_a_formula_nor_a_second_field() {
-        assert_eq!(guarded("=1+1"), "'=1+1");
-        assert_eq!(guarded(" @x"), "' @x");
-        assert_eq!(guarded("a-b"), "a-b");
+        assert_eq!(without_formulas("=1+1"), "'=1+1");
+        assert_eq!(without_formulas(" @x"), "' @x");
+        assert_eq!(without_formulas("a-b"), "a-b");
         assert_eq!(
-            line(vec!["a,b".to_owned(), "say \"x\"".to_owned(), guarded("c\nd")]),
+            csv_line(vec![
+                "a,b".to_owned(),
+                "say \"x\"".to_owned(),
+                without_formulas("c\nd")
+            ]),
             "\"a,b\",\"say \"\"x\"\"\",c d\r\n"
         );
     }

@@ -4,19 +4,21 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::analysis::metrics::{self, Metric, Sample, Statistic};
-use crate::base::text::wrapped;
-use crate::report::plain;
-use crate::results::record::cell::{Definitions, Ending, ResetProof, Summary};
+use crate::analysis::metrics::{self, LatencyKind, Metric, Statistic};
+use crate::base::text::wrap;
+use crate::report::single_line;
+use crate::results::record::cell::{CacheResetRecord, Definitions, MeasurementStatus, Summary};
 use crate::results::record::client::ClientFacts;
-use crate::results::record::telemetry::{Energy, EnergySource, GpuWindow, Range, SourceFacts, Telemetry};
+use crate::results::record::telemetry::{
+    Energy, EnergySource, GpuWindow, SampledRange, SourceFacts, Telemetry,
+};
 use crate::results::record::validity::{Reason, Validity};
 
 /// Maximum width of a line.
 const WIDTH: usize = 110;
 
 /// Maximum number of engine log lines that are shown.
-const LINES: usize = 10;
+const MAX_LOG_LINES: usize = 10;
 
 /// Explains the validity of a measurement. `post_mortem` is the path of the file about a failure. Text from
 /// elsewhere loses its control characters.
@@ -27,7 +29,7 @@ pub(crate) fn explain(summary: &Summary, validity: Option<&Validity>, post_morte
     };
     let mut text = format!(
         "{}\n  start {}, repeat {}{began}: {}\n",
-        plain(summary.cell.as_str()),
+        single_line(summary.cell.as_str()),
         summary.start,
         summary.repeat,
         verdict(summary, validity)
@@ -39,15 +41,15 @@ pub(crate) fn explain(summary: &Summary, validity: Option<&Validity>, post_morte
     if !evidence.is_empty() {
         text.push_str("\n  evidence\n");
     }
-    for (name, told) in evidence {
-        push(&mut text, &format!("    {name:<12}"), &plain(&told));
+    for (name, body) in evidence {
+        append_wrapped(&mut text, &format!("    {name:<12}"), &single_line(&body));
     }
-    if let Ending::Failed { tail, .. } = &summary.ending
+    if let MeasurementStatus::Failed { tail, .. } = &summary.status
         && !tail.is_empty()
     {
         text.push_str("\n  last lines of the engine\n");
-        for line in &tail[tail.len().saturating_sub(LINES)..] {
-            let _ = writeln!(text, "    | {}", plain(line));
+        for line in &tail[tail.len().saturating_sub(MAX_LOG_LINES)..] {
+            let _ = writeln!(text, "    | {}", single_line(line));
         }
     }
     if let Some(path) = post_mortem {
@@ -62,14 +64,14 @@ pub(crate) fn overview(judged: &[(&Summary, Option<Validity>)]) -> String {
     for (summary, validity) in judged {
         let reasons = validity.iter().flat_map(|validity| &validity.reasons);
         let codes: Vec<&str> = reasons.map(|reason| reason.code.name()).collect();
-        let told = match codes.is_empty() {
+        let codes_in_words = match codes.is_empty() {
             true => String::new(),
             false => format!(" ({})", codes.join(", ")),
         };
         let _ = writeln!(
             text,
-            "{} start {}, repeat {}: {}{told}",
-            plain(summary.cell.as_str()),
+            "{} start {}, repeat {}: {}{codes_in_words}",
+            single_line(summary.cell.as_str()),
             summary.start,
             summary.repeat,
             verdict(summary, validity.as_ref())
@@ -80,51 +82,54 @@ pub(crate) fn overview(judged: &[(&Summary, Option<Validity>)]) -> String {
 }
 
 fn verdict(summary: &Summary, validity: Option<&Validity>) -> String {
-    match (&summary.ending, validity) {
-        (Ending::Done, Some(validity)) => validity.verdict.name().to_owned(),
-        (Ending::Done, None) => "not judged (an older matrix measured it)".to_owned(),
-        (Ending::Failed { phase, reason, .. }, _) => format!("failed in {}: {}", phase.name(), plain(reason)),
-        (Ending::Skipped { reason }, _) => format!("skipped: {}", plain(reason)),
-        (Ending::Interrupted, _) => "interrupted".to_owned(),
+    match (&summary.status, validity) {
+        (MeasurementStatus::Done, Some(validity)) => validity.verdict.name().to_owned(),
+        (MeasurementStatus::Done, None) => "not judged (an older matrix measured it)".to_owned(),
+        (MeasurementStatus::Failed { phase, reason, .. }, _) => {
+            format!("failed in {}: {}", phase.name(), single_line(reason))
+        }
+        (MeasurementStatus::Skipped { reason }, _) => format!("skipped: {}", single_line(reason)),
+        (MeasurementStatus::Interrupted, _) => "interrupted".to_owned(),
     }
 }
 
 fn finding(reason: &Reason) -> String {
-    let weight = reason.weight_in_words();
+    let weight = reason.describe_weight();
     let mut text = format!("\n  {weight:<7}  {}\n", reason.code.name());
-    push(&mut text, "           measured  ", &plain(&reason.measured));
+    append_wrapped(&mut text, "           measured  ", &single_line(&reason.measured));
     if let Some(bound) = &reason.bound {
-        push(&mut text, "           bound     ", &plain(bound));
+        append_wrapped(&mut text, "           bound     ", &single_line(bound));
     }
-    push(&mut text, "           ", &plain(&reason.advice));
+    append_wrapped(&mut text, "           ", &single_line(&reason.advice));
     text
 }
 
 /// Appends a text after its head, wrapped at words and indented like its first line.
-fn push(text: &mut String, head: &str, told: &str) {
-    text.push_str(&wrapped(head, head.chars().count(), told, WIDTH));
+fn append_wrapped(text: &mut String, head: &str, body: &str) {
+    text.push_str(&wrap(head, head.chars().count(), body, WIDTH));
 }
 
 fn evidence(summary: &Summary) -> Vec<(String, String)> {
-    let told = [
-        ("requests", requests(summary)),
+    let lines = [
+        ("requests", requests_in_words(summary)),
         ("percentiles", percentiles(summary)),
-        ("client", summary.client.as_ref().map(client)),
-        ("caches", summary.reset.as_ref().map(caches)),
+        ("client", summary.client.as_ref().map(client_in_words)),
+        ("caches", summary.cache_reset.as_ref().map(cache_reset_in_words)),
     ];
-    let told = told
+    let lines = lines
         .into_iter()
         .filter_map(|(name, words)| Some((name.to_owned(), words?)));
-    told.chain(summary.telemetry.iter().flat_map(of_telemetry))
+    lines
+        .chain(summary.telemetry.iter().flat_map(telemetry_evidence))
         .collect()
 }
 
 fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
-    metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric)
+    metrics::metric_value(summary.figures.get(&Definitions::Matrix)?, metric)
 }
 
-fn requests(summary: &Summary) -> Option<String> {
-    let (all, completed) = (figure(summary, Metric::Due)?, figure(summary, Metric::Completed)?);
+fn requests_in_words(summary: &Summary) -> Option<String> {
+    let (due, completed) = (figure(summary, Metric::Due)?, figure(summary, Metric::Completed)?);
     let classes: Vec<String> = summary
         .failures
         .iter()
@@ -135,7 +140,7 @@ fn requests(summary: &Summary) -> Option<String> {
         true => String::new(),
         false => format!("; failed: {}", classes.join(", ")),
     };
-    Some(format!("{completed} of {all} completed{failed}"))
+    Some(format!("{completed} of {due} completed{failed}"))
 }
 
 /// For each latency, the highest percentile that has a confidence interval.
@@ -147,7 +152,7 @@ fn percentiles(summary: &Summary) -> Option<String> {
         Statistic::P90,
         Statistic::Median,
     ];
-    let told = |sample: Sample| {
+    let highest_known = |sample: LatencyKind| {
         let mut metrics = highest.iter().map(|statistic| Metric::Time(*statistic, sample));
         metrics.find_map(|metric| {
             let [low, high] = summary.intervals.get(&metric.name())?;
@@ -155,14 +160,14 @@ fn percentiles(summary: &Summary) -> Option<String> {
             Some(format!("{} {value:.2} ms ({low:.2}–{high:.2})", metric.label()))
         })
     };
-    let known: Vec<String> = [Sample::Ttft, Sample::Tpot, Sample::E2e]
+    let known: Vec<String> = [LatencyKind::Ttft, LatencyKind::Tpot, LatencyKind::E2e]
         .into_iter()
-        .filter_map(told)
+        .filter_map(highest_known)
         .collect();
     (!known.is_empty()).then(|| format!("{}, 95 % by order statistics", known.join(", ")))
 }
 
-fn client(client: &ClientFacts) -> String {
+fn client_in_words(client: &ClientFacts) -> String {
     let mut words = Vec::new();
     if let Some(lag) = &client.send_lag {
         words.push(format!(
@@ -192,8 +197,8 @@ fn client(client: &ClientFacts) -> String {
     words.join("; ")
 }
 
-fn caches(proof: &ResetProof) -> String {
-    let asked = match (proof.possible, proof.status, proof.success) {
+fn cache_reset_in_words(proof: &CacheResetRecord) -> String {
+    let reset_note = match (proof.possible, proof.status, proof.success) {
         (false, ..) => match &proof.unique_prefix {
             Some(prefix) => format!(
                 "prompts begin with `{}` in the place of {} of their tokens, as none before them on this start",
@@ -220,21 +225,21 @@ fn caches(proof: &ResetProof) -> String {
     } else {
         ""
     };
-    format!("{asked}{hits}{fresh}")
+    format!("{reset_note}{hits}{fresh}")
 }
 
-fn of_telemetry(telemetry: &Telemetry) -> Vec<(String, String)> {
-    let mut told = vec![("window".to_owned(), format!("{:.2} s", telemetry.seconds))];
+fn telemetry_evidence(telemetry: &Telemetry) -> Vec<(String, String)> {
+    let mut lines = vec![("window".to_owned(), format!("{:.2} s", telemetry.seconds))];
     if let Some(engine) = &telemetry.engine {
-        let mut words = numbers(&engine.grown, "");
+        let mut words = numbers_in_words(&engine.grown, "");
         words.extend(
             engine
                 .gauges
                 .iter()
-                .map(|(name, range)| format!("{name} {}", ranged(range))),
+                .map(|(name, range)| format!("{name} {}", range_in_words(range))),
         );
-        words.extend(numbers(&engine.means, " on average"));
-        told.push(("engine".to_owned(), words.join(", ")));
+        words.extend(numbers_in_words(&engine.means, " on average"));
+        lines.push(("engine".to_owned(), words.join(", ")));
     }
     if let Some(host) = &telemetry.host {
         let busy = |who: &str, cpus: Option<f64>| cpus.map(|cpus| format!("{who} {cpus:.2}"));
@@ -249,33 +254,33 @@ fn of_telemetry(telemetry: &Telemetry) -> Vec<(String, String)> {
         words.extend(
             host.ranges
                 .iter()
-                .map(|(name, range)| format!("{name} {}", ranged(range))),
+                .map(|(name, range)| format!("{name} {}", range_in_words(range))),
         );
-        told.push(("host".to_owned(), words.join(", ")));
+        lines.push(("host".to_owned(), words.join(", ")));
     }
-    told.extend(
+    lines.extend(
         telemetry
             .gpus
             .iter()
-            .map(|gpu| (format!("GPU {}", gpu.device), of_gpu(gpu))),
+            .map(|gpu| (format!("GPU {}", gpu.device), gpu_in_words(gpu))),
     );
     if let Some(energy) = &telemetry.energy {
-        told.push(("energy".to_owned(), of_energy(energy)));
+        lines.push(("energy".to_owned(), energy_in_words(energy)));
     }
-    told.extend(
+    lines.extend(
         telemetry
             .sources
             .iter()
-            .map(|facts| ("source".to_owned(), of_source(facts))),
+            .map(|facts| ("source".to_owned(), source_in_words(facts))),
     );
-    told
+    lines
 }
 
-fn of_gpu(gpu: &GpuWindow) -> String {
+fn gpu_in_words(gpu: &GpuWindow) -> String {
     let mut words: Vec<String> = gpu
         .ranges
         .iter()
-        .map(|(name, range)| format!("{name} {}", ranged(range)))
+        .map(|(name, range)| format!("{name} {}", range_in_words(range)))
         .collect();
     if let Some(clock) = gpu.busy_clock_mhz {
         let spread = gpu
@@ -302,7 +307,7 @@ fn of_gpu(gpu: &GpuWindow) -> String {
     words.join(", ")
 }
 
-fn of_energy(energy: &Energy) -> String {
+fn energy_in_words(energy: &Energy) -> String {
     let source = match energy.source {
         EnergySource::Counter => "energy counters",
         EnergySource::Power => "power over time",
@@ -326,8 +331,8 @@ fn of_energy(energy: &Energy) -> String {
     text
 }
 
-fn of_source(facts: &SourceFacts) -> String {
-    let whose = facts
+fn source_in_words(facts: &SourceFacts) -> String {
+    let device_suffix = facts
         .device
         .map_or_else(String::new, |device| format!(" of GPU {device}"));
     let bracketed = if facts.is_bracketed {
@@ -340,7 +345,7 @@ fn of_source(facts: &SourceFacts) -> String {
         .as_ref()
         .map_or_else(String::new, |trouble| format!(": {trouble}"));
     format!(
-        "{}{whose}: {} samples every {} s, longest gap {:.2} s{bracketed}{trouble}",
+        "{}{device_suffix}: {} samples every {} s, longest gap {:.2} s{bracketed}{trouble}",
         facts.source.name(),
         facts.samples,
         facts.period_s,
@@ -348,27 +353,27 @@ fn of_source(facts: &SourceFacts) -> String {
     )
 }
 
-fn numbers(values: &BTreeMap<String, f64>, after: &str) -> Vec<String> {
+fn numbers_in_words(values: &BTreeMap<String, f64>, after: &str) -> Vec<String> {
     values
         .iter()
-        .map(|(name, value)| format!("{name} {}{after}", short(*value)))
+        .map(|(name, value)| format!("{name} {}{after}", short_number(*value)))
         .collect()
 }
 
-fn ranged(range: &Range) -> String {
+fn range_in_words(range: &SampledRange) -> String {
     if range.min == range.max {
-        return short(range.mean);
+        return short_number(range.mean);
     }
     format!(
         "{} ({}–{})",
-        short(range.mean),
-        short(range.min),
-        short(range.max)
+        short_number(range.mean),
+        short_number(range.min),
+        short_number(range.max)
     )
 }
 
 /// Formats a number with few digits.
-fn short(value: f64) -> String {
+fn short_number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         size if size >= 1e9 => format!("{:.1}e9", value / 1e9),

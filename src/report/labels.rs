@@ -6,16 +6,16 @@ use crate::base::ids::CellKey;
 use crate::config::select::{self, AXES, AxisValues};
 
 /// Axes that every name has, even if their values are equal.
-const ALWAYS: [&str; 3] = ["engine", "model", "scenario"];
+const ALWAYS_SHOWN: [&str; 3] = ["engine", "model", "scenario"];
 
 /// Axes whose values are printed without the name of the axis.
-const BARE: [&str; 6] = ["engine", "version", "variant", "model", "precision", "scenario"];
+const UNNAMED_AXES: [&str; 6] = ["engine", "version", "variant", "model", "precision", "scenario"];
 
 /// Short names of cells that are shown together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Labels {
     /// The axis values in the name of each cell; empty if cells are named by their keys.
-    said: BTreeMap<CellKey, AxisValues>,
+    shown_axes: BTreeMap<CellKey, AxisValues>,
     /// A note on the axes that no name has.
     pub left_out: Option<String>,
 }
@@ -23,22 +23,24 @@ pub(crate) struct Labels {
 impl Labels {
     /// Chooses names without axes that have one value everywhere or follow from the engine. If such names
     /// would not be unique, cells are named by their keys.
-    pub(crate) fn of<'a>(keys: impl IntoIterator<Item = &'a CellKey>) -> Self {
-        let values = |key: &'a CellKey| (key.clone(), select::values(key.as_str()));
-        let all: BTreeMap<CellKey, AxisValues> = keys.into_iter().map(values).collect();
-        let constant = axes(|axis| all.len() > 1 && is_constant(&all, axis));
-        let following = axes(|axis| !constant.contains(&axis) && axis != "version" && follows(&all, axis));
-        let mut said = all.clone();
-        for values in said.values_mut() {
+    pub(crate) fn from_keys<'a>(keys: impl IntoIterator<Item = &'a CellKey>) -> Self {
+        let values = |key: &'a CellKey| (key.clone(), select::parse_key(key.as_str()));
+        let axes_by_cell: BTreeMap<CellKey, AxisValues> = keys.into_iter().map(values).collect();
+        let constant = omittable_axes(|axis| axes_by_cell.len() > 1 && is_constant(&axes_by_cell, axis));
+        let following = omittable_axes(|axis| {
+            !constant.contains(&axis) && axis != "version" && follows_from_engine(&axes_by_cell, axis)
+        });
+        let mut shown_axes = axes_by_cell.clone();
+        for values in shown_axes.values_mut() {
             values
                 .retain(|axis, _| !constant.contains(&axis.as_str()) && !following.contains(&axis.as_str()));
         }
-        let apart: BTreeSet<&AxisValues> = said.values().collect();
-        if apart.len() < said.len() || said.values().any(BTreeMap::is_empty) {
+        let apart: BTreeSet<&AxisValues> = shown_axes.values().collect();
+        if apart.len() < shown_axes.len() || shown_axes.values().any(BTreeMap::is_empty) {
             return Self::default();
         }
         let mut notes = Vec::new();
-        let first = all.values().next();
+        let first = axes_by_cell.values().next();
         let shared = constant
             .iter()
             .filter_map(|axis| Some(format!("{axis}={}", first?.get(*axis)?)));
@@ -48,35 +50,35 @@ impl Labels {
         }
         let following: Vec<&str> = following
             .into_iter()
-            .filter(|axis| all.values().any(|values| values.contains_key(*axis)))
+            .filter(|axis| axes_by_cell.values().any(|values| values.contains_key(*axis)))
             .collect();
         if !following.is_empty() {
             notes.push(format!("told by the engine: {}", following.join(", ")));
         }
         Self {
-            said,
+            shown_axes,
             left_out: (!notes.is_empty()).then(|| notes.join("; ")),
         }
     }
 
     /// The axis values in the name of a cell; empty if it is named by its key.
-    pub(crate) fn said(&self, key: &CellKey) -> AxisValues {
-        self.said.get(key).cloned().unwrap_or_default()
+    pub(crate) fn shown_axes(&self, key: &CellKey) -> AxisValues {
+        self.shown_axes.get(key).cloned().unwrap_or_default()
     }
 
     pub(crate) fn name(&self, key: &CellKey) -> String {
-        match self.said.get(key) {
-            Some(values) => words(values).join(" "),
+        match self.shown_axes.get(key) {
+            Some(values) => axis_words(values).join(" "),
             None => key.to_string(),
         }
     }
 }
 
 /// Axis values as words, in the order of axes.
-pub(crate) fn words(values: &AxisValues) -> Vec<String> {
+pub(crate) fn axis_words(values: &AxisValues) -> Vec<String> {
     let known = AXES.iter().filter_map(|axis| Some((*axis, values.get(*axis)?)));
     known
-        .map(|(axis, value)| match BARE.contains(&axis) {
+        .map(|(axis, value)| match UNNAMED_AXES.contains(&axis) {
             true => value.clone(),
             false => format!("{axis}={value}"),
         })
@@ -84,19 +86,19 @@ pub(crate) fn words(values: &AxisValues) -> Vec<String> {
 }
 
 /// The axes that may be left out and for which `is_so` holds.
-fn axes(is_so: impl Fn(&str) -> bool) -> Vec<&'static str> {
-    let axes = AXES.iter().copied().filter(|axis| !ALWAYS.contains(axis));
+fn omittable_axes(is_so: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let axes = AXES.iter().copied().filter(|axis| !ALWAYS_SHOWN.contains(axis));
     axes.filter(|axis| is_so(axis)).collect()
 }
 
-fn is_constant(all: &BTreeMap<CellKey, AxisValues>, axis: &str) -> bool {
-    let values: BTreeSet<_> = all.values().map(|values| values.get(axis)).collect();
+fn is_constant(axes_by_cell: &BTreeMap<CellKey, AxisValues>, axis: &str) -> bool {
+    let values: BTreeSet<_> = axes_by_cell.values().map(|values| values.get(axis)).collect();
     values.len() == 1
 }
 
 /// Whether the engine determines the value of an axis.
-fn follows(all: &BTreeMap<CellKey, AxisValues>, axis: &str) -> bool {
-    let pairs: BTreeSet<_> = all
+fn follows_from_engine(axes_by_cell: &BTreeMap<CellKey, AxisValues>, axis: &str) -> bool {
+    let pairs: BTreeSet<_> = axes_by_cell
         .values()
         .map(|values| (values.get("engine"), values.get(axis)))
         .collect();
@@ -110,7 +112,7 @@ mod tests {
 
     fn labels(keys: &[&str]) -> (Vec<String>, Option<String>) {
         let keys: Vec<CellKey> = keys.iter().map(|key| CellKey::new(*key)).collect();
-        let labels = Labels::of(&keys);
+        let labels = Labels::from_keys(&keys);
         (keys.iter().map(|key| labels.name(key)).collect(), labels.left_out)
     }
 

@@ -1,13 +1,13 @@
 //! Draws tables and other text as GitHub's Markdown. Names are escaped, so that they cannot break the layout.
 
-use super::{Align, Table, plain};
+use super::{Align, Table, single_line};
 
 /// Draws a table below a heading of the given level, with its notes as a list.
 pub(crate) fn draw(table: &Table, level: usize) -> String {
-    let mut text = format!("{} {}\n\n", "#".repeat(level), escaped(&table.title));
+    let mut text = format!("{} {}\n\n", "#".repeat(level), escape(&table.title));
     let cells = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let heads = table.columns.iter().map(|column| {
-        let head = escaped(&column.head);
+        let head = escape(&column.head);
         if column.unit.is_empty() {
             head
         } else {
@@ -21,7 +21,7 @@ pub(crate) fn draw(table: &Table, level: usize) -> String {
     });
     text.push_str(&cells(rules.collect()));
     for row in &table.rows {
-        text.push_str(&cells(row.texts().iter().map(|text| escaped(text)).collect()));
+        text.push_str(&cells(row.texts().iter().map(|text| escape(text)).collect()));
     }
     if !table.notes.is_empty() {
         text.push('\n');
@@ -34,14 +34,14 @@ pub(crate) fn draw(table: &Table, level: usize) -> String {
 pub(crate) fn list<T: AsRef<str>>(points: &[T]) -> String {
     points
         .iter()
-        .map(|point| format!("- {}\n", escaped(point.as_ref())))
+        .map(|point| format!("- {}\n", escape(point.as_ref())))
         .collect()
 }
 
 /// Text on one line, escaped for Markdown, HTML and tables.
-pub(crate) fn escaped(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for character in plain(text).trim().chars() {
+    for character in single_line(text).trim().chars() {
         match character {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
@@ -57,14 +57,14 @@ pub(crate) fn escaped(text: &str) -> String {
 }
 
 /// A code block, fenced by more backticks than the text contains in a row.
-pub(crate) fn fenced(text: &str, language: &str) -> String {
+pub(crate) fn code_block(text: &str, language: &str) -> String {
     let longest = text
         .split(|character| character != '`')
         .map(str::len)
         .max()
         .unwrap_or(0);
     let fence = "`".repeat((longest + 1).max(3));
-    let lines: Vec<String> = text.split('\n').map(plain).collect();
+    let lines: Vec<String> = text.split('\n').map(single_line).collect();
     format!("{fence}{language}\n{}\n{fence}\n", lines.join("\n"))
 }
 
@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn a_fence_is_longer_than_any_run_of_backticks_inside() {
-        assert_eq!(fenced("a", "text"), "```text\na\n```\n");
-        assert_eq!(fenced("a\n````\nb", "text"), "`````text\na\n````\nb\n`````\n");
+        assert_eq!(code_block("a", "text"), "```text\na\n```\n");
+        assert_eq!(code_block("a\n````\nb", "text"), "`````text\na\n````\nb\n`````\n");
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
     proptest! {
         #[test]
         fn escaped_text_is_one_cell_of_one_line(text in any::<String>()) {
-            let escaped = escaped(&text);
+            let escaped = escape(&text);
             prop_assert!(!escaped.contains(['\n', '\r', '<', '>']));
             let bytes = escaped.as_bytes();
             for (at, byte) in bytes.iter().enumerate() {

@@ -34,11 +34,11 @@ pub(crate) mod vllm_json;
 
 use std::fmt;
 
-pub(crate) use tables::Shown;
+pub(crate) use tables::ReportCell;
 
-use crate::analysis::metrics::Better;
+use crate::analysis::metrics::Direction;
 use crate::base::text::is_control;
-use crate::results::record::validity::Family;
+use crate::results::record::validity::MetricFamily;
 
 /// What a missing value prints as.
 pub(crate) const MISSING: &str = "–";
@@ -72,7 +72,7 @@ pub(crate) struct Column {
     /// Empty if the values have no unit.
     pub unit: &'static str,
     pub align: Align,
-    pub better: Option<Better>,
+    pub better: Option<Direction>,
     /// Columns with the highest rank are dropped first in a narrow terminal; rank 0 always stays.
     pub rank: u8,
 }
@@ -93,7 +93,11 @@ pub(crate) struct Row {
 impl Row {
     /// Texts of the cells without control characters. The words of the marks follow the first text.
     pub(crate) fn texts(&self) -> Vec<String> {
-        let mut texts: Vec<String> = self.cells.iter().map(|cell| plain(&cell.to_string())).collect();
+        let mut texts: Vec<String> = self
+            .cells
+            .iter()
+            .map(|cell| single_line(&cell.to_string()))
+            .collect();
         if let Some(first) = texts.first_mut() {
             for word in self.marks.iter().filter_map(|mark| mark.word()) {
                 first.push_str(&format!(" [{word}]"));
@@ -109,11 +113,11 @@ pub(crate) enum Mark {
     Simulated,
     /// Read from another tool's output.
     Imported,
-    Warned,
+    Warning,
     /// Suspect as a whole; a note below the table says why.
     Suspect,
     /// Suspect in the metrics of this family only; a note below the table says why.
-    SuspectIn(Family),
+    SuspectIn(MetricFamily),
     /// The figures do not measure what was asked.
     Invalid,
     /// Better than every other row that it can be compared with, by the decision function.
@@ -128,13 +132,13 @@ impl Mark {
         match self {
             Self::Simulated => Some("simulated"),
             Self::Imported => Some("imported"),
-            Self::Warned => Some("warned"),
+            Self::Warning => Some("warned"),
             Self::Suspect => Some("suspect"),
-            Self::SuspectIn(Family::Ttft) => Some("TTFT suspect"),
-            Self::SuspectIn(Family::Itl) => Some("ITL suspect"),
-            Self::SuspectIn(Family::Tpot) => Some("TPOT suspect"),
-            Self::SuspectIn(Family::Goodput) => Some("goodput suspect"),
-            Self::SuspectIn(Family::Energy) => Some("energy suspect"),
+            Self::SuspectIn(MetricFamily::Ttft) => Some("TTFT suspect"),
+            Self::SuspectIn(MetricFamily::Itl) => Some("ITL suspect"),
+            Self::SuspectIn(MetricFamily::Tpot) => Some("TPOT suspect"),
+            Self::SuspectIn(MetricFamily::Goodput) => Some("goodput suspect"),
+            Self::SuspectIn(MetricFamily::Energy) => Some("energy suspect"),
             Self::Invalid => Some("invalid"),
             Self::Best => Some("best"),
             Self::Failed => None,
@@ -160,7 +164,7 @@ pub(crate) enum Value {
         decimals: usize,
     },
     /// A percentile that rests on few requests.
-    Rough(Box<Self>),
+    Approximate(Box<Self>),
     Ratio {
         value: f64,
         /// 95 % confidence interval, if one can be computed.
@@ -176,13 +180,13 @@ impl Value {
     }
 
     /// The number that the value is sorted by; `None` for text.
-    pub(crate) fn number(&self) -> Option<f64> {
+    pub(crate) fn sort_key(&self) -> Option<f64> {
         match self {
             Self::Missing | Self::Text(_) => None,
             Self::Count(count) => Some(*count as f64),
             Self::Number { value, .. } | Self::Ratio { value, .. } => Some(*value),
             Self::Spread { median, .. } => Some(*median),
-            Self::Rough(value) => value.number(),
+            Self::Approximate(value) => value.sort_key(),
         }
     }
 }
@@ -208,7 +212,7 @@ impl fmt::Display for Value {
                     write!(f, "{median} ({least}–{most})")
                 }
             }
-            Self::Rough(value) => write!(f, "~{value}"),
+            Self::Approximate(value) => write!(f, "~{value}"),
             Self::Ratio {
                 value,
                 interval,
@@ -237,7 +241,7 @@ pub(crate) fn draw(table: &Table, format: Format) -> String {
 
 /// Text from elsewhere on one line, without control characters and characters that change the writing
 /// direction.
-pub(crate) fn plain(text: &str) -> String {
+pub(crate) fn single_line(text: &str) -> String {
     let harmless = |character: char| match character {
         '\n' | '\r' | '\t' => ' ',
         other if is_control(other) => '\u{fffd}',
@@ -247,8 +251,8 @@ pub(crate) fn plain(text: &str) -> String {
 }
 
 /// Text from elsewhere for one line on a terminal.
-pub(crate) fn quiet(text: &str) -> String {
-    plain(text)
+pub(crate) fn sanitize(text: &str) -> String {
+    single_line(text)
 }
 
 #[cfg(test)]
@@ -276,7 +280,7 @@ mod tests {
                 most: 2.01,
                 decimals: 1,
             },
-            Value::Rough(Box::new(Value::Number {
+            Value::Approximate(Box::new(Value::Number {
                 value: 180.0,
                 decimals: 1,
             })),
@@ -309,7 +313,10 @@ mod tests {
 
     #[test]
     fn foreign_text_cannot_steer_a_terminal() {
-        assert_eq!(plain("a\u{1b}[31mb\nc\u{202e}d"), "a\u{fffd}[31mb c\u{fffd}d");
+        assert_eq!(
+            single_line("a\u{1b}[31mb\nc\u{202e}d"),
+            "a\u{fffd}[31mb c\u{fffd}d"
+        );
     }
 
     #[test]

@@ -2,28 +2,31 @@
 
 use std::collections::BTreeSet;
 
-use super::markdown::escaped;
-use super::plain;
+use super::markdown::escape;
+use super::single_line;
 use crate::base::ids::CellKey;
-use crate::results::record::night::{Finding, FindingKind, Night};
+use crate::results::record::nightly::{Finding, FindingKind, NightlyRun};
 
 /// The nightly run as Markdown: its findings, one line each.
-pub(crate) fn markdown(night: &Night) -> String {
-    let mut text = format!("# {}: {}\n\n", escaped(&night.matrix), headline(night));
-    let against = night.baseline.as_ref().map_or_else(
+pub(crate) fn markdown(night: &NightlyRun) -> String {
+    let mut text = format!("# {}: {}\n\n", escape(&night.matrix), headline(night));
+    let baseline_text = night.baseline.as_ref().map_or_else(
         || "no baseline: set one with `matrix baseline set`".to_owned(),
         |run| format!("baseline `{run}`"),
     );
-    text.push_str(&format!("Run `{}`, ended {}, {against}.\n", night.run, night.at));
+    text.push_str(&format!(
+        "Run `{}`, ended {}, {baseline_text}.\n",
+        night.run, night.at
+    ));
     if !night.findings.is_empty() {
         text.push_str("\n| | cell | finding |\n| --- | --- | --- |\n");
     }
-    for line in lines(night) {
+    for line in finding_lines(night) {
         text.push_str(&format!(
             "| {} | {} | {} |\n",
-            bold(line.kind),
-            escaped(&line.cells),
-            escaped(&line.text)
+            bold_kind(line.kind),
+            escape(&line.cells),
+            escape(&line.text)
         ));
     }
     text
@@ -31,14 +34,14 @@ pub(crate) fn markdown(night: &Night) -> String {
 
 /// One or several findings in one line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct FindingLine {
     pub kind: FindingKind,
     pub cells: String,
     pub text: String,
 }
 
 /// The findings, one line each; cells that were not judged for the same reason share a line.
-pub(crate) fn lines(night: &Night) -> Vec<Line> {
+pub(crate) fn finding_lines(night: &NightlyRun) -> Vec<FindingLine> {
     let mut lines: Vec<(FindingKind, Vec<&str>, &str)> = Vec::new();
     for finding in &night.findings {
         let cell = finding.cell.as_ref().map_or("all", CellKey::as_str);
@@ -50,7 +53,7 @@ pub(crate) fn lines(night: &Night) -> Vec<Line> {
             None => lines.push((finding.kind, vec![cell], &finding.text)),
         }
     }
-    let line = |(kind, cells, text): (FindingKind, Vec<&str>, &str)| Line {
+    let line = |(kind, cells, text): (FindingKind, Vec<&str>, &str)| FindingLine {
         kind,
         cells: match cells.as_slice() {
             [cell] => (*cell).to_owned(),
@@ -62,8 +65,8 @@ pub(crate) fn lines(night: &Night) -> Vec<Line> {
     lines.into_iter().map(line).collect()
 }
 
-fn bold(kind: FindingKind) -> String {
-    if kind.is_news() {
+fn bold_kind(kind: FindingKind) -> String {
+    if kind.is_notified() {
         format!("**{}**", kind.name())
     } else {
         kind.name().to_owned()
@@ -71,7 +74,7 @@ fn bold(kind: FindingKind) -> String {
 }
 
 /// The nightly run in one line, beginning with the metrics that were not judged.
-pub(crate) fn headline(night: &Night) -> String {
+pub(crate) fn headline(night: &NightlyRun) -> String {
     let count = |kind| {
         night
             .findings
@@ -79,10 +82,10 @@ pub(crate) fn headline(night: &Night) -> String {
             .filter(|finding| finding.kind == kind)
             .count()
     };
-    let mut told = Vec::new();
+    let mut parts = Vec::new();
     match night.judged {
-        _ if night.baseline.is_none() => told.push("no baseline yet".to_owned()),
-        Some(judged) if judged.not_judged() > 0 => told.push(format!(
+        _ if night.baseline.is_none() => parts.push("no baseline yet".to_owned()),
+        Some(judged) if judged.not_judged() > 0 => parts.push(format!(
             "{} of {} metrics not judged",
             judged.not_judged(),
             judged.metrics
@@ -99,45 +102,45 @@ pub(crate) fn headline(night: &Night) -> String {
         (FindingKind::Unconfirmed, "suspected and not confirmed"),
         (FindingKind::Better, "better"),
     ];
-    let found = kinds.map(|(kind, word)| (count(kind), word));
-    let found = found.iter().filter(|(count, _)| *count > 0);
-    told.extend(found.map(|(count, word)| format!("{count} {word}")));
+    let counts = kinds.map(|(kind, word)| (count(kind), word));
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    parts.extend(counts.map(|(count, word)| format!("{count} {word}")));
     let is_doubt = |finding: &&Finding| finding.kind == FindingKind::Unclear && finding.figure.is_none();
     let doubts = night.findings.iter().filter(is_doubt).count();
-    told.extend((doubts > 0).then(|| format!("{doubts} with failed requests that starts do not agree on")));
+    parts.extend((doubts > 0).then(|| format!("{doubts} with failed requests that starts do not agree on")));
     let is_quiet = count(FindingKind::Worse) == 0 && night.baseline.is_some();
     match night.judged {
-        None if told.is_empty() => "nothing got worse".to_owned(),
+        None if parts.is_empty() => "nothing got worse".to_owned(),
         Some(judged) if is_quiet && judged.judged > 0 && judged.undecided == 0 && judged.unclear == 0 => {
             let judged = format!("nothing got worse in {} judged", judged.judged);
-            told.push(judged);
-            told.join(", ")
+            parts.push(judged);
+            parts.join(", ")
         }
         Some(judged) if judged.unclear > 0 => {
             let shown = judged.visible_loss_share.map_or_else(String::new, |loss| {
                 format!("; these nights show a loss of {:.1} % or more", loss * 100.0)
             });
-            told.push(format!(
+            parts.push(format!(
                 "{} judged: {} unclear{shown}",
                 judged.judged, judged.unclear
             ));
-            told.join(", ")
+            parts.join(", ")
         }
-        _ => told.join(", "),
+        _ => parts.join(", "),
     }
 }
 
 /// The nightly run as JUnit XML with a case for each cell. A case fails if something got worse, failed or is
 /// invalid. It is skipped if the cell was not judged or if a suspected loss stayed undecided.
-pub(crate) fn junit(night: &Night) -> String {
+pub(crate) fn junit(night: &NightlyRun) -> String {
     let whole: Vec<&Finding> = night
         .findings
         .iter()
         .filter(|finding| finding.cell.is_none())
         .collect();
     let (mut cases, mut failures, mut errors, mut skipped) = (String::new(), 0, 0, 0);
-    let found = night.findings.iter().filter_map(|finding| finding.cell.as_ref());
-    let cells: BTreeSet<&CellKey> = night.cells.keys().chain(found).collect();
+    let finding_cells = night.findings.iter().filter_map(|finding| finding.cell.as_ref());
+    let cells: BTreeSet<&CellKey> = night.cells.keys().chain(finding_cells).collect();
     for cell in &cells {
         let is_of = |finding: &&Finding| finding.cell.as_ref() == Some(*cell);
         let findings: Vec<&Finding> = night.findings.iter().filter(is_of).collect();
@@ -150,42 +153,42 @@ pub(crate) fn junit(night: &Night) -> String {
         let inner = match gravest {
             Some(FindingKind::Worse) => {
                 failures += 1;
-                format!("<failure type=\"worse\" message=\"{}\"/>", attribute(&message))
+                format!("<failure type=\"worse\" message=\"{}\"/>", escape_xml(&message))
             }
             Some(kind @ (FindingKind::Failed | FindingKind::Missing | FindingKind::Invalid)) => {
                 errors += 1;
                 let kind = kind.name();
-                format!("<error type=\"{kind}\" message=\"{}\"/>", attribute(&message))
+                format!("<error type=\"{kind}\" message=\"{}\"/>", escape_xml(&message))
             }
             Some(kind @ (FindingKind::Environment | FindingKind::Undecided | FindingKind::NotJudged)) => {
                 skipped += 1;
-                format!("<skipped message=\"{}: {}\"/>", kind.name(), attribute(&message))
+                format!("<skipped message=\"{}: {}\"/>", kind.name(), escape_xml(&message))
             }
-            Some(_) => format!("<system-out>{}</system-out>", attribute(&message)),
+            Some(_) => format!("<system-out>{}</system-out>", escape_xml(&message)),
             None => String::new(),
         };
         cases.push_str(&format!(
             "    <testcase classname=\"{}\" name=\"{}\">{inner}</testcase>\n",
-            attribute(&night.matrix),
-            attribute(cell.as_str())
+            escape_xml(&night.matrix),
+            escape_xml(cell.as_str())
         ));
     }
     let out: String = whole
         .iter()
-        .map(|finding| format!("{}\n", attribute(&finding.text)))
+        .map(|finding| format!("{}\n", escape_xml(&finding.text)))
         .collect();
     let count = cells.len();
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"{name}\" tests=\"{count}\" failures=\"{failures}\" \
          errors=\"{errors}\" skipped=\"{skipped}\" timestamp=\"{at}\">\n{cases}    <system-out>{out}</system-out>\n  </testsuite>\n</testsuites>\n",
-        name = attribute(&night.matrix),
-        at = attribute(&night.at),
+        name = escape_xml(&night.matrix),
+        at = escape_xml(&night.at),
     )
 }
 
 /// Escapes text for XML, in an attribute or an element.
-fn attribute(text: &str) -> String {
-    plain(text)
+fn escape_xml(text: &str) -> String {
+    single_line(text)
         .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
@@ -197,18 +200,18 @@ fn attribute(text: &str) -> String {
 ///
 /// Source: docs.github.com, "Workflow commands for GitHub Actions": `%`, line ends and, in properties, `:`
 /// and `,` are escaped.
-pub(crate) fn annotations(night: &Night) -> String {
+pub(crate) fn annotations(night: &NightlyRun) -> String {
     let mut text = String::new();
-    let is_told = |finding: &&Finding| finding.kind.is_news() || finding.kind == FindingKind::Undecided;
+    let is_told = |finding: &&Finding| finding.kind.is_notified() || finding.kind == FindingKind::Undecided;
     for finding in night.findings.iter().filter(is_told) {
         let level = match finding.kind {
             FindingKind::Worse | FindingKind::Failed | FindingKind::Missing | FindingKind::Invalid => "error",
             _ => "warning",
         };
         let cell = finding.cell.as_ref().map_or("all cells", CellKey::as_str);
-        let message = plain(&format!("{cell}: {}", finding.text)).replace('%', "%25");
+        let message = single_line(&format!("{cell}: {}", finding.text)).replace('%', "%25");
         let title = format!("{}: {}", night.matrix, finding.kind.name());
-        let title = plain(&title)
+        let title = single_line(&title)
             .replace('%', "%25")
             .replace(':', "%3A")
             .replace(',', "%2C");
@@ -219,40 +222,40 @@ pub(crate) fn annotations(night: &Night) -> String {
 
 /// A message in the format of Slack's incoming webhooks; other services read its `text`. `over` is the number
 /// of earlier findings that no longer hold.
-pub(crate) fn message(night: &Night, over: usize) -> serde_json::Value {
-    let mut lines = vec![format!("*{}*: {}", slack(&night.matrix), headline(night))];
-    for finding in night.findings.iter().filter(|finding| finding.kind.is_news()) {
+pub(crate) fn message(night: &NightlyRun, over: usize) -> serde_json::Value {
+    let mut lines = vec![format!("*{}*: {}", escape_slack(&night.matrix), headline(night))];
+    for finding in night.findings.iter().filter(|finding| finding.kind.is_notified()) {
         let cell = finding.cell.as_ref().map_or("all", CellKey::as_str);
         lines.push(format!(
             "• {} `{}`: {}",
             finding.kind.name(),
-            slack(cell),
-            slack(&finding.text)
+            escape_slack(cell),
+            escape_slack(&finding.text)
         ));
     }
     if over > 0 {
         lines.push(format!("no longer: {over} of what was told before"));
     }
-    lines.push(format!("run `{}`", slack(night.run.as_str())));
+    lines.push(format!("run `{}`", escape_slack(night.run.as_str())));
     let text = lines.join("\n");
     serde_json::json!({
         "text": text,
-        "blocks": [{ "type": "section", "text": { "type": "mrkdwn", "text": shortened(&text) } }],
+        "blocks": [{ "type": "section", "text": { "type": "mrkdwn", "text": shorten(&text) } }],
     })
 }
 
 /// Slack accepts at most 3000 characters in a block.
-fn shortened(text: &str) -> String {
-    const MOST: usize = 2900;
-    match text.char_indices().nth(MOST) {
+fn shorten(text: &str) -> String {
+    const MAX_CHARS: usize = 2900;
+    match text.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
 
 /// Escapes `&`, `<` and `>`. Source: api.slack.com, "Formatting text".
-fn slack(text: &str) -> String {
-    plain(text)
+fn escape_slack(text: &str) -> String {
+    single_line(text)
         .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
@@ -264,10 +267,10 @@ mod tests {
 
     use super::*;
     use crate::base::ids::RunId;
-    use crate::results::record::night::{Judged, NightCell};
+    use crate::results::record::nightly::{JudgedCounts, NightlyCell};
 
-    fn night() -> Night {
-        let cell = || NightCell {
+    fn night() -> NightlyRun {
+        let cell = || NightlyCell {
             prompts: None,
             origin: None,
             engine: BTreeMap::new(),
@@ -279,7 +282,7 @@ mod tests {
             figure: None,
             text: text.to_owned(),
         };
-        Night {
+        NightlyRun {
             format: 1,
             at: "2026-01-02T03:04:05Z".to_owned(),
             run: RunId::new("m-1"),
@@ -289,11 +292,11 @@ mod tests {
             cells: ["model=a", "model=b<&\">", "model=c", "model=d", "model=f"]
                 .map(|key| (CellKey::new(key), cell()))
                 .into(),
-            judged: Some(Judged {
+            judged: Some(JudgedCounts {
                 metrics: 6,
                 judged: 1,
                 undecided: 1,
-                ..Judged::default()
+                ..JudgedCounts::default()
             }),
             findings: vec![
                 finding(FindingKind::NotJudged, Some("model=d"), "driver: 550 → 560"),
@@ -338,25 +341,25 @@ mod tests {
 
     #[test]
     fn a_quiet_night_says_so() {
-        let quiet = Night {
+        let quiet = NightlyRun {
             findings: Vec::new(),
-            judged: Some(Judged {
+            judged: Some(JudgedCounts {
                 metrics: 24,
                 judged: 24,
                 undecided: 0,
-                ..Judged::default()
+                ..JudgedCounts::default()
             }),
             ..night()
         };
         assert_eq!(headline(&quiet), "nothing got worse in 24 judged");
         assert_eq!(annotations(&quiet), "");
-        let wide = Night {
-            judged: Some(Judged {
+        let wide = NightlyRun {
+            judged: Some(JudgedCounts {
                 metrics: 24,
                 judged: 24,
                 unclear: 2,
                 visible_loss_share: Some(0.081),
-                ..Judged::default()
+                ..JudgedCounts::default()
             }),
             ..quiet.clone()
         };
@@ -364,22 +367,22 @@ mod tests {
             headline(&wide),
             "24 judged: 2 unclear; these nights show a loss of 8.1 % or more"
         );
-        let older = Night {
+        let older = NightlyRun {
             judged: None,
             ..quiet.clone()
         };
         assert_eq!(headline(&older), "nothing got worse");
-        let first = Night {
+        let first = NightlyRun {
             baseline: None,
             ..older
         };
         assert_eq!(headline(&first), "no baseline yet");
-        let partly = Night {
-            judged: Some(Judged {
+        let partly = NightlyRun {
+            judged: Some(JudgedCounts {
                 metrics: 24,
                 judged: 21,
                 undecided: 0,
-                ..Judged::default()
+                ..JudgedCounts::default()
             }),
             ..quiet
         };

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::base::ids::CellKey;
-use crate::base::text::{counted, line_start, minutes, one_line};
-use crate::config::repeats::Order;
-use crate::plan::command::{self, Given};
-use crate::plan::{Attach, Cell, Launch, Loads, Place, Plan, Start};
+use crate::base::text::{format_seconds, line_start, one_line, pluralize};
+use crate::config::repeats::StartOrder;
+use crate::plan::command::{self, StartValues};
+use crate::plan::{AttachedServer, Cell, ExecutorSpec, Launch, OrderCost, Plan, Start};
 use crate::results::record::last_duration::LastDuration;
 
 /// The last duration of each cell.
@@ -17,8 +17,8 @@ pub(crate) type LastDurations = BTreeMap<CellKey, LastDuration>;
 /// in words.
 pub(crate) fn text(
     plan: &Plan,
-    past: &LastDurations,
-    given: Given<'_>,
+    last_durations: &LastDurations,
+    environment: StartValues<'_>,
     passed: &[(String, String)],
 ) -> String {
     let mut out = String::new();
@@ -26,7 +26,7 @@ pub(crate) fn text(
     let repeats = if total == plan.cells.len() {
         String::new()
     } else {
-        format!(", {}", counted(total, "measurement", "measurements"))
+        format!(", {}", pluralize(total, "measurement", "measurements"))
     };
     let starts = plan.starts.len();
     let starts = if starts == plan.launches.len() {
@@ -38,15 +38,19 @@ pub(crate) fn text(
         out,
         "{}: {} in {}{starts}{repeats}",
         line_start(&plan.matrix),
-        counted(plan.cells.len(), "cell", "cells"),
-        counted(plan.launches.len(), "launch", "launches")
+        pluralize(plan.cells.len(), "cell", "cells"),
+        pluralize(plan.launches.len(), "launch", "launches")
     );
-    if let Some(until) = &plan.until {
+    if let Some(stop_rule) = &plan.until {
         let starts = plan.starts.iter().map(|start| start.start).max().unwrap_or(0);
-        let _ = writeln!(out, "{}, {until}", counted(starts as usize, "start", "starts"));
+        let _ = writeln!(
+            out,
+            "{}, {stop_rule}",
+            pluralize(starts as usize, "start", "starts")
+        );
     }
-    out.push_str(&raised(plan, past));
-    out.push_str(&order(plan, past));
+    out.push_str(&raised_starts_note(plan, last_durations));
+    out.push_str(&start_order_note(plan, last_durations));
     let mut expected = 0.0;
     let mut unknown = 0;
     let mut number = 0;
@@ -57,15 +61,17 @@ pub(crate) fn text(
             "\nlaunch {}/{}  {}\n{}\n",
             index + 1,
             plan.launches.len(),
-            one_line(&describe(launch)),
-            indented(&command::line_of(launch, given).wrapped())
+            one_line(&describe_launch(launch)),
+            indent(&command::command_line_with(launch, environment).to_wrapped())
         );
-        for note in notes(plan, launch) {
+        for note in launch_notes(plan, launch) {
             let _ = writeln!(out, "    # {note}");
         }
         for cell in by_launch.get(&launch.id).into_iter().flatten() {
             number += 1;
-            let took = past.get(&cell.key).map(|past| past.seconds);
+            let took = last_durations
+                .get(&cell.key)
+                .map(|last_durations| last_durations.seconds);
             match took {
                 Some(seconds) => expected += seconds,
                 None => unknown += 1,
@@ -73,19 +79,22 @@ pub(crate) fn text(
             let _ = writeln!(
                 out,
                 "  cell {number:>3}  {}{}",
-                one_line(&described_load(cell)),
-                took.map_or_else(String::new, |s| format!("; {} last time", minutes(s)))
+                one_line(&load_in_words(cell)),
+                took.map_or_else(String::new, |s| format!("; {} last time", format_seconds(s)))
             );
             if let Some(why) = &cell.why {
                 let _ = writeln!(out, "            added: {}", one_line(why));
             }
         }
     }
-    out.push_str(&environments(passed));
+    out.push_str(&passed_environments(passed));
     if !plan.left_out.is_empty() {
         out.push_str("\nleft out\n");
-        for left in &plan.left_out {
-            let (cell, why) = (line_start(left.cell.as_str()), line_start(&left.why));
+        for left_out_cell in &plan.left_out {
+            let (cell, why) = (
+                line_start(left_out_cell.cell.as_str()),
+                line_start(&left_out_cell.why),
+            );
             let _ = writeln!(out, "  {cell}\n            {why}");
         }
     }
@@ -93,40 +102,49 @@ pub(crate) fn text(
         let rest = if unknown == 0 {
             String::new()
         } else {
-            format!("; {} never measured", counted(unknown, "cell was", "cells were"))
+            format!(
+                "; {} never measured",
+                pluralize(unknown, "cell was", "cells were")
+            )
         };
-        let _ = writeln!(out, "\nmeasuring took {} last time{rest}", minutes(expected));
+        let _ = writeln!(
+            out,
+            "\nmeasuring took {} last time{rest}",
+            format_seconds(expected)
+        );
     }
     out
 }
 
 /// The note that more starts are planned than the matrix asks for, with their estimated duration.
-fn raised(plan: &Plan, past: &LastDurations) -> String {
-    let until = plan.until.as_ref();
-    let Some((stage, said)) = until.and_then(|until| Some((until.stage, until.raised_from?))) else {
+fn raised_starts_note(plan: &Plan, last_durations: &LastDurations) -> String {
+    let stop_rule = plan.until.as_ref();
+    let Some((stage, planned_by_matrix)) =
+        stop_rule.and_then(|stop_rule| Some((stop_rule.stage, stop_rule.raised_from?)))
+    else {
         return String::new();
     };
-    let more = (stage - said) as usize * plan.launches.len();
+    let more = (stage - planned_by_matrix) as usize * plan.launches.len();
     let share = more as f64 / plan.starts.len().max(1) as f64;
     let measuring: f64 = plan
         .cells
         .iter()
-        .filter_map(|cell| past.get(&cell.key))
-        .map(|past| past.seconds * f64::from(stage - said))
+        .filter_map(|cell| last_durations.get(&cell.key))
+        .map(|last_durations| last_durations.seconds * f64::from(stage - planned_by_matrix))
         .sum();
-    let took = loading(plan, past).map_or_else(String::new, |loading| {
+    let took = loading_s(plan, last_durations).map_or_else(String::new, |loading| {
         format!(
             ", about {} by what they took last time",
-            minutes(loading * share + measuring)
+            format_seconds(loading * share + measuring)
         )
     });
     format!(
-        "note: `target_ci` takes five first starts to tell how many more: `starts: {said}` is raised to {stage}, {more} more engine starts{took}\n"
+        "note: `target_ci` takes five first starts to tell how many more: `starts: {planned_by_matrix}` is raised to {stage}, {more} more engine starts{took}\n"
     )
 }
 
 /// The environment of process engines; `passed` has a row for each engine.
-fn environments(passed: &[(String, String)]) -> String {
+fn passed_environments(passed: &[(String, String)]) -> String {
     let rows = passed
         .iter()
         .map(|(engine, words)| format!("  {}: {}\n", line_start(engine), one_line(words)));
@@ -137,10 +155,10 @@ fn environments(passed: &[(String, String)]) -> String {
 }
 
 /// The order of starts, if engines are started several times, and the cost of either order.
-fn order(plan: &Plan, past: &LastDurations) -> String {
+fn start_order_note(plan: &Plan, last_durations: &LastDurations) -> String {
     let chosen = plan.order();
-    let cost = |order: Order| {
-        let Loads { starts, changes } = plan.loads(order);
+    let cost = |order: StartOrder| {
+        let OrderCost { starts, changes } = plan.order_cost(order);
         let times = if changes == 1 {
             "once"
         } else {
@@ -148,13 +166,16 @@ fn order(plan: &Plan, past: &LastDurations) -> String {
         };
         format!("{starts} engine starts, another engine {times}")
     };
-    let (alternate, blocks) = (plan.loads(Order::Alternate), plan.loads(Order::Blocks));
+    let (alternate, blocks) = (
+        plan.order_cost(StartOrder::Alternate),
+        plan.order_cost(StartOrder::Blocks),
+    );
     if alternate == blocks {
         return String::new();
     }
     let other = match chosen {
-        Order::Alternate => Order::Blocks,
-        Order::Blocks => Order::Alternate,
+        StartOrder::Alternate => StartOrder::Blocks,
+        StartOrder::Blocks => StartOrder::Alternate,
     };
     let mut out = format!(
         "order: {} ({}); `order: {}` would be {}\n",
@@ -163,13 +184,13 @@ fn order(plan: &Plan, past: &LastDurations) -> String {
         other.name(),
         cost(other)
     );
-    if let Some(loading) = loading(plan, past) {
+    if let Some(loading) = loading_s(plan, last_durations) {
         let _ = writeln!(
             out,
             "loading took {} a start last time: {} for all starts, in either order; after another engine it takes longer where memory does not \
              hold the files of both",
-            minutes(loading / plan.starts.len() as f64),
-            minutes(loading)
+            format_seconds(loading / plan.starts.len() as f64),
+            format_seconds(loading)
         );
     }
     out
@@ -177,15 +198,15 @@ fn order(plan: &Plan, past: &LastDurations) -> String {
 
 /// Seconds until engines are ready, summed over all starts, from their last durations; `None` if one is
 /// unknown.
-fn loading(plan: &Plan, past: &LastDurations) -> Option<f64> {
+fn loading_s(plan: &Plan, last_durations: &LastDurations) -> Option<f64> {
     let of_start = |start: &Start| {
         let mut cells = start.cells.iter();
-        cells.find_map(|measurement| past.get(&measurement.cell)?.launch_seconds)
+        cells.find_map(|measurement| last_durations.get(&measurement.cell)?.launch_seconds)
     };
     plan.starts.iter().map(of_start).sum()
 }
 
-fn describe(launch: &Launch) -> String {
+fn describe_launch(launch: &Launch) -> String {
     let mut words = vec![launch.engine.name.clone()];
     words.extend(launch.engine.version.clone());
     words.push(launch.model.clone());
@@ -200,7 +221,7 @@ fn describe(launch: &Launch) -> String {
         Some(1) => "1 GPU".to_owned(),
         Some(n) => format!("{n} GPUs"),
     });
-    if let Place::Attach(Attach { gpu: Some(gpu), .. }) = &launch.place {
+    if let ExecutorSpec::Attach(AttachedServer { gpu: Some(gpu), .. }) = &launch.place {
         words.push(gpu.clone());
     }
     words.push(launch.place.executor().to_owned());
@@ -210,7 +231,7 @@ fn describe(launch: &Launch) -> String {
     words.join("  ")
 }
 
-fn notes(plan: &Plan, launch: &Launch) -> Vec<String> {
+fn launch_notes(plan: &Plan, launch: &Launch) -> Vec<String> {
     let mut notes = Vec::new();
     let starts = plan
         .starts
@@ -222,13 +243,13 @@ fn notes(plan: &Plan, launch: &Launch) -> Vec<String> {
             "someone else started this server: its {starts} starts are repeats on it, and no start of its own is measured"
         ));
     }
-    if launch.contact.unique_prefixes {
+    if launch.api.unique_prefixes {
         notes.push(
             "nothing empties its caches: the prompts of each measurement begin with letters of its own, in the place of as many tokens \
              (`unique_prefixes`)"
                 .to_owned(),
         );
-    } else if launch.is_attached() && launch.contact.reset.is_none() {
+    } else if launch.is_attached() && launch.api.reset.is_none() {
         notes.push(
             "nothing empties its caches, and prompts are sent as drawn (`unique_prefixes: false`)".to_owned(),
         );
@@ -236,7 +257,7 @@ fn notes(plan: &Plan, launch: &Launch) -> Vec<String> {
     notes
 }
 
-fn described_load(cell: &Cell) -> String {
+fn load_in_words(cell: &Cell) -> String {
     let scenario = &cell.scenario;
     let work = &scenario.workload;
     let mut words = vec![format!("{:<14} {} prompts", scenario.name, work.prompts)];
@@ -267,14 +288,14 @@ fn described_load(cell: &Cell) -> String {
     words.join(", ")
 }
 
-fn indented(text: &str) -> String {
+fn indent(text: &str) -> String {
     text.lines()
         .map(|line| format!("    {line}"))
         .collect::<Vec<_>>()
         .join("\n")
 }
 
-pub(crate) fn json(plan: &Plan, past: &LastDurations, given: Given<'_>) -> String {
+pub(crate) fn json(plan: &Plan, last_durations: &LastDurations, environment: StartValues<'_>) -> String {
     let launches: Vec<_> = plan
         .launches
         .iter()
@@ -287,9 +308,9 @@ pub(crate) fn json(plan: &Plan, past: &LastDurations, given: Given<'_>) -> Strin
                 "precision": launch.precision,
                 "parallel": launch.parallel,
                 "devices": launch.gpus(),
-                "unique_prefixes": launch.contact.unique_prefixes,
+                "unique_prefixes": launch.api.unique_prefixes,
                 "executor": launch.place.executor(),
-                "command": command::line_of(launch, given).joined(),
+                "command": command::command_line_with(launch, environment).to_line(),
                 "secrets": launch.secrets(),
             })
         })
@@ -305,7 +326,7 @@ pub(crate) fn json(plan: &Plan, past: &LastDurations, given: Given<'_>) -> Strin
                 "launch": cell.launch,
                 "scenario": cell.scenario,
                 "why": cell.why,
-                "last_seconds": past.get(&cell.key).map(|past| past.seconds),
+                "last_seconds": last_durations.get(&cell.key).map(|last_durations| last_durations.seconds),
             })
         })
         .collect();
@@ -317,9 +338,9 @@ pub(crate) fn json(plan: &Plan, past: &LastDurations, given: Given<'_>) -> Strin
         "until": plan.until,
         "order": plan.order(),
         "loads": {
-            "alternate": plan.loads(Order::Alternate),
-            "blocks": plan.loads(Order::Blocks),
-            "seconds": loading(plan, past),
+            "alternate": plan.order_cost(StartOrder::Alternate),
+            "blocks": plan.order_cost(StartOrder::Blocks),
+            "seconds": loading_s(plan, last_durations),
         },
         "left_out": plan.left_out,
         "reference": plan.reference,

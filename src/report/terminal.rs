@@ -3,16 +3,16 @@
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table as Drawn, TableStyle};
 
-use super::{Align, Column, Mark, Row, Table, Value, plain};
-use crate::base::text::wrapped;
-use crate::results::record::validity::Family;
+use super::{Align, Column, Mark, Row, Table, Value, single_line};
+use crate::base::text::wrap;
+use crate::results::record::validity::MetricFamily;
 
 /// Width for files and pipes, in columns. Notes are not wrapped at this width, so that a search by line finds
 /// them.
-pub(crate) const PAGE: u16 = 160;
+pub(crate) const PAGE_WIDTH: u16 = 160;
 
 /// Indents of a note's first line and of its further lines.
-const NOTE: [usize; 2] = [2, 4];
+const NOTE_INDENT: [usize; 2] = [2, 4];
 
 /// Blanks around the content of each column.
 const PADDING: u16 = 2;
@@ -20,9 +20,9 @@ const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().f
 
 /// Draws the table in at most `width` columns. Rows that need attention are coloured if `colors` is set.
 pub(crate) fn draw(table: &Table, width: u16, colors: bool) -> String {
-    let (kept, left_out) = fitting(table, width);
-    let mut text = format!("{}\n", styled(&plain(&table.title), bold(), colors));
-    let drawn = drawn(table, &kept, width);
+    let (shown_columns, left_out) = fitting_columns(table, width);
+    let mut text = format!("{}\n", styled(&single_line(&table.title), bold(), colors));
+    let drawn = draw_columns(table, &shown_columns, width);
     let lines: Vec<String> = drawn.lines().map(|line| line.trim_end().to_owned()).collect();
     // If rows were wrapped, lines no longer correspond to rows, so none is coloured.
     let is_plain = lines.len() == table.rows.len() + 3;
@@ -36,7 +36,7 @@ pub(crate) fn draw(table: &Table, width: u16, colors: bool) -> String {
         text.push_str(&styled(line, style, colors));
         text.push('\n');
     }
-    let notes = table.notes.iter().map(|note| plain(note));
+    let notes = table.notes.iter().map(|note| single_line(note));
     let no_room = (!left_out.is_empty()).then(|| {
         format!(
             "no room for: {} (shown in a wider terminal and in Markdown)",
@@ -44,32 +44,33 @@ pub(crate) fn draw(table: &Table, width: u16, colors: bool) -> String {
         )
     });
     for note in notes.chain(no_room) {
-        text.push_str(&noted(&note, width));
+        text.push_str(&wrap_note(&note, width));
     }
     text
 }
 
 /// A note below a table, wrapped at words.
-fn noted(note: &str, width: u16) -> String {
+fn wrap_note(note: &str, width: u16) -> String {
     let width = match width {
-        PAGE => usize::MAX,
+        PAGE_WIDTH => usize::MAX,
         width => usize::from(width),
     };
-    let [first, further] = NOTE;
-    wrapped(&" ".repeat(first), further, note, width)
+    let [first, further] = NOTE_INDENT;
+    wrap(&" ".repeat(first), further, note, width)
 }
 
 /// The indices of the columns that fit, and the headings of the others.
-fn fitting(table: &Table, width: u16) -> (Vec<usize>, Vec<String>) {
-    let all: Vec<usize> = (0..table.columns.len()).collect();
-    let widths = drawn(table, &all, u16::MAX).column_max_content_widths();
-    let needed = |kept: &[usize]| {
-        kept.iter()
+fn fitting_columns(table: &Table, width: u16) -> (Vec<usize>, Vec<String>) {
+    let columns: Vec<usize> = (0..table.columns.len()).collect();
+    let widths = draw_columns(table, &columns, u16::MAX).column_max_content_widths();
+    let needed = |shown_columns: &[usize]| {
+        shown_columns
+            .iter()
             .map(|&at| u32::from(widths[at]) + u32::from(PADDING))
             .sum::<u32>()
     };
-    let (mut kept, mut left_out) = (all, Vec::new());
-    while needed(&kept) > u32::from(width) {
+    let (mut shown_columns, mut left_out) = (columns, Vec::new());
+    while needed(&shown_columns) > u32::from(width) {
         // Empty columns are dropped first, then those with one value in every row, then those of the highest
         // rank. Of equals, the rightmost is dropped first.
         let tells = |at: usize| {
@@ -81,21 +82,21 @@ fn fitting(table: &Table, width: u16) -> (Vec<usize>, Vec<String>) {
                 _ => 2,
             }
         };
-        let last = kept
+        let last = shown_columns
             .iter()
             .copied()
             .filter(|&at| table.columns[at].rank > 0)
             .max_by_key(|&at| (std::cmp::Reverse(tells(at)), table.columns[at].rank, at));
         let Some(last) = last else { break };
-        kept.retain(|&at| at != last);
+        shown_columns.retain(|&at| at != last);
         left_out.push(last);
     }
     left_out.sort_unstable();
     let heads = left_out.iter().map(|&at| heading(&table.columns[at])).collect();
-    (kept, heads)
+    (shown_columns, heads)
 }
 
-fn drawn(table: &Table, kept: &[usize], width: u16) -> Drawn {
+fn draw_columns(table: &Table, shown_columns: &[usize], width: u16) -> Drawn {
     let mut drawn = Drawn::new();
     drawn.load_style(STYLE);
     drawn.set_content_arrangement(ContentArrangement::Dynamic);
@@ -106,21 +107,21 @@ fn drawn(table: &Table, kept: &[usize], width: u16) -> Drawn {
             Align::Right => CellAlignment::Right,
         })
     };
-    let heads = kept.iter().map(|&at| {
+    let heads = shown_columns.iter().map(|&at| {
         let column = &table.columns[at];
-        aligned(format!("{}\n{}", plain(&column.head), column.unit), at)
+        aligned(format!("{}\n{}", single_line(&column.head), column.unit), at)
     });
     drawn.set_header(heads.collect::<Vec<Cell>>());
     for row in &table.rows {
         let texts = row.texts();
-        let cells = kept.iter().map(|&at| aligned(texts[at].clone(), at));
+        let cells = shown_columns.iter().map(|&at| aligned(texts[at].clone(), at));
         drawn.add_row(cells.collect::<Vec<Cell>>());
     }
     drawn
 }
 
 fn heading(column: &Column) -> String {
-    plain(&column.head)
+    single_line(&column.head)
 }
 
 fn bold() -> Style {
@@ -131,9 +132,11 @@ fn style_of(row: &Row) -> Style {
     let has = |mark| row.marks.contains(&mark);
     if has(Mark::Failed) || has(Mark::Invalid) {
         AnsiColor::Red.on_default()
-    } else if has(Mark::Warned)
+    } else if has(Mark::Warning)
         || has(Mark::Suspect)
-        || Family::ALL.into_iter().any(|family| has(Mark::SuspectIn(family)))
+        || MetricFamily::ALL
+            .into_iter()
+            .any(|family| has(Mark::SuspectIn(family)))
     {
         AnsiColor::Yellow.on_default()
     } else if has(Mark::Best) {

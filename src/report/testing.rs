@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use super::Shown;
+use super::ReportCell;
 use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
-use crate::base::units::{RequestRate, Span};
-use crate::config::arrival::{Arrival, Spacing};
+use crate::base::units::{HumanDuration, RequestRate};
+use crate::config::arrival::{Arrival, ArrivalProcess};
 use crate::config::dataset::DatasetName;
 use crate::config::scenario::{Limits, Scenario};
-use crate::config::template::Text;
+use crate::config::template::Template;
 use crate::config::workload::{Profile, Workload};
-use crate::plan::{Cell, Contact, Container, Engine, Launch, Parallel, Patience, Place, Protocol};
+use crate::plan::{Api, Cell, Container, Engine, ExecutorSpec, Launch, Parallel, Protocol, Timeouts};
 use crate::results::record::FORMAT;
-use crate::results::record::cell::{Definitions, Ending, FailureClass, Figures, Origin, Phase, Summary};
-use crate::results::record::night::{Finding, FindingKind, Night, NightCell};
-use crate::results::record::request::{Chunk, ChunkKind, Class, Request};
+use crate::results::record::cell::{
+    Definitions, FailureClass, MeasurementStatus, MetricValues, Origin, Phase, Summary,
+};
+use crate::results::record::nightly::{Finding, FindingKind, NightlyCell, NightlyRun};
+use crate::results::record::request::{Chunk, ChunkKind, Request, RequestFailureClass};
 
 /// A cell with its launch and measurements.
 pub(super) struct Case {
@@ -37,7 +39,7 @@ impl Case {
     }
 
     /// Adds a measurement as a further repeat.
-    pub(super) fn again(mut self, tok_s: f64) -> Self {
+    pub(super) fn measured_again(mut self, tok_s: f64) -> Self {
         let mut summary = summary(&self.launch, &self.cell, tok_s);
         summary.repeat = 1 + u32::try_from(self.summaries.len()).unwrap();
         self.summaries.push(summary);
@@ -45,11 +47,11 @@ impl Case {
     }
 
     /// Makes the last measurement a failed one.
-    pub(super) fn failed(mut self, phase: Phase, reason: &str) -> Self {
+    pub(super) fn with_failure(mut self, phase: Phase, reason: &str) -> Self {
         let last = self.summaries.last_mut().unwrap();
         last.figures.clear();
         last.failures.clear();
-        last.ending = Ending::Failed {
+        last.status = MeasurementStatus::Failed {
             phase,
             class: FailureClass::Engine,
             reason: reason.to_owned(),
@@ -59,7 +61,7 @@ impl Case {
     }
 
     /// Moves the cell to the simulated engine.
-    pub(super) fn simulated(mut self) -> Self {
+    pub(super) fn on_simulated_engine(mut self) -> Self {
         self.launch.engine.simulated = true;
         for summary in &mut self.summaries {
             summary.origin = Origin::Simulated;
@@ -70,20 +72,20 @@ impl Case {
     /// Changes the digest of the prompts.
     pub(super) fn with_prompts(mut self, prompts: &str) -> Self {
         for summary in &mut self.summaries {
-            summary.prompts_hash = Some(ContentHash::of_bytes(prompts.as_bytes()));
+            summary.prompts_hash = Some(ContentHash::from_bytes(prompts.as_bytes()));
         }
         self
     }
 
-    pub(super) fn shown(&self) -> Shown<'_> {
-        Shown {
+    pub(super) fn report_cell(&self) -> ReportCell<'_> {
+        ReportCell {
             run: "",
             machine: None,
             launch: &self.launch,
             cell: &self.cell,
             summaries: self.summaries.iter().collect(),
-            elsewhere: None,
-            certainty: None,
+            other_engine_version: None,
+            precision: None,
             plan: None,
             stage: None,
             noise: None,
@@ -91,8 +93,8 @@ impl Case {
     }
 }
 
-pub(super) fn shown(cases: &[Case]) -> Vec<Shown<'_>> {
-    cases.iter().map(Case::shown).collect()
+pub(super) fn report_cells(cases: &[Case]) -> Vec<ReportCell<'_>> {
+    cases.iter().map(Case::report_cell).collect()
 }
 
 fn launch(engine: &str, precision: &str, devices: u32) -> Launch {
@@ -101,7 +103,7 @@ fn launch(engine: &str, precision: &str, devices: u32) -> Launch {
         "bf16" => "Qwen/Qwen3-8B".to_owned(),
         other => format!("Qwen/Qwen3-8B-{}", other.to_uppercase()),
     };
-    let command = ["serve", &checkpoint, "--tp", &devices.to_string()].map(Text::from);
+    let command = ["serve", &checkpoint, "--tp", &devices.to_string()].map(Template::from);
     let engine = Engine {
         title: name.to_uppercase(),
         version: Some(version.to_owned()),
@@ -122,17 +124,17 @@ fn launch(engine: &str, precision: &str, devices: u32) -> Launch {
             ..Parallel::default()
         },
         devices,
-        patience: Patience {
-            start: Span::seconds(60),
-            stall: Span::seconds(30),
-            stop: Span::seconds(5),
-            probe: Span::seconds(10),
+        timeouts: Timeouts {
+            start: HumanDuration::from_secs(60),
+            stall: HumanDuration::from_secs(30),
+            stop: HumanDuration::from_secs(5),
+            probe: HumanDuration::from_secs(10),
         },
         ..Launch::new(
             engine,
             &checkpoint,
-            Place::Container(Box::new(container)),
-            Contact::new(Protocol::Completions),
+            ExecutorSpec::Container(Box::new(container)),
+            Api::new(Protocol::Completions),
         )
     }
 }
@@ -141,18 +143,18 @@ fn cell(launch: &Launch) -> Cell {
     let key = CellKey::new(format!("{}/sharegpt", launch.id));
     Cell {
         axes: BTreeMap::new(),
-        content: ContentHash::of(&key),
+        content: ContentHash::from_value(&key),
         key,
         launch: launch.id.clone(),
         scenario: Scenario {
             name: "sharegpt".to_owned(),
             profile: Profile::Classic,
             seed: 1,
-            workload: Workload::of(DatasetName::Sharegpt),
+            workload: Workload::new(DatasetName::Sharegpt),
             arrival: Arrival {
                 rate: RequestRate::INFINITE,
                 pace: None,
-                spacing: Spacing::Poisson,
+                spacing: ArrivalProcess::Poisson,
                 concurrency: None,
             },
             limits: Limits::default(),
@@ -171,9 +173,9 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
     Summary {
         began: "2026-11-21T06:53:11.250Z".to_owned(),
         ended: "2026-11-21T06:55:11.250Z".to_owned(),
-        prompts_hash: Some(ContentHash::of_bytes(b"prompts")),
+        prompts_hash: Some(ContentHash::from_bytes(b"prompts")),
         prompts: Some(1000),
-        failures: BTreeMap::from([(Class::Reset, 2)]),
+        failures: BTreeMap::from([(RequestFailureClass::Reset, 2)]),
         figures: [Definitions::Classic, Definitions::Current, Definitions::Matrix]
             .map(|definitions| (definitions, figures(tok_s, launch.devices)))
             .into(),
@@ -186,7 +188,7 @@ fn summary(launch: &Launch, cell: &Cell, tok_s: f64) -> Summary {
     }
 }
 
-fn figures(tok_s: f64, devices: u32) -> Figures {
+fn figures(tok_s: f64, devices: u32) -> MetricValues {
     [
         ("completed_requests", 998.0),
         ("failed_requests", 2.0),
@@ -227,7 +229,7 @@ pub(super) fn request(index: u32) -> Request {
         prompt_tokens: 7,
         vision_tokens: 0,
         round: None,
-        asked_tokens: 2,
+        requested_tokens: 2,
         limit_tokens: None,
         due_ns: 0,
         sent_ns: Some(0),
@@ -263,7 +265,7 @@ pub(super) fn request(index: u32) -> Request {
 
 /// Twenty-eight nightly runs of cells whose output throughput falls by 6 % on the seventeenth. The cells are
 /// invalid on the twelfth, and the driver changes on the twenty-first.
-pub(super) fn nights(cells: &[&str]) -> Vec<Night> {
+pub(super) fn nights(cells: &[&str]) -> Vec<NightlyRun> {
     let night = |at: u32| {
         let is_valid = at != 11;
         let value = |cell: usize| {
@@ -273,7 +275,7 @@ pub(super) fn nights(cells: &[&str]) -> Vec<Night> {
         };
         let of_cell = |(number, key): (usize, &&str)| {
             let figures = is_valid.then(|| vec![value(number), value(number)]);
-            let cell = NightCell {
+            let cell = NightlyCell {
                 prompts: Some(ContentHash::new("p")),
                 origin: Some(Origin::Simulated),
                 engine: BTreeMap::new(),
@@ -287,7 +289,7 @@ pub(super) fn nights(cells: &[&str]) -> Vec<Night> {
             figure: None,
             text: "client-late".to_owned(),
         };
-        Night {
+        NightlyRun {
             format: FORMAT,
             at: format!("2026-01-{:02}T03:00:00Z", at + 1),
             run: RunId::new(format!("m-{at}")),

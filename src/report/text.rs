@@ -1,21 +1,21 @@
 //! The whole report as text: in Markdown, and for a terminal.
 
 use super::document::Document;
-use super::markdown::escaped;
-use super::{Format, draw, plain};
+use super::markdown::escape;
+use super::{Format, draw, single_line};
 
 pub(crate) fn markdown(document: &Document) -> String {
-    let mut text = format!("# {}\n\n", escaped(&document.title));
+    let mut text = format!("# {}\n\n", escape(&document.title));
     for run in &document.runs {
         text.push_str(&format!(
             "Run {}, begun {}, {}.\n\n",
-            escaped(&run.run),
-            escaped(&run.began),
-            escaped(&run.tool)
+            escape(&run.run),
+            escape(&run.began),
+            escape(&run.tool)
         ));
     }
     let tables = &document.tables;
-    if let Some(across) = &tables.across {
+    if let Some(across) = &tables.overview_matrix {
         text.push_str(&draw(across, Format::Markdown));
         text.push('\n');
     }
@@ -24,7 +24,7 @@ pub(crate) fn markdown(document: &Document) -> String {
         .comparisons
         .iter()
         .flat_map(|compared| [&compared.figures, &compared.latencies]);
-    for table in tables.standings.iter().chain(compared).chain(&tables.validity) {
+    for table in tables.rankings.iter().chain(compared).chain(&tables.validity) {
         text.push('\n');
         text.push_str(&draw(table, Format::Markdown));
     }
@@ -35,8 +35,8 @@ pub(crate) fn markdown(document: &Document) -> String {
     let left_out: Vec<_> = document.runs.iter().flat_map(|run| &run.left_out).collect();
     if !left_out.is_empty() {
         text.push_str("\n## Left out\n\n");
-        for left in left_out {
-            text.push_str(&format!("- {}: {}\n", escaped(&left.cell), escaped(&left.why)));
+        for cell in left_out {
+            text.push_str(&format!("- {}: {}\n", escape(&cell.cell), escape(&cell.why)));
         }
     }
     let doubts: Vec<_> = document.runs.iter().flat_map(|run| &run.doubts).collect();
@@ -53,7 +53,7 @@ pub(crate) fn terminal(document: &Document, width: u16, colors: bool) -> String 
     let tables = &document.tables;
     let compared = tables.comparisons.iter().map(|compared| &compared.figures);
     let mut text = String::from("\n");
-    for table in compared.chain(&tables.standings) {
+    for table in compared.chain(&tables.rankings) {
         text.push_str(&draw(table, format));
         text.push('\n');
     }
@@ -65,7 +65,7 @@ pub(crate) fn terminal(document: &Document, width: u16, colors: bool) -> String 
     if !doubts.is_empty() {
         text.push_str("Passed over\n");
         for doubt in doubts {
-            text.push_str(&format!("  {}\n", plain(doubt)));
+            text.push_str(&format!("  {}\n", single_line(doubt)));
         }
         text.push('\n');
     }

@@ -7,42 +7,42 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::threads;
 use crate::loadgen::dataset::tokenizer::{CleanUp, Tokenizer};
-use crate::loadgen::dataset::words::Words;
+use crate::loadgen::dataset::words::WordEncoder;
 use crate::loadgen::dataset::{Content, Prompt};
-use crate::results::record::outsourced::Text;
 use crate::results::record::request::{Chunk, ChunkKind, Request};
+use crate::results::record::spilled::SpilledText;
 
 /// Minimum number of tokens, events or characters for statistics about repetition.
-const FEW: usize = 8;
+const MIN_MEMBERS: usize = 8;
 
 /// Differences of at most this many tokens between the server's and the data set's count of a prompt are
 /// ignored.
-const CLOSE: u32 = 8;
+const CLOSE_TOKENS: u32 = 8;
 
 /// Characters at the start of a prompt that are skipped before the piece that is searched for in its answer,
 /// because a unique prefix may replace them.
-const ECHO_BEGIN: usize = 64;
+const ECHO_SKIP_CHARS: usize = 64;
 
 /// The same in tokens, for a prompt of token ids.
-const ECHO_BEGIN_IDS: usize = 8;
+const ECHO_SKIP_IDS: usize = 8;
 
 /// Length of the piece in characters: longer than what two texts share by accident.
-const ECHO_LENGTH: usize = 32;
+const ECHO_CHARS: usize = 32;
 
 /// The piece must occur within this many characters at the start of the answer.
-const ECHO_WITHIN: usize = 256;
+const ECHO_SEARCH_CHARS: usize = 256;
 
 /// A fast hasher: answers have millions of members, and protection against chosen hashes is not needed.
 #[derive(Clone, Copy, Default)]
-struct Mixed(u64);
+struct FastHasher(u64);
 
-impl Mixed {
+impl FastHasher {
     fn mix(&mut self, word: u64) {
         self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x51_7c_c1_b7_27_22_0a_95);
     }
 }
 
-impl Hasher for Mixed {
+impl Hasher for FastHasher {
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         words.iter().for_each(|word| self.mix(u64::from_le_bytes(*word)));
@@ -67,46 +67,52 @@ impl Hasher for Mixed {
 
 /// How often the most frequent member of a sequence occurs, and the number of members.
 #[derive(Default)]
-struct Counts {
-    most: usize,
-    all: usize,
+struct MemberCounts {
+    max_count: usize,
+    total: usize,
 }
 
-impl Counts {
-    fn of<T: Eq + Hash>(members: impl Iterator<Item = T>) -> Self {
-        let mut counts: HashMap<T, usize, BuildHasherDefault<Mixed>> = HashMap::default();
-        let mut all = 0;
+impl MemberCounts {
+    fn from_members<T: Eq + Hash>(members: impl Iterator<Item = T>) -> Self {
+        let mut counts: HashMap<T, usize, BuildHasherDefault<FastHasher>> = HashMap::default();
+        let mut total = 0;
         for member in members {
             *counts.entry(member).or_default() += 1;
-            all += 1;
+            total += 1;
         }
-        let most = counts.into_values().max().unwrap_or(0);
-        Self { most, all }
+        let max = counts.into_values().max().unwrap_or(0);
+        Self {
+            max_count: max,
+            total,
+        }
     }
 
     /// Counts the characters of a text, almost all of which are ASCII.
-    fn of_characters(text: &str) -> Self {
+    fn from_characters(text: &str) -> Self {
         let mut ascii = [0; 128];
         text.bytes()
             .filter(u8::is_ascii)
             .for_each(|byte| ascii[usize::from(byte)] += 1);
-        let most = ascii.into_iter().max().unwrap_or(0);
-        let all = ascii.into_iter().sum();
-        match all == text.len() {
-            true => Self { most, all },
+        let max = ascii.into_iter().max().unwrap_or(0);
+        let total = ascii.into_iter().sum();
+        match total == text.len() {
+            true => Self {
+                max_count: max,
+                total,
+            },
             false => {
-                let others = Self::of(text.chars().filter(|character| !character.is_ascii()));
+                let others = Self::from_members(text.chars().filter(|character| !character.is_ascii()));
                 Self {
-                    most: most.max(others.most),
-                    all: all + others.all,
+                    max_count: max.max(others.max_count),
+                    total: total + others.total,
                 }
             }
         }
     }
 
     /// Share of the most frequent member; `None` for short sequences.
-    fn share(&self) -> Option<f64> {
-        (self.all >= FEW).then(|| self.most as f64 / self.all as f64)
+    fn max_share(&self) -> Option<f64> {
+        (self.total >= MIN_MEMBERS).then(|| self.max_count as f64 / self.total as f64)
     }
 }
 
@@ -114,53 +120,53 @@ impl Counts {
 const PERIODS: std::ops::RangeInclusive<usize> = 2..=8;
 
 /// One in this many members of a loop may differ from the member one period earlier.
-const STRAYS: usize = 10;
+const LOOP_TOLERANCE: usize = 10;
 
 /// A shorter answer may equal another one by accident.
 const CANNED_TOKENS: u32 = 6;
 
 /// Number of first events that may depend on the prompt in a canned answer, and that honest answers may
 /// share.
-const OPENING: usize = 8;
+const OPENING_EVENTS: usize = 8;
 
 /// Number of first events that are compared if the prompts have nothing in common.
-const LONG_OPENING: usize = 32;
+const LONG_OPENING_EVENTS: usize = 32;
 
 /// Number of characters at the beginning and at the end of prompts that are compared, to detect a common task
 /// or form of question.
-const TASK: usize = 8;
+const TASK_CHARS: usize = 8;
 
 /// Minimum length, in bytes, of a text that counts as equal to a longer one that begins with it: it was only
 /// cut off earlier.
-const LONG_TEXT: usize = 64;
+const LONG_TEXT_BYTES: usize = 64;
 
 /// Number of characters of answers that are compared.
 const CANNED_CHARACTERS: usize = 1024;
 
 /// Share of answers with the same beginning from which it is not an accident.
-const COMMON: f64 = 0.9;
+const COMMON_SHARE: f64 = 0.9;
 
 /// Whether almost all members of a sequence equal the member one period earlier, for one of the [`PERIODS`].
-fn repeats<T: Eq>(members: &[T]) -> bool {
+fn is_periodic<T: Eq>(members: &[T]) -> bool {
     let is_repeated = |period: usize| {
-        let most = (members.len() - period) / STRAYS;
+        let max_strays = (members.len() - period) / LOOP_TOLERANCE;
         let pairs = members.iter().zip(&members[period..]);
         // For most texts this stops after a few members.
         pairs
             .filter(|(before, after)| before != after)
-            .nth(most)
+            .nth(max_strays)
             .is_none()
     };
     // A loop must have two full repetitions.
     let mut periods = PERIODS.filter(|period| 3 * period <= members.len());
-    members.len() >= FEW && periods.any(is_repeated)
+    members.len() >= MIN_MEMBERS && periods.any(is_repeated)
 }
 
 /// Whether an answer is almost entirely a loop of a few tokens or events.
 fn is_loop(ids: &[u32], pieces: Option<&[&str]>) -> bool {
     let pieces = pieces.into_iter().flatten();
     let pieces: Vec<&str> = pieces.copied().filter(|piece| !piece.is_empty()).collect();
-    repeats(ids) || repeats(&pieces)
+    is_periodic(ids) || is_periodic(&pieces)
 }
 
 /// Largest share of one token, event or character in an answer. Events and characters are counted too,
@@ -168,9 +174,9 @@ fn is_loop(ids: &[u32], pieces: Option<&[&str]>) -> bool {
 fn uniformity(ids: &[u32], pieces: Option<&[&str]>, text: &str) -> Option<f64> {
     let pieces = pieces.map(|pieces| pieces.iter().filter(|piece| !piece.is_empty()));
     let share = [
-        Counts::of(ids.iter()).share(),
-        pieces.and_then(|pieces| Counts::of(pieces).share()),
-        Counts::of_characters(text).share(),
+        MemberCounts::from_members(ids.iter()).max_share(),
+        pieces.and_then(|pieces| MemberCounts::from_members(pieces).max_share()),
+        MemberCounts::from_characters(text).max_share(),
     ]
     .into_iter()
     .flatten()
@@ -185,7 +191,8 @@ fn uniformity(ids: &[u32], pieces: Option<&[&str]>, text: &str) -> Option<f64> {
 pub(super) fn count_prompts(requests: &mut [Request], prompts: &[Prompt], tokenizer: &Tokenizer) {
     for request in requests {
         let reported = request.usage.and_then(|usage| usage.prompt);
-        let is_apart = reported.is_some_and(|reported| reported.abs_diff(request.prompt_tokens) > CLOSE);
+        let is_apart =
+            reported.is_some_and(|reported| reported.abs_diff(request.prompt_tokens) > CLOSE_TOKENS);
         if !is_apart || request.round.is_some() {
             continue;
         }
@@ -195,7 +202,7 @@ pub(super) fn count_prompts(requests: &mut [Request], prompts: &[Prompt], tokeni
         let counted = match prompt.map(|prompt| &prompt.content) {
             Some(Content::Text(text)) => tokenizer.count(text, false).ok(),
             Some(Content::Ids(ids)) => Some(ids.len()),
-            Some(Content::Messages(_) | Content::Pictures { .. }) | None => None,
+            Some(Content::Messages(_) | Content::Images { .. }) | None => None,
         };
         request.counted_prompt = counted.and_then(|count| u32::try_from(count).ok());
     }
@@ -204,22 +211,22 @@ pub(super) fn count_prompts(requests: &mut [Request], prompts: &[Prompt], tokeni
 /// Counts the tokens and the repetition of answers and of their reasoning, on all cores. An answer without
 /// text, as from a server without a tokenizer, gets no count.
 pub(super) fn count_outputs(requests: &mut [Request], tokenizer: &Tokenizer) {
-    on_all_cores(requests, || Words::new(tokenizer), count_output);
+    for_each_request(requests, || WordEncoder::new(tokenizer), count_output);
 }
 
 /// Calls `work` for every request on all cores. Each core has its own `means` and holds one text in memory at
 /// a time.
-pub(super) fn on_all_cores<M>(
+pub(super) fn for_each_request<M>(
     requests: &mut [Request],
     means: impl Fn() -> M + Sync,
     work: impl Fn(&mut Request, &mut M) + Sync,
 ) {
     let count = requests.len();
-    let left = Mutex::new(requests.iter_mut());
+    let remaining = Mutex::new(requests.iter_mut());
     let all = || {
         let mut means = means();
         loop {
-            let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let next = remaining.lock().unwrap_or_else(PoisonError::into_inner).next();
             match next {
                 Some(request) => work(request, &mut means),
                 None => return,
@@ -229,19 +236,19 @@ pub(super) fn on_all_cores<M>(
     threads::on_all_cores(count, all);
 }
 
-fn count_output(request: &mut Request, words: &mut Words<'_>) {
-    let Some(text) = request.text.as_ref().map(Text::read) else {
+fn count_output(request: &mut Request, encoder: &mut WordEncoder<'_>) {
+    let Some(text) = request.text.as_ref().map(SpilledText::read) else {
         return;
     };
     let calls = request.tool_text.as_deref();
     if text.is_empty() && calls.is_none() && !request.chunks.is_empty() {
         return;
     }
-    let Ok(ids) = words.encode(&text) else {
+    let Ok(ids) = encoder.encode(&text) else {
         return;
     };
-    let mut count = |text: &str| Some(words.encode(text).ok()?.len());
-    let pieces = pieces(request, &text);
+    let mut count = |text: &str| Some(encoder.encode(text).ok()?.len());
+    let pieces = chunk_texts(request, &text);
     let uniform = uniformity(&ids, pieces.as_deref(), &text);
     let is_loop = is_loop(&ids, pieces.as_deref());
     let is_blank = |piece: &&&str| !piece.is_empty() && piece.chars().all(is_blank);
@@ -250,7 +257,7 @@ fn count_output(request: &mut Request, words: &mut Words<'_>) {
         .as_deref()
         .and_then(|pieces| first_tokens(request, pieces, &mut count));
     let reasoning = pieces
-        .and_then(|pieces| reasoning(request, &pieces))
+        .and_then(|pieces| reasoning_text(request, &pieces))
         .and_then(|text| count(&text));
     let tokens = calls.map_or(Some(0), count).map(|called| ids.len() + called);
     drop(text);
@@ -291,29 +298,29 @@ pub(super) fn find_echoes(requests: &mut [Request], prompts: &[Prompt], tokenize
             continue;
         };
         let piece = match &prompt.content {
-            Content::Text(text) => piece(text, ECHO_BEGIN),
+            Content::Text(text) => prompt_piece(text, ECHO_SKIP_CHARS),
             Content::Ids(ids) => {
-                let begin = ids.iter().skip(ECHO_BEGIN_IDS).take(ECHO_LENGTH);
+                let begin = ids.iter().skip(ECHO_SKIP_IDS).take(ECHO_CHARS);
                 let begin: Vec<u32> = begin.copied().collect();
                 let text = tokenizer.decode(&begin, CleanUp::AsConfigured).ok();
-                text.and_then(|text| piece(&text, 0))
+                text.and_then(|text| prompt_piece(&text, 0))
             }
             Content::Messages(messages) => {
-                let mut said = messages
+                let mut texts = messages
                     .iter()
                     .rev()
                     .filter_map(|message| message["content"].as_str());
-                said.next().and_then(|text| piece(text, ECHO_BEGIN))
+                texts.next().and_then(|text| prompt_piece(text, ECHO_SKIP_CHARS))
             }
-            Content::Pictures { .. } => None,
+            Content::Images { .. } => None,
         };
-        request.echoes_prompt =
-            piece.is_some_and(|piece| begins_with(&answer.beginning(4 * ECHO_WITHIN), &piece));
+        request.echoes_prompt = piece
+            .is_some_and(|piece| contains_near_start(&answer.read_prefix(4 * ECHO_SEARCH_CHARS), &piece));
     }
 }
 
 /// A digest that distinguishes prompts.
-fn digest(content: &Content) -> u64 {
+fn prompt_digest(content: &Content) -> u64 {
     let mut hasher = DefaultHasher::new();
     match content {
         Content::Text(text) => text.hash(&mut hasher),
@@ -321,7 +328,7 @@ fn digest(content: &Content) -> u64 {
         Content::Messages(messages) => messages
             .iter()
             .for_each(|message| message.to_string().hash(&mut hasher)),
-        Content::Pictures { text, images } => {
+        Content::Images { text, images } => {
             text.hash(&mut hasher);
             images.hash(&mut hasher);
         }
@@ -331,13 +338,16 @@ fn digest(content: &Content) -> u64 {
 
 /// Bytes of an answer's first events, which may depend on the prompt (a number, for example) even if the rest
 /// is canned; 0 for a short answer.
-fn opening(request: &Request) -> usize {
-    let shown = request
+fn opening_bytes(request: &Request) -> usize {
+    let visible = request
         .chunks
         .iter()
         .filter(|chunk| chunk.kind != ChunkKind::Tool);
-    let bytes = shown.take(OPENING).map(|chunk| chunk.bytes as usize).sum();
-    if request.chunks.len() >= 3 * OPENING {
+    let bytes = visible
+        .take(OPENING_EVENTS)
+        .map(|chunk| chunk.bytes as usize)
+        .sum();
+    if request.chunks.len() >= 3 * OPENING_EVENTS {
         bytes
     } else {
         0
@@ -358,19 +368,19 @@ pub(super) fn find_canned(requests: &mut [Request], prompts: &[Prompt]) {
             && request.round.is_none()
         {
             // Long answers may lie on disk; comparing their beginning is enough.
-            let opening = opening(request);
-            let text = text.beginning(opening + 4 * CANNED_CHARACTERS);
+            let opening = opening_bytes(request);
+            let text = text.read_prefix(opening + 4 * CANNED_CHARACTERS);
             let text = text.get(opening..).unwrap_or_default();
             let text: String = text.chars().take(CANNED_CHARACTERS).collect();
-            if text.len() >= FEW {
-                answers.push((text, digest(&prompt.content), place));
+            if text.len() >= MIN_MEMBERS {
+                answers.push((text, prompt_digest(&prompt.content), place));
             }
         }
     }
     // After sorting, a text is directly followed by the texts that begin with it.
     answers.sort_unstable();
     let is_alike = |one: &str, other: &str| {
-        other.starts_with(one) && (one.len() == other.len() || one.len() >= LONG_TEXT)
+        other.starts_with(one) && (one.len() == other.len() || one.len() >= LONG_TEXT_BYTES)
     };
     for alike in answers.chunk_by(|(one, ..), (other, ..)| is_alike(one, other)) {
         let prompts: HashSet<u64> = alike.iter().map(|(_, prompt, _)| *prompt).collect();
@@ -381,51 +391,55 @@ pub(super) fn find_canned(requests: &mut [Request], prompts: &[Prompt]) {
 }
 
 /// Whether texts have neither beginnings nor ends in common, so that no two of them ask the same.
-fn are_unlike(texts: &[&str]) -> bool {
-    let is_common = |of: fn(&str) -> String| {
+fn have_no_common_ends(texts: &[&str]) -> bool {
+    let is_common = |end_of: fn(&str) -> String| {
         let mut counts: HashMap<String, usize> = HashMap::new();
         for text in texts {
-            *counts.entry(of(text)).or_default() += 1;
+            *counts.entry(end_of(text)).or_default() += 1;
         }
         let most = counts.into_values().max().unwrap_or(0);
         10 * most > texts.len()
     };
-    let begin = |text: &str| text.trim().chars().take(TASK).collect();
-    let end = |text: &str| text.trim().chars().rev().take(TASK).collect();
-    texts.len() >= FEW && !is_common(begin) && !is_common(end)
+    let begin = |text: &str| text.trim().chars().take(TASK_CHARS).collect();
+    let end = |text: &str| text.trim().chars().rev().take(TASK_CHARS).collect();
+    texts.len() >= MIN_MEMBERS && !is_common(begin) && !is_common(end)
 }
 
 /// Number of first events to compare in answers to these prompts. It is small for messages, which may hold
 /// instructions that make answers begin alike.
-fn opening_of_all(prompts: &[Prompt], tokenizer: &Tokenizer) -> usize {
+fn opening_events(prompts: &[Prompt], tokenizer: &Tokenizer) -> usize {
     let text = |prompt: &Prompt| match &prompt.content {
         Content::Text(text) if prompt.extras.is_none() => Some(Arc::clone(text)),
         Content::Ids(ids) => {
             let ends = [
-                &ids[..ids.len().min(TASK)],
-                &ids[ids.len().saturating_sub(TASK)..],
+                &ids[..ids.len().min(TASK_CHARS)],
+                &ids[ids.len().saturating_sub(TASK_CHARS)..],
             ];
             tokenizer
                 .decode(&ends.concat(), CleanUp::AsConfigured)
                 .ok()
                 .map(Arc::new)
         }
-        Content::Text(_) | Content::Messages(_) | Content::Pictures { .. } => None,
+        Content::Text(_) | Content::Messages(_) | Content::Images { .. } => None,
     };
     let texts: Option<Vec<Arc<String>>> = prompts.iter().map(text).collect();
     let is_unlike = texts.is_some_and(|texts| {
         let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
-        are_unlike(&texts)
+        have_no_common_ends(&texts)
     });
-    if is_unlike { LONG_OPENING } else { OPENING }
+    if is_unlike {
+        LONG_OPENING_EVENTS
+    } else {
+        OPENING_EVENTS
+    }
 }
 
 /// Marks answers whose first events almost all answers share, with the number of these events.
 pub(super) fn find_common_beginning(requests: &mut [Request], prompts: &[Prompt], tokenizer: &Tokenizer) {
-    for events in 1..=opening_of_all(prompts, tokenizer) {
+    for events in 1..=opening_events(prompts, tokenizer) {
         let beginnings: Vec<Option<String>> = requests
             .iter()
-            .map(|request| beginning(request, events))
+            .map(|request| first_events_text(request, events))
             .collect();
         let mut counts: HashMap<&str, usize> = HashMap::new();
         for beginning in beginnings.iter().flatten() {
@@ -434,7 +448,7 @@ pub(super) fn find_common_beginning(requests: &mut [Request], prompts: &[Prompt]
         let all: usize = counts.values().sum();
         let common = counts.into_iter().max_by_key(|(_, count)| *count);
         let Some((common, _)) =
-            common.filter(|(_, count)| all >= FEW && *count as f64 >= COMMON * all as f64)
+            common.filter(|(_, count)| all >= MIN_MEMBERS && *count as f64 >= COMMON_SHARE * all as f64)
         else {
             return;
         };
@@ -447,7 +461,7 @@ pub(super) fn find_common_beginning(requests: &mut [Request], prompts: &[Prompt]
 }
 
 /// The text of the first events of an answer; `None` if it has fewer.
-fn beginning(request: &Request, events: usize) -> Option<String> {
+fn first_events_text(request: &Request, events: usize) -> Option<String> {
     let text = request.text.as_ref().filter(|_| request.is_completed())?;
     let calls = request.tool_text.as_deref();
     let is_known = |chunk: &Chunk| chunk.bytes > 0 && (chunk.kind != ChunkKind::Tool || calls.is_some());
@@ -461,23 +475,23 @@ fn beginning(request: &Request, events: usize) -> Option<String> {
         }
     }
     let calls = calls.unwrap_or_default().get(..called)?;
-    (count == events).then(|| text.beginning(shown).into_owned() + calls)
+    (count == events).then(|| text.read_prefix(shown).into_owned() + calls)
 }
 
 /// The piece of a prompt after its first `begin` characters; `None` if the prompt is too short.
-fn piece(text: &str, begin: usize) -> Option<String> {
-    let piece: String = text.chars().skip(begin).take(ECHO_LENGTH).collect();
-    (piece.chars().count() == ECHO_LENGTH).then_some(piece)
+fn prompt_piece(text: &str, begin: usize) -> Option<String> {
+    let piece: String = text.chars().skip(begin).take(ECHO_CHARS).collect();
+    (piece.chars().count() == ECHO_CHARS).then_some(piece)
 }
 
 /// Whether the piece of the prompt occurs near the beginning of the answer; a chat template may precede it.
-fn begins_with(answer: &str, piece: &str) -> bool {
-    let begin: String = answer.chars().take(ECHO_WITHIN).collect();
+fn contains_near_start(answer: &str, piece: &str) -> bool {
+    let begin: String = answer.chars().take(ECHO_SEARCH_CHARS).collect();
     begin.contains(piece)
 }
 
 /// The text of the reasoning; `None` without reasoning.
-fn reasoning(request: &Request, pieces: &[&str]) -> Option<String> {
+fn reasoning_text(request: &Request, pieces: &[&str]) -> Option<String> {
     if !request.chunks.has_reasoning() {
         return None;
     }
@@ -491,7 +505,7 @@ fn reasoning(request: &Request, pieces: &[&str]) -> Option<String> {
 
 /// The state of a conversation after a round.
 #[derive(Clone, Copy)]
-struct History {
+struct ConversationHistory {
     /// Index of the conversation's last request.
     index: u32,
     /// Tokens of all messages and answers so far; `None` if one of them has no known count.
@@ -512,7 +526,7 @@ pub(super) fn count_rounds(requests: &mut [Request], prompts: &[Prompt], tokeniz
         std::iter::once((prompt, None)).chain(later)
     });
     let mut places = requests.iter_mut();
-    let mut before: Option<History> = None;
+    let mut before: Option<ConversationHistory> = None;
     for (index, (prompt, turn)) in turns.enumerate() {
         let Some(request) = places.as_slice().first() else {
             return;
@@ -528,18 +542,18 @@ pub(super) fn count_rounds(requests: &mut [Request], prompts: &[Prompt], tokeniz
             continue;
         }
         let history = match turn {
-            None => Some(History {
+            None => Some(ConversationHistory {
                 index: request.index,
                 tokens: first_turn(prompt, tokenizer),
                 omittable: 0,
             }),
             Some(turn) => before
                 .filter(|before| before.index + 1 == request.index)
-                .map(|before| History {
+                .map(|before| ConversationHistory {
                     index: request.index,
                     tokens: before
                         .tokens
-                        .zip(said(turn, tokenizer))
+                        .zip(message_tokens(turn, tokenizer))
                         .map(|(all, next)| all + next),
                     ..before
                 }),
@@ -566,13 +580,13 @@ fn first_turn(prompt: &Prompt, tokenizer: &Tokenizer) -> Option<usize> {
     }
     match &prompt.content {
         Content::Text(text) => tokenizer.count(text, false).ok(),
-        Content::Messages(messages) => said(messages, tokenizer),
-        Content::Ids(_) | Content::Pictures { .. } => None,
+        Content::Messages(messages) => message_tokens(messages, tokenizer),
+        Content::Ids(_) | Content::Images { .. } => None,
     }
 }
 
 /// Tokens of the text of messages; `None` if they hold more than text.
-fn said(messages: &[serde_json::Value], tokenizer: &Tokenizer) -> Option<usize> {
+fn message_tokens(messages: &[serde_json::Value], tokenizer: &Tokenizer) -> Option<usize> {
     let count = |message: &serde_json::Value| {
         let is_call = message.get("tool_calls").is_some_and(|calls| !calls.is_null());
         let text = message["content"].as_str().filter(|_| !is_call)?;
@@ -582,7 +596,11 @@ fn said(messages: &[serde_json::Value], tokenizer: &Tokenizer) -> Option<usize> 
 }
 
 /// Adds the answer of the last round as the next round repeats it.
-fn with_answer(history: History, request: &Request, tokenizer: &Tokenizer) -> History {
+fn with_answer(
+    history: ConversationHistory,
+    request: &Request,
+    tokenizer: &Tokenizer,
+) -> ConversationHistory {
     let Some(text) = request.text.as_ref().filter(|_| request.is_completed()) else {
         return history;
     };
@@ -606,7 +624,7 @@ fn with_answer(history: History, request: &Request, tokenizer: &Tokenizer) -> Hi
         None if request.chunks.has_reasoning() => all.unwrap_or(0),
         None => 0,
     };
-    History {
+    ConversationHistory {
         tokens: history.tokens.zip(all).map(|(before, all)| before + all),
         omittable: history.omittable + dropped.max(reasoning),
         ..history
@@ -614,17 +632,17 @@ fn with_answer(history: History, request: &Request, tokenizer: &Tokenizer) -> Hi
 }
 
 /// Tokens of each chunk's text alone; `None` if the text was not kept.
-pub(super) fn count_chunks(request: &Request, words: &mut Words<'_>) -> Option<Vec<u32>> {
+pub(super) fn count_chunks(request: &Request, encoder: &mut WordEncoder<'_>) -> Option<Vec<u32>> {
     let text = request.text.as_ref()?.read();
-    let counts = pieces(request, &text)?;
+    let counts = chunk_texts(request, &text)?;
     let counts = counts
         .iter()
-        .map(|piece| u32::try_from(words.encode(piece).ok()?.len()).ok());
+        .map(|piece| u32::try_from(encoder.encode(piece).ok()?.len()).ok());
     counts.collect()
 }
 
 /// The text of each chunk; empty for a piece of a tool call, which the text does not contain.
-pub(super) fn pieces<'t>(request: &Request, text: &'t str) -> Option<Vec<&'t str>> {
+pub(super) fn chunk_texts<'t>(request: &Request, text: &'t str) -> Option<Vec<&'t str>> {
     let mut rest = text;
     let chunks = request.chunks.iter();
     chunks
@@ -749,8 +767,8 @@ mod tests {
     fn an_answer_that_begins_with_its_prompt_is_an_echo() {
         let prompt = "once upon a time there was a benchmark that measured nothing at all, and it was the fastest one of all times";
         let is_echo = |prompt: &str, answer: &str| {
-            let piece = piece(prompt, ECHO_BEGIN);
-            piece.is_some_and(|piece| begins_with(answer, &piece))
+            let piece = prompt_piece(prompt, ECHO_SKIP_CHARS);
+            piece.is_some_and(|prompt_piece| contains_near_start(answer, &prompt_piece))
         };
         assert!(is_echo(prompt, prompt));
         assert!(is_echo(prompt, &format!("<|user|>{prompt}<|assistant|>")));
@@ -857,13 +875,13 @@ mod tests {
     #[test]
     fn a_text_is_cut_where_its_chunks_meet_and_tool_calls_are_not_in_it() {
         let told = request(None, &[("r", 1), ("t", 9), ("a", 3), ("a", 3)]);
-        assert_eq!(pieces(&told, "hméllo").unwrap(), ["h", "", "mé", "llo"]);
+        assert_eq!(chunk_texts(&told, "hméllo").unwrap(), ["h", "", "mé", "llo"]);
     }
 
     #[test]
     fn a_text_that_does_not_fit_its_chunks_is_not_cut() {
-        assert_eq!(pieces(&request(None, &[("a", 1)]), "é"), None);
-        assert_eq!(pieces(&request(None, &[("a", 2)]), "e"), None);
+        assert_eq!(chunk_texts(&request(None, &[("a", 1)]), "é"), None);
+        assert_eq!(chunk_texts(&request(None, &[("a", 2)]), "e"), None);
     }
 
     #[test]
@@ -883,7 +901,7 @@ mod tests {
     }
 
     /// A conversation of these turns.
-    fn talk(first: &str, later: &[&str]) -> Prompt {
+    fn conversation(first: &str, later: &[&str]) -> Prompt {
         use crate::loadgen::dataset::Extras;
         let turn = |text: &&str| vec![serde_json::json!({"role": "user", "content": text})];
         Prompt {
@@ -899,7 +917,10 @@ mod tests {
 
     #[test]
     fn a_count_of_the_server_that_what_was_said_bears_out_is_that_of_a_round_and_another_one_is_not() {
-        let prompts = [talk(&"a".repeat(100), &[&"b".repeat(100), &"c".repeat(100)])];
+        let prompts = [conversation(
+            &"a".repeat(100),
+            &[&"b".repeat(100), &"c".repeat(100)],
+        )];
         let sent = |answer: &str, reported: [u32; 3]| {
             let mut requests: Vec<Request> = (0..)
                 .zip(reported)
@@ -942,7 +963,7 @@ mod tests {
 
     #[test]
     fn rounds_without_a_count_hold_what_was_said_before() {
-        let prompt = talk("abc", &["de", "f"]);
+        let prompt = conversation("abc", &["de", "f"]);
         let mut requests = Vec::new();
         for index in 0..6 {
             let mut round = request(Some("xy"), &[("a", 2)]);

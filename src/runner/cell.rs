@@ -10,56 +10,56 @@ mod search;
 use std::sync::Arc;
 
 use crate::analysis::metrics;
-use crate::base::clock::{self, Moment};
+use crate::base::clock::{self, MonotonicTime};
 use crate::config::workload::Profile;
 use crate::engine;
 use crate::loadgen::{Sink, Spill};
 use crate::plan::{Cell, Launch, Measurement};
-use crate::results::record::cell::{Phase, ResetProof};
+use crate::results::record::cell::{CacheResetRecord, Phase};
 use crate::results::record::event::Event;
 use crate::results::record::telemetry::EngineWindow;
 use crate::runner::cell::cell_run::WARM_UP;
 pub(crate) use crate::runner::cell::cell_run::{CellError, CellOutcome, CellRun};
 pub(crate) use crate::runner::cell::context::{CellContext, Procedure};
 use crate::runner::cell::observer::{CellEvent, CellObserver};
-use crate::runner::context::{Events, Job};
+use crate::runner::context::{EventBus, RunContext};
 use crate::runner::load::{self, LoadContext, LoadOutcome, PreparedLoad};
 use crate::runner::profiler;
 use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
 use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::record_sink::RecordSink;
-use crate::runner::shutdown::Stop;
+use crate::runner::shutdown::Shutdown;
 use crate::runner::supervise::AbortReason;
 use crate::runner::warm_up;
 
 /// Measures one cell on a ready engine, after so many tries that came to nothing.
 pub(crate) async fn measure(
-    job: &Job<'_>,
+    run_context: &RunContext<'_>,
     launch: &Launch,
     measurement: &Measurement,
     tries: usize,
     ready: &mut ReadyEngine,
     prompt_store: &Arc<PromptStore>,
-    stop: &Stop,
+    shutdown: &Shutdown,
 ) -> CellOutcome {
-    let cell = job.plan.cell(&measurement.cell);
-    job.events.tell(Event::CellBegan {
+    let cell = run_context.plan.cell(&measurement.cell);
+    run_context.events.emit(Event::CellBegan {
         measurement: measurement.clone(),
         requests: preparation::expected_requests(&cell.scenario),
     });
     let mut observer = ProgressReporter {
-        events: job.events,
+        events: run_context.events,
         measurement,
         began: clock::now(),
     };
     let procedure = Procedure::default();
     let context = CellContext {
         launch,
-        bounds: &job.plan.validity,
+        bounds: &run_context.plan.validity,
         procedure: &procedure,
-        records: RecordSink::Run(job.store),
-        calibration: job.calibration,
-        stop,
+        records: RecordSink::Run(run_context.store),
+        calibration: run_context.calibration,
+        stop: shutdown,
     };
     let mut run = CellRun::new(context, cell, measurement, ready, &mut observer);
     run.tries = tries;
@@ -71,9 +71,9 @@ pub(crate) async fn measure(
 
 /// Reports the progress of a measurement as events of its run.
 struct ProgressReporter<'a> {
-    events: &'a Events,
+    events: &'a EventBus,
     measurement: &'a Measurement,
-    began: Moment,
+    began: MonotonicTime,
 }
 
 impl CellObserver for ProgressReporter<'_> {
@@ -86,7 +86,7 @@ impl CellObserver for ProgressReporter<'_> {
         else {
             return;
         };
-        self.events.tell(Event::CellProgress {
+        self.events.emit(Event::CellProgress {
             measurement: self.measurement.clone(),
             phase: phase.name().to_owned(),
             ended: progress.ended() as usize,
@@ -114,7 +114,7 @@ impl<'a> CellRun<'a> {
             measurement,
             observer,
             phase_began: clock::now(),
-            summary: outcome::blank(context.launch, cell, measurement, facts, phases),
+            summary: outcome::blank_summary(context.launch, cell, measurement, facts, phases),
             accept_length: None,
             tries: 0,
             unique_prefix: None,
@@ -130,8 +130,8 @@ impl<'a> CellRun<'a> {
         ready: &mut ReadyEngine,
         prompt_store: &Arc<PromptStore>,
     ) -> Result<CellOutcome, CellError> {
-        let workload = self.workload(prompt_store).await?;
-        let load = self.prepared_load(ready, &workload).await?;
+        let workload = self.prepare_workload(prompt_store).await?;
+        let load = self.prepare_load(ready, &workload).await?;
         self.end_phase(Phase::Prepare);
         match &self.cell.scenario.search {
             None => self.measure_load(ready, load, &workload).await,
@@ -149,31 +149,41 @@ impl<'a> CellRun<'a> {
         load: PreparedLoad,
         workload: &Arc<PreparedWorkload>,
     ) -> Result<CellOutcome, CellError> {
-        let CellContext { procedure, stop, .. } = self.context;
+        let CellContext {
+            procedure,
+            stop: shutdown,
+            ..
+        } = self.context;
         self.warm_up_and_reset(ready, workload).await?;
         let profiler = procedure.profiler.as_ref();
         let starting = profiler::start(profiler, &ready.control, self.observer);
-        let profilers = stop.unless_asked(starting).await;
+        let profilers = shutdown.unless_requested(starting).await;
         let profilers = profilers.ok_or(CellError::Cut(Phase::Reset, AbortReason::Stopped))?;
-        let mut outcome = self.load(ready, load, workload, false).await?;
-        self.end_phase_at(Phase::Measure, outcome.driven);
+        let mut outcome = self.send_load(ready, load, workload, false).await?;
+        self.end_phase_at(Phase::Measure, outcome.generator_end);
         profiler::stop(profiler, &profilers, self.observer).await;
         if let (None, Some(short)) = (&outcome.abort, &outcome.ran_out) {
-            self.summary.warnings.push(short.says("`prompts`"));
+            self.summary.warnings.push(short.describe("`prompts`"));
         }
         self.count_hits(outcome.telemetry.engine.as_ref());
         self.summary.telemetry = Some(outcome.telemetry.clone());
         if procedure.is_raw {
-            self.ask_again(ready).await;
+            self.refresh_engine_facts(ready).await;
         }
         let is_stopped = match procedure.is_raw {
-            true => stop.is_asked(),
-            false => outcome.abort.is_none() && stop.unless_asked(self.ask_again(ready)).await.is_none(),
+            true => shutdown.is_requested(),
+            false => {
+                outcome.abort.is_none()
+                    && shutdown
+                        .unless_requested(self.refresh_engine_facts(ready))
+                        .await
+                        .is_none()
+            }
         };
         if is_stopped {
             outcome.abort.get_or_insert(AbortReason::Stopped);
         }
-        Ok(self.ended(outcome, workload).await)
+        Ok(self.completed(outcome, workload).await)
     }
 
     /// Warms up and empties the caches.
@@ -182,7 +192,11 @@ impl<'a> CellRun<'a> {
         ready: &mut ReadyEngine,
         workload: &Arc<PreparedWorkload>,
     ) -> Result<(), CellError> {
-        let CellContext { procedure, stop, .. } = self.context;
+        let CellContext {
+            procedure,
+            stop: shutdown,
+            ..
+        } = self.context;
         self.warm_up(ready, workload).await?;
         self.end_phase(Phase::Warmup);
         let resetting = async {
@@ -190,7 +204,7 @@ impl<'a> CellRun<'a> {
             tokio::time::sleep(procedure.settle).await;
             Ok::<_, CellError>(())
         };
-        let reset = stop.unless_asked(resetting).await;
+        let reset = shutdown.unless_requested(resetting).await;
         reset.unwrap_or(Err(CellError::Cut(Phase::Reset, AbortReason::Stopped)))?;
         self.end_phase(Phase::Reset);
         Ok(())
@@ -210,7 +224,7 @@ impl<'a> CellRun<'a> {
         if scenario.limits.warmup == 0 && scenario.profile == Profile::Classic {
             return Ok(());
         }
-        let items = warm_up::items(scenario, &workload.prepared);
+        let items = warm_up::warm_up_requests(scenario, &workload.prepared);
         let of_load = self.unique_prefix.clone();
         let begun = self.with_unique_prefix(WARM_UP, items, workload).await;
         self.unique_prefix = of_load;
@@ -222,7 +236,7 @@ impl<'a> CellRun<'a> {
         });
         let control = self.control(PHASE, requests);
         let warmed = warm_up::warm_up(ready, scenario, items, control).await;
-        self.warn_of_silent_daemon(ready);
+        self.warn_about_silent_daemon(ready);
         let mut warmed = warmed.map_err(|error| CellError::NotSent(PHASE, error))?;
         self.observer.event(CellEvent::Sent {
             ended: requests,
@@ -246,10 +260,10 @@ impl<'a> CellRun<'a> {
         let CellContext {
             launch, procedure, ..
         } = self.context;
-        let (reset, limit) = (launch.contact.reset.as_ref(), procedure.reset_limit);
+        let (reset, limit) = (launch.api.reset.as_ref(), procedure.reset_limit);
         let reset = ready.reset_caches(reset, limit).await;
-        self.summary.reset = Some(ResetProof {
-            is_fresh_start: ready.measured == 0 && !launch.is_attached(),
+        self.summary.cache_reset = Some(CacheResetRecord {
+            is_fresh_start: ready.measurement_count == 0 && !launch.is_attached(),
             unique_prefix: self.unique_prefix.clone(),
             ..reset.proof
         });
@@ -264,29 +278,29 @@ impl<'a> CellRun<'a> {
         let Some(engine) = engine else {
             return;
         };
-        let proof = self.summary.reset.get_or_insert_default();
+        let proof = self.summary.cache_reset.get_or_insert_default();
         proof.hits_in_window = engine.grown.get("prefix_hits").copied();
         proof.queries_in_window = engine.grown.get("prefix_queries").copied();
     }
 
     /// Asks the engine once more about itself: a server may have been changed under the load.
-    async fn ask_again(&mut self, ready: &ReadyEngine) {
+    async fn refresh_engine_facts(&mut self, ready: &ReadyEngine) {
         let launch = self.context.launch;
-        let told = engine::facts(launch, &ready.control).await;
+        let current_facts = engine::fetch_facts(launch, &ready.control).await;
         if metrics::asks_accept_length(&launch.engine.backend) {
-            self.accept_length = told.info.as_ref().and_then(engine::accept_length);
+            self.accept_length = current_facts.info.as_ref().and_then(engine::accept_length);
         }
         let facts = &mut self.summary.engine;
-        if !told.models.is_empty() {
-            facts.models = told.models;
-            facts.served = told.served;
+        if !current_facts.models.is_empty() {
+            facts.models = current_facts.models;
+            facts.served = current_facts.served;
         }
-        facts.version = told.version.or_else(|| facts.version.take());
-        facts.info = told.info.or_else(|| facts.info.take());
+        facts.version = current_facts.version.or_else(|| facts.version.take());
+        facts.info = current_facts.info.or_else(|| facts.info.take());
     }
 
     /// Sends a load while the engine is watched.
-    async fn load(
+    async fn send_load(
         &mut self,
         ready: &mut ReadyEngine,
         load: PreparedLoad,
@@ -294,7 +308,7 @@ impl<'a> CellRun<'a> {
         continues_samples: bool,
     ) -> Result<LoadOutcome, CellError> {
         const PHASE: Phase = Phase::Measure;
-        let (sink, spill) = (self.sink(), self.spill());
+        let (sink, spill) = (self.open_sink(), self.open_spill());
         self.observer.event(CellEvent::Sending {
             phase: PHASE,
             items: &load.items,
@@ -315,19 +329,19 @@ impl<'a> CellRun<'a> {
             control,
         };
         let outcome = load::measure(ready, load, workload, context).await;
-        self.warn_of_silent_daemon(ready);
+        self.warn_about_silent_daemon(ready);
         let outcome = outcome.map_err(|error| CellError::NotSent(PHASE, error))?;
         self.observer.event(CellEvent::Sent {
             ended: progress.ended() as usize,
             requests: &outcome.requests,
-            zero: outcome.window.zero,
+            zero: outcome.window.start,
         });
         Ok(outcome)
     }
 
     /// Warns of times in which the container daemon did not answer while a load was driven.
-    fn warn_of_silent_daemon(&mut self, ready: &ReadyEngine) {
-        for silence in ready.running.take_unheard() {
+    fn warn_about_silent_daemon(&mut self, ready: &ReadyEngine) {
+        for silence in ready.running.take_unknown_periods() {
             self.summary.warnings.push(format!(
                 "the container daemon did not answer for {:.0} s; the engine went on meanwhile",
                 silence.as_secs_f64()
@@ -336,7 +350,7 @@ impl<'a> CellRun<'a> {
     }
 
     /// Where records go while the load runs. Without a disk that takes them there is only the end.
-    fn sink(&mut self) -> Option<Sink> {
+    fn open_sink(&mut self) -> Option<Sink> {
         if self.sink.is_none() {
             let keeps_text = self.cell.scenario.keep_text;
             match self.context.records.open(self.measurement, keeps_text) {
@@ -348,7 +362,7 @@ impl<'a> CellRun<'a> {
     }
 
     /// Where answers go that are more than memory is to hold. Without a disk that takes them memory holds them all.
-    fn spill(&mut self) -> Option<Arc<Spill>> {
+    fn open_spill(&mut self) -> Option<Arc<Spill>> {
         if self.spill.is_none() {
             match self.context.records.spill() {
                 Ok(spill) => self.spill = Some(spill),

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::yaml::{Mistake, Place, Source};
-use crate::engine::{self, Asking, UnknownFlag};
+use crate::config::yaml::{Diagnostic, Source, SourceSpan};
+use crate::engine::{self, HelpContext, UnknownFlag};
 use crate::runner::environment::Environment;
 use crate::runner::host_error::{self, HostError};
 use crate::runner::load_matrix::LoadedMatrix;
@@ -13,7 +13,7 @@ use crate::runner::load_matrix::LoadedMatrix;
 #[derive(Debug, Default)]
 pub(crate) struct FlagCheck {
     /// Flags that an engine's help does not name.
-    pub(crate) unknown: Vec<Mistake>,
+    pub(crate) unknown: Vec<Diagnostic>,
     /// Engines whose flags could not be checked, and why.
     pub(crate) notes: Vec<String>,
 }
@@ -28,50 +28,52 @@ pub(crate) fn check(
         return Ok(FlagCheck::default());
     }
     let path = environment.variable("PATH");
-    let asking = Asking {
-        whereabouts: &environment.docker(),
-        cache,
+    let asking = HelpContext {
+        docker_env: &environment.docker(),
+        cache_dir: cache,
         matrix: &host_error::own_program()?,
         folder: &loaded.folder,
         path: path.as_deref(),
     };
-    let found = host_error::small_runtime()?.block_on(engine::check_flags(&loaded.plan.launches, &asking));
-    let mistakes = found.unknown.iter();
+    let result = host_error::small_runtime()?.block_on(engine::check_flags(&loaded.plan.launches, &asking));
+    let diagnostics = result.unknown.iter();
     Ok(FlagCheck {
-        unknown: mistakes.map(|flag| mistake(flag, &loaded.sources)).collect(),
-        notes: found.notes,
+        unknown: diagnostics
+            .map(|flag| unknown_flag(flag, &loaded.sources))
+            .collect(),
+        notes: result.notes,
     })
 }
 
-fn mistake(unknown: &UnknownFlag, sources: &[Source]) -> Mistake {
+fn unknown_flag(unknown: &UnknownFlag, sources: &[Source]) -> Diagnostic {
     let UnknownFlag {
         recipe,
         flag,
-        asked,
+        source: asked,
         nearest,
     } = unknown;
-    let mistake = Mistake::new(format!("`{asked}` knows no flag `{flag}`"))
-        .note("its own `--help` does not name it")
-        .help(match nearest {
+    let diagnostic = Diagnostic::new(format!("`{asked}` knows no flag `{flag}`"))
+        .with_note("its own `--help` does not name it")
+        .with_help(match nearest {
             Some(nearest) => format!("did you mean `{nearest}`?"),
             None => {
                 "take it out; if the engine takes it all the same, take `help:` out of the recipe".to_owned()
             }
         });
-    match place(flag, recipe, sources) {
-        None => mistake,
+    match flag_place(flag, recipe, sources) {
+        None => diagnostic,
         Some(place) => match nearest {
-            Some(nearest) => mistake
-                .at(&place, "unknown flag")
-                .replace(&place, nearest.clone()),
-            None => mistake.at(&place, "unknown flag"),
+            Some(nearest) => diagnostic
+                .with_place(&place, "unknown flag")
+                .with_replacement(&place, nearest.clone()),
+            None => diagnostic.with_place(&place, "unknown flag"),
         },
     }
 }
 
 /// The place of a flag: in the matrix, otherwise in the engine's recipe. A launch does not record where its
 /// arguments come from, but a flag has the same text in the file as in the command.
-fn place(flag: &str, recipe: &str, sources: &[Source]) -> Option<Place> {
+fn flag_place(flag: &str, recipe: &str, sources: &[Source]) -> Option<SourceSpan> {
     let of_recipe = |source: &&Source| {
         let file = source.name.trim_end_matches(" (shipped)");
         Path::new(file).file_stem().is_some_and(|stem| *stem == *recipe)
@@ -79,8 +81,8 @@ fn place(flag: &str, recipe: &str, sources: &[Source]) -> Option<Place> {
     let matrix = sources.first();
     let files = matrix.into_iter().chain(sources.iter().skip(1).find(of_recipe));
     files.into_iter().find_map(|source| {
-        let range = written(&source.text, flag)?;
-        Some(Place {
+        let range = find_flag(&source.text, flag)?;
+        Some(SourceSpan {
             file: Arc::from(&*source.name),
             range,
         })
@@ -88,7 +90,7 @@ fn place(flag: &str, recipe: &str, sources: &[Source]) -> Option<Place> {
 }
 
 /// First occurrence of a flag as a whole word outside comments.
-fn written(text: &str, flag: &str) -> Option<std::ops::Range<usize>> {
+fn find_flag(text: &str, flag: &str) -> Option<std::ops::Range<usize>> {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let mut places = text.match_indices(flag).map(|(at, _)| at..at + flag.len());
     places.find(|place| {
@@ -107,8 +109,8 @@ mod tests {
     #[test]
     fn a_flag_is_found_where_it_is_written_and_nowhere_else() {
         let text = "# --port\nargs: [--portal, --x-port] # --port\nmore: [--a, \"--port=3\"]\n";
-        let place = written(text, "--port").unwrap();
+        let place = find_flag(text, "--port").unwrap();
         assert_eq!(&text[place.start - 1..place.end + 3], "\"--port=3\"");
-        assert_eq!(written(text, "--nothing"), None);
+        assert_eq!(find_flag(text, "--nothing"), None);
     }
 }

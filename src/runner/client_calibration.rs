@@ -8,16 +8,16 @@ use thiserror::Error;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
-use crate::base::threads::{self, NoThread};
-use crate::engine::{self, Whereabouts};
+use crate::base::threads::{self, ThreadLimitError};
+use crate::engine::{self, DockerEnv};
 use crate::results::record::client::Calibration;
-use crate::results::store::calibration::{self, Folder};
+use crate::results::store::calibration::{self, CalibrationFolder};
 use crate::results::store::{Store, StoreError};
-use crate::runner::calibrate::{Wanted, calibrate};
-use crate::runner::context::{Events, Host};
+use crate::runner::calibrate::{CalibrationRequest, calibrate};
+use crate::runner::context::{EventBus, HostEnv};
 use crate::runner::environment::Environment;
 use crate::runner::host_error::{self, HostError};
-use crate::runner::shutdown::{Signals, Stop};
+use crate::runner::shutdown::{Shutdown, Signals};
 use crate::telemetry::machine;
 
 /// Why the calibration failed.
@@ -32,7 +32,7 @@ pub(crate) enum CalibrationError {
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
-    Threads(#[from] NoThread),
+    Threads(#[from] ThreadLimitError),
     #[error("cannot listen to signals")]
     Signals(#[source] std::io::Error),
     #[error(
@@ -52,37 +52,42 @@ pub(crate) struct SavedCalibration {
 pub(crate) fn run(
     environment: &Environment,
     cache: &Path,
-    wanted: &Wanted,
+    request: &CalibrationRequest,
 ) -> Result<Option<SavedCalibration>, CalibrationError> {
     machine::raise_open_files();
     calibration::sweep(cache);
-    let logs = Folder::make(cache).map_err(CalibrationError::Cache)?;
+    let logs = CalibrationFolder::create(cache).map_err(CalibrationError::Cache)?;
     let run = RunId::new("calibration");
     let store = Store::create(logs.path(), &run, Redactor::default()).map_err(CalibrationError::Logs)?;
-    let host = host(run, environment, cache, logs.path())?;
+    let host = calibration_host(run, environment, cache, logs.path())?;
     let runtime = threads::runtime()?;
-    let stop = Stop::default();
+    let shutdown = Shutdown::default();
     let measured = runtime.block_on(async {
         let mut signals = Signals::catch().map_err(CalibrationError::Signals)?;
-        let events = Events::default();
+        let events = EventBus::default();
         tokio::select! {
-            measured = calibrate(&host, &store, wanted, &stop) => Ok::<_, CalibrationError>(measured),
-            never = stop.listen(&mut signals, &events) => match never {},
+            measured = calibrate(&host, &store, request, &shutdown) => Ok::<_, CalibrationError>(measured),
+            never = shutdown.listen(&mut signals, &events) => match never {},
         }
     });
     let measured = measured?;
-    if stop.is_asked() {
+    if shutdown.is_requested() {
         return Ok(None);
     }
     let Some(calibration) = measured.map_err(CalibrationError::Failed)? else {
         return Ok(None);
     };
-    let path = calibration::keep(cache, &calibration).map_err(CalibrationError::Save)?;
+    let path = calibration::save(cache, &calibration).map_err(CalibrationError::Save)?;
     Ok(Some(SavedCalibration { calibration, path }))
 }
 
-fn host(run: RunId, environment: &Environment, cache: &Path, logs: &Path) -> Result<Host, HostError> {
-    Ok(Host {
+fn calibration_host(
+    run: RunId,
+    environment: &Environment,
+    cache: &Path,
+    logs: &Path,
+) -> Result<HostEnv, HostError> {
+    Ok(HostEnv {
         run,
         matrix: host_error::own_program()?,
         folder: logs.to_owned(),
@@ -91,7 +96,7 @@ fn host(run: RunId, environment: &Environment, cache: &Path, logs: &Path) -> Res
         hf_home: None,
         cache: cache.to_owned(),
         prompts: None,
-        whereabouts: Whereabouts::default(),
+        docker: DockerEnv::default(),
         images: Arc::default(),
         orphans: Arc::default(),
         secrets: BTreeMap::new(),

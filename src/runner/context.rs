@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
-use crate::engine::{Images, Orphans, Whereabouts};
+use crate::engine::{DockerEnv, Images, UnremovedContainers};
 use crate::loadgen::dataset::Caches;
 use crate::plan::{Plan, Start};
-use crate::results::record::cell::Ending;
+use crate::results::record::cell::MeasurementStatus;
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
@@ -19,7 +19,7 @@ use crate::telemetry::gpu::Gpus;
 
 /// The host of a run, with the folders and secrets that it uses.
 #[derive(Clone, Debug)]
-pub(crate) struct Host {
+pub(crate) struct HostEnv {
     pub run: RunId,
     /// The `matrix` binary, which also runs as the simulated engine and as the shim.
     pub matrix: PathBuf,
@@ -36,11 +36,11 @@ pub(crate) struct Host {
     /// Folder of prepared prompts; without it they are prepared in each run.
     pub prompts: Option<PathBuf>,
     /// Address of the container daemon.
-    pub whereabouts: Whereabouts,
+    pub docker: DockerEnv,
     /// The images of the run.
     pub images: Arc<Images>,
     /// Containers of the run that could not be removed.
-    pub orphans: Arc<Orphans>,
+    pub orphans: Arc<UnremovedContainers>,
     /// The values of the plan's secrets, by name.
     pub secrets: BTreeMap<String, String>,
     /// Hides these values in everything that is written.
@@ -54,7 +54,7 @@ pub(crate) struct Host {
     pub gpus: Option<Arc<Gpus>>,
 }
 
-impl Host {
+impl HostEnv {
     /// Folders in which data sets and tokenizers are searched.
     pub(crate) fn caches(&self) -> Caches {
         Caches {
@@ -66,16 +66,16 @@ impl Host {
 
 /// The listeners of a run.
 #[derive(Default)]
-pub(crate) struct Events {
+pub(crate) struct EventBus {
     listeners: Vec<Listener>,
     redactor: Redactor,
 }
 
 type Listener = Box<dyn Fn(&Event) + Send + Sync>;
 
-impl Events {
+impl EventBus {
     /// Creates a list without listeners that redacts every event.
-    pub(crate) fn without_secrets(redactor: Redactor) -> Self {
+    pub(crate) fn new(redactor: Redactor) -> Self {
         Self {
             listeners: Vec::new(),
             redactor,
@@ -84,13 +84,13 @@ impl Events {
 
     /// Adds a listener. Listeners are called synchronously in order. A slow one delays the run, but never the
     /// load.
-    pub(crate) fn listen(&mut self, listener: impl Fn(&Event) + Send + Sync + 'static) {
+    pub(crate) fn subscribe(&mut self, listener: impl Fn(&Event) + Send + Sync + 'static) {
         self.listeners.push(Box::new(listener));
     }
 
     /// Redacts an event and passes it to all listeners.
-    pub(crate) fn tell(&self, event: Event) {
-        let event = store::redacted(event, &self.redactor);
+    pub(crate) fn emit(&self, event: Event) {
+        let event = store::redact(event, &self.redactor);
         for listener in &self.listeners {
             listener(&event);
         }
@@ -98,13 +98,13 @@ impl Events {
 }
 
 /// Input of a run.
-pub(crate) struct Job<'a> {
+pub(crate) struct RunContext<'a> {
     pub plan: &'a Plan,
     /// The starts to make.
-    pub todo: Vec<Start>,
+    pub starts: Vec<Start>,
     pub store: &'a Store,
-    pub events: &'a Events,
-    pub host: &'a Host,
+    pub events: &'a EventBus,
+    pub host: &'a HostEnv,
     /// Number of times that an invalid measurement is repeated.
     pub retry_invalid: u32,
     /// The client's calibration, if there is one.
@@ -113,7 +113,7 @@ pub(crate) struct Job<'a> {
 
 /// Counts of measurements by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct RunCounts {
     pub done: usize,
     pub failed: usize,
     pub skipped: usize,
@@ -123,22 +123,22 @@ pub(crate) struct Tally {
     pub invalid: usize,
 }
 
-impl Tally {
+impl RunCounts {
     /// Counts one measurement.
-    pub(super) fn count(&mut self, ending: &Ending, is_invalid: bool) {
+    pub(super) fn count(&mut self, ending: &MeasurementStatus, is_invalid: bool) {
         match ending {
-            Ending::Done => {
+            MeasurementStatus::Done => {
                 self.done += 1;
                 self.invalid += usize::from(is_invalid);
             }
-            Ending::Failed { .. } => self.failed += 1,
-            Ending::Skipped { .. } => self.skipped += 1,
-            Ending::Interrupted => self.interrupted += 1,
+            MeasurementStatus::Failed { .. } => self.failed += 1,
+            MeasurementStatus::Skipped { .. } => self.skipped += 1,
+            MeasurementStatus::Interrupted => self.interrupted += 1,
         }
     }
 }
 
-impl Add for Tally {
+impl Add for RunCounts {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {

@@ -8,10 +8,10 @@ use crate::base::clock;
 use crate::base::control_client::{ControlClient, ControlError};
 
 /// Timeout of one answer.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two polls.
-const PAUSE: Duration = Duration::from_secs(1);
-const MODELS: &str = "/v1/models";
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const MODELS_PATH: &str = "/v1/models";
 
 /// A server that is ready.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ pub(crate) async fn wait_until_ready(
 ) -> Result<ReadyServer, ControlError> {
     let began = clock::now();
     loop {
-        let error = match text(server, path).await {
+        let error = match get_text(server, path).await {
             Ok(text) => {
                 let listed: Value = serde_json::from_str(&text).unwrap_or_default();
                 return Ok(ReadyServer {
@@ -41,22 +41,22 @@ pub(crate) async fn wait_until_ready(
             }
             Err(error) => error,
         };
-        if error.is_refusal() || clock::now().since(began) + PAUSE >= limit {
+        if error.is_refusal() || clock::now().since(began) + POLL_INTERVAL >= limit {
             return Err(error);
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-async fn text(server: &ControlClient, path: &str) -> Result<String, ControlError> {
-    server.get(path, ANSWER).await?.accepted_text().await
+async fn get_text(server: &ControlClient, path: &str) -> Result<String, ControlError> {
+    server.get(path, ANSWER_TIMEOUT).await?.success_text().await
 }
 
 /// Lists the server's models.
-pub(crate) async fn models(server: &ControlClient) -> Result<Vec<String>, ControlError> {
-    let answer = server.json(MODELS, ANSWER).await?;
+pub(crate) async fn list_models(server: &ControlClient) -> Result<Vec<String>, ControlError> {
+    let answer = server.json(MODELS_PATH, ANSWER_TIMEOUT).await?;
     let garbled = |reason: &str| ControlError::Garbled {
-        url: server.url(MODELS),
+        url: server.url(MODELS_PATH),
         reason: reason.to_owned(),
     };
     let models = answer.pointer("/data").and_then(Value::as_array);
@@ -70,7 +70,7 @@ pub(crate) async fn models(server: &ControlClient) -> Result<Vec<String>, Contro
 
 /// The server's tokenizer, otherwise the path of its model, if it reports them.
 pub(crate) async fn tokenizer(server: &ControlClient) -> Option<String> {
-    let info = server.json("/model_info", ANSWER).await.ok()?;
+    let info = server.json("/model_info", ANSWER_TIMEOUT).await.ok()?;
     ["tokenizer_path", "model_path"]
         .iter()
         .find_map(|key| info.get(key)?.as_str().filter(|path| !path.is_empty()))

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use crate::base::secrets::secret_of;
+use crate::base::secrets::secret_part;
 use crate::config::gpus::GpuList;
-pub(crate) use crate::engine::Pull as PullPolicy;
-use crate::engine::{self, Whereabouts};
+pub(crate) use crate::engine::PullPolicy;
+use crate::engine::{self, DockerEnv};
 use crate::loadgen::dataset::Caches;
-use crate::plan::{Launch, Place, Plan};
+use crate::plan::{ExecutorSpec, Launch, Plan};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Environment {
@@ -26,7 +26,7 @@ pub(crate) struct Environment {
     /// The variable that restricts the visible GPUs, and its list; no list means no GPU.
     pub(crate) visible_gpus: Option<(&'static str, Option<GpuList>)>,
     /// Folder of GPU locks, if not the default.
-    pub(crate) locks: Option<PathBuf>,
+    pub(crate) lock_folder: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct CacheDirs {
 
 impl CacheDirs {
     /// Folders in which data sets and tokenizers are searched.
-    pub(crate) fn inputs(&self) -> Caches {
+    pub(crate) fn input_caches(&self) -> Caches {
         Caches {
             hf_home: self.hf_home.clone(),
             prompts: self.prompts.clone(),
@@ -55,7 +55,7 @@ impl Environment {
 
     /// Values of all variables whose names look like secrets.
     pub(crate) fn secrets(&self) -> Vec<String> {
-        let secret = |name: &String| Some(secret_of(name, &self.variable(name)?)?.to_owned());
+        let secret = |name: &String| Some(secret_part(name, &self.variable(name)?)?.to_owned());
         self.names.iter().filter_map(secret).collect()
     }
 
@@ -70,18 +70,18 @@ impl Environment {
 
     /// Describes the part of the environment that a launch passes to its process; `None` if it passes
     /// everything.
-    pub(crate) fn passed_to(&self, launch: &Launch) -> Option<String> {
+    pub(crate) fn describe_passed(&self, launch: &Launch) -> Option<String> {
         match &launch.place {
-            Place::Process(process) => engine::environment_described(launch, process, &self.names),
+            ExecutorSpec::Process(process) => engine::environment_described(launch, process, &self.names),
             _ => None,
         }
     }
 
     /// Address of the container daemon, from the variables that Docker's client reads.
-    pub(crate) fn docker(&self) -> Whereabouts {
+    pub(crate) fn docker(&self) -> DockerEnv {
         let home = || Some(PathBuf::from(self.variable("HOME")?).join(".docker"));
         let path = |name: &str| self.variable(name).map(PathBuf::from);
-        Whereabouts {
+        DockerEnv {
             host: self.variable("DOCKER_HOST"),
             context: self.variable("DOCKER_CONTEXT"),
             config: path("DOCKER_CONFIG").or_else(home),

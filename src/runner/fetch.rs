@@ -12,13 +12,13 @@ use tokio::runtime::Runtime;
 use crate::config::dataset::{DatasetName, PublishedFile, WebFile};
 use crate::loadgen::dataset::tokenizer::Tokenizer;
 use crate::loadgen::dataset::{self, Caches};
-use crate::loadgen::hf_hub::{Fetched, Hub, HubError, Kind, Wanted};
+use crate::loadgen::hf_hub::{FetchResult, Hub, HubError, HubFile, RepositoryKind};
 use crate::plan::Plan;
 use crate::runner::host_error::{self, HostError};
 use crate::runner::load_matrix::LoadedMatrix;
 
 /// The files of a tokenizer, and whether a repository may lack them.
-const TOKENIZER: [(&str, bool); 6] = [
+const TOKENIZER_FILES: [(&str, bool); 6] = [
     ("tokenizer.json", false),
     ("tokenizer_config.json", true),
     ("chat_template.jinja", true),
@@ -52,7 +52,7 @@ pub(crate) enum FetchEvent<'a> {
         total: u64,
     },
     FileEnded,
-    Kept {
+    Existing {
         name: &'a str,
         path: &'a Path,
     },
@@ -80,9 +80,9 @@ pub(crate) enum FetchError {
     #[error(transparent)]
     TraceBody(reqwest::Error),
     #[error("cannot keep the trace")]
-    Keep(#[source] std::io::Error),
+    Save(#[source] std::io::Error),
     #[error("cannot keep `{}`", .place.display())]
-    KeepAs {
+    SaveAs {
         place: PathBuf,
         source: tempfile::PersistError,
     },
@@ -94,9 +94,9 @@ pub(crate) fn fetch(
     request: &FetchRequest<'_>,
     report: &mut dyn FnMut(FetchEvent<'_>),
 ) -> Result<bool, FetchError> {
-    let hub = hub(request)?;
+    let hub = open_hub(request)?;
     let runtime = host_error::small_runtime()?;
-    let (files, pages) = missing(request, &hub, &runtime)?;
+    let (files, pages) = missing_files(request, &hub, &runtime)?;
     if files.is_empty() && pages.is_empty() {
         return Ok(false);
     }
@@ -107,7 +107,7 @@ pub(crate) fn fetch(
     Ok(true)
 }
 
-fn hub(request: &FetchRequest<'_>) -> Result<Hub, FetchError> {
+fn open_hub(request: &FetchRequest<'_>) -> Result<Hub, FetchError> {
     // The first user of TLS installs the crypto provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = |policy: Policy| {
@@ -123,34 +123,34 @@ fn hub(request: &FetchRequest<'_>) -> Result<Hub, FetchError> {
         token: request.token.clone(),
         home: request.home.clone(),
         http: client(Policy::limited(10))?,
-        direct: client(Policy::none())?,
+        no_redirect_http: client(Policy::none())?,
     })
 }
 
 /// The files of the hub and of other hosts that are missing.
-fn missing(
+fn missing_files(
     request: &FetchRequest<'_>,
     hub: &Hub,
     runtime: &Runtime,
-) -> Result<(BTreeSet<Wanted>, BTreeSet<WebFile>), FetchError> {
+) -> Result<(BTreeSet<HubFile>, BTreeSet<WebFile>), FetchError> {
     let caches = Caches {
         hf_home: Some(hub.home.clone()),
         prompts: None,
     };
     let tokenizers = request.tokenizers.iter().flat_map(|name| tokenizer_files(name));
-    let mut wanted: BTreeSet<Wanted> = tokenizers.collect();
+    let mut wanted_files: BTreeSet<HubFile> = tokenizers.collect();
     let datasets = request.datasets.iter().map(|name| name.default_dataset());
     let files = datasets.filter_map(|dataset| dataset.facts().file);
     let mut files: Vec<PublishedFile> = files.flat_map(|file| file.published).collect();
     if let Some(LoadedMatrix { plan, folder, .. }) = &request.matrix {
         files.extend(lacking_files(plan, folder, &caches));
-        wanted.extend(lacking_tokenizers(plan, folder, &caches));
+        wanted_files.extend(lacking_tokenizers(plan, folder, &caches));
     }
     let mut pages: BTreeSet<WebFile> = BTreeSet::new();
     for file in files {
         match file {
-            PublishedFile::Hub { repository, file } => drop(wanted.insert(Wanted {
-                kind: Kind::Dataset,
+            PublishedFile::Hub { repository, file } => drop(wanted_files.insert(HubFile {
+                kind: RepositoryKind::Dataset,
                 repository: repository.to_owned(),
                 file: file.to_owned(),
                 is_optional: false,
@@ -162,18 +162,18 @@ fn missing(
         let launches = plan.launches.iter();
         let ids: BTreeSet<&str> = launches.map(|launch| launch.checkpoint.as_str()).collect();
         for id in ids.into_iter().filter(|id| is_repository(id, folder)) {
-            let files = runtime.block_on(hub.list(Kind::Model, id));
-            wanted.extend(files.map_err(FetchError::Hub)?);
+            let files = runtime.block_on(hub.list(RepositoryKind::Model, id));
+            wanted_files.extend(files.map_err(FetchError::Hub)?);
         }
     }
-    Ok((wanted, pages))
+    Ok((wanted_files, pages))
 }
 
 /// Downloads files of the hub until it cannot be reached.
 fn fetch_files(
     hub: &Hub,
     runtime: &Runtime,
-    files: &BTreeSet<Wanted>,
+    files: &BTreeSet<HubFile>,
     report: &mut dyn FnMut(FetchEvent<'_>),
 ) {
     for (index, file) in files.iter().enumerate() {
@@ -187,13 +187,13 @@ fn fetch_files(
         }));
         report(FetchEvent::FileEnded);
         match fetched {
-            Ok(Fetched::Kept(path)) => report(FetchEvent::Kept { name, path: &path }),
-            Ok(Fetched::Downloaded { path, bytes }) => report(FetchEvent::Downloaded {
+            Ok(FetchResult::AlreadyPresent(path)) => report(FetchEvent::Existing { name, path: &path }),
+            Ok(FetchResult::Downloaded { path, bytes }) => report(FetchEvent::Downloaded {
                 name,
                 path: &path,
                 bytes,
             }),
-            Ok(Fetched::Absent) => {}
+            Ok(FetchResult::Absent) => {}
             Err(error) => {
                 let is_away = matches!(error, HubError::Unreachable { .. });
                 report(FetchEvent::Failed(FetchError::Hub(error)));
@@ -206,9 +206,9 @@ fn fetch_files(
     }
 }
 
-fn tokenizer_files(name: &str) -> impl Iterator<Item = Wanted> + use<'_> {
-    TOKENIZER.iter().map(move |(file, is_optional)| Wanted {
-        kind: Kind::Model,
+fn tokenizer_files(name: &str) -> impl Iterator<Item = HubFile> + use<'_> {
+    TOKENIZER_FILES.iter().map(move |(file, is_optional)| HubFile {
+        kind: RepositoryKind::Model,
         repository: name.to_owned(),
         file: (*file).to_owned(),
         is_optional: *is_optional,
@@ -219,7 +219,7 @@ fn tokenizer_files(name: &str) -> impl Iterator<Item = Wanted> + use<'_> {
 async fn fetch_page(http: &reqwest::Client, page: &WebFile, report: &mut dyn FnMut(FetchEvent<'_>)) {
     let (name, path) = (page.name(), &page.path);
     if path.is_file() {
-        return report(FetchEvent::Kept { name, path });
+        return report(FetchEvent::Existing { name, path });
     }
     match download(http, page).await {
         Ok(bytes) => report(FetchEvent::Downloaded { name, path, bytes }),
@@ -242,9 +242,9 @@ async fn download(http: &reqwest::Client, page: &WebFile) -> Result<u64, FetchEr
     let file = tempfile::Builder::new()
         .permissions(std::fs::Permissions::from_mode(0o666))
         .tempfile_in(folder)
-        .map_err(FetchError::Keep)?;
-    std::fs::write(file.path(), &bytes).map_err(FetchError::Keep)?;
-    file.persist(place).map_err(|source| FetchError::KeepAs {
+        .map_err(FetchError::Save)?;
+    std::fs::write(file.path(), &bytes).map_err(FetchError::Save)?;
+    file.persist(place).map_err(|source| FetchError::SaveAs {
         place: place.to_owned(),
         source,
     })?;
@@ -262,7 +262,7 @@ fn lacking_files(plan: &Plan, folder: &Path, caches: &Caches) -> Vec<PublishedFi
 }
 
 /// The tokenizers of a plan that are not here and that the hub may have.
-fn lacking_tokenizers(plan: &Plan, folder: &Path, caches: &Caches) -> impl Iterator<Item = Wanted> {
+fn lacking_tokenizers(plan: &Plan, folder: &Path, caches: &Caches) -> impl Iterator<Item = HubFile> {
     let names = plan.launches.iter().map(|launch| launch.tokenizer.as_str());
     let lacking = names
         .filter(move |name| is_repository(name, folder) && Tokenizer::open(name, folder, caches).is_err());

@@ -10,41 +10,41 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::clock::{self, Moment};
+use crate::base::clock::{self, MonotonicTime};
 use crate::base::units::Bytes;
-use crate::engine::{self, Running};
+use crate::engine::{self, RunningEngine};
 use crate::plan::{Launch, Plan};
 use crate::results::record::event::Event;
 use crate::results::record::telemetry::GpuProcess;
-use crate::runner::context::{Host, Job};
-use crate::telemetry::gpu::{Gpus, Look, Processes};
+use crate::runner::context::{HostEnv, RunContext};
+use crate::telemetry::gpu::{DeviceProcesses, DeviceSnapshot, Gpus};
 
 /// Time that GPUs get to become idle before a run, because an earlier run may be ending.
-const SETTLING: Duration = Duration::from_secs(5);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause between two readings while waiting.
-const PAUSE: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Time over which the power of an idle GPU is measured.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE_WINDOW: Duration = Duration::from_secs(1);
 
 /// Highest utilisation of an idle GPU; its driver averages over up to a second.
-const BUSY: f64 = 0.1;
+const MAX_IDLE_UTIL: f64 = 0.1;
 
 /// Pause between two readings of memory while an engine starts.
-const BEAT: Duration = Duration::from_millis(500);
+const MEMORY_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Memory growth, in bytes, that counts as a sign of life. Loading weights is hundreds of times faster, per
 /// second.
-const STEP: u64 = 1 << 20;
+const MIN_GROWTH_BYTES: u64 = 1 << 20;
 
 /// Memory that a GPU may hold beyond its use before the launch and still count as free, because drivers keep
 /// some.
-const SLACK: u64 = 256 << 20;
+const MEMORY_SLACK_BYTES: u64 = 256 << 20;
 
 /// State of one GPU just before the launch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct AtRest {
+pub(crate) struct GpuBaseline {
     pub(crate) device: u32,
     /// Memory in use, in bytes, if reported.
     pub(crate) memory_bytes: Option<u64>,
@@ -56,43 +56,45 @@ pub(crate) struct AtRest {
 
 /// Observation of the GPUs of a running engine.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct GpuWatch {
     /// State of each GPU before the launch.
-    pub(crate) rest: Vec<AtRest>,
+    pub(crate) baselines: Vec<GpuBaseline>,
     /// Processes on the GPUs, as the probes see them.
-    pub(crate) processes: Processes,
+    pub(crate) processes: DeviceProcesses,
 }
 
-impl Watch {
+impl GpuWatch {
     /// Begins to observe the GPUs of an engine that was just started.
-    pub(crate) fn of(running: &Running, rest: Vec<AtRest>) -> Self {
+    pub(crate) fn new(running: &RunningEngine, rest: Vec<GpuBaseline>) -> Self {
         let before = rest.iter().flat_map(|gpu| &gpu.foreign);
         let before = before.map(|process| process.pid).collect();
         Self {
             processes: match rest.is_empty() {
-                true => Processes::default(),
-                false => Processes::of(running.tree(), before),
+                true => DeviceProcesses::default(),
+                false => DeviceProcesses::new(running.root_pids(), before),
             },
-            rest,
+            baselines: rest,
         }
     }
 
     /// Idle power of each GPU in watts, before the launch.
     pub(crate) fn idle_w(&self) -> BTreeMap<u32, f64> {
-        let told = self.rest.iter();
-        told.filter_map(|gpu| Some((gpu.device, gpu.idle_w?))).collect()
+        let baselines = self.baselines.iter();
+        baselines
+            .filter_map(|gpu| Some((gpu.device, gpu.idle_w?)))
+            .collect()
     }
 
     /// Memory in use on a GPU before the launch, in bytes.
     pub(crate) fn memory_bytes(&self, device: u32) -> Option<u64> {
-        self.before(device)?.memory_bytes
+        self.baseline(device)?.memory_bytes
     }
 
     /// Processes on a GPU that do not belong to the launch: from before it, or since the list was last
     /// cleared.
     pub(crate) fn foreign(&self, device: u32) -> Vec<GpuProcess> {
         let mut foreign = self.processes.foreign(device);
-        let before = self.before(device).into_iter().flat_map(|gpu| &gpu.foreign);
+        let before = self.baseline(device).into_iter().flat_map(|gpu| &gpu.foreign);
         for old in before {
             if foreign.iter().all(|new| new.pid != old.pid) {
                 foreign.push(old.clone());
@@ -101,13 +103,13 @@ impl Watch {
         foreign
     }
 
-    fn before(&self, device: u32) -> Option<&AtRest> {
-        self.rest.iter().find(|gpu| gpu.device == device)
+    fn baseline(&self, device: u32) -> Option<&GpuBaseline> {
+        self.baselines.iter().find(|gpu| gpu.device == device)
     }
 }
 
 /// Describes why GPUs of a plan are not ready to measure, with the fix.
-pub(crate) async fn unfit(plan: &Plan, host: &Host) -> Vec<(String, String)> {
+pub(crate) async fn preflight(plan: &Plan, host: &HostEnv) -> Vec<(String, String)> {
     let is_wanted = plan.launches.iter().any(|launch| is_watched(host, launch));
     let Some(gpus) = host.gpus.as_ref().filter(|_| is_wanted) else {
         return Vec::new();
@@ -115,71 +117,84 @@ pub(crate) async fn unfit(plan: &Plan, host: &Host) -> Vec<(String, String)> {
     let known = |gpu: &&u32| gpus.facts().iter().any(|facts| facts.device == **gpu);
     let devices: Vec<u32> = host.devices.iter().filter(known).copied().collect();
     let bound = plan.validity.rest_memory;
-    let looks = settled(gpus, &devices, bound, SETTLING, |_, _| {}).await;
+    let looks = wait_settled(gpus, &devices, bound, SETTLE_TIMEOUT, |_, _| {}).await;
     looks
         .into_iter()
-        .filter_map(|(device, look)| match look {
+        .filter_map(|(device, snapshot)| match snapshot {
             Err(reason) => Some((
                 reason,
                 "its driver's tool, such as `nvidia-smi`, may say more".to_owned(),
             )),
-            Ok(look) => Some((
-                unrest(device, &look, bound, draws(gpus, device))?,
-                mend(&look).to_owned(),
+            Ok(snapshot) => Some((
+                busy_reason(device, &snapshot, bound, has_display(gpus, device))?,
+                fix(&snapshot).to_owned(),
             )),
         })
         .collect()
 }
 
 /// Which of these GPUs are not idle, or cannot be read.
-pub(super) async fn busy(gpus: &Arc<Gpus>, devices: &[u32], bound: Bytes) -> Vec<u32> {
-    let looks = look(gpus, devices).await.into_iter();
-    let busy = looks.filter(|(device, look)| restless(*device, look, bound, draws(gpus, *device)).is_some());
+pub(super) async fn busy_devices(gpus: &Arc<Gpus>, devices: &[u32], bound: Bytes) -> Vec<u32> {
+    let looks = poll(gpus, devices).await.into_iter();
+    let busy = looks.filter(|(device, snapshot)| {
+        idle_failure(*device, snapshot, bound, has_display(gpus, *device)).is_some()
+    });
     busy.map(|(device, _)| device).collect()
 }
 
 /// Waits until the launch's GPUs are idle, at most the stop timeout, and returns their state. Empty if GPUs
 /// cannot be read.
-pub(crate) async fn before(job: &Job<'_>, launch: &Launch, devices: &[u32]) -> Vec<AtRest> {
-    let Some(gpus) = job.host.gpus.as_ref().filter(|_| is_watched(job.host, launch)) else {
+pub(crate) async fn wait_until_idle(
+    run_context: &RunContext<'_>,
+    launch: &Launch,
+    devices: &[u32],
+) -> Vec<GpuBaseline> {
+    let Some(gpus) = run_context
+        .host
+        .gpus
+        .as_ref()
+        .filter(|_| is_watched(run_context.host, launch))
+    else {
         return Vec::new();
     };
-    let bound = job.plan.validity.rest_memory;
-    let tell = |unrest: String, waited: Duration| {
-        job.events.tell(Event::LaunchProgress {
+    let bound = run_context.plan.validity.rest_memory;
+    let report = |unrest: String, waited: Duration| {
+        run_context.events.emit(Event::LaunchProgress {
             launch: launch.id.clone(),
             phase: "devices".to_owned(),
             elapsed_s: waited.as_secs_f64(),
             last_line: unrest,
         });
     };
-    for (device, look) in settled(gpus, devices, bound, launch.patience.stop.duration(), tell).await {
-        if let Some(unrest) = restless(device, &look, bound, draws(gpus, device)) {
-            job.events.tell(Event::Warning {
+    for (device, snapshot) in
+        wait_settled(gpus, devices, bound, launch.timeouts.stop.duration(), report).await
+    {
+        if let Some(unrest) = idle_failure(device, &snapshot, bound, has_display(gpus, device)) {
+            run_context.events.emit(Event::Warning {
                 message: format!("before the start of engine `{}`: {unrest}", launch.engine.name),
             });
         }
     }
-    idle(gpus, devices).await
+    measure_idle(gpus, devices).await
 }
 
 /// Waits until the launch has left its GPUs, at most the stop timeout, then warns about the remaining use.
-pub(crate) async fn after(job: &Job<'_>, launch: &Launch, rest: &[AtRest]) {
-    let Some(gpus) = job.host.gpus.as_ref().filter(|_| !rest.is_empty()) else {
+pub(crate) async fn wait_until_free(run_context: &RunContext<'_>, launch: &Launch, rest: &[GpuBaseline]) {
+    let Some(gpus) = run_context.host.gpus.as_ref().filter(|_| !rest.is_empty()) else {
         return;
     };
     let devices: Vec<u32> = rest.iter().map(|gpu| gpu.device).collect();
-    let patience = launch.patience.stop.duration();
+    let patience = launch.timeouts.stop.duration();
     let deadline = Instant::now() + patience;
     loop {
-        let looks = look(gpus, &devices).await;
+        let looks = poll(gpus, &devices).await;
         // Do not wait for a GPU that cannot be read any more; its next user will report it.
-        let left: Vec<String> = looks
+        let leftovers: Vec<String> = looks
             .iter()
             .zip(rest)
-            .filter_map(|((_, look), before)| left(before, look.as_ref().ok()?))
+            .filter_map(|((_, snapshot), before)| leftover(before, snapshot.as_ref().ok()?))
             .collect();
-        if left.is_empty() {
+        if leftovers.is_empty() {
             return;
         }
         if Instant::now() >= deadline {
@@ -187,119 +202,124 @@ pub(crate) async fn after(job: &Job<'_>, launch: &Launch, rest: &[AtRest]) {
                 "engine `{}` was stopped {} s ago, and {}",
                 launch.engine.name,
                 patience.as_secs(),
-                left.join("; ")
+                leftovers.join("; ")
             );
-            job.events.tell(Event::Warning { message });
+            run_context.events.emit(Event::Warning { message });
             return;
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Time at which the memory of a launch's GPUs last grew while its engine starts. Weights load for minutes
 /// without a log line.
 #[derive(Debug, Default)]
-pub(crate) struct Growth(
+pub(crate) struct MemoryGrowth(
     /// The time in nanoseconds; 0 before the first reading.
     AtomicU64,
 );
 
-impl Growth {
+impl MemoryGrowth {
     /// The time of the last growth; `None` if there was no reading.
-    pub(crate) fn last(&self) -> Option<Moment> {
+    pub(crate) fn last(&self) -> Option<MonotonicTime> {
         let nanos = self.0.load(Ordering::Relaxed);
-        (nanos > 0).then(|| Moment::from_nanos(nanos))
+        (nanos > 0).then(|| MonotonicTime::from_nanos(nanos))
     }
 
     /// Reads the memory repeatedly while polled; waits forever if GPUs cannot be read.
-    pub(crate) async fn watch(&self, host: &Host, launch: &Launch, devices: &[u32]) -> Infallible {
+    pub(crate) async fn watch(&self, host: &HostEnv, launch: &Launch, devices: &[u32]) -> Infallible {
         let gpus = host.gpus.as_ref().filter(|_| is_watched(host, launch));
         let Some(gpus) = gpus.filter(|_| !devices.is_empty()) else {
             return pending().await;
         };
         let mut most: Option<u64> = None;
         loop {
-            let looks = look(gpus, devices).await;
-            let taken: Option<u64> = looks
+            let looks = poll(gpus, devices).await;
+            let used: Option<u64> = looks
                 .iter()
-                .map(|(_, look)| look.as_ref().ok().and_then(memory))
+                .map(|(_, snapshot)| snapshot.as_ref().ok().and_then(used_memory))
                 .sum();
             // If one GPU reports no memory, there is no total to compare.
-            if let Some(taken) = taken
-                && most.is_none_or(|most| taken >= most + STEP)
+            if let Some(used) = used
+                && most.is_none_or(|most| used >= most + MIN_GROWTH_BYTES)
             {
-                most = Some(taken);
+                most = Some(used);
                 self.0.store(clock::now().as_nanos(), Ordering::Relaxed);
             }
-            tokio::time::sleep(BEAT).await;
+            tokio::time::sleep(MEMORY_POLL_INTERVAL).await;
         }
     }
 }
 
 /// Whether a launch uses GPUs of this host and is not an attached server.
-fn is_watched(host: &Host, launch: &Launch) -> bool {
-    launch.devices > 0 && engine::is_local(launch, &host.whereabouts)
+fn is_watched(host: &HostEnv, launch: &Launch) -> bool {
+    launch.devices > 0 && engine::is_local(launch, &host.docker)
 }
 
 /// Polls GPUs until all are idle or the limit passes, and returns the last readings. Reports what it waits
 /// for.
-async fn settled(
+async fn wait_settled(
     gpus: &Arc<Gpus>,
     devices: &[u32],
     bound: Bytes,
     limit: Duration,
-    tell: impl Fn(String, Duration),
-) -> Vec<(u32, Result<Look, String>)> {
+    report: impl Fn(String, Duration),
+) -> Vec<(u32, Result<DeviceSnapshot, String>)> {
     let began = Instant::now();
     loop {
-        let looks = look(gpus, devices).await;
-        let unrest = looks
-            .iter()
-            .find_map(|(device, look)| restless(*device, look, bound, draws(gpus, *device)));
+        let looks = poll(gpus, devices).await;
+        let unrest = looks.iter().find_map(|(device, snapshot)| {
+            idle_failure(*device, snapshot, bound, has_display(gpus, *device))
+        });
         let Some(unrest) = unrest.filter(|_| began.elapsed() < limit) else {
             return looks;
         };
-        tell(unrest, began.elapsed());
-        tokio::time::sleep(PAUSE).await;
+        report(unrest, began.elapsed());
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Why a GPU is not idle, or cannot be read.
-fn restless(device: u32, look: &Result<Look, String>, bound: Bytes, draws: bool) -> Option<String> {
-    match look {
-        Ok(look) => unrest(device, look, bound, draws),
+fn idle_failure(
+    device: u32,
+    snapshot: &Result<DeviceSnapshot, String>,
+    bound: Bytes,
+    draws: bool,
+) -> Option<String> {
+    match snapshot {
+        Ok(snapshot) => busy_reason(device, snapshot, bound, draws),
         Err(reason) => Some(reason.clone()),
     }
 }
 
-pub(crate) async fn look(gpus: &Arc<Gpus>, devices: &[u32]) -> Vec<(u32, Result<Look, String>)> {
+pub(crate) async fn poll(gpus: &Arc<Gpus>, devices: &[u32]) -> Vec<(u32, Result<DeviceSnapshot, String>)> {
     let (gpus, wanted) = (Arc::clone(gpus), devices.to_vec());
     let looking = tokio::task::spawn_blocking(move || {
-        let look = |device: u32| (device, gpus.look(device));
-        wanted.into_iter().map(look).collect()
+        let snapshot = |device: u32| (device, gpus.snapshot(device));
+        wanted.into_iter().map(snapshot).collect()
     });
     looking.await.expect("looking does not panic")
 }
 
 /// Measures idle GPUs over one second before the launch.
-async fn idle(gpus: &Arc<Gpus>, devices: &[u32]) -> Vec<AtRest> {
-    let mut found: Vec<AtRest> = devices
+async fn measure_idle(gpus: &Arc<Gpus>, devices: &[u32]) -> Vec<GpuBaseline> {
+    let mut baselines: Vec<GpuBaseline> = devices
         .iter()
-        .map(|device| AtRest {
+        .map(|device| GpuBaseline {
             device: *device,
-            ..AtRest::default()
+            ..GpuBaseline::default()
         })
         .collect();
     let mut watts: Vec<Vec<f64>> = vec![Vec::new(); devices.len()];
-    let until = Instant::now() + IDLE;
+    let until = Instant::now() + IDLE_WINDOW;
     loop {
         let is_last = Instant::now() >= until;
-        let looks = look(gpus, devices).await;
-        for (((_, look), rest), watts) in looks.into_iter().zip(&mut found).zip(&mut watts) {
-            let Ok(look) = look else { continue };
-            watts.extend(look.values.get("power_w"));
-            rest.memory_bytes = memory(&look).or(rest.memory_bytes);
-            for process in look.processes.unwrap_or_default() {
+        let looks = poll(gpus, devices).await;
+        for (((_, snapshot), rest), watts) in looks.into_iter().zip(&mut baselines).zip(&mut watts) {
+            let Ok(snapshot) = snapshot else { continue };
+            watts.extend(snapshot.values.get("power_w"));
+            rest.memory_bytes = used_memory(&snapshot).or(rest.memory_bytes);
+            for process in snapshot.processes.unwrap_or_default() {
                 rest.foreign.retain(|known| known.pid != process.pid);
                 rest.foreign.push(process);
             }
@@ -307,41 +327,47 @@ async fn idle(gpus: &Arc<Gpus>, devices: &[u32]) -> Vec<AtRest> {
         if is_last {
             break;
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
-    for (rest, watts) in found.iter_mut().zip(watts) {
+    for (rest, watts) in baselines.iter_mut().zip(watts) {
         rest.idle_w = (!watts.is_empty()).then(|| watts.iter().sum::<f64>() / watts.len() as f64);
     }
-    found
+    baselines
 }
 
-fn memory(look: &Look) -> Option<u64> {
-    look.values.get("memory_used_bytes").map(|bytes| *bytes as u64)
+fn used_memory(snapshot: &DeviceSnapshot) -> Option<u64> {
+    snapshot
+        .values
+        .get("memory_used_bytes")
+        .map(|bytes| *bytes as u64)
 }
 
 /// Whether a GPU drives a display. The memory and utilisation of a display are expected; they become notes of
 /// the cells.
-fn draws(gpus: &Gpus, device: u32) -> bool {
+fn has_display(gpus: &Gpus, device: u32) -> bool {
     let facts = gpus.facts().iter().find(|gpu| gpu.device == device);
     facts.is_some_and(|gpu| gpu.display == Some(true))
 }
 
 /// Why a GPU is not idle.
-fn unrest(device: u32, look: &Look, bound: Bytes, draws: bool) -> Option<String> {
-    let there = look.processes.as_deref().unwrap_or_default();
-    if !there.is_empty() {
-        return Some(format!("GPU {device} is used by {}", named(there)));
+fn busy_reason(device: u32, snapshot: &DeviceSnapshot, bound: Bytes, draws: bool) -> Option<String> {
+    let processes = snapshot.processes.as_deref().unwrap_or_default();
+    if !processes.is_empty() {
+        return Some(format!("GPU {device} is used by {}", list_processes(processes)));
     }
     if draws {
         return None;
     }
-    if let Some(taken) = memory(look).filter(|taken| *taken > bound.0) {
+    if let Some(used) = used_memory(snapshot).filter(|used| *used > bound.0) {
         return Some(format!(
             "{} of the memory of GPU {device} is taken (more than {bound} at rest), and nobody is named who holds it",
-            size(taken)
+            format_size(used)
         ));
     }
-    let busy = look.values.get("gpu_util_share").filter(|share| **share > BUSY);
+    let busy = snapshot
+        .values
+        .get("gpu_util_share")
+        .filter(|share| **share > MAX_IDLE_UTIL);
     busy.map(|share| {
         format!(
             "GPU {device} is busy ({:.0} %), and nobody is named who uses it",
@@ -350,8 +376,8 @@ fn unrest(device: u32, look: &Look, bound: Bytes, draws: bool) -> Option<String>
     })
 }
 
-const fn mend(look: &Look) -> &'static str {
-    match &look.processes {
+const fn fix(snapshot: &DeviceSnapshot) -> &'static str {
+    match &snapshot.processes {
         Some(there) if !there.is_empty() => {
             "stop it: what else runs on a GPU is measured along with the engine"
         }
@@ -362,37 +388,41 @@ const fn mend(look: &Look) -> &'static str {
 }
 
 /// Describes what the launch has left on a GPU.
-fn left(before: &AtRest, look: &Look) -> Option<String> {
+fn leftover(before: &GpuBaseline, snapshot: &DeviceSnapshot) -> Option<String> {
     let device = before.device;
     let was_there = |process: &&GpuProcess| before.foreign.iter().any(|old| old.pid == process.pid);
-    let there = look.processes.iter().flatten();
-    let left: Vec<GpuProcess> = there.filter(|process| !was_there(process)).cloned().collect();
-    if !left.is_empty() {
-        return Some(format!("GPU {device} is still used by {}", named(&left)));
+    let processes = snapshot.processes.iter().flatten();
+    let remaining_processes: Vec<GpuProcess> =
+        processes.filter(|process| !was_there(process)).cloned().collect();
+    if !remaining_processes.is_empty() {
+        return Some(format!(
+            "GPU {device} is still used by {}",
+            list_processes(&remaining_processes)
+        ));
     }
-    let (held, old) = (memory(look)?, before.memory_bytes?);
-    (held > old.saturating_add(SLACK)).then(|| {
+    let (held, old) = (used_memory(snapshot)?, before.memory_bytes?);
+    (held > old.saturating_add(MEMORY_SLACK_BYTES)).then(|| {
         format!(
             "{} of the memory of GPU {device} is still taken ({} before), and nobody is named who holds it",
-            size(held),
-            size(old)
+            format_size(held),
+            format_size(old)
         )
     })
 }
 
-fn named(processes: &[GpuProcess]) -> String {
+fn list_processes(processes: &[GpuProcess]) -> String {
     let name = |process: &GpuProcess| {
         let name = process.name.as_deref().unwrap_or("unknown on this host");
         let memory = process
             .memory_bytes
-            .map_or_else(String::new, |bytes| format!(", {}", size(bytes)));
+            .map_or_else(String::new, |bytes| format!(", {}", format_size(bytes)));
         format!("process {} ({name}{memory})", process.pid)
     };
     let names: Vec<String> = processes.iter().map(name).collect();
     names.join(", ")
 }
 
-fn size(bytes: u64) -> String {
+fn format_size(bytes: u64) -> String {
     const GIB: u64 = 1 << 30;
     match bytes >= GIB {
         true => format!("{:.1} GiB", bytes as f64 / GIB as f64),
@@ -404,13 +434,13 @@ fn size(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    fn look(memory_mib: u64, util: f64, processes: &[(u32, &str)]) -> Look {
+    fn snapshot(memory_mib: u64, util: f64, processes: &[(u32, &str)]) -> DeviceSnapshot {
         let process = |(pid, name): &(u32, &str)| GpuProcess {
             pid: *pid,
             name: Some((*name).to_owned()),
             memory_bytes: Some(300 << 20),
         };
-        Look {
+        DeviceSnapshot {
             values: [
                 ("memory_used_bytes".to_owned(), (memory_mib << 20) as f64),
                 ("gpu_util_share".to_owned(), util),
@@ -422,36 +452,40 @@ mod tests {
 
     #[test]
     fn a_device_is_at_rest_when_nobody_is_there_and_its_memory_and_time_are_free() {
-        let unrest = |look: &Look| unrest(1, look, Bytes(1 << 30), false);
-        assert_eq!(unrest(&look(900, 0.02, &[])), None);
-        assert_eq!(unrest(&Look::default()), None, "what nobody tells is no reason");
-        let used = unrest(&look(900, 0.0, &[(7, "python3")])).unwrap();
+        let unrest = |snapshot: &DeviceSnapshot| busy_reason(1, snapshot, Bytes(1 << 30), false);
+        assert_eq!(unrest(&snapshot(900, 0.02, &[])), None);
+        assert_eq!(
+            unrest(&DeviceSnapshot::default()),
+            None,
+            "what nobody tells is no reason"
+        );
+        let used = unrest(&snapshot(900, 0.0, &[(7, "python3")])).unwrap();
         assert_eq!(used, "GPU 1 is used by process 7 (python3, 300 MiB)");
-        let taken = unrest(&look(1536, 0.0, &[])).unwrap();
+        let taken = unrest(&snapshot(1536, 0.0, &[])).unwrap();
         assert!(
             taken.starts_with("1.5 GiB of the memory of GPU 1 is taken"),
             "{taken}"
         );
-        let busy = unrest(&look(100, 0.97, &[])).unwrap();
+        let busy = unrest(&snapshot(100, 0.97, &[])).unwrap();
         assert!(busy.starts_with("GPU 1 is busy (97 %)"), "{busy}");
         // A display's memory and utilisation count as idle; another process does not.
-        let desktop = |look: &Look| super::unrest(1, look, Bytes(1 << 30), true);
-        assert_eq!(desktop(&look(1536, 0.3, &[])), None);
-        assert!(desktop(&look(1536, 0.0, &[(7, "python3")])).is_some());
+        let desktop = |snapshot: &DeviceSnapshot| busy_reason(1, snapshot, Bytes(1 << 30), true);
+        assert_eq!(desktop(&snapshot(1536, 0.3, &[])), None);
+        assert!(desktop(&snapshot(1536, 0.0, &[(7, "python3")])).is_some());
     }
 
     #[test]
     fn what_was_there_before_is_not_left_by_the_launch() {
-        let before = AtRest {
+        let before = GpuBaseline {
             device: 0,
             memory_bytes: Some(512 << 20),
-            foreign: look(0, 0.0, &[(7, "python3")]).processes.unwrap(),
-            ..AtRest::default()
+            foreign: snapshot(0, 0.0, &[(7, "python3")]).processes.unwrap(),
+            ..GpuBaseline::default()
         };
-        assert_eq!(left(&before, &look(600, 0.9, &[(7, "python3")])), None);
-        let process = left(&before, &look(600, 0.0, &[(7, "python3"), (8, "vllm")])).unwrap();
+        assert_eq!(leftover(&before, &snapshot(600, 0.9, &[(7, "python3")])), None);
+        let process = leftover(&before, &snapshot(600, 0.0, &[(7, "python3"), (8, "vllm")])).unwrap();
         assert_eq!(process, "GPU 0 is still used by process 8 (vllm, 300 MiB)");
-        let memory = left(&before, &look(4096, 0.0, &[])).unwrap();
+        let memory = leftover(&before, &snapshot(4096, 0.0, &[])).unwrap();
         assert!(
             memory.starts_with("4.0 GiB of the memory of GPU 0 is still taken (512 MiB before)"),
             "{memory}"
@@ -460,15 +494,15 @@ mod tests {
 
     #[test]
     fn who_was_there_before_the_launch_is_foreign_to_each_of_its_windows() {
-        let stranger = look(0, 0.0, &[(7, "python3")]).processes.unwrap();
-        let watch = Watch {
-            rest: vec![AtRest {
+        let stranger = snapshot(0, 0.0, &[(7, "python3")]).processes.unwrap();
+        let watch = GpuWatch {
+            baselines: vec![GpuBaseline {
                 device: 1,
                 memory_bytes: Some(5),
                 idle_w: Some(70.0),
                 foreign: stranger.clone(),
             }],
-            processes: Processes::default(),
+            processes: DeviceProcesses::default(),
         };
         assert_eq!(watch.foreign(1), stranger);
         assert_eq!((watch.foreign(0), watch.memory_bytes(0)), (Vec::new(), None));

@@ -3,32 +3,32 @@
 use std::sync::Arc;
 
 use crate::config::gpus::{GpuList, GpuName};
-use crate::plan::{Container, Gpus as Given, Place, Plan};
+use crate::plan::{Container, ContainerGpus as Given, ExecutorSpec, Plan};
 use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::{Gpu, MigInstance};
-use crate::runner::context::Host;
+use crate::runner::context::HostEnv;
 use crate::runner::gpu_idle;
 
 /// GPUs that the user allows, and where.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Wish {
+pub(crate) struct GpuRequest {
     pub list: GpuList,
     /// Source of the list, such as `--gpus`.
-    pub from: &'static str,
+    pub source: &'static str,
 }
 
 /// The GPUs that a run may use: the allowed ones, otherwise all of the host's. Fails with a message if a name
 /// matches no GPU.
-pub(crate) fn allowed(machine: &Machine, wish: Option<&Wish>) -> Result<Vec<u32>, String> {
+pub(crate) fn allowed_gpus(machine: &Machine, request: Option<&GpuRequest>) -> Result<Vec<u32>, String> {
     let count = u32::try_from(machine.gpus.len()).unwrap_or(u32::MAX);
-    let Some(Wish { list, from }) = wish else {
+    let Some(GpuRequest { list, source: from }) = request else {
         return Ok((0..count).collect());
     };
-    let mut found = Vec::new();
+    let mut devices = Vec::new();
     for name in list.names() {
-        let meant: Vec<u32> = match name {
+        let matching: Vec<u32> = match name {
             GpuName::Index(index) => Some(*index).filter(|index| *index < count).into_iter().collect(),
-            GpuName::Uuid(uuid) => by_uuid(machine, uuid),
+            GpuName::Uuid(uuid) => devices_by_uuid(machine, uuid),
             GpuName::Instance(gpu, number) => {
                 let is_it = |instance: &MigInstance| (instance.gpu, instance.number) == (*gpu, *number);
                 let all = machine.devices.iter();
@@ -37,25 +37,28 @@ pub(crate) fn allowed(machine: &Machine, wish: Option<&Wish>) -> Result<Vec<u32>
                     .collect()
             }
         };
-        if meant.is_empty() {
-            let told = match count {
+        if matching.is_empty() {
+            let count_text = match count {
                 0 => "no GPU".to_owned(),
                 1 => "GPU 0 alone".to_owned(),
                 count => format!("GPUs 0 to {}", count - 1),
             };
-            return Err(format!("{from} names GPU {name}, and this host has {told}"));
+            return Err(format!("{from} names GPU {name}, and this host has {count_text}"));
         }
-        let new: Vec<u32> = meant.into_iter().filter(|index| !found.contains(index)).collect();
-        found.extend(new);
+        let new: Vec<u32> = matching
+            .into_iter()
+            .filter(|index| !devices.contains(index))
+            .collect();
+        devices.extend(new);
     }
-    Ok(found)
+    Ok(devices)
 }
 
 /// The device with this UUID, or all MIG instances of the GPU with this UUID.
-fn by_uuid(machine: &Machine, uuid: &str) -> Vec<u32> {
+fn devices_by_uuid(machine: &Machine, uuid: &str) -> Vec<u32> {
     let is_it = |known: Option<&String>| known.is_some_and(|known| known.starts_with(uuid));
     let devices = || machine.devices.iter();
-    let own = devices()
+    let instances = devices()
         .find(|gpu| is_it(gpu.uuid.as_ref()))
         .map(|gpu| gpu.device);
     let of_gpu = |gpu: &&Gpu| {
@@ -65,14 +68,14 @@ fn by_uuid(machine: &Machine, uuid: &str) -> Vec<u32> {
                 .and_then(|instance| instance.gpu_uuid.as_ref()),
         )
     };
-    match own {
+    match instances {
         Some(device) => vec![device],
         None => devices().filter(of_gpu).map(|gpu| gpu.device).collect(),
     }
 }
 
 /// The largest number of GPUs that a plan uses at one time.
-pub(super) fn wanted(plan: &Plan) -> usize {
+pub(super) fn gpus_needed(plan: &Plan) -> usize {
     let launches = plan.launches.iter().map(|launch| launch.devices as usize);
     match plan.parallel {
         true => launches.sum(),
@@ -81,18 +84,14 @@ pub(super) fn wanted(plan: &Plan) -> usize {
 }
 
 /// Chooses as many of the allowed GPUs as the plan needs, idle ones first.
-pub(crate) async fn chosen(plan: &Plan, host: &Host, allowed: &[u32]) -> Vec<u32> {
-    let wanted = wanted(plan).min(allowed.len());
+pub(crate) async fn choose_gpus(plan: &Plan, host: &HostEnv, allowed: &[u32]) -> Vec<u32> {
+    let count = gpus_needed(plan).min(allowed.len());
     let mut chosen = allowed.to_vec();
-    if let Some(gpus) = host
-        .gpus
-        .as_ref()
-        .filter(|_| wanted > 0 && wanted < allowed.len())
-    {
-        let busy = gpu_idle::busy(&Arc::clone(gpus), allowed, plan.validity.rest_memory).await;
+    if let Some(gpus) = host.gpus.as_ref().filter(|_| count > 0 && count < allowed.len()) {
+        let busy = gpu_idle::busy_devices(&Arc::clone(gpus), allowed, plan.validity.rest_memory).await;
         // The sort is stable: idle GPUs first, in the order of their indexes.
         chosen.sort_by_key(|gpu| busy.contains(gpu));
-        chosen.truncate(wanted);
+        chosen.truncate(count);
         chosen.sort_unstable();
     }
     chosen
@@ -100,9 +99,9 @@ pub(crate) async fn chosen(plan: &Plan, host: &Host, allowed: &[u32]) -> Vec<u32
 
 /// Limits containers that would see all GPUs to the leased ones. Called if the run does not use all GPUs of
 /// the host.
-pub(crate) fn hold_to_leased(plan: &mut Plan) {
+pub(crate) fn restrict_to_leased(plan: &mut Plan) {
     for launch in &mut plan.launches {
-        if let Place::Container(container) = &mut launch.place {
+        if let ExecutorSpec::Container(container) = &mut launch.place {
             let Container { gpus, .. } = container.as_mut();
             *gpus = match *gpus {
                 Given::All => Given::Leased,
@@ -131,13 +130,13 @@ mod tests {
             ..Machine::default()
         };
         let of = |text: &str| {
-            let wish = Wish {
+            let wish = GpuRequest {
                 list: text.parse().unwrap(),
-                from: "`--gpus`",
+                source: "`--gpus`",
             };
-            allowed(&machine, Some(&wish))
+            allowed_gpus(&machine, Some(&wish))
         };
-        assert_eq!(allowed(&machine, None), Ok(vec![0, 1, 2]));
+        assert_eq!(allowed_gpus(&machine, None), Ok(vec![0, 1, 2]));
         assert_eq!(of("2,0,2"), Ok(vec![2, 0]));
         assert_eq!(of("GPU-57b00001"), Ok(vec![1]));
         assert_eq!(
@@ -170,11 +169,11 @@ mod tests {
             ..Machine::default()
         };
         let of = |text: &str| {
-            let wish = Wish {
+            let wish = GpuRequest {
                 list: text.parse().unwrap(),
-                from: "`--gpus`",
+                source: "`--gpus`",
             };
-            allowed(&machine, Some(&wish))
+            allowed_gpus(&machine, Some(&wish))
         };
         assert_eq!(of("GPU-aa"), Ok(vec![0, 1]));
         assert_eq!(of("0:1,GPU-bb"), Ok(vec![1, 2]));

@@ -14,16 +14,19 @@ pub(crate) struct HostError {
     source: io::Error,
 }
 
-fn failed(what: &'static str) -> impl FnOnce(io::Error) -> HostError {
-    move |source| HostError { what, source }
+fn host_error(operation: &'static str) -> impl FnOnce(io::Error) -> HostError {
+    move |source| HostError {
+        what: operation,
+        source,
+    }
 }
 
 pub(crate) fn own_program() -> Result<PathBuf, HostError> {
-    std::env::current_exe().map_err(failed("find the program's own file"))
+    std::env::current_exe().map_err(host_error("find the program's own file"))
 }
 
-pub(crate) fn absolute(folder: &Path) -> Result<PathBuf, HostError> {
-    std::path::absolute(folder).map_err(failed("find the folder of the matrix file"))
+pub(crate) fn absolute_folder(folder: &Path) -> Result<PathBuf, HostError> {
+    std::path::absolute(folder).map_err(host_error("find the folder of the matrix file"))
 }
 
 /// A runtime that uses only the calling thread.
@@ -31,5 +34,5 @@ pub(crate) fn small_runtime() -> Result<Runtime, HostError> {
     Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(failed("start a runtime"))
+        .map_err(host_error("start a runtime"))
 }

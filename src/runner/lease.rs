@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 pub(crate) struct Pool {
     /// Free GPUs. The lock is never held across an await.
     free: Mutex<Vec<u32>>,
-    all: u32,
+    total: u32,
     returned: Notify,
 }
 
@@ -22,7 +22,7 @@ impl Pool {
     pub(crate) fn new(mut devices: Vec<u32>) -> Self {
         devices.sort_unstable();
         Self {
-            all: u32::try_from(devices.len()).unwrap_or(u32::MAX),
+            total: u32::try_from(devices.len()).unwrap_or(u32::MAX),
             free: Mutex::new(devices),
             returned: Notify::new(),
         }
@@ -31,13 +31,13 @@ impl Pool {
     /// Waits until `count` GPUs are free and takes the lowest of them. If the run has fewer GPUs in total, it
     /// takes all of them: the preflight has reported this, and the engine will too.
     pub(crate) async fn acquire(&self, count: u32) -> Lease<'_> {
-        let wanted = count.min(self.all) as usize;
+        let needed = count.min(self.total) as usize;
         loop {
             let returned = self.returned.notified();
             {
                 let mut free = self.free.lock().expect("leasing does not panic");
-                if free.len() >= wanted {
-                    let devices = free.drain(..wanted).collect();
+                if free.len() >= needed {
+                    let devices = free.drain(..needed).collect();
                     return Lease { pool: self, devices };
                 }
             }
@@ -48,7 +48,7 @@ impl Pool {
 
 impl Pool {
     /// Number of free GPUs.
-    pub(crate) fn free(&self) -> u32 {
+    pub(crate) fn free_count(&self) -> u32 {
         let free = self.free.lock().expect("leasing does not panic");
         u32::try_from(free.len()).unwrap_or(u32::MAX)
     }

@@ -4,30 +4,33 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::clock::{self, Moment};
+use crate::base::clock::{self, MonotonicTime};
 use crate::base::ids::ContentHash;
 use crate::config::scenario::Scenario;
-use crate::loadgen::dataset::Draws;
-use crate::loadgen::dataset::words::Words;
-use crate::loadgen::{DriveError, Driven, Item, Load, Sink, Spill, Stamp, Target};
+use crate::loadgen::dataset::RngState;
+use crate::loadgen::dataset::words::WordEncoder;
+use crate::loadgen::{LoadError, LoadResult, LoadSpec, PlannedRequest, Sink, Spill, Target, TimestampSource};
 use crate::plan::Protocol;
 use crate::results::record::client::{Calibration, ClientFacts};
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::{Sample, Telemetry};
 use crate::runner::answers;
 use crate::runner::calibrate;
-use crate::runner::prompt_store::{PreparedWorkload, repeated_share_of};
+use crate::runner::prompt_store::{PreparedWorkload, repeated_share};
 use crate::runner::ready_engine::ReadyEngine;
-use crate::runner::requests::{self, Part, RanOut, placed, ran_out, see};
+use crate::runner::requests::{
+    self, PromptRange, PromptsExhausted, insert_image_placeholders, prompts_exhausted,
+    reconcile_vision_tokens,
+};
 use crate::runner::supervise::{self, AbortReason, DriveControl};
 use crate::runner::telemetry::MeasuredWindow;
 
 #[derive(Clone)]
 pub(crate) struct PreparedLoad {
     pub(crate) scenario: Scenario,
-    pub(crate) items: Vec<Item>,
+    pub(crate) items: Vec<PlannedRequest>,
     /// Index of the first prompt in the workload.
-    pub(crate) from: usize,
+    pub(crate) first_prompt: usize,
     /// Digest of due times and adapters.
     pub(crate) schedule: ContentHash,
     /// When one more request would fall due.
@@ -37,29 +40,29 @@ pub(crate) struct PreparedLoad {
 impl PreparedLoad {
     /// Prepares every prompt of a workload with the arrival of a scenario. Arrivals and adapters are drawn
     /// from `draws`. Fails with a message if the prompts cannot contain images.
-    pub(crate) fn whole(
+    pub(crate) fn for_all_prompts(
         scenario: Scenario,
         workload: &PreparedWorkload,
         protocol: Protocol,
-        draws: &mut Draws,
+        draws: &mut RngState,
     ) -> Result<Self, String> {
-        let part = Part::whole(&workload.prepared);
-        Self::of_part(scenario, workload, protocol, part, draws)
+        let part = PromptRange::full(&workload.prepared);
+        Self::for_range(scenario, workload, protocol, part, draws)
     }
 
     /// Prepares some prompts of a workload, like [`Self::whole`].
-    pub(crate) fn of_part(
+    pub(crate) fn for_range(
         scenario: Scenario,
         workload: &PreparedWorkload,
         protocol: Protocol,
-        part: Part,
-        draws: &mut Draws,
+        part: PromptRange,
+        draws: &mut RngState,
     ) -> Result<Self, String> {
-        let sending = requests::part(&scenario, &workload.prepared, part, draws);
+        let sending = requests::prepare_requests(&scenario, &workload.prepared, part, draws);
         Ok(Self {
             scenario,
-            items: placed(sending.items, protocol, &workload.tokenizer)?,
-            from: part.from,
+            items: insert_image_placeholders(sending.items, protocol, &workload.tokenizer)?,
+            first_prompt: part.first_prompt,
             schedule: sending.schedule,
             next: sending.next,
         })
@@ -88,17 +91,17 @@ pub(crate) struct LoadOutcome {
     pub(crate) requests: Vec<Request>,
     pub(crate) window: MeasuredWindow,
     /// When the load generator finished, before sampling and counting.
-    pub(crate) driven: Moment,
+    pub(crate) generator_end: MonotonicTime,
     /// The clock that took the moments of arrival.
-    pub(crate) stamp: Stamp,
+    pub(crate) timestamp_source: TimestampSource,
     /// CPU use of the client, and the possible error of its timestamps.
     pub(crate) client: ClientFacts,
     pub(crate) telemetry: Telemetry,
     pub(crate) samples: Vec<Sample>,
     /// Set if the prompts ran out before the sending time was over.
-    pub(crate) ran_out: Option<RanOut>,
+    pub(crate) ran_out: Option<PromptsExhausted>,
     /// Index of the first prompt in the workload.
-    pub(crate) from: usize,
+    pub(crate) first_prompt: usize,
     /// Number of prompts that were sent.
     pub(crate) prompts: usize,
     /// Why the load was cut short, if it was.
@@ -116,43 +119,43 @@ pub(crate) async fn measure(
     load: PreparedLoad,
     workload: &Arc<PreparedWorkload>,
     mut context: LoadContext<'_>,
-) -> Result<LoadOutcome, DriveError> {
+) -> Result<LoadOutcome, LoadError> {
     if !context.continues_samples {
-        engine.sampling.before().await;
+        engine.sampling.sample_before_load().await;
     }
     let began = clock::timestamp();
     let rows = load.items.len();
-    let sent = Load {
+    let sent = LoadSpec {
         sink: context.sink,
         spill: context.spill.clone(),
-        ..load_of(&engine.target, &load.scenario, load.items)
+        ..load_spec(&engine.target, &load.scenario, load.items)
     };
     let (driven, abort) = supervise::drive(&mut engine.running, sent, &mut context.control).await?;
     let ended = clock::now();
-    engine.measured += 1;
-    let window = window_of(&driven);
+    engine.measurement_count += 1;
+    let window = load_window(&driven);
     let is_sampled = match abort {
         None => true,
         Some(AbortReason::Stopped) => context.samples_after_stop,
         Some(_) => false,
     };
-    let (telemetry, samples) = engine.sampling.after(window, is_sampled).await;
+    let (telemetry, samples) = engine.sampling.sample_after_load(window, is_sampled).await;
     Ok(LoadOutcome {
         began,
         window,
-        driven: ended,
-        stamp: driven.stamp,
-        client: calibrate::facts(&driven, context.calibration),
+        generator_end: ended,
+        timestamp_source: driven.timestamp_source,
+        client: calibrate::client_facts(&driven, context.calibration),
         telemetry,
         samples,
-        ran_out: ran_out(&load.scenario, rows, load.next, &driven),
-        from: load.from,
+        ran_out: prompts_exhausted(&load.scenario, rows, load.next, &driven),
+        first_prompt: load.first_prompt,
         // A conversation is one prompt with several requests. If time ran out, not every prompt was sent.
-        prompts: rows.min(driven.requests.len()),
+        prompts: rows.min(driven.records.len()),
         abort,
         is_aborted: context.control.progress.is_aborted(),
         spill: context.spill,
-        requests: count_tokens(driven.requests, workload).await,
+        requests: count_tokens(driven.records, workload).await,
     })
 }
 
@@ -166,15 +169,15 @@ impl LoadOutcome {
     /// Share of prompt tokens that the sent prompts repeat of each other; `None` if unknown. It can be larger
     /// for a part of the prompts than for all.
     pub(crate) async fn repeated_share(&self, workload: &Arc<PreparedWorkload>) -> Option<f64> {
-        repeated_share_of(workload, self.from, self.prompts).await
+        repeated_share(workload, self.first_prompt, self.prompts).await
     }
 }
 
 /// Input of the load generator for these requests.
-pub(crate) fn load_of(target: &Target, scenario: &Scenario, items: Vec<Item>) -> Load {
-    Load {
+pub(crate) fn load_spec(target: &Target, scenario: &Scenario, items: Vec<PlannedRequest>) -> LoadSpec {
+    LoadSpec {
         target: target.clone(),
-        items,
+        requests: items,
         concurrency: scenario.arrival.concurrency,
         limits: scenario.limits.clone(),
         body: scenario.body.clone(),
@@ -190,7 +193,7 @@ async fn count_tokens(mut requests: Vec<Request>, workload: &Arc<PreparedWorkloa
     let workload = Arc::clone(workload);
     let counting = tokio::task::spawn_blocking(move || {
         let (prompts, tokenizer) = (&workload.prepared.prompts, &workload.tokenizer);
-        see(&mut requests, prompts);
+        reconcile_vision_tokens(&mut requests, prompts);
         answers::count_prompts(&mut requests, prompts, tokenizer);
         answers::count_outputs(&mut requests, tokenizer);
         answers::find_canned(&mut requests, prompts);
@@ -210,9 +213,9 @@ pub(crate) async fn count_chunks(
 ) -> Vec<Request> {
     let workload = Arc::clone(workload);
     let counting = tokio::task::spawn_blocking(move || {
-        let words = || Words::new(&workload.tokenizer);
-        answers::on_all_cores(&mut requests, words, |request, words| {
-            request.counted_chunks = answers::count_chunks(request, words).map(Into::into);
+        let new_encoder = || WordEncoder::new(&workload.tokenizer);
+        answers::for_each_request(&mut requests, new_encoder, |request, new_encoder| {
+            request.counted_chunks = answers::count_chunks(request, new_encoder).map(Into::into);
         });
         requests
     });
@@ -220,11 +223,11 @@ pub(crate) async fn count_chunks(
 }
 
 /// The window of a load, until the end of its last request.
-fn window_of(driven: &Driven) -> MeasuredWindow {
-    let last = driven.requests.iter().map(|request| request.end_ns).max();
+fn load_window(driven: &LoadResult) -> MeasuredWindow {
+    let last = driven.records.iter().map(|request| request.end_ns).max();
     let length = last.map_or(driven.wall, Duration::from_nanos);
     MeasuredWindow {
-        zero: driven.zero,
+        start: driven.zero,
         end: driven.zero.plus(length),
     }
 }

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use crate::base::text::counted;
+use crate::base::text::pluralize;
 use crate::config::builtin_scenarios;
 use crate::config::dataset::DatasetName;
 use crate::config::engine::{Recipe, Recipes};
 use crate::config::matrix::{Matrix, engine_name};
-use crate::config::repeats::Order;
+use crate::config::repeats::StartOrder;
 use crate::config::shipped;
-use crate::config::yaml::{self, Mistake, Reading, Renamed, Source};
+use crate::config::yaml::{self, Diagnostic, ReadResult, RenamedKey, Source};
 use crate::loadgen::dataset::tokenizer;
 use crate::plan::{Plan, expand};
 
@@ -30,21 +30,21 @@ pub(crate) struct LoadedMatrix {
 /// All errors of a matrix and its recipes.
 #[derive(Debug)]
 pub(crate) struct MatrixErrors {
-    pub(crate) mistakes: Vec<Mistake>,
+    pub(crate) diagnostics: Vec<Diagnostic>,
     /// The files that contain the errors.
     pub(crate) sources: Vec<Source>,
 }
 
 /// Largest matrix file in MiB.
-const LARGEST: u64 = 64;
+const MAX_MATRIX_MIB: u64 = 64;
 
 /// Reads the matrix file.
-fn text_of(path: &Path) -> std::io::Result<String> {
-    String::from_utf8(bytes_of(path, LARGEST)?).map_err(std::io::Error::other)
+fn read_text(path: &Path) -> std::io::Result<String> {
+    String::from_utf8(read_bytes(path, MAX_MATRIX_MIB)?).map_err(std::io::Error::other)
 }
 
 /// Reads a file up to a size limit; a device file may never end.
-pub(crate) fn bytes_of(path: &Path, largest_mib: u64) -> std::io::Result<Vec<u8>> {
+pub(crate) fn read_bytes(path: &Path, largest_mib: u64) -> std::io::Result<Vec<u8>> {
     let largest = largest_mib << 20;
     let mut bytes = Vec::new();
     let mut file = std::fs::File::open(path)?.take(largest + 1);
@@ -59,13 +59,13 @@ pub(crate) fn bytes_of(path: &Path, largest_mib: u64) -> std::io::Result<Vec<u8>
 
 /// Reads and expands a matrix with its recipes. Reports all errors of all files together.
 pub(crate) fn load(path: &Path) -> Result<LoadedMatrix, MatrixErrors> {
-    let text = match text_of(path) {
+    let text = match read_text(path) {
         Ok(text) => text,
         Err(error) => {
-            let mistake = Mistake::new(format!("cannot read `{}`: {error}", path.display()))
-                .help("give the path of a matrix file; `matrix init` writes one to start from");
+            let diagnostic = Diagnostic::new(format!("cannot read `{}`: {error}", path.display()))
+                .with_help("give the path of a matrix file; `matrix init` writes one to start from");
             return Err(MatrixErrors {
-                mistakes: vec![mistake],
+                diagnostics: vec![diagnostic],
                 sources: Vec::new(),
             });
         }
@@ -75,53 +75,55 @@ pub(crate) fn load(path: &Path) -> Result<LoadedMatrix, MatrixErrors> {
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
     let mut sources = vec![Source::new(path.display().to_string(), text)];
-    let Reading {
+    let ReadResult {
         value: matrix,
-        mut mistakes,
+        mut diagnostics,
         mut renamed,
-    } = yaml::read_with_names::<Matrix>(&sources[0]);
+    } = yaml::read_with_renames::<Matrix>(&sources[0]);
     let Some(matrix) = matrix else {
-        return Err(MatrixErrors { mistakes, sources });
+        return Err(MatrixErrors { diagnostics, sources });
     };
-    let recipes = recipes(&matrix, folder, &mut sources, &mut mistakes, &mut renamed);
+    let recipes = load_recipes(&matrix, folder, &mut sources, &mut diagnostics, &mut renamed);
     // A matrix with errors is still expanded, to find the remaining errors.
     match expand(&matrix, &recipes) {
         Ok(plan) => {
-            if mistakes.is_empty() {
-                mistakes = missing_files(&matrix, folder);
-                mistakes.extend(missing_tokenizers(&matrix, folder));
+            if diagnostics.is_empty() {
+                diagnostics = missing_files(&matrix, folder);
+                diagnostics.extend(missing_tokenizers(&matrix, folder));
             }
-            match mistakes.is_empty() {
+            match diagnostics.is_empty() {
                 true => Ok(LoadedMatrix {
                     plan,
-                    notes: earlier_names(&renamed, &sources).chain(notes(&matrix)).collect(),
+                    notes: renamed_key_notes(&renamed, &sources)
+                        .chain(matrix_notes(&matrix))
+                        .collect(),
                     sources,
                     folder: folder.to_path_buf(),
                 }),
-                false => Err(MatrixErrors { mistakes, sources }),
+                false => Err(MatrixErrors { diagnostics, sources }),
             }
         }
         Err(more) => {
-            let new: Vec<Mistake> = more
+            let new: Vec<Diagnostic> = more
                 .into_iter()
-                .filter(|mistake| !follows(mistake, &mistakes))
+                .filter(|diagnostic| !is_consequence(diagnostic, &diagnostics))
                 .collect();
-            mistakes.extend(new);
-            Err(MatrixErrors { mistakes, sources })
+            diagnostics.extend(new);
+            Err(MatrixErrors { diagnostics, sources })
         }
     }
 }
 
 /// Notes about keys with earlier names, one line for each name and file.
-fn earlier_names<'a>(
-    renamed: &'a [Renamed],
+fn renamed_key_notes<'a>(
+    renamed: &'a [RenamedKey],
     sources: &'a [Source],
 ) -> impl Iterator<Item = String> + use<'a> {
     let mut lines: BTreeMap<(&str, &str, &str), Vec<usize>> = BTreeMap::new();
-    for Renamed {
+    for RenamedKey {
         place,
-        earlier,
-        today,
+        old_name: earlier,
+        new_name: today,
     } in renamed
     {
         let source = sources.iter().find(|source| *source.name == *place.file);
@@ -132,7 +134,7 @@ fn earlier_names<'a>(
     lines.into_iter().map(|((file, earlier, today), lines)| {
         let more = match lines.len() {
             1 => String::new(),
-            many => format!(" and in {}", counted(many - 1, "other line", "other lines")),
+            many => format!(" and in {}", pluralize(many - 1, "other line", "other lines")),
         };
         format!(
             "note: {file}:{}{more}: `{earlier}` is named `{today}` now",
@@ -142,26 +144,26 @@ fn earlier_names<'a>(
 }
 
 /// Notes on how a valid matrix could be improved, one line each.
-fn notes(matrix: &Matrix) -> Vec<String> {
+fn matrix_notes(matrix: &Matrix) -> Vec<String> {
     let older = matrix.repeats.interleave.as_ref();
     let order = matrix.repeats.order();
     let interleave = older.map(|interleave| {
         format!(
             "note: `interleave: {interleave}` is the older form of `order: {}`{}",
             order.name(),
-            if order == Order::Alternate {
+            if order == StartOrder::Alternate {
                 ", which is the default"
             } else {
                 ""
             }
         )
     });
-    let notes = interleave.into_iter().chain(exact_lengths(matrix));
-    notes.chain(one_server(matrix)).collect()
+    let notes = interleave.into_iter().chain(exact_length_warning(matrix));
+    notes.chain(shared_server_notes(matrix)).collect()
 }
 
 /// Warns about engines that attach to the same server.
-fn one_server(matrix: &Matrix) -> Vec<String> {
+fn shared_server_notes(matrix: &Matrix) -> Vec<String> {
     let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for engine in matrix.engines.iter() {
         if let Some(url) = &engine.value.url {
@@ -175,27 +177,27 @@ fn one_server(matrix: &Matrix) -> Vec<String> {
         .map(|(url, names)| {
             format!(
                 "note: {} attach to one server, `{url}`: they are compared with itself",
-                yaml::listed(names)
+                yaml::backtick_list(names)
             )
         })
         .collect()
 }
 
 /// Number of scenarios that a warning names; of more, it gives the count.
-const NAMED: usize = 4;
+const MAX_NAMED_SCENARIOS: usize = 4;
 
 /// Notes scenarios whose lengths were random before a plain length meant an exact one.
-fn exact_lengths(matrix: &Matrix) -> Option<String> {
+fn exact_length_warning(matrix: &Matrix) -> Option<String> {
     let drew = matrix.scenarios.iter().filter(|named| {
         let entry = builtin_scenarios::completed(named);
         let draws = |name: DatasetName| name.reads("range_ratio");
         entry.range_ratio.is_none() && entry.dataset.is_some_and(draws)
     });
     let names: Vec<&str> = drew.map(|named| named.name.value.as_str()).collect();
-    let named = names.len().min(NAMED);
+    let named = names.len().min(MAX_NAMED_SCENARIOS);
     let scenarios = match names.len() - named {
         0 if named == 0 => return None,
-        0 => yaml::listed(names),
+        0 => yaml::backtick_list(names),
         more => format!("`{}` and {more} more", names[..named].join("`, `")),
     };
     let scenarios = format!("scenario{} {scenarios}", if named == 1 { "" } else { "s" });
@@ -207,12 +209,12 @@ fn exact_lengths(matrix: &Matrix) -> Option<String> {
 
 /// Reads the recipes that the matrix names. If one is unknown, all others are read too, to suggest the
 /// nearest name.
-fn recipes(
+fn load_recipes(
     matrix: &Matrix,
     folder: &Path,
     sources: &mut Vec<Source>,
-    mistakes: &mut Vec<Mistake>,
-    renamed: &mut Vec<Renamed>,
+    diagnostics: &mut Vec<Diagnostic>,
+    renamed: &mut Vec<RenamedKey>,
 ) -> Recipes {
     let mut recipes = Recipes::new();
     let names: BTreeSet<&str> = matrix
@@ -220,22 +222,22 @@ fn recipes(
         .iter()
         .map(|named| named.name.value.as_str())
         .collect();
-    let before = mistakes.len();
+    let before = diagnostics.len();
     for name in names {
         let Some(source) = recipe_source(name, folder) else {
             continue;
         };
-        let reading = yaml::read_with_names::<Recipe>(&source);
-        mistakes.extend(reading.mistakes);
+        let reading = yaml::read_with_renames::<Recipe>(&source);
+        diagnostics.extend(reading.diagnostics);
         renamed.extend(reading.renamed);
         if let Some(recipe) = reading.value {
-            mistakes.extend(misnamed(&recipe, name));
+            diagnostics.extend(check_recipe_name(&recipe, name));
             recipes.insert(name.to_owned(), recipe);
         }
         sources.push(source);
     }
-    if mistakes.len() == before {
-        for name in shipped::names("engines").chain(local_recipes(folder)) {
+    if diagnostics.len() == before {
+        for name in shipped::yaml_names("engines").chain(local_recipes(folder)) {
             let recipe = || yaml::read::<Recipe>(&recipe_source(&name, folder)?).0;
             if !recipes.contains_key(&name)
                 && let Some(recipe) = recipe()
@@ -247,24 +249,24 @@ fn recipes(
     recipes
 }
 
-fn misnamed(recipe: &Recipe, name: &str) -> Option<Mistake> {
+fn check_recipe_name(recipe: &Recipe, name: &str) -> Option<Diagnostic> {
     if recipe.name.value == name {
         return None;
     }
-    let mistake = Mistake::new(format!(
+    let diagnostic = Diagnostic::new(format!(
         "the recipe is called `{}` and its file `{name}.yaml`",
         recipe.name
     ))
-    .help("give both the same name");
+    .with_help("give both the same name");
     Some(match &recipe.name.place {
-        Some(place) => mistake.at(place, "another name"),
-        None => mistake,
+        Some(place) => diagnostic.with_place(place, "another name"),
+        None => diagnostic,
     })
 }
 
 /// Whether an error may follow from another one, because the entry with the other error was left out.
-fn follows(mistake: &Mistake, others: &[Mistake]) -> bool {
-    let Some(place) = &mistake.place else {
+fn is_consequence(diagnostic: &Diagnostic, others: &[Diagnostic]) -> bool {
+    let Some(place) = &diagnostic.place else {
         return !others.is_empty();
     };
     others
@@ -295,7 +297,7 @@ fn recipe_source(name: &str, folder: &Path) -> Option<Source> {
         Some(Source::new(path.display().to_string(), text))
     });
     let shipped = || {
-        let text = shipped::file(&format!("engines/{file}"))?;
+        let text = shipped::file_text(&format!("engines/{file}"))?;
         Some(Source::new(format!("engines/{file} (shipped)"), text))
     };
     local.or_else(shipped)
@@ -314,7 +316,7 @@ fn local_recipes(folder: &Path) -> impl Iterator<Item = String> {
 }
 
 /// Errors about missing files that the matrix names.
-fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Mistake> {
+fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
     let paths = matrix.datasets.iter().map(|(_, path)| path);
     let paths = paths.chain(
         matrix
@@ -325,13 +327,13 @@ fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Mistake> {
     paths
         .filter(|path| !folder.join(&path.value).is_file())
         .map(|path| {
-            let looked = folder.join(&path.value);
-            let mistake = Mistake::new(format!("the data set's file `{path}` does not exist"))
-                .note(format!("looked for {}", looked.display()))
-                .help("paths are relative to the matrix file");
+            let full_path = folder.join(&path.value);
+            let diagnostic = Diagnostic::new(format!("the data set's file `{path}` does not exist"))
+                .with_note(format!("looked for {}", full_path.display()))
+                .with_help("paths are relative to the matrix file");
             match &path.place {
-                Some(place) => mistake.at(place, "no such file"),
-                None => mistake,
+                Some(place) => diagnostic.with_place(place, "no such file"),
+                None => diagnostic,
             }
         })
         .collect()
@@ -339,7 +341,7 @@ fn missing_files(matrix: &Matrix, folder: &Path) -> Vec<Mistake> {
 
 /// Errors about missing tokenizers that are paths. A tokenizer that may be a model name is searched when it
 /// is needed.
-fn missing_tokenizers(matrix: &Matrix, folder: &Path) -> Vec<Mistake> {
+fn missing_tokenizers(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
     let named = matrix
         .models
         .iter()
@@ -347,12 +349,12 @@ fn missing_tokenizers(matrix: &Matrix, folder: &Path) -> Vec<Mistake> {
     let lacking = named.filter(|name| tokenizer::is_missing_path(&name.value, folder));
     lacking
         .map(|name| {
-            let mistake = Mistake::new(format!("the tokenizer `{name}` does not exist"))
-                .note(format!("looked for {}", folder.join(&name.value).display()))
-                .help("name a `tokenizer.json` or a folder that holds one, relative to the matrix file, or a model such as `Qwen/Qwen3-8B`");
+            let diagnostic = Diagnostic::new(format!("the tokenizer `{name}` does not exist"))
+                .with_note(format!("looked for {}", folder.join(&name.value).display()))
+                .with_help("name a `tokenizer.json` or a folder that holds one, relative to the matrix file, or a model such as `Qwen/Qwen3-8B`");
             match &name.place {
-                Some(place) => mistake.at(place, "no such file"),
-                None => mistake,
+                Some(place) => diagnostic.with_place(place, "no such file"),
+                None => diagnostic,
             }
         })
         .collect()

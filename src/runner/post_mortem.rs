@@ -1,40 +1,40 @@
 //! Collects the post-mortem of a cell as soon as it is known to be failed or invalid.
 
-use crate::base::clock::{self, Moment};
+use crate::base::clock::{self, MonotonicTime};
 use crate::plan::Launch;
-use crate::results::record::cell::{Ending, FailureClass, Phase, Summary};
-use crate::results::record::post_mortem::{End, PostMortem};
+use crate::results::record::cell::{FailureClass, MeasurementStatus, Phase, Summary};
+use crate::results::record::post_mortem::{EngineExitStatus, PostMortem};
 use crate::telemetry::dmesg;
 
 /// Number of the engine's last log lines that are kept.
-pub(super) const LINES: usize = 200;
+pub(super) const MAX_LOG_LINES: usize = 200;
 
 /// State of an engine after its cell.
 #[derive(Default)]
-pub(super) struct Remains {
+pub(super) struct FailureArtifacts {
     /// How it ended, if it did.
-    pub(super) end: Option<End>,
-    /// Its last log lines, at most [`LINES`].
+    pub(super) exit: Option<EngineExitStatus>,
+    /// Its last log lines, at most [`MAX_LOG_LINES`].
     pub(super) log: Vec<String>,
 }
 
 /// Creates the post-mortem of a cell that failed, or that is invalid for the reason `doubt`; `None`
 /// for other cells. `began` is when its launch began.
-pub(super) fn of(
+pub(super) fn create(
     launch: &Launch,
     summary: &Summary,
     doubt: Option<String>,
-    remains: Remains,
-    began: Moment,
+    remains: FailureArtifacts,
+    began: MonotonicTime,
 ) -> Option<PostMortem> {
-    let (phase, class, reason) = match (&summary.ending, doubt) {
+    let (phase, class, reason) = match (&summary.status, doubt) {
         (
-            Ending::Failed {
+            MeasurementStatus::Failed {
                 phase, class, reason, ..
             },
             _,
         ) => (*phase, *class, reason.clone()),
-        (Ending::Done, Some(doubt)) => (Phase::Measure, FailureClass::Validity, doubt),
+        (MeasurementStatus::Done, Some(doubt)) => (Phase::Measure, FailureClass::Validity, doubt),
         _ => return None,
     };
     Some(PostMortem {
@@ -45,7 +45,7 @@ pub(super) fn of(
         class,
         reason,
         is_attached: launch.is_attached(),
-        end: remains.end,
+        end: remains.exit,
         retries: summary.retries.clone(),
         command: {
             let engine = &summary.engine;
@@ -54,7 +54,7 @@ pub(super) fn of(
         },
         image_digest: summary.engine.image_digest.clone(),
         devices: summary.engine.devices.clone(),
-        kernel: dmesg::told_since(clock::now().since(began)),
+        kernel: dmesg::read_since(clock::now().since(began)),
         log: remains.log,
     })
 }

@@ -6,56 +6,66 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::JoinSet;
 
-use crate::engine::{self, Devices, Running};
+use crate::engine::{self, Devices, RunningEngine};
 use crate::plan::{Launch, Start};
-use crate::runner::context::Job;
+use crate::runner::context::RunContext;
 
 /// Pulls in progress; they are cancelled on drop.
 #[derive(Default)]
-pub(crate) struct Ahead {
+pub(crate) struct ImagePrefetch {
     pulls: Mutex<JoinSet<()>>,
     /// Number of progress messages of all pulls.
     steps: Arc<AtomicU64>,
 }
 
-impl Ahead {
+impl ImagePrefetch {
     /// Begins to pull the image of the start after `start`, unless the engine runs on another host.
-    pub(crate) fn begin(&self, job: &Job<'_>, start: &Start, running: &Running) {
-        if !job.plan.pull_ahead || !matches!(running.devices(), Devices::Local(_)) {
+    pub(crate) fn begin(&self, run_context: &RunContext<'_>, start: &Start, running: &RunningEngine) {
+        if !run_context.plan.pull_ahead || !matches!(running.devices(), Devices::Local(_)) {
             return;
         }
-        let current = job.plan.launch(&start.launch);
-        let Some((start, launch, image)) = next(job, start) else {
+        let current = run_context.plan.launch(&start.launch);
+        let Some((start, launch, image)) = next_container_start(run_context, start) else {
             return;
         };
-        if engine::image(current) == Some(image) {
+        if engine::image_name(current) == Some(image) {
             return;
         }
-        let Ok(log) = job.store.install_log(&launch.id, start.start) else {
+        let Ok(log) = run_context.store.install_log(&launch.id, start.start) else {
             return;
         };
-        let (whereabouts, images) = (job.host.whereabouts.clone(), Arc::clone(&job.host.images));
+        let (whereabouts, images) = (
+            run_context.host.docker.clone(),
+            Arc::clone(&run_context.host.images),
+        );
         let (image, steps) = (image.to_owned(), Arc::clone(&self.steps));
         let pull = async move {
             let tell = |_| {
                 steps.fetch_add(1, Ordering::Relaxed);
             };
-            engine::pull_ahead(&whereabouts, &images, &image, log, &tell).await;
+            engine::prefetch_image(&whereabouts, &images, &image, log, &tell).await;
         };
         let mut pulls = self.pulls.lock().unwrap_or_else(PoisonError::into_inner);
         pulls.spawn(pull);
     }
 
     /// A number that grows while an image is pulled.
-    pub(crate) fn mark(&self) -> u64 {
+    pub(crate) fn progress_count(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
 }
 
 /// The next start, if it runs in a container.
-fn next<'j>(job: &'j Job<'_>, start: &Start) -> Option<(&'j Start, &'j Launch, &'j str)> {
-    let mut rest = job.todo.iter().skip_while(|other| *other != start).skip(1);
+fn next_container_start<'j>(
+    run_context: &'j RunContext<'_>,
+    start: &Start,
+) -> Option<(&'j Start, &'j Launch, &'j str)> {
+    let mut rest = run_context
+        .starts
+        .iter()
+        .skip_while(|other| *other != start)
+        .skip(1);
     let next = rest.next()?;
-    let launch = job.plan.launch(&next.launch);
-    Some((next, launch, engine::image(launch)?))
+    let launch = run_context.plan.launch(&next.launch);
+    Some((next, launch, engine::image_name(launch)?))
 }

@@ -9,23 +9,23 @@ use futures_util::future::join_all;
 
 use crate::base::ids::LaunchId;
 use crate::config::dataset::{Dataset, TemplateUse};
-use crate::engine::{self, Wanted};
+use crate::engine::{self, ContainerChecks};
 use crate::loadgen::dataset::template::ChatTemplate;
 use crate::loadgen::dataset::tokenizer::Tokenizer;
 use crate::loadgen::dataset::{self, Caches};
 use crate::plan::{Launch, Plan, Protocol};
-use crate::runner::context::Host;
+use crate::runner::context::HostEnv;
 use crate::runner::gpu_idle;
 
 /// Something that prevents measuring.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Finding {
+pub(crate) struct UnmetRequirement {
     pub what: String,
     /// How to fix it.
     pub help: String,
 }
 
-impl Finding {
+impl UnmetRequirement {
     fn new(what: impl Into<String>, help: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -34,58 +34,58 @@ impl Finding {
     }
 
     /// The finding as a note, for cases in which it prevents nothing.
-    pub(crate) fn note(&self) -> String {
+    pub(crate) fn to_note(&self) -> String {
         format!("note: {}\n  = help: {}\n", self.what, self.help)
     }
 }
 
 /// Paths from the command line.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Places<'a> {
+pub(crate) struct RunPaths<'a> {
     pub matrix: &'a Path,
     /// The results folder.
     pub results: &'a Path,
 }
 
 /// Everything that is missing for a plan.
-pub(crate) async fn findings(
+pub(crate) async fn unmet_requirements(
     plan: &Plan,
-    host: &Host,
-    places: Places<'_>,
-    tell: &(dyn Fn(String) + Sync),
-) -> Vec<Finding> {
-    let Places { matrix, results } = places;
-    let mut found = BTreeSet::new();
-    containers(plan, host, tell, &mut found).await;
-    servers(plan, host, &mut found).await;
-    devices(plan, host, &mut found);
-    instances(plan, host, &mut found);
-    for (what, help) in gpu_idle::unfit(plan, host).await {
-        found.insert(Finding::new(what, help));
+    host: &HostEnv,
+    places: RunPaths<'_>,
+    report: &(dyn Fn(String) + Sync),
+) -> Vec<UnmetRequirement> {
+    let RunPaths { matrix, results } = places;
+    let mut unmet = BTreeSet::new();
+    check_containers(plan, host, report, &mut unmet).await;
+    check_servers(plan, host, &mut unmet).await;
+    check_devices(plan, host, &mut unmet);
+    check_gpu_instances(plan, host, &mut unmet);
+    for (what, help) in gpu_idle::preflight(plan, host).await {
+        unmet.insert(UnmetRequirement::new(what, help));
     }
     for launch in &plan.launches {
-        secrets(launch, host, &mut found);
+        check_secrets(launch, host, &mut unmet);
         if engine::takes_port(launch) {
-            port(launch, &mut found);
+            check_port(launch, &mut unmet);
         }
-        if let Some(lack) = engine::host_lacks(launch, host.path.as_deref()) {
-            found.insert(Finding::new(lack.what, lack.help));
+        if let Some(lack) = engine::unmet_host_requirement(launch, host.path.as_deref()) {
+            unmet.insert(UnmetRequirement::new(lack.problem, lack.help));
         }
     }
-    found.extend(inputs(plan, &host.folder, &host.caches(), matrix));
-    found.extend(templates(plan, &host.folder, &host.caches()).needed);
+    unmet.extend(check_inputs(plan, &host.folder, &host.caches(), matrix));
+    unmet.extend(check_templates(plan, &host.folder, &host.caches()).needed);
     if let Some(limit) = host.machine.open_files {
-        let wanted = plan.cells.iter().map(|cell| {
+        let open_files = plan.cells.iter().map(|cell| {
             let all = u64::from(cell.scenario.workload.prompts);
             cell.scenario
                 .arrival
                 .concurrency
                 .map_or(all, |users| u64::from(users.get()).min(all))
         });
-        let wanted = wanted.max().unwrap_or(0) + 200;
-        if wanted > limit {
-            found.insert(Finding::new(
-                format!("{wanted} open files may be needed, and {limit} are allowed"),
+        let open_files = open_files.max().unwrap_or(0) + 200;
+        if open_files > limit {
+            unmet.insert(UnmetRequirement::new(
+                format!("{open_files} open files may be needed, and {limit} are allowed"),
                 "raise the hard limit (`ulimit -Hn`), or cap `concurrency`",
             ));
         }
@@ -96,13 +96,13 @@ pub(crate) async fn findings(
     });
     match room {
         Err(error) => {
-            found.insert(Finding::new(
+            unmet.insert(UnmetRequirement::new(
                 format!("the folder {} cannot be written: {error}", results.display()),
                 "choose another one with `--results`",
             ));
         }
         Ok(bytes) if bytes < 256 << 20 => {
-            found.insert(Finding::new(
+            unmet.insert(UnmetRequirement::new(
                 format!(
                     "only {} MiB are free for results in {}",
                     bytes >> 20,
@@ -113,54 +113,59 @@ pub(crate) async fn findings(
         }
         Ok(_) => {}
     }
-    found.into_iter().collect()
+    unmet.into_iter().collect()
 }
 
 /// Problems of the container daemon and the images, for launches in containers.
-async fn containers(plan: &Plan, host: &Host, tell: &(dyn Fn(String) + Sync), found: &mut BTreeSet<Finding>) {
-    let wanted = Wanted {
+async fn check_containers(
+    plan: &Plan,
+    host: &HostEnv,
+    report: &(dyn Fn(String) + Sync),
+    unmet: &mut BTreeSet<UnmetRequirement>,
+) {
+    let wanted = ContainerChecks {
         launches: plan.launches.iter().collect(),
-        whereabouts: &host.whereabouts,
-        cache: &host.cache,
+        docker_env: &host.docker,
+        cache_dir: &host.cache,
         images: &host.images,
         hf_home: host.hf_home.as_deref(),
         folder: &host.folder,
-        tell,
+        report_wait: report,
         secrets: &|name| host.secrets.get(name).cloned(),
     };
     for lack in engine::container_lacks(&wanted).await {
-        found.insert(Finding::new(lack.what, lack.help));
+        unmet.insert(UnmetRequirement::new(lack.problem, lack.help));
     }
 }
 
 /// Attached servers that do not answer.
-async fn servers(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
+async fn check_servers(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequirement>) {
     let secret = |name: &str| host.secrets.get(name).cloned();
-    let asked = plan
+    let urls = plan
         .launches
         .iter()
-        .map(|launch| engine::unreachable(launch, &secret, &host.http));
-    for lack in join_all(asked).await.into_iter().flatten() {
-        found.insert(Finding::new(lack.what, lack.help));
+        .map(|launch| engine::unmet_server(launch, &secret, &host.http));
+    for lack in join_all(urls).await.into_iter().flatten() {
+        unmet.insert(UnmetRequirement::new(lack.problem, lack.help));
     }
 }
 
-fn port(launch: &Launch, found: &mut BTreeSet<Finding>) {
-    if let Some(port) = launch.contact.port.fixed.filter(|port| !is_free(*port)) {
-        found.insert(Finding::new(
+fn check_port(launch: &Launch, unmet: &mut BTreeSet<UnmetRequirement>) {
+    if let Some(port) = launch.api.port.fixed.filter(|port| !is_free(*port)) {
+        unmet.insert(UnmetRequirement::new(
             format!("port {port} of engine `{}` is taken", launch.engine.name),
             "stop what listens there, or take `port:` out: then a free one is chosen",
         ));
     }
 }
 
-fn secrets(launch: &Launch, host: &Host, found: &mut BTreeSet<Finding>) {
+fn check_secrets(launch: &Launch, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequirement>) {
     for name in launch
         .secrets()
         .iter()
         .filter(|name| !host.secrets.contains_key(*name))
     {
-        found.insert(Finding::new(
+        unmet.insert(UnmetRequirement::new(
             format!(
                 "the environment variable `{name}` is not set, and engine `{}` needs it",
                 launch.engine.name
@@ -171,7 +176,7 @@ fn secrets(launch: &Launch, host: &Host, found: &mut BTreeSet<Finding>) {
 }
 
 /// Launches on several devices of which some are MIG instances; an engine sees only one instance.
-fn instances(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
+fn check_gpu_instances(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequirement>) {
     let is_instance = |device: &u32| {
         let mut known = host.machine.devices.iter();
         known.any(|known| known.device == *device && known.instance.is_some())
@@ -181,7 +186,7 @@ fn instances(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
     }
     for launch in plan.launches.iter().filter(|launch| launch.devices > 1) {
         if !launch.is_attached() {
-            found.insert(Finding::new(
+            unmet.insert(UnmetRequirement::new(
                 format!(
                     "the launch `{}` needs {} GPUs, and instances of a GPU (MIG) cannot be combined",
                     launch.id, launch.devices
@@ -193,9 +198,9 @@ fn instances(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
 }
 
 /// Launches that need more GPUs than available.
-fn devices(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
+fn check_devices(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequirement>) {
     let (all, gpus) = (host.machine.gpus.len(), host.devices.len());
-    let there = match gpus < all {
+    let available = match gpus < all {
         true => format!("the run may use {gpus} of {all}"),
         false => format!("this host has {all}"),
     };
@@ -211,12 +216,12 @@ fn devices(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
     };
     let names: Vec<String> = large
         .iter()
-        .take(NAMED)
+        .take(MAX_NAMED_LAUNCHES)
         .map(|launch| format!("`{}`", launch.id))
         .collect();
     let what = match &large[..] {
         [] => return,
-        [_] => format!("the launch {} needs {needed}, and {there}", names[0]),
+        [_] => format!("the launch {} needs {needed}, and {available}", names[0]),
         all => {
             let more = match all.len() - names.len() {
                 0 => String::new(),
@@ -224,23 +229,28 @@ fn devices(plan: &Plan, host: &Host, found: &mut BTreeSet<Finding>) {
             };
             let names = names.join(", ");
             format!(
-                "{} launches need up to {needed}, and {there}: {names}{more}",
+                "{} launches need up to {needed}, and {available}: {names}{more}",
                 all.len()
             )
         }
     };
-    found.insert(Finding::new(
+    unmet.insert(UnmetRequirement::new(
         what,
         "leave them out with `--only` or `exclude`, lower `tp`, or say `devices: none` for an engine that runs without",
     ));
 }
 
 /// Largest number of launches that one finding names.
-const NAMED: usize = 3;
+const MAX_NAMED_LAUNCHES: usize = 3;
 
 /// Data sets and tokenizers that cannot be opened; paths are relative to `folder`. Everything that
 /// `matrix fetch` can download is one finding, because it is one command.
-pub(crate) fn inputs(plan: &Plan, folder: &Path, caches: &Caches, matrix: &Path) -> Vec<Finding> {
+pub(crate) fn check_inputs(
+    plan: &Plan,
+    folder: &Path,
+    caches: &Caches,
+    matrix: &Path,
+) -> Vec<UnmetRequirement> {
     let tokenizers: BTreeSet<&str> = plan
         .launches
         .iter()
@@ -265,11 +275,11 @@ pub(crate) fn inputs(plan: &Plan, folder: &Path, caches: &Caches, matrix: &Path)
         Some((error, "or name the file in `datasets:` of the matrix"))
     });
     let missing: BTreeSet<(String, &str)> = tokenizers.chain(files).collect();
-    grouped(&missing, matrix)
+    group_inputs(&missing, matrix)
 }
 
 /// Groups missing inputs: those that one command downloads become one finding.
-fn grouped(missing: &BTreeSet<(String, &str)>, matrix: &Path) -> Vec<Finding> {
+fn group_inputs(missing: &BTreeSet<(String, &str)>, matrix: &Path) -> Vec<UnmetRequirement> {
     let (fetched, others): (Vec<_>, Vec<_>) = missing
         .iter()
         .map(|(what, help)| {
@@ -280,38 +290,38 @@ fn grouped(missing: &BTreeSet<(String, &str)>, matrix: &Path) -> Vec<Finding> {
             )
         })
         .partition(|(fetched, ..)| fetched.is_some());
-    let mut found: Vec<Finding> = others
+    let mut unmet: Vec<UnmetRequirement> = others
         .into_iter()
-        .map(|(_, what, help)| Finding::new(what.clone(), *help))
+        .map(|(_, what, help)| UnmetRequirement::new(what.clone(), *help))
         .collect();
     let whats: Vec<&str> = fetched.iter().filter_map(|(what, ..)| *what).collect();
     let command = format!("`matrix fetch {}`", matrix.display());
     match &whats[..] {
         [] => {}
-        [what] => found.push(Finding::new(
+        [what] => unmet.push(UnmetRequirement::new(
             *what,
             format!("get it with {command}, {}", fetched[0].2),
         )),
-        _ => found.push(Finding::new(
+        _ => unmet.push(UnmetRequirement::new(
             format!("{} inputs are missing:\n  {}", whats.len(), whats.join("\n  ")),
             format!("get them all with {command}, or name others with `tokenizer:` at the models and in `datasets:`"),
         )),
     }
-    found
+    unmet
 }
 
 /// Chat templates that the available tokenizers lack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Untemplated {
+pub(crate) struct MissingTemplates {
     /// A data set needs the template.
-    pub needed: BTreeSet<Finding>,
+    pub needed: BTreeSet<UnmetRequirement>,
     /// A `chat` engine applies the template, and may have it from elsewhere.
-    pub expected: BTreeSet<Finding>,
+    pub expected: BTreeSet<UnmetRequirement>,
 }
 
 /// Missing chat templates of a plan, for the tokenizers that are available; paths are relative to `folder`.
-pub(crate) fn templates(plan: &Plan, folder: &Path, caches: &Caches) -> Untemplated {
-    let mut found = Untemplated::default();
+pub(crate) fn check_templates(plan: &Plan, folder: &Path, caches: &Caches) -> MissingTemplates {
+    let mut unmet = MissingTemplates::default();
     let launches: BTreeMap<&LaunchId, &Launch> =
         plan.launches.iter().map(|launch| (&launch.id, launch)).collect();
     // A missing tokenizer is reported separately.
@@ -325,7 +335,7 @@ pub(crate) fn templates(plan: &Plan, folder: &Path, caches: &Caches) -> Untempla
     for cell in &plan.cells {
         let launch = launches[&cell.launch];
         let workload = &cell.scenario.workload;
-        let is_chat = launch.contact.dialect.protocol == Protocol::Chat && !launch.engine.simulated;
+        let is_chat = launch.api.dialect.protocol == Protocol::Chat && !launch.engine.simulated;
         let template = workload.facts().template;
         if !is_chat && !template.is_needed() {
             continue;
@@ -341,15 +351,15 @@ pub(crate) fn templates(plan: &Plan, folder: &Path, caches: &Caches) -> Untempla
                 TemplateUse::Requested => "`apply_chat_template`".to_owned(),
                 _ => format!("the data set `{}`", workload.dataset.bench_serving_name()),
             };
-            found.needed.insert(Finding::new(
+            unmet.needed.insert(UnmetRequirement::new(
                 format!(
                     "{field} of the scenario `{}` needs a chat template: {error}",
                     cell.scenario.name
                 ),
                 "or name another one with `tokenizer:` at the model, or leave the scenario out with `--only` or `exclude`",
             ));
-        } else if !names_template(launch) {
-            found.expected.insert(Finding::new(
+        } else if !sets_chat_template(launch) {
+            unmet.expected.insert(UnmetRequirement::new(
                 format!(
                     "the engine `{}` is asked by `chat`, and answers nothing if it finds no chat template either: {error}",
                     launch.engine.name
@@ -358,13 +368,13 @@ pub(crate) fn templates(plan: &Plan, folder: &Path, caches: &Caches) -> Untempla
             ));
         }
     }
-    found
+    unmet
 }
 
 /// Whether the engine's arguments name a chat template.
-fn names_template(launch: &Launch) -> bool {
-    let words = launch.argv(launch.usual_port());
-    words.iter().any(|word| word.as_str().contains("template"))
+fn sets_chat_template(launch: &Launch) -> bool {
+    let args = launch.command_args(launch.default_port());
+    args.iter().any(|word| word.as_str().contains("template"))
 }
 
 fn is_free(port: u16) -> bool {
@@ -378,9 +388,9 @@ mod tests {
     #[test]
     fn what_one_command_gets_is_one_finding() {
         let help = "or name the file in `datasets:` of the matrix";
-        let missing = |whats: &[&str]| -> Vec<Finding> {
+        let missing = |whats: &[&str]| -> Vec<UnmetRequirement> {
             let missing = whats.iter().map(|what| ((*what).to_owned(), help)).collect();
-            grouped(&missing, Path::new("m.yaml"))
+            group_inputs(&missing, Path::new("m.yaml"))
         };
         let a = "no tokenizer for `a`; looked at x\nfetch it with `matrix fetch --tokenizer a`, or so";
         let b = "no data file for `b`\nfetch it with `matrix fetch --dataset b`, or so";

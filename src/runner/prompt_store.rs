@@ -9,14 +9,14 @@ use tokio::sync::OnceCell;
 use crate::base::ids::ContentHash;
 use crate::config::scenario::Scenario;
 use crate::loadgen::dataset::tokenizer::Tokenizer;
-use crate::loadgen::dataset::{self, Caches, Prepared, Prompt, repeated_token_share};
+use crate::loadgen::dataset::{self, Caches, PreparedPrompts, Prompt, repeated_token_share};
 
 /// The prompts of a scenario, with the tokenizer that made them.
 pub(crate) struct PreparedWorkload {
-    pub(crate) prepared: Prepared,
+    pub(crate) prepared: PreparedPrompts,
     pub(crate) tokenizer: Tokenizer,
     /// Share of prompt tokens that repeat the beginning of an earlier prompt, if known.
-    pub(crate) repeated: Option<f64>,
+    pub(crate) repeated_share: Option<f64>,
 }
 
 type Slot = Arc<OnceCell<Result<Arc<PreparedWorkload>, String>>>;
@@ -48,7 +48,7 @@ impl PromptStore {
         tokenizer: &str,
     ) -> Result<Arc<PreparedWorkload>, String> {
         let draws = (&scenario.workload, scenario.profile, scenario.seed, tokenizer);
-        let key = ContentHash::of(&draws).to_string();
+        let key = ContentHash::from_value(&draws).to_string();
         let slot = Arc::clone(
             self.slots
                 .lock()
@@ -59,8 +59,8 @@ impl PromptStore {
         slot.get_or_init(|| async {
             let (prompt_store, scenario, tokenizer) =
                 (Arc::clone(self), scenario.clone(), tokenizer.to_owned());
-            match tokio::task::spawn_blocking(move || prompt_store.make(&scenario, &tokenizer)).await {
-                Ok(made) => made.map(Arc::new),
+            match tokio::task::spawn_blocking(move || prompt_store.prepare(&scenario, &tokenizer)).await {
+                Ok(result) => result.map(Arc::new),
                 Err(error) => Err(format!("preparing the prompts broke off: {error}")),
             }
         })
@@ -68,11 +68,11 @@ impl PromptStore {
         .clone()
     }
 
-    fn make(&self, scenario: &Scenario, name: &str) -> Result<PreparedWorkload, String> {
-        let tokenizer = self.tokenizer(name)?;
+    fn prepare(&self, scenario: &Scenario, name: &str) -> Result<PreparedWorkload, String> {
+        let tokenizer = self.open_tokenizer(name)?;
         let work = &scenario.workload;
         let file = dataset::locate(work, &self.folder, &self.caches).map_err(|error| error.to_string())?;
-        let prepared = dataset::take_or_prepare(
+        let prepared = dataset::load_or_prepare(
             work,
             scenario.profile,
             scenario.seed,
@@ -86,11 +86,11 @@ impl PromptStore {
         Ok(PreparedWorkload {
             prepared,
             tokenizer,
-            repeated,
+            repeated_share: repeated,
         })
     }
 
-    fn tokenizer(&self, name: &str) -> Result<Tokenizer, String> {
+    fn open_tokenizer(&self, name: &str) -> Result<Tokenizer, String> {
         let mut open = self
             .tokenizers
             .lock()
@@ -107,14 +107,14 @@ impl PromptStore {
 
 /// Share that `count` prompts of the data set repeat of each other, beginning at index `from`; `None` if
 /// unknown.
-pub(crate) async fn repeated_share_of(
+pub(crate) async fn repeated_share(
     workload: &Arc<PreparedWorkload>,
     from: usize,
     count: usize,
 ) -> Option<f64> {
-    let all = workload.prepared.prompts.len();
-    if count == all && from.checked_rem(all).unwrap_or(0) == 0 {
-        return workload.repeated;
+    let prompt_count = workload.prepared.prompts.len();
+    if count == prompt_count && from.checked_rem(prompt_count).unwrap_or(0) == 0 {
+        return workload.repeated_share;
     }
     let workload = Arc::clone(workload);
     let counting = tokio::task::spawn_blocking(move || {

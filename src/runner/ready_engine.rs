@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use crate::base::control_client::ControlClient;
 use crate::base::secrets::Redactor;
-use crate::engine::{self, CacheReset, Endpoint, Running};
+use crate::engine::{self, CacheReset, Endpoint, RunningEngine};
 use crate::loadgen::Target;
-use crate::plan::Reset;
+use crate::plan::CacheResetSpec;
 use crate::results::record::cell::{EngineFacts, PhaseTime};
 use crate::runner::telemetry::Sampling;
 use crate::telemetry::gpu::Gpus;
 
 pub(crate) struct ReadyEngine {
-    pub(crate) running: Running,
+    pub(crate) running: RunningEngine,
     /// The client for requests that do not belong to the load.
     pub(crate) control: ControlClient,
     pub(crate) target: Target,
     pub(crate) facts: EngineFacts,
     pub(crate) phases: Vec<PhaseTime>,
     /// Number of measurements so far on this start.
-    pub(crate) measured: u32,
+    pub(crate) measurement_count: u32,
     pub(crate) sampling: Sampling,
 }
 
@@ -40,18 +40,18 @@ impl ReadyEngine {
             control.headers().clone(),
         );
         Self {
-            running: engine::attached(endpoint, &Redactor::default()),
-            sampling: Sampling::around(address, gpus).await,
+            running: engine::running_at(endpoint, &Redactor::default()),
+            sampling: Sampling::for_attached(address, gpus).await,
             control,
             target,
             facts: EngineFacts::default(),
             phases: Vec::new(),
-            measured: 0,
+            measurement_count: 0,
         }
     }
 
     /// Resets the prefix cache within a time limit; without `reset` no request is sent.
-    pub(crate) async fn reset_caches(&self, reset: Option<&Reset>, limit: Duration) -> CacheReset {
+    pub(crate) async fn reset_caches(&self, reset: Option<&CacheResetSpec>, limit: Duration) -> CacheReset {
         engine::reset_caches(reset, &self.control, limit).await
     }
 }

@@ -32,10 +32,10 @@ impl RecordSink<'_> {
         measurement: &Measurement,
         keeps_text: bool,
     ) -> Result<Option<Sink>, StoreError> {
-        let (sink, records) = Sink::new(Sink::ROOM, keeps_text && matches!(self, Self::Run(_)));
+        let (sink, records) = Sink::new(Sink::CAPACITY, keeps_text && matches!(self, Self::Run(_)));
         match self {
-            Self::Run(store) => store.keep_partial(measurement, records)?,
-            Self::File(Some(file)) => partial::keep_at(&file.path, records, file.redactor.clone())?,
+            Self::Run(store) => store.save_partial(measurement, records)?,
+            Self::File(Some(file)) => partial::save_records(&file.path, records, file.redactor.clone())?,
             Self::File(None) => return Ok(None),
         }
         Ok(Some(sink))
@@ -44,9 +44,9 @@ impl RecordSink<'_> {
     /// Where responses go that exceed the memory budget: the folder of the run; without one the current folder, else that of temporary files.
     pub(crate) fn spill(self) -> io::Result<Arc<Spill>> {
         match self {
-            Self::Run(store) => Spill::new(store.folder(), Spill::BUDGET),
-            Self::File(_) => Spill::new(Path::new("."), Spill::BUDGET)
-                .or_else(|_| Spill::new(&std::env::temp_dir(), Spill::BUDGET)),
+            Self::Run(store) => Spill::new(store.folder(), Spill::DEFAULT_BUDGET),
+            Self::File(_) => Spill::new(Path::new("."), Spill::DEFAULT_BUDGET)
+                .or_else(|_| Spill::new(&std::env::temp_dir(), Spill::DEFAULT_BUDGET)),
         }
     }
 }

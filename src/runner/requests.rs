@@ -10,15 +10,15 @@ use crate::config::scenario::Scenario;
 use crate::loadgen::dataset::images::with_placeholders;
 use crate::loadgen::dataset::template::{ChatTemplate, TemplateError};
 use crate::loadgen::dataset::tokenizer::Tokenizer;
-use crate::loadgen::dataset::{Content, Draws, Extras, Prepared, Prompt};
-use crate::loadgen::schedule::{self, Drawn};
-use crate::loadgen::{Driven, Item};
+use crate::loadgen::dataset::{Content, Extras, PreparedPrompts, Prompt, RngState};
+use crate::loadgen::schedule::{self, DrawnSchedule};
+use crate::loadgen::{LoadResult, PlannedRequest};
 use crate::plan::Protocol;
 use crate::results::record::request::Request;
 
 /// The requests of a load.
-pub(super) struct Sending {
-    pub(super) items: Vec<Item>,
+pub(super) struct PreparedRequests {
+    pub(super) items: Vec<PlannedRequest>,
     /// Digest of due times and adapters.
     pub(super) schedule: ContentHash,
     /// When one more request would fall due, if there were another prompt; `None` if none would, or at once.
@@ -27,30 +27,35 @@ pub(super) struct Sending {
 
 /// A part of the prompts, treated as if the data set consisted of it.
 #[derive(Clone, Copy)]
-pub(crate) struct Part {
+pub(crate) struct PromptRange {
     /// Index of the first prompt; the data set is repeated after its end.
-    pub(crate) from: usize,
+    pub(crate) first_prompt: usize,
     /// Number of prompts, at most the size of the data set.
     pub(crate) count: usize,
     /// Requests that fall due later are left out.
-    pub(crate) before: Option<Duration>,
+    pub(crate) due_before: Option<Duration>,
 }
 
-impl Part {
-    pub(super) fn whole(prepared: &Prepared) -> Self {
+impl PromptRange {
+    pub(super) fn full(prepared: &PreparedPrompts) -> Self {
         Self {
-            from: 0,
+            first_prompt: 0,
             count: prepared.prompts.len(),
-            before: None,
+            due_before: None,
         }
     }
 }
 
 /// The requests of a part with their due times. Arrivals and adapters are drawn from `draws`, which continues
 /// the draws of the data set.
-pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part, draws: &mut Draws) -> Sending {
+pub(super) fn prepare_requests(
+    scenario: &Scenario,
+    prepared: &PreparedPrompts,
+    part: PromptRange,
+    draws: &mut RngState,
+) -> PreparedRequests {
     let prompts = &prepared.prompts;
-    let moments = moments(prompts);
+    let moments = trace_moments(prompts);
     let arrival = match moments {
         // A trace has due times of its own, and no gap is drawn.
         Some(_) => Arrival {
@@ -60,30 +65,30 @@ pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part, draws: 
         },
         None => scenario.arrival.clone(),
     };
-    let Drawn {
+    let DrawnSchedule {
         due,
         mut adapters,
         next,
-    } = schedule::drawn(&arrival, scenario.lora.as_ref(), part.count, draws);
+    } = schedule::draw_schedule(&arrival, scenario.lora.as_ref(), part.count, draws);
     let mut due = match moments {
         Some(moments) => {
-            let mut due = schedule::replayed(&moments, scenario.workload.facts().slowdown.unwrap_or(1.0));
+            let mut due = schedule::replay_times(&moments, scenario.workload.facts().slowdown.unwrap_or(1.0));
             due.truncate(part.count);
             due
         }
         None => due,
     };
-    if let Some(end) = part.before {
+    if let Some(end) = part.due_before {
         due.retain(|due| *due < end);
     }
     adapters.truncate(due.len());
-    let schedule = schedule::hash(&due, &adapters);
-    let names = names(scenario);
+    let schedule = schedule::schedule_hash(&due, &adapters);
+    let names = adapter_names(scenario);
     let items = due.into_iter().enumerate().map(|(row, due)| {
         let lora = adapters.get(row).map(|place| Arc::clone(&names[*place]));
-        item(&prompts[(part.from + row) % prompts.len()], due, lora)
+        planned_request(&prompts[(part.first_prompt + row) % prompts.len()], due, lora)
     });
-    Sending {
+    PreparedRequests {
         items: items.collect(),
         schedule,
         next,
@@ -92,22 +97,22 @@ pub(super) fn part(scenario: &Scenario, prepared: &Prepared, part: Part, draws: 
 
 /// The prompts ran out before the sending time was over.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RanOut {
+pub(crate) struct PromptsExhausted {
     /// Number of prompts.
     sent: usize,
     /// Time until the prompts ran out.
-    pub(crate) after: Duration,
+    pub(crate) duration: Duration,
     /// Planned sending time.
     window: Duration,
 }
 
-impl RanOut {
+impl PromptsExhausted {
     /// Describes it; `key` is the setting to raise.
-    pub(crate) fn says(&self, key: &str) -> String {
+    pub(crate) fn describe(&self, key: &str) -> String {
         format!(
             "the {} prompts ran out after {:.1} of {} s: nothing was sent for the rest of the time; raise {key}",
             self.sent,
-            self.after.as_secs_f64(),
+            self.duration.as_secs_f64(),
             self.window.as_secs_f64()
         )
     }
@@ -115,43 +120,47 @@ impl RanOut {
 
 /// Whether the prompts ran out before the sending time was over. `sent` is the number of prompts, `next` the
 /// due time of one more.
-pub(super) fn ran_out(
+pub(super) fn prompts_exhausted(
     scenario: &Scenario,
     sent: usize,
     next: Option<Duration>,
-    driven: &Driven,
-) -> Option<RanOut> {
-    let window = scenario.arrival.window(scenario.limits.duration)?;
+    driven: &LoadResult,
+) -> Option<PromptsExhausted> {
+    let window = scenario.arrival.sending_window(scenario.limits.duration)?;
     let is_closed_loop = scenario.arrival.concurrency.is_some() && !scenario.arrival.is_paced();
     let after = match is_closed_loop && !scenario.workload.is_replayed() {
         // In a closed loop, prompts remain if not all conversations were begun.
         true => {
             let first_rounds = driven
-                .requests
+                .records
                 .iter()
                 .filter(|request| request.round.unwrap_or(0) == 0);
             (first_rounds.count() == sent).then_some(driven.wall)?
         }
         false => next?,
     };
-    (after < window).then_some(RanOut { sent, after, window })
+    (after < window).then_some(PromptsExhausted {
+        sent,
+        duration: after,
+        window,
+    })
 }
 
 /// Puts images where the protocol expects them: SGLang's native protocol needs them in the text that the chat
 /// template makes. Fails with a message if there is no such text.
-pub(super) fn placed(
-    items: Vec<Item>,
+pub(super) fn insert_image_placeholders(
+    items: Vec<PlannedRequest>,
     protocol: Protocol,
     tokenizer: &Tokenizer,
-) -> Result<Vec<Item>, String> {
-    let has_pictures = |item: &Item| matches!(item.content, Content::Pictures { .. });
+) -> Result<Vec<PlannedRequest>, String> {
+    let has_pictures = |item: &PlannedRequest| matches!(item.content, Content::Images { .. });
     if protocol != Protocol::SglangNative || !items.iter().any(has_pictures) {
         return Ok(items);
     }
     let placed = || {
         let template = ChatTemplate::open(tokenizer)?;
-        let item = |item: Item| {
-            Ok(Item {
+        let item = |item: PlannedRequest| {
+            Ok(PlannedRequest {
                 content: with_placeholders(&item.content, &template)?,
                 ..item
             })
@@ -162,12 +171,12 @@ pub(super) fn placed(
 }
 
 /// Sets the vision tokens of prompts with images: the server's count beyond our count of the text.
-pub(super) fn see(requests: &mut [Request], prompts: &[Prompt]) {
+pub(super) fn reconcile_vision_tokens(requests: &mut [Request], prompts: &[Prompt]) {
     for request in requests {
         let prompt = usize::try_from(request.index)
             .ok()
             .and_then(|row| prompts.get(row));
-        let has_pictures = prompt.is_some_and(|prompt| matches!(prompt.content, Content::Pictures { .. }));
+        let has_pictures = prompt.is_some_and(|prompt| matches!(prompt.content, Content::Images { .. }));
         let reported = request.usage.and_then(|usage| usage.prompt);
         if let Some(reported) = reported.filter(|reported| has_pictures && *reported > request.prompt_tokens)
         {
@@ -181,9 +190,13 @@ pub(super) fn see(requests: &mut [Request], prompts: &[Prompt]) {
 ///
 /// As in the Python tool it is the first request, the whole first conversation, or the data set's own warm-up
 /// prompt. It has no fields of the row and uses the first adapter.
-pub(super) fn warm_up_item(scenario: &Scenario, prepared: &Prepared, limit: Option<u32>) -> Option<Item> {
+pub(super) fn warm_up_item(
+    scenario: &Scenario,
+    prepared: &PreparedPrompts,
+    limit: Option<u32>,
+) -> Option<PlannedRequest> {
     let prompt = prepared.warmup.as_ref().or(prepared.prompts.first())?;
-    let mut item = item(prompt, Duration::ZERO, names(scenario).into_iter().next());
+    let mut item = planned_request(prompt, Duration::ZERO, adapter_names(scenario).into_iter().next());
     let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.clone());
     item.extras = turns.map(|turns| {
         Arc::new(Extras {
@@ -191,27 +204,27 @@ pub(super) fn warm_up_item(scenario: &Scenario, prepared: &Prepared, limit: Opti
             ..Extras::default()
         })
     });
-    item.asked_tokens = item.asked_tokens.min(limit.unwrap_or(u32::MAX));
+    item.requested_tokens = item.requested_tokens.min(limit.unwrap_or(u32::MAX));
     Some(item)
 }
 
 /// The due times of a trace, if every row has one.
-fn moments(prompts: &[Prompt]) -> Option<Vec<Duration>> {
+fn trace_moments(prompts: &[Prompt]) -> Option<Vec<Duration>> {
     prompts.iter().map(|prompt| prompt.extras.as_ref()?.at).collect()
 }
 
-fn names(scenario: &Scenario) -> Vec<Arc<str>> {
+fn adapter_names(scenario: &Scenario) -> Vec<Arc<str>> {
     let names = scenario.lora.iter().flat_map(|lora| &lora.names);
     names.map(|name| Arc::from(name.as_str())).collect()
 }
 
-fn item(prompt: &Prompt, due: Duration, lora: Option<Arc<str>>) -> Item {
-    Item {
+fn planned_request(prompt: &Prompt, due: Duration, lora: Option<Arc<str>>) -> PlannedRequest {
+    PlannedRequest {
         content: prompt.content.clone(),
         prompt_tokens: prompt.prompt_tokens,
-        asked_tokens: prompt.output_tokens,
+        requested_tokens: prompt.output_tokens,
         due,
-        lora,
+        lora_adapter: lora,
         extras: prompt.extras.clone(),
     }
 }
@@ -222,8 +235,8 @@ mod tests {
     use crate::loadgen::dataset::rng;
     use crate::results::store::testing;
 
-    fn prepared(count: usize) -> Prepared {
-        Prepared {
+    fn prepared(count: usize) -> PreparedPrompts {
+        PreparedPrompts {
             prompts: vec![
                 Prompt {
                     content: Content::Text("a".to_owned().into()),
@@ -233,14 +246,14 @@ mod tests {
                 };
                 count
             ],
-            hash: ContentHash::of(&"a"),
-            draws: Draws {
+            hash: ContentHash::from_value(&"a"),
+            rng: RngState {
                 python: rng::Python::new(1),
                 numpy: rng::Numpy::new(1),
             },
             input_tokens: 0,
             output_tokens: 0,
-            said: Vec::new(),
+            printed_lines: Vec::new(),
             warmup: None,
         }
     }
@@ -252,10 +265,10 @@ mod tests {
         let mut scenario = plan.cells[0].scenario.clone();
         scenario.arrival.rate = RequestRate::new(4.0).unwrap();
         let prepared = prepared(2);
-        let mut draws = prepared.draws.clone();
-        let all = Part::whole(&prepared);
+        let mut draws = prepared.rng.clone();
+        let all = PromptRange::full(&prepared);
         let mut second = || {
-            part(&scenario, &prepared, all, &mut draws).items[1]
+            prepare_requests(&scenario, &prepared, all, &mut draws).items[1]
                 .due
                 .as_secs_f64()
         };

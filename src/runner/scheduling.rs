@@ -2,19 +2,19 @@
 
 use std::sync::Mutex;
 
-use crate::base::clock::{self, Moment};
+use crate::base::clock::{self, MonotonicTime};
 use crate::base::ids::LaunchId;
 use crate::plan::{Launch, Plan, Start};
 
 /// Whether a launch must run alone: if the matrix does not allow concurrent launches, or if it leases no GPUs
 /// or all of them, since its computation then cannot be separated.
-pub(super) fn is_alone(plan: &Plan, launch: &Launch, devices: u32) -> bool {
+pub(super) fn is_exclusive(plan: &Plan, launch: &Launch, devices: u32) -> bool {
     !plan.parallel || launch.devices == 0 || launch.devices >= devices
 }
 
 /// Picks the largest waiting start that fits into the free GPUs (ties: plan order). A start that must run
 /// alone blocks those behind it, which keeps the plan's order around it.
-pub(super) fn next(
+pub(super) fn next_start(
     plan: &Plan,
     waiting: &[Start],
     running: &[&Launch],
@@ -22,57 +22,57 @@ pub(super) fn next(
     free: u32,
 ) -> Option<usize> {
     let first = plan.launch(&waiting.first()?.launch);
-    if is_alone(plan, first, devices) {
+    if is_exclusive(plan, first, devices) {
         return running.is_empty().then_some(0);
     }
     let together = waiting
         .iter()
         .map(|start| plan.launch(&start.launch))
-        .take_while(|launch| !is_alone(plan, launch, devices));
+        .take_while(|launch| !is_exclusive(plan, launch, devices));
     let fits = |launch: &&Launch| {
         let is_clear = running.iter().all(|other| {
-            let port = launch.contact.port.fixed;
+            let port = launch.api.port.fixed;
             // Two starts of one launch are repeats, not concurrent launches.
-            other.id != launch.id && (port.is_none() || port != other.contact.port.fixed)
+            other.id != launch.id && (port.is_none() || port != other.api.port.fixed)
         });
         launch.devices <= free && is_clear
     };
     together
         .enumerate()
         .filter(|(_, launch)| fits(launch))
-        .max_by_key(|(at, launch)| (launch.devices, std::cmp::Reverse(*at)))
-        .map(|(at, _)| at)
+        .max_by_key(|(index, launch)| (launch.devices, std::cmp::Reverse(*index)))
+        .map(|(index, _)| index)
 }
 
 #[derive(Default)]
-pub(super) struct Roster {
+pub(super) struct ActivityLog {
     /// The lock is never held across an await.
-    all: Mutex<Vec<Turn>>,
+    intervals: Mutex<Vec<ActivityInterval>>,
 }
 
-struct Turn {
+struct ActivityInterval {
     launch: LaunchId,
-    ended: Option<Moment>,
+    ended: Option<MonotonicTime>,
 }
 
-impl Roster {
+impl ActivityLog {
     /// Records that a launch runs, until the result is dropped.
-    pub(super) fn enter(&self, launch: &LaunchId) -> Entered<'_> {
-        let mut all = self.all.lock().expect("noting a turn does not panic");
-        all.push(Turn {
+    pub(super) fn begin(&self, launch: &LaunchId) -> ActivityGuard<'_> {
+        let mut intervals = self.intervals.lock().expect("noting a turn does not panic");
+        intervals.push(ActivityInterval {
             launch: launch.clone(),
             ended: None,
         });
-        Entered {
-            roster: self,
-            at: all.len() - 1,
+        ActivityGuard {
+            log: self,
+            index: intervals.len() - 1,
         }
     }
 
     /// The other launches that ran at any time since `from`, sorted.
-    pub(super) fn beside(&self, launch: &LaunchId, from: Moment) -> Vec<LaunchId> {
-        let all = self.all.lock().expect("noting a turn does not panic");
-        let mut others: Vec<LaunchId> = all
+    pub(super) fn concurrent_with(&self, launch: &LaunchId, from: MonotonicTime) -> Vec<LaunchId> {
+        let intervals = self.intervals.lock().expect("noting a turn does not panic");
+        let mut others: Vec<LaunchId> = intervals
             .iter()
             .filter(|turn| turn.launch != *launch && turn.ended.is_none_or(|ended| ended > from))
             .map(|turn| turn.launch.clone())
@@ -84,15 +84,15 @@ impl Roster {
 }
 
 /// A running launch, until dropped.
-pub(super) struct Entered<'r> {
-    roster: &'r Roster,
-    at: usize,
+pub(super) struct ActivityGuard<'r> {
+    log: &'r ActivityLog,
+    index: usize,
 }
 
-impl Drop for Entered<'_> {
+impl Drop for ActivityGuard<'_> {
     fn drop(&mut self) {
-        let mut all = self.roster.all.lock().expect("noting a turn does not panic");
-        all[self.at].ended = Some(clock::now());
+        let mut intervals = self.log.intervals.lock().expect("noting a turn does not panic");
+        intervals[self.index].ended = Some(clock::now());
     }
 }
 
@@ -107,8 +107,8 @@ mod tests {
         let usual = plan.launches.remove(0);
         plan.starts.clear();
         plan.parallel = parallel;
-        for (at, count) in devices.iter().enumerate() {
-            let id = LaunchId::new(format!("l{at}"));
+        for (index, count) in devices.iter().enumerate() {
+            let id = LaunchId::new(format!("l{index}"));
             plan.launches.push(Launch {
                 id: id.clone(),
                 devices: *count,
@@ -126,8 +126,8 @@ mod tests {
 
     fn chosen(devices: &[u32], running: &[usize], free: u32) -> Option<usize> {
         let plan = plan(devices, true);
-        let running: Vec<&Launch> = running.iter().map(|at| &plan.launches[*at]).collect();
-        next(&plan, &plan.starts[running.len()..], &running, 4, free).map(|at| at + running.len())
+        let running: Vec<&Launch> = running.iter().map(|index| &plan.launches[*index]).collect();
+        next_start(&plan, &plan.starts[running.len()..], &running, 4, free).map(|index| index + running.len())
     }
 
     #[test]
@@ -144,19 +144,22 @@ mod tests {
     #[test]
     fn without_the_matrix_asking_for_it_nothing_runs_beside_anything() {
         let plan = plan(&[1, 1], false);
-        assert_eq!(next(&plan, &plan.starts, &[], 4, 4), Some(0));
-        assert_eq!(next(&plan, &plan.starts[1..], &[&plan.launches[0]], 4, 3), None);
+        assert_eq!(next_start(&plan, &plan.starts, &[], 4, 4), Some(0));
+        assert_eq!(
+            next_start(&plan, &plan.starts[1..], &[&plan.launches[0]], 4, 3),
+            None
+        );
     }
 
     #[test]
     fn a_neighbour_is_whoever_ran_at_any_moment_of_it() {
-        let roster = Roster::default();
+        let roster = ActivityLog::default();
         let (a, b, c) = (LaunchId::new("a"), LaunchId::new("b"), LaunchId::new("c"));
-        drop(roster.enter(&a));
-        let _b = roster.enter(&b);
+        drop(roster.begin(&a));
+        let _b = roster.begin(&b);
         let from = clock::now();
-        drop(roster.enter(&c));
-        assert_eq!(roster.beside(&b, from), std::slice::from_ref(&c));
-        assert_eq!(roster.beside(&c, from), [b]);
+        drop(roster.begin(&c));
+        assert_eq!(roster.concurrent_with(&b, from), std::slice::from_ref(&c));
+        assert_eq!(roster.concurrent_with(&c, from), [b]);
     }
 }

@@ -1,18 +1,18 @@
 //! The loop of a search: the load of each point and its judgement. The caller measures the points.
 
-use crate::analysis::metrics::{self, Basis, Metric, Set};
+use crate::analysis::metrics::{self, DefinitionSet, Metric, MetricInputs};
 use crate::analysis::slo_search::{Next, SloSearch, judge, judge_concurrency};
 use crate::base::ids::ContentHash;
-use crate::base::units::Span;
+use crate::base::units::HumanDuration;
 use crate::config::scenario::{Scenario, Slo};
-use crate::config::search::{By, Search};
+use crate::config::search::{Search, SearchVariable};
 use crate::plan::Protocol;
-use crate::results::record::request::failures;
+use crate::results::record::request::count_failures;
 use crate::results::record::search::{Point, SearchRecord};
 use crate::results::record::validity::Reason;
 use crate::runner::load::{LoadOutcome, PreparedLoad};
 use crate::runner::prompt_store::PreparedWorkload;
-use crate::runner::requests::Part;
+use crate::runner::requests::PromptRange;
 
 /// Measures the points of a search and receives their judgement.
 pub(crate) trait PointMeasurement {
@@ -32,7 +32,7 @@ pub(crate) trait PointMeasurement {
     ) -> Result<PointResult<Self::Measured>, Self::Failure>;
 
     /// Receives a judged point; `search` includes it.
-    async fn judged(
+    async fn point_judged(
         &mut self,
         point: Point,
         measured: Self::Measured,
@@ -52,8 +52,8 @@ pub(crate) enum PointResult<M> {
 
 /// A completely measured point.
 pub(crate) struct MeasuredPoint<M> {
-    pub(crate) measured: M,
-    pub(crate) basis: Basis,
+    pub(crate) load: M,
+    pub(crate) metric_inputs: MetricInputs,
     /// Reasons to doubt the state of the engine's caches, if known.
     pub(crate) caches: Vec<Reason>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct MeasuredPoint<M> {
 pub(crate) struct SearchOutcome {
     pub(crate) record: SearchRecord,
     /// Number of prompts that the points sent.
-    pub(crate) used: usize,
+    pub(crate) used_prompts: usize,
 }
 
 /// Measures point after point until the search ends or is stopped.
@@ -85,14 +85,14 @@ pub(crate) async fn run<M: PointMeasurement>(
                 break;
             }
         };
-        used += measured.measured.as_ref().prompts;
-        let point = judged(search, value, schedule, &measured);
-        state.take(point.clone());
-        points.judged(point, measured.measured, &state).await?;
+        used += measured.load.as_ref().prompts;
+        let point = judge_point(search, value, schedule, &measured);
+        state.add_point(point.clone());
+        points.point_judged(point, measured.load, &state).await?;
     }
     Ok(SearchOutcome {
         record: state.record(),
-        used,
+        used_prompts: used,
     })
 }
 
@@ -108,35 +108,35 @@ fn load_at(
     used: usize,
 ) -> Result<PreparedLoad, String> {
     let mut scenario = scenario.clone();
-    scenario.arrival = search.arrival(&scenario.arrival, value);
+    scenario.arrival = search.arrival_at(&scenario.arrival, value);
     let prompts = workload.prepared.prompts.len();
     if search.duration.is_some() {
         scenario.limits.duration = search.duration;
     }
-    let part = Part {
-        from: used,
+    let part = PromptRange {
+        first_prompt: used,
         count: search
             .prompts
             .map_or(prompts, |count| prompts.min(count as usize)),
         // Later requests do not fall due.
-        before: search
+        due_before: search
             .duration
-            .filter(|_| search.by == By::Rate)
-            .map(Span::duration),
+            .filter(|_| search.by == SearchVariable::Rate)
+            .map(HumanDuration::duration),
     };
-    let mut draws = workload.prepared.draws.clone();
-    PreparedLoad::of_part(scenario, workload, protocol, part, &mut draws)
+    let mut draws = workload.prepared.rng.clone();
+    PreparedLoad::for_range(scenario, workload, protocol, part, &mut draws)
 }
 
 /// Judges a point by its requests and the SLO of the basis; without an SLO every completed answer is good. If
 /// prompts run out, a rate was not held for the time of the point; a concurrency was.
-fn judged<M: AsRef<LoadOutcome>>(
+fn judge_point<M: AsRef<LoadOutcome>>(
     search: &Search,
     value: f64,
     schedule: ContentHash,
     measured: &MeasuredPoint<M>,
 ) -> Point {
-    let (basis, outcome) = (&measured.basis, measured.measured.as_ref());
+    let (basis, outcome) = (&measured.metric_inputs, measured.load.as_ref());
     let (requests, ran_out) = (&outcome.requests, outcome.ran_out.as_ref());
     let every = Slo {
         ttft: None,
@@ -144,21 +144,21 @@ fn judged<M: AsRef<LoadOutcome>>(
         e2e: None,
     };
     let slo = basis.slo.as_ref().unwrap_or(&every);
-    let [figures] = metrics::sets_of(requests, basis, [Set::Matrix]);
+    let [figures] = metrics::compute_sets(requests, basis, [DefinitionSet::Matrix]);
     let judged = judge(requests, slo, search);
     let judged = match search.by {
-        By::Concurrency => metrics::figure(&figures, Metric::PeakConcurrency)
+        SearchVariable::Concurrency => metrics::metric_value(&figures, Metric::PeakConcurrency)
             .map_or(judged, |peak| judge_concurrency(judged, value, peak)),
-        By::Rate => ran_out
+        SearchVariable::Rate => ran_out
             .filter(|_| search.duration.is_some())
-            .map_or(judged, |short| judged.cut_short(short.after.as_secs_f64())),
+            .map_or(judged, |short| judged.cut_short(short.duration.as_secs_f64())),
     };
     Point {
         value,
         judged,
         schedule_hash: schedule,
         figures,
-        failures: failures(requests),
+        failures: count_failures(requests),
         caches: measured.caches.clone(),
     }
 }

@@ -10,72 +10,72 @@ use procfs::process::Process;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::base::clock::{self, Moment};
-use crate::base::threads::NoThread;
+use crate::base::clock::{self, MonotonicTime};
+use crate::base::threads::ThreadLimitError;
 use crate::engine;
 use crate::results::record::event::Event;
 use crate::results::store;
-use crate::runner::context::Events;
+use crate::runner::context::EventBus;
 
 /// Time after an engine's end in which a signal to both may still arrive: stopping a cgroup signals its
 /// processes in any order.
-const SAME_SIGNAL: Duration = Duration::from_secs(1);
+const SAME_SIGNAL_WINDOW: Duration = Duration::from_secs(1);
 
 /// Signals within this time count as one: `timeout` signals its child and then the child's process group.
-const ONE_SIGNAL: Duration = Duration::from_millis(100);
+const SIGNAL_DEBOUNCE: Duration = Duration::from_millis(100);
 
 /// Time after the second signal until remaining processes are killed.
-const KILLED: Duration = Duration::from_millis(700);
+const KILL_DEADLINE: Duration = Duration::from_millis(700);
 
 /// Time after that kill until the command ends, in any case.
-const LATEST: Duration = Duration::from_secs(9);
+const EXIT_DEADLINE: Duration = Duration::from_secs(9);
 
 /// Stack of the command's thread, as large as that of a main thread.
-const STACK: usize = 8 << 20;
+const STACK_BYTES: usize = 8 << 20;
 
 /// Number of parts of the program that currently handle signals themselves.
 static HANDLERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether the run is asked to stop, and how urgently.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop {
+pub(crate) struct Shutdown {
     /// End cleanly: the current cell is cut short and saved, its engine stopped.
-    pub asked: CancellationToken,
+    pub requested: CancellationToken,
     /// Kill everything that was started.
-    pub now: CancellationToken,
+    pub immediate: CancellationToken,
 }
 
-impl Stop {
+impl Shutdown {
     /// Whether nothing new may begin.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.is_cancelled()
+    pub(crate) fn is_requested(&self) -> bool {
+        self.requested.is_cancelled()
     }
 
     /// Whether an ended engine may have been stopped by the signal that stops this run; waits for it briefly.
-    pub(crate) async fn is_asked_soon(&self) -> bool {
-        tokio::time::timeout(SAME_SIGNAL, self.asked.cancelled())
+    pub(crate) async fn is_requested_soon(&self) -> bool {
+        tokio::time::timeout(SAME_SIGNAL_WINDOW, self.requested.cancelled())
             .await
             .is_ok()
     }
 
     /// Runs a future; `None` if the run is asked to stop first.
-    pub(crate) async fn unless_asked<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn unless_requested<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
-            () = self.asked.cancelled() => None,
+            () = self.requested.cancelled() => None,
             done = work => Some(done),
         }
     }
 
     /// Passes every signal on to the run, while polled.
-    pub(crate) async fn listen(&self, signals: &mut Signals, events: &Events) -> std::convert::Infallible {
+    pub(crate) async fn listen(&self, signals: &mut Signals, events: &EventBus) -> std::convert::Infallible {
         loop {
-            signals.caught.next().await;
-            let second = self.asked.is_cancelled();
-            events.tell(Event::Stopping { now: second });
-            self.asked.cancel();
+            signals.streams.next_signal().await;
+            let second = self.requested.is_cancelled();
+            events.emit(Event::Stopping { now: second });
+            self.requested.cancel();
             if second {
-                self.now.cancel();
+                self.immediate.cancel();
             }
         }
     }
@@ -83,7 +83,7 @@ impl Stop {
 
 /// Handled signals, while this exists. Otherwise a signal ends the command.
 pub(crate) struct Signals {
-    caught: Caught,
+    streams: SignalStreams,
     _handler: Handler,
 }
 
@@ -91,7 +91,7 @@ impl Signals {
     /// Begins to catch signals; needs a runtime.
     pub(crate) fn catch() -> std::io::Result<Self> {
         Ok(Self {
-            caught: Caught::begin()?,
+            streams: SignalStreams::open()?,
             _handler: Handler::new(),
         })
     }
@@ -117,15 +117,15 @@ impl Drop for Handler {
 const SIGXFSZ: i32 = rustix::process::Signal::XFSZ.as_raw();
 
 /// SIGINT, SIGTERM and SIGHUP, except those that this process inherited as ignored: `nohup` ignores SIGHUP.
-struct Caught {
+struct SignalStreams {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
     hangup: Option<Signal>,
-    last: Option<Moment>,
+    last: Option<MonotonicTime>,
 }
 
-impl Caught {
-    fn begin() -> std::io::Result<Self> {
+impl SignalStreams {
+    fn open() -> std::io::Result<Self> {
         let status = Process::myself().and_then(|process| process.status());
         let ignored = status.map_or(0, |status| status.sigign);
         // Caught and ignored, so that exceeding a file size limit is a write error, like a full disk. Engines
@@ -143,18 +143,18 @@ impl Caught {
         })
     }
 
-    async fn next(&mut self) {
+    async fn next_signal(&mut self) {
         loop {
-            self.any().await;
+            self.any_signal().await;
             let now = clock::now();
-            if self.last.is_none_or(|last| now.since(last) >= ONE_SIGNAL) {
+            if self.last.is_none_or(|last| now.since(last) >= SIGNAL_DEBOUNCE) {
                 self.last = Some(now);
                 return;
             }
         }
     }
 
-    async fn any(&mut self) {
+    async fn any_signal(&mut self) {
         async fn one(signal: &mut Option<Signal>) {
             match signal {
                 Some(signal) => {
@@ -176,41 +176,41 @@ impl Caught {
 /// thread can be started.
 pub(crate) fn supervise<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<Option<T>, NoThread> {
+) -> Result<Option<T>, ThreadLimitError> {
     let (sender, receiver) = mpsc::channel();
-    let left = sender.clone();
+    let done_sender = sender.clone();
     let (ready, handled) = mpsc::channel();
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let Ok(runtime) = runtime else { return };
-            runtime.block_on(watch(ready, || {
-                let _ = left.send(None);
+            runtime.block_on(watch_signals(ready, || {
+                let _ = done_sender.send(None);
             }));
         })?;
     // Begin the work once signals are handled, or cannot be.
     let _ = handled.recv();
-    begin(work, sender)?;
+    spawn_work(work, sender)?;
     match receiver.recv() {
         Ok(Some(Ok(done))) => Ok(Some(done)),
         // The panic was printed on its thread; end the process as if it had happened here.
         Ok(Some(Err(panic))) => std::panic::resume_unwind(panic),
         Ok(None) | Err(_) => {
-            store::settle();
+            store::wait_for_writes();
             Ok(None)
         }
     }
 }
 
 /// Runs work on a separate thread and sends its result, which may be a panic.
-fn begin<T: Send + 'static>(
+fn spawn_work<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
     done: mpsc::Sender<Option<std::thread::Result<T>>>,
 ) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name("command".to_owned())
-        .stack_size(STACK)
+        .stack_size(STACK_BYTES)
         .spawn(move || {
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             let _ = done.send(Some(outcome));
@@ -218,12 +218,14 @@ fn begin<T: Send + 'static>(
 }
 
 /// Waits for signals; `ready` reports that they are handled, `leave` ends the command.
-async fn watch(ready: mpsc::Sender<()>, leave: impl Fn()) {
-    let Ok(mut caught) = Caught::begin() else { return };
+async fn watch_signals(ready: mpsc::Sender<()>, leave: impl Fn()) {
+    let Ok(mut caught) = SignalStreams::open() else {
+        return;
+    };
     let _ = ready.send(());
     let mut count = 0;
     loop {
-        caught.next().await;
+        caught.next_signal().await;
         count += 1;
         if HANDLERS.load(Ordering::SeqCst) == 0 {
             return leave();
@@ -232,11 +234,11 @@ async fn watch(ready: mpsc::Sender<()>, leave: impl Fn()) {
             break;
         }
     }
-    tokio::time::sleep(KILLED).await;
+    tokio::time::sleep(KILL_DEADLINE).await;
     engine::kill_own();
-    tokio::time::sleep(LATEST).await;
-    for left in engine::kill_own() {
-        tracing::error!("still there: {left}");
+    tokio::time::sleep(EXIT_DEADLINE).await;
+    for orphan in engine::kill_own() {
+        tracing::error!("still there: {orphan}");
     }
     leave();
 }
@@ -249,7 +251,7 @@ mod tests {
     fn a_panic_of_the_work_is_told_while_signals_are_watched() {
         let (sender, receiver) = mpsc::channel();
         let _watcher = sender.clone();
-        begin(|| -> u32 { panic!("a test") }, sender).unwrap();
+        spawn_work(|| -> u32 { panic!("a test") }, sender).unwrap();
         let told = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
         assert!(told.is_some_and(|outcome| outcome.is_err()));
     }

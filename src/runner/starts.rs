@@ -8,67 +8,70 @@ use futures_util::stream::FuturesUnordered;
 use crate::plan::Launch;
 use crate::results::record::event::Event;
 use crate::results::store::StoreError;
-use crate::runner::context::{Events, Host, Job, Tally};
+use crate::runner::context::{EventBus, HostEnv, RunContext, RunCounts};
 use crate::runner::launch::{self, LaunchContext};
 use crate::runner::lease::Pool;
-use crate::runner::prefetch::Ahead;
+use crate::runner::prefetch::ImagePrefetch;
 use crate::runner::prompt_store::PromptStore;
-use crate::runner::scheduling::{self, Roster};
-use crate::runner::shutdown::Stop;
+use crate::runner::scheduling::{self, ActivityLog};
+use crate::runner::shutdown::Shutdown;
 
 /// Time for removing containers at the end of a run that could not be removed before.
-const PARTING: Duration = Duration::from_secs(5);
+const ORPHAN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The same in an immediate shutdown.
-const PARTING_NOW: Duration = Duration::from_millis(500);
+const ORPHAN_TIMEOUT_ON_KILL: Duration = Duration::from_millis(500);
 
 /// Time that running starts get to end in an immediate shutdown.
-const KILLED: Duration = Duration::from_millis(500);
+const KILL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Runs all starts. Returns when everything that was started is gone, with the counts of measurements, and an
 /// error if results cannot be saved.
-pub(crate) async fn run(job: &Job<'_>, stop: &Stop) -> (Tally, Result<(), StoreError>) {
-    let devices = u32::try_from(job.host.devices.len()).unwrap_or(u32::MAX);
-    let pool = Pool::new(job.host.devices.clone());
-    let prompt_store = PromptStore::new(job.host.folder.clone(), job.host.caches());
-    let roster = Roster::default();
-    let ahead = Ahead::default();
-    let mut waiting = job.todo.clone();
+pub(crate) async fn run(
+    run_context: &RunContext<'_>,
+    shutdown: &Shutdown,
+) -> (RunCounts, Result<(), StoreError>) {
+    let devices = u32::try_from(run_context.host.devices.len()).unwrap_or(u32::MAX);
+    let pool = Pool::new(run_context.host.devices.clone());
+    let prompt_store = PromptStore::new(run_context.host.folder.clone(), run_context.host.caches());
+    let activity = ActivityLog::default();
+    let prefetch = ImagePrefetch::default();
+    let mut waiting = run_context.starts.clone();
     let mut at_work = FuturesUnordered::new();
     let mut running: Vec<&Launch> = Vec::new();
-    let mut tally = Tally::default();
+    let mut run_counts = RunCounts::default();
     let mut broken = Ok(());
     let killed = async {
-        stop.now.cancelled().await;
-        tokio::time::sleep(KILLED).await;
+        shutdown.immediate.cancelled().await;
+        tokio::time::sleep(KILL_TIMEOUT).await;
     };
     tokio::pin!(killed);
     loop {
-        let next = match stop.is_asked() || broken.is_err() {
+        let next = match shutdown.is_requested() || broken.is_err() {
             true => None,
-            false => scheduling::next(job.plan, &waiting, &running, devices, pool.free()),
+            false => scheduling::next_start(run_context.plan, &waiting, &running, devices, pool.free_count()),
         };
-        if let Some(at) = next {
-            let start = waiting.remove(at);
-            let launch = job.plan.launch(&start.launch);
+        if let Some(index) = next {
+            let start = waiting.remove(index);
+            let launch = run_context.plan.launch(&start.launch);
             running.push(launch);
             // The preflight has checked the total, and the scheduled start fits.
             let lease = pool.acquire(launch.devices).await;
-            let (prompt_store, roster, ahead) = (&prompt_store, &roster, &ahead);
+            let (prompt_store, activity, prefetch) = (&prompt_store, &activity, &prefetch);
             at_work.push(async move {
                 let context = LaunchContext {
-                    job,
+                    run_context,
                     launch,
                     start: &start,
                     lease: &lease,
                     prompt_store,
-                    roster,
-                    ahead,
-                    stop,
+                    activity,
+                    prefetch,
+                    shutdown,
                 };
-                let mut tally = Tally::default();
-                let told = launch::launch(context, &mut tally).await;
-                (&launch.id, tally, told)
+                let mut run_counts = RunCounts::default();
+                let result = launch::run_start(context, &mut run_counts).await;
+                (&launch.id, run_counts, result)
             });
             continue;
         }
@@ -78,21 +81,21 @@ pub(crate) async fn run(job: &Job<'_>, stop: &Stop) -> (Tally, Result<(), StoreE
             next = at_work.next() => next,
             () = &mut killed => None,
         };
-        let Some((ended, more, told)) = next else {
-            return (tally, broken);
+        let Some((ended, more, result)) = next else {
+            return (run_counts, broken);
         };
-        tally = tally + more;
-        broken = broken.and(told);
+        run_counts = run_counts + more;
+        broken = broken.and(result);
         running.retain(|launch| launch.id != *ended);
     }
 }
 
 /// Tries once more to remove the containers that could not be removed, reports the remaining ones, and
 /// returns how many of them may run.
-pub(crate) async fn orphans(host: &Host, events: &Events, stop: &Stop) -> usize {
-    let patience = match stop.now.is_cancelled() {
-        true => PARTING_NOW,
-        false => PARTING,
+pub(crate) async fn remove_orphans(host: &HostEnv, events: &EventBus, shutdown: &Shutdown) -> usize {
+    let patience = match shutdown.immediate.is_cancelled() {
+        true => ORPHAN_TIMEOUT_ON_KILL,
+        false => ORPHAN_TIMEOUT,
     };
     let remaining = host.orphans.remove(patience).await;
     for orphan in &remaining {
@@ -100,8 +103,11 @@ pub(crate) async fn orphans(host: &Host, events: &Events, stop: &Stop) -> usize 
             true => "may still run",
             false => "has ended and is not removed",
         };
-        events.tell(Event::Warning {
-            message: format!("{} {state}: {}; {}", orphan.what, orphan.reason, orphan.help),
+        events.emit(Event::Warning {
+            message: format!(
+                "{} {state}: {}; {}",
+                orphan.description, orphan.reason, orphan.help
+            ),
         });
     }
     remaining.iter().filter(|orphan| orphan.may_run).count()

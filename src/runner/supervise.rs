@@ -7,26 +7,26 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::base::clock;
-use crate::engine::{Death, Running};
-use crate::loadgen::{self, DriveError, Driven, Load, Progress};
-use crate::results::record::request::{Class, Request};
-use crate::runner::shutdown::Stop;
+use crate::engine::{EngineExit, RunningEngine};
+use crate::loadgen::{self, LoadError, LoadResult, LoadSpec, Progress};
+use crate::results::record::request::{Request, RequestFailureClass};
+use crate::runner::shutdown::Shutdown;
 
 /// Pause between two checks of a running load.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time without progress after which the engine's executor is checked.
-const STILL: Duration = Duration::from_secs(5);
+const STALL_CHECK_AFTER: Duration = Duration::from_secs(5);
 
 /// Time after broken connections in which the engine's death may be reported; a busy container daemon reports
 /// it late.
-const LAST_BREATH: Duration = Duration::from_secs(3);
+const EXIT_GRACE: Duration = Duration::from_secs(3);
 
 /// Why a load was cut before its end.
 #[derive(Debug)]
 pub(crate) enum AbortReason {
     /// The engine ended by itself, or its log shows that it is dead.
-    Died(Death),
+    EngineExited(EngineExit),
     /// No stream made progress for too long.
     Hung { seconds: u64 },
     /// The run was asked to stop.
@@ -35,7 +35,7 @@ pub(crate) enum AbortReason {
 
 /// What can stop a load, and what observes it.
 pub(crate) struct DriveControl<'a> {
-    pub(crate) stop: &'a Stop,
+    pub(crate) shutdown: &'a Shutdown,
     /// Counters of the load generator, readable at any time.
     pub(crate) progress: Arc<Progress>,
     /// How often `report` is called.
@@ -46,61 +46,61 @@ pub(crate) struct DriveControl<'a> {
 /// Drives a load. Every request gets a record, even if the load is cut short. Fails if the load cannot be
 /// driven at all.
 pub(crate) async fn drive(
-    running: &mut Running,
-    load: Load,
+    running: &mut RunningEngine,
+    load: LoadSpec,
     control: &mut DriveControl<'_>,
-) -> Result<(Driven, Option<AbortReason>), DriveError> {
+) -> Result<(LoadResult, Option<AbortReason>), LoadError> {
     let DriveControl {
-        stop,
+        shutdown: stop,
         progress,
         report_every,
         report,
     } = control;
     let halt = CancellationToken::new();
     let stall = load.limits.stall.duration();
-    let driving = loadgen::drive(load, Arc::clone(progress), halt.clone());
+    let driving = loadgen::run_load(load, Arc::clone(progress), halt.clone());
     tokio::pin!(driving);
-    let mut look = tokio::time::interval(LOOK.min(*report_every));
-    let (mut moved_at, mut moved, mut told) = (clock::now(), 0, clock::now());
+    let mut ticks = tokio::time::interval(POLL_INTERVAL.min(*report_every));
+    let (mut moved_at, mut moved, mut last_report) = (clock::now(), 0, clock::now());
     let mut asked_at = moved_at;
     let cut = loop {
         tokio::select! {
             biased;
             driven = &mut driving => {
                 let driven = driven?;
-                let cut = match running.sees_exit() && lost_connections(&driven.requests) {
-                    true => death(running).await,
+                let cut = match running.sees_exit() && lost_connections(&driven.records) {
+                    true => exit_after_lost_connections(running).await,
                     false => None,
                 };
                 let cut = match cut {
-                    Some(AbortReason::Died(death)) if death.may_follow_a_request() && stop.is_asked_soon().await => {
+                    Some(AbortReason::EngineExited(death)) if death.may_follow_signal() && stop.is_requested_soon().await => {
                         Some(AbortReason::Stopped)
                     }
                     cut => cut,
                 };
                 return Ok((driven, cut));
             }
-            death = running.exited() => break match death.may_follow_a_request() && stop.is_asked_soon().await {
+            death = running.wait_for_exit() => break match death.may_follow_signal() && stop.is_requested_soon().await {
                 true => AbortReason::Stopped,
-                false => AbortReason::Died(death),
+                false => AbortReason::EngineExited(death),
             },
-            () = stop.asked.cancelled() => break AbortReason::Stopped,
-            _ = look.tick() => {
+            () = stop.requested.cancelled() => break AbortReason::Stopped,
+            _ = ticks.tick() => {
                 let now = clock::now();
-                let seen = progress.events() + progress.ended();
-                if seen != moved {
-                    running.moves();
+                let activity = progress.events() + progress.ended();
+                if activity != moved {
+                    running.note_activity();
                 }
-                if seen != moved || progress.running() == 0 {
-                    (moved_at, asked_at, moved) = (now, now, seen);
-                } else if now.since(asked_at) >= STILL {
+                if activity != moved || progress.running() == 0 {
+                    (moved_at, asked_at, moved) = (now, now, activity);
+                } else if now.since(asked_at) >= STALL_CHECK_AFTER {
                     asked_at = now;
-                    running.suspect();
+                    running.request_check();
                 } else if now.since(moved_at) >= stall {
                     break AbortReason::Hung { seconds: stall.as_secs() };
                 }
-                if now.since(told) >= *report_every {
-                    told = now;
+                if now.since(last_report) >= *report_every {
+                    last_report = now;
                     report(progress);
                 }
             }
@@ -112,7 +112,12 @@ pub(crate) async fn drive(
 
 /// Whether connections broke or were refused, as after an engine's death.
 fn lost_connections(requests: &[Request]) -> bool {
-    let lost = |class| matches!(class, Class::Reset | Class::Refused | Class::Connect);
+    let lost = |class| {
+        matches!(
+            class,
+            RequestFailureClass::Reset | RequestFailureClass::Refused | RequestFailureClass::Connect
+        )
+    };
     requests
         .iter()
         .filter_map(|request| request.failure.as_ref())
@@ -121,11 +126,11 @@ fn lost_connections(requests: &[Request]) -> bool {
 
 /// Waits for the death of an engine whose connections broke, because its process ends a moment later. Waits
 /// on while a restarting container daemon cannot report the engine's state; the caller's deadline ends that.
-async fn death(running: &mut Running) -> Option<AbortReason> {
+async fn exit_after_lost_connections(running: &mut RunningEngine) -> Option<AbortReason> {
     loop {
-        match tokio::time::timeout(LAST_BREATH, running.exited()).await {
-            Ok(death) => return Some(AbortReason::Died(death)),
-            Err(_) if running.is_unheard() => {}
+        match tokio::time::timeout(EXIT_GRACE, running.wait_for_exit()).await {
+            Ok(death) => return Some(AbortReason::EngineExited(death)),
+            Err(_) if running.is_liveness_unknown() => {}
             Err(_) => return None,
         }
     }

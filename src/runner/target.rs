@@ -3,19 +3,19 @@
 
 use crate::loadgen::{Address, Headers, Target, TargetError};
 use crate::plan::Launch;
-use crate::runner::context::Host;
+use crate::runner::context::HostEnv;
 
 /// The target of a launch that answers at `base_url`. Fails if the address or a header is invalid.
-pub(crate) fn of(launch: &Launch, base_url: &str, host: &Host) -> Result<Target, TargetError> {
+pub(crate) fn resolve(launch: &Launch, base_url: &str, host: &HostEnv) -> Result<Target, TargetError> {
     let address: Address = base_url.parse()?;
     let secret = |name: &str| host.secrets.get(name).cloned();
     let headers = launch
-        .contact
+        .api
         .headers
         .iter()
         .map(|(name, value)| {
             let value = value
-                .reveal(&|_| None, &secret)
+                .expand(&|_| None, &secret)
                 .expect("preflight has found every secret, and headers have no holes");
             (name.clone(), value)
         })
@@ -23,7 +23,7 @@ pub(crate) fn of(launch: &Launch, base_url: &str, host: &Host) -> Result<Target,
     Ok(Target {
         address,
         headers: Headers::new(headers)?,
-        dialect: launch.contact.dialect.clone(),
-        model: launch.served.clone(),
+        dialect: launch.api.dialect.clone(),
+        model: launch.served_model_name.clone(),
     })
 }

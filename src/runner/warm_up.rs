@@ -1,24 +1,24 @@
 //! Warm-up: sends the first request of a workload before the measurement.
 
-use crate::base::clock::Moment;
+use crate::base::clock::MonotonicTime;
 use crate::config::scenario::Scenario;
 use crate::config::workload::Profile;
-use crate::loadgen::dataset::Prepared;
-use crate::loadgen::{DriveError, Item};
+use crate::loadgen::dataset::PreparedPrompts;
+use crate::loadgen::{LoadError, PlannedRequest};
 use crate::results::record::request::{Failure, Request};
-use crate::runner::load::load_of;
+use crate::runner::load::load_spec;
 use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::requests::warm_up_item;
 use crate::runner::supervise::{self, AbortReason, DriveControl};
 
 /// Largest length of warm-up answers in the profile `current`, in tokens; `classic` sends the whole first
 /// request.
-const TOKENS: u32 = 32;
+const MAX_TOKENS: u32 = 32;
 
 pub(crate) struct WarmUp {
     pub(crate) requests: Vec<Request>,
     /// Zero of the times in the records.
-    pub(crate) zero: Moment,
+    pub(crate) zero: MonotonicTime,
     pub(crate) abort: Option<AbortReason>,
 }
 
@@ -35,10 +35,10 @@ impl WarmUp {
 }
 
 /// The warm-up requests; empty if the scenario has no warm-up or no prompts.
-pub(crate) fn items(scenario: &Scenario, prepared: &Prepared) -> Vec<Item> {
+pub(crate) fn warm_up_requests(scenario: &Scenario, prepared: &PreparedPrompts) -> Vec<PlannedRequest> {
     let limit = match scenario.profile {
         Profile::Classic => None,
-        Profile::Current => Some(TOKENS),
+        Profile::Current => Some(MAX_TOKENS),
     };
     let item = warm_up_item(scenario, prepared, limit);
     item.map_or_else(Vec::new, |item| vec![item; scenario.limits.warmup as usize])
@@ -49,13 +49,13 @@ pub(crate) fn items(scenario: &Scenario, prepared: &Prepared) -> Vec<Item> {
 pub(crate) async fn warm_up(
     engine: &mut ReadyEngine,
     scenario: &Scenario,
-    items: Vec<Item>,
+    items: Vec<PlannedRequest>,
     mut control: DriveControl<'_>,
-) -> Result<WarmUp, DriveError> {
-    let load = load_of(&engine.target, scenario, items);
+) -> Result<WarmUp, LoadError> {
+    let load = load_spec(&engine.target, scenario, items);
     let (driven, abort) = supervise::drive(&mut engine.running, load, &mut control).await?;
     Ok(WarmUp {
-        requests: driven.requests,
+        requests: driven.records,
         zero: driven.zero,
         abort,
     })
@@ -65,7 +65,7 @@ pub(crate) async fn warm_up(
 mod tests {
     use super::*;
     use crate::base::clock;
-    use crate::results::record::request::Class;
+    use crate::results::record::request::RequestFailureClass;
 
     fn warmed(failures: &[Option<&str>]) -> WarmUp {
         let request = |message: &Option<&str>| {
@@ -74,7 +74,7 @@ mod tests {
             }))
             .unwrap();
             request.failure = message.map(|message| Failure {
-                class: Class::Status,
+                class: RequestFailureClass::Status,
                 message: message.to_owned(),
             });
             request

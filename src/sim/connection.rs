@@ -6,19 +6,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 
-use crate::base::clock::{self, Moment};
-use crate::base::http1::request::{CONTINUE, RequestFault, RequestHead, ResponseBody, write_head};
+use crate::base::clock::{self, MonotonicTime};
+use crate::base::http1::request::{CONTINUE, HttpRequestError, RequestHead, ResponseBody, write_head};
 use crate::sim::engine::Engine;
 use crate::sim::handler;
 
 /// Bytes that are read while a request is answered; more stays in the kernel's buffer.
-const READ_AHEAD: usize = 256 * 1024;
+const MAX_READ_AHEAD: usize = 256 * 1024;
 
 #[derive(Debug)]
-pub(crate) struct Wire<'a> {
+pub(crate) struct Connection<'a> {
     reader: ReadHalf<'a>,
     writer: WriteHalf<'a>,
-    inbox: Vec<u8>,
+    unread: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -26,16 +26,16 @@ pub(crate) struct Request {
     pub head: RequestHead,
     pub body: Vec<u8>,
     /// Time at which its first byte was read.
-    pub arrived: Moment,
+    pub arrived_at: MonotonicTime,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
+pub(crate) enum KeepAlive {
     Keep,
     Close,
 }
 
-impl Wire<'_> {
+impl Connection<'_> {
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.writer.write_all(bytes).await
     }
@@ -45,7 +45,7 @@ impl Wire<'_> {
         &mut self,
         request: &Request,
         reply: &Reply,
-        after: After,
+        keep_alive: KeepAlive,
     ) -> std::io::Result<()> {
         let mut out = Vec::with_capacity(reply.body.len() + 256);
         let length = ResponseBody::Sized(reply.body.len());
@@ -54,7 +54,7 @@ impl Wire<'_> {
             reply.status,
             reply.content_type,
             length,
-            after == After::Keep,
+            keep_alive == KeepAlive::Keep,
             &[],
         );
         if request.head.method != "HEAD" {
@@ -64,42 +64,48 @@ impl Wire<'_> {
     }
 
     /// Waits until the client disconnects, and keeps what it sends meanwhile. Cancel-safe.
-    pub(crate) async fn gone(&mut self) {
-        while self.inbox.len() < READ_AHEAD {
-            if !matches!(self.reader.read_buf(&mut self.inbox).await, Ok(1..)) {
+    pub(crate) async fn wait_for_close(&mut self) {
+        while self.unread.len() < MAX_READ_AHEAD {
+            if !matches!(self.reader.read_buf(&mut self.unread).await, Ok(1..)) {
                 return;
             }
         }
         std::future::pending().await
     }
 
-    async fn fill(&mut self) -> std::io::Result<bool> {
-        Ok(self.reader.read_buf(&mut self.inbox).await? > 0)
+    async fn read_more(&mut self) -> std::io::Result<bool> {
+        Ok(self.reader.read_buf(&mut self.unread).await? > 0)
     }
 
     /// The next request; `None` if the client disconnected before the request was complete.
-    async fn next(&mut self) -> std::io::Result<Option<Result<Request, RequestFault>>> {
-        if self.inbox.is_empty() && !self.fill().await? {
+    async fn next_request(&mut self) -> std::io::Result<Option<Result<Request, HttpRequestError>>> {
+        if self.unread.is_empty() && !self.read_more().await? {
             return Ok(None);
         }
         let arrived = clock::now();
         let (head, length) = loop {
-            match RequestHead::parse(&self.inbox) {
+            match RequestHead::parse(&self.unread) {
                 Ok(Some(parsed)) => break parsed,
-                Ok(None) if self.fill().await? => {}
+                Ok(None) if self.read_more().await? => {}
                 Ok(None) => return Ok(None),
                 Err(fault) => return Ok(Some(Err(fault))),
             }
         };
-        self.inbox.drain(..length);
+        self.unread.drain(..length);
         let mut reader = match head.body() {
             Ok(reader) => reader,
             Err(fault) => return Ok(Some(Err(fault))),
         };
         let mut was_told = !head.expects_continue();
         loop {
-            match reader.take(&mut self.inbox) {
-                Ok(Some(body)) => return Ok(Some(Ok(Request { head, body, arrived }))),
+            match reader.take(&mut self.unread) {
+                Ok(Some(body)) => {
+                    return Ok(Some(Ok(Request {
+                        head,
+                        body,
+                        arrived_at: arrived,
+                    })));
+                }
                 Err(fault) => return Ok(Some(Err(fault))),
                 Ok(None) => {}
             }
@@ -107,7 +113,7 @@ impl Wire<'_> {
                 was_told = true;
                 self.write(CONTINUE).await?;
             }
-            if !self.fill().await? {
+            if !self.read_more().await? {
                 return Ok(None);
             }
         }
@@ -146,24 +152,24 @@ pub(crate) async fn serve(mut stream: TcpStream, engine: Arc<Engine>) {
     let _ = stream.set_nodelay(true);
     tokio::select! {
         biased;
-        () = engine.dead.cancelled() => {}
+        () = engine.died.cancelled() => {}
         () = engine.closing.cancelled() => {}
         // A broken connection affects only its client.
-        _ = converse(&mut stream, &engine) => {}
+        _ = serve_requests(&mut stream, &engine) => {}
     }
-    if engine.dead.is_cancelled() {
+    if engine.died.is_cancelled() {
         let _ = stream.set_zero_linger();
     }
 }
 
-async fn converse(stream: &mut TcpStream, engine: &Arc<Engine>) -> std::io::Result<()> {
+async fn serve_requests(stream: &mut TcpStream, engine: &Arc<Engine>) -> std::io::Result<()> {
     let (reader, writer) = stream.split();
-    let mut wire = Wire {
+    let mut connection = Connection {
         reader,
         writer,
-        inbox: Vec::with_capacity(8 * 1024),
+        unread: Vec::with_capacity(8 * 1024),
     };
-    while let Some(request) = wire.next().await? {
+    while let Some(request) = connection.next_request().await? {
         let request = match request {
             Ok(request) => request,
             Err(fault) => {
@@ -172,12 +178,12 @@ async fn converse(stream: &mut TcpStream, engine: &Arc<Engine>) -> std::io::Resu
                 let length = ResponseBody::Sized(body.len());
                 write_head(&mut out, fault.status(), "application/json", length, false, &[]);
                 out.extend_from_slice(body.as_bytes());
-                return wire.write(&out).await;
+                return connection.write(&out).await;
             }
         };
-        if handler::answer(&mut wire, engine, request).await? == After::Close {
+        if handler::answer_request(&mut connection, engine, request).await? == KeepAlive::Close {
             break;
         }
     }
-    wire.writer.shutdown().await
+    connection.writer.shutdown().await
 }

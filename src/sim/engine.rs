@@ -8,29 +8,29 @@ use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
-use crate::base::clock::{self, Moment};
-use crate::sim::dialect::Finish;
+use crate::base::clock::{self, MonotonicTime};
+use crate::sim::dialect::FinishReason;
 use crate::sim::faults::DieAfter;
 use crate::sim::metrics::Metrics;
 use crate::sim::options::Options;
-use crate::sim::scheduler::Order;
-use crate::sim::timer::Metronome;
+use crate::sim::scheduler::BatchCommand;
+use crate::sim::timer::PreciseTimer;
 
 /// A running simulated engine.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub options: Options,
     pub metrics: Metrics,
-    pub metronome: Metronome,
+    pub timer: PreciseTimer,
     /// Sends orders to the batch; `None` if the timing is not batched. Unbounded, because `Drop` of a request
     /// in flight must be able to send without waiting.
-    pub orders: Option<UnboundedSender<Order>>,
+    pub batch_commands: Option<UnboundedSender<BatchCommand>>,
     pub is_ready: AtomicBool,
     /// Number of generation requests received.
     pub requests: AtomicU64,
-    ended: AtomicU64,
+    ended_requests: AtomicU64,
     /// Cancelled when a fault ends the engine; connections are reset.
-    pub dead: CancellationToken,
+    pub died: CancellationToken,
     pub closing: CancellationToken,
     /// Cancelled when the engine stops listening.
     pub refusing: CancellationToken,
@@ -39,16 +39,19 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(options: Options, orders: Option<UnboundedSender<Order>>) -> std::io::Result<Self> {
+    pub(crate) fn new(
+        options: Options,
+        commands: Option<UnboundedSender<BatchCommand>>,
+    ) -> std::io::Result<Self> {
         Ok(Self {
             options,
             metrics: Metrics::default(),
-            metronome: Metronome::start()?,
-            orders,
+            timer: PreciseTimer::start()?,
+            batch_commands: commands,
             is_ready: AtomicBool::new(false),
             requests: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
-            dead: CancellationToken::new(),
+            ended_requests: AtomicU64::new(0),
+            died: CancellationToken::new(),
             closing: CancellationToken::new(),
             refusing: CancellationToken::new(),
             truth: Mutex::new(Vec::new()),
@@ -56,7 +59,7 @@ impl Engine {
     }
 
     /// Counts a generation request and returns its number.
-    pub(crate) fn number(&self) -> u64 {
+    pub(crate) fn next_number(&self) -> u64 {
         let number = self.requests.fetch_add(1, Relaxed) + 1;
         if self.options.faults.refuses_at(number) {
             self.refusing.cancel();
@@ -65,13 +68,13 @@ impl Engine {
     }
 
     /// Whether requests that arrive now are not answered.
-    pub(crate) fn hangs(&self) -> bool {
+    pub(crate) fn is_hanging(&self) -> bool {
         self.options.faults.hangs_at(self.requests.load(Relaxed))
     }
 
     /// Without batching, sets the power as if 256 requests in flight were a full batch.
-    fn unbatched(&self) {
-        if self.orders.is_none() {
+    fn set_unbatched_power(&self) {
+        if self.batch_commands.is_none() {
             self.metrics
                 .power
                 .set(self.metrics.in_flight.load(Relaxed) as f64 / 256.0);
@@ -83,47 +86,47 @@ impl Engine {
         lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect()
     }
 
-    pub(crate) fn forget_truth(&self) {
+    pub(crate) fn clear_truth(&self) {
         self.truth.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
 /// A generation request from its acceptance to its end. Drop counts it, however it ends.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct ActiveRequest {
     engine: Arc<Engine>,
     /// The client's request id, or the number.
     id: String,
     number: u64,
     prompt: usize,
-    arrived: Moment,
+    arrived_at: MonotonicTime,
     arrived_unix_s: f64,
-    first: Option<Moment>,
-    last: Moment,
+    first_write: Option<MonotonicTime>,
+    last_write: MonotonicTime,
     tokens: usize,
     writes_ns: Vec<u64>,
-    finish: Option<Finish>,
+    finish: Option<FinishReason>,
 }
 
-impl Exchange {
-    pub(crate) fn begin(
+impl ActiveRequest {
+    pub(crate) fn start(
         engine: &Arc<Engine>,
         id: Option<&str>,
         number: u64,
         prompt: usize,
-        arrived: Moment,
+        arrived: MonotonicTime,
     ) -> Self {
         engine.metrics.in_flight.fetch_add(1, Relaxed);
-        engine.unbatched();
+        engine.set_unbatched_power();
         Self {
             engine: Arc::clone(engine),
             id: id.map_or_else(|| number.to_string(), str::to_owned),
             number,
             prompt,
-            arrived,
+            arrived_at: arrived,
             arrived_unix_s: clock::unix_seconds() - clock::now().since(arrived).as_secs_f64(),
-            first: None,
-            last: arrived,
+            first_write: None,
+            last_write: arrived,
             tokens: 0,
             writes_ns: Vec::new(),
             finish: None,
@@ -131,61 +134,61 @@ impl Exchange {
     }
 
     /// Counts tokens that are about to be written.
-    pub(crate) fn write(&mut self, tokens: usize) {
+    pub(crate) fn count_write(&mut self, tokens: usize) {
         let now = clock::now();
         let metrics = &self.engine.metrics;
-        if self.first.is_none() {
+        if self.first_write.is_none() {
             metrics.prompt_tokens.fetch_add(self.prompt as u64, Relaxed);
-            metrics.ttft.observe(now.since(self.arrived));
-            self.first = Some(now);
+            metrics.ttft.observe(now.since(self.arrived_at));
+            self.first_write = Some(now);
         } else {
-            let gap = now.since(self.last) / u32::try_from(tokens.max(1)).unwrap_or(u32::MAX);
+            let gap = now.since(self.last_write) / u32::try_from(tokens.max(1)).unwrap_or(u32::MAX);
             (0..tokens).for_each(|_| metrics.itl.observe(gap));
         }
-        self.last = now;
+        self.last_write = now;
         self.tokens += tokens;
         if self.engine.options.truth {
             self.writes_ns
-                .push(u64::try_from(now.since(self.arrived).as_nanos()).unwrap_or(u64::MAX));
+                .push(u64::try_from(now.since(self.arrived_at).as_nanos()).unwrap_or(u64::MAX));
         }
         metrics.generation_tokens.fetch_add(tokens as u64, Relaxed);
     }
 
     /// Ends the engine if as many tokens were written as [`DieAfter::Tokens`] allows.
-    pub(crate) fn may_kill(&self) {
+    pub(crate) fn check_die_after(&self) {
         if let Some(DieAfter::Tokens(limit)) = self.engine.options.faults.die_after
             && self.engine.metrics.generation_tokens.load(Relaxed) >= limit
         {
-            self.engine.dead.cancel();
+            self.engine.died.cancel();
         }
     }
 
     /// Marks the request as complete: all its tokens were written.
-    pub(crate) fn finish(mut self, finish: Finish) {
+    pub(crate) fn finish(mut self, finish: FinishReason) {
         self.finish = Some(finish);
     }
 }
 
-impl Drop for Exchange {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         let metrics = &self.engine.metrics;
         metrics.in_flight.fetch_sub(1, Relaxed);
-        self.engine.unbatched();
+        self.engine.set_unbatched_power();
         let count = match self.finish {
-            Some(Finish::Length) => &metrics.finished,
-            Some(Finish::Stop) => &metrics.stopped,
+            Some(FinishReason::Length) => &metrics.finished_by_length,
+            Some(FinishReason::Stop) => &metrics.finished_by_stop,
             None => &metrics.aborted,
         };
         count.fetch_add(1, Relaxed);
         if self.finish.is_some() {
-            metrics.e2e.observe(self.last.since(self.arrived));
+            metrics.e2e.observe(self.last_write.since(self.arrived_at));
         }
         if self.engine.options.truth {
             let micros = |time: Duration| time.as_nanos() as f64 / 1000.0;
             let line = json!({
                 "id": self.id, "number": self.number, "first_byte_unix_s": self.arrived_unix_s,
-                "ttft_us": self.first.map(|first| micros(first.since(self.arrived))),
-                "e2e_us": micros(self.last.since(self.arrived)), "prompt_tokens": self.prompt, "tokens": self.tokens,
+                "ttft_us": self.first_write.map(|first| micros(first.since(self.arrived_at))),
+                "e2e_us": micros(self.last_write.since(self.arrived_at)), "prompt_tokens": self.prompt, "tokens": self.tokens,
                 "is_finished": self.finish.is_some(),
                 "writes_us": self.writes_ns.iter().map(|ns| *ns as f64 / 1000.0).collect::<Vec<_>>(),
             });
@@ -195,11 +198,11 @@ impl Drop for Exchange {
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(line.to_string());
         }
-        let ended = self.engine.ended.fetch_add(1, Relaxed) + 1;
+        let ended = self.engine.ended_requests.fetch_add(1, Relaxed) + 1;
         if let Some(DieAfter::Requests(limit)) = self.engine.options.faults.die_after
             && ended >= limit
         {
-            self.engine.dead.cancel();
+            self.engine.died.cancel();
         }
     }
 }

@@ -36,7 +36,7 @@ impl std::str::FromStr for DieAfter {
         if let Some(count) = stem("requests").and_then(count) {
             return Ok(Self::Requests(count));
         }
-        match text.parse::<crate::base::units::Span>() {
+        match text.parse::<crate::base::units::HumanDuration>() {
             Ok(span) => Ok(Self::Time(span.duration())),
             Err(_) => Err(format!(
                 "`{text}` is no moment to die; write it like `200ms`, `40tokens` or `3requests`"
@@ -60,7 +60,7 @@ pub enum Loading {
 /// What fails although the health check succeeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LyingHealth {
+pub enum FalseHealth {
     /// Generation requests are never answered.
     Hang,
     /// Generation requests are answered without a token.
@@ -102,7 +102,7 @@ pub struct Faults {
     /// Every n-th generation request is answered with status 500.
     pub http_error_every: Option<u64>,
     /// The health check succeeds although no tokens are generated.
-    pub lying_health: Option<LyingHealth>,
+    pub false_health: Option<FalseHealth>,
     /// A cache reset reports success without effect.
     pub fake_reset: bool,
     /// Answers end after this fraction of the requested tokens, even with `ignore_eos`.
@@ -137,7 +137,7 @@ pub struct Faults {
 
 /// A fault in the middle of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mishap {
+pub(crate) enum StreamFault {
     /// An error event, then the end.
     ErrorEvent,
     /// The end inside an event.
@@ -150,19 +150,19 @@ pub(crate) enum Mishap {
 
 impl Faults {
     /// The fault of the stream of generation request `number`; the most severe if several are due.
-    pub(crate) fn mishap(&self, number: u64) -> Option<Mishap> {
+    pub(crate) fn stream_fault(&self, number: u64) -> Option<StreamFault> {
         let huge = self.huge_line;
         [
-            (self.half_stream_every, Mishap::Cut),
-            (self.error_event_every, Mishap::ErrorEvent),
-            (self.garbage_every, Mishap::Garbage),
+            (self.half_stream_every, StreamFault::Cut),
+            (self.error_event_every, StreamFault::ErrorEvent),
+            (self.garbage_every, StreamFault::Garbage),
             (
                 huge.map(|huge| huge.every),
-                Mishap::HugeLine(huge.map_or(0, |huge| huge.bytes)),
+                StreamFault::HugeLine(huge.map_or(0, |huge| huge.bytes)),
             ),
         ]
         .into_iter()
-        .find_map(|(every, mishap)| is_due(every, number).then_some(mishap))
+        .find_map(|(every, fault)| is_due(every, number).then_some(fault))
     }
 
     pub(crate) fn is_endless(&self, number: u64) -> bool {
@@ -235,10 +235,10 @@ mod tests {
             ..Faults::default()
         };
         let due: Vec<_> = (1..10)
-            .filter(|number| faults.mishap(*number).is_some())
+            .filter(|number| faults.stream_fault(*number).is_some())
             .collect();
         assert_eq!(due, [3, 6, 9]);
-        assert!((1..100).all(|number| Faults::default().mishap(number).is_none()));
+        assert!((1..100).all(|number| Faults::default().stream_fault(number).is_none()));
     }
 
     #[test]

@@ -8,59 +8,61 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::base::clock;
-use crate::base::units::Span;
-use crate::sim::connection::{After, Reply, Request, Wire};
-use crate::sim::dialect::{Ask, Endpoint, Refusal, Route, request};
+use crate::base::units::HumanDuration;
+use crate::sim::connection::{Connection, KeepAlive, Reply, Request};
+use crate::sim::dialect::{Endpoint, GenerationRequest, RequestError, Route, request};
 use crate::sim::engine::Engine;
-use crate::sim::faults::LyingHealth;
+use crate::sim::faults::FalseHealth;
 use crate::sim::metrics::Metrics;
 use crate::sim::options::{Dialect, Timing};
-use crate::sim::scheduler::Order;
+use crate::sim::scheduler::BatchCommand;
 use crate::sim::stream;
 
-/// Answers a request. Returns `After::Close` if the connection must be closed.
-pub(crate) async fn answer(
-    wire: &mut Wire<'_>,
+/// Answers a request. Returns `KeepAlive::Close` if the connection must be closed.
+pub(crate) async fn answer_request(
+    connection: &mut Connection<'_>,
     engine: &Arc<Engine>,
     request: Request,
-) -> std::io::Result<After> {
-    let route = Route::of(engine.options.dialect, &request.head.method, &request.head.path);
-    let mut after = if request.head.keeps_alive() {
-        After::Keep
+) -> std::io::Result<KeepAlive> {
+    let route = Route::resolve(engine.options.dialect, &request.head.method, &request.head.path);
+    let mut keep_alive = if request.head.keeps_alive() {
+        KeepAlive::Keep
     } else {
-        After::Close
+        KeepAlive::Close
     };
     if !engine.is_ready.load(Relaxed) {
-        wire.reply(
-            &request,
-            &error(engine, 503, "the model is still being loaded"),
-            after,
-        )
-        .await?;
-        return Ok(after);
+        connection
+            .reply(
+                &request,
+                &error_reply(engine, 503, "the model is still being loaded"),
+                keep_alive,
+            )
+            .await?;
+        return Ok(keep_alive);
     }
-    let number = matches!(route, Route::Generate(_)).then(|| engine.number());
-    if engine.hangs() {
-        wire.gone().await;
-        return Ok(After::Close);
+    let number = matches!(route, Route::Generate(_)).then(|| engine.next_number());
+    if engine.is_hanging() {
+        connection.wait_for_close().await;
+        return Ok(KeepAlive::Close);
     }
     if engine.refusing.is_cancelled() {
-        after = After::Close;
+        keep_alive = KeepAlive::Close;
     }
     if needs_key(&request.head.path)
         && let Some(key) = &engine.options.api_key
-        && !key.opens(request.head.header("authorization"))
+        && !key.matches(request.head.header("authorization"))
     {
-        wire.reply(&request, &error(engine, 401, "Unauthorized"), after)
+        connection
+            .reply(&request, &error_reply(engine, 401, "Unauthorized"), keep_alive)
             .await?;
-        return Ok(after);
+        return Ok(keep_alive);
     }
     if let (Route::Generate(endpoint), Some(number)) = (route, number) {
-        return generate(wire, engine, &request, endpoint, number, after).await;
+        return generate(connection, engine, &request, endpoint, number, keep_alive).await;
     }
-    let reply = page(engine, route, &request).await;
-    wire.reply(&request, &reply, after).await?;
-    Ok(after)
+    let reply = answer_page(engine, route, &request).await;
+    connection.reply(&request, &reply, keep_alive).await?;
+    Ok(keep_alive)
 }
 
 fn needs_key(path: &str) -> bool {
@@ -68,51 +70,75 @@ fn needs_key(path: &str) -> bool {
 }
 
 async fn generate(
-    wire: &mut Wire<'_>,
+    connection: &mut Connection<'_>,
     engine: &Arc<Engine>,
     request: &Request,
     endpoint: Endpoint,
     number: u64,
-    after: After,
-) -> std::io::Result<After> {
+    keep_alive: KeepAlive,
+) -> std::io::Result<KeepAlive> {
     let faults = &engine.options.faults;
     if faults.is_http_error(number) {
-        wire.reply(
-            request,
-            &error(engine, 500, "the engine failed on this request (simulated)"),
-            after,
-        )
-        .await?;
-        return Ok(after);
+        connection
+            .reply(
+                request,
+                &error_reply(engine, 500, "the engine failed on this request (simulated)"),
+                keep_alive,
+            )
+            .await?;
+        return Ok(keep_alive);
     }
-    if faults.lying_health == Some(LyingHealth::Hang) {
-        wire.gone().await;
-        return Ok(After::Close);
+    if faults.false_health == Some(FalseHealth::Hang) {
+        connection.wait_for_close().await;
+        return Ok(KeepAlive::Close);
     }
-    match Ask::parse(endpoint, &request.body, &engine.options) {
-        Ok(ask) if ask.stream => stream::events(wire, engine, request, endpoint, &ask, number, after).await,
-        Ok(ask) => stream::whole(wire, engine, request, endpoint, &ask, number, after).await,
-        Err(Refusal { status, message }) => {
-            wire.reply(request, &error(engine, status, &message), after)
+    match GenerationRequest::parse(endpoint, &request.body, &engine.options) {
+        Ok(generation) if generation.stream => {
+            stream::stream_events(
+                connection,
+                engine,
+                request,
+                endpoint,
+                &generation,
+                number,
+                keep_alive,
+            )
+            .await
+        }
+        Ok(generation) => {
+            stream::send_whole(
+                connection,
+                engine,
+                request,
+                endpoint,
+                &generation,
+                number,
+                keep_alive,
+            )
+            .await
+        }
+        Err(RequestError { status, message }) => {
+            connection
+                .reply(request, &error_reply(engine, status, &message), keep_alive)
                 .await?;
-            Ok(after)
+            Ok(keep_alive)
         }
     }
 }
 
-async fn page(engine: &Engine, route: Route, request: &Request) -> Reply {
+async fn answer_page(engine: &Engine, route: Route, request: &Request) -> Reply {
     let options = &engine.options;
     match route {
         Route::Health | Route::HealthGenerate => match options.dialect {
             Dialect::Lmdeploy => Reply::json(200, r#"{"status":"healthy"}"#),
             Dialect::Sglang | Dialect::Vllm | Dialect::Openai => Reply::text(200, ""),
         },
-        Route::Models => Reply::json(200, models(engine)),
+        Route::Models => Reply::json(200, models_page(engine)),
         Route::Metrics if options.dialect == Dialect::Sglang && !options.metrics => not_found(),
         Route::Metrics if options.faults.hangs_metrics_at(engine.requests.load(Relaxed)) => {
             std::future::pending().await
         }
-        Route::Metrics => match metrics(engine, &request::served_models(options)[0]) {
+        Route::Metrics => match metrics_page(engine, &request::served_models(options)[0]) {
             Some(page) => Reply {
                 content_type: "text/plain; version=0.0.4; charset=utf-8",
                 ..Reply::text(200, page)
@@ -121,7 +147,7 @@ async fn page(engine: &Engine, route: Route, request: &Request) -> Reply {
         },
         Route::ResetCache => reset_cache(engine, request.head.parameter("timeout")).await,
         Route::Version => Reply::json(200, json!({ "version": options.version }).to_string()),
-        Route::ServerInfo => Reply::json(200, server_info(engine)),
+        Route::ServerInfo => Reply::json(200, server_info_page(engine)),
         Route::ModelInfo => {
             let model = &request::served_models(options)[0];
             Reply::json(
@@ -133,16 +159,16 @@ async fn page(engine: &Engine, route: Route, request: &Request) -> Reply {
             content_type: "application/x-ndjson",
             ..Reply::text(200, engine.truth())
         },
-        Route::ForgetTruth if options.truth => {
-            engine.forget_truth();
+        Route::ClearTruth if options.truth => {
+            engine.clear_truth();
             Reply::json(200, "{}")
         }
         Route::WrongMethod => Reply::json(405, r#"{"detail":"Method Not Allowed"}"#),
-        Route::Truth | Route::ForgetTruth | Route::Unknown | Route::Generate(_) => not_found(),
+        Route::Truth | Route::ClearTruth | Route::Unknown | Route::Generate(_) => not_found(),
     }
 }
 
-fn models(engine: &Engine) -> String {
+fn models_page(engine: &Engine) -> String {
     let owner = match engine.options.dialect {
         Dialect::Sglang => "sglang",
         Dialect::Vllm => "vllm",
@@ -167,7 +193,7 @@ fn models(engine: &Engine) -> String {
 
 /// The metrics page; `None` if the dialect has none. With the fault `forget_metrics_after`, the page of a new
 /// engine.
-fn metrics(engine: &Engine, model: &str) -> Option<String> {
+fn metrics_page(engine: &Engine, model: &str) -> Option<String> {
     let options = &engine.options;
     match options.faults.forgets_metrics_at(engine.requests.load(Relaxed)) {
         true => Metrics::default().page(options.dialect, model, options.tp),
@@ -175,7 +201,7 @@ fn metrics(engine: &Engine, model: &str) -> Option<String> {
     }
 }
 
-fn server_info(engine: &Engine) -> String {
+fn server_info_page(engine: &Engine) -> String {
     let options = &engine.options;
     let model = &request::served_models(options)[0];
     let info = match options.dialect {
@@ -200,14 +226,14 @@ fn server_info(engine: &Engine) -> String {
 /// SGLang waits until no request runs, for at most `timeout` seconds.
 async fn reset_cache(engine: &Engine, timeout: Option<&str>) -> Reply {
     let wait = timeout
-        .and_then(|text| format!("{text}s").parse::<Span>().ok())
-        .map_or(Duration::ZERO, Span::duration);
+        .and_then(|text| format!("{text}s").parse::<HumanDuration>().ok())
+        .map_or(Duration::ZERO, HumanDuration::duration);
     let deadline = clock::now().plus(wait);
     let mut is_done = engine.options.faults.fake_reset || try_flush(engine).await;
     while !is_done && engine.options.dialect == Dialect::Sglang && clock::now() < deadline {
         engine
-            .metronome
-            .until(clock::now().plus(Duration::from_millis(10)))
+            .timer
+            .sleep_until(clock::now().plus(Duration::from_millis(10)))
             .await;
         is_done = try_flush(engine).await;
     }
@@ -221,18 +247,18 @@ async fn reset_cache(engine: &Engine, timeout: Option<&str>) -> Reply {
 }
 
 async fn try_flush(engine: &Engine) -> bool {
-    let (Timing::Batched(_), Some(orders)) = (&engine.options.timing, &engine.orders) else {
+    let (Timing::Batched(_), Some(orders)) = (&engine.options.timing, &engine.batch_commands) else {
         return engine.metrics.in_flight.load(Relaxed) == 0;
     };
     let (sender, answer) = oneshot::channel();
-    orders.send(Order::Flush(sender)).is_ok() && matches!(answer.await, Ok(Ok(())))
+    orders.send(BatchCommand::Flush(sender)).is_ok() && matches!(answer.await, Ok(Ok(())))
 }
 
 fn not_found() -> Reply {
     Reply::json(404, r#"{"detail":"Not Found"}"#)
 }
 
-fn error(engine: &Engine, status: u16, message: &str) -> Reply {
+fn error_reply(engine: &Engine, status: u16, message: &str) -> Reply {
     Reply::json(status, error_body(engine.options.dialect, status, message))
 }
 

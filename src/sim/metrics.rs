@@ -9,42 +9,42 @@ use std::time::Duration;
 
 use crate::sim::batching::Totals;
 use crate::sim::options::Dialect;
-use crate::sim::power::Power;
+use crate::sim::power::PowerMeter;
 
 /// Upper bounds of all histogram buckets, in seconds.
-const BOUNDS: [f64; 20] = [
+const BUCKET_BOUNDS: [f64; 20] = [
     0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     30.0, 60.0, 120.0,
 ];
 
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    buckets: [AtomicU64; BOUNDS.len() + 1],
+    buckets: [AtomicU64; BUCKET_BOUNDS.len() + 1],
     sum_ns: AtomicU64,
 }
 
 impl Histogram {
     pub(crate) fn observe(&self, time: Duration) {
         let seconds = time.as_secs_f64();
-        self.buckets[BOUNDS.partition_point(|bound| *bound < seconds)].fetch_add(1, Relaxed);
+        self.buckets[BUCKET_BOUNDS.partition_point(|bound| *bound < seconds)].fetch_add(1, Relaxed);
         self.sum_ns
             .fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    fn write(&self, page: &mut Page<'_>, name: &str) {
-        page.kind(name, "histogram");
+    fn write(&self, page: &mut MetricsPage<'_>, name: &str) {
+        page.write_type(name, "histogram");
         let mut count = 0;
         for (at, bucket) in self.buckets.iter().enumerate() {
             count += bucket.load(Relaxed);
-            let bound = BOUNDS.get(at).map_or("+Inf".to_owned(), f64::to_string);
-            page.line(
+            let bound = BUCKET_BOUNDS.get(at).map_or("+Inf".to_owned(), f64::to_string);
+            page.write_sample(
                 &format!("{name}_bucket"),
                 &format!(",le=\"{bound}\""),
                 count as f64,
             );
         }
-        page.line(&format!("{name}_sum"), "", self.sum_ns.load(Relaxed) as f64 / 1e9);
-        page.line(&format!("{name}_count"), "", count as f64);
+        page.write_sample(&format!("{name}_sum"), "", self.sum_ns.load(Relaxed) as f64 / 1e9);
+        page.write_sample(&format!("{name}_count"), "", count as f64);
     }
 }
 
@@ -68,40 +68,40 @@ pub(crate) struct Metrics {
     pub prompt_tokens: AtomicU64,
     pub generation_tokens: AtomicU64,
     /// Requests that reached the requested number of tokens.
-    pub finished: AtomicU64,
+    pub finished_by_length: AtomicU64,
     /// Requests that ended earlier with an end token.
-    pub stopped: AtomicU64,
+    pub finished_by_stop: AtomicU64,
     /// Requests whose client disconnected, or that a fault cut off.
     pub aborted: AtomicU64,
     pub ttft: Histogram,
     pub itl: Histogram,
     pub e2e: Histogram,
     pub queue: Histogram,
-    pub power: Power,
+    pub power: PowerMeter,
 }
 
-struct Page<'a> {
+struct MetricsPage<'a> {
     out: String,
     labels: &'a str,
 }
 
-impl Page<'_> {
-    fn kind(&mut self, name: &str, kind: &str) {
+impl MetricsPage<'_> {
+    fn write_type(&mut self, name: &str, kind: &str) {
         let _ = writeln!(self.out, "# TYPE {name} {kind}");
     }
 
-    fn line(&mut self, name: &str, more: &str, value: f64) {
+    fn write_sample(&mut self, name: &str, more: &str, value: f64) {
         let _ = writeln!(self.out, "{name}{{{}{more}}} {value}", self.labels);
     }
 
-    fn gauge(&mut self, name: &str, value: f64) {
-        self.kind(name, "gauge");
-        self.line(name, "", value);
+    fn write_gauge(&mut self, name: &str, value: f64) {
+        self.write_type(name, "gauge");
+        self.write_sample(name, "", value);
     }
 
-    fn counter(&mut self, name: &str, value: u64) {
-        self.kind(name, "counter");
-        self.line(name, "", value as f64);
+    fn write_counter(&mut self, name: &str, value: u64) {
+        self.write_type(name, "counter");
+        self.write_sample(name, "", value as f64);
     }
 }
 
@@ -124,20 +124,20 @@ impl Metrics {
             Dialect::Lmdeploy => ("lmdeploy", format!("engine=\"0\",model_name=\"{model}\"")),
             Dialect::Openai => return None,
         };
-        let mut page = Page {
+        let mut page = MetricsPage {
             out: String::with_capacity(16 * 1024),
             labels: &labels,
         };
         match dialect {
-            Dialect::Vllm => self.vllm(&mut page, &gauges),
-            Dialect::Sglang => self.sglang(&mut page, &gauges),
-            Dialect::Lmdeploy | Dialect::Openai => self.lmdeploy(&mut page, &gauges),
+            Dialect::Vllm => self.write_vllm(&mut page, &gauges),
+            Dialect::Sglang => self.write_sglang(&mut page, &gauges),
+            Dialect::Lmdeploy | Dialect::Openai => self.write_lmdeploy(&mut page, &gauges),
         }
-        page.counter(
+        page.write_counter(
             &format!("{prefix}:prompt_tokens_total"),
             gauges.totals.prompt_tokens,
         );
-        page.counter(
+        page.write_counter(
             &format!("{prefix}:generation_tokens_total"),
             self.generation_tokens.load(Relaxed),
         );
@@ -145,46 +145,46 @@ impl Metrics {
             .write(&mut page, &format!("{prefix}:time_to_first_token_seconds"));
         self.e2e
             .write(&mut page, &format!("{prefix}:e2e_request_latency_seconds"));
-        self.energy(&mut page, devices);
+        self.write_energy(&mut page, devices);
         Some(page.out)
     }
 
     /// Metrics of `sim` only: no engine reports energy. They allow trying energy metrics without a GPU.
-    fn energy(&self, page: &mut Page<'_>, devices: u32) {
+    fn write_energy(&self, page: &mut MetricsPage<'_>, devices: u32) {
         let (watts, joules) = self.power.read();
         for (name, kind, value) in [
             ("sim_power_watts", "gauge", watts),
             ("sim_energy_joules_total", "counter", joules),
         ] {
-            page.kind(name, kind);
+            page.write_type(name, kind);
             for device in 0..devices {
-                page.line(name, &format!(",device=\"{device}\""), value);
+                page.write_sample(name, &format!(",device=\"{device}\""), value);
             }
         }
     }
 
-    fn answered(&self) -> u64 {
-        self.finished.load(Relaxed) + self.stopped.load(Relaxed)
+    fn answered_requests(&self) -> u64 {
+        self.finished_by_length.load(Relaxed) + self.finished_by_stop.load(Relaxed)
     }
 
-    fn vllm(&self, page: &mut Page<'_>, gauges: &Gauges) {
-        page.gauge("vllm:num_requests_running", gauges.running as f64);
-        page.gauge("vllm:num_requests_waiting", gauges.waiting as f64);
-        page.gauge("vllm:kv_cache_usage_perc", gauges.kv_usage);
-        page.counter("vllm:prefix_cache_queries_total", gauges.totals.prefix_queries);
-        page.counter("vllm:prefix_cache_hits_total", gauges.totals.prefix_hits);
-        page.counter("vllm:num_preemptions_total", gauges.totals.preemptions);
-        page.kind("vllm:request_success_total", "counter");
-        let finished = self.finished.load(Relaxed) as f64;
-        page.line(
+    fn write_vllm(&self, page: &mut MetricsPage<'_>, gauges: &Gauges) {
+        page.write_gauge("vllm:num_requests_running", gauges.running as f64);
+        page.write_gauge("vllm:num_requests_waiting", gauges.waiting as f64);
+        page.write_gauge("vllm:kv_cache_usage_perc", gauges.kv_usage);
+        page.write_counter("vllm:prefix_cache_queries_total", gauges.totals.prefix_queries);
+        page.write_counter("vllm:prefix_cache_hits_total", gauges.totals.prefix_hits);
+        page.write_counter("vllm:num_preemptions_total", gauges.totals.preemptions);
+        page.write_type("vllm:request_success_total", "counter");
+        let finished = self.finished_by_length.load(Relaxed) as f64;
+        page.write_sample(
             "vllm:request_success_total",
             ",finished_reason=\"length\"",
             finished,
         );
-        let stopped = self.stopped.load(Relaxed) as f64;
-        page.line("vllm:request_success_total", ",finished_reason=\"stop\"", stopped);
+        let stopped = self.finished_by_stop.load(Relaxed) as f64;
+        page.write_sample("vllm:request_success_total", ",finished_reason=\"stop\"", stopped);
         let aborted = self.aborted.load(Relaxed) as f64;
-        page.line(
+        page.write_sample(
             "vllm:request_success_total",
             ",finished_reason=\"abort\"",
             aborted,
@@ -193,34 +193,34 @@ impl Metrics {
         self.queue.write(page, "vllm:request_queue_time_seconds");
     }
 
-    fn sglang(&self, page: &mut Page<'_>, gauges: &Gauges) {
-        page.gauge("sglang:num_running_reqs", gauges.running as f64);
-        page.gauge("sglang:num_queue_reqs", gauges.waiting as f64);
-        page.gauge("sglang:token_usage", gauges.kv_usage);
-        page.gauge(
+    fn write_sglang(&self, page: &mut MetricsPage<'_>, gauges: &Gauges) {
+        page.write_gauge("sglang:num_running_reqs", gauges.running as f64);
+        page.write_gauge("sglang:num_queue_reqs", gauges.waiting as f64);
+        page.write_gauge("sglang:token_usage", gauges.kv_usage);
+        page.write_gauge(
             "sglang:kv_used_tokens",
             (gauges.kv_usage * gauges.kv_tokens as f64).round(),
         );
-        page.gauge("sglang:max_total_num_tokens", gauges.kv_tokens as f64);
+        page.write_gauge("sglang:max_total_num_tokens", gauges.kv_tokens as f64);
         let share = gauges.totals.prefix_hits as f64 / gauges.totals.prefix_queries.max(1) as f64;
-        page.gauge("sglang:cache_hit_rate", share);
-        page.counter("sglang:cached_tokens_total", gauges.totals.prefix_hits);
-        page.counter("sglang:num_retracted_requests_total", gauges.totals.preemptions);
-        page.counter("sglang:num_requests_total", self.answered());
-        page.counter("sglang:num_aborted_requests_total", self.aborted.load(Relaxed));
+        page.write_gauge("sglang:cache_hit_rate", share);
+        page.write_counter("sglang:cached_tokens_total", gauges.totals.prefix_hits);
+        page.write_counter("sglang:num_retracted_requests_total", gauges.totals.preemptions);
+        page.write_counter("sglang:num_requests_total", self.answered_requests());
+        page.write_counter("sglang:num_aborted_requests_total", self.aborted.load(Relaxed));
         self.itl.write(page, "sglang:inter_token_latency_seconds");
         self.queue.write(page, "sglang:queue_time_seconds");
     }
 
-    fn lmdeploy(&self, page: &mut Page<'_>, gauges: &Gauges) {
-        page.gauge("lmdeploy:num_requests_running", gauges.running as f64);
-        page.gauge("lmdeploy:num_requests_waiting", gauges.waiting as f64);
-        page.gauge("lmdeploy:gpu_cache_usage_perc", gauges.kv_usage);
+    fn write_lmdeploy(&self, page: &mut MetricsPage<'_>, gauges: &Gauges) {
+        page.write_gauge("lmdeploy:num_requests_running", gauges.running as f64);
+        page.write_gauge("lmdeploy:num_requests_waiting", gauges.waiting as f64);
+        page.write_gauge("lmdeploy:gpu_cache_usage_perc", gauges.kv_usage);
         let share = gauges.totals.prefix_hits as f64 / gauges.totals.prefix_queries.max(1) as f64;
-        page.gauge("lmdeploy:prefix_cache_hit_rate", share);
-        page.counter("lmdeploy:cached_tokens_total", gauges.totals.prefix_hits);
-        page.counter("lmdeploy:num_requests_finished", self.answered());
-        page.counter("lmdeploy:num_requests_failed", self.aborted.load(Relaxed));
+        page.write_gauge("lmdeploy:prefix_cache_hit_rate", share);
+        page.write_counter("lmdeploy:cached_tokens_total", gauges.totals.prefix_hits);
+        page.write_counter("lmdeploy:num_requests_finished", self.answered_requests());
+        page.write_counter("lmdeploy:num_requests_failed", self.aborted.load(Relaxed));
         self.itl.write(page, "lmdeploy:iter_token_latency");
         self.queue.write(page, "lmdeploy:request_queue_time_seconds");
     }

@@ -36,7 +36,7 @@ mod timer;
 mod token_source;
 
 pub(crate) use batching::CostModel;
-pub(crate) use faults::{DieAfter, Faults, HugeLine, Loading, LyingHealth};
+pub(crate) use faults::{DieAfter, FalseHealth, Faults, HugeLine, Loading};
 pub(crate) use options::{ApiKey, Dialect, Options, Schedule, Timing};
 pub(crate) use presets::{PRESETS, Preset};
 pub(crate) use server::{SimError, serve};

@@ -59,7 +59,7 @@ impl ApiKey {
         Self(text.into())
     }
 
-    pub(crate) fn opens(&self, authorization: Option<&str>) -> bool {
+    pub(crate) fn matches(&self, authorization: Option<&str>) -> bool {
         authorization.and_then(|value| value.strip_prefix("Bearer ")) == Some(self.0.as_str())
     }
 }
@@ -125,7 +125,7 @@ pub struct Options {
 impl Default for Options {
     /// The preset `fast` as a plain OpenAI server on a free port of the loopback interface, without faults.
     fn default() -> Self {
-        let fast = Preset::named("fast").expect("the preset `fast` is in the table");
+        let fast = Preset::by_name("fast").expect("the preset `fast` is in the table");
         Self {
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 0,
@@ -138,7 +138,7 @@ impl Default for Options {
             max_model_len: fast.max_model_len,
             api_key: None,
             seed: 1,
-            timing: Timing::Batched(fast.cost(1).expect("the preset `fast` fits one GPU")),
+            timing: Timing::Batched(fast.cost_model(1).expect("the preset `fast` fits one GPU")),
             eos_rate: 0.0,
             merge_chunks: 1,
             metrics: false,
@@ -152,35 +152,35 @@ impl Default for Options {
 
 /// Why options are invalid.
 #[derive(Clone, Debug, PartialEq, Error)]
-pub(crate) enum OptionsFault {
+pub(crate) enum OptionsError {
     #[error(
         "preset `{preset}` leaves no room for a KV cache on {gpus} GPU(s) beside {weights_gib} GiB of weights; raise `--tp`"
     )]
-    NoRoom {
+    WeightsTooLarge {
         preset: &'static str,
         gpus: u32,
         weights_gib: f64,
     },
     /// A value is out of range.
-    #[error("`{flag}` is {given}; {rule}")]
+    #[error("`{flag}` is {value}; {rule}")]
     Range {
         /// The flag that sets the value.
         flag: &'static str,
-        given: String,
+        value: String,
         rule: &'static str,
     },
 }
 
 impl Options {
     /// Checks what the types do not guarantee.
-    pub(crate) fn check(&self) -> Result<(), OptionsFault> {
-        let ensure = |holds: bool, flag, given: &dyn fmt::Display, rule| {
-            if holds {
+    pub(crate) fn check(&self) -> Result<(), OptionsError> {
+        let ensure = |is_allowed: bool, flag, value: &dyn fmt::Display, rule| {
+            if is_allowed {
                 Ok(())
             } else {
-                Err(OptionsFault::Range {
+                Err(OptionsError::Range {
                     flag,
-                    given: given.to_string(),
+                    value: value.to_string(),
                     rule,
                 })
             }
@@ -299,7 +299,9 @@ mod tests {
     #[test]
     fn a_key_is_not_printed() {
         let key = ApiKey::new("secret");
-        assert!(key.opens(Some("Bearer secret")) && !key.opens(Some("Bearer other")) && !key.opens(None));
+        assert!(
+            key.matches(Some("Bearer secret")) && !key.matches(Some("Bearer other")) && !key.matches(None)
+        );
         assert_eq!(format!("{key:?}"), "***");
     }
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::sim::batching::CostModel;
-use crate::sim::options::OptionsFault;
+use crate::sim::options::OptionsError;
 
 /// A GPU and a model, with the figures that determine the speed.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,18 +119,18 @@ pub(crate) const PRESETS: [Preset; 7] = [
 ];
 
 impl Preset {
-    pub(crate) fn named(name: &str) -> Option<&'static Preset> {
+    pub(crate) fn by_name(name: &str) -> Option<&'static Preset> {
         PRESETS.iter().find(|preset| preset.name == name)
     }
 
     /// The cost model for `gpus` GPUs with tensor parallelism. Fails if the weights leave too little memory
     /// for a KV cache.
-    pub(crate) fn cost(&self, gpus: u32) -> Result<CostModel, OptionsFault> {
+    pub(crate) fn cost_model(&self, gpus: u32) -> Result<CostModel, OptionsError> {
         let count = f64::from(gpus.max(1));
         let room_gib = (self.gpu_gib * MEMORY_SHARE - OVERHEAD_GIB) * count - self.weights_gib;
         let kv_tokens = (room_gib * GIB / self.kv_bytes_per_token).max(0.0) as usize / 16 * 16;
         if kv_tokens < 1024 {
-            return Err(OptionsFault::NoRoom {
+            return Err(OptionsError::WeightsTooLarge {
                 preset: self.name,
                 gpus,
                 weights_gib: self.weights_gib,
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn every_preset_fits_its_gpu_and_two_are_faster() {
         for preset in &PRESETS {
-            let (one, two) = (preset.cost(1).unwrap(), preset.cost(2).unwrap());
+            let (one, two) = (preset.cost_model(1).unwrap(), preset.cost_model(2).unwrap());
             assert!(
                 two.step < one.step && two.kv_tokens > one.kv_tokens,
                 "{}",
@@ -171,7 +171,7 @@ mod tests {
                 "{}: two GPUs cannot be more than twice as fast",
                 preset.name
             );
-            assert_eq!(Preset::named(preset.name), Some(preset));
+            assert_eq!(Preset::by_name(preset.name), Some(preset));
         }
     }
 }

@@ -3,32 +3,32 @@
 
 /// A generator of uniform random numbers (SplitMix64, <https://prng.di.unimi.it/splitmix64.c>).
 #[derive(Clone, Debug)]
-pub(crate) struct Draw(u64);
+pub(crate) struct Rng(u64);
 
-impl Draw {
+impl Rng {
     /// A generator for one purpose. Different `stream`s of one seed are independent.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         Self(mix(seed ^ mix(stream)))
     }
 
-    pub(crate) fn bits(&mut self) -> u64 {
+    pub(crate) fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     /// The next number in [0, 1).
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    pub(crate) fn next_unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// A uniform factor between 1 − `share` and 1 + `share`.
-    pub(crate) fn around_one(&mut self, share: f64) -> f64 {
-        1.0 + share * (2.0 * self.unit() - 1.0)
+    pub(crate) fn factor(&mut self, share: f64) -> f64 {
+        1.0 + share * (2.0 * self.next_unit() - 1.0)
     }
 
     /// A uniform integer from 0 to `below` − 1; `below` must be above 0.
     pub(crate) fn below(&mut self, below: u64) -> u64 {
-        ((u128::from(self.bits()) * u128::from(below)) >> 64) as u64
+        ((u128::from(self.next_u64()) * u128::from(below)) >> 64) as u64
     }
 }
 
@@ -40,7 +40,7 @@ pub(crate) const fn mix(bits: u64) -> u64 {
 }
 
 /// The hash of a sequence with hash `before` extended by `next`.
-pub(crate) const fn chain(before: u64, next: u64) -> u64 {
+pub(crate) const fn chain_hash(before: u64, next: u64) -> u64 {
     mix(before.rotate_left(17).wrapping_add(0x9e37_79b9_7f4a_7c15) ^ mix(next))
 }
 
@@ -50,11 +50,11 @@ mod tests {
 
     #[test]
     fn draws_are_even_and_fixed_by_the_seed() {
-        let mut draw = Draw::new(1, 2);
-        let mean = (0..10_000).map(|_| draw.unit()).sum::<f64>() / 10_000.0;
+        let mut rng = Rng::new(1, 2);
+        let mean = (0..10_000).map(|_| rng.next_unit()).sum::<f64>() / 10_000.0;
         assert!((mean - 0.5).abs() < 0.02, "{mean}");
-        assert_eq!(Draw::new(1, 2).bits(), Draw::new(1, 2).bits());
-        assert_ne!(Draw::new(1, 2).bits(), Draw::new(1, 3).bits());
-        assert!((0..1000).all(|_| draw.below(7) < 7));
+        assert_eq!(Rng::new(1, 2).next_u64(), Rng::new(1, 2).next_u64());
+        assert_ne!(Rng::new(1, 2).next_u64(), Rng::new(1, 3).next_u64());
+        assert!((0..1000).all(|_| rng.below(7) < 7));
     }
 }

@@ -10,48 +10,55 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
 use crate::base::clock;
-use crate::sim::batching::{Batch, Busy, CostModel, Emission, Submission};
+use crate::sim::batching::{Batch, CacheInUse, CostModel, Submission, TokenEvent};
 use crate::sim::engine::Engine;
 use crate::sim::metrics::Gauges;
 
 /// A message from a connection to the batch.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum BatchCommand {
     /// A request, and the receiver of its tokens.
-    Submit(Submission, UnboundedSender<Emission>),
+    Submit(Submission, UnboundedSender<TokenEvent>),
     /// The client has disconnected.
     Abort(u64),
-    Flush(oneshot::Sender<Result<(), Busy>>),
+    Flush(oneshot::Sender<Result<(), CacheInUse>>),
 }
 
 /// Runs the batch until all senders are dropped or the engine closes.
-pub(crate) async fn drive(cost: CostModel, mut orders: UnboundedReceiver<Order>, engine: Arc<Engine>) {
+pub(crate) async fn run_batch(
+    cost: CostModel,
+    mut commands: UnboundedReceiver<BatchCommand>,
+    engine: Arc<Engine>,
+) {
     let epoch = clock::now();
     let (kv_tokens, full) = (cost.kv_tokens, cost.max_running);
     let mut batch = Batch::new(cost, engine.options.seed);
-    let mut listeners: HashMap<u64, UnboundedSender<Emission>> = HashMap::new();
+    let mut listeners: HashMap<u64, UnboundedSender<TokenEvent>> = HashMap::new();
     loop {
-        while let Ok(order) = orders.try_recv() {
-            obey(order, &mut batch, &mut listeners, epoch);
+        while let Ok(command) = commands.try_recv() {
+            apply_command(command, &mut batch, &mut listeners, epoch);
         }
-        let step = batch.begin();
-        tell(&mut batch, &engine, kv_tokens);
-        engine.metrics.power.set(batch.sizes().0 as f64 / full as f64);
+        let step = batch.begin_step();
+        update_gauges(&mut batch, &engine, kv_tokens);
+        engine
+            .metrics
+            .power
+            .set(batch.request_counts().0 as f64 / full as f64);
         let Some(took) = step else {
-            let order = tokio::select! {
-                order = orders.recv() => order,
+            let command = tokio::select! {
+                command = commands.recv() => command,
                 () = engine.closing.cancelled() => None,
             };
-            let Some(order) = order else { return };
-            batch.rest(clock::now().since(epoch));
-            obey(order, &mut batch, &mut listeners, epoch);
+            let Some(command) = command else { return };
+            batch.advance_clock(clock::now().since(epoch));
+            apply_command(command, &mut batch, &mut listeners, epoch);
             continue;
         };
         tokio::select! {
-            () = engine.metronome.until(epoch.plus(batch.clock() + took)) => {}
+            () = engine.timer.sleep_until(epoch.plus(batch.clock() + took)) => {}
             () = engine.closing.cancelled() => return,
         }
-        for emission in batch.finish() {
+        for emission in batch.finish_step() {
             let (id, is_last) = (emission.id, emission.is_last);
             let is_heard = listeners
                 .get(&id)
@@ -64,33 +71,33 @@ pub(crate) async fn drive(cost: CostModel, mut orders: UnboundedReceiver<Order>,
     }
 }
 
-fn obey(
-    order: Order,
+fn apply_command(
+    command: BatchCommand,
     batch: &mut Batch,
-    listeners: &mut HashMap<u64, UnboundedSender<Emission>>,
-    epoch: clock::Moment,
+    listeners: &mut HashMap<u64, UnboundedSender<TokenEvent>>,
+    epoch: clock::MonotonicTime,
 ) {
-    match order {
-        Order::Submit(submission, listener) => {
+    match command {
+        BatchCommand::Submit(submission, listener) => {
             listeners.insert(submission.id, listener);
             batch.submit(submission, clock::now().since(epoch));
         }
-        Order::Abort(id) => {
+        BatchCommand::Abort(id) => {
             listeners.remove(&id);
             batch.abort(id);
         }
-        Order::Flush(answer) => {
+        BatchCommand::Flush(answer) => {
             // The connection may have ended meanwhile.
             let _ = answer.send(batch.flush());
         }
     }
 }
 
-fn tell(batch: &mut Batch, engine: &Engine, kv_tokens: usize) {
+fn update_gauges(batch: &mut Batch, engine: &Engine, kv_tokens: usize) {
     for time in batch.take_queue_times() {
         engine.metrics.queue.observe(time);
     }
-    let (running, waiting) = batch.sizes();
+    let (running, waiting) = batch.request_counts();
     *engine
         .metrics
         .gauges

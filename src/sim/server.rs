@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use crate::sim::connection;
 use crate::sim::engine::Engine;
 use crate::sim::faults::DieAfter;
-use crate::sim::options::{Options, OptionsFault, Timing};
+use crate::sim::options::{Options, OptionsError, Timing};
 use crate::sim::scheduler;
 use crate::sim::startup;
 
@@ -29,13 +29,13 @@ pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 const BACKLOG: u32 = 4096;
 
 /// How long connections may take to end when the engine stops.
-const PARTING: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a simulated engine failed.
 #[derive(Debug, Error)]
 pub(crate) enum SimError {
     #[error(transparent)]
-    Options(#[from] OptionsFault),
+    Options(#[from] OptionsError),
     #[error("cannot listen on {address}: {source}; choose another `--port`, or 0 for a free one")]
     Bind {
         /// The requested address.
@@ -48,7 +48,7 @@ pub(crate) enum SimError {
     System(#[from] std::io::Error),
     /// A fault ended the engine. All connections have been reset, and the process must exit with this status.
     #[error("the simulated engine died as it was told to (exit status: {status})")]
-    Died {
+    InjectedDeath {
         /// Exit status of the process.
         status: u8,
     },
@@ -73,26 +73,26 @@ pub(crate) async fn serve(
     // Kept open while serving, because engines keep their shared memory mapped.
     let _shared = shared.map(|bytes| leave_shm(bytes, bound.port())).transpose()?;
     let tasks = TaskTracker::new();
-    let engine = start(options, &tasks)?;
+    let engine = start_engine(options, &tasks)?;
     let _close = engine.closing.clone().drop_guard();
     let lifetime = engine.options.faults.die_after;
     let result = tokio::select! {
         biased;
         () = stop.cancelled() => Ok(()),
-        signal = told_to_end(engine.options.faults.ignore_sigterm, &log) => signal.map_err(SimError::System),
-        () = engine.dead.cancelled() => Err(startup::die(&*log)),
-        () = lives_for(lifetime) => Err(startup::die(&*log)),
-        end = live(socket, bound, &engine, &log, on_ready, &tasks) => match end {
+        signal = wait_for_stop_signal(engine.options.faults.ignore_sigterm, &log) => signal.map_err(SimError::System),
+        () = engine.died.cancelled() => Err(startup::log_death(&*log)),
+        () = wait_for_death(lifetime) => Err(startup::log_death(&*log)),
+        end = load_and_accept(socket, bound, &engine, &log, on_ready, &tasks) => match end {
             Err(error) => Err(error),
         },
     };
-    if matches!(result, Err(SimError::Died { .. })) {
-        engine.dead.cancel();
+    if matches!(result, Err(SimError::InjectedDeath { .. })) {
+        engine.died.cancel();
     }
     engine.closing.cancel();
     tasks.close();
     // A connection that does not end in time ends with the process.
-    let _ = tokio::time::timeout(PARTING, tasks.wait()).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, tasks.wait()).await;
     result
 }
 
@@ -122,17 +122,17 @@ fn bind(address: SocketAddr) -> std::io::Result<(TcpSocket, SocketAddr)> {
     Ok((socket, bound))
 }
 
-fn start(options: Options, tasks: &TaskTracker) -> std::io::Result<Arc<Engine>> {
+fn start_engine(options: Options, tasks: &TaskTracker) -> std::io::Result<Arc<Engine>> {
     let Timing::Batched(cost) = options.timing.clone() else {
         return Ok(Arc::new(Engine::new(options, None)?));
     };
     let (sender, orders) = mpsc::unbounded_channel();
     let engine = Arc::new(Engine::new(options, Some(sender))?);
-    tasks.spawn(scheduler::drive(cost, orders, Arc::clone(&engine)));
+    tasks.spawn(scheduler::run_batch(cost, orders, Arc::clone(&engine)));
     Ok(engine)
 }
 
-async fn live(
+async fn load_and_accept(
     socket: TcpSocket,
     bound: SocketAddr,
     engine: &Arc<Engine>,
@@ -154,30 +154,30 @@ async fn live(
     if engine.options.listen_while_loading {
         let listener = listen(socket)?;
         on_ready(bound);
-        let told = async {
+        let stop_signal = async {
             loaded.await?;
-            tell_ready(bound, engine, log);
+            log_ready(bound, engine, log);
             pending().await
         };
         return tokio::select! {
-            end = told => end,
+            end = stop_signal => end,
             end = accept(listener, engine, tasks) => Ok(end),
         };
     }
     loaded.await?;
     let listener = listen(socket)?;
-    tell_ready(bound, engine, log);
+    log_ready(bound, engine, log);
     on_ready(bound);
     Ok(accept(listener, engine, tasks).await)
 }
 
-fn tell_ready(bound: SocketAddr, engine: &Engine, log: &Log) {
-    startup::say(&**log, &format!("Uvicorn running on http://{bound} (simulated)"));
-    startup::say(&**log, startup::ready_line(engine.options.dialect));
+fn log_ready(bound: SocketAddr, engine: &Engine, log: &Log) {
+    startup::log_line(&**log, &format!("Uvicorn running on http://{bound} (simulated)"));
+    startup::log_line(&**log, startup::ready_line(engine.options.dialect));
     if let Some(bytes) = engine.options.faults.log_flood {
         let log = Arc::clone(log);
         // Blocks while the log is read slowly; ends with the process.
-        std::thread::spawn(move || startup::flood(&*log, bytes));
+        std::thread::spawn(move || startup::flood_log(&*log, bytes));
     }
 }
 
@@ -200,14 +200,14 @@ async fn accept(listener: TcpListener, engine: &Arc<Engine>, tasks: &TaskTracker
     pending().await
 }
 
-async fn lives_for(lifetime: Option<DieAfter>) {
+async fn wait_for_death(lifetime: Option<DieAfter>) {
     match lifetime {
         Some(DieAfter::Time(time)) => tokio::time::sleep(time).await,
         _ => pending().await,
     }
 }
 
-async fn told_to_end(ignores_sigterm: bool, log: &Log) -> std::io::Result<()> {
+async fn wait_for_stop_signal(ignores_sigterm: bool, log: &Log) -> std::io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     loop {
@@ -217,7 +217,7 @@ async fn told_to_end(ignores_sigterm: bool, log: &Log) -> std::io::Result<()> {
                 if !ignores_sigterm {
                     return Ok(());
                 }
-                startup::say(&**log, "SIGTERM ignored, as told");
+                startup::log_line(&**log, "SIGTERM ignored, as told");
             }
         }
     }
@@ -232,6 +232,6 @@ fn leak_child(log: &Log) -> std::io::Result<()> {
     let id = child
         .id()
         .map_or_else(|| "ended already".to_owned(), |id| id.to_string());
-    startup::say(&**log, &format!("left a child process behind: pid {id}"));
+    startup::log_line(&**log, &format!("left a child process behind: pid {id}"));
     Ok(())
 }

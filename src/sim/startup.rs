@@ -10,7 +10,7 @@ use crate::sim::options::{Dialect, Options, Timing};
 
 /// A log line, and the fraction of loading after which it is written.
 #[derive(Clone, Debug, PartialEq)]
-struct Line {
+struct LogLine {
     share: f64,
     text: String,
 }
@@ -19,50 +19,50 @@ struct Line {
 pub(crate) async fn load(engine: &Engine, log: &(dyn Fn(&str) + Send + Sync)) -> Result<(), SimError> {
     let options = &engine.options;
     let start = clock::now();
-    for line in lines(options) {
+    for line in log_lines(options) {
         let at = options.start_delay.mul_f64(line.share);
         if let Loading::Dies(after) = options.faults.loading
             && line.share > 0.0
             && after <= at
         {
-            engine.metronome.until(start.plus(after)).await;
-            return Err(die(log));
+            engine.timer.sleep_until(start.plus(after)).await;
+            return Err(log_death(log));
         }
         if options.faults.loading == Loading::Hangs && line.share > 0.5 {
             std::future::pending::<()>().await;
         }
-        engine.metronome.until(start.plus(at)).await;
-        say(log, &line.text);
+        engine.timer.sleep_until(start.plus(at)).await;
+        log_line(log, &line.text);
     }
     if let Loading::Dies(after) = options.faults.loading {
-        engine.metronome.until(start.plus(after)).await;
-        return Err(die(log));
+        engine.timer.sleep_until(start.plus(after)).await;
+        return Err(log_death(log));
     }
-    engine.metronome.until(start.plus(options.start_delay)).await;
+    engine.timer.sleep_until(start.plus(options.start_delay)).await;
     Ok(())
 }
 
 /// Writes the last lines of a crashing engine.
-pub(crate) fn die(log: &(dyn Fn(&str) + Send + Sync)) -> SimError {
+pub(crate) fn log_death(log: &(dyn Fn(&str) + Send + Sync)) -> SimError {
     for line in LAST_WORDS {
         log(line);
     }
-    SimError::Died { status: 1 }
+    SimError::InjectedDeath { status: 1 }
 }
 
 /// Writes a line with time and level, as engines do.
-pub(crate) fn say(log: &(dyn Fn(&str) + Send + Sync), text: &str) {
+pub(crate) fn log_line(log: &(dyn Fn(&str) + Send + Sync), text: &str) {
     log(&format!("INFO {} {text}", clock::timestamp()));
 }
 
 /// Writes lines until they have `bytes` bytes.
-pub(crate) fn flood(log: &(dyn Fn(&str) + Send + Sync), bytes: u64) {
+pub(crate) fn flood_log(log: &(dyn Fn(&str) + Send + Sync), bytes: u64) {
     let filler = "x".repeat(180);
-    let mut told = 0;
-    while told < bytes {
-        let line = format!("DEBUG flood at byte {told} {filler}");
+    let mut written = 0;
+    while written < bytes {
+        let line = format!("DEBUG flood at byte {written} {filler}");
         log(&line);
-        told += line.len() as u64 + 1;
+        written += line.len() as u64 + 1;
     }
 }
 
@@ -74,8 +74,8 @@ pub(crate) fn ready_line(dialect: Dialect) -> &'static str {
     }
 }
 
-fn lines(options: &Options) -> Vec<Line> {
-    let line = |share, text: String| Line { share, text };
+fn log_lines(options: &Options) -> Vec<LogLine> {
+    let line = |share, text: String| LogLine { share, text };
     let model = &options.models[0];
     let seconds = |share: f64| Duration::mul_f64(options.start_delay, share).as_secs_f64();
     let mut lines = vec![
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_phases_are_told_in_order_and_within_loading() {
-        let lines = lines(&Options {
+        let lines = log_lines(&Options {
             start_delay: Duration::from_secs(10),
             ..Options::default()
         });

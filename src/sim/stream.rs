@@ -5,111 +5,111 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::clock;
 use crate::base::http1::request::{LAST_CHUNK, ResponseBody, write_chunk, write_head};
-use crate::sim::connection::{After, Reply, Request, Wire};
-use crate::sim::dialect::{Ask, Endpoint, Finish, Voice};
-use crate::sim::engine::{Engine, Exchange};
-use crate::sim::faults::{LyingHealth, Mishap};
+use crate::sim::connection::{Connection, KeepAlive, Reply, Request};
+use crate::sim::dialect::{Endpoint, FinishReason, GenerationRequest, ResponseWriter};
+use crate::sim::engine::{ActiveRequest, Engine};
+use crate::sim::faults::{FalseHealth, StreamFault};
 use crate::sim::options::Timing;
-use crate::sim::rng::{Draw, mix};
-use crate::sim::token_source::{Source, endless_gap};
+use crate::sim::rng::{Rng, mix};
+use crate::sim::token_source::{TokenSource, endless_gap};
 
 /// Answers with server-sent events. Each event is a chunk and, unless `burst_bytes` is set, a separate write.
-pub(crate) async fn events(
-    wire: &mut Wire<'_>,
+pub(crate) async fn stream_events(
+    connection: &mut Connection<'_>,
     engine: &Arc<Engine>,
     request: &Request,
     endpoint: Endpoint,
-    ask: &Ask,
+    generation: &GenerationRequest,
     number: u64,
-    after: After,
-) -> std::io::Result<After> {
-    let mut exchange = begin(engine, request, ask, number);
-    let mut telling = Telling::new(engine, request, endpoint, ask, number, after);
-    telling.open(wire, request, number).await?;
-    let finish = if ask.is_early {
-        Finish::Stop
+    keep_alive: KeepAlive,
+) -> std::io::Result<KeepAlive> {
+    let mut active = start_request(engine, request, generation, number);
+    let mut stream = SseStream::new(engine, request, endpoint, generation, number, keep_alive);
+    stream.open(connection, request, number).await?;
+    let finish = if generation.is_early {
+        FinishReason::Stop
     } else {
-        Finish::Length
+        FinishReason::Length
     };
-    if engine.options.faults.lying_health != Some(LyingHealth::Empty) {
-        let mut source = Source::open(engine, ask, number, request.arrived);
-        let mut told = 0;
-        let middle = ask.output.div_ceil(2);
-        let mut mishap = engine.options.faults.mishap(number);
+    if engine.options.faults.false_health != Some(FalseHealth::Empty) {
+        let mut source = TokenSource::open(engine, generation, number, request.arrived_at);
+        let mut sent_tokens = 0;
+        let middle = generation.output_tokens.div_ceil(2);
+        let mut fault = engine.options.faults.stream_fault(number);
         loop {
-            let Some(batch) = telling.gather(&mut source, wire, engine).await else {
-                return Ok(After::Close);
+            let Some(batch) = stream.next_batch(&mut source, connection, engine).await else {
+                return Ok(KeepAlive::Close);
             };
-            telling.voice.set_cached(batch.cached);
-            if told + batch.count >= middle
-                && let Some(mishap) = mishap.take()
-                && telling.mishap(mishap, wire).await? == Course::Over
+            stream.writer.set_cached(batch.cached);
+            if sent_tokens + batch.count >= middle
+                && let Some(fault) = fault.take()
+                && stream.apply_fault(fault, connection).await? == StreamState::Closed
             {
-                return Ok(telling.after);
+                return Ok(stream.keep_alive);
             }
             let is_last = batch.is_last && !engine.options.faults.is_endless(number);
-            exchange.write(batch.count);
-            telling
-                .tokens(batch.count, is_last.then_some(finish), wire)
+            active.count_write(batch.count);
+            stream
+                .write_tokens(batch.count, is_last.then_some(finish), connection)
                 .await?;
-            exchange.may_kill();
-            told += batch.count;
+            active.check_die_after();
+            sent_tokens += batch.count;
             if batch.is_last {
                 break;
             }
         }
     }
     if engine.options.faults.is_endless(number) {
-        return telling.endless(wire, engine, &mut exchange).await;
+        return stream.write_endless(connection, engine, &mut active).await;
     }
     // Counted before the last bytes are written, as engines do, so that a client that has the answer finds it
     // in the metrics.
-    exchange.finish(finish);
-    telling.close(finish, wire).await?;
-    Ok(telling.after)
+    active.finish(finish);
+    stream.close(finish, connection).await?;
+    Ok(stream.keep_alive)
 }
 
-/// Answers with one JSON document when all tokens are generated. Of the stream faults, [`Mishap::Cut`]
+/// Answers with one JSON document when all tokens are generated. Of the stream faults, [`StreamFault::Cut`]
 /// applies here too.
-pub(crate) async fn whole(
-    wire: &mut Wire<'_>,
+pub(crate) async fn send_whole(
+    connection: &mut Connection<'_>,
     engine: &Arc<Engine>,
     request: &Request,
     endpoint: Endpoint,
-    ask: &Ask,
+    generation: &GenerationRequest,
     number: u64,
-    after: After,
-) -> std::io::Result<After> {
-    let mut exchange = begin(engine, request, ask, number);
-    let mut voice = voice(engine, endpoint, ask, number);
+    keep_alive: KeepAlive,
+) -> std::io::Result<KeepAlive> {
+    let mut active = start_request(engine, request, generation, number);
+    let mut writer = response_writer(engine, endpoint, generation, number);
     let mut count = 0;
-    if engine.options.faults.lying_health != Some(LyingHealth::Empty) {
-        let mut source = Source::open(engine, ask, number, request.arrived);
+    if engine.options.faults.false_health != Some(FalseHealth::Empty) {
+        let mut source = TokenSource::open(engine, generation, number, request.arrived_at);
         loop {
             let token = tokio::select! {
                 biased;
                 token = source.next(engine) => token,
-                () = wire.gone() => None,
+                () = connection.wait_for_close() => None,
             };
             let Some(token) = token else {
-                return Ok(After::Close);
+                return Ok(KeepAlive::Close);
             };
-            voice.set_cached(token.cached);
+            writer.set_cached(token.cached);
             count += 1;
-            exchange.write(1);
-            exchange.may_kill();
+            active.count_write(1);
+            active.check_die_after();
             if token.is_last {
                 break;
             }
         }
     }
-    let finish = if ask.is_early {
-        Finish::Stop
+    let finish = if generation.is_early {
+        FinishReason::Stop
     } else {
-        Finish::Length
+        FinishReason::Length
     };
-    let body = voice.whole(count, finish);
-    if engine.options.faults.mishap(number) == Some(Mishap::Cut) {
+    let body = writer.full_response(count, finish);
+    if engine.options.faults.stream_fault(number) == Some(StreamFault::Cut) {
         let mut out = Vec::new();
         write_head(
             &mut out,
@@ -120,102 +120,119 @@ pub(crate) async fn whole(
             &[],
         );
         out.extend_from_slice(&body.as_bytes()[..body.len() / 2]);
-        wire.write(&out).await?;
-        return Ok(After::Close);
+        connection.write(&out).await?;
+        return Ok(KeepAlive::Close);
     }
-    exchange.finish(finish);
-    wire.reply(request, &Reply::json(200, body), after).await?;
-    Ok(after)
+    active.finish(finish);
+    connection
+        .reply(request, &Reply::json(200, body), keep_alive)
+        .await?;
+    Ok(keep_alive)
 }
 
-fn begin(engine: &Arc<Engine>, request: &Request, ask: &Ask, number: u64) -> Exchange {
-    Exchange::begin(
+fn start_request(
+    engine: &Arc<Engine>,
+    request: &Request,
+    generation: &GenerationRequest,
+    number: u64,
+) -> ActiveRequest {
+    ActiveRequest::start(
         engine,
         request.head.header("x-request-id"),
         number,
-        ask.prompt.len(),
-        request.arrived,
+        generation.prompt.len(),
+        request.arrived_at,
     )
 }
 
-fn voice(engine: &Engine, endpoint: Endpoint, ask: &Ask, number: u64) -> Voice {
+fn response_writer(
+    engine: &Engine,
+    endpoint: Endpoint,
+    generation: &GenerationRequest,
+    number: u64,
+) -> ResponseWriter {
     let id = mix(engine.options.seed ^ mix(number));
-    let mut voice = Voice::new(
+    let mut writer = ResponseWriter::new(
         engine.options.dialect,
         endpoint,
-        ask,
+        generation,
         id,
         clock::unix_seconds() as u64,
     );
     if engine.options.hides_cached {
-        voice.hide_cached();
+        writer.hide_cached();
     }
-    voice.corrupt(ask, &engine.options.faults);
-    voice
+    writer.corrupt(generation, &engine.options.faults);
+    writer
 }
 
 /// Whether a stream continues after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Course {
-    On,
-    Over,
+enum StreamState {
+    Open,
+    Closed,
 }
 
 /// Tokens of one event.
-struct Gathered {
+struct ChunkBatch {
     count: usize,
     cached: usize,
     is_last: bool,
 }
 
 /// Writes the events of one answer.
-struct Telling {
-    voice: Voice,
+struct SseStream {
+    writer: ResponseWriter,
     /// Sent in the same write as the first token.
     preamble: Option<String>,
-    after: After,
+    keep_alive: KeepAlive,
     is_chunked: bool,
     burst_bytes: usize,
     merge: u32,
-    draw: Draw,
+    rng: Rng,
     is_first: bool,
     event: Vec<u8>,
     out: Vec<u8>,
 }
 
-impl Telling {
+impl SseStream {
     fn new(
         engine: &Engine,
         request: &Request,
         endpoint: Endpoint,
-        ask: &Ask,
+        generation: &GenerationRequest,
         number: u64,
-        after: After,
+        keep_alive: KeepAlive,
     ) -> Self {
-        let mut voice = voice(engine, endpoint, ask, number);
+        let mut writer = response_writer(engine, endpoint, generation, number);
         let burst_bytes = match engine.options.timing {
             Timing::Flood { burst_bytes } => burst_bytes,
             Timing::Batched(_) | Timing::Exact(_) => 0,
         };
         Self {
-            preamble: voice.preamble(),
-            voice,
-            after: if request.head.is_http11 {
-                after
+            preamble: writer.preamble(),
+            writer,
+            keep_alive: if request.head.is_http11 {
+                keep_alive
             } else {
-                After::Close
+                KeepAlive::Close
             },
             is_chunked: request.head.is_http11,
             burst_bytes,
             merge: engine.options.merge_chunks,
-            draw: Draw::new(engine.options.seed, mix(ask.key)),
+            rng: Rng::new(engine.options.seed, mix(generation.key)),
             is_first: true,
             event: Vec::new(),
             out: Vec::new(),
         }
     }
 
-    async fn open(&mut self, wire: &mut Wire<'_>, request: &Request, number: u64) -> std::io::Result<()> {
+    async fn open(
+        &mut self,
+        connection: &mut Connection<'_>,
+        request: &Request,
+        number: u64,
+    ) -> std::io::Result<()> {
         let body = if self.is_chunked {
             ResponseBody::Chunked
         } else {
@@ -230,25 +247,25 @@ impl Telling {
             200,
             "text/event-stream; charset=utf-8",
             body,
-            self.after == After::Keep,
+            self.keep_alive == KeepAlive::Keep,
             &headers,
         );
-        wire.write(&out).await
+        connection.write(&out).await
     }
 
     /// Waits until the last token of the next event is due. Returns its tokens; `None` if the client
     /// disconnected or the engine is closing.
-    async fn gather(
+    async fn next_batch(
         &mut self,
-        source: &mut Source,
-        wire: &mut Wire<'_>,
+        source: &mut TokenSource,
+        connection: &mut Connection<'_>,
         engine: &Engine,
-    ) -> Option<Gathered> {
-        if engine.dead.is_cancelled() {
+    ) -> Option<ChunkBatch> {
+        if engine.died.is_cancelled() {
             // The connection is about to be reset; output at full speed must not continue before that.
             std::future::pending::<()>().await;
         }
-        let mut gathered = Gathered {
+        let mut batch = ChunkBatch {
             count: 0,
             cached: 0,
             is_last: false,
@@ -256,116 +273,120 @@ impl Telling {
         // The first token is never delayed; later ones are merged only while other requests are in flight.
         let merges = self.merge > 1 && !self.is_first && engine.metrics.in_flight.load(Relaxed) > 1;
         let size = if merges {
-            1 + self.draw.below(u64::from(2 * self.merge - 1)) as usize
+            1 + self.rng.below(u64::from(2 * self.merge - 1)) as usize
         } else {
             1
         };
-        while gathered.count < size && !gathered.is_last {
+        while batch.count < size && !batch.is_last {
             let token = tokio::select! {
                 biased;
                 token = source.next(engine) => token?,
-                () = wire.gone() => return None,
+                () = connection.wait_for_close() => return None,
             };
-            gathered = Gathered {
-                count: gathered.count + 1,
+            batch = ChunkBatch {
+                count: batch.count + 1,
                 cached: token.cached,
                 is_last: token.is_last,
             };
         }
         self.is_first = false;
-        Some(gathered)
+        Some(batch)
     }
 
-    async fn tokens(
+    async fn write_tokens(
         &mut self,
         count: usize,
-        finish: Option<Finish>,
-        wire: &mut Wire<'_>,
+        finish: Option<FinishReason>,
+        connection: &mut Connection<'_>,
     ) -> std::io::Result<()> {
         if let Some(preamble) = self.preamble.take() {
             self.push(preamble.as_bytes());
         }
         let mut event = std::mem::take(&mut self.event);
         event.clear();
-        self.voice.event(count, finish, &mut event);
+        self.writer.event(count, finish, &mut event);
         self.push(&event);
         self.event = event;
         if self.out.len() >= self.burst_bytes {
-            self.flush(wire).await
+            self.flush(connection).await
         } else {
             Ok(())
         }
     }
 
-    async fn close(&mut self, finish: Finish, wire: &mut Wire<'_>) -> std::io::Result<()> {
+    async fn close(&mut self, finish: FinishReason, connection: &mut Connection<'_>) -> std::io::Result<()> {
         if let Some(preamble) = self.preamble.take() {
             self.push(preamble.as_bytes());
         }
-        for event in self.voice.ending(finish) {
+        for event in self.writer.final_events(finish) {
             self.push(event.as_bytes());
             if self.out.len() >= self.burst_bytes {
-                self.flush(wire).await?;
+                self.flush(connection).await?;
             }
         }
         if self.is_chunked {
             self.out.extend_from_slice(LAST_CHUNK);
         }
-        self.flush(wire).await
+        self.flush(connection).await
     }
 
-    async fn mishap(&mut self, mishap: Mishap, wire: &mut Wire<'_>) -> std::io::Result<Course> {
-        match mishap {
-            Mishap::Garbage => {
+    async fn apply_fault(
+        &mut self,
+        fault: StreamFault,
+        connection: &mut Connection<'_>,
+    ) -> std::io::Result<StreamState> {
+        match fault {
+            StreamFault::Garbage => {
                 self.push(b"data: {\"choices\": \xff\xfe\x00garbage]]\n\n");
-                self.flush(wire).await?;
-                Ok(Course::On)
+                self.flush(connection).await?;
+                Ok(StreamState::Open)
             }
-            Mishap::HugeLine(bytes) => {
-                let event = self.voice.huge(bytes);
+            StreamFault::HugeLine(bytes) => {
+                let event = self.writer.huge_event(bytes);
                 self.push(&event);
-                self.flush(wire).await?;
-                Ok(Course::On)
+                self.flush(connection).await?;
+                Ok(StreamState::Open)
             }
-            Mishap::ErrorEvent => {
-                self.push(self.voice.error().as_bytes());
+            StreamFault::ErrorEvent => {
+                self.push(self.writer.error_event().as_bytes());
                 self.push(b"data: [DONE]\n\n");
                 if self.is_chunked {
                     self.out.extend_from_slice(LAST_CHUNK);
                 }
-                self.flush(wire).await?;
-                Ok(Course::Over)
+                self.flush(connection).await?;
+                Ok(StreamState::Closed)
             }
-            Mishap::Cut => {
+            StreamFault::Cut => {
                 let mut event = Vec::new();
-                self.voice.event(1, None, &mut event);
+                self.writer.event(1, None, &mut event);
                 let start = self.out.len();
                 self.push(&event);
                 self.out.truncate(start + (self.out.len() - start) / 2);
-                self.flush(wire).await?;
-                self.after = After::Close;
-                Ok(Course::Over)
+                self.flush(connection).await?;
+                self.keep_alive = KeepAlive::Close;
+                Ok(StreamState::Closed)
             }
         }
     }
 
-    async fn endless(
+    async fn write_endless(
         &mut self,
-        wire: &mut Wire<'_>,
+        connection: &mut Connection<'_>,
         engine: &Engine,
-        exchange: &mut Exchange,
-    ) -> std::io::Result<After> {
+        active: &mut ActiveRequest,
+    ) -> std::io::Result<KeepAlive> {
         let gap = endless_gap(&engine.options.timing);
         let mut due = clock::now();
         loop {
             due = due.plus(gap);
             tokio::select! {
                 biased;
-                () = engine.metronome.until(due) => {}
-                () = wire.gone() => return Ok(After::Close),
+                () = engine.timer.sleep_until(due) => {}
+                () = connection.wait_for_close() => return Ok(KeepAlive::Close),
             }
-            exchange.write(1);
-            self.tokens(1, None, wire).await?;
-            exchange.may_kill();
+            active.count_write(1);
+            self.write_tokens(1, None, connection).await?;
+            active.check_die_after();
         }
     }
 
@@ -377,8 +398,8 @@ impl Telling {
         }
     }
 
-    async fn flush(&mut self, wire: &mut Wire<'_>) -> std::io::Result<()> {
-        wire.write(&self.out).await?;
+    async fn flush(&mut self, connection: &mut Connection<'_>) -> std::io::Result<()> {
+        connection.write(&self.out).await?;
         self.out.clear();
         Ok(())
     }

@@ -10,7 +10,7 @@
 //! Answers consist of words that are one token in common tokenizers, so that a client's own count is close.
 //! The `usage` that the server reports is exact.
 
-use crate::sim::rng::{chain, mix};
+use crate::sim::rng::{chain_hash, mix};
 
 const LETTERS_PER_PIECE: usize = 8;
 
@@ -34,7 +34,7 @@ pub(crate) fn word_id(key: u64, index: u64) -> u64 {
 }
 
 /// Appends the ids of a text's pieces.
-pub(crate) fn pieces(text: &str, ids: &mut Vec<u64>) {
+pub(crate) fn append_pieces(text: &str, ids: &mut Vec<u64>) {
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let blank = usize::from(first == ' ' && rest[1..].starts_with(char::is_alphabetic));
@@ -44,9 +44,9 @@ pub(crate) fn pieces(text: &str, ids: &mut Vec<u64>) {
             .next()
             .expect("a blank counts as a prefix only before a letter");
         let length = if kind.is_ascii_alphabetic() {
-            run(body, LETTERS_PER_PIECE, |next| next.is_ascii_alphabetic())
+            run_length(body, LETTERS_PER_PIECE, |next| next.is_ascii_alphabetic())
         } else if kind.is_whitespace() {
-            run(body, 4, char::is_whitespace)
+            run_length(body, 4, char::is_whitespace)
         } else {
             kind.len_utf8()
         };
@@ -56,16 +56,16 @@ pub(crate) fn pieces(text: &str, ids: &mut Vec<u64>) {
 }
 
 /// Appends the ids of a chat, including the opening of the answer.
-pub(crate) fn chat<'a>(messages: impl Iterator<Item = (&'a str, &'a str)>, ids: &mut Vec<u64>) {
+pub(crate) fn append_chat<'a>(messages: impl Iterator<Item = (&'a str, &'a str)>, ids: &mut Vec<u64>) {
     for (role, content) in messages {
-        ids.extend([mark(b"<start>"), piece_id(role.as_bytes()), mark(b"\n")]);
-        pieces(content, ids);
-        ids.extend([mark(b"<end>"), mark(b"\n")]);
+        ids.extend([mark_id(b"<start>"), piece_id(role.as_bytes()), mark_id(b"\n")]);
+        append_pieces(content, ids);
+        ids.extend([mark_id(b"<end>"), mark_id(b"\n")]);
     }
-    ids.extend([mark(b"<start>"), piece_id(b"assistant"), mark(b"\n")]);
+    ids.extend([mark_id(b"<start>"), piece_id(b"assistant"), mark_id(b"\n")]);
 }
 
-fn run(text: &str, most: usize, belongs: impl Fn(char) -> bool) -> usize {
+fn run_length(text: &str, most: usize, belongs: impl Fn(char) -> bool) -> usize {
     text.chars()
         .take(most)
         .take_while(|next| belongs(*next))
@@ -79,13 +79,13 @@ fn piece_id(bytes: &[u8]) -> u64 {
     })
 }
 
-fn mark(bytes: &[u8]) -> u64 {
+fn mark_id(bytes: &[u8]) -> u64 {
     mix(piece_id(bytes))
 }
 
 /// The key of an answer. The same seed and prompt give the same answer.
 pub(crate) fn answer_key(seed: u64, ids: &[u64]) -> u64 {
-    ids.iter().fold(mix(seed), |hash, id| chain(hash, *id))
+    ids.iter().fold(mix(seed), |hash, id| chain_hash(hash, *id))
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
 
     fn count(text: &str) -> usize {
         let mut ids = Vec::new();
-        pieces(text, &mut ids);
+        append_pieces(text, &mut ids);
         ids.len()
     }
 
@@ -116,15 +116,15 @@ mod tests {
             .collect::<Vec<_>>()
             .join(" ");
         let mut ids = Vec::new();
-        pieces(&text, &mut ids);
+        append_pieces(&text, &mut ids);
         assert_eq!(ids, (0..100).map(|index| word_id(key, index)).collect::<Vec<_>>());
     }
 
     #[test]
     fn a_second_turn_starts_with_the_first() {
         let (mut first, mut second) = (Vec::new(), Vec::new());
-        chat([("user", "hi")].into_iter(), &mut first);
-        chat(
+        append_chat([("user", "hi")].into_iter(), &mut first);
+        append_chat(
             [("user", "hi"), ("assistant", "the of"), ("user", "more")].into_iter(),
             &mut second,
         );

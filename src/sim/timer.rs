@@ -9,84 +9,88 @@ use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
 
-use crate::base::clock::{self, Moment};
+use crate::base::clock::{self, MonotonicTime};
 
 /// The timer's queue and thread. Dropping it ends the thread.
 #[derive(Debug)]
-pub(crate) struct Metronome {
-    desk: Arc<Desk>,
+pub(crate) struct PreciseTimer {
+    queue: Arc<TimerQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// The mutex is held only for pushes and pops; the thread sleeps on the condition variable.
 #[derive(Debug, Default)]
-struct Desk {
-    orders: Mutex<Orders>,
+struct TimerQueue {
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Orders {
-    due: BinaryHeap<Reverse<Order>>,
-    taken: u64,
+struct QueueState {
+    due: BinaryHeap<Reverse<PendingWait>>,
+    next_number: u64,
     is_closed: bool,
 }
 
 #[derive(Debug)]
-struct Order {
-    at: Moment,
+struct PendingWait {
+    due: MonotonicTime,
     /// Orders with the same time are served in order of arrival.
     number: u64,
-    bell: oneshot::Sender<()>,
+    wake: oneshot::Sender<()>,
 }
 
-impl PartialEq for Order {
+impl PartialEq for PendingWait {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
 }
 
-impl Eq for Order {}
+impl Eq for PendingWait {}
 
-impl PartialOrd for Order {
+impl PartialOrd for PendingWait {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Order {
+impl Ord for PendingWait {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
+        (self.due, self.number).cmp(&(other.due, other.number))
     }
 }
 
-impl Metronome {
+impl PreciseTimer {
     pub(crate) fn start() -> std::io::Result<Self> {
-        let desk = Arc::new(Desk::default());
-        let worker = Arc::clone(&desk);
+        let queue = Arc::new(TimerQueue::default());
+        let worker = Arc::clone(&queue);
         let thread = std::thread::Builder::new()
             .name("metronome".to_owned())
             .spawn(move || worker.serve())?;
         Ok(Self {
-            desk,
+            queue,
             thread: Some(thread),
         })
     }
 
     /// Waits until `at`; returns at once if it has passed.
-    pub(crate) async fn until(&self, at: Moment) {
+    pub(crate) async fn sleep_until(&self, at: MonotonicTime) {
         if clock::now() >= at {
             return;
         }
-        let (bell, rung) = oneshot::channel();
+        let (wake, rung) = oneshot::channel();
         {
-            let mut orders = self.desk.orders.lock().unwrap_or_else(PoisonError::into_inner);
-            let number = orders.taken;
-            orders.taken += 1;
-            let is_next = orders.due.peek().is_none_or(|Reverse(next)| at < next.at);
-            orders.due.push(Reverse(Order { at, number, bell }));
+            let mut state = self.queue.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let number = state.next_number;
+            state.next_number += 1;
+            let is_next = state.due.peek().is_none_or(|Reverse(next)| at < next.due);
+            state.due.push(Reverse(PendingWait {
+                due: at,
+                number,
+                wake,
+            }));
             if is_next {
-                self.desk.changed.notify_one();
+                self.queue.changed.notify_one();
             }
         }
         // The sender is dropped without a signal only when the thread ends.
@@ -94,26 +98,26 @@ impl Metronome {
     }
 }
 
-impl Desk {
+impl TimerQueue {
     fn serve(&self) {
         // By default the kernel may delay timers by 50 µs to save wake-ups. If this call fails, that delay
         // remains.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-        while !orders.is_closed {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while !state.is_closed {
             let now = clock::now();
-            while orders.due.peek().is_some_and(|Reverse(next)| next.at <= now) {
-                if let Some(Reverse(order)) = orders.due.pop() {
+            while state.due.peek().is_some_and(|Reverse(next)| next.due <= now) {
+                if let Some(Reverse(pending)) = state.due.pop() {
                     // The receiver may have been dropped.
-                    let _ = order.bell.send(());
+                    let _ = pending.wake.send(());
                 }
             }
-            orders = match orders.due.peek() {
-                None => self.changed.wait(orders).unwrap_or_else(PoisonError::into_inner),
+            state = match state.due.peek() {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(Reverse(next)) => {
-                    let wait = next.at.since(clock::now());
+                    let wait = next.due.since(clock::now());
                     self.changed
-                        .wait_timeout(orders, wait)
+                        .wait_timeout(state, wait)
                         .unwrap_or_else(PoisonError::into_inner)
                         .0
                 }
@@ -122,14 +126,14 @@ impl Desk {
     }
 }
 
-impl Drop for Metronome {
+impl Drop for PreciseTimer {
     fn drop(&mut self) {
-        self.desk
-            .orders
+        self.queue
+            .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .is_closed = true;
-        self.desk.changed.notify_one();
+        self.queue.changed.notify_one();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been printed already; do not panic again.
             let _ = thread.join();
@@ -145,11 +149,11 @@ mod tests {
 
     #[tokio::test]
     async fn waits_end_in_the_order_of_their_moments_and_never_early() {
-        let metronome = Metronome::start().unwrap();
+        let timer = PreciseTimer::start().unwrap();
         let start = clock::now();
         let wait = async |millis| {
             let at = start.plus(Duration::from_millis(millis));
-            metronome.until(at).await;
+            timer.sleep_until(at).await;
             assert!(clock::now() >= at);
             clock::now()
         };

@@ -4,40 +4,40 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use crate::base::clock::Moment;
-use crate::sim::batching::{Emission, Submission};
-use crate::sim::dialect::Ask;
+use crate::base::clock::MonotonicTime;
+use crate::sim::batching::{Submission, TokenEvent};
+use crate::sim::dialect::GenerationRequest;
 use crate::sim::engine::Engine;
 use crate::sim::options::{Schedule, Timing};
-use crate::sim::rng::Draw;
-use crate::sim::scheduler::Order;
+use crate::sim::rng::Rng;
+use crate::sim::scheduler::BatchCommand;
 
 #[derive(Debug)]
-pub(crate) enum Source {
-    Batch(Ticket),
+pub(crate) enum TokenSource {
+    Batch(BatchTicket),
     Exact {
-        due: Moment,
+        due: MonotonicTime,
         schedule: Schedule,
-        draw: Draw,
-        left: usize,
+        rng: Rng,
+        remaining: usize,
     },
     Flood {
-        left: usize,
+        remaining: usize,
     },
 }
 
 /// A request in the batch. Drop aborts it.
 #[derive(Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct BatchTicket {
     id: u64,
-    orders: UnboundedSender<Order>,
-    tokens: UnboundedReceiver<Emission>,
+    commands: UnboundedSender<BatchCommand>,
+    tokens: UnboundedReceiver<TokenEvent>,
 }
 
-impl Drop for Ticket {
+impl Drop for BatchTicket {
     fn drop(&mut self) {
         // It fails only if the batch has ended.
-        let _ = self.orders.send(Order::Abort(self.id));
+        let _ = self.commands.send(BatchCommand::Abort(self.id));
     }
 }
 
@@ -47,37 +47,44 @@ pub(crate) struct Token {
     pub is_last: bool,
 }
 
-impl Source {
+impl TokenSource {
     /// The source of tokens for request `number`; `arrived` is the time of its first byte.
-    pub(crate) fn open(engine: &Engine, ask: &Ask, number: u64, arrived: Moment) -> Self {
-        match (&engine.options.timing, &engine.orders) {
-            (Timing::Batched(_), Some(orders)) => {
+    pub(crate) fn open(
+        engine: &Engine,
+        generation: &GenerationRequest,
+        number: u64,
+        arrived: MonotonicTime,
+    ) -> Self {
+        match (&engine.options.timing, &engine.batch_commands) {
+            (Timing::Batched(_), Some(commands)) => {
                 let (sender, tokens) = mpsc::unbounded_channel();
                 let submission = Submission {
                     id: number,
-                    prompt: ask.prompt.clone(),
-                    output: ask.output,
-                    key: ask.key,
+                    prompt: generation.prompt.clone(),
+                    output: generation.output_tokens,
+                    key: generation.key,
                 };
                 // If the batch has ended, the channel closes and `next` returns `None`.
-                let _ = orders.send(Order::Submit(submission, sender));
-                Self::Batch(Ticket {
+                let _ = commands.send(BatchCommand::Submit(submission, sender));
+                Self::Batch(BatchTicket {
                     id: number,
-                    orders: orders.clone(),
+                    commands: commands.clone(),
                     tokens,
                 })
             }
             (Timing::Exact(schedule), _) => {
-                let mut draw = Draw::new(engine.options.seed, ask.key);
-                let due = arrived.plus(spread(schedule.ttft, schedule.spread, &mut draw));
+                let mut rng = Rng::new(engine.options.seed, generation.key);
+                let due = arrived.plus(vary(schedule.ttft, schedule.spread, &mut rng));
                 Self::Exact {
                     due,
                     schedule: *schedule,
-                    draw,
-                    left: ask.output,
+                    rng,
+                    remaining: generation.output_tokens,
                 }
             }
-            (Timing::Flood { .. } | Timing::Batched(_), _) => Self::Flood { left: ask.output },
+            (Timing::Flood { .. } | Timing::Batched(_), _) => Self::Flood {
+                remaining: generation.output_tokens,
+            },
         }
     }
 
@@ -85,28 +92,28 @@ impl Source {
     pub(crate) async fn next(&mut self, engine: &Engine) -> Option<Token> {
         match self {
             Self::Batch(ticket) => {
-                let Emission { cached, is_last, .. } = ticket.tokens.recv().await?;
+                let TokenEvent { cached, is_last, .. } = ticket.tokens.recv().await?;
                 Some(Token { cached, is_last })
             }
             Self::Exact {
                 due,
                 schedule,
-                draw,
-                left,
+                rng,
+                remaining,
             } => {
-                engine.metronome.until(*due).await;
-                *due = due.plus(spread(schedule.itl, schedule.spread, draw));
-                *left -= 1;
+                engine.timer.sleep_until(*due).await;
+                *due = due.plus(vary(schedule.itl, schedule.spread, rng));
+                *remaining -= 1;
                 Some(Token {
                     cached: 0,
-                    is_last: *left == 0,
+                    is_last: *remaining == 0,
                 })
             }
-            Self::Flood { left } => {
-                *left -= 1;
+            Self::Flood { remaining } => {
+                *remaining -= 1;
                 Some(Token {
                     cached: 0,
-                    is_last: *left == 0,
+                    is_last: *remaining == 0,
                 })
             }
         }
@@ -122,11 +129,11 @@ pub(crate) fn endless_gap(timing: &Timing) -> Duration {
     }
 }
 
-fn spread(time: Duration, share: f64, draw: &mut Draw) -> Duration {
+fn vary(time: Duration, share: f64, rng: &mut Rng) -> Duration {
     if share == 0.0 {
         time
     } else {
-        time.mul_f64(draw.around_one(share))
+        time.mul_f64(rng.factor(share))
     }
 }
 
@@ -138,10 +145,8 @@ mod tests {
     fn a_spread_is_fixed_by_seed_and_prompt_and_stays_in_bounds() {
         let time = Duration::from_millis(100);
         let times = |seed, key| {
-            let mut draw = Draw::new(seed, key);
-            (0..1000)
-                .map(|_| spread(time, 0.3, &mut draw))
-                .collect::<Vec<_>>()
+            let mut rng = Rng::new(seed, key);
+            (0..1000).map(|_| vary(time, 0.3, &mut rng)).collect::<Vec<_>>()
         };
         assert_eq!(times(1, 2), times(1, 2));
         assert_ne!(times(1, 2), times(1, 3));
@@ -152,6 +157,6 @@ mod tests {
                 .all(|drawn| (time.mul_f64(0.7)..=time.mul_f64(1.3)).contains(drawn))
         );
         assert!(times(1, 2).iter().any(|drawn| *drawn < time.mul_f64(0.8)));
-        assert_eq!(spread(time, 0.0, &mut Draw::new(1, 2)), time);
+        assert_eq!(vary(time, 0.0, &mut Rng::new(1, 2)), time);
     }
 }

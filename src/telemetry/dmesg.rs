@@ -9,7 +9,7 @@ use crate::base::clock;
 use crate::results::record::post_mortem::KernelLog;
 
 /// Substrings that select a message, in lower case.
-const TELLING: &[&str] = &[
+const RELEVANT_TEXTS: &[&str] = &[
     "xid",
     "nvrm",
     "nvidia-",
@@ -23,13 +23,13 @@ const TELLING: &[&str] = &[
 ];
 
 /// Maximum number of lines; the last ones are kept.
-const MOST: usize = 50;
+const MAX_LINES: usize = 50;
 
 /// Maximum size of a kernel record, in bytes.
-const RECORD: usize = 8 << 10;
+const MAX_RECORD_BYTES: usize = 8 << 10;
 
 /// The selected messages of the last `ago`. They may concern unrelated processes.
-pub(crate) fn told_since(ago: Duration) -> KernelLog {
+pub(crate) fn read_since(ago: Duration) -> KernelLog {
     let from = clock::since_boot().saturating_sub(ago);
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let opened = OpenOptions::new()
@@ -41,11 +41,11 @@ pub(crate) fn told_since(ago: Duration) -> KernelLog {
         Err(error) => return KernelLog::Unreadable(format!("/dev/kmsg: {error}")),
     };
     let mut lines = Vec::new();
-    let mut record = vec![0; RECORD];
+    let mut record = vec![0; MAX_RECORD_BYTES];
     loop {
         match log.read(&mut record) {
             Ok(0) => break,
-            Ok(count) => lines.extend(telling(&String::from_utf8_lossy(&record[..count]), from)),
+            Ok(count) => lines.extend(relevant_line(&String::from_utf8_lossy(&record[..count]), from)),
             // The record was overwritten during the read; the next read continues behind it.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -56,19 +56,19 @@ pub(crate) fn told_since(ago: Duration) -> KernelLog {
             Err(_) => break,
         }
     }
-    let older = lines.len().saturating_sub(MOST);
+    let older = lines.len().saturating_sub(MAX_LINES);
     lines.drain(..older);
     KernelLog::Lines(lines)
 }
 
 /// The line of a record `priority,sequence,microseconds,flags;text`, if it is recent enough and selected.
-fn telling(record: &str, from: Duration) -> Option<String> {
+fn relevant_line(record: &str, from: Duration) -> Option<String> {
     let (head, text) = record.split_once(';')?;
     let micros: u64 = head.split(',').nth(2)?.parse().ok()?;
     let at = Duration::from_micros(micros);
     let line = text.lines().next()?;
     let lower = line.to_ascii_lowercase();
-    let tells = at >= from && TELLING.iter().any(|word| lower.contains(word));
+    let tells = at >= from && RELEVANT_TEXTS.iter().any(|word| lower.contains(word));
     tells.then(|| format!("[{:.6}] {line}", at.as_secs_f64()))
 }
 
@@ -93,13 +93,13 @@ mod tests {
         let xid =
             "3,1,100500000,-;NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus\n SUBSYSTEM=pci\n";
         assert_eq!(
-            telling(xid, from).as_deref(),
+            relevant_line(xid, from).as_deref(),
             Some("[100.500000] NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus")
         );
-        assert_eq!(telling("3,1,99000000,-;NVRM: Xid 79\n", from), None);
-        assert_eq!(telling("6,1,100500000,-;eth0: link up\n", from), None);
+        assert_eq!(relevant_line("3,1,99000000,-;NVRM: Xid 79\n", from), None);
+        assert_eq!(relevant_line("6,1,100500000,-;eth0: link up\n", from), None);
         let oom = "3,1,100500000,-;Memory cgroup out of memory: Killed process 7 (matrix)\n";
-        assert!(telling(oom, from).is_some());
+        assert!(relevant_line(oom, from).is_some());
     }
 
     #[test]
@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn the_log_is_read_or_it_is_said_why_not() {
-        match told_since(Duration::from_secs(3600)) {
-            KernelLog::Lines(lines) => assert!(lines.len() <= MOST),
+        match read_since(Duration::from_secs(3600)) {
+            KernelLog::Lines(lines) => assert!(lines.len() <= MAX_LINES),
             KernelLog::Unreadable(why) => assert!(why.starts_with("/dev/kmsg: "), "{why}"),
         }
     }

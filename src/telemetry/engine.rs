@@ -7,20 +7,20 @@ use reqwest::Client;
 use reqwest::header::HeaderMap;
 
 use crate::base::body::BodyError;
-use crate::base::control_client::{self, ControlError, innermost};
-use crate::config::metrics::{Kind, kind};
-use crate::results::record::telemetry::{Source, Values};
+use crate::base::control_client::{self, ControlError, root_cause};
+use crate::config::metrics::{MetricKind, metric_kind};
+use crate::results::record::telemetry::{SampleValues, TelemetrySource};
 use crate::telemetry::probe::{Probe, Reading};
 use crate::telemetry::prometheus::Scrape;
 
 /// Timeout of a request for metrics.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval of the requests.
 const PERIOD: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
-pub(crate) struct Page {
+pub(crate) struct MetricsPage {
     /// Must not keep idle connections, because another thread with its own runtime uses it.
     pub http: Client,
     pub url: String,
@@ -29,29 +29,29 @@ pub(crate) struct Page {
     pub names: BTreeMap<String, Vec<String>>,
 }
 
-impl Page {
+impl MetricsPage {
     /// Whether the page answers and has at least one of the metrics.
-    pub(crate) async fn tells(&self) -> bool {
-        let told = ask(self).await;
-        told.is_ok_and(|told| !values(&told, &self.names).is_empty())
+    pub(crate) async fn has_metrics(&self) -> bool {
+        let scrape = fetch(self).await;
+        scrape.is_ok_and(|scrape| !engine_values(&scrape, &self.names).is_empty())
     }
 }
 
 pub(crate) struct EngineProbe {
-    page: Page,
+    page: MetricsPage,
     /// Created by the probe's thread.
     runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl EngineProbe {
-    pub(crate) const fn new(page: Page) -> Self {
+    pub(crate) const fn new(page: MetricsPage) -> Self {
         Self { page, runtime: None }
     }
 }
 
 impl Probe for EngineProbe {
-    fn source(&self) -> Source {
-        Source::Engine
+    fn source(&self) -> TelemetrySource {
+        TelemetrySource::Engine
     }
 
     fn period(&self) -> Duration {
@@ -66,9 +66,9 @@ impl Probe for EngineProbe {
                 .build()
                 .map_err(|error| error.to_string())?,
         };
-        let told = runtime.block_on(ask(&self.page));
+        let scrape = runtime.block_on(fetch(&self.page));
         self.runtime = Some(runtime);
-        let values = values(&told?, &self.page.names);
+        let values = engine_values(&scrape?, &self.page.names);
         if values.is_empty() {
             return Err("the page of metrics has none of the names that the recipe gives".to_owned());
         }
@@ -76,36 +76,37 @@ impl Probe for EngineProbe {
     }
 }
 
-async fn ask(page: &Page) -> Result<Scrape, String> {
+async fn fetch(page: &MetricsPage) -> Result<Scrape, String> {
     let request = page.http.get(&page.url).headers(page.headers.clone());
-    let asked = control_client::ask(page.url.clone(), request.timeout(ANSWER)).await;
-    let answer = asked.map_err(|error| words(&error))?;
+    let response = control_client::send_request(page.url.clone(), request.timeout(ANSWER_TIMEOUT)).await;
+    let answer = response.map_err(|error| error_text(&error))?;
     let status = answer.status;
     if !status.is_success() {
         return Err(format!("the page of metrics answers with status {status}"));
     }
-    let text = answer.text().await.map_err(|error| words(&error))?;
+    let text = answer.text().await.map_err(|error| error_text(&error))?;
     Ok(Scrape::parse(&text))
 }
 
 /// The metrics of a page under the names used here. Durations give `<name>_sum` and `<name>_count`. Missing
 /// metrics are left out.
-pub(crate) fn values(scrape: &Scrape, names: &BTreeMap<String, Vec<String>>) -> Values {
-    let mut values = Values::new();
-    for (name, theirs) in names {
-        match kind(name) {
-            Some(Kind::Level | Kind::Counter) => {
-                values.extend(scrape.sum(theirs).map(|value| (name.clone(), value)));
+pub(crate) fn engine_values(scrape: &Scrape, names: &BTreeMap<String, Vec<String>>) -> SampleValues {
+    let mut values = SampleValues::new();
+    for (name, engine_names) in names {
+        match metric_kind(name) {
+            Some(MetricKind::Level | MetricKind::Counter) => {
+                values.extend(scrape.sum(engine_names).map(|value| (name.clone(), value)));
             }
-            Some(Kind::Share) => {
-                values.extend(scrape.mean(theirs).map(|value| (name.clone(), value)));
+            Some(MetricKind::Share) => {
+                values.extend(scrape.mean(engine_names).map(|value| (name.clone(), value)));
             }
-            Some(Kind::Times) => {
+            Some(MetricKind::Histogram) => {
                 let (sum, count) = (format!("{name}_sum"), format!("{name}_count"));
-                let told = scrape.times(theirs);
+                let totals = scrape.histogram_totals(engine_names);
                 values.extend(
-                    told.into_iter()
-                        .flat_map(|told| [(sum.clone(), told.0), (count.clone(), told.1)]),
+                    totals
+                        .into_iter()
+                        .flat_map(|totals| [(sum.clone(), totals.0), (count.clone(), totals.1)]),
                 );
             }
             None => {}
@@ -115,13 +116,13 @@ pub(crate) fn values(scrape: &Scrape, names: &BTreeMap<String, Vec<String>>) -> 
 }
 
 /// The reason without the URL, which may hold a secret.
-fn words(error: &ControlError) -> String {
+fn error_text(error: &ControlError) -> String {
     match error {
         ControlError::Silent { error, .. } if error.is_timeout() => {
-            format!("no answer within {} s", ANSWER.as_secs())
+            format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())
         }
-        ControlError::Silent { error, .. } => format!("no answer: {}", innermost(error)),
-        _ => BodyError::Long.to_string(),
+        ControlError::Silent { error, .. } => format!("no answer: {}", root_cause(error)),
+        _ => BodyError::TooLong.to_string(),
     }
 }
 
@@ -134,12 +135,12 @@ mod tests {
         let names = |pairs: &[(&str, &str)]| -> BTreeMap<String, Vec<String>> {
             let pairs = pairs.iter();
             pairs
-                .map(|(ours, theirs)| ((*ours).to_owned(), vec![(*theirs).to_owned()]))
+                .map(|(ours, engine_names)| ((*ours).to_owned(), vec![(*engine_names).to_owned()]))
                 .collect()
         };
         let scrape =
             Scrape::parse("run 2\nuse{e=\"0\"} 0.2\nuse{e=\"1\"} 0.6\nt_sum 3\nt_count 2\nq_sum 1\n");
-        let told = values(
+        let values = engine_values(
             &scrape,
             &names(&[
                 ("running", "run"),
@@ -157,7 +158,8 @@ mod tests {
             ("ttft_s_sum", 3.0),
         ];
         assert_eq!(
-            told.iter()
+            values
+                .iter()
                 .map(|(name, value)| (name.as_str(), *value))
                 .collect::<Vec<_>>(),
             expected

@@ -10,66 +10,66 @@ use procfs::{Current, CurrentSI, KernelStats, LoadAverage, Meminfo};
 
 use crate::base::clock;
 use crate::base::proc;
-use crate::results::record::telemetry::{Source, Values};
-use crate::telemetry::host::process_cpu::Kin;
-use crate::telemetry::host::thread_cpu::Threads;
+use crate::results::record::telemetry::{SampleValues, TelemetrySource};
+use crate::telemetry::host::process_cpu::ProcessTreeCpu;
+use crate::telemetry::host::thread_cpu::ThreadCpu;
 use crate::telemetry::probe::{Probe, Reading};
 
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// Size of a sector in `/proc/diskstats`, in bytes, whatever a disk's own sector size is.
-const SECTOR: f64 = 512.0;
+const SECTOR_BYTES: f64 = 512.0;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Engine {
+pub(crate) enum EngineLocation {
     /// On this host; all its processes descend from these.
-    Here(Vec<u32>),
-    Elsewhere,
+    Local(Vec<u32>),
+    Remote,
     /// On this host, with unknown processes.
     Unknown,
 }
 
 pub(crate) struct HostProbe {
-    engine: Engine,
-    kin: Kin,
-    threads: Threads,
+    engine: EngineLocation,
+    process_tree: ProcessTreeCpu,
+    thread_cpu: ThreadCpu,
     /// CPUs near the engine's GPUs, if these are a subset of the host's CPUs.
-    near: Option<Cpus>,
+    near_cpus: Option<CpuRanges>,
 }
 
 impl HostProbe {
-    pub(crate) fn new(engine: Engine) -> Self {
+    pub(crate) fn new(engine: EngineLocation) -> Self {
         let roots = match &engine {
-            Engine::Here(roots) => roots.clone(),
-            Engine::Elsewhere | Engine::Unknown => Vec::new(),
+            EngineLocation::Local(roots) => roots.clone(),
+            EngineLocation::Remote | EngineLocation::Unknown => Vec::new(),
         };
         Self {
             engine,
-            kin: Kin::new(roots),
-            threads: Threads::default(),
-            near: None,
+            process_tree: ProcessTreeCpu::new(roots),
+            thread_cpu: ThreadCpu::default(),
+            near_cpus: None,
         }
     }
 
     /// Sets the CPUs near the engine's GPUs, as a list in the kernel's format (`0-31,64-95`).
-    pub(crate) fn near(self, cpus: Option<&str>) -> Self {
+    pub(crate) fn with_near_cpus(self, cpus: Option<&str>) -> Self {
         Self {
-            near: cpus.and_then(listed),
+            near_cpus: cpus.and_then(parse_cpu_list),
             ..self
         }
     }
 
     /// CPU time in seconds since the start of each counter: of this process, of the engine, of everything
     /// else.
-    fn processors(&mut self, values: &mut Values) {
+    fn read_cpu(&mut self, values: &mut SampleValues) {
         let mut put =
             |name: &str, value: Option<f64>| values.extend(value.map(|value| (name.to_owned(), value)));
         let ticks = procfs::ticks_per_second() as f64;
         let stats = KernelStats::current().ok();
         let client = clock::process_cpu().as_secs_f64();
         let engine = match self.engine {
-            Engine::Here(_) => self.kin.cpu_s(clock::now()),
-            Engine::Elsewhere | Engine::Unknown => None,
+            EngineLocation::Local(_) => self.process_tree.cpu_s(clock::now()),
+            EngineLocation::Remote | EngineLocation::Unknown => None,
         };
         let busy = stats.as_ref().map(|stats| {
             let time = &stats.total;
@@ -77,40 +77,43 @@ impl HostProbe {
             (time.user + time.nice + time.system + kernel) as f64 / ticks
         });
         // The rest is unknown if the engine's time is.
-        let known = match self.engine {
-            Engine::Here(_) => engine,
-            Engine::Elsewhere => Some(0.0),
-            Engine::Unknown => None,
+        let engine_cpu = match self.engine {
+            EngineLocation::Local(_) => engine,
+            EngineLocation::Remote => Some(0.0),
+            EngineLocation::Unknown => None,
         };
         put("client_cpu_s", Some(client));
         put("engine_cpu_s", engine);
         put("busy_cpu_s", busy);
         put(
             "other_cpu_s",
-            busy.zip(known).map(|(busy, engine)| busy - client - engine),
+            busy.zip(engine_cpu).map(|(busy, engine)| busy - client - engine),
         );
         put("cpus", stats.as_ref().map(|stats| stats.cpu_time.len() as f64));
         put(
             "context_switches_total",
             stats.as_ref().map(|stats| stats.ctxt as f64),
         );
-        let stolen = stats.as_ref().and_then(|stats| stats.total.steal);
-        put("stolen_cpu_s", stolen.map(|stolen| stolen as f64 / ticks));
+        let stolen_s = stats.as_ref().and_then(|stats| stats.total.steal);
+        put("stolen_cpu_s", stolen_s.map(|stolen_s| stolen_s as f64 / ticks));
         let shares = match self.engine {
-            Engine::Here(_) => shares_cpus(&allowed(std::process::id()), &self.kin.allowed()),
-            Engine::Elsewhere => Some(false),
-            Engine::Unknown => None,
+            EngineLocation::Local(_) => shares_cpus(
+                &allowed_cpus(std::process::id()),
+                &self.process_tree.allowed_cpus(),
+            ),
+            EngineLocation::Remote => Some(false),
+            EngineLocation::Unknown => None,
         };
-        let own = self.kin.allowed();
-        let is_remote = self.near.as_ref().and_then(|near| shares_cpus(near, &own));
+        let own = self.process_tree.allowed_cpus();
+        let is_remote = self.near_cpus.as_ref().and_then(|near| shares_cpus(near, &own));
         put("numa_remote", is_remote.map(|meets| f64::from(u8::from(!meets))));
         put("shares_cpus", shares.map(|shares| f64::from(u8::from(shares))));
     }
 }
 
 impl Probe for HostProbe {
-    fn source(&self) -> Source {
-        Source::Host
+    fn source(&self) -> TelemetrySource {
+        TelemetrySource::Host
     }
 
     fn period(&self) -> Duration {
@@ -118,19 +121,19 @@ impl Probe for HostProbe {
     }
 
     fn read(&mut self) -> Result<Vec<Reading>, String> {
-        let mut values = Values::new();
-        self.processors(&mut values);
-        if let Some((load, wait)) = self.threads.look() {
+        let mut values = SampleValues::new();
+        self.read_cpu(&mut values);
+        if let Some((load, wait)) = self.thread_cpu.update() {
             values.insert("client_load_cpu_s".to_owned(), load);
             values.insert("client_wait_s".to_owned(), wait);
         }
-        memory(&mut values);
-        traffic(&mut values);
+        read_memory(&mut values);
+        read_traffic(&mut values);
         Ok(vec![Reading { device: None, values }])
     }
 }
 
-fn memory(values: &mut Values) {
+fn read_memory(values: &mut SampleValues) {
     if let Ok(memory) = Meminfo::current() {
         let available = memory
             .mem_available
@@ -152,7 +155,7 @@ fn memory(values: &mut Values) {
 }
 
 /// Bytes sent and received over the network, without loopback, and read from and written to whole disks.
-fn traffic(values: &mut Values) {
+fn read_traffic(values: &mut SampleValues) {
     if let Ok(devices) = procfs::net::dev_status() {
         let mut sum = (0, 0);
         for device in devices.values().filter(|device| device.name != "lo") {
@@ -172,23 +175,23 @@ fn traffic(values: &mut Values) {
         for disk in disks.iter().filter(|disk| is_whole(&disk.name)) {
             sum = (sum.0 + disk.sectors_read, sum.1 + disk.sectors_written);
         }
-        values.insert("disk_read_bytes_total".to_owned(), sum.0 as f64 * SECTOR);
-        values.insert("disk_write_bytes_total".to_owned(), sum.1 as f64 * SECTOR);
+        values.insert("disk_read_bytes_total".to_owned(), sum.0 as f64 * SECTOR_BYTES);
+        values.insert("disk_write_bytes_total".to_owned(), sum.1 as f64 * SECTOR_BYTES);
     }
 }
 
 /// Ranges of CPU numbers, both ends included.
-type Cpus = Vec<(u32, u32)>;
+type CpuRanges = Vec<(u32, u32)>;
 
 /// CPUs on which a process may run; empty if unknown.
-fn allowed(pid: u32) -> Cpus {
+fn allowed_cpus(pid: u32) -> CpuRanges {
     proc::open(pid)
         .and_then(|process| process.status().ok()?.cpus_allowed_list)
         .unwrap_or_default()
 }
 
 /// Parses a CPU list of the kernel; `None` if it is invalid.
-fn listed(text: &str) -> Option<Cpus> {
+fn parse_cpu_list(text: &str) -> Option<CpuRanges> {
     let range = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         Some((from.trim().parse().ok()?, to.trim().parse().ok()?))
@@ -197,7 +200,7 @@ fn listed(text: &str) -> Option<Cpus> {
 }
 
 /// Whether two sets of CPUs overlap; `None` if one is unknown.
-fn shares_cpus(one: &Cpus, other: &Cpus) -> Option<bool> {
+fn shares_cpus(one: &CpuRanges, other: &CpuRanges) -> Option<bool> {
     let meet = |(a, b): &(u32, u32), (c, d): &(u32, u32)| a <= d && c <= b;
     (!one.is_empty() && !other.is_empty())
         .then(|| one.iter().any(|one| other.iter().any(|other| meet(one, other))))
@@ -214,8 +217,8 @@ mod tests {
         assert_eq!(of(&[(0, 3), (8, 8)], &[(4, 8)]), Some(true));
         assert_eq!(of(&[(2, 2)], &[(0, 7)]), Some(true));
         assert_eq!(of(&[], &[(0, 7)]), None);
-        assert_eq!(listed("0-31,64"), Some(vec![(0, 31), (64, 64)]));
-        assert_eq!(listed("a"), None);
+        assert_eq!(parse_cpu_list("0-31,64"), Some(vec![(0, 31), (64, 64)]));
+        assert_eq!(parse_cpu_list("a"), None);
     }
 
     #[test]
@@ -227,7 +230,7 @@ mod tests {
             .stdin(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        let mut probe = HostProbe::new(Engine::Here(vec![child.id()]));
+        let mut probe = HostProbe::new(EngineLocation::Local(vec![child.id()]));
         let mut look = || probe.read().unwrap().remove(0).values;
         let mut last = look()["engine_cpu_s"];
         let began = clock::now();
@@ -253,7 +256,7 @@ mod tests {
 
     #[test]
     fn looking_at_the_host_takes_less_than_a_hundredth_of_a_processor() {
-        let mut probe = HostProbe::new(Engine::Here(vec![std::process::id()]));
+        let mut probe = HostProbe::new(EngineLocation::Local(vec![std::process::id()]));
         probe.read().unwrap();
         let began = clock::thread_cpu();
         (0..20).for_each(|_| drop(probe.read().unwrap()));
@@ -263,11 +266,15 @@ mod tests {
 
     #[test]
     fn of_an_engine_elsewhere_all_other_work_is_that_of_others() {
-        let mut elsewhere = HostProbe::new(Engine::Elsewhere);
+        let mut elsewhere = HostProbe::new(EngineLocation::Remote);
         let values = elsewhere.read().unwrap().remove(0).values;
         assert!(!values.contains_key("engine_cpu_s") && values.contains_key("other_cpu_s"));
         assert_eq!(values["shares_cpus"], 0.0);
-        let values = HostProbe::new(Engine::Unknown).read().unwrap().remove(0).values;
+        let values = HostProbe::new(EngineLocation::Unknown)
+            .read()
+            .unwrap()
+            .remove(0)
+            .values;
         assert!(!values.contains_key("other_cpu_s") && !values.contains_key("shares_cpus"));
     }
 }

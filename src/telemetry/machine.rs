@@ -29,11 +29,11 @@ pub(crate) fn read(tool: &str) -> Machine {
             .ok()
             .and_then(|count| u32::try_from(count.get()).ok()),
         memory_bytes: procfs::Meminfo::current().ok().map(|memory| memory.mem_total),
-        gpus: gpus(),
+        gpus: gpu_names(),
         gpus_pretended: false,
         devices: Vec::new(),
-        governor: governor(Path::new("/")),
-        numa: numa(Path::new("/"), buses(Path::new("/"))),
+        governor: cpu_governor(Path::new("/")),
+        numa: numa_nodes(Path::new("/"), gpu_buses(Path::new("/"))),
         driver: line("/sys/module/nvidia/version"),
         open_files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
         tool: tool.to_owned(),
@@ -41,8 +41,8 @@ pub(crate) fn read(tool: &str) -> Machine {
 }
 
 /// NVIDIA GPUs in the order of their device nodes, with the names that the kernel driver gives.
-pub(crate) fn gpus() -> Vec<String> {
-    let mut found: Vec<(u32, String)> = Vec::new();
+pub(crate) fn gpu_names() -> Vec<String> {
+    let mut gpus: Vec<(u32, String)> = Vec::new();
     for entry in fs::read_dir("/proc/driver/nvidia/gpus")
         .into_iter()
         .flatten()
@@ -58,9 +58,9 @@ pub(crate) fn gpus() -> Vec<String> {
         let minor = field("Device Minor")
             .and_then(|minor| minor.parse().ok())
             .unwrap_or(u32::MAX);
-        found.push((minor, field("Model").unwrap_or_else(|| "NVIDIA GPU".to_owned())));
+        gpus.push((minor, field("Model").unwrap_or_else(|| "NVIDIA GPU".to_owned())));
     }
-    if found.is_empty() {
+    if gpus.is_empty() {
         let nodes = fs::read_dir("/dev")
             .into_iter()
             .flatten()
@@ -72,20 +72,20 @@ pub(crate) fn gpus() -> Vec<String> {
                     "NVIDIA GPU".to_owned(),
                 ))
             });
-        found.extend(nodes);
+        gpus.extend(nodes);
     }
-    found.sort();
-    found.into_iter().map(|(_, name)| name).collect()
+    gpus.sort();
+    gpus.into_iter().map(|(_, name)| name).collect()
 }
 
 /// The names in a folder of the system below `root`.
-fn names(root: &Path, folder: &str) -> impl Iterator<Item = String> {
+fn entry_names(root: &Path, folder: &str) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
 /// The content of a one-line file of the system below `root`.
-fn line(root: &Path, path: &str) -> Option<String> {
+fn read_line(root: &Path, path: &str) -> Option<String> {
     let text = fs::read_to_string(root.join(path)).ok()?;
     Some(text.trim().to_owned())
 }
@@ -100,56 +100,58 @@ fn dmi_uuid(root: &Path) -> Option<String> {
         "12345678-1234-5678-90ab-cddeefaabbcc",
         "fefefefe-fefe-fefe-fefe-fefefefefefe",
     ];
-    let uuid = line(root, "sys/class/dmi/id/product_uuid")?.to_lowercase();
+    let uuid = read_line(root, "sys/class/dmi/id/product_uuid")?.to_lowercase();
     let is_one_digit = |digit: char| uuid.chars().all(|found| found == digit || found == '-');
     let is_given = !is_one_digit('0') && !is_one_digit('f') && !PLACEHOLDERS.contains(&uuid.as_str());
-    is_given.then(|| digest("dmi", &uuid))
+    is_given.then(|| named_digest("dmi", &uuid))
 }
 
 /// Digest of the machine id; `None` in a container.
 ///
 /// Source: machine-id(5): the id itself should not leave the machine, a keyed digest of it may.
 fn machine_id(root: &Path) -> Option<String> {
-    let id = line(root, "etc/machine-id").filter(|id| id.len() == 32 && !is_container(root))?;
-    Some(digest("machine-id", &id))
+    let id = read_line(root, "etc/machine-id").filter(|id| id.len() == 32 && !is_container(root))?;
+    Some(named_digest("machine-id", &id))
 }
 
-fn digest(what: &str, value: &str) -> String {
-    ContentHash::of(&("matrix host identity", what, value)).to_string()
+fn named_digest(label: &str, value: &str) -> String {
+    ContentHash::from_value(&("matrix host identity", label, value)).to_string()
 }
 
 /// Whether the system below `root` is a container: a marker file of the container engine exists, or its root
 /// is an overlay.
 fn is_container(root: &Path) -> bool {
-    let marks = [".dockerenv", "run/.containerenv", "run/systemd/container"];
+    let marker_files = [".dockerenv", "run/.containerenv", "run/systemd/container"];
     let is_overlay = || {
-        let mounts = line(root, "proc/self/mounts").unwrap_or_default();
+        let mounts = read_line(root, "proc/self/mounts").unwrap_or_default();
         mounts.lines().any(|mount| {
             let mut fields = mount.split(' ').skip(1);
             fields.next() == Some("/") && fields.next() == Some("overlay")
         })
     };
-    marks.iter().any(|mark| root.join(mark).exists()) || is_overlay()
+    marker_files.iter().any(|mark| root.join(mark).exists()) || is_overlay()
 }
 
 /// CPU frequency governors, joined by commas if they differ.
-fn governor(root: &Path) -> Option<String> {
-    let of = |name: String| {
+fn cpu_governor(root: &Path) -> Option<String> {
+    let governor_of = |name: String| {
         let number = name.strip_prefix("cpu")?;
         number.parse::<u32>().ok()?;
         let path = format!("sys/devices/system/cpu/{name}/cpufreq/scaling_governor");
-        line(root, &path).filter(|governor| !governor.is_empty())
+        read_line(root, &path).filter(|governor| !governor.is_empty())
     };
-    let found: BTreeSet<String> = names(root, "sys/devices/system/cpu").filter_map(of).collect();
-    let found: Vec<String> = found.into_iter().collect();
-    (!found.is_empty()).then(|| found.join(", "))
+    let governors: BTreeSet<String> = entry_names(root, "sys/devices/system/cpu")
+        .filter_map(governor_of)
+        .collect();
+    let governors: Vec<String> = governors.into_iter().collect();
+    (!governors.is_empty()).then(|| governors.join(", "))
 }
 
 /// PCI addresses of NVIDIA GPUs with their index, in the order of device nodes as in [`gpus`].
-fn buses(root: &Path) -> impl Iterator<Item = (u32, String)> {
-    let mut gpus: Vec<(u32, String)> = names(root, "proc/driver/nvidia/gpus")
+fn gpu_buses(root: &Path) -> impl Iterator<Item = (u32, String)> {
+    let mut gpus: Vec<(u32, String)> = entry_names(root, "proc/driver/nvidia/gpus")
         .filter_map(|address| {
-            let about = line(root, &format!("proc/driver/nvidia/gpus/{address}/information"))?;
+            let about = read_line(root, &format!("proc/driver/nvidia/gpus/{address}/information"))?;
             let minor = about.lines().find_map(|line| line.strip_prefix("Device Minor"))?;
             Some((minor.trim_start_matches(':').trim().parse().ok()?, address))
         })
@@ -159,10 +161,10 @@ fn buses(root: &Path) -> impl Iterator<Item = (u32, String)> {
 }
 
 /// The NUMA nodes if there are several: the kernel's CPU list and the GPUs of each.
-pub(crate) fn numa(root: &Path, gpus: impl Iterator<Item = (u32, String)>) -> Vec<NumaNode> {
-    let mut nodes: Vec<(u32, NumaNode)> = names(root, "sys/devices/system/node")
+pub(crate) fn numa_nodes(root: &Path, gpus: impl Iterator<Item = (u32, String)>) -> Vec<NumaNode> {
+    let mut nodes: Vec<(u32, NumaNode)> = entry_names(root, "sys/devices/system/node")
         .filter_map(|name| {
-            let cpus = line(root, &format!("sys/devices/system/node/{name}/cpulist"))
+            let cpus = read_line(root, &format!("sys/devices/system/node/{name}/cpulist"))
                 .filter(|cpus| !cpus.is_empty())?;
             let node = NumaNode {
                 cpus,
@@ -176,7 +178,7 @@ pub(crate) fn numa(root: &Path, gpus: impl Iterator<Item = (u32, String)>) -> Ve
     }
     nodes.sort_by_key(|(number, _)| *number);
     for (index, address) in gpus {
-        let number = line(root, &format!("sys/bus/pci/devices/{address}/numa_node"));
+        let number = read_line(root, &format!("sys/bus/pci/devices/{address}/numa_node"));
         let number = number.and_then(|number| number.parse::<u32>().ok());
         if let Some((_, node)) = nodes.iter_mut().find(|(node, _)| Some(*node) == number) {
             node.gpus.push(index);
@@ -215,7 +217,7 @@ mod tests {
         };
         write("sys/devices/system/node/node0/cpulist", "0-15\n");
         write("sys/devices/system/node/online", "0-1\n");
-        let numa = || numa(root.path(), buses(root.path()));
+        let numa = || numa_nodes(root.path(), gpu_buses(root.path()));
         assert_eq!(numa(), [], "one node is no choice");
         write("sys/devices/system/node/node1/cpulist", "16-31\n");
         // A node with memory and without CPUs.
@@ -242,7 +244,11 @@ mod tests {
     #[test]
     fn the_governor_is_told_once_and_several_are_all_told() {
         let root = tempfile::tempdir().unwrap();
-        assert_eq!(governor(root.path()), None, "a virtual machine sets no frequency");
+        assert_eq!(
+            cpu_governor(root.path()),
+            None,
+            "a virtual machine sets no frequency"
+        );
         let set = |cpu: u32, governor: &str| {
             let folder = root
                 .path()
@@ -252,9 +258,12 @@ mod tests {
         };
         set(0, "performance");
         set(1, "performance");
-        assert_eq!(governor(root.path()).as_deref(), Some("performance"));
+        assert_eq!(cpu_governor(root.path()).as_deref(), Some("performance"));
         set(2, "schedutil");
-        assert_eq!(governor(root.path()).as_deref(), Some("performance, schedutil"));
+        assert_eq!(
+            cpu_governor(root.path()).as_deref(),
+            Some("performance, schedutil")
+        );
     }
 
     #[test]

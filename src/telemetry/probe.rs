@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::results::record::telemetry::{Source, Values};
+use crate::results::record::telemetry::{SampleValues, TelemetrySource};
 
 /// Values of one device, or of none in particular.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -10,14 +10,14 @@ pub struct Reading {
     /// The device's index on the host.
     pub device: Option<u32>,
     /// Missing values are left out.
-    pub values: Values,
+    pub values: SampleValues,
 }
 
 /// Something that can be asked again and again. It may block: each has a thread of its own, and one that hangs is cut off and
 /// reported, so that it holds up nobody.
 pub trait Probe: Send {
     /// What it reads.
-    fn source(&self) -> Source;
+    fn source(&self) -> TelemetrySource;
 
     /// The device that all readings are about, if it is only one.
     fn device(&self) -> Option<u32> {

@@ -22,11 +22,11 @@ impl Scrape {
     pub(crate) fn parse(text: &str) -> Self {
         let mut scrape = Self::default();
         for line in text.lines() {
-            if let Some((name, labels, value)) = sample(line) {
+            if let Some((name, labels, value)) = parse_sample(line) {
                 let labels = labels.to_owned();
                 let known = scrape.series.entry(name.to_owned()).or_default();
                 known.push(Series { labels, value });
-            } else if let Some(name) = counter(line) {
+            } else if let Some(name) = counter_name(line) {
                 scrape.counters.insert(name.to_owned());
             }
         }
@@ -37,39 +37,39 @@ impl Scrape {
     /// labels, as in `requests_total{reason="abort"}`. Counters are found with and without `_total`.
     pub(crate) fn sum(&self, names: &[String]) -> Option<f64> {
         names.iter().find_map(|name| {
-            let found = self.find(name)?;
-            Some(found.iter().sum())
+            let values = self.series_values(name)?;
+            Some(values.iter().sum())
         })
     }
 
     /// The first of `names` that has values, as mean over its label sets.
     pub(crate) fn mean(&self, names: &[String]) -> Option<f64> {
-        let found = names
+        let values = names
             .iter()
-            .find_map(|name| self.find(name).filter(|found| !found.is_empty()))?;
-        Some(found.iter().sum::<f64>() / found.len() as f64)
+            .find_map(|name| self.series_values(name).filter(|values| !values.is_empty()))?;
+        Some(values.iter().sum::<f64>() / values.len() as f64)
     }
 
     /// Sum and count of the first of these histograms that exists.
-    pub(crate) fn times(&self, names: &[String]) -> Option<(f64, f64)> {
+    pub(crate) fn histogram_totals(&self, names: &[String]) -> Option<(f64, f64)> {
         names.iter().find_map(|name| {
             let (bare, labels) = name.split_at(name.find('{').unwrap_or(name.len()));
-            let of = |end: &str| self.sum(&[format!("{bare}{end}{labels}")]);
-            Some((of("_sum")?, of("_count")?))
+            let sum_of = |end: &str| self.sum(&[format!("{bare}{end}{labels}")]);
+            Some((sum_of("_sum")?, sum_of("_count")?))
         })
     }
 
     /// The values under a name, which may be none yet; `None` where the engine does not know it.
-    fn find(&self, asked: &str) -> Option<Vec<f64>> {
-        let (name, labels) = asked.split_at(asked.find('{').unwrap_or(asked.len()));
+    fn series_values(&self, query: &str) -> Option<Vec<f64>> {
+        let (name, labels) = query.split_at(query.find('{').unwrap_or(query.len()));
         let bare = name.strip_suffix("_total");
         let spellings = [Some(name), bare].into_iter().flatten().map(str::to_owned);
         for name in spellings.chain([format!("{name}_total")]) {
             if let Some(series) = self.series.get(&name) {
-                let asked: Vec<&str> = pairs(labels).collect();
+                let query: Vec<&str> = label_pairs(labels).collect();
                 let fits = |series: &&Series| {
-                    let own: Vec<&str> = pairs(&series.labels).collect();
-                    asked.iter().all(|pair| own.contains(pair))
+                    let own: Vec<&str> = label_pairs(&series.labels).collect();
+                    query.iter().all(|pair| own.contains(pair))
                 };
                 return Some(series.iter().filter(fits).map(|series| series.value).collect());
             }
@@ -82,14 +82,14 @@ impl Scrape {
 }
 
 /// The name of a counter in a `# TYPE` line.
-fn counter(line: &str) -> Option<&str> {
+fn counter_name(line: &str) -> Option<&str> {
     let mut words = line.strip_prefix("# TYPE ")?.split_ascii_whitespace();
     let name = words.next()?;
     (words.next()? == "counter").then_some(name)
 }
 
 /// The `name="value"` pairs of a label set.
-fn pairs(labels: &str) -> impl Iterator<Item = &str> {
+fn label_pairs(labels: &str) -> impl Iterator<Item = &str> {
     let mut rest = labels.trim_start_matches('{').trim_end_matches('}');
     std::iter::from_fn(move || {
         rest = rest.trim_start_matches([',', ' ']);
@@ -113,7 +113,7 @@ fn pairs(labels: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Parses `name{labels} value [timestamp]`. Histogram buckets are ignored.
-fn sample(line: &str) -> Option<(&str, &str, f64)> {
+fn parse_sample(line: &str) -> Option<(&str, &str, f64)> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return None;
@@ -124,7 +124,7 @@ fn sample(line: &str) -> Option<(&str, &str, f64)> {
         return None;
     }
     let (labels, rest) = match rest.starts_with('{') {
-        true => rest.split_at(labels(rest)?),
+        true => rest.split_at(label_end(rest)?),
         false => ("", rest),
     };
     let value = rest.split_ascii_whitespace().next()?;
@@ -136,7 +136,7 @@ fn sample(line: &str) -> Option<(&str, &str, f64)> {
 }
 
 /// End of the label set, with quotes and escapes taken into account.
-fn labels(text: &str) -> Option<usize> {
+fn label_end(text: &str) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -167,21 +167,21 @@ broken{ 1
 sglang:x NaN
 "#;
 
-    fn of(name: &str) -> [String; 1] {
+    fn names(name: &str) -> [String; 1] {
         [name.to_owned()]
     }
 
     #[test]
     fn names_with_colons_labels_and_several_engines_are_read() {
         let scrape = Scrape::parse(TEXT);
-        assert_eq!(scrape.sum(&of("vllm:prefix_cache_hits")), Some(15.0));
+        assert_eq!(scrape.sum(&names("vllm:prefix_cache_hits")), Some(15.0));
         assert_eq!(
             scrape.sum(&["nothing".into(), "vllm:num_requests_running".into()]),
             Some(2.0)
         );
-        assert_eq!(scrape.times(&of("vllm:ttft")), Some((1.5, 4.0)));
-        assert_eq!(scrape.times(&of("vllm:itl")), None);
-        assert_eq!(scrape.sum(&of("sglang:x")), None);
+        assert_eq!(scrape.histogram_totals(&names("vllm:ttft")), Some((1.5, 4.0)));
+        assert_eq!(scrape.histogram_totals(&names("vllm:itl")), None);
+        assert_eq!(scrape.sum(&names("sglang:x")), None);
     }
 
     #[test]
@@ -197,16 +197,19 @@ done_total{model="m",reason="abort"} 2
 # TYPE lone gauge
 "#;
         let scrape = Scrape::parse(text);
-        assert!((scrape.mean(&of("use")).unwrap() - 0.3).abs() < 1e-12);
-        assert_eq!(scrape.sum(&of("done")), Some(7.0));
-        assert_eq!(scrape.sum(&of("done{reason=\"abort\"}")), Some(2.0));
-        assert_eq!(scrape.sum(&of("done_total{reason=\"stop\"}")), Some(5.0));
-        assert_eq!(scrape.sum(&of("done{reason=\"error\"}")), Some(0.0));
+        assert!((scrape.mean(&names("use")).unwrap() - 0.3).abs() < 1e-12);
+        assert_eq!(scrape.sum(&names("done")), Some(7.0));
+        assert_eq!(scrape.sum(&names("done{reason=\"abort\"}")), Some(2.0));
+        assert_eq!(scrape.sum(&names("done_total{reason=\"stop\"}")), Some(5.0));
+        assert_eq!(scrape.sum(&names("done{reason=\"error\"}")), Some(0.0));
         assert_eq!(
-            scrape.sum(&of("hits_total")),
+            scrape.sum(&names("hits_total")),
             Some(0.0),
             "it has counted nothing yet"
         );
-        assert_eq!((scrape.sum(&of("lone")), scrape.mean(&of("lone"))), (None, None));
+        assert_eq!(
+            (scrape.sum(&names("lone")), scrape.mean(&names("lone"))),
+            (None, None)
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
 
-use matrix::cli::variable;
+use matrix::cli::env_variable;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -211,7 +211,7 @@ fn what_bench_sends_and_says_is_what_was_recorded() {
             .iter()
             .map(|(digest, text)| format!("== text {digest}\n{text}")),
     );
-    if variable("MATRIX_RECORD").is_some() {
+    if env_variable("MATRIX_RECORD").is_some() {
         std::fs::write(&path, now.concat()).expect("the recording can be written");
         return;
     }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use matrix::cli::variable;
+use matrix::cli::env_variable;
 
 use crate::harness::{Desk, Ran, Sim, data, repository};
 use crate::python::{MISSING, peer, tokenizer};
@@ -151,11 +151,11 @@ fn line_and_block_of_the_python_tool_are_imported_alike_and_drawn_again() {
 #[test]
 fn the_object_of_a_real_vllm_bench_serve_is_imported() {
     let engines =
-        variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
+        env_variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
     let vllm = engines.join("venv/bin/vllm");
     if !vllm.exists() {
         assert!(
-            variable("MATRIX_REQUIRE_ENGINES").is_none(),
+            env_variable("MATRIX_REQUIRE_ENGINES").is_none(),
             "vLLM is not installed in {}",
             engines.display()
         );

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Map, Value, json};
 
-use matrix::cli::variable;
+use matrix::cli::env_variable;
 
 use crate::harness::{Desk, Ran, data, repository};
 use crate::recorder::{Heard, Recorder};
@@ -38,13 +38,13 @@ const TOLD: [&str; 15] = [
 
 /// The tool's start script, where it is installed.
 pub fn peer() -> Option<PathBuf> {
-    let peers = variable("MATRIX_PEERS").map_or_else(|| repository().join("target/peers"), PathBuf::from);
+    let peers = env_variable("MATRIX_PEERS").map_or_else(|| repository().join("target/peers"), PathBuf::from);
     let tool = peers.join("bench_serving");
     if tool.exists() {
         return Some(tool);
     }
     assert!(
-        variable("MATRIX_REQUIRE_PEERS").is_none(),
+        env_variable("MATRIX_REQUIRE_PEERS").is_none(),
         "the Python tool is not installed in {}",
         peers.display()
     );

@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use matrix::cli::variable;
+use matrix::cli::env_variable;
 use matrix::config::dataset::DatasetName;
 use matrix::config::workload::{Profile, Workload};
 use matrix::loadgen::dataset::tokenizer::Tokenizer;
@@ -20,9 +20,9 @@ const GPT_OSS: &str = "MATRIX_GPT_OSS_TOKENIZER";
 
 /// The value of a variable, without which a test is skipped.
 fn wanted(name: &str) -> Option<String> {
-    let value = variable(name);
+    let value = env_variable(name);
     assert!(
-        value.is_some() || variable("MATRIX_REQUIRE_SHAREGPT").is_none(),
+        value.is_some() || env_variable("MATRIX_REQUIRE_SHAREGPT").is_none(),
         "{name} is not set, and MATRIX_REQUIRE_SHAREGPT is"
     );
     value
@@ -37,7 +37,7 @@ fn drawn(tokenizer: &str, prompts: u32) -> Option<(usize, u64, u64)> {
         prompts: None,
     };
     let tokenizer = Tokenizer::open(&name, folder, &caches).expect("the tokenizer opens");
-    let mut workload = Workload::of(DatasetName::Sharegpt);
+    let mut workload = Workload::new(DatasetName::Sharegpt);
     workload.prompts = prompts;
     let file = folder.join(file);
     let prepared = prepare(&workload, Profile::Classic, 1, &tokenizer, Some(&file));

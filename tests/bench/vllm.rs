@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use matrix::cli::variable;
+use matrix::cli::env_variable;
 
 use crate::harness::{Desk, data, repository};
 
@@ -64,10 +64,10 @@ impl Drop for Vllm {
 #[test]
 fn a_bench_of_real_vllm_prints_the_block_and_appends_the_line() {
     let engines =
-        variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
+        env_variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
     if !engines.join("venv/bin/vllm").exists() {
         assert!(
-            variable("MATRIX_REQUIRE_ENGINES").is_none(),
+            env_variable("MATRIX_REQUIRE_ENGINES").is_none(),
             "vLLM is not installed in {}",
             engines.display()
         );

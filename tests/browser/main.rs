@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use base64::Engine as _;
-use matrix::cli::variable;
+use matrix::cli::env_variable;
 use serde_json::json;
 
 use devtools::Page;
@@ -46,7 +46,7 @@ const SKIPPED: &str =
 
 /// The browser, if there is one; where one is required there must be.
 fn browser() -> Option<String> {
-    let name = variable("MATRIX_BROWSER").unwrap_or_else(|| "chromium".to_owned());
+    let name = env_variable("MATRIX_BROWSER").unwrap_or_else(|| "chromium".to_owned());
     let version = Command::new(&name)
         .arg("--version")
         .stdout(Stdio::null())
@@ -54,7 +54,7 @@ fn browser() -> Option<String> {
         .status();
     let found = version.is_ok_and(|status| status.success()).then_some(name);
     assert!(
-        found.is_some() || variable("MATRIX_REQUIRE_BROWSER").is_none(),
+        found.is_some() || env_variable("MATRIX_REQUIRE_BROWSER").is_none(),
         "there is no browser"
     );
     found
@@ -91,7 +91,7 @@ fn a_report_sorts_filters_stays_silent_and_fetches_nothing() {
         return;
     };
     let folder = tempfile::tempdir().expect("a folder can be made");
-    let file = match variable("MATRIX_PAGE") {
+    let file = match env_variable("MATRIX_PAGE") {
         Some(page) => PathBuf::from(page),
         None => page_of_a_run(folder.path()),
     };
@@ -104,7 +104,7 @@ fn a_report_sorts_filters_stays_silent_and_fetches_nothing() {
     sorts(&mut page);
     filters(&mut page);
     // Figures that were imported have no course over time.
-    if variable("MATRIX_PAGE").is_none() {
+    if env_variable("MATRIX_PAGE").is_none() {
         shows_values(&mut page);
     }
     stays_silent_and_fetches_nothing(&page, &file);
@@ -151,7 +151,7 @@ fn drawn(run: &Path, folder: &Path) -> Option<PathBuf> {
 }
 
 fn picture(page: &mut Page, name: &str) {
-    let Some(folder) = variable("MATRIX_PICTURES") else {
+    let Some(folder) = env_variable("MATRIX_PICTURES") else {
         return;
     };
     let bytes = base64::engine::general_purpose::STANDARD

@@ -92,12 +92,12 @@ fn tests_intervals_and_adjustments_are_scipys() {
         let theirs = &told["cases"][at];
         let name = format!("case {at}, {} against {}", first.len(), second.len());
         let difference = t_test::difference(first, second).expect("they are enough");
-        close(&format!("{name}: t"), difference.two_sided(), &theirs["t"]);
+        close(&format!("{name}: t"), difference.p_two_sided(), &theirs["t"]);
         let interval = difference.interval(0.95);
         close(&format!("{name}: t from"), interval.low, &theirs["t_interval"][0]);
         close(&format!("{name}: t to"), interval.high, &theirs["t_interval"][1]);
     }
-    let components = power::components(&starts);
+    let components = power::variance_components(&starts);
     close(
         "within",
         components.within.expect("there are repeats"),

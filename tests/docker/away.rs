@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use matrix::results::record::cell::{Ending, FailureClass};
+use matrix::results::record::cell::{FailureClass, MeasurementStatus};
 
 use crate::chaos::OwnDaemon;
 use crate::daemon::{Daemon, begin, end, make_image, until, until_measuring};
@@ -72,7 +72,7 @@ fn an_engine_whose_daemon_is_away_is_ended_by_its_process_and_removed_before_the
     let run = bench.finished();
     for name in ["firstawaypid", "awaypid"] {
         let summary = summary(&run, name, "random-1k-1k");
-        assert_eq!(summary.ending, Ending::Done, "{}", ran.stderr);
+        assert_eq!(summary.status, MeasurementStatus::Done, "{}", ran.stderr);
     }
     assert!(daemon.of_run(&bench).is_empty(), "nothing is left");
 }
@@ -95,9 +95,13 @@ fn nothing_is_measured_beside_an_engine_that_could_not_be_stopped() {
     assert!(ran.stderr.contains("it could not be signalled"), "{}", ran.stderr);
     let run = bench.finished();
     let first = summary(&run, "firstawaytcp", "random-1k-1k");
-    assert_eq!(first.ending, Ending::Done, "its answers came all the time");
+    assert_eq!(
+        first.status,
+        MeasurementStatus::Done,
+        "its answers came all the time"
+    );
     let second = summary(&run, "awaytcp", "random-1k-1k");
-    assert_eq!(second.ending, Ending::Done);
+    assert_eq!(second.status, MeasurementStatus::Done);
     assert_eq!(second.retries[0].class, FailureClass::Infrastructure);
     assert!(daemon.of_run(&bench).is_empty(), "nothing is left");
 }
@@ -127,7 +131,10 @@ fn an_engine_that_could_not_be_stopped_to_the_end_is_named_last_and_fails_the_ru
         ran.stderr
     );
     let run = bench.finished();
-    assert_eq!(summary(&run, "awayend", "random-1k-1k").ending, Ending::Done);
+    assert_eq!(
+        summary(&run, "awayend", "random-1k-1k").status,
+        MeasurementStatus::Done
+    );
 }
 
 #[test]
@@ -148,7 +155,7 @@ fn a_daemon_that_is_away_for_long_costs_no_cell_whose_engine_lives() {
     let ran = end(child).exits(0);
     let run = bench.finished();
     let summary = summary(&run, "restore", "random-1k-1k");
-    assert_eq!(summary.ending, Ending::Done, "{}", ran.stderr);
+    assert_eq!(summary.status, MeasurementStatus::Done, "{}", ran.stderr);
     assert_eq!(summary.retries, [], "{}", ran.stderr);
     assert!(
         summary

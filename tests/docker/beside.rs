@@ -1,8 +1,8 @@
 //! Launches side by side, each on GPUs of its own; the GPUs are pretended.
 
-use matrix::results::record::cell::Ending;
+use matrix::results::record::cell::MeasurementStatus;
 use matrix::results::record::event::Event;
-use matrix::results::record::validity::Code;
+use matrix::results::record::validity::ReasonCode;
 
 use crate::chaos::has_run;
 use crate::daemon::{Daemon, begin, end, until};
@@ -47,24 +47,24 @@ fn two_launches_run_on_gpus_of_their_own_and_a_third_waits() {
     let run = bench.finished();
     let of = |name: &str| summary(&run, &format!("beside{name}"), "random-1k-1k");
     for name in ["one", "two", "three"] {
-        assert_eq!(of(name).ending, Ending::Done);
+        assert_eq!(of(name).status, MeasurementStatus::Done);
         assert_eq!(of(name).engine.devices.len(), 1);
         let validity = of(name).validity.as_ref().expect("what ended is judged");
         let is_pretended = validity
             .reasons
             .iter()
-            .any(|reason| reason.code == Code::PretendedGpus);
+            .any(|reason| reason.code == ReasonCode::PretendedGpus);
         assert!(is_pretended, "{validity:?}");
     }
     assert!(
-        of("one").beside.contains(&of("two").launch),
+        of("one").concurrent_launches.contains(&of("two").launch),
         "{:?}",
-        of("one").beside
+        of("one").concurrent_launches
     );
     assert!(
-        of("two").beside.contains(&of("one").launch),
+        of("two").concurrent_launches.contains(&of("one").launch),
         "{:?}",
-        of("two").beside
+        of("two").concurrent_launches
     );
     // On a busy machine the third one may begin before the first one's load is over.
     let mut notes = ran

@@ -9,9 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use matrix::base::clock;
-use matrix::cli::variable;
+use matrix::cli::env_variable;
 use matrix::loadgen::dataset::rng::Python;
-use matrix::results::record::cell::{Ending, FailureClass};
+use matrix::results::record::cell::{FailureClass, MeasurementStatus};
 use tempfile::TempDir;
 
 use crate::daemon::{Daemon, IMAGE, begin, end, make_image, until, until_measuring};
@@ -29,7 +29,7 @@ fn say(text: &str) {
 }
 
 fn number(name: &str, otherwise: u64) -> u64 {
-    variable(name)
+    env_variable(name)
         .and_then(|text| text.parse().ok())
         .unwrap_or(otherwise)
 }
@@ -138,7 +138,11 @@ fn restarted(signal: &str) {
             .any(|retry| retry.reason.contains("container daemon broke off")),
         "{retries:?}"
     );
-    assert!(run.summaries.iter().all(|summary| summary.ending == Ending::Done));
+    assert!(
+        run.summaries
+            .iter()
+            .all(|summary| summary.status == MeasurementStatus::Done)
+    );
     assert!(
         own.daemon.containers("label=matrix.run").is_empty(),
         "nothing is left"
@@ -168,7 +172,10 @@ fn a_flood_of_log_fills_neither_memory_nor_disk() {
     }
     end(child).exits(0);
     let run = bench.finished();
-    assert_eq!(summary(&run, "flood", "random-1k-1k").ending, Ending::Done);
+    assert_eq!(
+        summary(&run, "flood", "random-1k-1k").status,
+        MeasurementStatus::Done
+    );
     let (disk, most) = (size(&bench.run_folder()), 110 << 20);
     say(&format!(
         "a flood of {megabytes} MB: {} MB of memory at most, {} MB on disk",
@@ -245,9 +252,9 @@ fn after_the_first(daemon: &Daemon, name: &str, entry: &str) -> Bench {
 fn fails(bench: &Bench, name: &str, expected: FailureClass, says: &str) {
     let run = bench.finished();
     let first = summary(&run, &format!("first{name}"), "random-1k-1k");
-    assert_eq!(first.ending, Ending::Done);
-    match &summary(&run, name, "random-1k-1k").ending {
-        Ending::Failed { class, reason, .. } => {
+    assert_eq!(first.status, MeasurementStatus::Done);
+    match &summary(&run, name, "random-1k-1k").status {
+        MeasurementStatus::Failed { class, reason, .. } => {
             assert_eq!(*class, expected, "{reason}");
             assert!(reason.contains(says), "{reason}");
         }
@@ -295,7 +302,7 @@ fn complete(daemon: &Daemon, bench: &Bench, seed: u64) {
     let run = bench.finished();
     assert_eq!(run.summaries.len(), 2, "seed {seed}");
     for summary in &run.summaries {
-        assert_eq!(summary.ending, Ending::Done, "seed {seed}");
+        assert_eq!(summary.status, MeasurementStatus::Done, "seed {seed}");
     }
     assert!(daemon.of_run(bench).is_empty(), "seed {seed}");
 }

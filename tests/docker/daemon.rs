@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
-use matrix::cli::variable;
+use matrix::cli::env_variable;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -30,9 +30,9 @@ impl Daemon {
     #[track_caller]
     pub fn or_skip() -> Option<Self> {
         static IMAGE_MADE: OnceLock<()> = OnceLock::new();
-        let Some(host) = variable("MATRIX_DOCKER_HOST") else {
+        let Some(host) = env_variable("MATRIX_DOCKER_HOST") else {
             assert!(
-                variable("MATRIX_REQUIRE_DOCKER").is_none(),
+                env_variable("MATRIX_REQUIRE_DOCKER").is_none(),
                 "MATRIX_DOCKER_HOST is not set, and MATRIX_REQUIRE_DOCKER is"
             );
             crate::skip::skip(

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use matrix::cli::variable;
-use matrix::results::record::cell::Ending;
+use matrix::cli::env_variable;
+use matrix::results::record::cell::MeasurementStatus;
 
 use crate::daemon::{Daemon, folder};
 use crate::harness::{Bench, repository, summary};
@@ -22,10 +22,10 @@ const SCENARIOS: [&str; 4] = ["sharegpt", "random-1k-1k", "random-2k-6k", "rando
 fn engines(daemon: &Daemon) -> Option<PathBuf> {
     static IMAGES_MADE: OnceLock<()> = OnceLock::new();
     let folder =
-        variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
+        env_variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
     if !folder.join("venv/bin/vllm").exists() {
         assert!(
-            variable("MATRIX_REQUIRE_ENGINES").is_none(),
+            env_variable("MATRIX_REQUIRE_ENGINES").is_none(),
             "no engines are installed in {}",
             folder.display()
         );
@@ -97,7 +97,7 @@ datasets: {{ sharegpt: data/conversations.json }}
     let run = bench.finished();
     for scenario in SCENARIOS {
         let summary = summary(&run, name, scenario);
-        assert_eq!(summary.ending, Ending::Done, "{scenario}");
+        assert_eq!(summary.status, MeasurementStatus::Done, "{scenario}");
         assert!(summary.failures.is_empty(), "{scenario}: {:?}", summary.failures);
         let command = summary.engine.command.clone().unwrap_or_default();
         for flag in ["--runtime nvidia", "--gpus all", "--ipc=host", "--net host"] {
@@ -111,7 +111,7 @@ datasets: {{ sharegpt: data/conversations.json }}
     for measurement in run.plan.starts.iter().flat_map(|start| &start.cells) {
         for request in run.read_requests(measurement).expect("requests are kept") {
             let completion = request.usage.and_then(|usage| usage.completion);
-            assert_eq!(completion, Some(request.asked_tokens), "{}", measurement.cell);
+            assert_eq!(completion, Some(request.requested_tokens), "{}", measurement.cell);
         }
     }
     let report = fs::read_to_string(bench.run_folder().join("report.md")).expect("tables are written");

@@ -5,7 +5,7 @@ use std::fs;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use matrix::results::record::validity::Code;
+use matrix::results::record::validity::ReasonCode;
 
 use crate::daemon::{Daemon, begin, end, folder, until, until_measuring};
 use crate::harness::{Bench, summary};
@@ -163,12 +163,12 @@ fn the_next_image_comes_while_a_cell_runs_only_where_the_matrix_allows_it() {
         end(child).exits(0);
         let run = bench.finished();
         let first = summary(&run, "ahead", "random-1k-1k");
-        assert_eq!(first.pulled_beside, allows);
+        assert_eq!(first.pull_during, allows);
         let validity = first.validity.as_ref().expect("what ended is judged");
         let is_told = validity
             .reasons
             .iter()
-            .any(|reason| reason.code == Code::Neighbour);
+            .any(|reason| reason.code == ReasonCode::Neighbour);
         assert_eq!(is_told, allows, "{validity:?}");
         let digest = summary(&run, "ahead2", "random-1k-1k")
             .engine
@@ -225,7 +225,7 @@ fn a_registry_that_wants_a_login_gets_the_one_of_docker_and_nobody_else_sees_it(
         let docker = folder(&bench).join("docker-config");
         fs::create_dir_all(&docker).expect("a folder can be made");
         fs::write(docker.join("config.json"), config).expect("a file can be written");
-        let path = matrix::cli::variable("PATH").unwrap_or_default();
+        let path = matrix::cli::env_variable("PATH").unwrap_or_default();
         keeper(&docker, "matrixtest", "somebody", "hunter2-hunter2");
         let bench = bench.variable("DOCKER_CONFIG", &docker.display().to_string());
         bench.variable("PATH", &format!("{}:{path}", docker.display()))

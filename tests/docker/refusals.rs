@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 
-use matrix::cli::variable;
+use matrix::cli::env_variable;
 
 use crate::daemon::{Daemon, folder};
 
@@ -217,7 +217,7 @@ fn a_daemon_that_is_not_there_is_found_before_the_run() {
 fn a_socket_without_permission_says_which_group() {
     use std::os::unix::process::CommandExt;
     let Some(daemon) = Daemon::or_skip() else { return };
-    if variable("USER").is_some_and(|user| user != "root") || !rustix::process::getuid().is_root() {
+    if env_variable("USER").is_some_and(|user| user != "root") || !rustix::process::getuid().is_root() {
         crate::skip::skip("only root can become somebody who may not");
         return;
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use matrix::results::record::cell::{Ending, FailureClass, Phase};
+use matrix::results::record::cell::{FailureClass, MeasurementStatus, Phase};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::daemon::{Daemon, begin, end, folder, post_mortem, until, until_measuring};
@@ -21,7 +21,7 @@ fn an_engine_runs_in_a_container_as_the_published_lines_start_it() {
     let run = bench.finished();
     for scenario in ["random-1k-1k", "random-2k-6k"] {
         let summary = summary(&run, "host", scenario);
-        assert_eq!(summary.ending, Ending::Done);
+        assert_eq!(summary.status, MeasurementStatus::Done);
         assert!(summary.failures.is_empty());
         let digest = summary.engine.image_digest.clone().unwrap_or_default();
         let id = daemon.docker(&["image", "inspect", "-f", "{{.Id}}", &crate::daemon::IMAGE]);
@@ -48,8 +48,8 @@ fn a_bridge_maps_the_port_and_an_init_forwards_signals() {
     let ran = bench.run(&[]).exits(0);
     assert!(!ran.stderr.contains("killed after"), "{}", ran.stderr);
     assert_eq!(
-        summary(&bench.finished(), "bridge", "random-1k-1k").ending,
-        Ending::Done
+        summary(&bench.finished(), "bridge", "random-1k-1k").status,
+        MeasurementStatus::Done
     );
     assert!(daemon.of_run(&bench).is_empty());
 }
@@ -136,11 +136,11 @@ fn a_container_that_is_killed_from_outside_is_seen_dead_within_a_second_and_trie
     let seconds = ended.as_nanosecond() as f64 / 1e9 - killed;
     println!("the cell ended {seconds:.3} s after the container was killed");
     assert!(seconds < 1.0, "it took {seconds} s");
-    let Ending::Failed {
+    let MeasurementStatus::Failed {
         phase, class, reason, ..
-    } = &failed.ending
+    } = &failed.status
     else {
-        panic!("it ended as {:?}", failed.ending);
+        panic!("it ended as {:?}", failed.status);
     };
     assert_eq!((*phase, *class), (Phase::Measure, FailureClass::Infrastructure));
     assert!(reason.contains("exit code 137"), "{reason}");
@@ -186,7 +186,7 @@ fn what_the_host_broke_is_measured_again_and_the_tables_say_so() {
     assert!(ran.stdout.contains(note), "{}", ran.stdout);
     let run = bench.finished();
     let done = summary(&run, "again", "random-1k-1k");
-    assert_eq!(done.ending, Ending::Done);
+    assert_eq!(done.status, MeasurementStatus::Done);
     assert_eq!(done.retries.len(), 1);
     let reason = &done.retries[0].reason;
     assert!(reason.contains("somebody"), "{reason}");
@@ -210,8 +210,8 @@ fn a_container_that_the_kernel_kills_for_memory_is_a_matter_of_capacity() {
     let ran = end(child).exits(3);
     assert!(ran.stderr.contains("out of memory"), "{}", ran.stderr);
     let run = bench.finished();
-    match &summary(&run, "oom", "random-1k-1k").ending {
-        Ending::Failed { class, reason, .. } => {
+    match &summary(&run, "oom", "random-1k-1k").status {
+        MeasurementStatus::Failed { class, reason, .. } => {
             assert_eq!(*class, FailureClass::Capacity, "{reason}");
         }
         other => panic!("it ended as {other:?}"),

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use matrix::results::record::cell::{Ending, FailureClass, Summary};
+use matrix::results::record::cell::{FailureClass, MeasurementStatus, Summary};
 
 use crate::daemon::{Daemon, begin, end, until_measuring};
 use crate::harness::{Bench, summary};
@@ -40,7 +40,7 @@ fn meddled(
 fn is_done_again(bench: &Bench, name: &str, said: &str, reason: &str) {
     let run = bench.finished();
     let summary: &Summary = summary(&run, name, "random-1k-1k");
-    assert_eq!(summary.ending, Ending::Done, "{said}");
+    assert_eq!(summary.status, MeasurementStatus::Done, "{said}");
     let retry = summary
         .retries
         .first()
@@ -89,8 +89,8 @@ fn an_engine_that_crashes_and_is_started_again_by_its_daemon_has_crashed() {
     daemon.docker(&["update", "--restart=always", &id]);
     let ran = end(child).exits(3);
     let run = bench.finished();
-    match &summary(&run, "policy", "random-1k-1k").ending {
-        Ending::Failed { class, reason, .. } => {
+    match &summary(&run, "policy", "random-1k-1k").status {
+        MeasurementStatus::Failed { class, reason, .. } => {
             assert_eq!(*class, FailureClass::Engine, "{reason}");
             assert!(
                 reason.contains("exit code") && reason.contains("was started again in place"),

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use matrix::engine::Refused;
+use matrix::engine::DockerError;
 use serde_json::{Value, json};
 
 use crate::daemon::{Daemon, IMAGE};
@@ -235,7 +235,7 @@ fn a_version_that_the_daemon_does_not_speak_is_explained() {
     assert_eq!(status, 400, "{answer}");
     let raw = answer["message"].as_str().expect("a refusal has a message");
     says(
-        &Refused::saying("version", raw.to_owned()).to_string(),
+        &DockerError::from_message("version", raw.to_owned()).to_string(),
         &[
             "another version of the API",
             "update the daemon",
@@ -274,7 +274,7 @@ fn refused(daemon: &Daemon, name: &str, body: &Value) -> String {
         }
     };
     let raw = answer["message"].as_str().expect("a refusal has a message");
-    Refused::saying(step, raw.to_owned()).to_string()
+    DockerError::from_message(step, raw.to_owned()).to_string()
 }
 
 /// One request of our own.

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use crate::chaos::OwnDaemon;
 use crate::daemon::{Daemon, end, folder, make_image, until};
 use crate::harness::{Bench, Ran};
-use matrix::results::record::cell::Ending;
+use matrix::results::record::cell::MeasurementStatus;
 
 /// The user that owns nothing.
 const NOBODY: u32 = 65534;
@@ -141,7 +141,7 @@ fn two_users_share_a_host_and_a_daemon_and_leave_each_other_alone() {
         end(running).exits(130);
         let run = first.finished();
         assert_eq!(run.summaries.len(), 1);
-        assert_eq!(run.summaries[0].ending, Ending::Interrupted);
+        assert_eq!(run.summaries[0].status, MeasurementStatus::Interrupted);
         assert!(two.own.daemon.of_run(&first).is_empty());
         // And free for the other user afterwards, whoever made the lock.
         call(&RUN).exits(0);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use matrix::results::record::validity::Code;
+use matrix::results::record::validity::ReasonCode;
 use matrix::results::store::Run;
 
 use crate::harness::Bench;
@@ -11,7 +11,7 @@ use crate::server::{Server, attached};
 /// Short outputs after long prompts, so that a warm cache shows.
 const LOAD: &str = "  - load: { dataset: random, prompts: 6, input_len: 400, output_len: 6, concurrency: 2, range_ratio: 1.0 }\nrepeats: { starts: 3 }\n";
 
-fn codes(run: &Run) -> BTreeSet<Code> {
+fn codes(run: &Run) -> BTreeSet<ReasonCode> {
     let judged = run
         .summaries
         .iter()
@@ -49,14 +49,14 @@ fn repeats_on_running_servers_are_cold_and_never_the_best() {
     let run = bench.finished();
     assert_eq!(run.summaries.len(), 6);
     for summary in &run.summaries {
-        let proof = summary.reset.as_ref().expect("what is known of its caches");
+        let proof = summary.cache_reset.as_ref().expect("what is known of its caches");
         assert!(!proof.is_fresh_start, "somebody else started it");
         assert!(proof.unique_prefix.is_some(), "{proof:?}");
         assert_eq!(proof.hits_in_window, Some(0.0), "{proof:?}");
     }
     let found = codes(&run);
     assert!(
-        !found.contains(&Code::CacheWarm) && !found.contains(&Code::ResetUnproven),
+        !found.contains(&ReasonCode::CacheWarm) && !found.contains(&ReasonCode::ResetUnproven),
         "{found:?}"
     );
 }
@@ -71,7 +71,7 @@ fn a_second_run_on_a_running_server_begins_its_prompts_otherwise() {
         let bench = Bench::of(&matrix);
         bench.run(&[]).exits(0);
         for summary in &bench.finished().summaries {
-            let proof = summary.reset.as_ref().expect("what is known of its caches");
+            let proof = summary.cache_reset.as_ref().expect("what is known of its caches");
             assert_eq!(proof.hits_in_window, Some(0.0), "{proof:?}");
             letters.insert(
                 proof
@@ -113,7 +113,7 @@ fn measurements_on_a_server_that_was_replaced_before_a_resume_do_not_count() {
     // The same server, started again, has not changed.
     server.replace(&arguments("1.0"));
     measure_last_again(0);
-    assert!(!codes(&bench.finished()).contains(&Code::EngineChanged));
+    assert!(!codes(&bench.finished()).contains(&ReasonCode::EngineChanged));
     server.replace(&arguments("2.0"));
     measure_last_again(3)
         .says("invalid: engine-changed: version 1.0 → 2.0")
@@ -167,8 +167,8 @@ fn prompts_as_drawn_on_a_running_server_are_warm_or_unproven() {
     let run = bench.finished();
     for summary in &run.summaries {
         let reasons = &summary.validity.as_ref().expect("it is judged").reasons;
-        let codes: Vec<Code> = reasons.iter().map(|reason| reason.code).collect();
-        assert!(codes.contains(&Code::ResetUnproven), "{codes:?}");
+        let codes: Vec<ReasonCode> = reasons.iter().map(|reason| reason.code).collect();
+        assert!(codes.contains(&ReasonCode::ResetUnproven), "{codes:?}");
     }
 }
 

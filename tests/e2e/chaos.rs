@@ -5,9 +5,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use matrix::base::clock;
-use matrix::cli::variable;
+use matrix::cli::env_variable;
 use matrix::loadgen::dataset::rng::Python;
-use matrix::results::record::cell::Ending;
+use matrix::results::record::cell::MeasurementStatus;
 use matrix::results::record::event::Event;
 use matrix::results::store::partial;
 
@@ -21,7 +21,7 @@ pub fn say(text: &str) {
 }
 
 fn number(name: &str, otherwise: u64) -> u64 {
-    variable(name)
+    env_variable(name)
         .and_then(|text| text.parse().ok())
         .unwrap_or(otherwise)
 }
@@ -142,7 +142,7 @@ fn a_load_that_is_killed_leaves_all_but_its_last_seconds_readable() {
                 .flatten()
         });
         cells
-            .map(|cell| partial::read(&cell.path()).unwrap_or_default())
+            .map(|cell| partial::read_requests(&cell.path()).unwrap_or_default())
             .next()
             .unwrap_or_default()
     };
@@ -186,7 +186,9 @@ fn complete(bench: &Bench, seed: u64) {
     let run = bench.finished();
     assert_eq!(run.summaries.len(), 6, "seed {seed}");
     assert!(
-        run.summaries.iter().all(|summary| summary.ending == Ending::Done),
+        run.summaries
+            .iter()
+            .all(|summary| summary.status == MeasurementStatus::Done),
         "seed {seed}"
     );
     let lines = std::fs::read_to_string(bench.run_folder().join("results.jsonl")).expect("there are results");
@@ -205,7 +207,7 @@ fn complete(bench: &Bench, seed: u64) {
         let done = run
             .journal
             .iter()
-            .filter(|(_, event)| matches!(event, Event::CellEnded { measurement: ended, ending, .. } if ended == measurement && ending == "done"))
+            .filter(|(_, event)| matches!(event, Event::CellEnded { measurement: ended, status: ending, .. } if ended == measurement && ending == "done"))
             .count();
         // A kill between the summary and the journal's line leaves the line out; it never doubles it.
         assert!(

@@ -12,10 +12,10 @@ fn the_demo_ends_with_tables_and_results_on_disk() {
     let run = bench.finished();
     assert_eq!(run.summaries.len(), 16);
     assert!(
-        run.unfinished.is_empty() && run.doubts.is_empty(),
+        run.unfinished.is_empty() && run.warnings.is_empty(),
         "{:?} {:?}",
         run.unfinished,
-        run.doubts
+        run.warnings
     );
     let folder = bench.run_folder();
     let lines = std::fs::read_to_string(folder.join("results.jsonl")).expect("there are lines");

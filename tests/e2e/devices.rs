@@ -1,7 +1,7 @@
 //! What a run does about the devices of its launches, on a library that stands in for NVIDIA's.
 
 use matrix::results::record::telemetry::{EnergySource, Telemetry};
-use matrix::results::record::validity::Code;
+use matrix::results::record::validity::ReasonCode;
 
 use crate::harness::{Bench, Ran, sims, summary};
 use crate::nvml::Stub;
@@ -87,7 +87,7 @@ fn whoever_holds_a_gpu_after_its_engine_was_stopped_is_named() {
 }
 
 /// A load of some seconds on an engine that takes two GPUs of the stub, and what was told of it; the run ends with this code.
-fn loaded(stub: &Stub, exit: i32) -> (Telemetry, Vec<Code>) {
+fn loaded(stub: &Stub, exit: i32) -> (Telemetry, Vec<ReasonCode>) {
     let matrix = sims(
         &[("a", "vllm", "--step, 20ms")],
         "  - random-1k-1k: { prompts: 4, input_len: 16, output_len: 300, concurrency: 4, warmup: 0 }\n",
@@ -163,10 +163,10 @@ fn what_the_devices_of_a_launch_went_through_is_in_its_row() {
         "{above} of {} J",
         energy.joules
     );
-    for code in [Code::ThrottledThermal, Code::GpuShared] {
+    for code in [ReasonCode::ThrottledThermal, ReasonCode::GpuShared] {
         assert!(codes.contains(&code), "{code:?} in {codes:?}");
     }
-    assert!(!codes.contains(&Code::TelemetryGap), "{codes:?}");
+    assert!(!codes.contains(&ReasonCode::TelemetryGap), "{codes:?}");
 }
 
 /// Memory that a process in another container takes, a slow bus and a memory error: each is named for its GPU, and none else.
@@ -190,8 +190,12 @@ fn what_nobody_on_this_host_can_see_is_found_by_what_it_does_to_a_gpu() {
         .validity
         .clone()
         .expect("it is judged");
-    let codes = [Code::GpuMemoryUnexplained, Code::PcieDowntrained, Code::GpuErrors];
-    let found: Vec<(Code, &str)> = validity
+    let codes = [
+        ReasonCode::GpuMemoryUnexplained,
+        ReasonCode::PcieDowntrained,
+        ReasonCode::GpuErrors,
+    ];
+    let found: Vec<(ReasonCode, &str)> = validity
         .reasons
         .iter()
         .filter(|reason| codes.contains(&reason.code))
@@ -201,14 +205,14 @@ fn what_nobody_on_this_host_can_see_is_found_by_what_it_does_to_a_gpu() {
         found,
         [
             (
-                Code::GpuMemoryUnexplained,
+                ReasonCode::GpuMemoryUnexplained,
                 "GPU 0: 30000MiB of its memory belongs to no process of the engine"
             ),
             (
-                Code::GpuErrors,
+                ReasonCode::GpuErrors,
                 "GPU 2: 1 uncorrectable memory errors within the window"
             ),
-            (Code::PcieDowntrained, "GPU 1: 8 of 16 lanes"),
+            (ReasonCode::PcieDowntrained, "GPU 1: 8 of 16 lanes"),
         ],
         "{:#?}",
         validity.reasons
@@ -229,9 +233,9 @@ fn a_desktop_on_the_gpu_is_a_note_and_keeps_nobody_from_measuring() {
     let found = validity
         .reasons
         .iter()
-        .find(|reason| reason.code == Code::GpuNotAtRest);
+        .find(|reason| reason.code == ReasonCode::GpuNotAtRest);
     let found = found.expect("it is said");
-    assert_eq!(found.weight_in_words(), "note");
+    assert_eq!(found.describe_weight(), "note");
     assert!(found.measured.contains("a desktop among them"), "{found:?}");
     let headless = Stub::of("gpus 1\nrest 1400\n");
     let refused = on_a_gpu(1).gpus(&headless);
@@ -257,7 +261,7 @@ fn devices_that_die_or_hang_under_a_load_are_told_and_hold_up_nobody() {
         troubles.len() >= 3,
         "the one that hangs is told too: {troubles:?}"
     );
-    assert!(codes.contains(&Code::TelemetryGap), "{codes:?}");
+    assert!(codes.contains(&ReasonCode::TelemetryGap), "{codes:?}");
 }
 
 /// An engine whose log says nothing while its weights load: as long as they come to its GPU it does not hang.

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use matrix::results::record::cell::Summary;
-use matrix::results::record::validity::{Code, Verdict};
+use matrix::results::record::validity::{ReasonCode, Verdict};
 use serde_json::Value;
 
 use crate::harness::{Bench, Ran, sims, summary};
@@ -23,7 +23,7 @@ fn bounded(matrix: &str, bounds: &str) -> Bench {
 }
 
 /// The codes of a cell with their weights and what was measured.
-fn found(summary: &Summary) -> BTreeMap<Code, (Verdict, String)> {
+fn found(summary: &Summary) -> BTreeMap<ReasonCode, (Verdict, String)> {
     let validity = summary.validity.as_ref().expect("what ended is judged");
     let reasons = validity.reasons.iter();
     reasons
@@ -137,10 +137,13 @@ fn what_a_host_goes_through_is_named() {
     let finished = bench.finished();
     let found = found(summary(&finished, "a", "random-1k-1k"));
     for (code, words) in [
-        (Code::Swapping, "MiB/s to and from swap"),
-        (Code::CpuStolen, "of the processors' time went to other machines"),
-        (Code::GpuErrors, "NVRM: Xid (PCI:0000:10:00): 48"),
-        (Code::NumaRemote, "no processor of its GPUs' NUMA nodes"),
+        (ReasonCode::Swapping, "MiB/s to and from swap"),
+        (
+            ReasonCode::CpuStolen,
+            "of the processors' time went to other machines",
+        ),
+        (ReasonCode::GpuErrors, "NVRM: Xid (PCI:0000:10:00): 48"),
+        (ReasonCode::NumaRemote, "no processor of its GPUs' NUMA nodes"),
     ] {
         let (weight, measured) = found
             .get(&code)
@@ -263,19 +266,19 @@ fn preemptions_and_a_full_cache_are_named() {
     let run = bench.finished();
     let tight = found(summary(&run, "tight", "load"));
     assert_eq!(
-        tight.get(&Code::Preempted).map(|(weight, _)| *weight),
+        tight.get(&ReasonCode::Preempted).map(|(weight, _)| *weight),
         Some(Verdict::Suspect),
         "{tight:#?}"
     );
     // A cache that is full is how the engine is set up: a note.
     assert_eq!(
-        tight.get(&Code::KvCacheFull).map(|(weight, _)| *weight),
+        tight.get(&ReasonCode::KvCacheFull).map(|(weight, _)| *weight),
         Some(Verdict::Valid),
         "{tight:#?}"
     );
     let roomy = found(summary(&run, "roomy", "load"));
     assert!(
-        !roomy.contains_key(&Code::Preempted) && !roomy.contains_key(&Code::KvCacheFull),
+        !roomy.contains_key(&ReasonCode::Preempted) && !roomy.contains_key(&ReasonCode::KvCacheFull),
         "{roomy:#?}"
     );
     assert!(ran.stdout.contains("(preempted)"), "{}", ran.stdout);
@@ -317,7 +320,7 @@ fn work_beside_an_engine_is_named() {
     let finished = bench.finished();
     let beside = found(summary(&finished, "beside", "random-1k-1k"));
     let (weight, measured) = beside
-        .get(&Code::HostBusy)
+        .get(&ReasonCode::HostBusy)
         .unwrap_or_else(|| panic!("{beside:#?}\n{}", ran.stderr));
     assert_eq!(*weight, Verdict::Suspect);
     assert!(measured.starts_with("other processes used "), "{measured}");

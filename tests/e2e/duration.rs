@@ -1,7 +1,7 @@
 //! Loads that end with their time: what never fell due is no failure, and what is under way has the time that it was given.
 
 use matrix::analysis::metrics::{self, Metric};
-use matrix::results::record::cell::{Definitions, Ending, Summary};
+use matrix::results::record::cell::{Definitions, MeasurementStatus, Summary};
 use matrix::results::record::request::Request;
 use matrix::results::record::validity::Verdict;
 use matrix::results::store::Run as Finished;
@@ -9,7 +9,7 @@ use matrix::results::store::Run as Finished;
 use crate::harness::{Bench, sims};
 
 fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
-    metrics::figure(&summary.figures[&Definitions::Matrix], metric)
+    metrics::metric_value(&summary.figures[&Definitions::Matrix], metric)
 }
 
 /// The only cell of a finished run, with its requests.
@@ -52,7 +52,7 @@ fn what_did_not_fall_due_within_the_duration_is_no_failure() {
         let bench = ran("10ms", scenario);
         let run = bench.finished();
         let (summary, requests) = cell(&run);
-        assert_eq!(summary.ending, Ending::Done, "{scenario}");
+        assert_eq!(summary.status, MeasurementStatus::Done, "{scenario}");
         let verdict = summary.validity.as_ref().expect("what ended is judged").verdict;
         assert_ne!(verdict, Verdict::Invalid, "{scenario}: {:?}", summary.validity);
         let due = requests.len();
@@ -73,7 +73,7 @@ fn the_drain_counts_from_the_end_of_the_duration() {
     let bench = ran("30ms", "output_len: 50, prompts: 4, duration: 1h, drain: 1s");
     let run = bench.finished();
     let (summary, requests) = cell(&run);
-    assert_eq!(summary.ending, Ending::Done);
+    assert_eq!(summary.status, MeasurementStatus::Done);
     assert!(requests.iter().all(Request::is_completed), "{requests:?}");
 }
 
@@ -88,7 +88,7 @@ fn what_is_under_way_is_cut_when_the_drain_is_over() {
     bench.run(&[]).exits(3);
     let run = bench.finished();
     let (summary, requests) = cell(&run);
-    assert_eq!(requests.len(), 5, "{:?}", summary.ending);
+    assert_eq!(requests.len(), 5, "{:?}", summary.status);
     for request in &requests {
         assert!(request.end_ns >= 1_500_000_000, "{request:?}");
         let failure = request.failure.as_ref().expect("it was cut");

@@ -1,9 +1,9 @@
 //! Every fault that the simulated engine can be told to have: the cell ends with the right phase, class and reason, the other cells
 //! finish, and the exit code fits.
 
-use matrix::results::record::cell::{Ending, Phase};
-use matrix::results::record::request::Class;
-use matrix::results::record::validity::Code;
+use matrix::results::record::cell::{MeasurementStatus, Phase};
+use matrix::results::record::request::RequestFailureClass;
+use matrix::results::record::validity::ReasonCode;
 
 use crate::harness::{Bench, failure, sims, summary};
 
@@ -18,7 +18,7 @@ fn beside(fault: &str) -> Bench {
 fn neighbour_is_done(bench: &Bench) {
     let run = bench.finished();
     for scenario in ["random-1k-1k", "random-2k-6k"] {
-        assert_eq!(summary(&run, "good", scenario).ending, Ending::Done);
+        assert_eq!(summary(&run, "good", scenario).status, MeasurementStatus::Done);
     }
     bench.leaves_no_process();
 }
@@ -156,7 +156,7 @@ fn a_slow_start_within_the_limits_is_done() {
     bench.run(&[]).exits(0);
     let run = bench.finished();
     let bad = summary(&run, "bad", "random-1k-1k");
-    assert_eq!(bad.ending, Ending::Done);
+    assert_eq!(bad.status, MeasurementStatus::Done);
     assert!(
         bad.phases
             .iter()
@@ -218,26 +218,33 @@ fn an_engine_that_refuses_connections_is_counted_by_class() {
     let run = bench.finished();
     let bad = summary(&run, "bad", "random-1k-1k");
     assert!(
-        bad.failures.get(&Class::Refused).copied().unwrap_or(0) > 0,
+        bad.failures
+            .get(&RequestFailureClass::Refused)
+            .copied()
+            .unwrap_or(0)
+            > 0,
         "{:?} {:?}",
         bad.failures,
-        bad.ending
+        bad.status
     );
     neighbour_is_done(&bench);
 }
 
 /// Requests that fail one by one: the cell is done, failures are counted by class, and above the bound the run says so.
-fn counted(fault: &str, class: Class) {
+fn counted(fault: &str, class: RequestFailureClass) {
     let bench = beside(fault);
     bench.run(&[]).exits(3);
     let run = bench.finished();
     let bad = summary(&run, "bad", "random-1k-1k");
-    assert_eq!(bad.ending, Ending::Done, "{fault}");
+    assert_eq!(bad.status, MeasurementStatus::Done, "{fault}");
     let count = bad.failures.get(&class).copied().unwrap_or(0);
     assert!(count > 0 && count < 6, "{fault}: {:?}", bad.failures);
     let validity = bad.validity.as_ref().expect("what ended is judged");
     assert!(
-        validity.reasons.iter().any(|reason| reason.code == Code::Errors),
+        validity
+            .reasons
+            .iter()
+            .any(|reason| reason.code == ReasonCode::Errors),
         "{fault}: {validity:?}"
     );
     neighbour_is_done(&bench);
@@ -245,32 +252,32 @@ fn counted(fault: &str, class: Class) {
 
 #[test]
 fn error_events_in_the_stream_are_failures() {
-    counted("--error-event-every, 4", Class::ErrorEvent);
+    counted("--error-event-every, 4", RequestFailureClass::ErrorEvent);
 }
 
 #[test]
 fn half_a_stream_is_a_failure() {
-    counted("--half-stream-every, 4", Class::Reset);
+    counted("--half-stream-every, 4", RequestFailureClass::Reset);
 }
 
 #[test]
 fn garbage_bytes_are_a_failure() {
-    counted("--garbage-every, 4", Class::Garbled);
+    counted("--garbage-every, 4", RequestFailureClass::Garbled);
 }
 
 #[test]
 fn a_huge_line_is_a_failure() {
-    counted("--huge-line-every, 4", Class::HugeLine);
+    counted("--huge-line-every, 4", RequestFailureClass::HugeLine);
 }
 
 #[test]
 fn an_error_status_is_a_failure() {
-    counted("--http-error-every, 4", Class::Status);
+    counted("--http-error-every, 4", RequestFailureClass::Status);
 }
 
 #[test]
 fn an_endless_stream_is_cut_at_its_limit() {
-    counted("--endless-stream-every, 4", Class::Endless);
+    counted("--endless-stream-every, 4", RequestFailureClass::Endless);
 }
 
 #[test]
@@ -281,7 +288,7 @@ fn failures_below_the_bound_leave_the_run_done() {
     let bench = Bench::of(&sims(&[("bad", "vllm", "--http-error-every, 4")], &scenarios));
     bench.run(&[]).exits(0);
     let run = bench.finished();
-    assert!(summary(&run, "bad", "random-1k-1k").failures[&Class::Status] > 0);
+    assert!(summary(&run, "bad", "random-1k-1k").failures[&RequestFailureClass::Status] > 0);
 }
 
 #[test]
@@ -301,7 +308,7 @@ fn a_reset_that_resets_nothing_shows_in_the_prefix_hits() {
             .iter()
             .find(|summary| summary.repeat == 2)
             .expect("there are two repeats");
-        let proof = second.reset.clone().expect("a reset was tried");
+        let proof = second.cache_reset.clone().expect("a reset was tried");
         assert_eq!(proof.success, Some(true), "{fault}");
         proof.hits_in_window.expect("the engine counts hits")
     };

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use matrix::results::record::cell::Summary;
-use matrix::results::record::validity::{Code, Verdict};
+use matrix::results::record::validity::{ReasonCode, Verdict};
 use matrix::results::store::Run;
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ fn attached(servers: &[(&str, &Fake)], scenarios: &str, more: &str) -> Bench {
 }
 
 /// What was found of a measurement that weighs more than a note.
-fn doubts(summary: &Summary) -> BTreeSet<Code> {
+fn doubts(summary: &Summary) -> BTreeSet<ReasonCode> {
     let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
     reasons
         .filter(|reason| reason.weight > Verdict::Valid)
@@ -36,7 +36,7 @@ fn doubts(summary: &Summary) -> BTreeSet<Code> {
         .collect()
 }
 
-fn codes(summary: &Summary) -> BTreeSet<Code> {
+fn codes(summary: &Summary) -> BTreeSet<ReasonCode> {
     let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
     reasons.map(|reason| reason.code).collect()
 }
@@ -173,7 +173,8 @@ fn starts_on_a_running_server_that_remembers_are_one_start_and_cold() {
             let figures = summary.figures.values().last().expect("there are figures");
             let ttft = figures["median_ttft_ms"].expect("it is known");
             let found = codes(summary);
-            let is_named = found.contains(&Code::ResetUnproven) || found.contains(&Code::CacheWarm);
+            let is_named =
+                found.contains(&ReasonCode::ResetUnproven) || found.contains(&ReasonCode::CacheWarm);
             assert!(ttft > 100.0 || is_named, "{ttft} ms, {found:?}");
         }
     }
@@ -237,16 +238,20 @@ fn counts_a_third_more(_: &Asked, answer: &mut Answer) {
 /// Milder lies than the boldest: each is named, and none wins over the honest one.
 #[test]
 fn servers_that_lie_by_a_little_are_named() {
-    const LIES: [(&str, Lie, &[Code]); 5] = [
-        ("cuts", cuts_a_quarter, &[Code::PromptTokensDisagree]),
-        ("goes-on", adds_a_tenth, &[Code::OutputLong]),
-        ("stammers", stammers_in_three_of_five, &[Code::AnswersDegenerate]),
+    const LIES: [(&str, Lie, &[ReasonCode]); 5] = [
+        ("cuts", cuts_a_quarter, &[ReasonCode::PromptTokensDisagree]),
+        ("goes-on", adds_a_tenth, &[ReasonCode::OutputLong]),
+        (
+            "stammers",
+            stammers_in_three_of_five,
+            &[ReasonCode::AnswersDegenerate],
+        ),
         (
             "stops",
             stops_at_four_fifths_without_counting,
-            &[Code::OutputShort, Code::TokensUncounted],
+            &[ReasonCode::OutputShort, ReasonCode::TokensUncounted],
         ),
-        ("inflates", counts_a_third_more, &[Code::TokensDisagree]),
+        ("inflates", counts_a_third_more, &[ReasonCode::TokensDisagree]),
     ];
     let honest = Fake::start(Conduct::at(20, 4));
     let servers: Vec<(&str, Fake)> = LIES
@@ -282,7 +287,7 @@ fn servers_that_lie_by_a_little_are_named() {
 /// A server that is honest nine times of ten is named all the same, with how often it is not.
 #[test]
 fn a_server_that_lies_in_one_of_ten_answers_is_named() {
-    const LIES: [(&str, Lie, Code, Verdict, &str); 3] = [
+    const LIES: [(&str, Lie, ReasonCode, Verdict, &str); 3] = [
         (
             "stammers",
             |asked, answer| {
@@ -292,7 +297,7 @@ fn a_server_that_lies_in_one_of_ten_answers_is_named() {
                     }
                 }
             },
-            Code::AnswersDegenerate,
+            ReasonCode::AnswersDegenerate,
             Verdict::Suspect,
             "4 of 40 answers (10.0 %)",
         ),
@@ -303,7 +308,7 @@ fn a_server_that_lies_in_one_of_ten_answers_is_named() {
                     answer.prompt /= 2;
                 }
             },
-            Code::PromptTokensDisagree,
+            ReasonCode::PromptTokensDisagree,
             Verdict::Invalid,
             "4 of 40 prompts",
         ),
@@ -314,7 +319,7 @@ fn a_server_that_lies_in_one_of_ten_answers_is_named() {
                     answer.events.truncate(answer.events.len() / 2);
                 }
             },
-            Code::TokensDisagree,
+            ReasonCode::TokensDisagree,
             Verdict::Valid,
             "4 of 40 answers",
         ),
@@ -384,8 +389,8 @@ contact:
     };
     let ((cold, first), (warm, second)) = (ttft(1), ttft(2));
     assert!(warm < 0.7 * cold, "the reset does nothing: {cold} ms, {warm} ms");
-    assert!(!first.contains(&Code::ResetUnproven), "{first:?}");
-    assert!(second.contains(&Code::ResetUnproven), "{second:?}");
+    assert!(!first.contains(&ReasonCode::ResetUnproven), "{first:?}");
+    assert!(second.contains(&ReasonCode::ResetUnproven), "{second:?}");
     bench.leaves_no_process();
 }
 
@@ -415,12 +420,12 @@ fn a_running_server_that_throws_requests_out_is_named() {
     let run = bench.finished();
     let found = codes(summary(&run, "crowd", "ids"));
     assert!(
-        found.contains(&Code::Preempted) && found.contains(&Code::KvCacheFull),
+        found.contains(&ReasonCode::Preempted) && found.contains(&ReasonCode::KvCacheFull),
         "{found:?}"
     );
     let found = codes(summary(&run, "calm", "ids"));
     assert!(
-        !found.contains(&Code::Preempted) && !found.contains(&Code::KvCacheFull),
+        !found.contains(&ReasonCode::Preempted) && !found.contains(&ReasonCode::KvCacheFull),
         "{found:?}"
     );
     assert!(ran.stdout.contains("preempted"), "{}", ran.stdout);

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use matrix::base::clock;
-use matrix::results::record::cell::{Ending, Phase, Summary};
+use matrix::results::record::cell::{MeasurementStatus, Phase, Summary};
 use matrix::results::store::Run as Finished;
 use tempfile::TempDir;
 
@@ -263,8 +263,8 @@ pub fn summary<'r>(run: &'r Finished, engine: &str, scenario: &str) -> &'r Summa
 
 /// The phase and reason of a failed cell, with the engine's last words.
 pub fn failure(summary: &Summary) -> (Phase, String, String) {
-    match &summary.ending {
-        Ending::Failed {
+    match &summary.status {
+        MeasurementStatus::Failed {
             phase, reason, tail, ..
         } => (*phase, reason.clone(), tail.join("\n")),
         other => panic!("{} ended as {other:?}", summary.cell),

@@ -5,7 +5,7 @@ use std::fs;
 
 use matrix::base::ids::{CellKey, ContentHash, RunId};
 use matrix::results::record::cell::Origin;
-use matrix::results::record::cell_stats::{Baseline, Facts, Noise, Side, SideCell, Varies};
+use matrix::results::record::cell_stats::{Baseline, CellStats, Facts, Noise, NoiseEstimate, RunStats};
 
 use crate::harness::{Bench, Ran, sims};
 
@@ -20,15 +20,15 @@ fn facts(told: &[(&str, &str)]) -> Facts {
 
 /// A side of one cell with these starts, as a baseline's file.
 fn file(machine: Facts, starts: &[f64]) -> String {
-    let cell = SideCell {
+    let cell = CellStats {
         axes: BTreeMap::new(),
-        content: ContentHash::of_bytes(b"content"),
+        content: ContentHash::from_bytes(b"content"),
         asked: BTreeMap::new(),
         limits: BTreeMap::new(),
         engine: BTreeMap::new(),
         settings: BTreeMap::new(),
         load: None,
-        prompts: Some(ContentHash::of_bytes(b"prompts")),
+        prompts: Some(ContentHash::from_bytes(b"prompts")),
         clock_mhz: None,
         capped_share: None,
         one_token_share: None,
@@ -58,7 +58,7 @@ fn file(machine: Facts, starts: &[f64]) -> String {
         suspect: Vec::new(),
         tried: None,
     };
-    let side = Side {
+    let side = RunStats {
         run: RunId::new("r"),
         matrix: "m".to_owned(),
         began: "2026-01-01T00:00:00Z".to_owned(),
@@ -80,7 +80,7 @@ fn compared(before: &[(&str, &str)], after: &[(&str, &str)], noisy: &[(&str, &st
     let bench = Bench::of(&sims(&[("a", "vllm", "")], "  - random-1k-1k: { prompts: 1 }\n"));
     let folder = bench.results().with_file_name("cache");
     fs::create_dir_all(&folder).expect("a folder can be made");
-    let varies = Varies {
+    let varies = NoiseEstimate {
         at: "2026-01-01T00:00:00Z".to_owned(),
         starts: 12,
         per_start: 1,

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use matrix::base::clock::{self, Moment};
-use matrix::cli::variable;
+use matrix::base::clock::{self, MonotonicTime};
+use matrix::cli::env_variable;
 use matrix::results::record::request::Request;
 use matrix::results::store::partial;
 
@@ -23,7 +23,7 @@ const LOST: usize = 5;
 struct Load<'a> {
     name: &'a str,
     child: Child,
-    began: Moment,
+    began: MonotonicTime,
     kept: Box<dyn Fn() -> Vec<Request> + 'a>,
 }
 
@@ -83,7 +83,7 @@ fn lines(path: &Path) -> Vec<Request> {
 
 #[test]
 fn a_load_killed_late_leaves_everything_up_to_its_last_seconds_readable() {
-    let seconds: u64 = variable("MATRIX_LONG_LOAD").map_or(7, |text| text.parse().expect("seconds"));
+    let seconds: u64 = env_variable("MATRIX_LONG_LOAD").map_or(7, |text| text.parse().expect("seconds"));
     let prompts = (seconds as usize + 600) * RATE;
     let bench = Bench::of(&sims(
         &[("a", "vllm", "--step, 5ms")],
@@ -104,7 +104,7 @@ fn a_load_killed_late_leaves_everything_up_to_its_last_seconds_readable() {
             cells.into_iter().flatten().flatten()
         });
         let cell = cells.next();
-        cell.and_then(|cell| partial::read(&cell.path()).ok())
+        cell.and_then(|cell| partial::read_requests(&cell.path()).ok())
             .unwrap_or_default()
     };
     let run = Load::begun(&bench, "run", run, cell);

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use matrix::results::record::cell_stats::{Baseline, Noise, Varies};
+use matrix::results::record::cell_stats::{Baseline, Noise, NoiseEstimate};
 
 use crate::harness::{Bench, Ran};
 
@@ -38,7 +38,7 @@ pub fn quiet(bench: &Bench) {
     let text =
         fs::read_to_string(bench.matrix().with_file_name("m.baseline.json")).expect("there is a baseline");
     let kept: Baseline = serde_json::from_str(&text).expect("it is JSON");
-    let varies = Varies {
+    let varies = NoiseEstimate {
         at: "2026-01-01T00:00:00Z".to_owned(),
         starts: 20,
         per_start: 1,

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use matrix::results::record::cell::Ending;
+use matrix::results::record::cell::MeasurementStatus;
 use matrix::results::record::event::Event;
 
 use crate::harness::{Bench, Ran, sims, summary};
@@ -70,7 +70,7 @@ fn a_changed_cell_is_run_again_and_an_unchanged_one_is_not() {
             .read_requests(changed)
             .expect("requests are kept")
             .iter()
-            .all(|request| request.asked_tokens == 7)
+            .all(|request| request.requested_tokens == 7)
     );
     assert_eq!(endings(&bench), 3);
 }
@@ -90,7 +90,7 @@ fn failed_cells_are_tried_again_only_when_asked() {
             .finished()
             .summaries
             .iter()
-            .all(|summary| matches!(summary.ending, Ending::Failed { .. }))
+            .all(|summary| matches!(summary.status, MeasurementStatus::Failed { .. }))
     );
 }
 

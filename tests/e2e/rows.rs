@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use matrix::results::record::cell::Ending;
+use matrix::results::record::cell::MeasurementStatus;
 
 use crate::harness::{Bench, sims, summary};
 
@@ -53,7 +53,7 @@ fn conversations_adapters_and_traces_go_from_the_matrix_to_the_records() {
     assert!(
         run.summaries
             .iter()
-            .all(|summary| matches!(summary.ending, Ending::Done))
+            .all(|summary| matches!(summary.status, MeasurementStatus::Done))
     );
     assert_eq!(summary(&run, "chat", "talks").prompts, Some(4));
     for measurement in run.plan.starts.iter().flat_map(|start| &start.cells) {

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use matrix::analysis::metrics::{self, Metric};
-use matrix::config::search::By;
+use matrix::config::search::SearchVariable;
 use matrix::results::record::cell::Definitions;
-use matrix::results::record::search::SearchEnding;
-use matrix::results::record::validity::{Code, Verdict};
+use matrix::results::record::search::SearchStopReason;
+use matrix::results::record::validity::{ReasonCode, Verdict};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{Bench, sims, summary};
@@ -48,13 +48,13 @@ fn a_matrix_finds_a_capacity_and_keeps_every_point() {
     let record = search.search.as_ref().expect("the search is recorded");
     assert_eq!(
         (record.by, record.ending),
-        (By::Concurrency, SearchEnding::Bracketed)
+        (SearchVariable::Concurrency, SearchStopReason::Bracketed)
     );
     assert_eq!(
         (record.found, record.fails_at),
         (Some(4.0), Some(5.0)),
         "{}",
-        record.says()
+        record.describe()
     );
     assert!(
         record
@@ -65,11 +65,14 @@ fn a_matrix_finds_a_capacity_and_keeps_every_point() {
     // Requests and figures are those of the point that was found.
     let figures = &search.figures[&Definitions::Matrix];
     assert_eq!(
-        metrics::figure(figures, Metric::Found(By::Concurrency)),
+        metrics::metric_value(figures, Metric::Found(SearchVariable::Concurrency)),
         Some(4.0)
     );
-    assert_eq!(metrics::figure(figures, Metric::Attainment), record.attainment);
-    assert_eq!(metrics::figure(figures, Metric::PeakConcurrency), Some(4.0));
+    assert_eq!(
+        metrics::metric_value(figures, Metric::Attainment),
+        record.attainment
+    );
+    assert_eq!(metrics::metric_value(figures, Metric::PeakConcurrency), Some(4.0));
     let best = record
         .points
         .iter()
@@ -97,13 +100,13 @@ fn a_matrix_finds_a_capacity_and_keeps_every_point() {
         .read_seconds(&measurements[1])
         .expect("histograms can be read")
         .expect("they are kept");
-    let first = metrics::cut(&seconds, 0..1).expect("a histogram is one");
+    let first = metrics::summarize_window(&seconds, 0..1).expect("a histogram is one");
     assert_eq!((first.due, first.sent), (5, 5));
-    let all = metrics::cut(&seconds, 0..u32::MAX).expect("a histogram is one");
+    let all = metrics::summarize_window(&seconds, 0..u32::MAX).expect("a histogram is one");
     assert_eq!((all.completed, all.failed, all.output_tokens), (15, 0, Some(120)));
-    let exact = metrics::figure(
+    let exact = metrics::metric_value(
         &stages.figures[&Definitions::Matrix],
-        Metric::of_name("max_e2e_ms").unwrap(),
+        Metric::from_name("max_e2e_ms").unwrap(),
     );
     let told = all.e2e.expect("answers took some time").max;
     assert!(
@@ -138,7 +141,10 @@ fn a_bound_that_was_not_bracketed_is_said_beside_the_figures() {
     assert!(ran.stdout.contains("not bracketed"), "{}", ran.stdout);
     let run = bench.finished();
     let record = run.summaries[0].search.as_ref().expect("the search is recorded");
-    assert_eq!((record.found, record.ending), (Some(2.0), SearchEnding::AllHeld));
+    assert_eq!(
+        (record.found, record.ending),
+        (Some(2.0), SearchStopReason::AllHeld)
+    );
     assert!(
         run.summaries[0]
             .warnings
@@ -162,14 +168,14 @@ fn a_server_that_goes_away_during_a_search_has_no_capacity_and_wins_nothing() {
     let run = bench.finished();
     let gone = summary(&run, "goes", "random-1k-1k");
     let record = gone.search.as_ref().expect("the search is recorded");
-    assert_eq!(record.ending, SearchEnding::Unanswered, "{record:?}");
+    assert_eq!(record.ending, SearchStopReason::Unanswered, "{record:?}");
     let codes: Vec<_> = gone
         .validity
         .iter()
         .flat_map(|validity| &validity.reasons)
         .map(|reason| reason.code)
         .collect();
-    assert!(codes.contains(&Code::Errors), "{codes:?}");
+    assert!(codes.contains(&ReasonCode::Errors), "{codes:?}");
     assert!(ran.stdout.contains("not bracketed"), "{}", ran.stdout);
     assert!(ran.stdout.contains("refused"), "{}", ran.stdout);
     bench.leaves_no_process();
@@ -220,9 +226,9 @@ fn a_point_on_a_warm_cache_ends_the_search_and_counts_for_nothing() {
     let record = search.search.as_ref().expect("the search is recorded");
     assert_eq!(
         (record.points.len(), record.found, record.fails_at, record.ending),
-        (2, Some(1.0), None, SearchEnding::CacheWarm),
+        (2, Some(1.0), None, SearchStopReason::CacheWarm),
         "{}",
-        record.says()
+        record.describe()
     );
     // An engine that empties its caches is not doubted.
     let honest = searched_twice("vllm", "");
@@ -278,11 +284,11 @@ validity: { send_lag: 10s, client_cpu: 1.0 }
     bench.run(&[]);
     let run = bench.finished();
     let search = run.summaries[0].search.as_ref().expect("the search is recorded");
-    assert_eq!(search.ending, SearchEnding::AllHeld, "{}", search.says());
+    assert_eq!(search.ending, SearchStopReason::AllHeld, "{}", search.describe());
     assert!(
-        search.points.iter().all(|point| !point.is_warm()),
+        search.points.iter().all(|point| !point.has_warm_cache()),
         "{}",
-        search.says()
+        search.describe()
     );
 }
 
@@ -323,7 +329,7 @@ fn a_rate_whose_prompts_ran_out_neither_holds_nor_fails() {
     );
     assert_eq!(
         (record.ending, record.found, record.fails_at),
-        (SearchEnding::OutOfPrompts, Some(20.0), None)
+        (SearchStopReason::OutOfPrompts, Some(20.0), None)
     );
     let due = record.points[2].judged.due_per_s.unwrap();
     assert!(
@@ -331,9 +337,11 @@ fn a_rate_whose_prompts_ran_out_neither_holds_nor_fails() {
         "{due} fell due each second until the prompts ran out"
     );
     assert!(
-        record.says().contains("the prompts of the next point ran out"),
+        record
+            .describe()
+            .contains("the prompts of the next point ran out"),
         "{}",
-        record.says()
+        record.describe()
     );
 }
 
@@ -368,15 +376,13 @@ fn a_client_that_was_stopped_during_another_point_marks_the_search() {
     let run = bench.finished();
     let search = summary(&run, "a", "random-1k-1k");
     let record = search.search.as_ref().expect("the search is recorded");
-    assert_eq!(record.found, Some(2.0), "{}", record.says());
+    assert_eq!(record.found, Some(2.0), "{}", record.describe());
     let late = search.client.and_then(|client| client.late).expect("it is known");
     assert!(late.pauses >= 1 && late.longest_pause_s >= 0.5, "{late:?}");
     let reasons = &search.validity.as_ref().expect("it is judged").reasons;
     assert!(
-        reasons
-            .iter()
-            .any(|reason| reason.code == Code::ClientLate
-                && reason.measured.starts_with("the client was stopped")),
+        reasons.iter().any(|reason| reason.code == ReasonCode::ClientLate
+            && reason.measured.starts_with("the client was stopped")),
         "{reasons:#?}"
     );
     bench.leaves_no_process();

@@ -185,7 +185,7 @@ scenarios:
         .exits(0)
         .says("`${MATRIX_TEST_FLAG}` is too short to be hidden");
     bench.run(&["--resume"]).exits(0);
-    assert_eq!(bench.finished().about.matrix, "second");
+    assert_eq!(bench.finished().info.matrix, "second");
 }
 
 #[test]

@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
-use matrix::cli::variable;
-use matrix::results::record::cell::Ending;
+use matrix::cli::env_variable;
+use matrix::results::record::cell::MeasurementStatus;
 
 use crate::harness::{Bench, repository, summary};
 use crate::telemetry::agrees;
@@ -14,10 +14,10 @@ use crate::telemetry::agrees;
 #[test]
 fn what_real_sglang_tells_of_itself_fits_what_it_was_sent() {
     let engines =
-        variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
+        env_variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
     if !engines.join("venv/bin/sglang").exists() {
         assert!(
-            variable("MATRIX_REQUIRE_ENGINES").is_none(),
+            env_variable("MATRIX_REQUIRE_ENGINES").is_none(),
             "SGLang is not installed in {}",
             engines.display()
         );
@@ -53,7 +53,7 @@ datasets: {{ sharegpt: data/conversations.json }}
     bench.run(&[]).exits(0);
     let run = bench.finished();
     let summary = summary(&run, "sglang", "random-1k-1k");
-    assert_eq!(summary.ending, Ending::Done);
+    assert_eq!(summary.status, MeasurementStatus::Done);
     agrees(&run, summary);
     bench.leaves_no_process();
 }

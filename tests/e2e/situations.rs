@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use matrix::results::record::validity::{Code, Verdict};
+use matrix::results::record::validity::{ReasonCode, Verdict};
 use serde_json::Value;
 
 use crate::fake::{Answer, Asked, Conduct, Fake, WORDS};
@@ -598,8 +598,8 @@ fn counters_are_held_against_answers_beside_failures_and_in_searches() {
     assert_eq!(run.summaries.len(), 4, "{}", ran.stdout);
     for summary in &run.summaries {
         let code = match summary.launch.to_string().contains("cutting") {
-            true => Code::PromptTokensDisagree,
-            false => Code::TokensDisagree,
+            true => ReasonCode::PromptTokensDisagree,
+            false => ReasonCode::TokensDisagree,
         };
         let validity = summary.validity.as_ref().expect("it was judged");
         let told = validity.reasons.iter().find(|reason| reason.code == code);
@@ -635,7 +635,7 @@ fn pages_of_several_servers_in_turn_are_no_restart() {
         let mixed = validity
             .reasons
             .iter()
-            .find(|reason| reason.code == Code::MetricsMixed);
+            .find(|reason| reason.code == ReasonCode::MetricsMixed);
         let mixed = mixed.unwrap_or_else(|| panic!("{validity:?}"));
         assert_eq!(mixed.weight, Verdict::Valid);
         assert!(mixed.measured.contains("generation_tokens"), "{mixed:?}");
@@ -643,7 +643,7 @@ fn pages_of_several_servers_in_turn_are_no_restart() {
             !validity
                 .reasons
                 .iter()
-                .any(|reason| reason.code == Code::EngineRestarted)
+                .any(|reason| reason.code == ReasonCode::EngineRestarted)
         );
     }
 }

@@ -17,8 +17,8 @@ scenarios:
 ";
 
 fn figure(summary: &Summary, name: &str) -> f64 {
-    let metric = Metric::of_name(name).unwrap_or_else(|| panic!("{name} is no metric"));
-    metrics::figure(&summary.figures[&Definitions::Matrix], metric)
+    let metric = Metric::from_name(name).unwrap_or_else(|| panic!("{name} is no metric"));
+    metrics::metric_value(&summary.figures[&Definitions::Matrix], metric)
         .unwrap_or_else(|| panic!("no {name}: {summary:?}"))
 }
 

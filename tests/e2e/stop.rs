@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use matrix::base::clock;
-use matrix::results::record::cell::Ending;
+use matrix::results::record::cell::MeasurementStatus;
 
 use crate::harness::{Bench, sims};
 
@@ -67,7 +67,7 @@ fn one_signal_saves_the_cell_and_stops_the_engine() {
     );
     let run = bench.finished();
     assert_eq!(run.summaries.len(), 1);
-    assert_eq!(run.summaries[0].ending, Ending::Interrupted);
+    assert_eq!(run.summaries[0].status, MeasurementStatus::Interrupted);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
         said.contains("\n0 done, 1 interrupted, 1 not measured\n"),
@@ -126,7 +126,10 @@ fn an_engine_that_is_stopped_together_with_the_run_has_not_failed() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    assert_eq!(bench.finished().summaries[0].ending, Ending::Interrupted);
+    assert_eq!(
+        bench.finished().summaries[0].status,
+        MeasurementStatus::Interrupted
+    );
     bench.leaves_no_process();
 }
 

@@ -1,7 +1,7 @@
 //! What is known of the machine and the engine while a cell is measured: sampled, kept, joined to the window, and never in the way.
 
-use matrix::results::record::cell::{Definitions, Ending, Summary};
-use matrix::results::record::telemetry::{Sample, Source, SourceFacts, Telemetry};
+use matrix::results::record::cell::{Definitions, MeasurementStatus, Summary};
+use matrix::results::record::telemetry::{Sample, SourceFacts, Telemetry, TelemetrySource};
 use matrix::results::store::Run;
 
 use crate::harness::{Bench, sims, summary};
@@ -12,12 +12,12 @@ fn telemetry(summary: &Summary) -> &Telemetry {
     summary.telemetry.as_ref().expect("it is kept with the summary")
 }
 
-fn facts(telemetry: &Telemetry, source: Source) -> &SourceFacts {
+fn facts(telemetry: &Telemetry, source: TelemetrySource) -> &SourceFacts {
     let found = telemetry.sources.iter().find(|facts| facts.source == source);
     found.unwrap_or_else(|| panic!("{source:?} was not asked: {telemetry:?}"))
 }
 
-fn samples(run: &Run, summary: &Summary, source: Source) -> Vec<Sample> {
+fn samples(run: &Run, summary: &Summary, source: TelemetrySource) -> Vec<Sample> {
     let cells = run.plan.starts.iter().flat_map(|start| &start.cells);
     let measurement = cells
         .into_iter()
@@ -71,7 +71,7 @@ pub fn agrees(run: &Run, summary: &Summary) {
             "{cell}: {theirs} s by the engine, {ours} ms by us"
         );
     }
-    for source in [Source::Engine, Source::Host] {
+    for source in [TelemetrySource::Engine, TelemetrySource::Host] {
         let facts = facts(told, source);
         assert!(facts.is_bracketed && facts.trouble.is_none(), "{cell}: {facts:?}");
     }
@@ -93,7 +93,7 @@ fn engine_host_and_energy_agree_with_what_was_sent() {
     let run = bench.finished();
     for engine in ["one", "two"] {
         let summary = summary(&run, engine, "random-1k-1k");
-        assert_eq!(summary.ending, Ending::Done);
+        assert_eq!(summary.status, MeasurementStatus::Done);
         let told = telemetry(summary);
         let window = told.engine.as_ref().unwrap();
         let figures = &summary.figures[&Definitions::Matrix];
@@ -111,7 +111,7 @@ fn engine_host_and_energy_agree_with_what_was_sent() {
         assert!(window.reset.is_empty(), "{window:?}");
         assert!(window.means["ttft_s"] * 1e3 <= figures["mean_ttft_ms"].unwrap());
         assert!(window.gauges["running"].max >= 1.0, "{window:?}");
-        assert!(summary.reset.as_ref().unwrap().hits_in_window.is_some());
+        assert!(summary.cache_reset.as_ref().unwrap().hits_in_window.is_some());
 
         let host = told.host.as_ref().unwrap();
         assert!(host.cpus >= 1);
@@ -120,7 +120,7 @@ fn engine_host_and_energy_agree_with_what_was_sent() {
         assert!(client > 0.0 && client < f64::from(host.cpus), "{host:?}");
         assert!(engine > 0.0 && engine < f64::from(host.cpus), "{host:?}");
         assert!(host.ranges["memory_available_bytes"].min > 0.0);
-        for source in [Source::Engine, Source::Host] {
+        for source in [TelemetrySource::Engine, TelemetrySource::Host] {
             let facts = facts(told, source);
             assert!(facts.is_bracketed && facts.trouble.is_none(), "{facts:?}");
             // The load lasts three seconds, and a busy machine may be late by some of them.
@@ -136,7 +136,7 @@ fn engine_host_and_energy_agree_with_what_was_sent() {
         let per_token = figures["energy_per_output_token_j"].unwrap();
         assert!((per_token * 2560.0 - energy.joules).abs() < 1e-6 * energy.joules);
 
-        let samples = samples(&run, summary, Source::Engine);
+        let samples = samples(&run, summary, TelemetrySource::Engine);
         assert!(samples[0].at_ns <= 0 && samples.last().unwrap().at_ns as f64 / 1e9 >= told.seconds);
     }
     bench.leaves_no_process();
@@ -154,7 +154,7 @@ fn metrics_that_never_come_are_reported_and_the_load_goes_on() {
     let told = telemetry(summary);
     // It lasts five seconds, and was silent but for the first half of one.
     assert!(told.seconds > 4.5 && told.seconds < 10.0, "{}", told.seconds);
-    let engine = facts(told, Source::Engine);
+    let engine = facts(told, TelemetrySource::Engine);
     let trouble = engine.trouble.as_deref().unwrap();
     assert!(
         trouble.contains("no answer within") || trouble.contains("hangs since"),
@@ -162,11 +162,11 @@ fn metrics_that_never_come_are_reported_and_the_load_goes_on() {
     );
     assert!(!engine.is_bracketed && engine.longest_gap_s > 3.0, "{engine:?}");
     assert!(
-        facts(told, Source::Host).longest_gap_s < 3.0,
+        facts(told, TelemetrySource::Host).longest_gap_s < 3.0,
         "the host is asked all the same"
     );
     assert_eq!(told.energy, None);
-    assert_eq!(summary.reset.as_ref().unwrap().hits_in_window, None);
+    assert_eq!(summary.cache_reset.as_ref().unwrap().hits_in_window, None);
     bench.leaves_no_process();
 }
 

@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use matrix::base::clock;
-use matrix::results::record::cell::Ending;
+use matrix::results::record::cell::MeasurementStatus;
 use matrix::results::record::event::Event;
 use matrix::results::store::Run;
 use rustix::process::{Pid, Signal, kill_process};
@@ -116,7 +116,7 @@ fn starts(run: &Run, engine: &str) -> usize {
     let done = run
         .summaries
         .iter()
-        .filter(|summary| summary.ending == Ending::Done);
+        .filter(|summary| summary.status == MeasurementStatus::Done);
     done.filter(|summary| is_its(summary.cell.as_str())).count()
 }
 
@@ -235,7 +235,7 @@ fn what_was_stopped_in_a_later_round_goes_on_there() {
     let done = run
         .journal
         .iter()
-        .filter(|(_, event)| matches!(event, Event::CellEnded { ending, .. } if ending == "done"));
+        .filter(|(_, event)| matches!(event, Event::CellEnded { status: ending, .. } if ending == "done"));
     assert_eq!(done.count(), 7, "nothing is measured twice");
     bench.leaves_no_process();
 }

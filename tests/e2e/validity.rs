@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::Duration;
 
-use matrix::analysis::validity::entry;
+use matrix::analysis::validity::code_entry;
 use matrix::results::record::cell::Summary;
-use matrix::results::record::validity::{Code, Reason, Verdict};
+use matrix::results::record::validity::{Reason, ReasonCode, Verdict};
 
 use crate::harness::{Bench, sims, summary};
 use crate::nvml::Stub;
@@ -19,30 +19,30 @@ const SMALL: &str = "window: 0s, tail: 0, steady: 0.0";
 const LAG: &str = "send_lag: 20s, other_cpus: 1.0, stolen: 1.0, swap: 1000GiB";
 
 /// What may stand beside anything on these engines and machines.
-const INFORMATIONAL: [Code; 4] = [
-    Code::Simulated,
-    Code::ClientSharesCpus,
-    Code::BoundsLoosened,
+const INFORMATIONAL: [ReasonCode; 4] = [
+    ReasonCode::Simulated,
+    ReasonCode::ClientSharesCpus,
+    ReasonCode::BoundsLoosened,
     // Few arrivals are drawn.
-    Code::RateDrawn,
+    ReasonCode::RateDrawn,
 ];
 
 /// What was found in a cell.
-fn codes(summary: &Summary) -> BTreeSet<Code> {
+fn codes(summary: &Summary) -> BTreeSet<ReasonCode> {
     let validity = summary.validity.as_ref().expect("what ended is judged");
     validity.reasons.iter().map(|reason| reason.code).collect()
 }
 
 /// The cell has this reason, with the table's weight, and nothing that the table does not tell as its consequence.
-fn finds(summary: &Summary, planted: Code) {
+fn finds(summary: &Summary, planted: ReasonCode) {
     let validity = summary
         .validity
         .as_ref()
-        .unwrap_or_else(|| panic!("{} is not judged: {:?}", summary.cell, summary.ending));
+        .unwrap_or_else(|| panic!("{} is not judged: {:?}", summary.cell, summary.status));
     let found = validity.reasons.iter().find(|reason| reason.code == planted);
     let found =
         found.unwrap_or_else(|| panic!("{}: no {planted:?} in {:#?}", summary.cell, validity.reasons));
-    assert_eq!(found.weight, entry(planted).weight, "{found:?}");
+    assert_eq!(found.weight, code_entry(planted).weight, "{found:?}");
     assert!(validity.verdict >= found.weight || !found.only.is_empty());
     assert!(
         !found.measured.is_empty() && !found.advice.is_empty(),
@@ -51,10 +51,10 @@ fn finds(summary: &Summary, planted: Code) {
     for reason in &validity.reasons {
         let code = reason.code;
         let is_known = code == planted
-            || entry(planted).brings.contains(&code)
+            || code_entry(planted).implied_codes.contains(&code)
             || (INFORMATIONAL.contains(&code) && reason.weight == Verdict::Valid)
             // Another of these tests sets the clock of this machine.
-            || code == Code::ClockJump;
+            || code == ReasonCode::ClockJump;
         assert!(
             is_known,
             "{}: {planted:?} was planted, and this was found too: {reason:#?}",
@@ -89,12 +89,12 @@ fn what_an_engine_does_wrong_is_found() {
     bench.run(&[]).exits(3).says("invalid: errors:");
     let run = bench.finished();
     for (engine, code) in [
-        ("errors", Code::Errors),
-        ("short", Code::OutputShort),
-        ("chunks", Code::ChunkedTokens),
-        ("renamed", Code::WrongModel),
-        ("restarted", Code::EngineRestarted),
-        ("good", Code::Simulated),
+        ("errors", ReasonCode::Errors),
+        ("short", ReasonCode::OutputShort),
+        ("chunks", ReasonCode::ChunkedTokens),
+        ("renamed", ReasonCode::WrongModel),
+        ("restarted", ReasonCode::EngineRestarted),
+        ("good", ReasonCode::Simulated),
     ] {
         finds(summary(&run, engine, "random-1k-1k"), code);
     }
@@ -128,7 +128,7 @@ fn another_precision_than_asked_for_is_found() {
     bench.run(&[]).exits(3);
     finds(
         summary(&bench.finished(), "a", "random-1k-1k"),
-        Code::WrongPrecision,
+        ReasonCode::WrongPrecision,
     );
 }
 
@@ -141,7 +141,7 @@ fn a_quantization_that_tells_no_width_is_no_other_precision() {
     let bench = Bench::of(&format!("{matrix}validity: {{ {SMALL}, send_lag: 20s }}\n"));
     bench.run(&[]).exits(0);
     let found = codes(summary(&bench.finished(), "a", "random-1k-1k"));
-    assert!(!found.contains(&Code::WrongPrecision), "{found:?}");
+    assert!(!found.contains(&ReasonCode::WrongPrecision), "{found:?}");
 }
 
 /// Hundreds of requests that are due at one moment cannot all be sent at it, and that costs little of the seconds that they take.
@@ -155,7 +155,7 @@ fn a_burst_is_no_late_client() {
     let summary = summary(&run, "a", "burst");
     let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
     let late: Vec<&Reason> = reasons
-        .filter(|reason| reason.code == Code::ClientLate && reason.measured.contains("sent"))
+        .filter(|reason| reason.code == ReasonCode::ClientLate && reason.measured.contains("sent"))
         .collect();
     assert!(late.is_empty(), "{late:?}");
     bench.leaves_no_process();
@@ -215,10 +215,10 @@ fn a_warm_cache_is_found_and_so_is_a_reset_that_nobody_can_prove() {
         let fits = |summary: &&Summary| summary.repeat == 2 && summary.cell.as_str().contains(engine);
         run.summaries.iter().find(fits).expect("it was measured twice")
     };
-    finds(second("liar"), Code::CacheWarm);
-    finds(second("honest"), Code::Simulated);
-    finds(second("silent"), Code::ResetUnproven);
-    let unproven = |summary: &Summary| codes(summary).contains(&Code::ResetUnproven);
+    finds(second("liar"), ReasonCode::CacheWarm);
+    finds(second("honest"), ReasonCode::Simulated);
+    finds(second("silent"), ReasonCode::ResetUnproven);
+    let unproven = |summary: &Summary| codes(summary).contains(&ReasonCode::ResetUnproven);
     assert!(
         !unproven(summary(&run, "silent", "random-1k-1k")),
         "the first one on its start is cold"
@@ -249,10 +249,10 @@ fn unique_prefixes_keep_caches_cold_and_lengths_as_they_are() {
     };
     let (unique, plain) = (of("unique"), of("plain"));
     assert_eq!((unique.len(), plain.len()), (4, 4));
-    let proof = |summary: &Summary| summary.reset.clone().expect("what is known of its caches");
+    let proof = |summary: &Summary| summary.cache_reset.clone().expect("what is known of its caches");
     let mut letters = BTreeSet::new();
     for summary in &unique {
-        finds(summary, Code::Simulated);
+        finds(summary, ReasonCode::Simulated);
         let proof = proof(summary);
         assert_eq!(proof.hits_in_window, Some(0.0), "{}: {proof:?}", summary.cell);
         assert!(proof.queries_in_window > Some(3000.0), "{proof:?}");
@@ -267,7 +267,7 @@ fn unique_prefixes_keep_caches_cold_and_lengths_as_they_are() {
     assert_eq!(letters.len(), 4, "no measurement begins as another");
     let warm = plain
         .iter()
-        .filter(|summary| codes(summary).contains(&Code::CacheWarm));
+        .filter(|summary| codes(summary).contains(&ReasonCode::CacheWarm));
     assert_eq!(warm.count(), 3, "all but the first on the start");
     // By its own tokenizer the engine counts otherwise, but nearly as much with letters as without.
     let counts = |engine: &str| -> Vec<u32> {
@@ -299,8 +299,8 @@ fn a_load_that_the_engine_cannot_bear_or_the_limits_do_not_allow_is_found() {
     let bench = planted(&[("slow", "vllm", "--max-running, 1, --step, 2ms")], &scenarios);
     bench.run(&[]).exits(0);
     let run = bench.finished();
-    finds(summary(&run, "slow", "slots"), Code::RateNotReached);
-    finds(summary(&run, "slow", "queue"), Code::QueueGrowing);
+    finds(summary(&run, "slow", "slots"), ReasonCode::RateNotReached);
+    finds(summary(&run, "slow", "queue"), ReasonCode::QueueGrowing);
 }
 
 #[test]
@@ -314,13 +314,13 @@ fn a_measurement_that_is_short_thin_or_never_steady_is_found() {
     let with = |step: &str, bounds: &str| bounded(&sims(&[("a", "vllm", step)], &scenarios), bounds);
     let bench = with("\"--step=30ms\"", "window: 0s, steady: 0.0");
     bench.run(&["--only", "scenario=thin"]).exits(0);
-    finds(summary(&bench.finished(), "a", "thin"), Code::FewSamples);
+    finds(summary(&bench.finished(), "a", "thin"), ReasonCode::FewSamples);
     let bench = with("\"--step=30ms\"", "tail: 0");
     bench.run(&["--only", "scenario=thin"]).exits(0);
-    finds(summary(&bench.finished(), "a", "thin"), Code::WindowShort);
+    finds(summary(&bench.finished(), "a", "thin"), ReasonCode::WindowShort);
     let bench = with("\"--step=1ms\"", "tail: 0, window: 0s");
     bench.run(&["--only", "scenario=ramped"]).exits(0);
-    finds(summary(&bench.finished(), "a", "ramped"), Code::NeverSteady);
+    finds(summary(&bench.finished(), "a", "ramped"), ReasonCode::NeverSteady);
 }
 
 /// The client is stopped again and again while requests fall due: the engine, in a process group of its own, goes on.
@@ -345,7 +345,7 @@ fn a_client_that_is_kept_from_working_is_found() {
         signal(rustix::process::Signal::CONT);
         std::thread::sleep(Duration::from_millis(80));
     }
-    finds(summary(&bench.finished(), "a", "paced"), Code::ClientLate);
+    finds(summary(&bench.finished(), "a", "paced"), ReasonCode::ClientLate);
 }
 
 /// Nothing that this machine has saturates the client, so the bound is put where an honest flood lies.
@@ -357,7 +357,10 @@ fn a_busy_client_is_found() {
     );
     let bench = bounded(&matrix, &format!("{SMALL}, client_cpu: 0.05"));
     bench.run(&[]).exits(3);
-    finds(summary(&bench.finished(), "a", "flood"), Code::ClientSaturated);
+    finds(
+        summary(&bench.finished(), "a", "flood"),
+        ReasonCode::ClientSaturated,
+    );
 }
 
 #[test]
@@ -387,7 +390,7 @@ fn an_engine_that_somebody_else_uses_counts_other_tokens_than_it_answers() {
     run.wait().expect("it ends");
     finds(
         summary(&bench.finished(), "a", "random-1k-1k"),
-        Code::TokensDisagree,
+        ReasonCode::TokensDisagree,
     );
 }
 
@@ -418,7 +421,7 @@ fn metrics_that_are_no_longer_answered_are_a_gap() {
     bench.run(&[]).exits(0);
     finds(
         summary(&bench.finished(), "a", "random-1k-1k"),
-        Code::TelemetryGap,
+        ReasonCode::TelemetryGap,
     );
 }
 
@@ -452,7 +455,10 @@ fn a_wall_clock_that_is_set_meanwhile_is_found() {
         by = -by;
         std::thread::sleep(Duration::from_millis(200));
     }
-    finds(summary(&bench.finished(), "a", "random-1k-1k"), Code::ClockJump);
+    finds(
+        summary(&bench.finished(), "a", "random-1k-1k"),
+        ReasonCode::ClockJump,
+    );
 }
 
 #[test]
@@ -468,12 +474,16 @@ fn gpus_that_are_pretended_and_neighbours_are_found() {
     bench.run(&["--only", "engine=a"]).exits(0);
     finds(
         summary(&bench.finished(), "a", "random-1k-1k"),
-        Code::PretendedGpus,
+        ReasonCode::PretendedGpus,
     );
     let bench = bounded(&(matrix + "parallel: true\n"), SMALL).variable("MATRIX_PRETEND_GPUS", "3");
     bench.run(&[]).exits(0);
     let found = codes(summary(&bench.finished(), "a", "random-1k-1k"));
-    let expected = [Code::Neighbour, Code::PretendedGpus, Code::Simulated];
+    let expected = [
+        ReasonCode::Neighbour,
+        ReasonCode::PretendedGpus,
+        ReasonCode::Simulated,
+    ];
     assert!(expected.iter().all(|code| found.contains(code)), "{found:?}");
 }
 
@@ -512,12 +522,12 @@ fn what_gpus_go_through_is_found() {
         .clone()
         .expect("it is judged");
     let planted = [
-        (Code::ThrottledThermal, "GPU 0"),
-        (Code::ThrottledPower, "GPU 1"),
-        (Code::ThrottledHardware, "GPU 2"),
-        (Code::ClocksSpread, "GPU 3"),
-        (Code::GpuShared, "GPU 4"),
-        (Code::EnergyDisagrees, "J and"),
+        (ReasonCode::ThrottledThermal, "GPU 0"),
+        (ReasonCode::ThrottledPower, "GPU 1"),
+        (ReasonCode::ThrottledHardware, "GPU 2"),
+        (ReasonCode::ClocksSpread, "GPU 3"),
+        (ReasonCode::GpuShared, "GPU 4"),
+        (ReasonCode::EnergyDisagrees, "J and"),
     ];
     for (code, whose) in planted {
         let is_it = |reason: &&Reason| reason.code == code && reason.measured.contains(whose);
@@ -551,7 +561,7 @@ fn memory_that_the_last_engine_left_is_found() {
     bench.run(&[]).exits(0).says("engine `a` was stopped");
     finds(
         summary(&bench.finished(), "b", "random-1k-1k"),
-        Code::GpuNotAtRest,
+        ReasonCode::GpuNotAtRest,
     );
 }
 
@@ -567,7 +577,7 @@ fn an_invalid_cell_is_tried_again_as_often_as_asked() {
     let run = bench.finished();
     let kept = summary(&run, "short", "random-1k-1k");
     assert_eq!(kept.retries.len(), 2, "{:?}", kept.retries);
-    finds(kept, Code::OutputShort);
+    finds(kept, ReasonCode::OutputShort);
 }
 
 /// Fifty cells with nothing planted, long enough for what is printed of them.
@@ -596,7 +606,7 @@ fn a_clean_run_of_fifty_cells_finds_nothing() {
         found.retain(|reason| !reason.measured.contains("had no processor"));
         without_a_processor += usize::from(found.len() < all);
         // Another of these tests sets the clock of this machine.
-        found.retain(|reason| reason.code != Code::ClockJump);
+        found.retain(|reason| reason.code != ReasonCode::ClockJump);
         assert!(
             found
                 .iter()

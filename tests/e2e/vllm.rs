@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
-use matrix::cli::variable;
-use matrix::results::record::cell::Ending;
+use matrix::cli::env_variable;
+use matrix::results::record::cell::MeasurementStatus;
 
 use crate::harness::{Bench, repository, summary};
 use crate::telemetry::agrees;
@@ -14,10 +14,10 @@ use crate::telemetry::agrees;
 #[test]
 fn the_four_workloads_run_on_real_vllm() {
     let engines =
-        variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
+        env_variable("MATRIX_ENGINES").map_or_else(|| repository().join("target/engines"), PathBuf::from);
     if !engines.join("venv/bin/vllm").exists() {
         assert!(
-            variable("MATRIX_REQUIRE_ENGINES").is_none(),
+            env_variable("MATRIX_REQUIRE_ENGINES").is_none(),
             "vLLM is not installed in {}",
             engines.display()
         );
@@ -56,15 +56,15 @@ datasets: {{ sharegpt: data/conversations.json }}
     let run = bench.finished();
     for scenario in ["sharegpt", "random-1k-1k", "random-2k-6k", "random-6k-2k"] {
         let summary = summary(&run, "vllm", scenario);
-        assert_eq!(summary.ending, Ending::Done, "{scenario}");
+        assert_eq!(summary.status, MeasurementStatus::Done, "{scenario}");
         assert!(summary.failures.is_empty(), "{scenario}: {:?}", summary.failures);
         assert_eq!(summary.engine.version.as_deref(), Some("0.32.0"));
         assert_eq!(summary.engine.models, ["tiny"]);
         assert_eq!(
-            summary.reset.as_ref().and_then(|reset| reset.success),
+            summary.cache_reset.as_ref().and_then(|reset| reset.success),
             Some(true),
             "{:?}",
-            summary.reset
+            summary.cache_reset
         );
         assert!(
             summary.phases.iter().any(|phase| phase.phase == "launch/weights"),
@@ -80,11 +80,11 @@ datasets: {{ sharegpt: data/conversations.json }}
             let usage = request.usage.expect("vLLM reports usage");
             assert_eq!(
                 usage.completion,
-                Some(request.asked_tokens),
+                Some(request.requested_tokens),
                 "{}",
                 measurement.cell
             );
-            assert!(asked.is_none_or(|asked| asked == u64::from(request.asked_tokens)));
+            assert!(asked.is_none_or(|asked| asked == u64::from(request.requested_tokens)));
             assert!(!request.chunks.is_empty());
         }
     }

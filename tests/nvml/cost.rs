@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use matrix::telemetry::gpu::{Gpus, Places, Processes};
+use matrix::telemetry::gpu::{DeviceProcesses, GpuSources, Gpus};
 use matrix::telemetry::sampler::Sampler;
 
 use crate::stub::Stub;
@@ -34,7 +34,7 @@ fn eight_devices_whose_calls_take_milliseconds_cost_next_to_nothing() {
         "gpus 8\npower 0:100 10:400\nutil 90 50\nlinks 100 100\nmemory-heat 60\nslow * 3\nslow nvmlDeviceGetPowerUsage 5\n\
          slow nvmlDeviceGetUtilizationRates 1\n",
     );
-    let places = Places {
+    let places = GpuSources {
         nvml: Some(stub.file()),
         path: None,
     };
@@ -43,7 +43,7 @@ fn eight_devices_whose_calls_take_milliseconds_cost_next_to_nothing() {
         .expect("it knows devices");
     let devices: Vec<u32> = (0..8).collect();
     let zero = matrix::base::clock::now();
-    let sampler = Sampler::begin(gpus.probes(&devices, &Processes::default()));
+    let sampler = Sampler::start(gpus.probes(&devices, &DeviceProcesses::default()));
     // What a thread costs to begin with is none of the asking.
     std::thread::sleep(Duration::from_millis(500));
     let share = || {
@@ -59,7 +59,7 @@ fn eight_devices_whose_calls_take_milliseconds_cost_next_to_nothing() {
     };
     // What runs beside only adds to it, so the best of some tries counts.
     let least = (0..4).map(|_| share()).find(|share| *share < BOUND);
-    let (samples, facts) = sampler.cut(zero, zero, matrix::base::clock::now());
+    let (samples, facts) = sampler.samples_between(zero, zero, matrix::base::clock::now());
     assert_eq!(facts.len(), 16, "a quick and a slow probe each");
     assert!(samples.len() > 900, "they keep up: {} samples", samples.len());
     assert!(

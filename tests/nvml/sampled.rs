@@ -2,37 +2,37 @@
 
 use std::time::Duration;
 
-use matrix::analysis::aggregate::{self, About};
+use matrix::analysis::aggregate::{self, MeasurementContext};
 use matrix::base::clock;
 use matrix::results::record::telemetry::{EnergySource, Telemetry};
-use matrix::telemetry::gpu::{Gpus, Places, Processes};
+use matrix::telemetry::gpu::{DeviceProcesses, GpuSources, Gpus};
 use matrix::telemetry::sampler::Sampler;
 
 use crate::stub::Stub;
 
 /// What is told of a window of so many seconds over these devices.
 async fn watched(stub: &Stub, devices: &[u32], seconds: f64) -> Telemetry {
-    let places = Places {
+    let places = GpuSources {
         nvml: Some(stub.file()),
         path: None,
     };
     let gpus = Gpus::open(&places)
         .expect("it can be used")
         .expect("it knows devices");
-    let sampler = Sampler::begin(gpus.probes(devices, &Processes::default()));
-    sampler.bracket(Duration::from_secs(2)).await;
+    let sampler = Sampler::start(gpus.probes(devices, &DeviceProcesses::default()));
+    sampler.sample_now(Duration::from_secs(2)).await;
     let zero = clock::now();
     tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
     let end = clock::now();
-    sampler.bracket(Duration::from_secs(2)).await;
-    let (samples, facts) = sampler.cut(zero, zero, end);
-    let about = About {
-        seconds: end.since(zero).as_secs_f64(),
+    sampler.sample_now(Duration::from_secs(2)).await;
+    let (samples, facts) = sampler.samples_between(zero, zero, end);
+    let about = MeasurementContext {
+        window_s: end.since(zero).as_secs_f64(),
         devices: devices.to_vec(),
         idle_w: devices.iter().map(|device| (*device, 70.0)).collect(),
-        ..About::default()
+        ..MeasurementContext::default()
     };
-    aggregate::telemetry(&samples, facts, &about)
+    aggregate::summarize_telemetry(&samples, facts, &about)
 }
 
 #[tokio::test(flavor = "multi_thread")]

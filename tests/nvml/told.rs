@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use matrix::base::clock;
 use matrix::results::record::machine::Machine;
-use matrix::results::record::telemetry::{Source, Values};
-use matrix::telemetry::gpu::{Gpus, Places, Processes};
+use matrix::results::record::telemetry::{SampleValues, TelemetrySource};
+use matrix::telemetry::gpu::{DeviceProcesses, GpuSources, Gpus};
 use matrix::telemetry::probe::Probe;
 
 use crate::stub::Stub;
 
-fn places(stub: &Stub) -> Places {
-    Places {
+fn places(stub: &Stub) -> GpuSources {
+    GpuSources {
         nvml: Some(stub.file()),
         path: None,
     }
@@ -24,7 +24,7 @@ fn open(stub: &Stub) -> Gpus {
 }
 
 /// The probe of a device that asks often, and the one that does not.
-fn probes(gpus: &Gpus, device: u32, processes: &Processes) -> (Box<dyn Probe>, Box<dyn Probe>) {
+fn probes(gpus: &Gpus, device: u32, processes: &DeviceProcesses) -> (Box<dyn Probe>, Box<dyn Probe>) {
     let mut probes = gpus.probes(&[device], processes);
     let slow = probes.pop().expect("two probes");
     let quick = probes.pop().expect("two probes");
@@ -32,7 +32,7 @@ fn probes(gpus: &Gpus, device: u32, processes: &Processes) -> (Box<dyn Probe>, B
     (quick, slow)
 }
 
-fn values(probe: &mut dyn Probe) -> Values {
+fn values(probe: &mut dyn Probe) -> SampleValues {
     let mut readings = probe.read().expect("it tells");
     assert_eq!(readings.len(), 1);
     let reading = readings.remove(0);
@@ -46,7 +46,7 @@ fn each_device_tells_what_it_is_and_the_machine_is_told() {
         "gpus 2\nname NVIDIA H100 80GB HBM3\ndriver 580.95.05\ncuda 13000\nmemory 81559\nlimit 650\nnvlink 2\necc\n",
     );
     let gpus = open(&stub);
-    assert_eq!(gpus.source(), Source::Nvml);
+    assert_eq!(gpus.source(), TelemetrySource::Nvml);
     let [first, second] = gpus.facts() else {
         panic!("{:?}", gpus.facts());
     };
@@ -91,7 +91,7 @@ fn each_device_tells_what_it_is_and_the_machine_is_told() {
 
 #[test]
 fn without_a_library_a_driver_or_a_device_nobody_tells_and_nothing_is_wrong() {
-    let none = Places::default();
+    let none = GpuSources::default();
     // This machine may have the real library.
     if !std::path::Path::new("/dev/nvidia0").exists() {
         assert!(Gpus::open(&none).expect("absence is no trouble").is_none());
@@ -114,7 +114,7 @@ fn values_come_under_our_names_and_units() {
          pcie 2000 3000\nlinks 100 200\n",
     );
     let gpus = open(&stub);
-    let (mut quick, mut slow) = probes(&gpus, 1, &Processes::default());
+    let (mut quick, mut slow) = probes(&gpus, 1, &DeviceProcesses::default());
     let mut told = values(&mut *quick);
     let joules = told.remove("energy_j").expect("it has a counter");
     assert!(joules > 123_456.0, "{joules}");
@@ -132,7 +132,7 @@ fn values_come_under_our_names_and_units() {
         ("throttled_power", 1.0),
         ("throttled_thermal", 0.0),
     ];
-    let expected: Values = expected
+    let expected: SampleValues = expected
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
@@ -154,9 +154,9 @@ fn values_come_under_our_names_and_units() {
 #[test]
 fn a_driver_that_takes_its_time_is_asked_for_power_each_time_and_for_the_rest_in_turns() {
     let stub = Stub::of("gpus 1\npower 250\nutil 87 40\nslow * 2\n");
-    let (mut quick, _) = probes(&open(&stub), 0, &Processes::default());
+    let (mut quick, _) = probes(&open(&stub), 0, &DeviceProcesses::default());
     let first = values(&mut *quick);
-    let told: Vec<Values> = (0..9).map(|_| values(&mut *quick)).collect();
+    let told: Vec<SampleValues> = (0..9).map(|_| values(&mut *quick)).collect();
     let of = |name: &str| told.iter().filter(|values| values.contains_key(name)).count();
     assert_eq!((of("power_w"), of("energy_j")), (9, 9));
     assert_eq!((of("gpu_util_share"), of("sm_clock_mhz")), (3, 3));
@@ -177,7 +177,7 @@ fn the_energy_counter_is_the_integral_of_the_power_that_is_told() {
 /// Watches the first device of a stub for its ramp.
 fn adds_up(stub: &Stub) {
     let gpus = open(stub);
-    let (mut quick, _) = probes(&gpus, 0, &Processes::default());
+    let (mut quick, _) = probes(&gpus, 0, &DeviceProcesses::default());
     let mut told: Vec<(f64, f64, f64)> = Vec::new();
     let began = clock::now();
     let elapsed = || clock::now().since(began);
@@ -200,7 +200,7 @@ fn adds_up(stub: &Stub) {
     );
     let most = told.iter().map(|(_, watts, _)| *watts).fold(0.0, f64::max);
     assert!(most > 250.0, "it went up: {most} W");
-    let (mut steady, _) = probes(&gpus, 1, &Processes::default());
+    let (mut steady, _) = probes(&gpus, 1, &DeviceProcesses::default());
     assert_eq!(values(&mut *steady)["power_w"], 300.0);
 }
 
@@ -208,8 +208,8 @@ fn adds_up(stub: &Stub) {
 fn throttling_is_told_from_the_moment_on_which_it_begins() {
     let stub = Stub::of("gpus 2\nthrottle gpu=1 from=0.6 until=1.4 hot\n");
     let gpus = open(&stub);
-    let (mut quick, _) = probes(&gpus, 1, &Processes::default());
-    let (mut other, _) = probes(&gpus, 0, &Processes::default());
+    let (mut quick, _) = probes(&gpus, 1, &DeviceProcesses::default());
+    let (mut other, _) = probes(&gpus, 0, &DeviceProcesses::default());
     let mut seen = Vec::new();
     for _ in 0..40 {
         // A reading of which calls took their time leaves some for the next ones.
@@ -234,12 +234,12 @@ fn who_computes_on_a_device_is_named_and_strangers_are_told_from_our_own() {
         "process gpu=0 {own} 2000\nprocess gpu=0 {stranger} 300 until=0.5\n"
     ));
     let gpus = open(&stub);
-    let look = gpus.look(0).expect("it tells");
+    let look = gpus.snapshot(0).expect("it tells");
     let there = look.processes.expect("it tells who is there");
     assert_eq!(there.len(), 2);
     assert!(there.iter().all(|process| process.name.is_some()), "{there:?}");
     assert_eq!(look.values["memory_used_bytes"], 2812.0 * 1_048_576.0);
-    let processes = Processes::of(vec![own], Vec::new());
+    let processes = DeviceProcesses::new(vec![own], Vec::new());
     let (_, mut slow) = probes(&gpus, 0, &processes);
     let told = values(&mut *slow);
     assert_eq!((told["processes"], told["foreign_processes"]), (2.0, 1.0));
@@ -252,15 +252,15 @@ fn who_computes_on_a_device_is_named_and_strangers_are_told_from_our_own() {
         (foreign[0].pid, foreign[0].memory_bytes),
         (stranger, Some(300 << 20))
     );
-    assert_eq!(processes.on(0).len(), 2);
+    assert_eq!(processes.on_device(0).len(), 2);
 }
 
 #[test]
 fn a_device_that_falls_off_the_bus_says_so_and_the_other_goes_on() {
     let stub = Stub::of("gpus 2\nlost gpu=0 from=0.4 until=1\n");
     let gpus = open(&stub);
-    let (mut quick, mut slow) = probes(&gpus, 0, &Processes::default());
-    let (mut other, _) = probes(&gpus, 1, &Processes::default());
+    let (mut quick, mut slow) = probes(&gpus, 0, &DeviceProcesses::default());
+    let (mut other, _) = probes(&gpus, 1, &DeviceProcesses::default());
     values(&mut *quick);
     std::thread::sleep(Duration::from_millis(500));
     for probe in [&mut quick, &mut slow] {
@@ -270,7 +270,7 @@ fn a_device_that_falls_off_the_bus_says_so_and_the_other_goes_on() {
             "{said}"
         );
     }
-    assert!(gpus.look(0).is_err());
+    assert!(gpus.snapshot(0).is_err());
     values(&mut *other);
     std::thread::sleep(Duration::from_millis(600));
     values(&mut *quick);
@@ -289,7 +289,7 @@ fn what_a_library_or_device_does_not_offer_is_absent_and_the_rest_is_told() {
         (gpus.facts()[0].vbios.as_deref(), gpus.facts()[0].memory_bytes),
         (None, None)
     );
-    let (mut quick, mut slow) = probes(&gpus, 0, &Processes::default());
+    let (mut quick, mut slow) = probes(&gpus, 0, &DeviceProcesses::default());
     for _ in 0..2 {
         let told = values(&mut *quick);
         for absent in [
@@ -304,7 +304,7 @@ fn what_a_library_or_device_does_not_offer_is_absent_and_the_rest_is_told() {
     }
     let said = slow.read().expect_err("there is nothing that it tells");
     assert!(said.contains("GPU 0 tells nothing"), "{said}");
-    assert_eq!(gpus.look(0).expect("it tells").processes, None);
+    assert_eq!(gpus.snapshot(0).expect("it tells").processes, None);
 }
 
 #[test]
@@ -312,8 +312,8 @@ fn a_call_that_hangs_is_left_behind() {
     let stub = Stub::of("gpus 2\nhang nvmlDeviceGetUtilizationRates gpu=1\n");
     let gpus = open(&stub);
     let began = clock::now();
-    let said = gpus.look(1).expect_err("it hangs");
+    let said = gpus.snapshot(1).expect_err("it hangs");
     assert!(said.contains("no answer within"), "{said}");
     assert!(clock::now().since(began) < Duration::from_secs(15));
-    gpus.look(0).expect("the other tells");
+    gpus.snapshot(0).expect("the other tells");
 }

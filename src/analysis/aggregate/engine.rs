@@ -1,54 +1,55 @@
 //! Aggregates the engine's own metrics over the window.
 
-use crate::analysis::aggregate::series::{Fall, Series, is_within, names};
-use crate::config::metrics::{Kind, kind};
+use crate::analysis::aggregate::series::{CounterDrop, Series, is_within, sample_names};
+use crate::config::metrics::{MetricKind, metric_kind};
 use crate::results::record::telemetry::{EngineWindow, Sample};
 
 /// A KV cache with at least this usage is full.
-const FULL: f64 = 0.95;
+const FULL_CACHE_USE: f64 = 0.95;
 
 /// Returns `None` if there is no sample. Counters grow from the last sample before the window to the very
 /// last sample. That sample is taken when the load is over, so it includes what an engine counts after its
 /// last answer. No other client sends requests in between.
-pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
+pub(super) fn engine_window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
     if samples.is_empty() {
         return None;
     }
-    let series = |name: &str| Series::of(samples.iter().copied(), name);
+    let series = |name: &str| Series::from_samples(samples.iter().copied(), name);
     let mut window = EngineWindow {
         kv_full_share: full_share(samples, end),
         ..EngineWindow::default()
     };
-    let is_counter = |name: &String| name_of_times(name).is_some() || kind(name) == Some(Kind::Counter);
-    let fell = names(samples).into_iter().filter(is_counter);
-    let fell: Vec<(String, Fall)> = fell
-        .filter_map(|name| Some((name.clone(), series(&name).fall()?)))
+    let is_counter =
+        |name: &String| time_name(name).is_some() || metric_kind(name) == Some(MetricKind::Counter);
+    let fell = sample_names(samples).into_iter().filter(is_counter);
+    let fell: Vec<(String, CounterDrop)> = fell
+        .filter_map(|name| Some((name.clone(), series(&name).drop_cause()?)))
         .collect();
-    let any = |what: Fall| fell.iter().any(|(_, fall)| *fall == what);
-    if any(Fall::InTurn) || !fell.is_empty() && !any(Fall::Anew) {
-        window.is_in_turn = any(Fall::InTurn);
+    let any = |what: CounterDrop| fell.iter().any(|(_, fall)| *fall == what);
+    if any(CounterDrop::Alternating) || !fell.is_empty() && !any(CounterDrop::Reset) {
+        window.is_in_turn = any(CounterDrop::Alternating);
         window.mixed = fell.into_iter().map(|(name, _)| name).collect();
         window.kv_full_share = None;
         return Some(window);
     }
-    for name in names(samples) {
-        if let Some(times) = name_of_times(&name) {
+    for name in sample_names(samples) {
+        if let Some(times) = time_name(&name) {
             let counted = format!("{times}_count");
-            read_times(&mut window, times, (&series(&name), &series(&counted)), end);
+            add_mean_time(&mut window, times, (&series(&name), &series(&counted)), end);
             continue;
         }
-        let told = series(&name);
-        match kind(&name) {
-            Some(Kind::Level | Kind::Share) => {
-                let range = told.range(end);
+        let values = series(&name);
+        match metric_kind(&name) {
+            Some(MetricKind::Level | MetricKind::Share) => {
+                let range = values.range(end);
                 window.gauges.extend(range.map(|range| (name, range)));
             }
-            Some(Kind::Counter) if told.falls() => window.reset.push(name),
-            Some(Kind::Counter) => {
-                let grown = told.whole_growth(end);
+            Some(MetricKind::Counter) if values.has_drop() => window.reset.push(name),
+            Some(MetricKind::Counter) => {
+                let grown = values.whole_growth(end);
                 window.grown.extend(grown.map(|grown| (name, grown)));
             }
-            Some(Kind::Times) | None => {}
+            Some(MetricKind::Histogram) | None => {}
         }
     }
     // Some engines count hits and misses but not queries.
@@ -73,16 +74,16 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<EngineWindow> {
 /// Returns the share of the samples in the window in which the KV cache is full.
 fn full_share(samples: &[&Sample], end: f64) -> Option<f64> {
     let within = samples.iter().filter(|sample| is_within(sample, end));
-    let told: Vec<f64> = within
+    let cache_use: Vec<f64> = within
         .filter_map(|sample| sample.values.get("kv_cache_usage").copied())
         .collect();
-    let full = told.iter().filter(|used| **used >= FULL).count();
-    (!told.is_empty()).then(|| full as f64 / told.len() as f64)
+    let full = cache_use.iter().filter(|used| **used >= FULL_CACHE_USE).count();
+    (!cache_use.is_empty()).then(|| full as f64 / cache_use.len() as f64)
 }
 
 /// Computes the mean of a histogram over the window from the growth of its sum and its count.
-fn read_times(window: &mut EngineWindow, name: &str, (sum, count): (&Series, &Series), end: f64) {
-    if sum.falls() || count.falls() {
+fn add_mean_time(window: &mut EngineWindow, name: &str, (sum, count): (&Series, &Series), end: f64) {
+    if sum.has_drop() || count.has_drop() {
         window.reset.push(name.to_owned());
         return;
     }
@@ -96,7 +97,7 @@ fn read_times(window: &mut EngineWindow, name: &str, (sum, count): (&Series, &Se
 }
 
 /// Returns the name of the histogram whose sum is called `name`.
-fn name_of_times(name: &str) -> Option<&str> {
+fn time_name(name: &str) -> Option<&str> {
     let times = name.strip_suffix("_sum")?;
-    (kind(times) == Some(Kind::Times)).then_some(times)
+    (metric_kind(times) == Some(MetricKind::Histogram)).then_some(times)
 }

@@ -1,35 +1,39 @@
 //! Aggregates the samples of one device over the window.
 
-use crate::analysis::aggregate::About;
-use crate::analysis::aggregate::series::{Series, is_within, names};
+use crate::analysis::aggregate::MeasurementContext;
+use crate::analysis::aggregate::series::{Series, is_within, sample_names};
 use crate::analysis::metrics::percentile;
-use crate::results::record::telemetry::{GpuWindow, Sample, Source};
+use crate::results::record::telemetry::{GpuWindow, Sample, TelemetrySource};
 
-const BUSY: f64 = 0.1;
+const BUSY_UTILISATION: f64 = 0.1;
 
-const THROTTLED: &str = "throttled_";
+const THROTTLE_PREFIX: &str = "throttled_";
 
 /// The energy counter. It gets no range.
-const ENERGY: &str = "energy_j";
+const ENERGY_COUNTER: &str = "energy_j";
 
 /// Returns the samples of a device from the vendor's tools; the engine's and the host's samples are left out.
-pub(super) fn samples_of(samples: &[Sample], device: u32) -> impl Iterator<Item = &Sample> {
+pub(super) fn device_samples(samples: &[Sample], device: u32) -> impl Iterator<Item = &Sample> {
     samples.iter().filter(move |sample| {
-        sample.device == Some(device) && matches!(sample.source, Source::Nvml | Source::Amd | Source::Ascend)
+        sample.device == Some(device)
+            && matches!(
+                sample.source,
+                TelemetrySource::Nvml | TelemetrySource::Amd | TelemetrySource::Ascend
+            )
     })
 }
 
 /// Returns `None` if there is no sample of the device.
-pub(super) fn window(samples: &[Sample], device: u32, about: &About) -> Option<GpuWindow> {
-    let end = about.seconds;
-    let own: Vec<&Sample> = samples_of(samples, device).collect();
+pub(super) fn gpu_window(samples: &[Sample], device: u32, about: &MeasurementContext) -> Option<GpuWindow> {
+    let end = about.window_s;
+    let own: Vec<&Sample> = device_samples(samples, device).collect();
     if own.is_empty() {
         return None;
     }
-    let series = |name: &str| Series::of(own.iter().copied(), name);
-    let ranges = names(&own)
+    let series = |name: &str| Series::from_samples(own.iter().copied(), name);
+    let ranges = sample_names(&own)
         .into_iter()
-        .filter(|name| name != ENERGY && !name.starts_with(THROTTLED))
+        .filter(|name| name != ENERGY_COUNTER && !name.starts_with(THROTTLE_PREFIX))
         .filter_map(|name| Some((name.clone(), series(&name).range(end)?)))
         .collect();
     let within: Vec<&Sample> = own
@@ -41,16 +45,16 @@ pub(super) fn window(samples: &[Sample], device: u32, about: &About) -> Option<G
     let busy: Vec<&Sample> = within
         .iter()
         .copied()
-        .filter(|sample| value(sample, "gpu_util_share").is_some_and(|share| share >= BUSY))
+        .filter(|sample| value(sample, "gpu_util_share").is_some_and(|share| share >= BUSY_UTILISATION))
         .collect();
     let clocks = busy.iter().filter_map(|sample| value(sample, "sm_clock_mhz"));
     let mut clocks: Vec<f64> = clocks.collect();
     clocks.sort_unstable_by(f64::total_cmp);
-    let throttled = names(&within).into_iter().filter_map(|name| {
-        let told: Vec<f64> = within.iter().filter_map(|sample| value(sample, &name)).collect();
-        let seen = told.iter().filter(|value| **value > 0.0).count();
-        let reason = name.strip_prefix(THROTTLED).filter(|_| seen > 0)?;
-        Some((reason.to_owned(), seen as f64 / told.len() as f64))
+    let throttled = sample_names(&within).into_iter().filter_map(|name| {
+        let sampled: Vec<f64> = within.iter().filter_map(|sample| value(sample, &name)).collect();
+        let seen = sampled.iter().filter(|value| **value > 0.0).count();
+        let reason = name.strip_prefix(THROTTLE_PREFIX).filter(|_| seen > 0)?;
+        Some((reason.to_owned(), seen as f64 / sampled.len() as f64))
     });
     Some(GpuWindow {
         rest_memory_bytes: None,
@@ -58,17 +62,17 @@ pub(super) fn window(samples: &[Sample], device: u32, about: &About) -> Option<G
         ranges,
         busy_samples: u32::try_from(busy.len()).unwrap_or(u32::MAX),
         busy_clock_mhz: (!clocks.is_empty()).then(|| clocks.iter().sum::<f64>() / clocks.len() as f64),
-        clock_spread: spread(&clocks),
+        clock_spread: clock_spread(&clocks),
         throttled: throttled.collect(),
         foreign: about.foreign.get(&device).cloned().unwrap_or_default(),
-        counter_j: series(ENERGY).growth(end),
+        counter_j: series(ENERGY_COUNTER).growth_in_window(end),
         integral_j: series("power_w").integral(end),
         idle_w: about.idle_w.get(&device).copied(),
     })
 }
 
 /// Computes (P95 - P5) / median of ascending values. Returns `None` for fewer than two values.
-fn spread(clocks: &[f64]) -> Option<f64> {
+fn clock_spread(clocks: &[f64]) -> Option<f64> {
     let (_, rest) = clocks.split_first()?;
     let median = percentile(clocks, 50.0);
     (median > 0.0 && !rest.is_empty()).then(|| (percentile(clocks, 95.0) - percentile(clocks, 5.0)) / median)

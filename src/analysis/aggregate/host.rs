@@ -1,13 +1,13 @@
 //! Aggregates the host's samples over the window.
 
-use crate::analysis::aggregate::series::{Series, names};
+use crate::analysis::aggregate::series::{Series, sample_names};
 use crate::results::record::telemetry::{HostWindow, Sample};
 
 /// Returns `None` if there is no sample.
-pub(super) fn window(samples: &[&Sample], end: f64) -> Option<HostWindow> {
+pub(super) fn host_window(samples: &[&Sample], end: f64) -> Option<HostWindow> {
     let last = samples.last()?;
-    let series = |name: &str| Series::of(samples.iter().copied(), name);
-    let over = |name: &str| series(name).growth(end);
+    let series = |name: &str| Series::from_samples(samples.iter().copied(), name);
+    let over = |name: &str| series(name).growth_in_window(end);
     let busy = |name: &str| over(name).filter(|_| end > 0.0).map(|seconds| seconds / end);
     // The difference of the whole and its parts is not a monotonic counter: the kernel may count ticks of the
     // parts just before those of the whole. So each counter is differenced first, and the result is at least
@@ -29,7 +29,7 @@ pub(super) fn window(samples: &[&Sample], end: f64) -> Option<HostWindow> {
         is_numa_remote: last.values.get("numa_remote").map(|is_remote| *is_remote > 0.0),
         ..HostWindow::default()
     };
-    for name in names(samples) {
+    for name in sample_names(samples) {
         let (name, curve) = match name.strip_suffix("_total") {
             Some(stem) => (format!("{stem}_per_s"), series(&name).rate()),
             // Processor time is reported above. Constants get no curve.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::analysis::aggregate::LONGEST_GAP_S;
-use crate::results::record::telemetry::{Range, Sample};
+use crate::analysis::aggregate::MAX_SAMPLE_GAP_S;
+use crate::results::record::telemetry::{Sample, SampledRange};
 
 /// Pairs of time and value, in the order of time. The time is in seconds after the start of the window.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -11,26 +11,26 @@ pub(super) struct Series(Vec<(f64, f64)>);
 
 /// Why a counter fell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fall {
+pub(super) enum CounterDrop {
     /// It returned to its earlier maximum at least twice, each time from more than half of it or within one
     /// sample. The samples alternate between several counters.
-    InTurn,
+    Alternating,
     /// It fell to at most half of its maximum, so it was reset.
-    Anew,
+    Reset,
     /// It fell by less. Either several counters alternate, or one part of a sum was reset.
-    Unclear,
+    Ambiguous,
 }
 
 impl Series {
     /// Selects the samples that contain `name`. Values that are not finite are left out.
-    pub(super) fn of<'s>(samples: impl IntoIterator<Item = &'s Sample>, name: &str) -> Self {
-        let told = samples.into_iter();
-        let told = told.filter_map(|sample| Some((seconds(sample), *sample.values.get(name)?)));
-        Self(told.filter(|(_, value)| value.is_finite()).collect())
+    pub(super) fn from_samples<'s>(samples: impl IntoIterator<Item = &'s Sample>, name: &str) -> Self {
+        let points = samples.into_iter();
+        let points = points.filter_map(|sample| Some((at_s(sample), *sample.values.get(name)?)));
+        Self(points.filter(|(_, value)| value.is_finite()).collect())
     }
 
     /// Returns the value at a time. `None` before the first sample and after the last.
-    pub(super) fn at(&self, moment: f64) -> Option<f64> {
+    pub(super) fn value_at(&self, moment: f64) -> Option<f64> {
         let next = self.0.partition_point(|(at, _)| *at < moment);
         let (after, value) = *self.0.get(next)?;
         if after == moment {
@@ -42,9 +42,9 @@ impl Series {
 
     /// Returns the growth of a counter from 0 to `end`. `None` if the samples do not cover this time, or if
     /// the counter fell.
-    pub(super) fn growth(&self, end: f64) -> Option<f64> {
-        (!self.falls()).then_some(())?;
-        Some(self.at(end)? - self.at(0.0)?)
+    pub(super) fn growth_in_window(&self, end: f64) -> Option<f64> {
+        (!self.has_drop()).then_some(())?;
+        Some(self.value_at(end)? - self.value_at(0.0)?)
     }
 
     /// Returns the growth of a counter from the last sample before the window to the very last sample. `None`
@@ -55,52 +55,48 @@ impl Series {
         Some(end - start.1)
     }
 
-    pub(super) fn falls(&self) -> bool {
+    pub(super) fn has_drop(&self) -> bool {
         self.0.windows(2).any(|pair| pair[1].1 < pair[0].1)
     }
 
     /// Says why the counter fell, or `None` if it did not. A counter that was reset starts at zero and grows
     /// from there.
-    pub(super) fn fall(&self) -> Option<Fall> {
-        let (mut most, mut lowest, mut before, mut returns) = (0.0f64, f64::INFINITY, 0.0, 0);
+    pub(super) fn drop_cause(&self) -> Option<CounterDrop> {
+        let (mut max, mut min, mut previous, mut returns) = (0.0f64, f64::INFINITY, 0.0, 0);
         let (mut falls, mut is_deep) = (false, false);
         for (_, value) in &self.0 {
-            falls |= *value < before;
-            is_deep |= *value < before && *value <= most / 2.0;
-            let is_at_once = before < most / 2.0;
-            if before < most && *value >= most && (is_at_once || lowest > most / 2.0) {
+            falls |= *value < previous;
+            is_deep |= *value < previous && *value <= max / 2.0;
+            let is_at_once = previous < max / 2.0;
+            if previous < max && *value >= max && (is_at_once || min > max / 2.0) {
                 returns += 1;
             }
-            lowest = if *value >= most {
-                *value
-            } else {
-                lowest.min(*value)
-            };
-            most = value.max(most);
-            before = *value;
+            min = if *value >= max { *value } else { min.min(*value) };
+            max = value.max(max);
+            previous = *value;
         }
         falls.then_some(match (returns > 1, is_deep) {
-            (true, _) => Fall::InTurn,
-            (false, true) => Fall::Anew,
-            (false, false) => Fall::Unclear,
+            (true, _) => CounterDrop::Alternating,
+            (false, true) => CounterDrop::Reset,
+            (false, false) => CounterDrop::Ambiguous,
         })
     }
 
-    /// Returns the integral from 0 to `end`, in value times seconds. `None` if more than [`LONGEST_GAP_S`]
+    /// Returns the integral from 0 to `end`, in value times seconds. `None` if more than [`MAX_SAMPLE_GAP_S`]
     /// has no sample.
     pub(super) fn integral(&self, end: f64) -> Option<f64> {
-        let corners = self.corners(end);
+        let corners = self.vertices(end);
         let first = self.0.first()?.0;
         let last = self.0.last()?.0;
         let inner = corners.windows(2).map(|pair| pair[1].0 - pair[0].0);
         let gap = inner.fold(first.max(end - last), f64::max);
-        (gap <= LONGEST_GAP_S).then(|| area(&corners))
+        (gap <= MAX_SAMPLE_GAP_S).then(|| area(&corners))
     }
 
     /// Returns the minimum, mean and maximum from 0 to `end`. The values of the first and last sample extend
     /// to the ends of the window.
-    pub(super) fn range(&self, end: f64) -> Option<Range> {
-        let corners = self.corners(end);
+    pub(super) fn range(&self, end: f64) -> Option<SampledRange> {
+        let corners = self.vertices(end);
         let (_, first) = *corners.first()?;
         let least = |least: f64, (_, value): &(f64, f64)| least.min(*value);
         let most = |most: f64, (_, value): &(f64, f64)| most.max(*value);
@@ -112,7 +108,7 @@ impl Series {
             true => area(&corners) / end,
             false => first,
         };
-        Some(Range {
+        Some(SampledRange {
             min,
             mean: mean.clamp(min, max),
             max,
@@ -133,13 +129,13 @@ impl Series {
     }
 
     /// Returns the points of the curve from 0 to `end`, both ends included.
-    fn corners(&self, end: f64) -> Vec<(f64, f64)> {
+    fn vertices(&self, end: f64) -> Vec<(f64, f64)> {
         let (Some(first), Some(last)) = (self.0.first(), self.0.last()) else {
             return Vec::new();
         };
         let edge = |moment: f64| {
-            let held = if moment < first.0 { first.1 } else { last.1 };
-            (moment, self.at(moment).unwrap_or(held))
+            let value = if moment < first.0 { first.1 } else { last.1 };
+            (moment, self.value_at(moment).unwrap_or(value))
         };
         let inner = self.0.iter().filter(|(at, _)| *at > 0.0 && *at < end);
         let mut corners = vec![edge(0.0)];
@@ -154,23 +150,23 @@ impl Series {
 pub(super) fn peak(curves: &[Series], end: f64) -> Option<f64> {
     let moments = curves.iter().flat_map(|curve| curve.0.iter().map(|(at, _)| *at));
     let within = moments.filter(|at| (0.0..=end).contains(at));
-    let sums = within.filter_map(|at| curves.iter().map(|curve| curve.at(at)).sum::<Option<f64>>());
-    sums.fold(None, |most: Option<f64>, sum| {
-        Some(most.map_or(sum, |most| most.max(sum)))
+    let sums = within.filter_map(|at| curves.iter().map(|curve| curve.value_at(at)).sum::<Option<f64>>());
+    sums.fold(None, |max: Option<f64>, sum| {
+        Some(max.map_or(sum, |max| max.max(sum)))
     })
 }
 
 /// Returns the time of a sample, in seconds after the start of the window.
-pub(super) fn seconds(sample: &Sample) -> f64 {
+pub(super) fn at_s(sample: &Sample) -> f64 {
     sample.at_ns as f64 / 1e9
 }
 
 pub(super) fn is_within(sample: &Sample, end: f64) -> bool {
-    (0.0..=end).contains(&seconds(sample))
+    (0.0..=end).contains(&at_s(sample))
 }
 
 /// Returns the names of all values in the samples, sorted.
-pub(super) fn names(samples: &[&Sample]) -> Vec<String> {
+pub(super) fn sample_names(samples: &[&Sample]) -> Vec<String> {
     let names = samples.iter().flat_map(|sample| sample.values.keys());
     let names: BTreeMap<&String, ()> = names.map(|name| (name, ())).collect();
     names.into_keys().cloned().collect()

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn sample(source: Source, device: Option<u32>, at_s: f64, values: &[(&str, f64)]) -> Sample {
+fn sample(source: TelemetrySource, device: Option<u32>, at_s: f64, values: &[(&str, f64)]) -> Sample {
     Sample {
         at_ns: (at_s * 1e9).round() as i64,
         source,
@@ -15,22 +15,22 @@ fn sample(source: Source, device: Option<u32>, at_s: f64, values: &[(&str, f64)]
 }
 
 fn gpu(device: u32, at_s: f64, values: &[(&str, f64)]) -> Sample {
-    sample(Source::Nvml, Some(device), at_s, values)
+    sample(TelemetrySource::Nvml, Some(device), at_s, values)
 }
 
 fn engine(at_s: f64, values: &[(&str, f64)]) -> Sample {
-    sample(Source::Engine, None, at_s, values)
+    sample(TelemetrySource::Engine, None, at_s, values)
 }
 
-fn about(seconds: f64, devices: &[u32]) -> About {
-    About {
-        seconds,
+fn about(seconds: f64, devices: &[u32]) -> MeasurementContext {
+    MeasurementContext {
+        window_s: seconds,
         devices: devices.to_vec(),
-        ..About::default()
+        ..MeasurementContext::default()
     }
 }
 
-fn close(one: Option<f64>, two: f64) -> bool {
+fn is_close(one: Option<f64>, two: f64) -> bool {
     one.is_some_and(|one| (one - two).abs() <= 1e-6 * two.abs().max(1.0))
 }
 
@@ -70,18 +70,18 @@ proptest! {
         moments.extend([0.0, seconds]);
         moments.sort_by(f64::total_cmp);
         let gap = moments.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
-        let told = telemetry(&ramp(3, from, slope, &moments), Vec::new(), &about(seconds, &[3]));
+        let telemetry_summary = summarize_telemetry(&ramp(3, from, slope, &moments), Vec::new(), &about(seconds, &[3]));
         let truth = from * seconds + slope * seconds * seconds / 2.0;
-        prop_assert!(close(told.gpus[0].counter_j, truth), "{told:?}");
-        match gap <= LONGEST_GAP_S {
-            true => prop_assert!(close(told.gpus[0].integral_j, truth), "{told:?}"),
-            false => prop_assert_eq!(told.gpus[0].integral_j, None),
+        prop_assert!(is_close(telemetry_summary.gpus[0].counter_j, truth), "{telemetry_summary:?}");
+        match gap <= MAX_SAMPLE_GAP_S {
+            true => prop_assert!(is_close(telemetry_summary.gpus[0].integral_j, truth), "{telemetry_summary:?}"),
+            false => prop_assert_eq!(telemetry_summary.gpus[0].integral_j, None),
         }
-        let energy = told.energy.unwrap();
+        let energy = telemetry_summary.energy.unwrap();
         prop_assert_eq!(energy.source, EnergySource::Counter);
         prop_assert_eq!(energy.disagrees_j, None);
-        prop_assert!(close(Some(energy.mean_w), truth / seconds));
-        prop_assert!(close(energy.peak_w, from + slope * seconds), "{energy:?}");
+        prop_assert!(is_close(Some(energy.mean_w), truth / seconds));
+        prop_assert!(is_close(energy.peak_w, from + slope * seconds), "{energy:?}");
     }
 
     #[test]
@@ -96,28 +96,32 @@ proptest! {
             .flat_map(|(at, value)| [
                 gpu(0, *at, &[("power_w", *value), ("gpu_util_share", value / 500.0), ("sm_clock_mhz", *value)]),
                 engine(*at, &[("running", *value), ("generation_tokens", *value), ("ttft_s_sum", *value)]),
-                sample(Source::Host, None, *at, &[("client_cpu_s", *value), ("load_1", *value), ("net_rx_bytes_total", *value)]),
+                sample(TelemetrySource::Host, None, *at, &[("client_cpu_s", *value), ("load_1", *value), ("net_rx_bytes_total", *value)]),
             ])
             .collect();
-        let told = telemetry(&samples, Vec::new(), &about(seconds, &[0]));
-        let ranges = told.gpus.iter().flat_map(|gpu| gpu.ranges.values());
-        let engine = told.engine.iter().flat_map(|engine| engine.gauges.values());
-        let host = told.host.iter().flat_map(|host| host.ranges.values());
+        let telemetry_summary = summarize_telemetry(&samples, Vec::new(), &about(seconds, &[0]));
+        let ranges = telemetry_summary.gpus.iter().flat_map(|gpu| gpu.ranges.values());
+        let engine = telemetry_summary.engine.iter().flat_map(|engine| engine.gauges.values());
+        let host = telemetry_summary.host.iter().flat_map(|host| host.ranges.values());
         for range in ranges.chain(engine).chain(host) {
             prop_assert!(range.min <= range.mean && range.mean <= range.max, "{range:?}");
         }
-        prop_assert_eq!(told.gpus.is_empty(), moments.is_empty());
+        prop_assert_eq!(telemetry_summary.gpus.is_empty(), moments.is_empty());
     }
 }
 
 #[test]
 fn a_silent_stretch_tells_no_integral_and_an_open_end_no_counter() {
-    let of = |moments: &[f64]| telemetry(&ramp(0, 100.0, 0.0, moments), Vec::new(), &about(10.0, &[0]));
+    let of =
+        |moments: &[f64]| summarize_telemetry(&ramp(0, 100.0, 0.0, moments), Vec::new(), &about(10.0, &[0]));
     let whole = of(&[-0.1, 2.0, 4.0, 6.0, 8.0, 10.1]);
-    assert!(close(whole.energy.as_ref().map(|energy| energy.joules), 1000.0));
+    assert!(is_close(
+        whole.energy.as_ref().map(|energy| energy.joules),
+        1000.0
+    ));
     let hole = of(&[-0.1, 2.0, 5.1, 8.0, 10.1]);
     assert_eq!(hole.gpus[0].integral_j, None);
-    assert!(close(hole.gpus[0].counter_j, 1000.0), "a counter counts on");
+    assert!(is_close(hole.gpus[0].counter_j, 1000.0), "a counter counts on");
     let open = of(&[-0.1, 2.0, 4.0, 6.0, 8.0]);
     assert_eq!(
         (open.gpus[0].counter_j, open.gpus[0].integral_j),
@@ -138,12 +142,12 @@ fn energy_is_that_of_all_devices_of_the_launch_and_of_no_other() {
     samples.sort_by_key(|sample| sample.at_ns);
     let mut both = about(4.0, &[0, 1]);
     both.idle_w = BTreeMap::from([(0, 50.0), (1, 60.0)]);
-    let energy = telemetry(&samples, Vec::new(), &both).energy.unwrap();
-    assert!(close(Some(energy.joules), 1200.0) && close(energy.peak_w, 300.0));
-    assert!(close(energy.above_idle_j, 1200.0 - 440.0));
+    let energy = summarize_telemetry(&samples, Vec::new(), &both).energy.unwrap();
+    assert!(is_close(Some(energy.joules), 1200.0) && is_close(energy.peak_w, 300.0));
+    assert!(is_close(energy.above_idle_j, 1200.0 - 440.0));
     both.idle_w.remove(&1);
     assert_eq!(
-        telemetry(&samples, Vec::new(), &both)
+        summarize_telemetry(&samples, Vec::new(), &both)
             .energy
             .unwrap()
             .above_idle_j,
@@ -151,7 +155,7 @@ fn energy_is_that_of_all_devices_of_the_launch_and_of_no_other() {
     );
     let silent = about(4.0, &[0, 1, 7]);
     assert_eq!(
-        telemetry(&samples, Vec::new(), &silent).energy,
+        summarize_telemetry(&samples, Vec::new(), &silent).energy,
         None,
         "one of them tells nothing"
     );
@@ -163,7 +167,9 @@ fn a_counter_that_disagrees_with_the_power_is_shown_with_it() {
         let samples: Vec<Sample> = [0.0, 1.0, 2.0]
             .map(|at| gpu(0, at, &[("power_w", 100.0), ("energy_j", factor * 100.0 * at)]))
             .into();
-        telemetry(&samples, Vec::new(), &about(2.0, &[0])).energy.unwrap()
+        summarize_telemetry(&samples, Vec::new(), &about(2.0, &[0]))
+            .energy
+            .unwrap()
     };
     assert_eq!(of(1.04).disagrees_j, None);
     let off = of(1.10);
@@ -202,10 +208,10 @@ fn clocks_are_judged_while_busy_and_reasons_of_throttling_by_their_share() {
             ],
         ));
     }
-    let told = telemetry(&samples, Vec::new(), &about(9.0, &[0]));
-    let gpu = &told.gpus[0];
+    let telemetry_summary = summarize_telemetry(&samples, Vec::new(), &about(9.0, &[0]));
+    let gpu = &telemetry_summary.gpus[0];
     assert_eq!((gpu.busy_samples, gpu.busy_clock_mhz), (6, Some(1986.5)));
-    assert!(close(gpu.clock_spread, 4.5 / 1986.5), "{gpu:?}");
+    assert!(is_close(gpu.clock_spread, 4.5 / 1986.5), "{gpu:?}");
     assert_eq!(gpu.throttled, BTreeMap::from([("thermal".to_owned(), 0.1)]));
     assert_eq!(gpu.ranges["sm_clock_mhz"].min, 345.0);
     assert!(!gpu.ranges.contains_key("throttled_thermal"));
@@ -213,20 +219,22 @@ fn clocks_are_judged_while_busy_and_reasons_of_throttling_by_their_share() {
 
 #[test]
 fn an_engine_is_told_by_differences_and_a_fall_is_a_reset() {
-    let told = |name: &str, values: [f64; 3]| {
+    let window_of = |name: &str, values: [f64; 3]| {
         let moments = [-0.5, 5.0, 10.2];
         let samples: Vec<Sample> = moments
             .into_iter()
             .zip(values)
             .map(|(at, value)| engine(at, &[(name, value)]))
             .collect();
-        telemetry(&samples, Vec::new(), &about(10.0, &[])).engine.unwrap()
+        summarize_telemetry(&samples, Vec::new(), &about(10.0, &[]))
+            .engine
+            .unwrap()
     };
     assert_eq!(
-        told("generation_tokens", [100.0, 500.0, 900.0]).grown["generation_tokens"],
+        window_of("generation_tokens", [100.0, 500.0, 900.0]).grown["generation_tokens"],
         800.0
     );
-    let anew = told("generation_tokens", [100.0, 5.0, 900.0]);
+    let anew = window_of("generation_tokens", [100.0, 5.0, 900.0]);
     assert_eq!(
         (anew.reset, anew.grown.len()),
         (vec!["generation_tokens".to_owned()], 0)
@@ -242,7 +250,9 @@ fn an_engine_is_told_by_differences_and_a_fall_is_a_reset() {
                 )
             })
             .collect();
-        telemetry(&samples, Vec::new(), &about(9.0, &[])).engine.unwrap()
+        summarize_telemetry(&samples, Vec::new(), &about(9.0, &[]))
+            .engine
+            .unwrap()
     };
     let two = in_turn([500.0, 100.0, 500.0, 300.0, 700.0, 500.0]);
     assert_eq!(two.mixed, ["generation_tokens"], "pages of two servers");
@@ -277,12 +287,12 @@ fn an_engine_is_told_by_differences_and_a_fall_is_a_reset() {
             "{anew:?}: it began anew"
         );
     }
-    let running = told("running", [0.0, 4.0, 0.0]).gauges["running"];
+    let running = window_of("running", [0.0, 4.0, 0.0]).gauges["running"];
     assert_eq!(running.max, 4.0);
     assert!(running.mean > 1.5 && running.mean < 2.5);
 
     let stored = |at, hits| engine(at, &[("prefix_hits", hits), ("external_hits", 10.0 * hits)]);
-    let window = telemetry(
+    let window = summarize_telemetry(
         &[stored(-0.1, 1.0), stored(10.1, 3.0)],
         Vec::new(),
         &about(10.0, &[]),
@@ -305,11 +315,13 @@ fn an_engine_is_told_by_differences_and_a_fall_is_a_reset() {
         )
     };
     let samples = [times(-0.1, 3.0, 1.0), times(10.1, 5.0, 5.0)];
-    let window = telemetry(&samples, Vec::new(), &about(10.0, &[])).engine.unwrap();
+    let window = summarize_telemetry(&samples, Vec::new(), &about(10.0, &[]))
+        .engine
+        .unwrap();
     assert_eq!((window.means["ttft_s"], window.grown["ttft_s_count"]), (0.5, 4.0));
     assert_eq!(window.grown["prefix_queries"], 6.0);
     let begun_late = [times(0.1, 3.0, 1.0), times(10.1, 5.0, 5.0)];
-    let window = telemetry(&begun_late, Vec::new(), &about(10.0, &[]))
+    let window = summarize_telemetry(&begun_late, Vec::new(), &about(10.0, &[]))
         .engine
         .unwrap();
     assert_eq!(
@@ -318,7 +330,7 @@ fn an_engine_is_told_by_differences_and_a_fall_is_a_reset() {
         "what was before nobody knows"
     );
     let fell_silent = [times(-0.1, 3.0, 1.0), times(5.0, 5.0, 5.0)];
-    let window = telemetry(&fell_silent, Vec::new(), &about(10.0, &[]))
+    let window = summarize_telemetry(&fell_silent, Vec::new(), &about(10.0, &[]))
         .engine
         .unwrap();
     assert_eq!(
@@ -334,15 +346,15 @@ fn an_engine_that_tells_energy_of_its_own_is_taken_at_its_word() {
         [-0.5, 5.0, 10.5].map(|at| engine(at, &[("power_w", 300.0), ("energy_j", 300.0 * at + 500.0)]));
     let mut sim = about(10.0, &[]);
     sim.is_simulated = true;
-    let energy = telemetry(&samples, Vec::new(), &sim).energy.unwrap();
+    let energy = summarize_telemetry(&samples, Vec::new(), &sim).energy.unwrap();
     assert!(energy.is_simulated && energy.source == EnergySource::Engine);
-    assert!(close(Some(energy.joules), 3000.0) && close(energy.peak_w, 300.0));
+    assert!(is_close(Some(energy.joules), 3000.0) && is_close(energy.peak_w, 300.0));
     // Power is unknown between two polls of the engine.
     let samples =
         [-0.5, 5.0, 10.5].map(|at| engine(at, &[("power_w", 80.0), ("energy_j", 300.0 * at + 500.0)]));
-    let energy = telemetry(&samples, Vec::new(), &sim).energy.unwrap();
+    let energy = summarize_telemetry(&samples, Vec::new(), &sim).energy.unwrap();
     assert_eq!(energy.disagrees_j, None);
-    assert!(close(Some(energy.joules), 3000.0));
+    assert!(is_close(Some(energy.joules), 3000.0));
 }
 
 #[test]
@@ -359,17 +371,26 @@ fn a_host_is_told_in_processors_and_in_rates() {
             ("load_1", 2.5),
             ("context_switches_total", 1000.0 * at),
         ];
-        sample(Source::Host, None, at + 1.0, &values)
+        sample(TelemetrySource::Host, None, at + 1.0, &values)
     };
     let samples = [-1.5, 1.0, 3.0, 6.0, 9.5].map(host);
-    let told = telemetry(&samples, Vec::new(), &about(10.0, &[])).host.unwrap();
-    assert_eq!((told.cpus, told.shares_cpus), (4, Some(true)));
-    assert!(close(told.client_cpus, 0.5) && close(told.engine_cpus, 2.0) && close(told.other_cpus, 0.1));
-    assert!(close(told.client_wait_s, 0.1));
-    assert!(close(Some(told.ranges["context_switches_per_s"].mean), 1000.0));
-    let names: Vec<&str> = told.ranges.keys().map(String::as_str).collect();
+    let host_window = summarize_telemetry(&samples, Vec::new(), &about(10.0, &[]))
+        .host
+        .unwrap();
+    assert_eq!((host_window.cpus, host_window.shares_cpus), (4, Some(true)));
+    assert!(
+        is_close(host_window.client_cpus, 0.5)
+            && is_close(host_window.engine_cpus, 2.0)
+            && is_close(host_window.other_cpus, 0.1)
+    );
+    assert!(is_close(host_window.client_wait_s, 0.1));
+    assert!(is_close(
+        Some(host_window.ranges["context_switches_per_s"].mean),
+        1000.0
+    ));
+    let names: Vec<&str> = host_window.ranges.keys().map(String::as_str).collect();
     assert_eq!(names, ["context_switches_per_s", "load_1"]);
-    assert_eq!(telemetry(&[], Vec::new(), &about(10.0, &[])).host, None);
+    assert_eq!(summarize_telemetry(&[], Vec::new(), &about(10.0, &[])).host, None);
 }
 
 #[test]
@@ -379,7 +400,9 @@ fn the_peak_is_that_of_samples_within_the_window_and_never_below_the_mean() {
             .iter()
             .map(|(at, watts, joules)| gpu(0, *at, &[("power_w", *watts), ("energy_j", *joules)]))
             .collect();
-        let energy = telemetry(&samples, Vec::new(), &about(2.0, &[0])).energy.unwrap();
+        let energy = summarize_telemetry(&samples, Vec::new(), &about(2.0, &[0]))
+            .energy
+            .unwrap();
         (energy.mean_w.round(), energy.peak_w.map(f64::round))
     };
     // Both samples are outside the window and show an idle device. Only the counter includes the load.

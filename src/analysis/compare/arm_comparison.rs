@@ -3,12 +3,12 @@
 use thiserror::Error;
 
 use super::arms::{self, Arms};
-use super::pairwise::{self, Ask, Comparison, Terms};
+use super::pairwise::{self, CompareOptions, Comparison, QuestionFn};
 use super::question;
 use crate::base::ids::CellKey;
 use crate::plan::Plan;
 use crate::results::record::cell::Summary;
-use crate::results::record::cell_stats::Side;
+use crate::results::record::cell_stats::RunStats;
 
 #[derive(Debug, Error)]
 pub(crate) enum ArmsError {
@@ -39,23 +39,23 @@ pub(crate) enum ArmsError {
 pub(crate) fn compare_arms(
     plan: &Plan,
     summaries: &[Summary],
-    side: &Side,
+    side: &RunStats,
     axis: &str,
     values: [&str; 2],
-    terms: &Terms<'_>,
+    terms: &CompareOptions<'_>,
 ) -> Result<Comparison, ArmsError> {
     let owned = || values.map(str::to_owned);
-    let found = arms::pairs(&side.cells, axis, values).map_err(|reason| ArmsError::Ambiguous {
+    let arm_pairs = arms::arm_pairs(&side.cells, axis, values).map_err(|reason| ArmsError::Ambiguous {
         axis: axis.to_owned(),
         values: owned(),
         reason,
     })?;
-    if found.is_empty() {
+    if arm_pairs.is_empty() {
         return Err(ArmsError::NoPairs {
             run: side.run.to_string(),
             axis: axis.to_owned(),
             values: owned(),
-            known: known_values(side, axis),
+            known: axis_values(side, axis),
         });
     }
     let arm = |value: &str| {
@@ -65,25 +65,26 @@ pub(crate) fn compare_arms(
         arm
     };
     let (first, second) = (arm(values[0]), arm(values[1]));
-    let of = |side: &'_ Side, key: &CellKey| side.cells.get_key_value(key).map(|(key, _)| key.clone());
-    let pairs: Vec<(CellKey, CellKey)> = found
+    let cell_key =
+        |side: &'_ RunStats, key: &CellKey| side.cells.get_key_value(key).map(|(key, _)| key.clone());
+    let pairs: Vec<(CellKey, CellKey)> = arm_pairs
         .iter()
-        .filter_map(|(one, two)| Some((of(&first, one)?, of(&second, two)?)))
+        .filter_map(|(one, two)| Some((cell_key(&first, one)?, cell_key(&second, two)?)))
         .collect();
     let partner = |key: &CellKey| pairs.iter().find(|(_, two)| two == key).map(|(one, _)| one);
     let matched = pairs.iter().filter_map(|(one, two)| {
         let (key, two) = second.cells.get_key_value(two)?;
         Some((key, first.cells.get(one)?, two))
     });
-    let ask: Ask<'_> = &|key, [one, two], metric, noise| match partner(key) {
+    let ask: QuestionFn<'_> = &|key, [one, two], metric, noise| match partner(key) {
         Some(baseline) => {
             let arms = Arms {
                 baseline: (baseline, one),
                 candidate: (key, two),
             };
-            arms::question(plan, summaries, arms, metric, noise)
+            arms::arms_question(plan, summaries, arms, metric, noise)
         }
-        None => question::of_cells(one, two, metric, noise),
+        None => question::cell_question(one, two, metric, noise),
     };
     Ok(pairwise::compare_pairs(
         &first,
@@ -95,15 +96,15 @@ pub(crate) fn compare_arms(
 }
 
 /// Returns the values of an axis, each once, in the order of the cells.
-fn known_values(side: &Side, axis: &str) -> String {
-    let mut known: Vec<&str> = Vec::new();
+fn axis_values(side: &RunStats, axis: &str) -> String {
+    let mut values: Vec<&str> = Vec::new();
     for value in side.cells.values().filter_map(|cell| cell.axes.get(axis)) {
-        if !known.contains(&value.as_str()) {
-            known.push(value);
+        if !values.contains(&value.as_str()) {
+            values.push(value);
         }
     }
-    match known.is_empty() {
+    match values.is_empty() {
         true => "–".to_owned(),
-        false => known.join(", "),
+        false => values.join(", "),
     }
 }

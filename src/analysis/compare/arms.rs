@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::decision::{Design, Gap, KnownNoise, Question, Sample};
+use super::decision::{Design, KnownNoise, NoVerdict, Question, Sample};
 use super::from_run;
 use super::question;
 use super::resolution;
@@ -10,17 +10,17 @@ use crate::analysis::metrics::Metric;
 use crate::base::ids::CellKey;
 use crate::plan::Plan;
 use crate::results::record::cell::Summary;
-use crate::results::record::cell_stats::SideCell;
+use crate::results::record::cell_stats::CellStats;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arms<'a> {
-    pub baseline: (&'a CellKey, &'a SideCell),
-    pub candidate: (&'a CellKey, &'a SideCell),
+    pub baseline: (&'a CellKey, &'a CellStats),
+    pub candidate: (&'a CellKey, &'a CellStats),
 }
 
 /// Builds the question whether a metric differs between the arms. It uses the rounds in which both arms have
 /// a valid start, or all starts if the arms did not alternate.
-pub(crate) fn question(
+pub(crate) fn arms_question(
     plan: &Plan,
     summaries: &[Summary],
     arms: Arms<'_>,
@@ -28,23 +28,23 @@ pub(crate) fn question(
     noise: Option<KnownNoise>,
 ) -> Question {
     let Arms { baseline, candidate } = arms;
-    let whole = question::of_cells(baseline.1, candidate.1, metric, noise);
-    let least = question::least([baseline.1, candidate.1], metric);
-    let rounds = rounds(plan, summaries, [baseline.0, candidate.0], metric, least);
-    match (&whole.gap, rounds) {
-        (None | Some(Gap::NotComparable(_)), Some([first, second])) => Question {
+    let whole = question::cell_question(baseline.1, candidate.1, metric, noise);
+    let min_value = question::min_value_of_pair([baseline.1, candidate.1], metric);
+    let rounds = paired_rounds(plan, summaries, [baseline.0, candidate.0], metric, min_value);
+    match (&whole.no_verdict, rounds) {
+        (None | Some(NoVerdict::NotComparable(_)), Some([first, second])) => Question {
             baseline: Sample {
                 launch: whole.baseline.launch,
                 resolution: whole.baseline.resolution,
                 is_at_jump: whole.baseline.is_at_jump,
-                counting: whole.baseline.counting,
+                counting_variance: whole.baseline.counting_variance,
                 ..first
             },
             candidate: Sample {
                 launch: whole.candidate.launch,
                 resolution: whole.candidate.resolution,
                 is_at_jump: whole.candidate.is_at_jump,
-                counting: whole.candidate.counting,
+                counting_variance: whole.candidate.counting_variance,
                 ..second
             },
             design: Design::Rounds,
@@ -56,30 +56,30 @@ pub(crate) fn question(
 
 /// Returns the starts of both cells that are valid and belong to the same round, in the order of the rounds.
 /// Zeros are replaced by `least`. `None` if the arms did not alternate.
-fn rounds(
+fn paired_rounds(
     plan: &Plan,
     summaries: &[Summary],
     cells: [&CellKey; 2],
     metric: Metric,
-    least: Option<f64>,
+    min_value: Option<f64>,
 ) -> Option<[Sample; 2]> {
     let launch = |key: &CellKey| {
         let cell = plan.cells.iter().find(|cell| cell.key == *key)?;
         Some(&cell.launch)
     };
-    let made = plan.rounds(launch(cells[0])?, launch(cells[1])?);
-    if made.is_empty() {
+    let rounds = plan.rounds(launch(cells[0])?, launch(cells[1])?);
+    if rounds.is_empty() {
         return None;
     }
     let values = cells.map(|key| {
         let of_cell: Vec<&Summary> = summaries
             .iter()
-            .filter(|summary| summary.cell == *key && from_run::counts(summary))
+            .filter(|summary| summary.cell == *key && from_run::is_counted(summary))
             .collect();
-        from_run::by_start(&of_cell, metric)
+        from_run::values_by_start(&of_cell, metric)
     });
     let mut both: [Vec<Vec<f64>>; 2] = [Vec::new(), Vec::new()];
-    for round in made {
+    for round in rounds {
         let of = |side: usize| {
             values[side]
                 .get(&round[side])
@@ -90,7 +90,7 @@ fn rounds(
             both[1].push(second.clone());
         }
     }
-    let of = |side: usize| Sample::of_starts(&resolution::raised(&both[side], least));
+    let of = |side: usize| Sample::from_starts(&resolution::raise_zeros(&both[side], min_value));
     Some([of(0)?, of(1)?])
 }
 
@@ -99,26 +99,26 @@ fn rounds(
 ///
 /// # Errors
 /// A cell fits several.
-pub(crate) fn pairs<'a>(
-    cells: &'a BTreeMap<CellKey, SideCell>,
+pub(crate) fn arm_pairs<'a>(
+    cells: &'a BTreeMap<CellKey, CellStats>,
     axis: &str,
     values: [&str; 2],
 ) -> Result<Vec<(&'a CellKey, &'a CellKey)>, String> {
-    const OF_ENGINE: [&str; 6] = ["engine", "version", "executor", "variant", "args", "env"];
-    let is_free = |name: &str| name == axis || (axis == "engine" && OF_ENGINE.contains(&name));
-    let rest = |cell: &'a SideCell| -> BTreeMap<&'a String, &'a String> {
+    const ENGINE_AXES: [&str; 6] = ["engine", "version", "executor", "variant", "args", "env"];
+    let is_free = |name: &str| name == axis || (axis == "engine" && ENGINE_AXES.contains(&name));
+    let rest = |cell: &'a CellStats| -> BTreeMap<&'a String, &'a String> {
         cell.axes.iter().filter(|(name, _)| !is_free(name)).collect()
     };
-    let of = |value: &str| {
+    let cells_with = |value: &str| {
         let value = value.to_owned();
         cells
             .iter()
             .filter(move |(_, cell)| cell.axes.get(axis).is_some_and(|own| *own == value))
     };
-    let mut found: Vec<(&CellKey, &CellKey)> = Vec::new();
-    for (first, one) in of(values[0]) {
-        for (second, _) in of(values[1]).filter(|(_, two)| rest(two) == rest(one)) {
-            let other = found.iter().find_map(|pair| match *pair {
+    let mut matches: Vec<(&CellKey, &CellKey)> = Vec::new();
+    for (first, one) in cells_with(values[0]) {
+        for (second, _) in cells_with(values[1]).filter(|(_, two)| rest(two) == rest(one)) {
+            let other = matches.iter().find_map(|pair| match *pair {
                 (own, other) if own == first => Some((first, other, second)),
                 (other, own) if own == second => Some((second, other, first)),
                 _ => None,
@@ -126,8 +126,8 @@ pub(crate) fn pairs<'a>(
             if let Some((cell, one, other)) = other {
                 return Err(format!("{cell} could be compared with {one} and with {other}"));
             }
-            found.push((first, second));
+            matches.push((first, second));
         }
     }
-    Ok(found)
+    Ok(matches)
 }

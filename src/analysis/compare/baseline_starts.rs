@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use super::arms::{self, Arms};
 use super::decision::Question;
 use super::environment_diff;
-use super::nightly_gate::{Fresh, Look, Pairing, Suspected};
+use super::nightly_gate::{FreshStarts, PairedMetric, ScreenResult, SuspectedLoss};
 use crate::base::ids::CellKey;
-use crate::plan::arms::baseline_of;
+use crate::plan::arms::baseline_key;
 use crate::plan::{Launch, Plan};
 use crate::results::record::cell::Summary;
-use crate::results::record::cell_stats::{Baseline, Side, SideCell};
+use crate::results::record::cell_stats::{Baseline, CellStats, RunStats};
 
 /// A run in which the baseline was started in turn with the candidate.
 #[derive(Clone, Copy, Debug)]
@@ -20,48 +20,48 @@ pub(crate) struct PairedRun<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) summaries: &'a [Summary],
     /// The cells of the run, including those of the baseline.
-    pub(crate) side: &'a Side,
+    pub(crate) side: &'a RunStats,
 }
 
 impl<'a> PairedRun<'a> {
     /// Returns the cell of this run that measured the baseline of `candidate`.
-    fn twin(&self, candidate: &CellKey) -> Option<(&'a CellKey, &'a SideCell)> {
+    fn baseline_cell(&self, candidate: &CellKey) -> Option<(&'a CellKey, &'a CellStats)> {
         let cell = self.plan.cells.iter().find(|cell| cell.key == *candidate)?;
-        self.side.cells.get_key_value(&baseline_of(cell))
+        self.side.cells.get_key_value(&baseline_key(cell))
     }
 
     /// Returns what fresh starts measured for a suspected loss. `missing` says why its baseline was not
     /// started.
-    pub(crate) fn fresh(&self, suspect: &Suspected, missing: Option<&String>) -> Fresh {
+    pub(crate) fn fresh_starts(&self, suspect: &SuspectedLoss, missing: Option<&String>) -> FreshStarts {
         let Some(candidate) = self.side.cells.get_key_value(&suspect.cell) else {
-            return Fresh::None;
+            return FreshStarts::NotStarted;
         };
-        let alone = |why: String| Fresh::Alone(suspect.against(candidate.1), why);
+        let alone = |why: String| FreshStarts::CandidateOnly(suspect.compare_to(candidate.1), why);
         let measured = self.baseline.side.cells.get(&suspect.baseline);
-        let (Some(twin), Some(measured)) = (self.twin(&suspect.cell), measured) else {
+        let (Some(twin), Some(measured)) = (self.baseline_cell(&suspect.cell), measured) else {
             return alone(
                 missing
                     .cloned()
                     .unwrap_or_else(|| "the baseline was not started".to_owned()),
             );
         };
-        if let Some(why) = other_build(measured, twin.1) {
+        if let Some(why) = other_build_reason(measured, twin.1) {
             return alone(why);
         }
         let arms = Arms {
             baseline: twin,
             candidate,
         };
-        Fresh::Alternated(Question {
+        FreshStarts::Alternating(Question {
             noise: suspect.noise,
-            ..arms::question(self.plan, self.summaries, arms, suspect.metric, suspect.noise)
+            ..arms::arms_question(self.plan, self.summaries, arms, suspect.metric, suspect.noise)
         })
     }
 
     /// Builds the question whether a metric changed, or says why it cannot be answered.
-    pub(crate) fn question(&self, pairing: &Pairing<'_>) -> Result<Question, String> {
+    pub(crate) fn question(&self, pairing: &PairedMetric<'_>) -> Result<Question, String> {
         let twin = self
-            .twin(pairing.cell)
+            .baseline_cell(pairing.cell)
             .ok_or_else(|| "its baseline was not started on this night".to_owned())?;
         let candidate = self
             .side
@@ -70,7 +70,7 @@ impl<'a> PairedRun<'a> {
             .ok_or_else(|| "it was not measured".to_owned())?;
         let measured = self.baseline.side.cells.get(pairing.baseline);
         if let Some(why) = measured.and_then(|measured| {
-            other_build(measured, twin.1).or_else(|| unknown_build(measured, candidate.1))
+            other_build_reason(measured, twin.1).or_else(|| unknown_build_reason(measured, candidate.1))
         }) {
             return Err(why);
         }
@@ -78,7 +78,7 @@ impl<'a> PairedRun<'a> {
             baseline: twin,
             candidate,
         };
-        Ok(arms::question(
+        Ok(arms::arms_question(
             self.plan,
             self.summaries,
             arms,
@@ -90,21 +90,21 @@ impl<'a> PairedRun<'a> {
 
 /// Selects the baseline launches to start in turn with the suspected losses. For the other suspected losses,
 /// returns the reason that there is none.
-pub(crate) fn launches_of_suspects(
-    look: &Look,
+pub(crate) fn suspect_launches(
+    look: &ScreenResult,
     baseline: &Baseline,
-    tonight: &Side,
+    candidate_run: &RunStats,
 ) -> (BTreeMap<CellKey, Launch>, BTreeMap<CellKey, String>) {
     let of_suspects = look
         .suspects
         .iter()
         .map(|suspect| (&suspect.cell, &suspect.baseline));
-    let (mut launches, mut missing) = launches(baseline, of_suspects);
+    let (mut launches, mut missing) = baseline_launches(baseline, of_suspects);
     for suspect in &look.suspects {
         let measured = baseline.side.cells.get(&suspect.baseline);
-        let candidate = tonight.cells.get(&suspect.cell);
+        let candidate = candidate_run.cells.get(&suspect.cell);
         if let (Some(measured), Some(candidate)) = (measured, candidate)
-            && let Some(why) = unknown_build(measured, candidate)
+            && let Some(why) = unknown_build_reason(measured, candidate)
         {
             launches.remove(&suspect.cell);
             missing.insert(suspect.cell.clone(), why);
@@ -114,22 +114,22 @@ pub(crate) fn launches_of_suspects(
 }
 
 /// Adds the baseline to a plan for every cell whose baseline can be started.
-pub(crate) fn pair(plan: &mut Plan, baseline: &Baseline) {
+pub(crate) fn add_baseline_starts(plan: &mut Plan, baseline: &Baseline) {
     let keys: Vec<_> = plan.cells.iter().map(|cell| cell.key.clone()).collect();
     let paired = keys
         .iter()
-        .filter_map(|key| Some((key, baseline.side.key_like(key)?)));
-    let (launches, _) = launches(baseline, paired);
-    plan.pair(&launches);
+        .filter_map(|key| Some((key, baseline.side.matching_key(key)?)));
+    let (launches, _) = baseline_launches(baseline, paired);
+    plan.pair_with_baselines(&launches);
 }
 
 /// Pins the candidates of a plan to the builds that `tonight` measured.
-pub(crate) fn pinned(mut plan: Plan, tonight: &Side) -> Plan {
+pub(crate) fn pin_candidates(mut plan: Plan, candidate_run: &RunStats) -> Plan {
     for launch in &mut plan.launches {
-        let cells = tonight.cells.values();
+        let cells = candidate_run.cells.values();
         let of_launch = cells.filter(|cell| cell.launch.as_ref() == Some(&launch.id));
         let image = of_launch.filter_map(|cell| cell.engine.get("image")).next();
-        if let Ok(pinned) = launch.pinned(image.map(String::as_str)) {
+        if let Ok(pinned) = launch.pin(image.map(String::as_str)) {
             *launch = pinned;
         }
     }
@@ -138,13 +138,13 @@ pub(crate) fn pinned(mut plan: Plan, tonight: &Side) -> Plan {
 
 /// Selects the baseline launches that can be started, pinned to the measured builds. `cells` are pairs of a
 /// cell and its cell in the baseline. For the other cells, returns the reason that there is none.
-pub(crate) fn launches<'a>(
+pub(crate) fn baseline_launches<'a>(
     baseline: &Baseline,
     cells: impl Iterator<Item = (&'a CellKey, &'a CellKey)>,
 ) -> (BTreeMap<CellKey, Launch>, BTreeMap<CellKey, String>) {
     let (mut launches, mut missing) = (BTreeMap::new(), BTreeMap::new());
     for (cell, of_baseline) in cells {
-        match startable(baseline, of_baseline) {
+        match startable_launch(baseline, of_baseline) {
             Ok(launch) => {
                 launches.insert(cell.clone(), launch);
             }
@@ -156,7 +156,7 @@ pub(crate) fn launches<'a>(
     (launches, missing)
 }
 
-fn startable(baseline: &Baseline, key: &CellKey) -> Result<Launch, String> {
+fn startable_launch(baseline: &Baseline, key: &CellKey) -> Result<Launch, String> {
     let unknown = || {
         "the baseline's file does not tell how its engine was started; `matrix baseline accept` writes one that does".to_owned()
     };
@@ -164,15 +164,16 @@ fn startable(baseline: &Baseline, key: &CellKey) -> Result<Launch, String> {
     let id = cell.launch.as_ref().ok_or_else(unknown)?;
     let launch = baseline.launches.iter().find(|launch| launch.id == *id);
     let image = cell.engine.get("image").map(String::as_str);
-    let pinned = launch.ok_or_else(unknown)?.pinned(image);
+    let pinned = launch.ok_or_else(unknown)?.pin(image);
     pinned.map_err(|why| format!("the baseline's engine cannot be started: {why}"))
 }
 
 /// Says why a baseline that is started now may be the candidate itself: both have the same command, and
 /// neither version nor image is known.
-pub(crate) fn unknown_build(kept: &SideCell, candidate: &SideCell) -> Option<String> {
-    let is_known = |fact: &str| kept.engine.contains_key(fact) && candidate.engine.contains_key(fact);
-    let is_one_command = kept.settings == candidate.settings;
+pub(crate) fn unknown_build_reason(baseline_cell: &CellStats, candidate: &CellStats) -> Option<String> {
+    let is_known =
+        |fact: &str| baseline_cell.engine.contains_key(fact) && candidate.engine.contains_key(fact);
+    let is_one_command = baseline_cell.settings == candidate.settings;
     (is_one_command && !is_known("version") && !is_known("image")).then(|| {
         "nothing tells the baseline's build from tonight's: the engine has no version, and one command starts both".to_owned()
     })
@@ -180,14 +181,14 @@ pub(crate) fn unknown_build(kept: &SideCell, candidate: &SideCell) -> Option<Str
 
 /// Says why the engine that was started as the baseline is not the build that the baseline measured. `None`
 /// if it is.
-pub(crate) fn other_build(kept: &SideCell, started: &SideCell) -> Option<String> {
+pub(crate) fn other_build_reason(baseline_cell: &CellStats, started: &CellStats) -> Option<String> {
     if started.engine.is_empty() {
         return None;
     }
-    let differences = environment_diff::of_engines(&kept.engine, &started.engine);
+    let differences = environment_diff::engine_differences(&baseline_cell.engine, &started.engine);
     let changes: Vec<String> = differences
         .iter()
-        .map(environment_diff::Difference::told)
+        .map(environment_diff::Difference::in_words)
         .collect();
     (!changes.is_empty()).then(|| {
         format!(
@@ -203,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    fn cell(engine: &serde_json::Value, argument: &str) -> SideCell {
+    fn cell(engine: &serde_json::Value, argument: &str) -> CellStats {
         let cell = json!({
             "axes": {}, "content": "c", "engine": engine, "settings": { "--itl": argument }, "devices": 1, "origin": "measured", "gates": [],
             "figures": {},
@@ -213,11 +214,17 @@ mod tests {
 
     #[test]
     fn one_command_without_a_version_may_start_the_candidate_as_the_baseline() {
-        let (untold, told) = (json!({}), json!({ "version": "1.2" }));
-        assert!(unknown_build(&cell(&untold, "5ms"), &cell(&untold, "5ms")).is_some());
-        assert!(unknown_build(&cell(&told, "5ms"), &cell(&untold, "5ms")).is_some());
+        let (unknown, known) = (json!({}), json!({ "version": "1.2" }));
+        assert!(unknown_build_reason(&cell(&unknown, "5ms"), &cell(&unknown, "5ms")).is_some());
+        assert!(unknown_build_reason(&cell(&known, "5ms"), &cell(&unknown, "5ms")).is_some());
         // Different commands, or a build that both sides name.
-        assert_eq!(unknown_build(&cell(&untold, "5ms"), &cell(&untold, "6ms")), None);
-        assert_eq!(unknown_build(&cell(&told, "5ms"), &cell(&told, "5ms")), None);
+        assert_eq!(
+            unknown_build_reason(&cell(&unknown, "5ms"), &cell(&unknown, "6ms")),
+            None
+        );
+        assert_eq!(
+            unknown_build_reason(&cell(&known, "5ms"), &cell(&known, "5ms")),
+            None
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Searches for the first bad version among several.
 
-use super::decision::{STARTS_NOISE_KNOWN, STARTS_NOISE_UNKNOWN};
+use super::decision::{MIN_STARTS_NOISE_KNOWN, MIN_STARTS_NOISE_UNKNOWN};
 use super::pairwise::{Comparison, Row};
 use super::verdict::Verdict;
 use super::{gates, percentile, stored};
@@ -10,7 +10,7 @@ use crate::config::select::{self, AxisValues};
 use crate::plan::{Cell, Plan};
 use crate::results::record::cell_stats::Noise;
 
-pub(crate) const VERSION: &str = "version";
+pub(crate) const VERSION_AXIS: &str = "version";
 
 /// State of the search: indices of the last known good and the first known bad version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) struct Bisection {
 
 impl Bisection {
     /// Starts a search between the first and the last of `versions` versions.
-    pub(crate) const fn of(versions: usize) -> Self {
+    pub(crate) const fn between_ends(versions: usize) -> Self {
         Self {
             good: 0,
             bad: versions.saturating_sub(1),
@@ -62,7 +62,7 @@ pub(crate) fn too_few_requests<'a>(plan: &'a Plan, gates: &[Metric]) -> Option<(
     for cell in &plan.cells {
         let prompts = cell.scenario.workload.prompts;
         for gate in gates_of(cell, gates) {
-            let why = percentile::too_few(gate, prompts)?;
+            let why = percentile::too_few_requests(gate, prompts)?;
             first.get_or_insert((cell, why));
         }
     }
@@ -70,15 +70,15 @@ pub(crate) fn too_few_requests<'a>(plan: &'a Plan, gates: &[Metric]) -> Option<(
 }
 
 /// Returns the fewest starts per version that can decide. `noise` is that of this machine, if it is known.
-pub(crate) fn least_starts(plan: &Plan, gates: &[Metric], noise: Option<&Noise>) -> usize {
+pub(crate) fn min_starts(plan: &Plan, gates: &[Metric], noise: Option<&Noise>) -> usize {
     let is_known = |noise: &Noise, cell: &Cell| {
-        let known = |gate: &Metric| stored::known(noise, &cell.key, &gate.name());
-        let is_enough = |gate: &Metric| known(gate).is_some_and(|noise| noise.is_enough());
+        let known = |gate: &Metric| stored::known_noise(noise, &cell.key, &gate.name());
+        let is_enough = |gate: &Metric| known(gate).is_some_and(|noise| noise.is_sufficient());
         gates_of(cell, gates).iter().all(is_enough)
     };
     match noise {
-        Some(noise) if plan.cells.iter().all(|cell| is_known(noise, cell)) => STARTS_NOISE_KNOWN,
-        _ => STARTS_NOISE_UNKNOWN,
+        Some(noise) if plan.cells.iter().all(|cell| is_known(noise, cell)) => MIN_STARTS_NOISE_KNOWN,
+        _ => MIN_STARTS_NOISE_UNKNOWN,
     }
 }
 
@@ -92,16 +92,16 @@ pub(crate) struct Loss {
 impl Loss {
     /// Returns the largest loss in a metric, or else the first loss of reliability. `None` if there is no
     /// loss.
-    pub(crate) fn of(found: &Comparison) -> Option<Self> {
+    pub(crate) fn from_comparison(comparison: &Comparison) -> Option<Self> {
         let is_loss = |row: &&Row| row.verdict() == Some(Verdict::Worse);
-        let losses = found.rows.iter().filter(is_loss);
-        let worst = losses.max_by(|one, two| size(one).total_cmp(&size(two)));
+        let losses = comparison.rows.iter().filter(is_loss);
+        let worst = losses.max_by(|one, two| absolute_change(one).total_cmp(&absolute_change(two)));
         let of_metric = worst.map(|row| Self {
             cell: row.cell.clone(),
             metric: Some(row.metric),
         });
         of_metric.or_else(|| {
-            let failure = found.failures.iter().find(|failure| failure.is_regression)?;
+            let failure = comparison.failures.iter().find(|failure| failure.is_regression)?;
             Some(Self {
                 cell: failure.cell.clone(),
                 metric: None,
@@ -110,14 +110,14 @@ impl Loss {
     }
 
     /// Returns whether another version has this loss as well. `None` if the data do not decide.
-    pub(crate) fn is_in(&self, found: &Comparison) -> Option<bool> {
+    pub(crate) fn is_found_in(&self, comparison: &Comparison) -> Option<bool> {
         let Some(metric) = self.metric else {
-            return match found.is_less_reliable() {
+            return match comparison.is_less_reliable() {
                 true => Some(true),
-                false => found.failures.is_empty().then_some(false),
+                false => comparison.failures.is_empty().then_some(false),
             };
         };
-        let row = found.rows.iter().find(|row| row.metric == metric)?;
+        let row = comparison.rows.iter().find(|row| row.metric == metric)?;
         match row.verdict()? {
             Verdict::Worse => Some(true),
             Verdict::Same | Verdict::Better => Some(false),
@@ -132,7 +132,7 @@ impl Loss {
 }
 
 /// Returns the size of a change, as a difference of logarithms.
-fn size(row: &Row) -> f64 {
+fn absolute_change(row: &Row) -> f64 {
     row.answer
         .estimate
         .map_or(0.0, |estimate| estimate.log_change.abs())
@@ -140,8 +140,8 @@ fn size(row: &Row) -> f64 {
 
 /// Keeps the cells of two versions. If the loss is known, keeps only the cell that has it.
 pub(crate) fn keep_versions(plan: &mut Plan, versions: [&str; 2], loss: Option<&Loss>) {
-    plan.keep(|cell| {
-        let mut own = cell.axes.get(VERSION).into_iter();
+    plan.retain_cells(|cell| {
+        let mut own = cell.axes.get(VERSION_AXIS).into_iter();
         let is_version = own.any(|own| versions.contains(&own.as_str()));
         let is_other = |loss: &Loss| other_axes(cell.key.as_str()) != other_axes(loss.cell.as_str());
         is_version && !loss.is_some_and(is_other)
@@ -149,15 +149,15 @@ pub(crate) fn keep_versions(plan: &mut Plan, versions: [&str; 2], loss: Option<&
 }
 
 fn other_axes(key: &str) -> AxisValues {
-    let mut axes = select::values(key);
-    axes.remove(VERSION);
+    let mut axes = select::parse_key(key);
+    axes.remove(VERSION_AXIS);
     axes
 }
 
 /// Returns the versions of a plan, in its order.
 pub(crate) fn versions(plan: &Plan) -> Vec<String> {
     let mut versions: Vec<String> = Vec::new();
-    for version in plan.cells.iter().filter_map(|cell| cell.axes.get(VERSION)) {
+    for version in plan.cells.iter().filter_map(|cell| cell.axes.get(VERSION_AXIS)) {
         if !versions.contains(version) {
             versions.push(version.clone());
         }
@@ -175,7 +175,7 @@ mod tests {
     fn a_search_ends_at_the_first_bad_version_with_every_step_between_what_is_known() {
         for versions in 2..40 {
             for first_bad in 1..versions {
-                let mut search = Bisection::of(versions);
+                let mut search = Bisection::between_ends(versions);
                 let mut compared = BTreeSet::new();
                 while let Some(version) = search.next() {
                     assert!(search.good < version && version < search.bad);

@@ -10,19 +10,19 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use super::t_test::{mean, squares};
 
 /// Fewest nights of a level.
-const SHORTEST: usize = 4;
+const MIN_LEVEL_NIGHTS: usize = 4;
 /// Most nights that are tested together.
-const WINDOW: usize = 30;
+const MAX_WINDOW_NIGHTS: usize = 30;
 /// Fewest nights before a change that `recent` reports.
-const KNOWN: usize = 8;
+const MIN_NIGHTS_BEFORE: usize = 8;
 /// Number of last nights whose mean is the present level.
-const PRESENT: usize = 8;
+const PRESENT_LEVEL_NIGHTS: usize = 8;
 /// Distance that the present level must have from all nights before the change, in their standard deviations,
 /// if consecutive nights are independent. If they are correlated, the distance is larger, because a few
 /// nights then show less of the range of the series.
-const MARGIN: f64 = 1.25;
+const RECENT_MARGIN: f64 = 1.25;
 /// Highest autocorrelation that is assumed.
-const LONGEST_MEMORY: f64 = 0.9;
+const MAX_AUTOCORRELATION: f64 = 0.9;
 /// Probability of a false level change in one test of one series.
 const ALPHA: f64 = 0.000_03;
 
@@ -44,53 +44,53 @@ pub(crate) struct Change {
 /// nonparametric approach for multiple change point analysis of multivariate data", 2014. Significance comes
 /// from t instead of permutations as in "Hunter: using change point detection to hunt for performance
 /// regressions" (M. Fleming and others, 2023), with the variance of an autocorrelated series.
-pub(crate) fn changes(series: &[f64], floor: f64) -> Vec<Change> {
-    let mut found = Vec::new();
-    divide(series, 0, floor.ln_1p(), &mut found);
-    found.sort_by_key(|change| change.at);
-    found
+pub(crate) fn find_changes(series: &[f64], floor: f64) -> Vec<Change> {
+    let mut changes = Vec::new();
+    find_changes_in(series, 0, floor.ln_1p(), &mut changes);
+    changes.sort_by_key(|change| change.at);
+    changes
 }
 
-fn divide(series: &[f64], offset: usize, least: f64, found: &mut Vec<Change>) {
-    let Some(at) = split(series) else { return };
+fn find_changes_in(series: &[f64], offset: usize, min_change: f64, changes: &mut Vec<Change>) {
+    let Some(at) = best_split(series) else { return };
     let (left, right) = series.split_at(at);
     let (before, after) = (mean(left), mean(right));
     let p = significance(series, at);
-    if p > ALPHA || (after - before).abs() < least {
+    if p > ALPHA || (after - before).abs() < min_change {
         return;
     }
-    found.push(Change {
+    changes.push(Change {
         at: offset + at,
         before,
         after,
         p,
     });
-    divide(left, offset, least, found);
-    divide(right, offset + at, least, found);
+    find_changes_in(left, offset, min_change, changes);
+    find_changes_in(right, offset + at, min_change, changes);
 }
 
 /// Returns the level change at the end of a series if it passes both tests: the mean of the last nights is
 /// beyond every single night before the change, by more than these vary. `floor` is the smallest change that
 /// matters, as a share.
-pub(crate) fn recent(series: &[f64], floor: f64) -> Option<Change> {
-    let window = &series[series.len().saturating_sub(WINDOW)..];
+pub(crate) fn recent_change(series: &[f64], floor: f64) -> Option<Change> {
+    let window = &series[series.len().saturating_sub(MAX_WINDOW_NIGHTS)..];
     let offset = series.len() - window.len();
-    let change = changes(window, floor).pop()?;
+    let change = find_changes(window, floor).pop()?;
     let at = offset + change.at;
-    let (past, since) = series.split_at(at);
-    if past.len() < KNOWN {
+    let (before, since) = series.split_at(at);
+    if before.len() < MIN_NIGHTS_BEFORE {
         return None;
     }
-    if since.len() < PRESENT {
+    if since.len() < PRESENT_LEVEL_NIGHTS {
         return None;
     }
-    let present = mean(&since[since.len() - PRESENT..]);
-    let lowest = past.iter().copied().fold(f64::INFINITY, f64::min);
-    let highest = past.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let spread = (squares(past, mean(past)) / (past.len() - 1) as f64).sqrt();
-    let memory = memory(past);
+    let present = mean(&since[since.len() - PRESENT_LEVEL_NIGHTS..]);
+    let lowest = before.iter().copied().fold(f64::INFINITY, f64::min);
+    let highest = before.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let spread = (squares(before, mean(before)) / (before.len() - 1) as f64).sqrt();
+    let memory = autocorrelation(before);
     let wandering = ((1.0 + memory) / (1.0 - memory)).sqrt();
-    let margin = (MARGIN * spread * wandering).max(floor.ln_1p() / 2.0);
+    let margin = (RECENT_MARGIN * spread * wandering).max(floor.ln_1p() / 2.0);
     let is_new = present < lowest - margin || present > highest + margin;
     // A level that was left again is no present change.
     let holds = (present - change.before).signum() == (change.after - change.before).signum();
@@ -100,25 +100,25 @@ pub(crate) fn recent(series: &[f64], floor: f64) -> Option<Change> {
 /// Returns the first autocorrelation of the series, corrected for the bias of a short series, at least 0.
 ///
 /// Source: M. G. Kendall, "Note on bias in the estimation of autocorrelation", 1954: `E[r] = ρ − (1 + 3ρ)/n`.
-fn memory(series: &[f64]) -> f64 {
+fn autocorrelation(series: &[f64]) -> f64 {
     let (n, mean) = (series.len() as f64, mean(series));
-    let all = squares(series, mean);
-    if all == 0.0 {
+    let total_squares = squares(series, mean);
+    if total_squares == 0.0 {
         return 0.0;
     }
     let neighbours: f64 = series
         .windows(2)
         .map(|pair| (pair[0] - mean) * (pair[1] - mean))
         .sum();
-    ((n * neighbours / all + 1.0) / (n - 3.0)).clamp(0.0, LONGEST_MEMORY)
+    ((n * neighbours / total_squares + 1.0) / (n - 3.0)).clamp(0.0, MAX_AUTOCORRELATION)
 }
 
 /// Returns the split into the two levels that differ most. `None` if the series is too short for two levels.
 ///
 /// Source: the energy statistic of G. J. Székely and M. L. Rizzo, n·m/(n+m) · (2·mean|x−y| − mean|x−x′| −
 /// mean|y−y′|).
-fn split(series: &[f64]) -> Option<usize> {
-    if series.len() < 2 * SHORTEST {
+fn best_split(series: &[f64]) -> Option<usize> {
+    if series.len() < 2 * MIN_LEVEL_NIGHTS {
         return None;
     }
     let distances =
@@ -128,15 +128,15 @@ fn split(series: &[f64]) -> Option<usize> {
             .map(|at| distances(values[at], &values[at + 1..]))
             .sum()
     };
-    let (left, right) = series.split_at(SHORTEST);
+    let (left, right) = series.split_at(MIN_LEVEL_NIGHTS);
     let (mut inside, mut outside) = (pairs(left), pairs(right));
     let mut across: f64 = left.iter().map(|value| distances(*value, right)).sum();
     let mut best: Option<(usize, f64)> = None;
-    for at in SHORTEST..=series.len() - SHORTEST {
+    for at in MIN_LEVEL_NIGHTS..=series.len() - MIN_LEVEL_NIGHTS {
         let (n, m) = (at as f64, (series.len() - at) as f64);
         let energy = n * m / (n + m)
             * (2.0 * across / (n * m) - 2.0 * inside / (n * (n - 1.0)) - 2.0 * outside / (m * (m - 1.0)));
-        if best.is_none_or(|(_, most)| energy > most) {
+        if best.is_none_or(|(_, max_energy)| energy > max_energy) {
             best = Some((at, energy));
         }
         // The value at the border moves to the left part.
@@ -159,12 +159,12 @@ fn split(series: &[f64]) -> Option<usize> {
 fn significance(series: &[f64], at: usize) -> f64 {
     let mut steps: Vec<f64> = series.windows(2).map(|pair| pair[1] - pair[0]).collect();
     // The step at the border is what is tested, so it is left out of the variance.
-    let asked = steps.remove(at - 1);
+    let observed = steps.remove(at - 1);
     let drift = mean(&steps);
     steps.iter_mut().for_each(|step| *step -= drift);
     let variance = steps.iter().map(|step| step * step).sum::<f64>() / steps.len() as f64;
     if variance == 0.0 {
-        return if asked == 0.0 { 1.0 } else { 0.0 };
+        return if observed == 0.0 { 1.0 } else { 0.0 };
     }
     let neighbours: f64 = steps.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>() / steps.len() as f64;
     let memory = (1.0 + 2.0 * neighbours / variance).clamp(0.0, 0.95);
@@ -186,21 +186,25 @@ mod tests {
         let series: Vec<f64> = (0..26)
             .map(|at| wobble(at) - if at >= 15 { 0.06 } else { 0.0 })
             .collect();
-        let found = changes(&series, 0.02);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].at, 15);
-        assert_eq!(recent(&series, 0.02).unwrap().at, 15);
-        assert_eq!(changes(&series, 0.1), []);
-        assert_eq!(recent(&series[..17], 0.02), None, "two nights are no level");
+        let changes = find_changes(&series, 0.02);
+        assert_eq!(changes.len(), 1, "{changes:?}");
+        assert_eq!(changes[0].at, 15);
+        assert_eq!(recent_change(&series, 0.02).unwrap().at, 15);
+        assert_eq!(find_changes(&series, 0.1), []);
+        assert_eq!(
+            recent_change(&series[..17], 0.02),
+            None,
+            "two nights are no level"
+        );
     }
 
     #[test]
     fn short_and_constant_series_have_no_change() {
-        assert_eq!(changes(&[], 0.02), []);
-        assert_eq!(changes(&[1.0; 7], 0.02), []);
-        assert_eq!(recent(&[1.0; 30], 0.02), None);
+        assert_eq!(find_changes(&[], 0.02), []);
+        assert_eq!(find_changes(&[1.0; 7], 0.02), []);
+        assert_eq!(recent_change(&[1.0; 30], 0.02), None);
         let mut step = vec![0.0; 20];
         step[12..].fill(-0.1);
-        assert_eq!(recent(&step, 0.02).unwrap().at, 12);
+        assert_eq!(recent_change(&step, 0.02).unwrap().at, 12);
     }
 }

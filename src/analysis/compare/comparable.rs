@@ -6,25 +6,25 @@
 
 use std::collections::BTreeSet;
 
-use super::conditions::{Conditions, Of};
+use super::conditions::{ConditionKind, Conditions};
 use super::from_run::machine_facts;
 use super::{machines, settings};
-use crate::analysis::metrics::{self, Count, Metric};
+use crate::analysis::metrics::{self, Metric, TokenCount};
 use crate::base::ids::ContentHash;
-use crate::base::text::counted;
+use crate::base::text::pluralize;
 use crate::config::dataset::TemplateUse;
 use crate::config::scenario::{Limits, Scenario};
 use crate::config::workload::Profile;
 use crate::plan::{Cell, Launch, Parallel};
-use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
+use crate::results::record::cell::{Definitions, MeasurementStatus, Origin, Summary};
 use crate::results::record::cell_stats::Facts;
 use crate::results::record::machine::Machine;
-use crate::results::record::provenance::{Imported, Unknown};
-use crate::results::record::search::{SearchEnding, SearchRecord};
+use crate::results::record::provenance::{Provenance, UnknownFact};
+use crate::results::record::search::{SearchRecord, SearchStopReason};
 use crate::results::record::validity::Verdict;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Side<'a> {
+pub(crate) struct ComparedCell<'a> {
     pub launch: &'a Launch,
     pub cell: &'a Cell,
     pub summaries: &'a [&'a Summary],
@@ -49,18 +49,18 @@ pub(crate) enum Comparability {
 impl Comparability {
     /// Every difference or reason.
     #[cfg(test)]
-    pub(crate) fn said(&self) -> &[String] {
+    pub(crate) fn reasons(&self) -> &[String] {
         match self {
             Self::Comparable => &[],
-            Self::WithDifferences(said)
-            | Self::DescribedOnly(said)
-            | Self::PerGpuOnly(said)
-            | Self::Not(said) => said,
+            Self::WithDifferences(reasons)
+            | Self::DescribedOnly(reasons)
+            | Self::PerGpuOnly(reasons)
+            | Self::Not(reasons) => reasons,
         }
     }
 
     /// Returns whether the metrics themselves may be divided.
-    pub(crate) const fn gives_ratio(&self) -> bool {
+    pub(crate) const fn allows_ratio(&self) -> bool {
         matches!(
             self,
             Self::Comparable | Self::WithDifferences(_) | Self::DescribedOnly(_)
@@ -70,30 +70,30 @@ impl Comparability {
 
 /// Differences found so far, by their consequence.
 #[derive(Default)]
-struct Said {
-    apart: Vec<String>,
+struct FoundDifferences {
+    incomparable: Vec<String>,
     per_gpu: Vec<String>,
     environment: Vec<String>,
-    beside: Vec<String>,
+    noted: Vec<String>,
 }
 
 /// Compares the conditions of `one` with those of `other`.
-pub(crate) fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
-    let mut said = Said::default();
-    validity(&mut said, one, other);
-    sent(&mut said, one, other);
-    definitions(&mut said, one, other);
-    spread(&mut said, one, other);
-    circumstances(&mut said, one, other);
-    conditions(&mut said, one, other);
-    machine(&mut said, one, other);
-    searches(&mut said, one, other);
-    let Said {
-        mut apart,
+pub(crate) fn comparable(first: &ComparedCell<'_>, second: &ComparedCell<'_>) -> Comparability {
+    let mut differences = FoundDifferences::default();
+    compare_validity(&mut differences, first, second);
+    compare_prompts(&mut differences, first, second);
+    compare_definitions(&mut differences, first, second);
+    compare_parallelism(&mut differences, first, second);
+    compare_provenance(&mut differences, first, second);
+    compare_conditions(&mut differences, first, second);
+    compare_machines(&mut differences, first, second);
+    compare_searches(&mut differences, first, second);
+    let FoundDifferences {
+        incomparable: mut apart,
         mut per_gpu,
         mut environment,
-        beside,
-    } = said;
+        noted: beside,
+    } = differences;
     if !apart.is_empty() {
         apart.extend(per_gpu);
         return Comparability::Not(apart);
@@ -115,20 +115,20 @@ pub(crate) fn comparable(one: &Side<'_>, other: &Side<'_>) -> Comparability {
 
 /// Returns what a cell asks besides its prompts, by name. Cells that differ in one of these facts answer
 /// different questions. Unknown facts and those that a search chooses are left out.
-pub(crate) fn asked(side: &Side<'_>) -> Facts {
+pub(crate) fn question_facts(side: &ComparedCell<'_>) -> Facts {
     let (launch, scenario) = (side.launch, &side.cell.scenario);
     let mut facts = Facts::new();
-    let mut tell = |name: &str, told: String| facts.insert(name.to_owned(), told);
-    tell("model", launch.model.clone());
+    let mut add = |name: &str, value: String| facts.insert(name.to_owned(), value);
+    add("model", launch.model.clone());
     match &launch.precision {
-        Some(precision) => tell("precision", precision.clone()),
+        Some(precision) => add("precision", precision.clone()),
         None => {
             // The same checkpoint has the same precision. For an attached server only the server knows it.
-            tell("checkpoint", launch.checkpoint.clone());
+            add("checkpoint", launch.checkpoint.clone());
             let reported = launch
                 .is_attached()
                 .then(|| settings::reported_precision(side.summaries));
-            tell(
+            add(
                 "precision",
                 reported.flatten().unwrap_or_else(|| "unknown".to_owned()),
             )
@@ -138,7 +138,7 @@ pub(crate) fn asked(side: &Side<'_>) -> Facts {
         && launch.gpus().is_none()
         && let Some(parallel) = settings::reported_parallel(side.summaries)
     {
-        tell(
+        add(
             "GPUs for each copy of the model, as the server reports them,",
             parallel,
         );
@@ -147,7 +147,7 @@ pub(crate) fn asked(side: &Side<'_>) -> Facts {
         true => "as the model ends them",
         false => "as long as asked",
     };
-    tell("answers", length.to_owned());
+    add("answers", length.to_owned());
     let names: Vec<&str> = scenario.body.keys().map(String::as_str).collect();
     let body = match names.is_empty() {
         true => "none".to_owned(),
@@ -156,35 +156,38 @@ pub(crate) fn asked(side: &Side<'_>) -> Facts {
             format!(
                 "{} ({})",
                 names.join(", "),
-                ContentHash::of_bytes(text.as_bytes())
+                ContentHash::from_bytes(text.as_bytes())
             )
         }
     };
-    tell("fields of the body", body);
+    add("fields of the body", body);
     if side.imported().is_none() {
-        tell("sampling by the engine's `body`", sampling(launch, scenario));
+        add(
+            "sampling by the engine's `body`",
+            sampling_in_words(launch, scenario),
+        );
     }
-    if scenario.search.is_none() && !side.lacks(Unknown::Rate) {
+    if scenario.search.is_none() && !side.is_unknown(UnknownFact::Rate) {
         let arrival = &scenario.arrival;
         let pace = arrival.pace.as_ref().map(ToString::to_string);
-        tell(
+        add(
             "rate",
             format!("{} req/s", pace.unwrap_or_else(|| arrival.rate.to_string())),
         );
         let limit = arrival.concurrency.map(|limit| limit.to_string());
-        tell(
+        add(
             "requests at once",
             limit.unwrap_or_else(|| "any number".to_owned()),
         );
         if !arrival.rate.is_infinite() {
             let spacing = serde_json::json!(arrival.spacing).to_string();
-            tell("spacing", spacing.replace('"', ""));
+            add("spacing", spacing.replace('"', ""));
         }
     }
     if side.imported().is_none() {
-        tell("warm-up requests", scenario.limits.warmup.to_string());
+        add("warm-up requests", scenario.limits.warmup.to_string());
         let duration = scenario.limits.duration.map(|duration| duration.to_string());
-        tell(
+        add(
             "duration",
             duration.unwrap_or_else(|| "until all are sent".to_owned()),
         );
@@ -214,8 +217,8 @@ const SAMPLING: [&str; 16] = [
 
 /// Returns the sampling settings in the engine's own fields, as text. Fields that the scenario sets are left
 /// out, because they are the same for all engines.
-fn sampling(launch: &Launch, scenario: &Scenario) -> String {
-    let body = &launch.contact.dialect.body;
+fn sampling_in_words(launch: &Launch, scenario: &Scenario) -> String {
+    let body = &launch.api.dialect.body;
     let nested = body.get("sampling_params").and_then(serde_json::Value::as_object);
     let fields = body.iter().chain(nested.into_iter().flatten());
     let is_told = |(name, value): &(&String, &serde_json::Value)| {
@@ -223,22 +226,22 @@ fn sampling(launch: &Launch, scenario: &Scenario) -> String {
         let is_usual = value.is_null() || name.as_str() == "temperature" && value.as_f64() == Some(0.0);
         SAMPLING.contains(&name.as_str()) && !is_usual && !scenario.body.contains_key(name.as_str())
     };
-    let mut told: Vec<String> = fields
+    let mut parts: Vec<String> = fields
         .filter(is_told)
         .map(|(name, value)| format!("{name} {value}"))
         .collect();
-    told.sort();
-    match told.is_empty() {
+    parts.sort();
+    match parts.is_empty() {
         true => "as usual".to_owned(),
-        false => told.join(", "),
+        false => parts.join(", "),
     }
 }
 
 /// Returns the SLO and timeouts of requests, by name.
-pub(crate) fn limits(scenario: &Scenario) -> Facts {
+pub(crate) fn limit_facts(scenario: &Scenario) -> Facts {
     let limits = &scenario.limits;
     [
-        (SLO, slo(scenario)),
+        (SLO, slo_in_words(scenario)),
         ("request timeout", limits.request.to_string()),
         ("first-byte timeout", limits.first_byte.to_string()),
         ("stall timeout", limits.stall.to_string()),
@@ -251,27 +254,27 @@ pub(crate) fn limits(scenario: &Scenario) -> Facts {
 /// Name of the SLO in [`limits`].
 pub(crate) const SLO: &str = "SLO";
 
-pub(crate) fn slo(scenario: &Scenario) -> String {
+pub(crate) fn slo_in_words(scenario: &Scenario) -> String {
     let Some(slo) = &scenario.slo else {
         return "none".to_owned();
     };
     let targets = [("TTFT", slo.ttft), ("TPOT", slo.tpot), ("E2E", slo.e2e)];
-    let told: Vec<String> = targets
+    let limits: Vec<String> = targets
         .iter()
         .filter_map(|(name, target)| Some(format!("{name} {}", (*target)?)))
         .collect();
-    told.join(", ")
+    limits.join(", ")
 }
 
 /// Says why a metric that depends on the SLO cannot be compared. `None` for other metrics, and if both SLOs
 /// are the same.
-pub(crate) fn slo_apart(metric: Metric, ours: &str, theirs: &str) -> Option<String> {
+pub(crate) fn slo_difference(metric: Metric, first_value: &str, second_value: &str) -> Option<String> {
     let depends = matches!(metric, Metric::Goodput | Metric::Attainment | Metric::Found(_));
-    (depends && ours != theirs).then(|| format!("{SLO} {ours} against {theirs}"))
+    (depends && first_value != second_value).then(|| format!("{SLO} {first_value} against {second_value}"))
 }
 
 /// Returns the prompts of a scenario as text.
-pub(crate) fn load(scenario: &Scenario) -> String {
+pub(crate) fn load_in_words(scenario: &Scenario) -> String {
     let workload = &scenario.workload;
     let mut words = format!(
         "{} of {}",
@@ -293,41 +296,44 @@ pub(crate) fn load(scenario: &Scenario) -> String {
 
 /// Returns the texts of two loads with different prompts. Their digests are added only if the texts are
 /// equal.
-pub(crate) fn told_apart([ours, theirs]: [String; 2], digests: [&ContentHash; 2]) -> [String; 2] {
-    if ours != theirs {
-        return [ours, theirs];
+pub(crate) fn add_digests(
+    [first_value, second_value]: [String; 2],
+    digests: [&ContentHash; 2],
+) -> [String; 2] {
+    if first_value != second_value {
+        return [first_value, second_value];
     }
-    digests.map(|digest| format!("{ours}, of another text (digest {digest})"))
+    digests.map(|digest| format!("{first_value}, of another text (digest {digest})"))
 }
 
 /// Returns the facts that both sides have and that differ: name and both values.
-pub(crate) fn differing<'a>(
-    ours: &'a Facts,
-    theirs: &'a Facts,
+pub(crate) fn differing_facts<'a>(
+    first_value: &'a Facts,
+    second_value: &'a Facts,
 ) -> impl Iterator<Item = (&'a str, &'a str, &'a str)> {
-    ours.iter().filter_map(|(name, value)| {
-        let other = theirs.get(name)?;
-        (value != other).then_some((name.as_str(), value.as_str(), other.as_str()))
+    first_value.iter().filter_map(|(name, value)| {
+        let second_fact = second_value.get(name)?;
+        (value != second_fact).then_some((name.as_str(), value.as_str(), second_fact.as_str()))
     })
 }
 
 /// Returns the definitions in which two cells can be compared: `matrix` if both were measured here, otherwise
 /// those of the import.
-pub(crate) fn shared(one: &Side<'_>, other: &Side<'_>) -> Option<Definitions> {
-    let (ours, theirs) = (one.definitions(), other.definitions());
+pub(crate) fn shared_definitions(first: &ComparedCell<'_>, second: &ComparedCell<'_>) -> Option<Definitions> {
+    let (first_value, second_value) = (first.definitions(), second.definitions());
     [Definitions::Matrix, Definitions::Current, Definitions::Classic]
         .into_iter()
-        .find(|definitions| ours.contains(definitions) && theirs.contains(definitions))
+        .find(|definitions| first_value.contains(definitions) && second_value.contains(definitions))
 }
 
-impl<'a> Side<'a> {
-    fn imported(&self) -> Option<&'a Imported> {
+impl<'a> ComparedCell<'a> {
+    fn imported(&self) -> Option<&'a Provenance> {
         self.summaries
             .iter()
             .find_map(|summary| summary.imported.as_ref())
     }
 
-    fn lacks(&self, what: Unknown) -> bool {
+    fn is_unknown(&self, what: UnknownFact) -> bool {
         self.imported().is_some_and(|imported| imported.lacks(what))
     }
 
@@ -337,17 +343,17 @@ impl<'a> Side<'a> {
         let done = self
             .summaries
             .iter()
-            .filter(|summary| summary.ending == Ending::Done);
-        let mut all: BTreeSet<Definitions> =
+            .filter(|summary| summary.status == MeasurementStatus::Done);
+        let mut sets: BTreeSet<Definitions> =
             done.flat_map(|summary| summary.figures.keys().copied()).collect();
         if self.imported().is_some() {
-            all.remove(&Definitions::Matrix);
+            sets.remove(&Definitions::Matrix);
         }
-        all
+        sets
     }
 
     /// Returns the digest of the prompts, if all measurements sent the same.
-    fn hash(&self) -> Option<&'a ContentHash> {
+    fn prompts_hash(&self) -> Option<&'a ContentHash> {
         let first = self.summaries.first()?.prompts_hash.as_ref()?;
         let is_same = |summary: &&Summary| summary.prompts_hash.as_ref() == Some(first);
         self.summaries.iter().all(is_same).then_some(first)
@@ -358,26 +364,29 @@ impl<'a> Side<'a> {
         let summary = self.summaries.first()?;
         [Definitions::Matrix, Definitions::Classic, Definitions::Current]
             .iter()
-            .find_map(|definitions| metrics::figure(summary.figures.get(definitions)?, metric))
+            .find_map(|definitions| metrics::metric_value(summary.figures.get(definitions)?, metric))
     }
 
     fn prompts(&self) -> Option<u64> {
-        if self.lacks(Unknown::Prompts) {
+        if self.is_unknown(UnknownFact::Prompts) {
             return None;
         }
-        let given = self.summaries.first().and_then(|summary| summary.prompts);
-        Some(u64::from(given.unwrap_or(self.cell.scenario.workload.prompts)))
+        let prompts = self.summaries.first().and_then(|summary| summary.prompts);
+        Some(u64::from(prompts.unwrap_or(self.cell.scenario.workload.prompts)))
     }
 
     /// Returns whether every prompt was answered, so that sums describe all prompts.
-    fn is_whole(&self) -> bool {
+    fn is_complete(&self) -> bool {
         let prompts = self.prompts().map(|prompts| prompts as f64);
         prompts.is_some() && self.figure(Metric::Completed) == prompts
     }
 
     /// Returns whether the prompts of the cell had a unique prefix.
     fn has_unique_prefixes(&self) -> bool {
-        let proofs = self.summaries.iter().filter_map(|summary| summary.reset.as_ref());
+        let proofs = self
+            .summaries
+            .iter()
+            .filter_map(|summary| summary.cache_reset.as_ref());
         proofs.into_iter().any(|proof| proof.unique_prefix.is_some())
     }
 
@@ -387,8 +396,8 @@ impl<'a> Side<'a> {
     }
 }
 
-fn validity(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    for (side, name) in [(one, "it"), (other, "the reference")] {
+fn compare_validity(differences: &mut FoundDifferences, first: &ComparedCell<'_>, second: &ComparedCell<'_>) {
+    for (side, name) in [(first, "it"), (second, "the reference")] {
         let invalid: Vec<_> = side
             .summaries
             .iter()
@@ -404,109 +413,135 @@ fn validity(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
             .map(|reason| reason.code.name())
             .collect();
         let codes: Vec<&str> = codes.into_iter().collect();
-        said.apart
+        differences
+            .incomparable
             .push(format!("{name} is invalid ({})", codes.join(", ")));
     }
 }
 
 /// Compares prompts, lengths, and what determines the answers.
-fn sent(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    let is_imported = one.imported().is_some() || other.imported().is_some();
-    match (one.hash(), other.hash()) {
-        (Some(ours), Some(theirs)) if ours == theirs => {}
-        (Some(ours), Some(theirs)) => {
-            let loads = [one, other].map(|side| load(&side.cell.scenario));
-            let [ours, theirs] = told_apart(loads, [ours, theirs]);
-            said.apart.push(format!("prompts {ours} against {theirs}"));
+fn compare_prompts(
+    differences: &mut FoundDifferences,
+    cell: &ComparedCell<'_>,
+    reference: &ComparedCell<'_>,
+) {
+    let is_imported = cell.imported().is_some() || reference.imported().is_some();
+    match (cell.prompts_hash(), reference.prompts_hash()) {
+        (Some(first_value), Some(second_value)) if first_value == second_value => {}
+        (Some(first_value), Some(second_value)) => {
+            let loads = [cell, reference].map(|side| load_in_words(&side.cell.scenario));
+            let [first_value, second_value] = add_digests(loads, [first_value, second_value]);
+            differences
+                .incomparable
+                .push(format!("prompts {first_value} against {second_value}"));
         }
         _ if is_imported => {
-            by_sums(said, one, other);
-            client(said, one, other);
+            compare_prompt_sums(differences, cell, reference);
+            compare_clients(differences, cell, reference);
         }
-        _ => said
-            .apart
+        _ => differences
+            .incomparable
             .push("the prompts are not known, or not the same in every measurement".to_owned()),
     }
     // A difference but no obstacle: only the first few tokens of the prompts differ. Lengths are the same and
     // both sides are cold, which is the purpose of the prefix. An engine does the same work for both.
-    if one.has_unique_prefixes() != other.has_unique_prefixes() {
-        let word = |side: &Side<'_>| match side.has_unique_prefixes() {
+    if cell.has_unique_prefixes() != reference.has_unique_prefixes() {
+        let word = |side: &ComparedCell<'_>| match side.has_unique_prefixes() {
             true => "prompts with unique prefixes",
             false => "prompts as drawn",
         };
-        said.beside.push(format!("{} against {}", word(one), word(other)));
+        differences
+            .noted
+            .push(format!("{} against {}", word(cell), word(reference)));
     }
-    let (ours, theirs) = (asked(one), asked(other));
-    said.apart.extend(
-        differing(&ours, &theirs).map(|(what, ours, theirs)| format!("{what} {ours} against {theirs}")),
+    let (first_value, second_value) = (question_facts(cell), question_facts(reference));
+    differences.incomparable.extend(
+        differing_facts(&first_value, &second_value)
+            .map(|(what, first_value, second_value)| format!("{what} {first_value} against {second_value}")),
     );
-    let lengths = [one, other].map(|side| answer_tokens(&side.cell.scenario, side.summaries));
-    if let Some(told) = lengths_apart(lengths[0], lengths[1]) {
-        said.beside
-            .push(format!("{told}, so that only times of tokens are judged"));
+    let lengths = [cell, reference].map(|side| mean_response_tokens(&side.cell.scenario, side.summaries));
+    if let Some(difference) = length_difference(lengths[0], lengths[1]) {
+        differences
+            .noted
+            .push(format!("{difference}, so that only times of tokens are judged"));
     }
-    if one.lacks(Unknown::Rate) || other.lacks(Unknown::Rate) {
-        said.beside
+    if cell.is_unknown(UnknownFact::Rate) || reference.is_unknown(UnknownFact::Rate) {
+        differences
+            .noted
             .push("how requests arrived is not known of both".to_owned());
     }
 }
 
 /// Compares prompts without a digest by their number, their sums and how they were drawn.
-fn by_sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    let before = said.apart.len();
-    match (one.prompts(), other.prompts()) {
-        (Some(ours), Some(theirs)) if ours != theirs => {
-            said.apart.push(format!("{ours} prompts against {theirs}"));
+fn compare_prompt_sums(
+    differences: &mut FoundDifferences,
+    first: &ComparedCell<'_>,
+    second: &ComparedCell<'_>,
+) {
+    let before = differences.incomparable.len();
+    match (first.prompts(), second.prompts()) {
+        (Some(first_value), Some(second_value)) if first_value != second_value => {
+            differences
+                .incomparable
+                .push(format!("{first_value} prompts against {second_value}"));
         }
         (Some(_), Some(_)) => {}
-        _ => said
-            .apart
+        _ => differences
+            .incomparable
             .push("the number of prompts is not known of both".to_owned()),
     }
-    let (ours, theirs) = (&one.cell.scenario.workload, &other.cell.scenario.workload);
-    if one.lacks(Unknown::Dataset) || other.lacks(Unknown::Dataset) {
-        said.apart.push("the data set is not known of both".to_owned());
-    } else if ours.dataset.name() != theirs.dataset.name() {
-        let (ours, theirs) = (&ours.dataset, &theirs.dataset);
-        said.apart.push(format!(
+    let (first_value, second_value) = (&first.cell.scenario.workload, &second.cell.scenario.workload);
+    if first.is_unknown(UnknownFact::Dataset) || second.is_unknown(UnknownFact::Dataset) {
+        differences
+            .incomparable
+            .push("the data set is not known of both".to_owned());
+    } else if first_value.dataset.name() != second_value.dataset.name() {
+        let (first_value, second_value) = (&first_value.dataset, &second_value.dataset);
+        differences.incomparable.push(format!(
             "data set {} against {}",
-            ours.bench_serving_name(),
-            theirs.bench_serving_name()
+            first_value.bench_serving_name(),
+            second_value.bench_serving_name()
         ));
     }
-    let lengths = |side: &Side<'_>| {
+    let lengths = |side: &ComparedCell<'_>| {
         let facts = side.cell.scenario.workload.facts();
         (facts.drawn, facts.output_len)
     };
-    let is_told = !one.lacks(Unknown::Lengths) && !other.lacks(Unknown::Lengths);
+    let is_told = !first.is_unknown(UnknownFact::Lengths) && !second.is_unknown(UnknownFact::Lengths);
     if !is_told {
-        said.apart
+        differences
+            .incomparable
             .push("the lengths that were asked for are not known of both".to_owned());
-    } else if lengths(one) != lengths(other) {
-        said.apart.push("other lengths were asked for".to_owned());
+    } else if lengths(first) != lengths(second) {
+        differences
+            .incomparable
+            .push("other lengths were asked for".to_owned());
     }
-    if said.apart.len() == before && one.is_whole() && other.is_whole() {
-        sums(said, one, other);
+    if differences.incomparable.len() == before && first.is_complete() && second.is_complete() {
+        compare_token_sums(differences, first, second);
     }
-    if said.apart.len() > before {
+    if differences.incomparable.len() > before {
         return;
     }
-    let seed = |side: &Side<'_>| (!side.lacks(Unknown::Seed)).then_some(side.cell.scenario.seed);
-    match (seed(one), seed(other)) {
-        (Some(ours), Some(theirs)) if ours != theirs => {
-            said.apart.push(format!("seed {ours} against {theirs}"));
+    let seed =
+        |side: &ComparedCell<'_>| (!side.is_unknown(UnknownFact::Seed)).then_some(side.cell.scenario.seed);
+    match (seed(first), seed(second)) {
+        (Some(first_value), Some(second_value)) if first_value != second_value => {
+            differences
+                .incomparable
+                .push(format!("seed {first_value} against {second_value}"));
         }
-        (Some(_), Some(_)) => said
-            .beside
+        (Some(_), Some(_)) => differences
+            .noted
             .push("the prompts are known by number, sums and seed alone".to_owned()),
-        _ => said
-            .beside
+        _ => differences
+            .noted
             .push("the prompts are known by number and sums alone".to_owned()),
     }
 }
 
 /// Returns how drawn prompts are sent, by name. If digests of the prompts are known, they include this.
-fn as_sent(side: &Side<'_>) -> Facts {
+fn prompt_facts(side: &ComparedCell<'_>) -> Facts {
     let facts = side.cell.scenario.workload.facts();
     let word = |is: bool, yes: &str, no: &str| if is { yes } else { no }.to_owned();
     let name = |path: &str| {
@@ -539,66 +574,85 @@ fn as_sent(side: &Side<'_>) -> Facts {
 }
 
 /// Compares the settings of the clients besides the prompts, if one side is imported.
-fn client(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    let (ours, theirs) = (as_sent(one), as_sent(other));
-    said.apart.extend(
-        differing(&ours, &theirs).map(|(what, ours, theirs)| format!("{what} {ours} against {theirs}")),
+fn compare_clients(differences: &mut FoundDifferences, first: &ComparedCell<'_>, second: &ComparedCell<'_>) {
+    let (first_value, second_value) = (prompt_facts(first), prompt_facts(second));
+    differences.incomparable.extend(
+        differing_facts(&first_value, &second_value)
+            .map(|(what, first_value, second_value)| format!("{what} {first_value} against {second_value}")),
     );
-    let warmup = |side: &Side<'_>| side.cell.scenario.limits.warmup;
+    let warmup = |side: &ComparedCell<'_>| side.cell.scenario.limits.warmup;
     // A file need not have the number of warm-up requests. The import then uses the default.
-    let is_filler = |side: &Side<'_>| side.imported().is_some() && warmup(side) == Limits::default().warmup;
-    let are_told =
-        one.imported().is_some() && other.imported().is_some() || ![one, other].into_iter().any(is_filler);
-    if are_told && warmup(one) != warmup(other) {
-        said.apart.push(format!(
+    let is_filler =
+        |side: &ComparedCell<'_>| side.imported().is_some() && warmup(side) == Limits::default().warmup;
+    let are_told = first.imported().is_some() && second.imported().is_some()
+        || ![first, second].into_iter().any(is_filler);
+    if are_told && warmup(first) != warmup(second) {
+        differences.incomparable.push(format!(
             "warm-up requests {} against {}",
-            warmup(one),
-            warmup(other)
+            warmup(first),
+            warmup(second)
         ));
     }
-    let settings = |side: &Side<'_>| {
+    let settings = |side: &ComparedCell<'_>| {
         let mut facts = side
             .imported()
             .map(|imported| imported.client.clone())
             .unwrap_or_default();
         let launch = side.launch;
-        if side.imported().is_some() && launch.served != launch.checkpoint {
-            facts.insert("served model name".to_owned(), launch.served.clone());
+        if side.imported().is_some() && launch.served_model_name != launch.checkpoint {
+            facts.insert("served model name".to_owned(), launch.served_model_name.clone());
         }
         facts
     };
-    let (ours, theirs) = (settings(one), settings(other));
-    let told = settings::pairs(&ours, &theirs).into_iter();
-    said.beside
-        .extend(told.map(|(what, ours, theirs)| format!("{what} {ours} against {theirs}")));
+    let (first_value, second_value) = (settings(first), settings(second));
+    let setting_differences = settings::setting_pairs(&first_value, &second_value).into_iter();
+    differences.noted.extend(
+        setting_differences
+            .map(|(what, first_value, second_value)| format!("{what} {first_value} against {second_value}")),
+    );
 }
 
 /// Compares the tokens of all prompts, and the requested output tokens.
-fn sums(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    let asked = Metric::Tokens(Count::OutputAsked);
-    let input = |side: &Side<'_>| side.figure(Metric::Tokens(Count::Input));
-    let output = |side: &Side<'_>| {
-        let output = || side.figure(Metric::Tokens(Count::Output));
-        side.figure(asked).or_else(output)
+fn compare_token_sums(
+    differences: &mut FoundDifferences,
+    first: &ComparedCell<'_>,
+    second: &ComparedCell<'_>,
+) {
+    let requested = Metric::Tokens(TokenCount::OutputRequested);
+    let input = |side: &ComparedCell<'_>| side.figure(Metric::Tokens(TokenCount::Input));
+    let output = |side: &ComparedCell<'_>| {
+        let output = || side.figure(Metric::Tokens(TokenCount::Output));
+        side.figure(requested).or_else(output)
     };
-    for (what, ours, theirs) in [
-        ("prompt tokens", input(one), input(other)),
-        ("output tokens", output(one), output(other)),
+    for (what, first_value, second_value) in [
+        ("prompt tokens", input(first), input(second)),
+        ("output tokens", output(first), output(second)),
     ] {
-        match (ours, theirs) {
-            (Some(ours), Some(theirs)) if ours == theirs => {}
-            (Some(ours), Some(theirs)) => said.apart.push(format!("{ours} {what} against {theirs}")),
-            _ => said.apart.push(format!("{what} are not known of both")),
+        match (first_value, second_value) {
+            (Some(first_value), Some(second_value)) if first_value == second_value => {}
+            (Some(first_value), Some(second_value)) => differences
+                .incomparable
+                .push(format!("{first_value} {what} against {second_value}")),
+            _ => differences
+                .incomparable
+                .push(format!("{what} are not known of both")),
         }
     }
 }
 
-fn definitions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
+fn compare_definitions(
+    differences: &mut FoundDifferences,
+    first: &ComparedCell<'_>,
+    second: &ComparedCell<'_>,
+) {
     // A cell without any metrics differs by its status.
-    if shared(one, other).is_some() || one.definitions().is_empty() || other.definitions().is_empty() {
+    if shared_definitions(first, second).is_some()
+        || first.definitions().is_empty()
+        || second.definitions().is_empty()
+    {
         return;
     }
-    let words = |side: &Side<'_>| {
+    let words = |side: &ComparedCell<'_>| {
         let names = side
             .definitions()
             .into_iter()
@@ -609,49 +663,64 @@ fn definitions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
             });
         names.collect::<Vec<_>>().join(", ")
     };
-    let (ours, theirs) = (words(one), words(other));
-    said.apart
-        .push(format!("figures by the definitions {ours} against {theirs}"));
+    let (first_value, second_value) = (words(first), words(second));
+    differences.incomparable.push(format!(
+        "figures by the definitions {first_value} against {second_value}"
+    ));
 }
 
-fn spread(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    let (ours, theirs) = (one.launch.gpus(), other.launch.gpus());
+fn compare_parallelism(
+    differences: &mut FoundDifferences,
+    first: &ComparedCell<'_>,
+    second: &ComparedCell<'_>,
+) {
+    let (first_value, second_value) = (first.launch.gpus(), second.launch.gpus());
     let is_unknown = "the number of GPUs is not known of both".to_owned();
-    match (ours, theirs) {
-        _ if one.lacks(Unknown::Gpus) || other.lacks(Unknown::Gpus) => said.apart.push(is_unknown),
-        (Some(ours), Some(theirs)) if ours != theirs => {
-            said.per_gpu.push(format!(
-                "{} against {theirs}",
-                counted(ours as usize, "GPU", "GPUs")
+    match (first_value, second_value) {
+        _ if first.is_unknown(UnknownFact::Gpus) || second.is_unknown(UnknownFact::Gpus) => {
+            differences.incomparable.push(is_unknown)
+        }
+        (Some(first_value), Some(second_value)) if first_value != second_value => {
+            differences.per_gpu.push(format!(
+                "{} against {second_value}",
+                pluralize(first_value as usize, "GPU", "GPUs")
             ));
         }
         (Some(_), Some(_)) => {}
-        _ => said.beside.push(is_unknown),
+        _ => differences.noted.push(is_unknown),
     }
-    let is_told = !one.lacks(Unknown::Tp) && !other.lacks(Unknown::Tp);
-    if is_told && ours == theirs && one.launch.parallel != other.launch.parallel {
+    let is_told = !first.is_unknown(UnknownFact::Tp) && !second.is_unknown(UnknownFact::Tp);
+    if is_told && first_value == second_value && first.launch.parallel != second.launch.parallel {
         let words = |parallel: Parallel| {
             let Parallel { tp, pp, dp, ep } = parallel;
             format!("tp {tp} pp {pp} dp {dp} ep {ep}")
         };
-        let (ours, theirs) = (words(one.launch.parallel), words(other.launch.parallel));
-        said.beside.push(format!("{ours} against {theirs}"));
+        let (first_value, second_value) = (words(first.launch.parallel), words(second.launch.parallel));
+        differences
+            .noted
+            .push(format!("{first_value} against {second_value}"));
     }
 }
 
 /// Compares the kind of GPU of attached servers, which is known only if it is declared.
-fn gpu_kinds(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    match (gpu_kind(one), gpu_kind(other)) {
-        (Some(ours), Some(theirs)) if ours == theirs => {}
-        (Some(ours), Some(theirs)) => said.environment.push(format!("GPUs {ours} against {theirs}")),
-        _ => said
-            .beside
+fn compare_gpu_kinds(
+    differences: &mut FoundDifferences,
+    first: &ComparedCell<'_>,
+    second: &ComparedCell<'_>,
+) {
+    match (gpu_kind(first), gpu_kind(second)) {
+        (Some(first_value), Some(second_value)) if first_value == second_value => {}
+        (Some(first_value), Some(second_value)) => differences
+            .environment
+            .push(format!("GPUs {first_value} against {second_value}")),
+        _ => differences
+            .noted
             .push("the kind of GPU is not known of both".to_owned()),
     }
 }
 
 /// Returns the kind of GPU of a cell: as declared for a server or a file, otherwise that of the machine.
-fn gpu_kind(side: &Side<'_>) -> Option<String> {
+fn gpu_kind(side: &ComparedCell<'_>) -> Option<String> {
     let declared = side.launch.place.declared_gpu();
     if declared.is_some() || side.launch.is_attached() {
         return declared.map(str::to_owned);
@@ -661,117 +730,154 @@ fn gpu_kind(side: &Side<'_>) -> Option<String> {
 }
 
 /// Compares the machines. A difference that decides how fast an engine can be allows no verdict.
-fn machine(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    if one.launch.is_attached() || other.launch.is_attached() {
-        gpu_kinds(said, one, other);
+fn compare_machines(
+    differences: &mut FoundDifferences,
+    cell: &ComparedCell<'_>,
+    reference: &ComparedCell<'_>,
+) {
+    if cell.launch.is_attached() || reference.launch.is_attached() {
+        compare_gpu_kinds(differences, cell, reference);
         return;
     }
-    if one.imported().is_some() || other.imported().is_some() {
-        match (gpu_kind(one), gpu_kind(other)) {
-            (Some(ours), Some(theirs)) if ours == theirs => {}
-            (Some(ours), Some(theirs)) => said.environment.push(format!("GPUs {ours} against {theirs}")),
-            _ => said
+    if cell.imported().is_some() || reference.imported().is_some() {
+        match (gpu_kind(cell), gpu_kind(reference)) {
+            (Some(first_value), Some(second_value)) if first_value == second_value => {}
+            (Some(first_value), Some(second_value)) => differences
+                .environment
+                .push(format!("GPUs {first_value} against {second_value}")),
+            _ => differences
                 .environment
                 .push("the kind of GPU is not known of both".to_owned()),
         }
         return;
     }
-    let (Some(ours), Some(theirs)) = (one.machine, other.machine) else {
+    let (Some(first_value), Some(second_value)) = (cell.machine, reference.machine) else {
         return;
     };
-    let facts = [theirs, ours].map(machine_facts);
+    let facts = [second_value, first_value].map(machine_facts);
     for difference in machines::differences(&facts[0], &facts[1]) {
         // A ratio names its own side first.
-        let told = format!(
+        let text = format!(
             "{} {} against {}",
             difference.what, difference.after, difference.before
         );
-        match difference.kind.forbids() {
-            true => said.environment.push(told),
-            false => said.beside.push(told),
+        match difference.kind.forbids_verdict() {
+            true => differences.environment.push(text),
+            false => differences.noted.push(text),
         }
     }
 }
 
 /// Compares client, profile, timeouts, settings, and the origin of the engine.
-fn circumstances(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    if one.is_simulated() != other.is_simulated() {
-        said.apart.push("only one of both is simulated".to_owned());
+fn compare_provenance(
+    differences: &mut FoundDifferences,
+    first: &ComparedCell<'_>,
+    second: &ComparedCell<'_>,
+) {
+    if first.is_simulated() != second.is_simulated() {
+        differences
+            .incomparable
+            .push("only one of both is simulated".to_owned());
     }
-    let client = |side: &Side<'_>| side.imported().map_or("matrix", |imported| imported.tool.name());
-    let profile = |side: &Side<'_>| match side.cell.scenario.profile {
+    let client = |side: &ComparedCell<'_>| side.imported().map_or("matrix", |imported| imported.tool.name());
+    let profile = |side: &ComparedCell<'_>| match side.cell.scenario.profile {
         Profile::Classic => "classic",
         Profile::Current => "current",
     };
-    for (what, ours, theirs) in [
-        ("client", client(one), client(other)),
-        ("profile", profile(one), profile(other)),
-        ("engine", one.launch.place.origin(), other.launch.place.origin()),
+    for (what, first_value, second_value) in [
+        ("client", client(first), client(second)),
+        ("profile", profile(first), profile(second)),
+        (
+            "engine",
+            first.launch.place.describe_origin(),
+            second.launch.place.describe_origin(),
+        ),
     ] {
-        if ours != theirs {
-            said.beside.push(format!("{what} {ours} against {theirs}"));
+        if first_value != second_value {
+            differences
+                .noted
+                .push(format!("{what} {first_value} against {second_value}"));
         }
     }
-    let limits = [one, other].map(|side| limits(&side.cell.scenario));
-    if one.imported().is_none() && other.imported().is_none() {
-        let told = differing(&limits[0], &limits[1]);
-        said.beside
-            .extend(told.map(|(what, ours, theirs)| format!("{what} {ours} against {theirs}")));
-    }
-    let is_one_recipe = one.launch.engine.recipe == other.launch.engine.recipe;
-    let (ours, theirs) = (
-        settings::of(one.launch, one.summaries),
-        settings::of(other.launch, other.summaries),
-    );
-    if one.launch.is_attached() || other.launch.is_attached() {
-        said.beside.extend(
-            differing(&ours, &theirs).map(|(name, ours, theirs)| {
-                format!("{}{name} {ours} against {theirs}", settings::warned(name))
+    let limits = [first, second].map(|side| limit_facts(&side.cell.scenario));
+    if first.imported().is_none() && second.imported().is_none() {
+        let differing = differing_facts(&limits[0], &limits[1]);
+        differences.noted.extend(
+            differing.map(|(what, first_value, second_value)| {
+                format!("{what} {first_value} against {second_value}")
             }),
         );
+    }
+    let is_one_recipe = first.launch.engine.recipe == second.launch.engine.recipe;
+    let (first_value, second_value) = (
+        settings::launch_settings(first.launch, first.summaries),
+        settings::launch_settings(second.launch, second.summaries),
+    );
+    if first.launch.is_attached() || second.launch.is_attached() {
+        differences
+            .noted
+            .extend(
+                differing_facts(&first_value, &second_value).map(|(name, first_value, second_value)| {
+                    format!(
+                        "{}{name} {first_value} against {second_value}",
+                        settings::lossy_mark(name)
+                    )
+                }),
+            );
         return;
     }
     // The precision distinguishes checkpoints of one model already, and different engines need different
     // checkpoints.
-    let told = settings::differing(&ours, &theirs, is_one_recipe).into_iter();
-    said.beside
-        .extend(told.filter(|told| !told.starts_with("checkpoint ") || is_one_recipe));
+    let differing = settings::differing_settings(&first_value, &second_value, is_one_recipe).into_iter();
+    differences
+        .noted
+        .extend(differing.filter(|differing| !differing.starts_with("checkpoint ") || is_one_recipe));
 }
 
 /// Compares clocks, power limits and answers.
-fn conditions(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    let differing = Conditions::of(one.summaries).differing(&Conditions::of(other.summaries));
+fn compare_conditions(
+    differences: &mut FoundDifferences,
+    first: &ComparedCell<'_>,
+    second: &ComparedCell<'_>,
+) {
+    let differing = Conditions::from_summaries(first.summaries)
+        .differences(&Conditions::from_summaries(second.summaries));
     for differs in differing {
-        let words = format!("{} {} against {}", differs.what, differs.before, differs.after);
-        match differs.of {
-            Of::Prompts => said.apart.push(words),
-            Of::Machine | Of::Answers => said.environment.push(words),
+        let words = format!(
+            "{} {} against {}",
+            differs.condition, differs.before, differs.after
+        );
+        match differs.kind {
+            ConditionKind::Prompts => differences.incomparable.push(words),
+            ConditionKind::Machine | ConditionKind::Answers => differences.environment.push(words),
         }
     }
 }
 
 /// Reports searches without a reliable bracket, which give no ratio.
-fn searches(said: &mut Said, one: &Side<'_>, other: &Side<'_>) {
-    for (side, name) in [(one, "it"), (other, "the reference")] {
+fn compare_searches(differences: &mut FoundDifferences, first: &ComparedCell<'_>, second: &ComparedCell<'_>) {
+    for (side, name) in [(first, "it"), (second, "the reference")] {
         let records = side
             .summaries
             .iter()
             .filter_map(|summary| summary.search.as_ref());
-        let doubt = records.filter_map(doubt_of_search).next();
-        said.apart.extend(doubt.map(|doubt| format!("{name}: {doubt}")));
+        let doubt = records.filter_map(unreliable_search_reason).next();
+        differences
+            .incomparable
+            .extend(doubt.map(|doubt| format!("{name}: {doubt}")));
     }
 }
 
 /// Says why the result of a search gives no ratio: it has no bracket, or an end of the bracket rests on too
 /// few requests to decide whether the target is met (five may miss it). `None` if it gives one.
-pub(crate) fn doubt_of_search(record: &SearchRecord) -> Option<String> {
-    if record.ending != SearchEnding::Bracketed {
+pub(crate) fn unreliable_search_reason(record: &SearchRecord) -> Option<String> {
+    if record.ending != SearchStopReason::Bracketed {
         return Some("the bound that was searched for is not bracketed".to_owned());
     }
     if record
         .found
         .zip(record.fails_at)
-        .is_none_or(|(found, fails_at)| fails_at <= found)
+        .is_none_or(|(best, fails_at)| fails_at <= best)
     {
         return Some("the value that a search found is not below the one that fails".to_owned());
     }
@@ -783,25 +889,26 @@ pub(crate) fn doubt_of_search(record: &SearchRecord) -> Option<String> {
 
 /// Returns the mean output tokens of an answer, if the model ends its answers. `None` if lengths are
 /// requested or unknown.
-pub(crate) fn answer_tokens(scenario: &Scenario, summaries: &[&Summary]) -> Option<f64> {
+pub(crate) fn mean_response_tokens(scenario: &Scenario, summaries: &[&Summary]) -> Option<f64> {
     if !scenario.stop_at_eos {
         return None;
     }
     let sum = |metric: Metric| -> f64 {
-        let read = |summary: &&Summary| metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric);
+        let read =
+            |summary: &&Summary| metrics::metric_value(summary.figures.get(&Definitions::Matrix)?, metric);
         summaries.iter().filter_map(read).sum()
     };
-    let (tokens, answers) = (sum(Metric::Tokens(Count::Output)), sum(Metric::Completed));
+    let (tokens, answers) = (sum(Metric::Tokens(TokenCount::Output)), sum(Metric::Completed));
     (tokens > 0.0 && answers > 0.0).then(|| tokens / answers)
 }
 
 /// Says that mean answer lengths (in tokens) differ too much to compare metrics that count answers or their
 /// tokens. `None` if they do not.
-pub(crate) fn lengths_apart(ours: Option<f64>, theirs: Option<f64>) -> Option<String> {
-    const SHARE: f64 = 0.02;
-    let (ours, theirs) = (ours?, theirs?);
-    let is_apart = (ours - theirs).abs() > SHARE * ours.min(theirs);
-    is_apart.then(|| format!("answers of {ours:.1} tokens against {theirs:.1}"))
+pub(crate) fn length_difference(first_value: Option<f64>, second_value: Option<f64>) -> Option<String> {
+    const MAX_LENGTH_DIFFERENCE: f64 = 0.02;
+    let (first_value, second_value) = (first_value?, second_value?);
+    let is_apart = (first_value - second_value).abs() > MAX_LENGTH_DIFFERENCE * first_value.min(second_value);
+    is_apart.then(|| format!("answers of {first_value:.1} tokens against {second_value:.1}"))
 }
 
 /// Returns whether a metric depends on the length of answers. Only times of tokens, and rates derived from
@@ -811,7 +918,7 @@ pub(crate) const fn depends_on_length(metric: Metric) -> bool {
         metric,
         Metric::Time(
             _,
-            metrics::Sample::Ttft | metrics::Sample::Tpot | metrics::Sample::Itl
+            metrics::LatencyKind::Ttft | metrics::LatencyKind::Tpot | metrics::LatencyKind::Itl
         ) | Metric::PerUser
             | Metric::Interactivity
     )
@@ -824,16 +931,16 @@ mod tests {
 
     #[test]
     fn a_search_that_contradicts_itself_gives_no_ratio() {
-        let record = |found: f64, fails_at: f64| -> SearchRecord {
+        let record = |best: f64, fails_at: f64| -> SearchRecord {
             serde_json::from_value(serde_json::json!({
-                "by": "concurrency", "target": 0.9, "points": [], "found": found, "attainment": 1.0,
+                "by": "concurrency", "target": 0.9, "points": [], "found": best, "attainment": 1.0,
                 "fails_at": fails_at, "ending": "bracketed",
             }))
             .unwrap()
         };
-        assert_eq!(doubt_of_search(&record(4.0, 5.0)), None);
+        assert_eq!(unreliable_search_reason(&record(4.0, 5.0)), None);
         for fails_at in [4.0, 2.0] {
-            let doubt = doubt_of_search(&record(4.0, fails_at)).unwrap();
+            let doubt = unreliable_search_reason(&record(4.0, fails_at)).unwrap();
             assert!(doubt.contains("not below"), "{doubt}");
         }
     }
@@ -842,34 +949,34 @@ mod tests {
     fn sampling_that_an_engine_sets_by_itself_is_told() {
         let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
         let plan: Plan = serde_json::from_str(plan).unwrap();
-        let told = |body: serde_json::Value| {
+        let sampling_of = |body: serde_json::Value| {
             let mut launch = plan.launches[0].clone();
-            launch.contact.dialect.body = body.as_object().unwrap().clone();
-            sampling(&launch, &plan.cells[0].scenario)
+            launch.api.dialect.body = body.as_object().unwrap().clone();
+            sampling_in_words(&launch, &plan.cells[0].scenario)
         };
         let usual = "as usual";
         assert_eq!(
-            told(serde_json::json!({"ignore_eos": null, "temperature": 0})),
+            sampling_of(serde_json::json!({"ignore_eos": null, "temperature": 0})),
             usual
         );
         assert_eq!(
-            told(serde_json::json!({"top_p": 0.5, "temperature": 1.0})),
+            sampling_of(serde_json::json!({"top_p": 0.5, "temperature": 1.0})),
             "temperature 1.0, top_p 0.5"
         );
         assert_eq!(
-            told(serde_json::json!({"sampling_params": {"stop": ["a"]}})),
+            sampling_of(serde_json::json!({"sampling_params": {"stop": ["a"]}})),
             "stop [\"a\"]"
         );
         let sides = [serde_json::json!({"top_p": 0.5}), serde_json::json!({})].map(|body| {
             let mut launch = plan.launches[0].clone();
-            launch.contact.dialect.body = body.as_object().unwrap().clone();
-            asked(&Side {
+            launch.api.dialect.body = body.as_object().unwrap().clone();
+            question_facts(&ComparedCell {
                 launch: &launch,
                 cell: &plan.cells[0],
                 summaries: &[],
                 machine: None,
             })
         });
-        assert_eq!(differing(&sides[0], &sides[1]).count(), 1);
+        assert_eq!(differing_facts(&sides[0], &sides[1]).count(), 1);
     }
 }

@@ -5,36 +5,36 @@ use crate::results::record::cell::Summary;
 use crate::results::record::telemetry::GpuWindow;
 
 /// Busy clocks are different if they differ by more than this share.
-const CLOCK: f64 = 0.03;
+const MAX_CLOCK_DIFFERENCE: f64 = 0.03;
 
 /// Shares are different if they differ by more than this: of the time at the power limit, or of answers that
 /// repeat one token.
-const SHARE: f64 = 0.2;
+const MAX_SHARE_DIFFERENCE: f64 = 0.2;
 
 /// Token counts are different if they differ by more than this share and if text and chunks agree on the side
 /// that counts more.
-const AGREED: f64 = 0.02;
+const MAX_RATIO_DIFFERENCE: f64 = 0.02;
 
 /// The same share if chunks hold several tokens, so that the text alone decides.
-const BY_TEXT: f64 = 0.05;
+const MAX_RATIO_DIFFERENCE_BY_TEXT: f64 = 0.05;
 
 /// The same share if each token has its own chunk on both sides and only the text differs. Different answers
 /// are tokenized differently.
-const AGAINST_EVENTS: f64 = 0.1;
+const MAX_RATIO_DIFFERENCE_OF_TEXT_ALONE: f64 = 0.1;
 
 /// Token counts for the same images are different if they differ by more than this factor. Engines add a few
 /// tokens of their own.
-const PICTURES: f64 = 1.1;
+const MAX_IMAGE_TOKEN_FACTOR: f64 = 1.1;
 
 /// Fewest tokens on each side for this comparison.
-const TOKENS: u64 = 1_000;
+const MIN_TOKENS: u64 = 1_000;
 
 /// Fewest answers for which a share is computed.
-const ANSWERS: u32 = 8;
+const MIN_RESPONSES: u32 = 8;
 
 /// The same limit for kinds of answers that correct engines also give often. Their shares in a few answers
 /// differ by chance.
-const MANY_ANSWERS: u32 = 100;
+const MIN_RESPONSES_OF_FREQUENT_KIND: u32 = 100;
 
 /// Conditions of all measurements of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -58,16 +58,16 @@ pub(crate) struct Conditions {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Differs {
-    pub what: &'static str,
+pub(crate) struct ConditionDifference {
+    pub condition: &'static str,
     pub before: String,
     pub after: String,
-    pub of: Of,
+    pub kind: ConditionKind,
 }
 
 /// What a condition is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum ConditionKind {
     Machine,
     Answers,
     /// The prompts as the server read them. Sides that differ in it did different work.
@@ -75,10 +75,10 @@ pub(crate) enum Of {
 }
 
 impl Conditions {
-    pub(crate) fn of(summaries: &[&Summary]) -> Self {
+    pub(crate) fn from_summaries(summaries: &[&Summary]) -> Self {
         let gpus = || {
-            let told = summaries.iter().filter_map(|summary| summary.telemetry.as_ref());
-            told.flat_map(|telemetry| &telemetry.gpus)
+            let windows = summaries.iter().filter_map(|summary| summary.telemetry.as_ref());
+            windows.flat_map(|telemetry| &telemetry.gpus)
         };
         let capped = |gpu: &GpuWindow| {
             let is_busy = gpu.busy_samples > 0;
@@ -99,34 +99,34 @@ impl Conditions {
             prompts += answers.prompts_reported;
         }
         let per = |other: u64| {
-            let is_known = reported.min(counted) >= TOKENS && other > 0;
+            let is_known = reported.min(counted) >= MIN_TOKENS && other > 0;
             is_known.then(|| reported as f64 / other as f64)
         };
-        let share = |count, least| (read >= least).then(|| f64::from(count) / f64::from(read));
+        let share = |count, min_read| (read >= min_read).then(|| f64::from(count) / f64::from(read));
         Self {
             clock_mhz: mean(gpus().filter_map(|gpu| gpu.busy_clock_mhz)),
             capped_share: mean(gpus().filter_map(capped)),
             tokens_per_counted: per(counted),
             tokens_per_event: per(events),
-            vision_tokens: (prompts >= ANSWERS).then(|| vision as f64 / f64::from(prompts)),
-            one_token_share: share(one_token, ANSWERS),
-            loop_share: share(loops, MANY_ANSWERS),
-            canned_share: share(canned, MANY_ANSWERS),
+            vision_tokens: (prompts >= MIN_RESPONSES).then(|| vision as f64 / f64::from(prompts)),
+            one_token_share: share(one_token, MIN_RESPONSES),
+            loop_share: share(loops, MIN_RESPONSES_OF_FREQUENT_KIND),
+            canned_share: share(canned, MIN_RESPONSES_OF_FREQUENT_KIND),
         }
     }
 
     /// Returns the conditions that differ so much that the difference of metrics cannot be attributed to the
     /// engines.
-    pub(crate) fn differing(&self, other: &Self) -> Vec<Differs> {
-        let mut found = Vec::new();
+    pub(crate) fn differences(&self, other: &Self) -> Vec<ConditionDifference> {
+        let mut differences = Vec::new();
         if let (Some(before), Some(after)) = (self.clock_mhz, other.clock_mhz)
-            && (after / before - 1.0).abs() > CLOCK
+            && (after / before - 1.0).abs() > MAX_CLOCK_DIFFERENCE
         {
-            found.push(Differs {
-                what: "clock of busy GPUs",
+            differences.push(ConditionDifference {
+                condition: "clock of busy GPUs",
                 before: format!("{before:.0} MHz"),
                 after: format!("{after:.0} MHz"),
-                of: Of::Machine,
+                kind: ConditionKind::Machine,
             });
         }
         let shares = [
@@ -134,73 +134,75 @@ impl Conditions {
                 "time at the power limit",
                 self.capped_share,
                 other.capped_share,
-                Of::Machine,
+                ConditionKind::Machine,
             ),
             (
                 "answers that are one token over and over",
                 self.one_token_share,
                 other.one_token_share,
-                Of::Answers,
+                ConditionKind::Answers,
             ),
             (
                 "answers that are a loop of a few tokens",
                 self.loop_share,
                 other.loop_share,
-                Of::Answers,
+                ConditionKind::Answers,
             ),
             (
                 "answers that are the same text for different prompts",
                 self.canned_share,
                 other.canned_share,
-                Of::Answers,
+                ConditionKind::Answers,
             ),
         ];
-        for (what, before, after, of) in shares {
+        for (what, before, after, kind) in shares {
             if let (Some(before), Some(after)) = (before, after)
-                && (after - before).abs() > SHARE
+                && (after - before).abs() > MAX_SHARE_DIFFERENCE
             {
                 let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-                found.push(Differs {
-                    what,
+                differences.push(ConditionDifference {
+                    condition: what,
                     before: percent(before),
                     after: percent(after),
-                    of,
+                    kind,
                 });
             }
         }
-        found.extend(self.counts(other));
-        found.extend(self.pictures(other));
-        found
+        differences.extend(self.token_count_difference(other));
+        differences.extend(self.image_token_difference(other));
+        differences
     }
 
     /// Returns the difference in the tokens that each side counts for the same images.
-    fn pictures(&self, other: &Self) -> Option<Differs> {
+    fn image_token_difference(&self, other: &Self) -> Option<ConditionDifference> {
         let (before, after) = self.vision_tokens.zip(other.vision_tokens)?;
-        (before.max(after) > PICTURES * before.min(after)).then(|| Differs {
-            what: "prompt tokens that stand for pictures",
+        (before.max(after) > MAX_IMAGE_TOKEN_FACTOR * before.min(after)).then(|| ConditionDifference {
+            condition: "prompt tokens that stand for pictures",
             before: format!("{before:.1}"),
             after: format!("{after:.1}"),
-            of: Of::Prompts,
+            kind: ConditionKind::Prompts,
         })
     }
 
     /// Returns the difference in the output tokens that each side reports for the same text.
-    fn counts(&self, other: &Self) -> Option<Differs> {
+    fn token_count_difference(&self, other: &Self) -> Option<ConditionDifference> {
         let (before, after) = self.tokens_per_counted.zip(other.tokens_per_counted)?;
         let by_text = (after / before).ln();
         let (first, second) = self.tokens_per_event.zip(other.tokens_per_event)?;
         let by_events = (second / first).ln();
-        let is_single = |tokens: f64| tokens < 1.0 + AGREED;
+        let is_single = |tokens: f64| tokens < 1.0 + MAX_RATIO_DIFFERENCE;
         let bound = match () {
-            () if by_text.signum() == by_events.signum() && by_events.abs() > AGREED => AGREED,
-            () if is_single(first) && is_single(second) => AGAINST_EVENTS,
-            () => BY_TEXT,
+            () if by_text.signum() == by_events.signum() && by_events.abs() > MAX_RATIO_DIFFERENCE => {
+                MAX_RATIO_DIFFERENCE
+            }
+            () if is_single(first) && is_single(second) => MAX_RATIO_DIFFERENCE_OF_TEXT_ALONE,
+            () => MAX_RATIO_DIFFERENCE_BY_TEXT,
         };
-        (by_text.abs() > bound).then(|| Differs {
-            what: "output tokens by the server for each that we count in the text",
+        (by_text.abs() > bound).then(|| ConditionDifference {
+            condition: "output tokens by the server for each that we count in the text",
             before: format!("{before:.3}"),
             after: format!("{after:.3}"),
-            of: Of::Answers,
+            kind: ConditionKind::Answers,
         })
     }
 }
@@ -216,21 +218,21 @@ mod tests {
 
     #[test]
     fn conditions_differ_from_a_bound_on_and_never_where_one_is_unknown() {
-        let of = |clock_mhz, capped_share, one_token_share| Conditions {
+        let conditions = |clock_mhz, capped_share, one_token_share| Conditions {
             clock_mhz,
             capped_share,
             one_token_share,
             ..Conditions::default()
         };
         let differing = |one: Conditions, other: Conditions| -> Vec<&str> {
-            let found = one.differing(&other).into_iter();
-            found.map(|differs| differs.what).collect()
+            let differences = one.differences(&other).into_iter();
+            differences.map(|differs| differs.condition).collect()
         };
-        let usual = of(Some(1755.0), Some(0.1), Some(0.02));
-        assert!(differing(usual, of(Some(1710.0), Some(0.29), Some(0.2))).is_empty());
+        let usual = conditions(Some(1755.0), Some(0.1), Some(0.02));
+        assert!(differing(usual, conditions(Some(1710.0), Some(0.29), Some(0.2))).is_empty());
         assert!(differing(usual, Conditions::default()).is_empty());
         assert_eq!(
-            differing(usual, of(Some(1500.0), Some(0.5), Some(0.4))),
+            differing(usual, conditions(Some(1500.0), Some(0.5), Some(0.4))),
             [
                 "clock of busy GPUs",
                 "time at the power limit",
@@ -241,11 +243,11 @@ mod tests {
 
     #[test]
     fn pictures_that_one_side_reads_at_another_size_differ() {
-        let of = |vision_tokens| Conditions {
+        let conditions = |vision_tokens| Conditions {
             vision_tokens,
             ..Conditions::default()
         };
-        let differ = |before, after| !of(before).differing(&of(after)).is_empty();
+        let differ = |before, after| !conditions(before).differences(&conditions(after)).is_empty();
         assert!(!differ(Some(256.0), Some(258.0)) && !differ(Some(0.0), Some(0.0)));
         assert!(!differ(Some(256.0), None));
         assert!(differ(Some(256.0), Some(64.0)) && differ(Some(0.0), Some(256.0)));
@@ -253,48 +255,51 @@ mod tests {
 
     #[test]
     fn answers_that_repeat_on_one_side_alone_differ() {
-        let of = |read, loops, canned| {
+        let conditions = |read, loops, canned| {
             let mut summary =
                 crate::results::store::testing::summary(&crate::results::store::testing::plan().cells[0]);
-            summary.answers = Some(crate::results::record::cell::Answers {
+            summary.answers = Some(crate::results::record::cell::AnswerStats {
                 read,
                 loops,
                 canned,
                 ..Default::default()
             });
-            Conditions::of(&[&summary])
+            Conditions::from_summaries(&[&summary])
         };
-        let differing = |one: Conditions, other: Conditions| one.differing(&other).len();
-        let usual = of(120, 24, 0);
-        assert_eq!(differing(usual, of(120, 30, 20)), 0);
-        assert_eq!(differing(usual, of(120, 60, 0)), 1, "loops");
-        assert_eq!(differing(usual, of(120, 24, 40)), 1, "the same texts");
-        assert_eq!(differing(usual, of(20, 16, 16)), 0, "few answers");
+        let differing = |one: Conditions, other: Conditions| one.differences(&other).len();
+        let usual = conditions(120, 24, 0);
+        assert_eq!(differing(usual, conditions(120, 30, 20)), 0);
+        assert_eq!(differing(usual, conditions(120, 60, 0)), 1, "loops");
+        assert_eq!(differing(usual, conditions(120, 24, 40)), 1, "the same texts");
+        assert_eq!(differing(usual, conditions(20, 16, 16)), 0, "few answers");
     }
 
     #[test]
     fn a_side_that_reports_more_tokens_for_the_same_text_differs() {
-        let of = |per_counted, per_event| Conditions {
+        let conditions = |per_counted, per_event| Conditions {
             tokens_per_counted: Some(per_counted),
             tokens_per_event: Some(per_event),
             ..Conditions::default()
         };
-        let differs = |one: Conditions, other: Conditions| !one.differing(&other).is_empty();
-        let honest = of(0.97, 1.0);
-        assert!(differs(honest, of(1.18, 1.22)));
-        assert!(differs(honest, of(1.0, 1.03)), "text and events agree");
-        assert!(!differs(honest, of(0.98, 1.015)));
+        let differs = |one: Conditions, other: Conditions| !one.differences(&other).is_empty();
+        let honest = conditions(0.97, 1.0);
+        assert!(differs(honest, conditions(1.18, 1.22)));
+        assert!(differs(honest, conditions(1.0, 1.03)), "text and events agree");
+        assert!(!differs(honest, conditions(0.98, 1.015)));
         // Speculative decoding and merged chunks: the text decides.
-        assert!(!differs(honest, of(0.98, 4.0)), "the text agrees within 2 %");
-        assert!(differs(honest, of(1.02, 4.0)));
         assert!(
-            differs(of(0.97, 4.0), of(1.18, 1.22)),
+            !differs(honest, conditions(0.98, 4.0)),
+            "the text agrees within 2 %"
+        );
+        assert!(differs(honest, conditions(1.02, 4.0)));
+        assert!(
+            differs(conditions(0.97, 4.0), conditions(1.18, 1.22)),
             "the honest side merges more"
         );
-        assert!(!differs(of(0.97, 4.0), of(1.01, 1.0)));
+        assert!(!differs(conditions(0.97, 4.0), conditions(1.01, 1.0)));
         // Each token has its own chunk on both sides, and different answers are tokenized differently.
-        assert!(!differs(of(0.9, 1.0), of(0.97, 1.0)));
-        assert!(differs(of(0.85, 1.0), of(1.0, 1.0)));
+        assert!(!differs(conditions(0.9, 1.0), conditions(0.97, 1.0)));
+        assert!(differs(conditions(0.85, 1.0), conditions(1.0, 1.0)));
         assert!(!differs(honest, Conditions::default()));
     }
 }

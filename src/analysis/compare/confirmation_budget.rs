@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::nightly_gate::Look;
+use super::nightly_gate::ScreenResult;
 use crate::base::date;
 use crate::base::ids::{CellKey, LaunchId};
 use crate::plan::Plan;
@@ -19,28 +19,28 @@ pub(crate) struct Cost {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits<'a> {
-    pub most: u32,
+pub(crate) struct BudgetLimits<'a> {
+    pub max_starts: u32,
     /// Seconds for all starts together. `None` means no limit.
-    pub seconds: Option<f64>,
+    pub max_seconds: Option<f64>,
     /// Cost of a start of each cell, if known.
     pub costs: &'a BTreeMap<CellKey, Cost>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Granted {
+pub(crate) struct Allotment {
     /// Number of starts that would decide.
     pub wanted: u32,
     /// Number of starts that it gets.
     pub starts: u32,
     /// Whether the time limit allows no more.
-    pub is_time: bool,
+    pub is_limited_by_time: bool,
 }
 
-impl Granted {
+impl Allotment {
     /// Says why there are fewer starts than wanted. `None` if there are not.
-    pub(crate) const fn short(self) -> Option<&'static str> {
-        match (self.starts < self.wanted, self.is_time) {
+    pub(crate) const fn shortfall_reason(self) -> Option<&'static str> {
+        match (self.starts < self.wanted, self.is_limited_by_time) {
             (false, _) => None,
             (true, true) => Some("`--budget` has no room for more"),
             (true, false) => Some("`--confirm` allows no more"),
@@ -86,10 +86,10 @@ pub(crate) fn costs<T>(
     starts.into_iter().filter_map(cost).collect()
 }
 
-impl Look {
+impl ScreenResult {
     /// Decides how many fresh starts each cell gets: the highest number that one of its metrics needs, within
     /// `limits`. The largest losses come first, so that a short time decides some of them.
-    pub(crate) fn fresh_starts(&self, limits: &Limits<'_>) -> BTreeMap<CellKey, Granted> {
+    pub(crate) fn allot_fresh_starts(&self, limits: &BudgetLimits<'_>) -> BTreeMap<CellKey, Allotment> {
         let mut cells: Vec<(&CellKey, u32, f64)> = Vec::new();
         for suspect in &self.suspects {
             match cells.iter_mut().find(|(cell, ..)| *cell == &suspect.cell) {
@@ -100,18 +100,18 @@ impl Look {
             }
         }
         cells.sort_by(|(a, _, one), (b, _, two)| two.total_cmp(one).then(a.cmp(b)));
-        let mut left = limits.seconds.unwrap_or(f64::INFINITY);
+        let mut remaining_s = limits.max_seconds.unwrap_or(f64::INFINITY);
         let mut started: BTreeMap<&LaunchId, u32> = BTreeMap::new();
-        let mut granted = BTreeMap::new();
+        let mut allotments = BTreeMap::new();
         for (cell, wanted, _) in cells {
-            let most = wanted.min(limits.most);
+            let max_starts = wanted.min(limits.max_starts);
             let Some(cost) = limits.costs.get(cell) else {
-                granted.insert(
+                allotments.insert(
                     cell.clone(),
-                    Granted {
+                    Allotment {
                         wanted,
-                        starts: most,
-                        is_time: false,
+                        starts: max_starts,
+                        is_limited_by_time: false,
                     },
                 );
                 continue;
@@ -120,42 +120,46 @@ impl Look {
             let seconds = |starts: u32| {
                 f64::from(starts) * cost.cell_s + f64::from(starts.saturating_sub(*already)) * cost.launch_s
             };
-            let starts = (0..=most)
+            let starts = (0..=max_starts)
                 .rev()
-                .find(|starts| seconds(*starts) <= left)
+                .find(|starts| seconds(*starts) <= remaining_s)
                 .unwrap_or(0);
-            left -= seconds(starts);
+            remaining_s -= seconds(starts);
             *already = (*already).max(starts);
-            let is_time = starts < most;
-            granted.insert(
+            let is_time = starts < max_starts;
+            allotments.insert(
                 cell.clone(),
-                Granted {
+                Allotment {
                     wanted,
                     starts,
-                    is_time,
+                    is_limited_by_time: is_time,
                 },
             );
         }
-        granted
+        allotments
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::nightly_gate::Suspected;
+    use super::super::nightly_gate::SuspectedLoss;
     use super::*;
 
-    fn looked(suspects: &[(&str, u32, f64)]) -> Look {
+    fn screen_result(suspects: &[(&str, u32, f64)]) -> ScreenResult {
         let suspects = suspects
             .iter()
-            .map(|(cell, starts, loss)| Suspected::of(cell, *starts, *loss));
-        Look {
+            .map(|(cell, starts, loss)| SuspectedLoss::for_tests(cell, *starts, *loss));
+        ScreenResult {
             suspects: suspects.collect(),
-            ..Look::default()
+            ..ScreenResult::default()
         }
     }
 
-    fn granted(look: &Look, most: u32, seconds: Option<f64>) -> Vec<(u32, Option<&'static str>)> {
+    fn allotments(
+        screen_result: &ScreenResult,
+        max_starts: u32,
+        seconds: Option<f64>,
+    ) -> Vec<(u32, Option<&'static str>)> {
         let cost = |cell: &str, launch: &str| {
             let cost = Cost {
                 launch: LaunchId::new(launch),
@@ -165,24 +169,24 @@ mod tests {
             (CellKey::new(cell), cost)
         };
         let costs = BTreeMap::from([cost("a", "one"), cost("b", "one"), cost("c", "two")]);
-        let limits = Limits {
-            most,
-            seconds,
+        let limits = BudgetLimits {
+            max_starts,
+            max_seconds: seconds,
             costs: &costs,
         };
-        let granted = look.fresh_starts(&limits);
+        let granted = screen_result.allot_fresh_starts(&limits);
         granted
             .into_values()
-            .map(|granted| (granted.starts, granted.short()))
+            .map(|granted| (granted.starts, granted.shortfall_reason()))
             .collect()
     }
 
     #[test]
     fn without_a_budget_each_gets_what_decides_and_no_more_than_is_allowed() {
-        let look = looked(&[("a", 5, 0.1), ("b", 3, 0.1), ("a", 4, 0.2)]);
-        assert_eq!(granted(&look, 16, None), [(5, None), (3, None)]);
+        let screen_result = screen_result(&[("a", 5, 0.1), ("b", 3, 0.1), ("a", 4, 0.2)]);
+        assert_eq!(allotments(&screen_result, 16, None), [(5, None), (3, None)]);
         let short = Some("`--confirm` allows no more");
-        assert_eq!(granted(&look, 4, None), [(4, short), (3, None)]);
+        assert_eq!(allotments(&screen_result, 4, None), [(4, short), (3, None)]);
     }
 
     #[test]
@@ -190,18 +194,21 @@ mod tests {
         let short = Some("`--budget` has no room for more");
         // Starting the engine costs time: three starts of `c` take 210 s, and as many of `b` take the same.
         // `a` shares these starts and needs 10 s each.
-        let look = looked(&[("a", 3, 0.1), ("b", 3, 0.2), ("c", 3, 0.3)]);
-        assert_eq!(granted(&look, 16, Some(450.0)), [(3, None), (3, None), (3, None)]);
+        let screen_result = screen_result(&[("a", 3, 0.1), ("b", 3, 0.2), ("c", 3, 0.3)]);
         assert_eq!(
-            granted(&look, 16, Some(430.0)),
+            allotments(&screen_result, 16, Some(450.0)),
+            [(3, None), (3, None), (3, None)]
+        );
+        assert_eq!(
+            allotments(&screen_result, 16, Some(430.0)),
             [(1, short), (3, None), (3, None)]
         );
         assert_eq!(
-            granted(&look, 16, Some(300.0)),
+            allotments(&screen_result, 16, Some(300.0)),
             [(1, short), (1, short), (3, None)]
         );
         assert_eq!(
-            granted(&look, 16, Some(1.0)),
+            allotments(&screen_result, 16, Some(1.0)),
             [(0, short), (0, short), (0, short)]
         );
     }

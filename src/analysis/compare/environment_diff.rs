@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::conditions::{Conditions, Of};
+use super::conditions::{ConditionKind, Conditions};
 use super::{comparable, machines, settings};
 use crate::base::ids::CellKey;
-use crate::results::record::cell_stats::{Facts, Side, SideCell};
+use crate::results::record::cell_stats::{CellStats, Facts, RunStats};
 
 /// What a difference is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum DifferenceKind {
     /// The machine, in something that decides how fast an engine can be. A change of metrics is then not
     /// attributed to the engine.
     Environment,
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     Tool,
 }
 
-impl Kind {
+impl DifferenceKind {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Environment => "environment",
@@ -38,14 +38,14 @@ impl Kind {
     }
 
     /// Returns whether this difference forbids a verdict on the engine.
-    pub(crate) const fn forbids(self) -> bool {
+    pub(crate) const fn forbids_verdict(self) -> bool {
         matches!(self, Self::Environment | Self::Load)
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
-    pub kind: Kind,
+    pub kind: DifferenceKind,
     /// Its name, such as `driver`.
     pub what: String,
     pub before: String,
@@ -53,7 +53,7 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn in_words(&self) -> String {
         format!(
             "{} {}: {} → {}",
             self.kind.name(),
@@ -67,58 +67,58 @@ impl Difference {
 const UNKNOWN: &str = "unknown";
 
 /// Returns the differences between the machines and tools of two sides.
-pub(crate) fn of_sides(first: &Side, second: &Side) -> Vec<Difference> {
-    let mut found = of_machines(&first.machine, &second.machine);
+pub(crate) fn side_differences(first: &RunStats, second: &RunStats) -> Vec<Difference> {
+    let mut differences = machine_differences(&first.machine, &second.machine);
     if first.tool != second.tool {
-        found.push(Difference {
-            kind: Kind::Tool,
+        differences.push(Difference {
+            kind: DifferenceKind::Tool,
             what: "version".to_owned(),
             before: first.tool.clone(),
             after: second.tool.clone(),
         });
     }
-    found
+    differences
 }
 
-pub(crate) fn of_machines(first: &Facts, second: &Facts) -> Vec<Difference> {
+pub(crate) fn machine_differences(first: &Facts, second: &Facts) -> Vec<Difference> {
     machines::differences(first, second)
 }
 
-pub(crate) fn of_engines(first: &Facts, second: &Facts) -> Vec<Difference> {
-    of_facts(Kind::Engine, first, second)
+pub(crate) fn engine_differences(first: &Facts, second: &Facts) -> Vec<Difference> {
+    fact_differences(DifferenceKind::Engine, first, second)
 }
 
-pub(crate) fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
-    let mut found = Vec::new();
-    let differing = conditions(first).differing(&conditions(second));
-    found.extend(differing.into_iter().map(|differs| Difference {
-        kind: match differs.of {
-            Of::Answers | Of::Prompts => Kind::Load,
-            Of::Machine => Kind::Environment,
+pub(crate) fn cell_differences(first: &CellStats, second: &CellStats) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    let differing = conditions(first).differences(&conditions(second));
+    differences.extend(differing.into_iter().map(|differs| Difference {
+        kind: match differs.kind {
+            ConditionKind::Answers | ConditionKind::Prompts => DifferenceKind::Load,
+            ConditionKind::Machine => DifferenceKind::Environment,
         },
-        what: differs.what.to_owned(),
+        what: differs.condition.to_owned(),
         before: differs.before,
         after: differs.after,
     }));
-    let is_known = |cell: &SideCell| !cell.attached || cell.devices > 0;
+    let is_known = |cell: &CellStats| !cell.attached || cell.devices > 0;
     if is_known(first) && is_known(second) && first.devices != second.devices {
-        found.push(Difference {
-            kind: Kind::Load,
+        differences.push(Difference {
+            kind: DifferenceKind::Load,
             what: "GPUs of the engine".to_owned(),
             before: first.devices.to_string(),
             after: second.devices.to_string(),
         });
     }
-    let asked = comparable::differing(&first.asked, &second.asked);
-    found.extend(asked.map(|(what, before, after)| Difference {
-        kind: Kind::Load,
+    let question_differences = comparable::differing_facts(&first.asked, &second.asked);
+    differences.extend(question_differences.map(|(what, before, after)| Difference {
+        kind: DifferenceKind::Load,
         what: what.to_owned(),
         before: before.to_owned(),
         after: after.to_owned(),
     }));
-    let limits = comparable::differing(&first.limits, &second.limits);
-    found.extend(limits.map(|(what, before, after)| Difference {
-        kind: Kind::Limits,
+    let limits = comparable::differing_facts(&first.limits, &second.limits);
+    differences.extend(limits.map(|(what, before, after)| Difference {
+        kind: DifferenceKind::Limits,
         what: what.to_owned(),
         before: before.to_owned(),
         after: after.to_owned(),
@@ -126,31 +126,31 @@ pub(crate) fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
     // A side without valid measurements has no prompts.
     let is_measured = !first.figures.is_empty() && !second.figures.is_empty();
     if is_measured && first.prompts != second.prompts {
-        let [before, after] = prompts(first, second);
-        found.push(Difference {
-            kind: Kind::Load,
+        let [before, after] = prompts_in_words(first, second);
+        differences.push(Difference {
+            kind: DifferenceKind::Load,
             what: "prompts".to_owned(),
             before,
             after,
         });
     }
     if first.origin != second.origin {
-        found.push(Difference {
-            kind: Kind::Load,
+        differences.push(Difference {
+            kind: DifferenceKind::Load,
             what: "origin".to_owned(),
             before: format!("{:?}", first.origin).to_lowercase(),
             after: format!("{:?}", second.origin).to_lowercase(),
         });
     }
-    found.extend(of_engines(&first.engine, &second.engine));
+    differences.extend(engine_differences(&first.engine, &second.engine));
     if !first.settings.is_empty() && !second.settings.is_empty() {
         // An attached server may have settings that it does not report.
-        let told = match first.attached || second.attached {
-            true => comparable::differing(&first.settings, &second.settings).collect(),
-            false => settings::pairs(&first.settings, &second.settings),
+        let parts = match first.attached || second.attached {
+            true => comparable::differing_facts(&first.settings, &second.settings).collect(),
+            false => settings::setting_pairs(&first.settings, &second.settings),
         };
-        found.extend(told.into_iter().map(|(name, before, after)| Difference {
-            kind: Kind::Engine,
+        differences.extend(parts.into_iter().map(|(name, before, after)| Difference {
+            kind: DifferenceKind::Engine,
             what: match settings::is_lossless(name) {
                 true => name.to_owned(),
                 false => format!("{name} (not lossless)"),
@@ -159,35 +159,39 @@ pub(crate) fn of_cells(first: &SideCell, second: &SideCell) -> Vec<Difference> {
             after: after.to_owned(),
         }));
     }
-    let is_told =
-        |difference: &Difference| matches!(difference.kind, Kind::Engine | Kind::Load | Kind::Limits);
+    let is_told = |difference: &Difference| {
+        matches!(
+            difference.kind,
+            DifferenceKind::Engine | DifferenceKind::Load | DifferenceKind::Limits
+        )
+    };
     // Cells with different axes always have different definitions.
     let is_one_cell = first.axes == second.axes;
-    if is_one_cell && first.content != second.content && !found.iter().any(is_told) {
-        found.push(Difference {
-            kind: Kind::Engine,
+    if is_one_cell && first.content != second.content && !differences.iter().any(is_told) {
+        differences.push(Difference {
+            kind: DifferenceKind::Engine,
             what: "definition of the cell".to_owned(),
             before: "as it was".to_owned(),
             after: "changed in what has no value here: mounts or files".to_owned(),
         });
     }
-    found
+    differences
 }
 
 /// Says why two cells may not be judged although they seem to be equal: their prompts are unknown.
-pub(crate) fn unknown(first: &SideCell, second: &SideCell) -> Option<String> {
+pub(crate) fn unknown_difference(first: &CellStats, second: &CellStats) -> Option<String> {
     let is_unknown = first.prompts.is_none() && second.prompts.is_none();
     is_unknown
         .then(|| "the prompts of both sides are not known, or not the same in every measurement".to_owned())
 }
 
 /// Returns the differences between the engines of two cells as text. Empty if there are none.
-pub(crate) fn engines_in_words(first: &SideCell, second: &SideCell) -> String {
-    let differences = of_cells(first, second);
+pub(crate) fn engine_differences_in_words(first: &CellStats, second: &CellStats) -> String {
+    let differences = cell_differences(first, second);
     let of_engine = differences
         .iter()
-        .filter(|difference| matches!(difference.kind, Kind::Engine | Kind::Limits));
-    let told: Vec<String> = of_engine
+        .filter(|difference| matches!(difference.kind, DifferenceKind::Engine | DifferenceKind::Limits));
+    let parts: Vec<String> = of_engine
         .map(|difference| {
             format!(
                 "{}: {} → {}",
@@ -195,13 +199,13 @@ pub(crate) fn engines_in_words(first: &SideCell, second: &SideCell) -> String {
             )
         })
         .collect();
-    told.join("; ")
+    parts.join("; ")
 }
 
-fn prompts(first: &SideCell, second: &SideCell) -> [String; 2] {
+fn prompts_in_words(first: &CellStats, second: &CellStats) -> [String; 2] {
     match (&first.load, &second.load, &first.prompts, &second.prompts) {
-        (Some(before), Some(after), Some(one), Some(two)) => {
-            comparable::told_apart([before.clone(), after.clone()], [one, two])
+        (Some(before), Some(after), Some(first_drawn), Some(second_drawn)) => {
+            comparable::add_digests([before.clone(), after.clone()], [first_drawn, second_drawn])
         }
         _ => [first, second].map(|cell| {
             let digest = cell.prompts.as_ref();
@@ -210,7 +214,7 @@ fn prompts(first: &SideCell, second: &SideCell) -> [String; 2] {
     }
 }
 
-const fn conditions(cell: &SideCell) -> Conditions {
+const fn conditions(cell: &CellStats) -> Conditions {
     Conditions {
         clock_mhz: cell.clock_mhz,
         capped_share: cell.capped_share,
@@ -223,27 +227,28 @@ const fn conditions(cell: &SideCell) -> Conditions {
     }
 }
 
-fn of_facts(kind: Kind, first: &Facts, second: &Facts) -> Vec<Difference> {
+fn fact_differences(kind: DifferenceKind, first: &Facts, second: &Facts) -> Vec<Difference> {
     let names: std::collections::BTreeSet<&String> = first.keys().chain(second.keys()).collect();
-    let told = |facts: &Facts, name: &String| facts.get(name).cloned().unwrap_or_else(|| UNKNOWN.to_owned());
+    let value = |facts: &Facts, name: &String| facts.get(name).cloned().unwrap_or_else(|| UNKNOWN.to_owned());
     names
         .into_iter()
         .filter(|name| first.get(*name) != second.get(*name))
         .map(|name| Difference {
             kind,
             what: name.clone(),
-            before: told(first, name),
-            after: told(second, name),
+            before: value(first, name),
+            after: value(second, name),
         })
         .collect()
 }
 
 /// Groups equal differences, each with the cells that have it.
-pub(crate) fn gathered<'a>(
-    all: impl IntoIterator<Item = (&'a CellKey, Vec<Difference>)>,
+pub(crate) fn group_by_difference<'a>(
+    differences_by_cell: impl IntoIterator<Item = (&'a CellKey, Vec<Difference>)>,
 ) -> Vec<(Difference, Vec<&'a CellKey>)> {
-    let mut found: BTreeMap<(Kind, String, String, String), Vec<&CellKey>> = BTreeMap::new();
-    for (cell, differences) in all {
+    let mut cells_by_difference: BTreeMap<(DifferenceKind, String, String, String), Vec<&CellKey>> =
+        BTreeMap::new();
+    for (cell, differences) in differences_by_cell {
         for Difference {
             kind,
             what,
@@ -251,10 +256,13 @@ pub(crate) fn gathered<'a>(
             after,
         } in differences
         {
-            found.entry((kind, what, before, after)).or_default().push(cell);
+            cells_by_difference
+                .entry((kind, what, before, after))
+                .or_default()
+                .push(cell);
         }
     }
-    found
+    cells_by_difference
         .into_iter()
         .map(|((kind, what, before, after), cells)| {
             (

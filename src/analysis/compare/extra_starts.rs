@@ -4,22 +4,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::from_run;
-use super::precision::{self, Candidate, Certainty, Cost, Outlook};
+use super::precision::{self, Candidate, CellPrecision, Cost, NextStep};
 use crate::base::date;
 use crate::base::ids::{CellKey, LaunchId};
 use crate::plan::{Plan, Start};
 use crate::results::record::cell::Summary;
 use crate::results::record::event::Event;
 use crate::results::record::machine::Machine;
-use crate::results::record::run::About;
+use crate::results::record::run::RunInfo;
 
 /// Number of further starts of each cell.
 pub(crate) type StartCounts = BTreeMap<CellKey, u32>;
 
 /// Returns the starts that cells still need.
-pub(crate) fn needed(certainties: BTreeMap<CellKey, Certainty>) -> StartCounts {
-    let needs = |(key, certainty): (CellKey, Certainty)| match certainty.outlook {
-        Outlook::Wants(more) => Some((key, more)),
+pub(crate) fn starts_needed_by_cell(certainties: BTreeMap<CellKey, CellPrecision>) -> StartCounts {
+    let needs = |(key, precision): (CellKey, CellPrecision)| match precision.next_step {
+        NextStep::MoreStarts(more) => Some((key, more)),
         _ => None,
     };
     certainties.into_iter().filter_map(needs).collect()
@@ -27,17 +27,17 @@ pub(crate) fn needed(certainties: BTreeMap<CellKey, Certainty>) -> StartCounts {
 
 /// Computes the precision of each cell of a run if its matrix sets `target_ci`, otherwise returns an empty
 /// map. `journal` has the events of the run with their times.
-pub(crate) fn certainties(
-    about: &About,
+pub(crate) fn run_precision(
+    about: &RunInfo,
     plan: &Plan,
     machine: &Machine,
     summaries: &[Summary],
     journal: &[(String, Event)],
-) -> BTreeMap<CellKey, Certainty> {
-    let Some(until) = &plan.until else {
+) -> BTreeMap<CellKey, CellPrecision> {
+    let Some(stop_rule) = &plan.until else {
         return BTreeMap::new();
     };
-    let side = from_run::of_run(about, plan, machine, summaries, &[]);
+    let side = from_run::run_stats(about, plan, machine, summaries, &[]);
     let planned = |key: &CellKey| {
         let measures = |start: &&Start| start.cells.iter().any(|measurement| measurement.cell == *key);
         plan.starts.iter().filter(measures).count()
@@ -46,11 +46,11 @@ pub(crate) fn certainties(
         let candidate = Candidate {
             cell: side.cells.get(&cell.key)?,
             launch: &cell.launch,
-            planned: u32::try_from(planned(&cell.key)).unwrap_or(u32::MAX),
+            planned_starts: u32::try_from(planned(&cell.key)).unwrap_or(u32::MAX),
         };
         Some((cell.key.clone(), candidate))
     });
-    precision::certainties(until, &candidates.collect(), &costs(plan, journal))
+    precision::cell_precisions(stop_rule, &candidates.collect(), &launch_costs(plan, journal))
 }
 
 /// The time from the start of an engine to its last event in the journal.
@@ -63,7 +63,7 @@ struct EngineUptime<'a> {
 
 /// Returns the cost of each launch so far. Every start of its engine counts, also after a restart or an
 /// interruption.
-fn costs(plan: &Plan, journal: &[(String, Event)]) -> BTreeMap<LaunchId, Cost> {
+fn launch_costs(plan: &Plan, journal: &[(String, Event)]) -> BTreeMap<LaunchId, Cost> {
     let cells = plan.cells.iter();
     let launch_of: BTreeMap<&CellKey, &LaunchId> = cells.map(|cell| (&cell.key, &cell.launch)).collect();
     let mut uptimes: Vec<EngineUptime<'_>> = Vec::new();
@@ -158,7 +158,11 @@ mod tests {
             at(31, began(2)),
             at(40, stopped(2)),
         ];
-        let cost = |plan: &Plan| costs(plan, &journal).remove(&launch).expect("it was started");
+        let cost = |plan: &Plan| {
+            launch_costs(plan, &journal)
+                .remove(&launch)
+                .expect("it was started")
+        };
         plan.launches[0].devices = 0;
         let alone = cost(&plan);
         assert_eq!(alone.starts, 2);

@@ -4,43 +4,51 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::conditions::Conditions;
 use super::{comparable, gates, machines, percentile, resolution, settings};
-use crate::analysis::metrics::{self, Flow, Metric, Sample, Statistic, Target};
+use crate::analysis::metrics::{self, LatencyKind, Metric, Quantity, Statistic, Target};
 use crate::plan::{Cell, Plan};
-use crate::results::record::cell::{Definitions, Ending, FailureClass, Origin, Summary};
-use crate::results::record::cell_stats::{Cause, Doubt, Excluded, Facts, Side, SideCell, Tried};
+use crate::results::record::cell::{Definitions, FailureClass, MeasurementStatus, Origin, Summary};
+use crate::results::record::cell_stats::{
+    CellStats, ExcludedMeasurement, ExclusionCause, Facts, ReliabilityCounts, RunStats, SuspectMeasurement,
+};
 use crate::results::record::machine::Machine;
-use crate::results::record::run::About;
-use crate::results::record::validity::{Family, Reason, Verdict};
+use crate::results::record::run::RunInfo;
+use crate::results::record::validity::{MetricFamily, Reason, Verdict};
 
 /// Returns the metrics that a side stores.
-fn kept() -> Vec<Metric> {
-    let times = [Sample::Ttft, Sample::Tpot, Sample::Itl, Sample::E2e].into_iter();
+fn stored_metrics() -> Vec<Metric> {
+    let times = [
+        LatencyKind::Ttft,
+        LatencyKind::Tpot,
+        LatencyKind::Itl,
+        LatencyKind::E2e,
+    ]
+    .into_iter();
     let times = times.flat_map(|sample| {
         [Statistic::Mean, Statistic::Median, Statistic::P99].map(|statistic| Metric::Time(statistic, sample))
     });
     let flows = [
-        Metric::Throughput(Flow::Output),
-        Metric::Throughput(Flow::Requests),
-        Metric::Throughput(Flow::Total),
+        Metric::Throughput(Quantity::Output),
+        Metric::Throughput(Quantity::Requests),
+        Metric::Throughput(Quantity::Total),
         Metric::SteadyOutput,
         Metric::PerUser,
         Metric::Goodput,
     ];
-    let found = Metric::all().filter(|metric| matches!(metric, Metric::Found(_)));
-    flows.into_iter().chain(found).chain(times).collect()
+    let search_metrics = Metric::all().filter(|metric| matches!(metric, Metric::Found(_)));
+    flows.into_iter().chain(search_metrics).chain(times).collect()
 }
 
 /// Builds a side from a run. `gates` are the gating metrics of every cell; if it is empty, they follow from
 /// the scenario.
-pub(crate) fn of_run(
-    about: &About,
+pub(crate) fn run_stats(
+    about: &RunInfo,
     plan: &Plan,
     machine: &Machine,
     summaries: &[Summary],
     gates: &[Metric],
-) -> Side {
+) -> RunStats {
     let mut of_cells = Summary::by_cell(summaries);
-    Side {
+    RunStats {
         run: about.run.clone(),
         matrix: about.matrix.clone(),
         began: about.began.clone(),
@@ -51,19 +59,22 @@ pub(crate) fn of_run(
             .iter()
             .map(|cell| {
                 let of_cell = of_cells.remove(&cell.key).unwrap_or_default();
-                (cell.key.clone(), side_cell(plan, cell, &of_cell, gates))
+                (cell.key.clone(), cell_stats(plan, cell, &of_cell, gates))
             })
             .collect(),
     }
 }
 
-fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric]) -> SideCell {
+fn cell_stats(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric]) -> CellStats {
     let launch = plan.launch(&cell.launch);
-    let excluded: Vec<Excluded> = summaries.iter().filter_map(|summary| excluded(summary)).collect();
+    let excluded: Vec<ExcludedMeasurement> = summaries
+        .iter()
+        .filter_map(|summary| exclusion(summary))
+        .collect();
     let counted: Vec<&Summary> = summaries
         .iter()
         .copied()
-        .filter(|summary| self::excluded(summary).is_none())
+        .filter(|summary| exclusion(summary).is_none())
         .collect();
     let has = |metric: Metric| {
         let all = || {
@@ -73,9 +84,9 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         };
         match metric {
             Metric::SteadyOutput => {
-                all().next().is_some() && all().all(|figures| gates::has(figures, metric))
+                all().next().is_some() && all().all(|figures| gates::has_metric(figures, metric))
             }
-            _ => all().any(|figures| gates::has(figures, metric)),
+            _ => all().any(|figures| gates::has_metric(figures, metric)),
         }
     };
     let gates = match gates {
@@ -85,35 +96,35 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
                 if has(metric) {
                     metric
                 } else {
-                    gates::of_full_run(metric)
+                    gates::full_run_metric(metric)
                 }
             })
             .collect(),
         chosen => chosen.to_vec(),
     };
     let completed = |summary: &&Summary| figure(summary, Metric::Completed).map(|count| count as u32);
-    let figures: BTreeMap<String, Vec<Vec<f64>>> = kept()
+    let figures: BTreeMap<String, Vec<Vec<f64>>> = stored_metrics()
         .into_iter()
         .chain(gates.iter().copied())
-        .map(|metric| (metric.name(), by_start(&counted, metric)))
+        .map(|metric| (metric.name(), values_by_start(&counted, metric)))
         .filter(|(_, starts)| !starts.is_empty())
         .map(|(name, starts)| (name, starts.into_values().collect()))
         .collect();
-    let conditions = Conditions::of(&counted);
-    SideCell {
+    let conditions = Conditions::from_summaries(&counted);
+    CellStats {
         axes: cell.axes.clone(),
         content: cell.content.clone(),
-        asked: comparable::asked(&comparable::Side {
+        asked: comparable::question_facts(&comparable::ComparedCell {
             launch,
             cell,
             summaries,
             machine: None,
         }),
-        limits: comparable::limits(&cell.scenario),
+        limits: comparable::limit_facts(&cell.scenario),
         engine: engine_facts(summaries),
-        settings: settings::of(launch, summaries),
-        load: Some(comparable::load(&cell.scenario)),
-        prompts: agreed(counted.iter().map(|summary| summary.prompts_hash.clone())),
+        settings: settings::launch_settings(launch, summaries),
+        load: Some(comparable::load_in_words(&cell.scenario)),
+        prompts: common_value(counted.iter().map(|summary| summary.prompts_hash.clone())),
         clock_mhz: conditions.clock_mhz,
         capped_share: conditions.capped_share,
         one_token_share: conditions.one_token_share,
@@ -136,32 +147,35 @@ fn side_cell(plan: &Plan, cell: &Cell, summaries: &[&Summary], gates: &[Metric])
         first_stage: plan
             .until
             .as_ref()
-            .map(|until| first_stage(&counted, until.stage)),
+            .map(|stop_rule| first_stage_starts(&counted, stop_rule.stage)),
         resolutions: resolutions(&counted, &gates),
-        no_ratio: no_ratio(&counted)
+        no_ratio: searches_without_ratio(&counted)
             .into_iter()
-            .chain(of_other_definitions(&counted, &gates))
+            .chain(gates_without_verdict(&counted, &gates))
             .collect(),
-        no_verdict: no_verdict(cell, &counted),
-        answer_tokens: comparable::answer_tokens(&cell.scenario, &counted),
-        suspect: counted.iter().flat_map(|summary| doubts(summary)).collect(),
-        tried: Some(tried(summaries)),
+        no_verdict: drained_gates(cell, &counted),
+        answer_tokens: comparable::mean_response_tokens(&cell.scenario, &counted),
+        suspect: counted
+            .iter()
+            .flat_map(|summary| suspect_reasons(summary))
+            .collect(),
+        tried: Some(count_attempts(summaries)),
     }
 }
 
 /// Returns the number of valid starts that were planned before the stopping rule of `target_ci` ran.
-pub(crate) fn first_stage(counted: &[&Summary], stage: u32) -> u32 {
+pub(crate) fn first_stage_starts(counted: &[&Summary], stage: u32) -> u32 {
     let starts: BTreeSet<u32> = counted.iter().map(|summary| summary.start).collect();
     starts.range(..=stage).count() as u32
 }
 
 /// Returns the resolution of the metrics that have one.
 fn resolutions(summaries: &[&Summary], gates: &[Metric]) -> BTreeMap<String, f64> {
-    kept()
+    stored_metrics()
         .into_iter()
         .chain(gates.iter().copied())
         .map(|metric| {
-            let share = resolution::of(summaries.iter().copied(), Definitions::Matrix, metric);
+            let share = resolution::resolution(summaries.iter().copied(), Definitions::Matrix, metric);
             (metric.name(), share)
         })
         .filter(|(_, share)| *share > 0.0)
@@ -169,10 +183,10 @@ fn resolutions(summaries: &[&Summary], gates: &[Metric]) -> BTreeMap<String, f64
 }
 
 /// Returns the results of searches without a reliable bracket, with the reason.
-fn no_ratio(summaries: &[&Summary]) -> Facts {
+fn searches_without_ratio(summaries: &[&Summary]) -> Facts {
     let searches = summaries.iter().filter_map(|summary| summary.search.as_ref());
     let doubts = searches.filter_map(|search| {
-        let why = comparable::doubt_of_search(search)?;
+        let why = comparable::unreliable_search_reason(search)?;
         Some((Metric::Found(search.by).name(), why))
     });
     doubts.collect()
@@ -180,14 +194,14 @@ fn no_ratio(summaries: &[&Summary]) -> Facts {
 
 /// Returns the gating metrics of imports that are only known in the definitions of their tool, which give no
 /// verdict.
-fn of_other_definitions(counted: &[&Summary], gates: &[Metric]) -> Facts {
+fn gates_without_verdict(counted: &[&Summary], gates: &[Metric]) -> Facts {
     let knows = |definitions: Definitions, metric: Metric| {
-        let mut all = counted
+        let mut summaries = counted
             .iter()
             .filter_map(|summary| summary.figures.get(&definitions));
-        all.any(|figures| metrics::figure(figures, metric).is_some())
+        summaries.any(|figures| metrics::metric_value(figures, metric).is_some())
     };
-    let told = gates.iter().filter_map(|metric| {
+    let reasons = gates.iter().filter_map(|metric| {
         if knows(Definitions::Matrix, *metric) {
             return None;
         }
@@ -201,34 +215,34 @@ fn of_other_definitions(counted: &[&Summary], gates: &[Metric]) -> Facts {
         );
         Some((metric.name(), why))
     });
-    told.collect()
+    reasons.collect()
 }
 
 /// Returns the throughput of a whole run that is dominated by the drain at its end.
-fn no_verdict(cell: &Cell, counted: &[&Summary]) -> Facts {
-    let full = Metric::Throughput(Flow::Output);
+fn drained_gates(cell: &Cell, counted: &[&Summary]) -> Facts {
+    let full = Metric::Throughput(Quantity::Output);
     let figures = counted
         .iter()
         .filter_map(|summary| summary.figures.get(&Definitions::Matrix));
-    let why = gates::drained(&cell.scenario, full, figures);
+    let why = gates::drain_reason(&cell.scenario, full, figures);
     why.map(|why| (full.name(), why)).into_iter().collect()
 }
 
 /// Returns the reasons why a valid measurement is suspect, with the metrics that each concerns.
-fn doubts(summary: &Summary) -> impl Iterator<Item = Doubt> {
+fn suspect_reasons(summary: &Summary) -> impl Iterator<Item = SuspectMeasurement> {
     let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
     reasons
         .filter(|reason| reason.weight != Verdict::Valid)
-        .map(|reason| Doubt {
+        .map(|reason| SuspectMeasurement {
             start: summary.start,
             repeat: summary.repeat,
             only: reason.only.clone(),
-            reason: told(reason),
+            reason: reason_in_words(reason),
         })
 }
 
 /// Formats a reason with its measured value and its bound.
-fn told(reason: &Reason) -> String {
+fn reason_in_words(reason: &Reason) -> String {
     match &reason.bound {
         Some(bound) => format!("{} ({} against {bound})", reason.code.name(), reason.measured),
         None => format!("{} ({})", reason.code.name(), reason.measured),
@@ -237,13 +251,13 @@ fn told(reason: &Reason) -> String {
 
 /// Counts how often a cell was tried. A failure of the host, the client or the matrix says nothing about the
 /// engine.
-fn tried(summaries: &[&Summary]) -> Tried {
+fn count_attempts(summaries: &[&Summary]) -> ReliabilityCounts {
     let mut starts: BTreeMap<u32, bool> = BTreeMap::new();
     let mut by_start: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
     for summary in summaries {
-        let has_crashed = match &summary.ending {
-            Ending::Done => false,
-            Ending::Failed { class, .. } => match class {
+        let has_crashed = match &summary.status {
+            MeasurementStatus::Done => false,
+            MeasurementStatus::Failed { class, .. } => match class {
                 FailureClass::Engine | FailureClass::Capacity => true,
                 FailureClass::Validity => false,
                 FailureClass::Spec
@@ -251,7 +265,7 @@ fn tried(summaries: &[&Summary]) -> Tried {
                 | FailureClass::Infrastructure
                 | FailureClass::Client => continue,
             },
-            Ending::Skipped { .. } | Ending::Interrupted => continue,
+            MeasurementStatus::Skipped { .. } | MeasurementStatus::Interrupted => continue,
         };
         *starts.entry(summary.start).or_default() |= has_crashed;
         if !has_crashed {
@@ -262,7 +276,7 @@ fn tried(summaries: &[&Summary]) -> Tried {
             *requests += lost + count(Metric::Completed);
         }
     }
-    Tried {
+    ReliabilityCounts {
         starts: starts.len() as u32,
         crashed: starts.values().filter(|crashed| **crashed).count() as u32,
         requests: by_start.values().map(|[_, requests]| requests).sum(),
@@ -272,24 +286,29 @@ fn tried(summaries: &[&Summary]) -> Tried {
 }
 
 /// Says why a measurement is excluded. `None` if it is not.
-fn excluded(summary: &Summary) -> Option<Excluded> {
+fn exclusion(summary: &Summary) -> Option<ExcludedMeasurement> {
     let because = |cause, reason| {
-        Some(Excluded {
+        Some(ExcludedMeasurement {
             start: summary.start,
             repeat: summary.repeat,
             cause,
             reason,
         })
     };
-    match &summary.ending {
-        Ending::Done => {}
-        Ending::Failed { phase, reason, .. } => {
-            return because(Cause::Failed, format!("failed in {}: {reason}", phase.name()));
+    match &summary.status {
+        MeasurementStatus::Done => {}
+        MeasurementStatus::Failed { phase, reason, .. } => {
+            return because(
+                ExclusionCause::Failed,
+                format!("failed in {}: {reason}", phase.name()),
+            );
         }
-        Ending::Interrupted => {
-            return because(Cause::NotMeasured, "the run was interrupted".to_owned());
+        MeasurementStatus::Interrupted => {
+            return because(ExclusionCause::NotMeasured, "the run was interrupted".to_owned());
         }
-        Ending::Skipped { .. } => return because(Cause::Failed, summary.ending.word().to_owned()),
+        MeasurementStatus::Skipped { .. } => {
+            return because(ExclusionCause::Failed, summary.status.name().to_owned());
+        }
     }
     let validity = summary.validity.as_ref()?;
     if validity.verdict != Verdict::Invalid {
@@ -299,20 +318,20 @@ fn excluded(summary: &Summary) -> Option<Excluded> {
         .reasons
         .iter()
         .filter(|reason| reason.weight == Verdict::Invalid);
-    let told: Vec<String> = reasons.map(told).collect();
-    because(Cause::Invalid, told.join(", "))
+    let reasons_in_words: Vec<String> = reasons.map(reason_in_words).collect();
+    because(ExclusionCause::Invalid, reasons_in_words.join(", "))
 }
 
 fn figure(summary: &Summary, metric: Metric) -> Option<f64> {
-    metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric)
+    metrics::metric_value(summary.figures.get(&Definitions::Matrix)?, metric)
 }
 
-pub(super) fn counts(summary: &Summary) -> bool {
-    excluded(summary).is_none()
+pub(super) fn is_counted(summary: &Summary) -> bool {
+    exclusion(summary).is_none()
 }
 
 /// Returns the repeats of a metric by the number of the start.
-pub(super) fn by_start(summaries: &[&Summary], metric: Metric) -> BTreeMap<u32, Vec<f64>> {
+pub(super) fn values_by_start(summaries: &[&Summary], metric: Metric) -> BTreeMap<u32, Vec<f64>> {
     let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for summary in summaries {
         starts
@@ -326,17 +345,17 @@ pub(super) fn by_start(summaries: &[&Summary], metric: Metric) -> BTreeMap<u32, 
 
 fn intervals(
     summaries: &[&Summary],
-    kept: &BTreeMap<String, Vec<Vec<f64>>>,
+    values: &BTreeMap<String, Vec<Vec<f64>>>,
 ) -> BTreeMap<String, Vec<[f64; 2]>> {
-    let mut found: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
+    let mut intervals: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
     let all = summaries.iter().flat_map(|summary| &summary.intervals);
-    for (name, between) in all.filter(|(name, _)| kept.contains_key(*name)) {
-        found.entry(name.clone()).or_default().push(*between);
+    for (name, between) in all.filter(|(name, _)| values.contains_key(*name)) {
+        intervals.entry(name.clone()).or_default().push(*between);
     }
-    found
+    intervals
 }
 
-fn agreed<T: PartialEq>(mut values: impl Iterator<Item = Option<T>>) -> Option<T> {
+fn common_value<T: PartialEq>(mut values: impl Iterator<Item = Option<T>>) -> Option<T> {
     let first = values.next()??;
     values
         .all(|other| other.as_ref() == Some(&first))
@@ -347,12 +366,12 @@ fn engine_facts(summaries: &[&Summary]) -> Facts {
     let mut facts = Facts::new();
     for summary in summaries {
         let engine = &summary.engine;
-        let told = [
+        let entries = [
             ("version", &engine.version),
             ("image", &engine.image_digest),
             ("tokenizer", &engine.tokenizer_digest),
         ];
-        for (name, value) in told {
+        for (name, value) in entries {
             if let Some(value) = value {
                 facts.entry(name.to_owned()).or_insert_with(|| value.clone());
             }
@@ -412,26 +431,29 @@ pub(crate) fn machine_facts(machine: &Machine) -> Facts {
 }
 
 /// Returns the family of metrics that a metric belongs to. `None` if no reason concerns it alone.
-pub(crate) fn family(metric: Metric) -> Option<Family> {
+pub(crate) fn metric_family(metric: Metric) -> Option<MetricFamily> {
     match metric {
-        Metric::Time(_, Sample::Ttft | Sample::TtftAnswer | Sample::TtftConnected | Sample::TtftDue)
-        | Metric::AttainmentOf(Target::Ttft) => Some(Family::Ttft),
-        Metric::Time(_, Sample::Itl) => Some(Family::Itl),
-        Metric::Time(_, Sample::Tpot) | Metric::Interactivity => Some(Family::Tpot),
+        Metric::Time(
+            _,
+            LatencyKind::Ttft | LatencyKind::TtftAnswer | LatencyKind::TtftConnected | LatencyKind::TtftDue,
+        )
+        | Metric::AttainmentOf(Target::Ttft) => Some(MetricFamily::Ttft),
+        Metric::Time(_, LatencyKind::Itl) => Some(MetricFamily::Itl),
+        Metric::Time(_, LatencyKind::Tpot) | Metric::Interactivity => Some(MetricFamily::Tpot),
         Metric::Goodput | Metric::Attainment | Metric::AttainmentOf(Target::Tpot) | Metric::Found(_) => {
-            Some(Family::Goodput)
+            Some(MetricFamily::Goodput)
         }
         Metric::Energy
         | Metric::EnergyAboveIdle
         | Metric::EnergyPer(_)
         | Metric::PerEnergy(_)
         | Metric::MeanPower
-        | Metric::PeakPower => Some(Family::Energy),
+        | Metric::PeakPower => Some(MetricFamily::Energy),
         _ => None,
     }
 }
 
 /// Says why a metric of a cell gets no verdict. `None` if it may get one.
-pub(crate) fn too_few(cell: &SideCell, metric: Metric) -> Option<String> {
-    percentile::too_few(metric, cell.requests?)
+pub(crate) fn too_few(cell: &CellStats, metric: Metric) -> Option<String> {
+    percentile::too_few_requests(metric, cell.requests?)
 }

@@ -1,27 +1,27 @@
 //! Selects the gating metrics of cells, which depend on their load. `compare`, nightly runs and report tables
 //! all use this selection, so no cell is judged by two different metrics.
 
-use crate::analysis::metrics::{self, Flow, Metric, Sample, Statistic};
+use crate::analysis::metrics::{self, LatencyKind, Metric, Quantity, Statistic};
 use crate::config::scenario::Scenario;
-use crate::config::search::By;
-use crate::results::record::cell::Figures;
-use crate::results::record::cell_stats::SideCell;
+use crate::config::search::SearchVariable;
+use crate::results::record::cell::MetricValues;
+use crate::results::record::cell_stats::CellStats;
 
 /// Fewest requests per concurrent request. With fewer, the drain takes more than a tenth of the run and
 /// decides its throughput.
-const ROUNDS: u64 = 10;
+const MIN_REQUESTS_PER_SLOT: u64 = 10;
 /// Fewest requests per concurrent request for a steady state.
-const LEAST_ROUNDS: u64 = 2;
+const MIN_STEADY_REQUESTS_PER_SLOT: u64 = 2;
 /// Fewest requests per slot in a steady state that represents the engine.
-const LEAST_HELD: f64 = 3.0;
+const MIN_STEADY_RESPONSES_PER_SLOT: f64 = 3.0;
 /// Largest share of a run that ramp and drain may take if the whole run replaces its steady state.
-const MOST_DRAIN: f64 = 0.25;
+const MAX_DRAIN_SHARE: f64 = 0.25;
 
 /// What decides how fast requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
     /// A search for the highest value that meets the SLO.
-    Search(By),
+    Search(SearchVariable),
     /// A rate, a ramp, stages or the times of a trace. They determine the throughput.
     FixedRate,
     /// The engine, with a limited concurrency.
@@ -31,7 +31,7 @@ pub(crate) enum Load {
 }
 
 impl Load {
-    pub(crate) fn of(scenario: &Scenario) -> Self {
+    pub(crate) fn from_scenario(scenario: &Scenario) -> Self {
         let (arrival, workload) = (&scenario.arrival, &scenario.workload);
         if let Some(search) = &scenario.search {
             return Self::Search(search.by);
@@ -48,8 +48,8 @@ impl Load {
 
 /// Returns the default gating metrics of a cell. The first one is used for ratios.
 pub(crate) fn gates(scenario: &Scenario) -> Vec<Metric> {
-    let tpot = Metric::Time(Statistic::Median, Sample::Tpot);
-    match Load::of(scenario) {
+    let tpot = Metric::Time(Statistic::Median, LatencyKind::Tpot);
+    match Load::from_scenario(scenario) {
         Load::Search(by) => vec![Metric::Found(by)],
         // If the model ends its answers, engines give answers of different lengths. Tokens per second then
         // show how much was written, not how fast.
@@ -58,72 +58,75 @@ pub(crate) fn gates(scenario: &Scenario) -> Vec<Metric> {
             std::iter::once(tpot).chain(goodput).collect()
         }
         Load::ClosedLoop | Load::Burst if scenario.stop_at_eos => {
-            vec![Metric::Throughput(Flow::Requests), tpot]
+            vec![Metric::Throughput(Quantity::Requests), tpot]
         }
         Load::FixedRate => {
-            let latency = Metric::Time(Statistic::Median, Sample::E2e);
+            let latency = Metric::Time(Statistic::Median, LatencyKind::E2e);
             let goodput = scenario.slo.as_ref().map(|_| Metric::Goodput);
             std::iter::once(latency).chain(goodput).collect()
         }
         Load::ClosedLoop if is_decided_by_drain(scenario) => vec![Metric::SteadyOutput],
-        Load::ClosedLoop | Load::Burst => vec![Metric::Throughput(Flow::Output)],
+        Load::ClosedLoop | Load::Burst => vec![Metric::Throughput(Quantity::Output)],
     }
 }
 
 /// Replaces a metric of the steady state by that of the whole run. It is used on both sides if one has no
 /// steady state, such as an imported result.
-pub(crate) const fn of_full_run(metric: Metric) -> Metric {
+pub(crate) const fn full_run_metric(metric: Metric) -> Metric {
     match metric {
-        Metric::SteadyOutput => Metric::Throughput(Flow::Output),
+        Metric::SteadyOutput => Metric::Throughput(Quantity::Output),
         other => other,
     }
 }
 
 /// Returns whether a measurement has a representative value of a metric. A steady state with too few requests
 /// per slot is worse than the whole run.
-pub(crate) fn has(figures: &Figures, metric: Metric) -> bool {
-    let is_thin = || held_on_a_slot(figures).is_some_and(|held| held < LEAST_HELD);
-    metrics::figure(figures, metric).is_some() && (metric != Metric::SteadyOutput || !is_thin())
+pub(crate) fn has_metric(figures: &MetricValues, metric: Metric) -> bool {
+    let is_thin =
+        || responses_per_slot(figures).is_some_and(|responses| responses < MIN_STEADY_RESPONSES_PER_SLOT);
+    metrics::metric_value(figures, metric).is_some() && (metric != Metric::SteadyOutput || !is_thin())
 }
 
 /// Returns the requests that each slot answered in the steady state: its duration divided by the mean E2E
 /// time.
-fn held_on_a_slot(figures: &Figures) -> Option<f64> {
-    let steady = metrics::figure(figures, Metric::SteadyDuration)?;
-    let request = metrics::figure(figures, Metric::Time(Statistic::Mean, Sample::E2e))? / 1000.0;
+fn responses_per_slot(figures: &MetricValues) -> Option<f64> {
+    let steady = metrics::metric_value(figures, Metric::SteadyDuration)?;
+    let request = metrics::metric_value(figures, Metric::Time(Statistic::Mean, LatencyKind::E2e))? / 1000.0;
     (request > 0.0).then(|| steady / request)
 }
 
 /// Says why the whole run, which replaces a short steady state, gives no verdict either: its ramp and drain
 /// take too long. `None` if they do not, and for all other metrics.
-pub(crate) fn drained<'a>(
+pub(crate) fn drain_reason<'a>(
     scenario: &Scenario,
     metric: Metric,
-    measurements: impl Iterator<Item = &'a Figures>,
+    measurements: impl Iterator<Item = &'a MetricValues>,
 ) -> Option<String> {
     let stands_in = gates(scenario)
         .into_iter()
-        .any(|gate| gate != metric && of_full_run(gate) == metric);
-    let of_one = |figures: &Figures| {
-        let held = held_on_a_slot(figures).filter(|held| *held < LEAST_HELD)?;
-        let steady = metrics::figure(figures, Metric::SteadyDuration)?;
-        let drain = 1.0 - steady / metrics::figure(figures, Metric::Duration)?;
-        (drain > MOST_DRAIN).then_some((drain, held))
+        .any(|gate| gate != metric && full_run_metric(gate) == metric);
+    let of_one = |figures: &MetricValues| {
+        let responses =
+            responses_per_slot(figures).filter(|responses| *responses < MIN_STEADY_RESPONSES_PER_SLOT)?;
+        let steady = metrics::metric_value(figures, Metric::SteadyDuration)?;
+        let drain = 1.0 - steady / metrics::metric_value(figures, Metric::Duration)?;
+        (drain > MAX_DRAIN_SHARE).then_some((drain, responses))
     };
     let drains = measurements.filter_map(of_one).filter(|_| stands_in);
-    let (drain, held) = drains.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    let (drain, responses) = drains.max_by(|one, other| one.0.total_cmp(&other.0))?;
     Some(format!(
-        "{:.0} % of the run lies outside its steady state, which holds {held:.1} requests on each slot, so that ramp and drain decide; raise `prompts`",
+        "{:.0} % of the run lies outside its steady state, which holds {responses:.1} requests on each slot, so that ramp and drain decide; raise `prompts`",
         100.0 * drain
     ))
 }
 
 /// Returns the metric by which two cells are compared if `metric` gates the candidate.
-pub(crate) fn of_pair(metric: Metric, one: &SideCell, two: &SideCell) -> Metric {
+pub(crate) fn pair_metric(metric: Metric, first: &CellStats, second: &CellStats) -> Metric {
     let name = metric.name();
-    let is_gated_by_all = one.gates.contains(&of_full_run(metric).name()) && !one.gates.contains(&name);
-    match is_gated_by_all || one.starts(&name).is_empty() || two.starts(&name).is_empty() {
-        true => of_full_run(metric),
+    let is_gated_by_all =
+        first.gates.contains(&full_run_metric(metric).name()) && !first.gates.contains(&name);
+    match is_gated_by_all || first.start_values(&name).is_empty() || second.start_values(&name).is_empty() {
+        true => full_run_metric(metric),
         false => metric,
     }
 }
@@ -133,14 +136,14 @@ fn is_decided_by_drain(scenario: &Scenario) -> bool {
         return false;
     };
     let (limit, prompts) = (u64::from(limit.get()), u64::from(scenario.workload.prompts));
-    (LEAST_ROUNDS * limit..ROUNDS * limit).contains(&prompts)
+    (MIN_STEADY_REQUESTS_PER_SLOT * limit..MIN_REQUESTS_PER_SLOT * limit).contains(&prompts)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::units::{RequestRate, Span};
-    use crate::config::arrival::{Arrival, Spacing};
+    use crate::base::units::{HumanDuration, RequestRate};
+    use crate::config::arrival::{Arrival, ArrivalProcess};
     use crate::config::dataset::DatasetName;
     use crate::config::dataset::custom::Custom;
     use crate::config::scenario::{Limits, Slo};
@@ -154,12 +157,12 @@ mod tests {
             seed: 1,
             workload: Workload {
                 prompts,
-                ..Workload::of(DatasetName::Random)
+                ..Workload::new(DatasetName::Random)
             },
             arrival: Arrival {
                 rate: RequestRate::INFINITE,
                 pace: None,
-                spacing: Spacing::Poisson,
+                spacing: ArrivalProcess::Poisson,
                 concurrency: concurrency.and_then(std::num::NonZeroU32::new),
             },
             limits: Limits::default(),
@@ -174,29 +177,29 @@ mod tests {
 
     #[test]
     fn a_steady_state_of_few_requests_stands_for_nothing_and_a_long_drain_for_less() {
-        let figures = |steady: f64, request_ms: f64| -> Figures {
+        let figures = |steady: f64, request_ms: f64| -> MetricValues {
             [
                 (Metric::SteadyOutput, 312.0),
                 (Metric::SteadyDuration, steady),
                 (Metric::Duration, 1.0),
-                (Metric::Time(Statistic::Mean, Sample::E2e), request_ms),
+                (Metric::Time(Statistic::Mean, LatencyKind::E2e), request_ms),
             ]
             .map(|(metric, value)| (metric.name(), Some(value)))
             .into()
         };
-        let full = Metric::Throughput(Flow::Output);
-        let why = |figures: &Figures, prompts, metric| {
-            drained(&scenario(prompts, Some(10)), metric, std::iter::once(figures))
+        let full = Metric::Throughput(Quantity::Output);
+        let why = |figures: &MetricValues, prompts, metric| {
+            drain_reason(&scenario(prompts, Some(10)), metric, std::iter::once(figures))
         };
         // One wave of four, and a run that is almost all steady state.
-        assert!(!has(&figures(0.2, 200.0), Metric::SteadyOutput));
-        assert!(has(&figures(0.98, 240.0), Metric::SteadyOutput));
-        assert!(has(&figures(0.2, 200.0), Metric::Duration));
+        assert!(!has_metric(&figures(0.2, 200.0), Metric::SteadyOutput));
+        assert!(has_metric(&figures(0.98, 240.0), Metric::SteadyOutput));
+        assert!(has_metric(&figures(0.2, 200.0), Metric::Duration));
         let thin = figures(0.7, 350.0);
-        let told = why(&thin, 40, full).expect("its ends decide");
+        let reason = why(&thin, 40, full).expect("its ends decide");
         assert!(
-            told.starts_with("30 % of the run") && told.contains("2.0 requests"),
-            "{told}"
+            reason.starts_with("30 % of the run") && reason.contains("2.0 requests"),
+            "{reason}"
         );
         // Two waves without a drain, a steady state with enough requests, and a metric that is not affected.
         assert_eq!(why(&figures(0.95, 480.0), 20, full), None);
@@ -208,19 +211,19 @@ mod tests {
 
     #[test]
     fn the_metric_fits_the_load() {
-        let output = Metric::Throughput(Flow::Output);
-        let latency = Metric::Time(Statistic::Median, Sample::E2e);
+        let output = Metric::Throughput(Quantity::Output);
+        let latency = Metric::Time(Statistic::Median, LatencyKind::E2e);
         assert_eq!(gates(&scenario(1000, None)), [output]);
         assert_eq!(gates(&scenario(1000, Some(100))), [output]);
         assert_eq!(gates(&scenario(999, Some(100))), [Metric::SteadyOutput]);
         // Hardly more requests than the concurrency are a burst.
         assert_eq!(gates(&scenario(199, Some(100))), [output]);
-        assert_eq!(Load::of(&scenario(100, Some(100))), Load::Burst);
+        assert_eq!(Load::from_scenario(&scenario(100, Some(100))), Load::Burst);
         let mut paced = scenario(1000, Some(200));
         paced.arrival.rate = RequestRate::new(4.0).unwrap();
         assert_eq!(gates(&paced), [latency]);
         paced.slo = Some(Slo {
-            ttft: Some(Span::seconds(1)),
+            ttft: Some(HumanDuration::from_secs(1)),
             tpot: None,
             e2e: None,
         });
@@ -236,13 +239,13 @@ mod tests {
             stop_at_eos: true,
             ..scenario.clone()
         };
-        let tpot = Metric::Time(Statistic::Median, Sample::Tpot);
+        let tpot = Metric::Time(Statistic::Median, LatencyKind::Tpot);
         assert_eq!(gates(&eos(&paced)), [tpot, Metric::Goodput]);
         assert_eq!(
             gates(&eos(&scenario(1000, None))),
-            [Metric::Throughput(Flow::Requests), tpot]
+            [Metric::Throughput(Quantity::Requests), tpot]
         );
-        paced.search = Some(Search::by(By::Rate));
-        assert_eq!(gates(&paced), [Metric::Found(By::Rate)]);
+        paced.search = Some(Search::new(SearchVariable::Rate));
+        assert_eq!(gates(&paced), [Metric::Found(SearchVariable::Rate)]);
     }
 }

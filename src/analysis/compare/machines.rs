@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::environment_diff::{Difference, Kind};
+use super::environment_diff::{Difference, DifferenceKind};
 use crate::results::record::cell_stats::Facts;
 
 pub(crate) const HOST: &str = "host";
@@ -21,7 +21,7 @@ pub(crate) const GPUS: &str = "GPUs";
 
 /// Memory sizes are equal if they differ by less than this share. The kernel reserves a little, which varies
 /// between boots.
-const MEMORY_SHARE: f64 = 0.02;
+const MAX_MEMORY_DIFFERENCE: f64 = 0.02;
 
 /// Whether two machines are one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,17 +32,17 @@ pub(crate) enum Identity {
     Unknown,
 }
 
-pub(crate) fn identity(first: &Facts, second: &Facts) -> Identity {
-    let known = |name: &str| Some((first.get(name)?, second.get(name)?));
-    let told = |is_same: bool| if is_same { Identity::Same } else { Identity::Other };
-    if let Some((one, two)) = known(GPU_UUIDS) {
+pub(crate) fn host_identity(first: &Facts, second: &Facts) -> Identity {
+    let both_values = |name: &str| Some((first.get(name)?, second.get(name)?));
+    let identity_if = |is_same: bool| if is_same { Identity::Same } else { Identity::Other };
+    if let Some((first_value, second_value)) = both_values(GPU_UUIDS) {
         let uuids = |text: &str| text.split(", ").map(str::to_owned).collect::<BTreeSet<String>>();
         // A container may see only some GPUs of the host.
-        return told(!uuids(one).is_disjoint(&uuids(two)));
+        return identity_if(!uuids(first_value).is_disjoint(&uuids(second_value)));
     }
     for name in [DMI_UUID, MACHINE_ID] {
-        if let Some((one, two)) = known(name) {
-            return told(one == two);
+        if let Some((first_value, second_value)) = both_values(name) {
+            return identity_if(first_value == second_value);
         }
     }
     match first.get(HOST) == second.get(HOST) {
@@ -53,49 +53,49 @@ pub(crate) fn identity(first: &Facts, second: &Facts) -> Identity {
 
 /// Returns whether the noise of one machine applies to the other: they are one host, and no difference
 /// forbids a verdict.
-pub(crate) fn shares_noise(first: &Facts, second: &Facts) -> bool {
-    identity(first, second) == Identity::Same
+pub(crate) fn are_noise_compatible(first: &Facts, second: &Facts) -> bool {
+    host_identity(first, second) == Identity::Same
         && !differences(first, second)
             .iter()
-            .any(|difference| difference.kind.forbids())
+            .any(|difference| difference.kind.forbids_verdict())
 }
 
 /// Returns the differences of two machines: [`Kind::Environment`] if they forbid a verdict, otherwise
 /// [`Kind::Host`].
 pub(crate) fn differences(first: &Facts, second: &Facts) -> Vec<Difference> {
-    let mut found: Vec<Difference> = Vec::new();
-    found.extend(of_hosts(first, second));
-    let (first, second) = (gathered(first), gathered(second));
+    let mut differences: Vec<Difference> = Vec::new();
+    differences.extend(host_difference(first, second));
+    let (first, second) = (without_identifiers(first), without_identifiers(second));
     let names: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     for name in names {
         let (before, after) = (first.get(name), second.get(name));
-        let Some(class) = class(name, before, after) else {
+        let Some(class) = difference_class(name, before, after) else {
             continue;
         };
-        let told = |value: Option<&String>| value.map_or_else(|| "unknown".to_owned(), Clone::clone);
+        let in_words = |value: Option<&String>| value.map_or_else(|| "unknown".to_owned(), Clone::clone);
         let (kind, what) = class;
-        found.push(Difference {
+        differences.push(Difference {
             kind,
             what: what.unwrap_or(name).to_owned(),
-            before: told(before),
-            after: told(after),
+            before: in_words(before),
+            after: in_words(after),
         });
     }
-    found
+    differences
 }
 
 /// Returns the difference of hosts. `None` if they are one host with one name.
-fn of_hosts(first: &Facts, second: &Facts) -> Option<Difference> {
+fn host_difference(first: &Facts, second: &Facts) -> Option<Difference> {
     let name = |facts: &Facts| facts.get(HOST).map_or_else(|| "unknown".to_owned(), Clone::clone);
     let (mut before, mut after) = (name(first), name(second));
-    let what = match identity(first, second) {
+    let what = match host_identity(first, second) {
         Identity::Other => {
             if before == after {
                 let id = |facts: &Facts| {
-                    let known = [GPU_UUIDS, DMI_UUID, MACHINE_ID]
+                    let identifiers = [GPU_UUIDS, DMI_UUID, MACHINE_ID]
                         .into_iter()
                         .find(|kind| first.contains_key(*kind) && second.contains_key(*kind))?;
-                    Some(format!(" ({known} {})", facts.get(known)?))
+                    Some(format!(" ({identifiers} {})", facts.get(identifiers)?))
                 };
                 before.push_str(&id(first).unwrap_or_default());
                 after.push_str(&id(second).unwrap_or_default());
@@ -107,7 +107,7 @@ fn of_hosts(first: &Facts, second: &Facts) -> Option<Difference> {
         Identity::Unknown => "name, and nothing identifies the machine",
     };
     Some(Difference {
-        kind: Kind::Host,
+        kind: DifferenceKind::Host,
         what: what.to_owned(),
         before,
         after,
@@ -116,13 +116,14 @@ fn of_hosts(first: &Facts, second: &Facts) -> Option<Difference> {
 
 /// Returns the facts without those that identify the host. Facts of single GPUs are merged, because the
 /// numbers of GPUs do not matter.
-fn gathered(facts: &Facts) -> BTreeMap<String, String> {
-    let mut all: BTreeMap<String, BTreeSet<&String>> = BTreeMap::new();
+fn without_identifiers(facts: &Facts) -> BTreeMap<String, String> {
+    let mut gpus_by_fact: BTreeMap<String, BTreeSet<&String>> = BTreeMap::new();
     for (name, value) in facts {
         if [HOST, GPU_UUIDS, DMI_UUID, MACHINE_ID].contains(&name.as_str()) {
             continue;
         }
-        all.entry(of_gpu(name).unwrap_or_else(|| name.clone()))
+        gpus_by_fact
+            .entry(gpu_fact_name(name).unwrap_or_else(|| name.clone()))
             .or_default()
             .insert(value);
     }
@@ -130,13 +131,14 @@ fn gathered(facts: &Facts) -> BTreeMap<String, String> {
         let values: Vec<&str> = values.into_iter().map(String::as_str).collect();
         values.join(", ")
     };
-    all.into_iter()
+    gpus_by_fact
+        .into_iter()
         .map(|(name, values)| (name, joined(values)))
         .collect()
 }
 
 /// Returns `GPU power limit` for `GPU 3 power limit`.
-fn of_gpu(name: &str) -> Option<String> {
+fn gpu_fact_name(name: &str) -> Option<String> {
     let (number, what) = name.strip_prefix("GPU ")?.split_once(' ')?;
     number.parse::<u32>().ok()?;
     Some(format!("GPU {what}"))
@@ -144,44 +146,60 @@ fn of_gpu(name: &str) -> Option<String> {
 
 /// Classifies the difference of a fact. The second part is its name in output, if that is not the name of the
 /// fact. `None` if the values are equal.
-fn class(
+fn difference_class(
     name: &str,
     before: Option<&String>,
     after: Option<&String>,
-) -> Option<(Kind, Option<&'static str>)> {
+) -> Option<(DifferenceKind, Option<&'static str>)> {
     if before == after {
         return None;
     }
-    let (Some(one), Some(two)) = (before, after) else {
+    let (Some(first_value), Some(second_value)) = (before, after) else {
         // A fact that an older version did not record is no difference, except for these facts, without which
         // a comparison is meaningless.
         let is_vital = [GPUS, "driver", "GPU power limit", "CPU", "kernel"].contains(&name);
-        return Some((if is_vital { Kind::Environment } else { Kind::Host }, None));
+        return Some((
+            if is_vital {
+                DifferenceKind::Environment
+            } else {
+                DifferenceKind::Host
+            },
+            None,
+        ));
     };
     match name {
         GPUS => {
             let models = |text: &str| text.split(", ").map(str::to_owned).collect::<BTreeSet<String>>();
-            match models(one) == models(two) {
-                true => Some((Kind::Host, Some("number of GPUs"))),
-                false => Some((Kind::Environment, Some("GPU model"))),
+            match models(first_value) == models(second_value) {
+                true => Some((DifferenceKind::Host, Some("number of GPUs"))),
+                false => Some((DifferenceKind::Environment, Some("GPU model"))),
             }
         }
-        "CPUs" => Some((Kind::Host, None)),
-        "kernel" if is_patch(one, two) => Some((Kind::Host, Some("kernel patch"))),
-        "memory" => match (gib(one), gib(two)) {
-            (Some((one, blur)), Some((two, other))) => {
-                let apart = (one - two).abs() - blur.max(other);
-                let is_apart = apart > MEMORY_SHARE * one.max(two);
-                Some((if is_apart { Kind::Environment } else { Kind::Host }, None))
+        "CPUs" => Some((DifferenceKind::Host, None)),
+        "kernel" if is_kernel_patch(first_value, second_value) => {
+            Some((DifferenceKind::Host, Some("kernel patch")))
+        }
+        "memory" => match (parse_gib(first_value), parse_gib(second_value)) {
+            (Some((first_value, blur)), Some((second_value, second_blur))) => {
+                let apart = (first_value - second_value).abs() - blur.max(second_blur);
+                let is_apart = apart > MAX_MEMORY_DIFFERENCE * first_value.max(second_value);
+                Some((
+                    if is_apart {
+                        DifferenceKind::Environment
+                    } else {
+                        DifferenceKind::Host
+                    },
+                    None,
+                ))
             }
-            _ => Some((Kind::Environment, None)),
+            _ => Some((DifferenceKind::Environment, None)),
         },
-        _ => Some((Kind::Environment, None)),
+        _ => Some((DifferenceKind::Environment, None)),
     }
 }
 
 /// Returns whether two kernels differ only in their patch: version, subversion and flavour are equal.
-fn is_patch(first: &str, second: &str) -> bool {
+fn is_kernel_patch(first: &str, second: &str) -> bool {
     let version = |release: &str| {
         let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
         [
@@ -197,8 +215,8 @@ fn is_patch(first: &str, second: &str) -> bool {
 }
 
 /// Returns the GiB of a fact, and the largest rounding error.
-fn gib(told: &str) -> Option<(f64, f64)> {
-    let number = told.strip_suffix(" GiB")?;
+fn parse_gib(text: &str) -> Option<(f64, f64)> {
+    let number = text.strip_suffix(" GiB")?;
     let blur = if number.contains('.') { 0.005 } else { 0.5 };
     Some((number.parse().ok()?, blur))
 }
@@ -207,35 +225,37 @@ fn gib(told: &str) -> Option<(f64, f64)> {
 mod tests {
     use super::*;
 
-    fn facts(told: &[(&str, &str)]) -> Facts {
-        told.iter()
+    fn facts(pairs: &[(&str, &str)]) -> Facts {
+        pairs
+            .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect()
     }
 
     /// Returns the differences when one fact changes on one host.
-    fn told(name: &str, before: &str, after: &str) -> Vec<String> {
-        let found = differences(&facts(&[(name, before)]), &facts(&[(name, after)]));
-        found.iter().map(Difference::told).collect()
+    fn differences_in_words(name: &str, before: &str, after: &str) -> Vec<String> {
+        let differences = differences(&facts(&[(name, before)]), &facts(&[(name, after)]));
+        differences.iter().map(Difference::in_words).collect()
     }
 
     #[test]
     fn gpus_identify_a_host_else_its_firmware_else_its_machine_id() {
-        let of = |first: &[(&str, &str)], second: &[(&str, &str)]| identity(&facts(first), &facts(second));
+        let identity_of =
+            |first: &[(&str, &str)], second: &[(&str, &str)]| host_identity(&facts(first), &facts(second));
         let named = (HOST, "a");
-        assert_eq!(of(&[named], &[named]), Identity::Same);
-        assert_eq!(of(&[named], &[(HOST, "b")]), Identity::Unknown);
-        assert_eq!(of(&[], &[]), Identity::Same);
+        assert_eq!(identity_of(&[named], &[named]), Identity::Same);
+        assert_eq!(identity_of(&[named], &[(HOST, "b")]), Identity::Unknown);
+        assert_eq!(identity_of(&[], &[]), Identity::Same);
         assert_eq!(
-            of(&[named, (MACHINE_ID, "1")], &[(HOST, "b"), (MACHINE_ID, "1")]),
+            identity_of(&[named, (MACHINE_ID, "1")], &[(HOST, "b"), (MACHINE_ID, "1")]),
             Identity::Same
         );
         assert_eq!(
-            of(&[named, (MACHINE_ID, "1")], &[named, (MACHINE_ID, "2")]),
+            identity_of(&[named, (MACHINE_ID, "1")], &[named, (MACHINE_ID, "2")]),
             Identity::Other
         );
         assert_eq!(
-            of(
+            identity_of(
                 &[(DMI_UUID, "1"), (MACHINE_ID, "1")],
                 &[(DMI_UUID, "1"), (MACHINE_ID, "2")]
             ),
@@ -243,7 +263,7 @@ mod tests {
             "a host that was installed anew"
         );
         assert_eq!(
-            of(
+            identity_of(
                 &[(GPU_UUIDS, "GPU-1, GPU-2"), (DMI_UUID, "1")],
                 &[(GPU_UUIDS, "GPU-2"), (DMI_UUID, "2")]
             ),
@@ -251,7 +271,7 @@ mod tests {
             "a container that sees one of its GPUs"
         );
         assert_eq!(
-            of(
+            identity_of(
                 &[(GPU_UUIDS, "GPU-1"), (DMI_UUID, "1")],
                 &[(GPU_UUIDS, "GPU-3"), (DMI_UUID, "1")]
             ),
@@ -259,7 +279,7 @@ mod tests {
         );
         // The second side was recorded without identities.
         assert_eq!(
-            of(&[named, (GPU_UUIDS, "GPU-1"), (DMI_UUID, "1")], &[named]),
+            identity_of(&[named, (GPU_UUIDS, "GPU-1"), (DMI_UUID, "1")], &[named]),
             Identity::Same
         );
     }
@@ -283,12 +303,12 @@ mod tests {
             ("GPUs", "H100, H100", "H100", "host"),
             (HOST, "a", "b", "host"),
         ] {
-            let found = told(name, before, after);
-            assert_eq!(found.len(), 1, "{name}");
-            assert!(found[0].starts_with(kind), "{}", found[0]);
+            let lines = differences_in_words(name, before, after);
+            assert_eq!(lines.len(), 1, "{name}");
+            assert!(lines[0].starts_with(kind), "{}", lines[0]);
         }
         assert_eq!(
-            told("kernel", "6.8.0-45-generic", "6.8.0-51-generic"),
+            differences_in_words("kernel", "6.8.0-45-generic", "6.8.0-51-generic"),
             ["host kernel patch: 6.8.0-45-generic → 6.8.0-51-generic"]
         );
     }
@@ -299,13 +319,13 @@ mod tests {
         assert_eq!(differences(&two, &facts(&[("GPU 3 power limit", "700 W")])), []);
         let mixed = facts(&[("GPU 0 power limit", "700 W"), ("GPU 1 power limit", "500 W")]);
         assert_eq!(
-            differences(&two, &mixed)[0].told(),
+            differences(&two, &mixed)[0].in_words(),
             "environment GPU power limit: 700 W → 500 W, 700 W"
         );
         let unknown = differences(&facts(&[]), &facts(&[("GPU 0 locked clocks", "1200 MHz")]));
-        assert_eq!(unknown[0].kind, Kind::Host);
+        assert_eq!(unknown[0].kind, DifferenceKind::Host);
         let unknown = differences(&facts(&[]), &facts(&[("driver", "550")]));
-        assert_eq!(unknown[0].kind, Kind::Environment);
+        assert_eq!(unknown[0].kind, DifferenceKind::Environment);
         let identified = facts(&[(HOST, "a"), (DMI_UUID, "1"), (MACHINE_ID, "2")]);
         assert_eq!(differences(&facts(&[(HOST, "a")]), &identified), []);
     }
@@ -318,13 +338,13 @@ mod tests {
             changed.insert(name.to_owned(), value.to_owned());
             changed
         };
-        assert!(shares_noise(&first, &with(HOST, "b")));
-        assert!(shares_noise(&first, &with("CPUs", "4")));
-        assert!(!shares_noise(&first, &with("driver", "560")));
-        assert!(!shares_noise(&first, &with(DMI_UUID, "2")));
+        assert!(are_noise_compatible(&first, &with(HOST, "b")));
+        assert!(are_noise_compatible(&first, &with("CPUs", "4")));
+        assert!(!are_noise_compatible(&first, &with("driver", "560")));
+        assert!(!are_noise_compatible(&first, &with(DMI_UUID, "2")));
         let other = &differences(&first, &with(DMI_UUID, "2"))[0];
         assert_eq!(
-            other.told(),
+            other.in_words(),
             "host machine, another one of this class: a (DMI UUID 1) → a (DMI UUID 2)"
         );
     }

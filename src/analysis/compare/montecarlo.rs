@@ -2,40 +2,40 @@
 //!
 //! `MATRIX_NIGHTS` sets the number of nights per condition. `tests/montecarlo.sh` sets a thousand.
 
-use super::between::{self, Between, Past};
+use super::between::{self, NightVariance, PastNight};
 use super::change_point;
-use super::decision::synthetic::{Dice as Source, Layout, Shape};
+use super::decision::synthetic::{Layout, SeededRng as Source, Shape};
 use super::decision::{Design, KnownNoise, Question, Sample};
-use super::gate_policy::{self, Asked, Confirmed, Policy, Screened};
+use super::gate_policy::{self, ConfirmationOutcome, MetricQuestion, Policy, ScreenedMetric};
 use super::t_test;
-use crate::analysis::metrics::Better;
+use crate::analysis::metrics::Direction;
 
 const CELLS: usize = 24;
 const STARTS: usize = 5;
 const HISTORY: usize = 20;
 const BOUND: f64 = 0.02;
 /// Cells with a real loss, in a night with losses.
-const LOSSES: usize = 4;
+const CELLS_WITH_LOSS: usize = 4;
 const SEED: u64 = 20_260_914;
 
-fn nights() -> usize {
+fn night_count() -> usize {
     #[expect(
         clippy::disallowed_methods,
         reason = "a test is told its length by its surroundings"
     )]
-    let told = std::env::var("MATRIX_NIGHTS").ok();
-    told.map_or(40, |text| text.parse().expect("MATRIX_NIGHTS is a number"))
+    let nights = std::env::var("MATRIX_NIGHTS").ok();
+    nights.map_or(40, |text| text.parse().expect("MATRIX_NIGHTS is a number"))
 }
 
-struct Dice(Source);
+struct SeededRng(Source);
 
-impl Dice {
+impl SeededRng {
     fn new(salt: u64) -> Self {
         Self(Source::new(SEED + salt))
     }
 
-    fn even(&mut self) -> f64 {
-        self.0.even()
+    fn uniform(&mut self) -> f64 {
+        self.0.uniform()
     }
 
     fn normal(&mut self) -> f64 {
@@ -45,11 +45,11 @@ impl Dice {
 
 /// How a suspected loss gets fresh starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fresh {
+enum FreshStartDesign {
     /// Baseline and candidate in turn.
-    Alternated,
+    Alternating,
     /// The candidate alone, compared with the starts of the baseline from its night.
-    Alone,
+    CandidateOnly,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,7 @@ struct Condition {
     noise: Option<usize>,
     /// Loss of the candidate in some cells.
     loss: f64,
-    fresh: Fresh,
+    fresh: FreshStartDesign,
     most: usize,
 }
 
@@ -81,113 +81,113 @@ const PLAIN: Condition = Condition {
     is_broken: false,
     noise: None,
     loss: 0.0,
-    fresh: Fresh::Alternated,
+    fresh: FreshStartDesign::Alternating,
     most: 16,
 };
 
 #[derive(Debug, Default)]
-struct Told {
+struct SimulationCounts {
     nights: usize,
     /// Nights with a false loss.
     false_alarms: usize,
     /// For each night, the share of unchanged cells that got fresh starts.
     unchanged: Vec<f64>,
-    fresh: usize,
-    lost: usize,
-    found: usize,
+    fresh_starts: usize,
+    true_losses: usize,
+    confirmed: usize,
     /// Losses that fresh starts refuted.
-    refuted: usize,
+    refuted_losses: usize,
 }
 
 impl Condition {
-    fn starts(&self, dice: &mut Dice, n: usize) -> Vec<Vec<f64>> {
+    fn starts(&self, rng: &mut SeededRng, n: usize) -> Vec<Vec<f64>> {
         let alone = Layout {
             cells: 1,
             shared: 0.0,
         };
-        alone.starts(&mut dice.0, self.shape, self.sigma, CELLS, n)
+        alone.starts(&mut rng.0, self.shape, self.sigma, CELLS, n)
     }
 
-    fn offsets(&self, dice: &mut Dice) -> Vec<f64> {
-        let shared = dice.normal();
-        let of_cell = |_| self.offset * if self.is_shared { shared } else { dice.normal() };
+    fn offsets(&self, rng: &mut SeededRng) -> Vec<f64> {
+        let shared = rng.normal();
+        let of_cell = |_| self.offset * if self.is_shared { shared } else { rng.normal() };
         (0..CELLS).map(of_cell).collect()
     }
 
-    fn night(&self, dice: &mut Dice, offsets: &[f64], n: usize) -> Vec<Vec<f64>> {
-        let starts = self.starts(dice, n);
+    fn night(&self, rng: &mut SeededRng, offsets: &[f64], n: usize) -> Vec<Vec<f64>> {
+        let starts = self.starts(rng, n);
         let moved = starts.into_iter().zip(offsets);
         moved
             .map(|(logs, by)| logs.iter().map(|log| log + by).collect())
             .collect()
     }
 
-    fn simulate(&self, nights: usize, salt: u64) -> Told {
-        let mut dice = Dice::new(salt);
-        let mut told = Told::default();
+    fn simulate(&self, nights: usize, salt: u64) -> SimulationCounts {
+        let mut rng = SeededRng::new(salt);
+        let mut counts = SimulationCounts::default();
         for _ in 0..nights {
-            self.tonight(&mut dice, &mut told);
+            self.simulate_night(&mut rng, &mut counts);
         }
-        println!("{self:?}\n    {told}");
-        told
+        println!("{self:?}\n    {counts}");
+        counts
     }
 
-    fn tonight(&self, dice: &mut Dice, told: &mut Told) {
+    fn simulate_night(&self, rng: &mut SeededRng, counts: &mut SimulationCounts) {
         let policy = Policy {
-            most: self.most,
-            ..Policy::of_bound(BOUND)
+            max_starts: self.most,
+            ..Policy::with_bound(BOUND)
         };
         let lost = |cell: usize| {
-            if self.loss > 0.0 && cell < LOSSES {
+            if self.loss > 0.0 && cell < CELLS_WITH_LOSS {
                 (-self.loss).ln_1p()
             } else {
                 0.0
             }
         };
-        let offsets = self.offsets(dice);
-        let baseline = self.night(dice, &offsets, STARTS);
+        let offsets = self.offsets(rng);
+        let baseline = self.night(rng, &offsets, STARTS);
         let past: Vec<Vec<Vec<f64>>> = (0..self.history)
             .map(|night| {
-                let mut offsets = self.offsets(dice);
+                let mut offsets = self.offsets(rng);
                 if self.is_broken && night == self.history / 2 {
                     offsets.iter_mut().for_each(|offset| *offset += 2f64.ln());
                 }
-                self.night(dice, &offsets, STARTS)
+                self.night(rng, &offsets, STARTS)
             })
             .collect();
-        let offsets = self.offsets(dice);
-        let candidate = self.night(dice, &offsets, STARTS);
-        let noise = self.noise.map(|starts| self.starts(dice, starts));
+        let offsets = self.offsets(rng);
+        let candidate = self.night(rng, &offsets, STARTS);
+        let noise = self.noise.map(|starts| self.starts(rng, starts));
         let sample = |cell: usize, logs: &[f64], level: f64| Sample {
             logs: logs.iter().map(|log| log + level).collect(),
             launch: Some(cell.to_string()),
             ..Sample::default()
         };
-        let asked: Vec<Asked> = (0..CELLS)
-            .map(|cell| Asked {
+        let screened_metrics: Vec<MetricQuestion> = (0..CELLS)
+            .map(|cell| MetricQuestion {
                 question: Question {
-                    better: Better::Higher,
+                    better: Direction::Higher,
                     baseline: sample(cell, &baseline[cell], 0.0),
                     candidate: sample(cell, &candidate[cell], lost(cell)),
                     design: Design::Separate,
                     noise: noise
                         .as_ref()
-                        .and_then(|noise| KnownNoise::of_starts(&noise[cell])),
-                    between: None,
-                    gap: None,
+                        .and_then(|noise| KnownNoise::from_starts(&noise[cell])),
+                    night_variance: None,
+                    no_verdict: None,
                 },
-                past: past
+                past_nights: past
                     .iter()
-                    .map(|night| Past {
+                    .map(|night| PastNight {
                         logs: night[cell].clone(),
                         series: 0,
                     })
                     .collect(),
             })
             .collect();
-        let screened = gate_policy::screen(&asked, &policy);
+        let screened = gate_policy::screen(&screened_metrics, &policy);
         let family = screened.iter().filter(|one| one.is_tested()).count();
-        let suspects: Vec<(usize, &Screened)> = screened
+        let suspects: Vec<(usize, &ScreenedMetric)> = screened
             .iter()
             .enumerate()
             .filter(|(_, one)| one.suspicion.is_some())
@@ -195,49 +195,49 @@ impl Condition {
         let mut questions = Vec::new();
         for (cell, screened) in &suspects {
             let suspicion = screened.suspicion.as_ref().expect("it is a suspect");
-            let mut starts = || self.night(dice, &offsets, suspicion.starts).swap_remove(*cell);
-            told.fresh += suspicion.starts;
+            let mut starts = || self.night(rng, &offsets, suspicion.starts).swap_remove(*cell);
+            counts.fresh_starts += suspicion.starts;
             let fresh = sample(*cell, &starts(), lost(*cell));
             questions.push(match self.fresh {
-                Fresh::Alternated => Question {
+                FreshStartDesign::Alternating => Question {
                     baseline: sample(*cell, &starts(), 0.0),
                     candidate: fresh,
                     design: Design::Rounds,
                     noise: suspicion.noise,
-                    ..asked[*cell].question.clone()
+                    ..screened_metrics[*cell].question.clone()
                 },
-                Fresh::Alone => Question {
+                FreshStartDesign::CandidateOnly => Question {
                     candidate: fresh,
                     noise: suspicion.noise,
-                    between: screened
-                        .between
-                        .and_then(|between: Between| between::of_two(between.largest)),
-                    ..asked[*cell].question.clone()
+                    night_variance: screened.night_variance.and_then(|between: NightVariance| {
+                        between::variance_of_difference(between.upper_bound)
+                    }),
+                    ..screened_metrics[*cell].question.clone()
                 },
             });
         }
         let answers = gate_policy::confirm(&questions, family, &policy);
-        let losses = if self.loss > 0.0 { LOSSES } else { 0 };
+        let losses = if self.loss > 0.0 { CELLS_WITH_LOSS } else { 0 };
         let unchanged = suspects.iter().filter(|(cell, _)| *cell >= losses).count();
-        told.unchanged.push(unchanged as f64 / (CELLS - losses) as f64);
+        counts.unchanged.push(unchanged as f64 / (CELLS - losses) as f64);
         let mut is_false = false;
         for ((cell, _), answer) in suspects.iter().zip(&answers) {
-            match Confirmed::of(answer) {
-                Confirmed::Worse if *cell < losses => told.found += 1,
-                Confirmed::Worse => is_false = true,
-                Confirmed::Refuted if *cell < losses => told.refuted += 1,
-                Confirmed::Refuted | Confirmed::Undecided => {}
+            match ConfirmationOutcome::from_answer(answer) {
+                ConfirmationOutcome::Worse if *cell < losses => counts.confirmed += 1,
+                ConfirmationOutcome::Worse => is_false = true,
+                ConfirmationOutcome::Refuted if *cell < losses => counts.refuted_losses += 1,
+                ConfirmationOutcome::Refuted | ConfirmationOutcome::Undecided => {}
             }
         }
-        told.nights += 1;
-        told.lost += losses;
-        told.false_alarms += usize::from(is_false);
+        counts.nights += 1;
+        counts.true_losses += losses;
+        counts.false_alarms += usize::from(is_false);
     }
 }
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for SimulationCounts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (suspected, error) = self.suspected();
+        let (suspected, error) = self.suspected_share();
         write!(
             f,
             "nights with a false alarm {} of {} ({:.1} %), unchanged cells started afresh {:.2} % (±{:.2}), fresh starts a night {:.1}",
@@ -246,25 +246,25 @@ impl std::fmt::Display for Told {
             100.0 * self.false_alarms as f64 / self.nights as f64,
             100.0 * suspected,
             100.0 * error,
-            self.fresh as f64 / self.nights as f64,
+            self.fresh_starts as f64 / self.nights as f64,
         )?;
-        match self.lost {
+        match self.true_losses {
             0 => Ok(()),
             lost => write!(
                 f,
                 ", losses found {} of {lost} ({:.1} %), called none {} ({:.1} %)",
-                self.found,
-                100.0 * self.found as f64 / lost as f64,
-                self.refuted,
-                100.0 * self.refuted as f64 / lost as f64,
+                self.confirmed,
+                100.0 * self.confirmed as f64 / lost as f64,
+                self.refuted_losses,
+                100.0 * self.refuted_losses as f64 / lost as f64,
             ),
         }
     }
 }
 
-impl Told {
+impl SimulationCounts {
     /// Returns the mean share of unchanged cells that got fresh starts, and its standard error.
-    fn suspected(&self) -> (f64, f64) {
+    fn suspected_share(&self) -> (f64, f64) {
         let mean = t_test::mean(&self.unchanged);
         (
             mean,
@@ -274,17 +274,17 @@ impl Told {
 }
 
 /// Returns the tolerance of a rate for short simulations. Long ones have none.
-fn slack(nights: usize, error: f64) -> f64 {
+fn rate_tolerance(nights: usize, error: f64) -> f64 {
     if nights < 1000 { 2.5 * error } else { 0.0 }
 }
 
 /// Returns whether a count is compatible with a probability of 5 %: at most two and a half standard
 /// deviations above it.
-fn is_at_most_five_percent(count: usize, of: usize) -> bool {
-    let n = of as f64;
+fn is_at_most_five_percent(count: usize, total: usize) -> bool {
+    let n = total as f64;
     count as f64
         <= 0.05 * n
-            + if of < 1000 {
+            + if total < 1000 {
                 2.5 * (0.05 * 0.95 * n).sqrt()
             } else {
                 0.0
@@ -293,7 +293,7 @@ fn is_at_most_five_percent(count: usize, of: usize) -> bool {
 
 #[test]
 fn nights_that_differ_by_up_to_one_percent_seldom_cry_wolf_and_find_a_loss_of_five() {
-    let nights = nights();
+    let nights = night_count();
     println!("{nights} nights of {CELLS} cells, {STARTS} starts a side, seed {SEED}");
     let conditions = [
         PLAIN,
@@ -335,24 +335,30 @@ fn nights_that_differ_by_up_to_one_percent_seldom_cry_wolf_and_find_a_loss_of_fi
             is_at_most_five_percent(quiet.false_alarms, nights),
             "{condition:?}"
         );
-        let (share, error) = quiet.suspected();
-        assert!(share <= 0.05 + slack(nights, error), "{condition:?}: {share}");
+        let (share, error) = quiet.suspected_share();
+        assert!(
+            share <= 0.05 + rate_tolerance(nights, error),
+            "{condition:?}: {share}"
+        );
         let lossy = Condition {
             loss: 0.05,
             ..condition
         };
-        let told = lossy.simulate(nights, salt + 1);
-        let found = told.found as f64 / told.lost as f64;
+        let counts = lossy.simulate(nights, salt + 1);
+        let found_share = counts.confirmed as f64 / counts.true_losses as f64;
         // The cells of a night are not independent.
         let error = (0.9 * 0.1 / nights as f64).sqrt();
-        assert!(found >= 0.9 - slack(nights, error), "{lossy:?}: {found}");
-        assert!(is_at_most_five_percent(told.false_alarms, nights), "{lossy:?}");
+        assert!(
+            found_share >= 0.9 - rate_tolerance(nights, error),
+            "{lossy:?}: {found_share}"
+        );
+        assert!(is_at_most_five_percent(counts.false_alarms, nights), "{lossy:?}");
     }
 }
 
 #[test]
 fn restless_nights_short_histories_and_a_baseline_that_cannot_be_started_do_not_cry_wolf() {
-    let nights = nights();
+    let nights = night_count();
     let restless = |offset| Condition { offset, ..PLAIN };
     let conditions = [
         restless(0.02),
@@ -366,11 +372,11 @@ fn restless_nights_short_histories_and_a_baseline_that_cannot_be_started_do_not_
             ..restless(0.01)
         },
         Condition {
-            fresh: Fresh::Alone,
+            fresh: FreshStartDesign::CandidateOnly,
             ..PLAIN
         },
         Condition {
-            fresh: Fresh::Alone,
+            fresh: FreshStartDesign::CandidateOnly,
             is_shared: false,
             ..restless(0.02)
         },
@@ -391,51 +397,54 @@ fn restless_nights_short_histories_and_a_baseline_that_cannot_be_started_do_not_
             ..condition
         };
         // A loss with fresh starts is found or undecided, and never refuted.
-        let told = lossy.simulate(nights, salt + 1);
-        assert!(is_at_most_five_percent(told.false_alarms, nights), "{lossy:?}");
-        assert!(is_at_most_five_percent(told.refuted, told.lost), "{lossy:?}");
+        let counts = lossy.simulate(nights, salt + 1);
+        assert!(is_at_most_five_percent(counts.false_alarms, nights), "{lossy:?}");
+        assert!(
+            is_at_most_five_percent(counts.refuted_losses, counts.true_losses),
+            "{lossy:?}"
+        );
     }
 }
 
 /// How a series of nights continues.
 #[derive(Clone, Copy, Debug)]
-enum Course {
+enum SeriesModel {
     White,
     /// Autocorrelated: each night keeps this share of the deviation of the last one.
-    Remembering(f64),
+    Autocorrelated(f64),
     /// Two levels with this distance. Each night switches with a probability of a quarter.
     Switching(f64),
     /// After the quiet nights, lower by this much every night.
-    Leaking(f64),
+    Drifting(f64),
     /// After the quiet nights, lower by this much once.
     Stepping(f64),
 }
 
-const QUIET: usize = 20;
-const WATCHED: usize = 40;
+const NIGHTS_BEFORE: usize = 20;
+const NIGHTS_WATCHED: usize = 40;
 
 /// Returns the first night after the quiet ones on which a change is reported, counted from 1.
-fn alarm(course: Course, watched: usize, dice: &mut Dice) -> Option<usize> {
+fn first_alarm(course: SeriesModel, watched: usize, rng: &mut SeededRng) -> Option<usize> {
     let mut series = Vec::new();
-    let (mut memory, mut is_low) = (dice.normal(), false);
-    for night in 0..QUIET + watched {
-        let since = night.saturating_sub(QUIET) as f64;
-        let noise = 0.01 * dice.normal();
+    let (mut memory, mut is_low) = (rng.normal(), false);
+    for night in 0..NIGHTS_BEFORE + watched {
+        let since = night.saturating_sub(NIGHTS_BEFORE) as f64;
+        let noise = 0.01 * rng.normal();
         series.push(match course {
-            Course::White => noise,
-            Course::Remembering(share) => {
-                memory = share * memory + (1.0 - share * share).sqrt() * dice.normal();
+            SeriesModel::White => noise,
+            SeriesModel::Autocorrelated(share) => {
+                memory = share * memory + (1.0 - share * share).sqrt() * rng.normal();
                 0.01 * memory
             }
-            Course::Switching(apart) => {
-                is_low ^= dice.even() < 0.25;
+            SeriesModel::Switching(apart) => {
+                is_low ^= rng.uniform() < 0.25;
                 noise / 2.0 - if is_low { apart } else { 0.0 }
             }
-            Course::Leaking(loss) => noise - loss * since,
-            Course::Stepping(loss) => noise - if night >= QUIET { loss } else { 0.0 },
+            SeriesModel::Drifting(loss) => noise - loss * since,
+            SeriesModel::Stepping(loss) => noise - if night >= NIGHTS_BEFORE { loss } else { 0.0 },
         });
-        if night >= QUIET && change_point::recent(&series, BOUND).is_some() {
-            return Some(night + 1 - QUIET);
+        if night >= NIGHTS_BEFORE && change_point::recent_change(&series, BOUND).is_some() {
+            return Some(night + 1 - NIGHTS_BEFORE);
         }
     }
     None
@@ -443,22 +452,22 @@ fn alarm(course: Course, watched: usize, dice: &mut Dice) -> Option<usize> {
 
 #[test]
 fn wandering_and_switching_series_do_not_alarm_and_a_slow_leak_does() {
-    let series = nights();
-    println!("{series} series of {QUIET} quiet nights and up to {WATCHED} more, seed {SEED}");
+    let series = night_count();
+    println!("{series} series of {NIGHTS_BEFORE} quiet nights and up to {NIGHTS_WATCHED} more, seed {SEED}");
     let courses = [
-        Course::White,
-        Course::Remembering(0.6),
-        Course::Remembering(0.7),
-        Course::Remembering(0.8),
-        Course::Remembering(0.9),
-        Course::Switching(0.03),
-        Course::Switching(0.06),
+        SeriesModel::White,
+        SeriesModel::Autocorrelated(0.6),
+        SeriesModel::Autocorrelated(0.7),
+        SeriesModel::Autocorrelated(0.8),
+        SeriesModel::Autocorrelated(0.9),
+        SeriesModel::Switching(0.03),
+        SeriesModel::Switching(0.06),
     ];
     let mut wrong: Vec<String> = Vec::new();
     for (salt, course) in courses.into_iter().enumerate() {
-        let mut dice = Dice::new(200 + salt as u64);
+        let mut rng = SeededRng::new(200 + salt as u64);
         let alarms = (0..series)
-            .filter(|_| alarm(course, WATCHED, &mut dice).is_some())
+            .filter(|_| first_alarm(course, NIGHTS_WATCHED, &mut rng).is_some())
             .count();
         println!(
             "{course:?}: {alarms} of {series} alarm ({:.1} %)",
@@ -468,20 +477,22 @@ fn wandering_and_switching_series_do_not_alarm_and_a_slow_leak_does() {
             wrong.push(format!("{course:?}: {alarms} of {series}"));
         }
     }
-    for (salt, course) in [Course::Leaking(0.005), Course::Stepping(0.05)]
+    for (salt, course) in [SeriesModel::Drifting(0.005), SeriesModel::Stepping(0.05)]
         .into_iter()
         .enumerate()
     {
-        let mut dice = Dice::new(300 + salt as u64);
-        let mut found: Vec<usize> = (0..series).filter_map(|_| alarm(course, 20, &mut dice)).collect();
-        found.sort_unstable();
-        let median = found.get(found.len() / 2).copied();
+        let mut rng = SeededRng::new(300 + salt as u64);
+        let mut alarm_nights: Vec<usize> = (0..series)
+            .filter_map(|_| first_alarm(course, 20, &mut rng))
+            .collect();
+        alarm_nights.sort_unstable();
+        let median = alarm_nights.get(alarm_nights.len() / 2).copied();
         println!(
             "{course:?}: {} of {series} found within 20 nights, the median on night {median:?}",
-            found.len()
+            alarm_nights.len()
         );
-        if found.len() * 100 < series * 95 {
-            wrong.push(format!("{course:?}: {} of {series}", found.len()));
+        if alarm_nights.len() * 100 < series * 95 {
+            wrong.push(format!("{course:?}: {} of {series}", alarm_nights.len()));
         }
     }
     assert!(wrong.is_empty(), "{wrong:?}");

@@ -7,9 +7,9 @@
 #[cfg(test)]
 pub(crate) fn holm(p: &[f64], family: usize, alpha: f64) -> Vec<bool> {
     let mut rejected = vec![false; p.len()];
-    for (rank, at) in ascending(p).into_iter().enumerate() {
-        let left = family.max(p.len()) - rank;
-        if p[at] > alpha / left as f64 {
+    for (rank, at) in ascending_order(p).into_iter().enumerate() {
+        let remaining = family.max(p.len()) - rank;
+        if p[at] > alpha / remaining as f64 {
             break;
         }
         rejected[at] = true;
@@ -23,16 +23,16 @@ pub(crate) fn holm(p: &[f64], family: usize, alpha: f64) -> Vec<bool> {
 /// Source: S. Holm 1979; the adjusted form as in R's `p.adjust`.
 pub fn holm_adjusted(p: &[f64], family: usize) -> Vec<f64> {
     let mut adjusted = vec![1.0; p.len()];
-    let mut most = 0.0_f64;
-    for (rank, at) in ascending(p).into_iter().enumerate() {
-        let left = family.max(p.len()) - rank;
-        most = most.max((p[at] * left as f64).min(1.0));
-        adjusted[at] = most;
+    let mut max = 0.0_f64;
+    for (rank, at) in ascending_order(p).into_iter().enumerate() {
+        let remaining = family.max(p.len()) - rank;
+        max = max.max((p[at] * remaining as f64).min(1.0));
+        adjusted[at] = max;
     }
     adjusted
 }
 
-fn ascending(p: &[f64]) -> Vec<usize> {
+fn ascending_order(p: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
     order

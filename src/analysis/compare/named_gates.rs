@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::analysis::metrics::{Flow, Metric};
+use crate::analysis::metrics::{Metric, Quantity};
 
 #[derive(Debug, Error)]
 pub(crate) enum GateError {
@@ -15,19 +15,19 @@ pub(crate) enum GateError {
 }
 
 /// Finds the metric of a name: our name, or that of bench_serving and `vllm bench serve`.
-fn metric_named(name: &str) -> Option<Metric> {
+fn metric_by_name(name: &str) -> Option<Metric> {
     let theirs = || match name {
-        "request_throughput" => Some(Metric::Throughput(Flow::Requests)),
-        "input_throughput" => Some(Metric::Throughput(Flow::Input)),
-        "output_throughput" => Some(Metric::Throughput(Flow::Output)),
-        "total_throughput" | "total_token_throughput" => Some(Metric::Throughput(Flow::Total)),
+        "request_throughput" => Some(Metric::Throughput(Quantity::Requests)),
+        "input_throughput" => Some(Metric::Throughput(Quantity::Input)),
+        "output_throughput" => Some(Metric::Throughput(Quantity::Output)),
+        "total_throughput" | "total_token_throughput" => Some(Metric::Throughput(Quantity::Total)),
         "request_goodput" => Some(Metric::Goodput),
         _ => {
             let time = name.replace("_e2el_ms", "_e2e_ms");
-            Metric::of_name(&time.replace("_e2e_latency_ms", "_e2e_ms"))
+            Metric::from_name(&time.replace("_e2e_latency_ms", "_e2e_ms"))
         }
     };
-    Metric::of_name(name).or_else(theirs)
+    Metric::from_name(name).or_else(theirs)
 }
 
 /// Parses the gating metrics of these names, each once.
@@ -37,7 +37,7 @@ fn metric_named(name: &str) -> Option<Metric> {
 pub(crate) fn named_gates(names: &[String]) -> Result<Vec<Metric>, GateError> {
     let mut gates = Vec::new();
     for name in names {
-        let metric = gate(name)?;
+        let metric = gating_metric(name)?;
         // A metric that is named twice is one test.
         if !gates.contains(&metric) {
             gates.push(metric);
@@ -46,14 +46,14 @@ pub(crate) fn named_gates(names: &[String]) -> Result<Vec<Metric>, GateError> {
     Ok(gates)
 }
 
-fn gate(name: &str) -> Result<Metric, GateError> {
-    let Some(metric) = metric_named(name) else {
+fn gating_metric(name: &str) -> Result<Metric, GateError> {
+    let Some(metric) = metric_by_name(name) else {
         return Err(GateError::Unknown {
             name: name.to_owned(),
-            nearest: nearest(name),
+            nearest: nearest_name(name),
         });
     };
-    match metric.better() {
+    match metric.direction() {
         Some(_) => Ok(metric),
         None => Err(GateError::WithoutDirection {
             name: name.to_owned(),
@@ -62,9 +62,9 @@ fn gate(name: &str) -> Result<Metric, GateError> {
 }
 
 /// Returns the nearest known name. For a time without a statistic, its median.
-fn nearest(name: &str) -> String {
+fn nearest_name(name: &str) -> String {
     let of_time = format!("median_{}_ms", name.to_lowercase().replace("e2el", "e2e"));
-    match Metric::of_name(&of_time) {
+    match Metric::from_name(&of_time) {
         Some(_) => of_time,
         None => Metric::all()
             .map(|metric| metric.name())
@@ -87,10 +87,10 @@ mod tests {
             ("p99_e2e_latency_ms", "p99_e2e_ms"),
             ("median_tpot_ms", "median_tpot_ms"),
         ] {
-            let metric = metric_named(theirs).unwrap_or_else(|| panic!("{theirs}"));
+            let metric = metric_by_name(theirs).unwrap_or_else(|| panic!("{theirs}"));
             assert_eq!(metric.name(), ours);
         }
-        assert_eq!(metric_named("tpot"), None);
+        assert_eq!(metric_by_name("tpot"), None);
     }
 
     #[test]
@@ -101,8 +101,8 @@ mod tests {
             ("e2el", "median_e2e_ms"),
             ("median_tpot", "median_tpot_ms"),
         ] {
-            let said = named_gates(&[name.to_owned()]).unwrap_err().to_string();
-            assert!(said.contains(&format!("the nearest is `{near}`")), "{said}");
+            let message = named_gates(&[name.to_owned()]).unwrap_err().to_string();
+            assert!(message.contains(&format!("the nearest is `{near}`")), "{message}");
         }
     }
 }

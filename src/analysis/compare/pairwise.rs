@@ -3,25 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::decision::{self, Answer, Estimate, Gap, KnownNoise, Question, Sample};
-use super::environment_diff::{self, Difference, Kind};
+use super::decision::{self, Answer, Estimate, KnownNoise, NoVerdict, Question, Sample};
+use super::environment_diff::{self, Difference, DifferenceKind};
 use super::gates;
-use super::power::{self, Components};
+use super::power::{self, VarianceComponents};
 use super::reliability::{self, Failure};
 use super::verdict::{self, Verdict};
 use super::{from_run, question, stored};
 use crate::analysis::metrics::{Metric, Statistics};
 use crate::base::ids::CellKey;
 use crate::config::select::AxisValues;
-use crate::results::record::cell_stats::{Cause, Noise, Side, SideCell};
+use crate::results::record::cell_stats::{CellStats, ExclusionCause, Noise, RunStats};
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms<'a> {
+pub(crate) struct CompareOptions<'a> {
     /// Floor: the smallest change that matters, as a share.
     pub bound: f64,
     pub noise: Option<&'a Noise>,
     /// Whether verdicts are given even if the environment changed.
-    pub across: bool,
+    pub allow_environment: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub(crate) struct Comparison {
     pub differences: Vec<(Difference, Vec<CellKey>)>,
     /// Every gating metric of every pair, in the order of the baseline's cells.
     pub rows: Vec<Row>,
-    pub unpaired: Vec<Unpaired>,
+    pub unpaired_cells: Vec<Unpaired>,
     /// Failures of the candidate that the baseline did not have, or had less often.
     pub failures: Vec<Failure>,
     /// The floor that was applied, as a share.
@@ -44,25 +44,25 @@ pub(crate) struct Unpaired {
     pub cell: CellKey,
     pub side: &'static str,
     /// Number of its gating metrics.
-    pub gates: usize,
+    pub gating_metrics: usize,
 }
 
 /// A reason why starts of one side are suspect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Suspicion {
+pub(crate) struct SuspectStarts {
     pub side: &'static str,
     pub starts: BTreeSet<u32>,
     /// The reason code, with the measured value in brackets.
     pub reason: String,
 }
 
-impl Suspicion {
+impl SuspectStarts {
     pub(crate) fn code(&self) -> &str {
         self.reason.split(' ').next().unwrap_or_default()
     }
 }
 
-impl fmt::Display for Suspicion {
+impl fmt::Display for SuspectStarts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let starts: Vec<String> = self.starts.iter().map(u32::to_string).collect();
         write!(f, "{}, start {}: {}", self.side, starts.join(", "), self.reason)
@@ -80,27 +80,27 @@ pub(crate) struct Row {
     pub is_zero: [bool; 2],
     /// For a percentile: its 95 % confidence interval from the requests of single starts, for baseline and
     /// candidate. Each bound is the median over the starts.
-    pub known: [Option<[f64; 2]>; 2],
+    pub percentile_bounds: [Option<[f64; 2]>; 2],
     /// Variance of the candidate, of logarithms.
-    pub spread: Components,
+    pub variance_components: VarianceComponents,
     /// Noise of this metric on this host, if it was measured.
     pub noise: Option<KnownNoise>,
     pub answer: Answer,
     /// Why a side that was measured has no usable value.
-    pub refused: Option<Cause>,
+    pub refusal_cause: Option<ExclusionCause>,
     /// Measurements of both sides that are excluded.
-    pub left_out: Vec<String>,
+    pub excluded_measurements: Vec<String>,
     /// Measurements of both sides that are included but suspect in this metric.
-    pub suspect: Vec<Suspicion>,
+    pub suspect_starts: Vec<SuspectStarts>,
     /// Whether baseline and candidate are attached servers. The verdict then applies to these servers and to
     /// no other start.
-    pub attached: [bool; 2],
+    pub are_attached: [bool; 2],
 }
 
 impl Row {
     pub(crate) fn reason(&self) -> String {
-        let reason = self.answer.reason_of(self.change_of_zero());
-        let of_whom = match self.attached {
+        let reason = self.answer.reason_for_change(self.change_from_zero());
+        let of_whom = match self.are_attached {
             _ if self.verdict().is_none() => return reason,
             [false, false] => return reason,
             [true, true] => "these two running servers",
@@ -112,7 +112,7 @@ impl Row {
 
     /// Returns the text for a change of a metric that is zero on one side. The estimate would only show the
     /// value of half a request.
-    pub(crate) const fn change_of_zero(&self) -> Option<&'static str> {
+    pub(crate) const fn change_from_zero(&self) -> Option<&'static str> {
         match self.is_zero {
             [false, true] => Some("to zero"),
             [true, false] => Some("from zero"),
@@ -136,13 +136,14 @@ impl Row {
         self.answer.verdict()
     }
 
-    pub(crate) fn word(&self) -> &'static str {
-        self.refused.map_or_else(|| self.answer.word(), Cause::name)
+    pub(crate) fn verdict_word(&self) -> &'static str {
+        self.refusal_cause
+            .map_or_else(|| self.answer.verdict_word(), ExclusionCause::name)
     }
 }
 
 impl Comparison {
-    pub(crate) fn count(&self, verdict: Verdict) -> usize {
+    pub(crate) fn count_verdict(&self, verdict: Verdict) -> usize {
         self.rows
             .iter()
             .filter(|row| row.verdict() == Some(verdict))
@@ -150,12 +151,12 @@ impl Comparison {
     }
 
     /// Returns the number of metrics to be judged, including those of cells that the candidate lacks.
-    pub(crate) fn figures(&self) -> usize {
-        self.rows.len() + self.lost().map(|lost| lost.gates).sum::<usize>()
+    pub(crate) fn figure_count(&self) -> usize {
+        self.rows.len() + self.lost_cells().map(|lost| lost.gating_metrics).sum::<usize>()
     }
 
     /// Returns the number of metrics with a verdict.
-    pub(crate) fn judged(&self) -> usize {
+    pub(crate) fn judged_count(&self) -> usize {
         self.rows.iter().filter(|row| row.verdict().is_some()).count()
     }
 
@@ -163,8 +164,10 @@ impl Comparison {
         self.failures.iter().any(|failure| failure.is_regression)
     }
 
-    pub(crate) fn lost(&self) -> impl Iterator<Item = &Unpaired> {
-        self.unpaired.iter().filter(|unpaired| unpaired.side == BASELINE)
+    pub(crate) fn lost_cells(&self) -> impl Iterator<Item = &Unpaired> {
+        self.unpaired_cells
+            .iter()
+            .filter(|unpaired| unpaired.side == BASELINE)
     }
 }
 
@@ -173,7 +176,7 @@ const CANDIDATE: &str = "candidate";
 
 /// Pairs the cells of two sides. Cells with the same key form a pair. A cell without a partner is paired with
 /// one that differs in the version alone, if there is exactly one.
-pub(crate) fn pairs<'a>(first: &'a Side, second: &'a Side) -> Pairs<'a> {
+pub(crate) fn match_cells<'a>(first: &'a RunStats, second: &'a RunStats) -> MatchedCells<'a> {
     let same = |key: &CellKey| second.cells.get_key_value(key);
     let loose = |axes: &AxisValues| -> AxisValues {
         axes.iter()
@@ -181,7 +184,7 @@ pub(crate) fn pairs<'a>(first: &'a Side, second: &'a Side) -> Pairs<'a> {
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect()
     };
-    let mut partners: BTreeMap<AxisValues, Vec<(&CellKey, &SideCell)>> = BTreeMap::new();
+    let mut partners: BTreeMap<AxisValues, Vec<(&CellKey, &CellStats)>> = BTreeMap::new();
     for (key, cell) in second
         .cells
         .iter()
@@ -213,83 +216,106 @@ pub(crate) fn pairs<'a>(first: &'a Side, second: &'a Side) -> Pairs<'a> {
 }
 
 /// Compares two sides. The first is the baseline.
-pub(crate) fn compare(first: &Side, second: &Side, terms: &Terms<'_>) -> Comparison {
-    let ask: Ask<'_> = &|_, [one, two], metric, noise| question::of_cells(one, two, metric, noise);
-    compare_pairs(first, second, pairs(first, second), terms, ask)
+pub(crate) fn compare(first: &RunStats, second: &RunStats, options: &CompareOptions<'_>) -> Comparison {
+    let ask: QuestionFn<'_> = &|_, [baseline_cell, candidate_cell], metric, noise| {
+        question::cell_question(baseline_cell, candidate_cell, metric, noise)
+    };
+    compare_pairs(first, second, match_cells(first, second), options, ask)
 }
 
 /// Builds the question for a metric of the pair with the candidate's key.
-pub(crate) type Ask<'a> = &'a dyn Fn(&CellKey, [&SideCell; 2], Metric, Option<KnownNoise>) -> Question;
+pub(crate) type QuestionFn<'a> =
+    &'a dyn Fn(&CellKey, [&CellStats; 2], Metric, Option<KnownNoise>) -> Question;
 
 /// Pairs of cells of two sides, with the candidate's key.
-pub(crate) type Pairs<'a> = Vec<(&'a CellKey, &'a SideCell, &'a SideCell)>;
+pub(crate) type MatchedCells<'a> = Vec<(&'a CellKey, &'a CellStats, &'a CellStats)>;
 
 /// Compares these pairs of the two sides. `ask` builds the questions.
 pub(crate) fn compare_pairs(
-    first: &Side,
-    second: &Side,
-    pairs: Pairs<'_>,
-    terms: &Terms<'_>,
-    ask: Ask<'_>,
+    first: &RunStats,
+    second: &RunStats,
+    pairs: MatchedCells<'_>,
+    options: &CompareOptions<'_>,
+    question_for: QuestionFn<'_>,
 ) -> Comparison {
-    let of_sides = environment_diff::of_sides(first, second);
+    let of_sides = environment_diff::side_differences(first, second);
     let of_pairs: Vec<(&CellKey, Vec<Difference>)> = pairs
         .iter()
-        .map(|(key, one, two)| {
+        .map(|(key, baseline_cell, candidate_cell)| {
             // A side that was not measured has no values that could differ.
-            let is_missing = one.is_missing() || two.is_missing();
-            let own = (!is_missing).then(|| environment_diff::of_cells(one, two));
+            let is_missing = baseline_cell.is_missing() || candidate_cell.is_missing();
+            let own =
+                (!is_missing).then(|| environment_diff::cell_differences(baseline_cell, candidate_cell));
             (*key, own.unwrap_or_default())
         })
         .collect();
-    let mut asked = Vec::new();
-    for ((key, one, two), (_, own)) in pairs.iter().zip(&of_pairs) {
+    let mut pending_rows = Vec::new();
+    for ((key, baseline_cell, candidate_cell), (_, own)) in pairs.iter().zip(&of_pairs) {
         let differing: Vec<&Difference> = of_sides.iter().chain(own).collect();
-        let forbidden = forbidden(&differing, terms.across);
-        for metric in two.gates.iter().filter_map(|name| Metric::of_name(name)) {
-            let metric = gates::of_pair(metric, one, two);
-            let noise = terms
+        let forbidden = forbidden_reason(&differing, options.allow_environment);
+        for metric in candidate_cell
+            .gates
+            .iter()
+            .filter_map(|name| Metric::from_name(name))
+        {
+            let metric = gates::pair_metric(metric, baseline_cell, candidate_cell);
+            let noise = options
                 .noise
-                .and_then(|noise| stored::known(noise, key, &metric.name()));
-            let question = ask(key, [one, two], metric, noise);
-            let unknown = || environment_diff::unknown(one, two);
+                .and_then(|noise| stored::known_noise(noise, key, &metric.name()));
+            let question = question_for(key, [baseline_cell, candidate_cell], metric, noise);
+            let unknown = || environment_diff::unknown_difference(baseline_cell, candidate_cell);
             let gap = question
-                .gap
-                .or_else(|| forbidden.clone().or_else(unknown).map(Gap::NotComparable));
-            asked.push((*key, *one, *two, metric, Question { gap, ..question }));
+                .no_verdict
+                .or_else(|| forbidden.clone().or_else(unknown).map(NoVerdict::NotComparable));
+            pending_rows.push((
+                *key,
+                *baseline_cell,
+                *candidate_cell,
+                metric,
+                Question {
+                    no_verdict: gap,
+                    ..question
+                },
+            ));
         }
     }
-    let questions: Vec<Question> = asked.iter().map(|(.., question)| question.clone()).collect();
-    let terms_of_family = decision::Terms {
-        bound: terms.bound,
+    let questions: Vec<Question> = pending_rows
+        .iter()
+        .map(|(.., question)| question.clone())
+        .collect();
+    let terms_of_family = decision::DecisionOptions {
+        bound: options.bound,
         family: 0,
     };
     let answers = decision::decide(&questions, &terms_of_family);
-    let rows = asked.into_iter().zip(answers);
-    let rows = rows
-        .map(|((key, one, two, metric, question), answer)| row(key, [one, two], metric, question, answer));
+    let rows = pending_rows.into_iter().zip(answers);
+    let rows = rows.map(
+        |((key, baseline_cell, candidate_cell, metric, question), answer)| {
+            new_row(key, [baseline_cell, candidate_cell], metric, question, answer)
+        },
+    );
     let paired = |key: &CellKey| pairs.iter().any(|(second, ..)| *second == key);
-    let has_partner = |cell: &SideCell| pairs.iter().any(|(_, first, _)| std::ptr::eq(*first, cell));
-    let unpaired = |(key, cell): (&CellKey, &SideCell), side| Unpaired {
+    let has_partner = |cell: &CellStats| pairs.iter().any(|(_, first, _)| std::ptr::eq(*first, cell));
+    let unpaired = |(key, cell): (&CellKey, &CellStats), side| Unpaired {
         cell: key.clone(),
         side,
-        gates: cell.gates.len(),
+        gating_metrics: cell.gates.len(),
     };
     let lost = first.cells.iter().filter(|(_, cell)| !has_partner(cell));
     let new = second.cells.iter().filter(|(key, _)| !paired(key));
     Comparison {
         rows: rows.collect(),
         failures: reliability::failures(&pairs),
-        unpaired: lost
+        unpaired_cells: lost
             .map(|lost| unpaired(lost, BASELINE))
             .chain(new.map(|new| unpaired(new, CANDIDATE)))
             .collect(),
-        bound: terms.bound,
+        bound: options.bound,
         differences: of_sides
             .iter()
             .map(|difference| (difference.clone(), Vec::new()))
             .chain(
-                environment_diff::gathered(of_pairs)
+                environment_diff::group_by_difference(of_pairs)
                     .into_iter()
                     .map(|(difference, cells)| (difference, cells.into_iter().cloned().collect())),
             )
@@ -298,19 +324,26 @@ pub(crate) fn compare_pairs(
 }
 
 /// Says why a difference of metrics cannot be attributed to the engine. `None` if it can.
-pub(crate) fn forbidden(differences: &[&Difference], across: bool) -> Option<String> {
-    let told: Vec<String> = differences
+pub(crate) fn forbidden_reason(differences: &[&Difference], across: bool) -> Option<String> {
+    let differences_in_words: Vec<String> = differences
         .iter()
-        .filter(|difference| difference.kind.forbids() && !(across && difference.kind == Kind::Environment))
-        .map(|difference| difference.told())
+        .filter(|difference| {
+            difference.kind.forbids_verdict() && !(across && difference.kind == DifferenceKind::Environment)
+        })
+        .map(|difference| difference.in_words())
         .collect();
-    (!told.is_empty()).then(|| format!("more than the engine differs: {}", told.join("; ")))
+    (!differences_in_words.is_empty()).then(|| {
+        format!(
+            "more than the engine differs: {}",
+            differences_in_words.join("; ")
+        )
+    })
 }
 
-fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question, answer: Answer) -> Row {
+fn new_row(key: &CellKey, cells: [&CellStats; 2], metric: Metric, question: Question, answer: Answer) -> Row {
     let name = metric.name();
-    let [one, two] = cells;
-    let repeats = two.figures.get(&name).map_or(&[][..], Vec::as_slice);
+    let [baseline_cell, candidate_cell] = cells;
+    let repeats = candidate_cell.figures.get(&name).map_or(&[][..], Vec::as_slice);
     let logs: Vec<Vec<f64>> = repeats
         .iter()
         .filter_map(|repeats| verdict::logs(repeats))
@@ -318,37 +351,43 @@ fn row(key: &CellKey, cells: [&SideCell; 2], metric: Metric, question: Question,
     Row {
         cell: key.clone(),
         metric,
-        known: cells.map(|cell| known(cell, &name)),
-        spread: power::components(&logs),
+        percentile_bounds: cells.map(|cell| median_bounds(cell, &name)),
+        variance_components: power::variance_components(&logs),
         noise: question.noise,
         samples: [question.baseline, question.candidate],
         is_zero: cells.map(|cell| {
-            let starts = cell.starts(&name);
+            let starts = cell.start_values(&name);
             !starts.is_empty() && starts.iter().all(|value| *value == 0.0)
         }),
         answer,
-        refused: cells
+        refusal_cause: cells
             .iter()
-            .filter_map(|cell| cell.refused())
+            .filter_map(|cell| cell.exclusion())
             .map(|(cause, _)| cause)
-            .find(|cause| *cause != Cause::NotMeasured),
-        attached: [one.attached, two.attached],
-        left_out: left_out(BASELINE, one).chain(left_out(CANDIDATE, two)).collect(),
-        suspect: [suspect(BASELINE, one, metric), suspect(CANDIDATE, two, metric)].concat(),
+            .find(|cause| *cause != ExclusionCause::NotMeasured),
+        are_attached: [baseline_cell.attached, candidate_cell.attached],
+        excluded_measurements: excluded_in_words(BASELINE, baseline_cell)
+            .chain(excluded_in_words(CANDIDATE, candidate_cell))
+            .collect(),
+        suspect_starts: [
+            suspect_starts(BASELINE, baseline_cell, metric),
+            suspect_starts(CANDIDATE, candidate_cell, metric),
+        ]
+        .concat(),
     }
 }
 
 /// Returns the median of both bounds of a percentile over the measurements of a cell.
-fn known(cell: &SideCell, figure: &str) -> Option<[f64; 2]> {
-    let all = cell.intervals.get(figure)?;
+fn median_bounds(cell: &CellStats, figure: &str) -> Option<[f64; 2]> {
+    let intervals = cell.intervals.get(figure)?;
     let middle = |at: usize| {
-        let bounds: Vec<f64> = all.iter().map(|between| between[at]).collect();
-        Statistics::of(&bounds).map(|statistics| statistics.median)
+        let bounds: Vec<f64> = intervals.iter().map(|between| between[at]).collect();
+        Statistics::from_values(&bounds).map(|statistics| statistics.median)
     };
     Some([middle(0)?, middle(1)?])
 }
 
-fn left_out<'a>(side: &'a str, cell: &'a SideCell) -> impl Iterator<Item = String> + 'a {
+fn excluded_in_words<'a>(side: &'a str, cell: &'a CellStats) -> impl Iterator<Item = String> + 'a {
     cell.excluded.iter().map(move |excluded| {
         format!(
             "{side}, start {}, repeat {}: {}: {}",
@@ -361,9 +400,9 @@ fn left_out<'a>(side: &'a str, cell: &'a SideCell) -> impl Iterator<Item = Strin
 }
 
 /// Returns the reasons why the starts of a metric are suspect, each once with its starts.
-pub(super) fn suspect(side: &'static str, cell: &SideCell, metric: Metric) -> Vec<Suspicion> {
+pub(super) fn suspect_starts(side: &'static str, cell: &CellStats, metric: Metric) -> Vec<SuspectStarts> {
     let mut starts: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
-    let family = from_run::family(metric);
+    let family = from_run::metric_family(metric);
     let concerned = cell
         .suspect
         .iter()
@@ -371,7 +410,7 @@ pub(super) fn suspect(side: &'static str, cell: &SideCell, metric: Metric) -> Ve
     for doubt in concerned {
         starts.entry(&doubt.reason).or_default().insert(doubt.start);
     }
-    let suspicion = |(reason, starts): (&str, BTreeSet<u32>)| Suspicion {
+    let suspicion = |(reason, starts): (&str, BTreeSet<u32>)| SuspectStarts {
         side,
         starts,
         reason: reason.to_owned(),

@@ -1,11 +1,11 @@
 //! Computes how much starts differ, which differences can be found, and how many more starts are needed.
 
 use super::t_test::{mean, quantile, squares};
-use super::verdict::LEVEL;
+use super::verdict::CONFIDENCE;
 
 /// Variance of measurements, within a start and between starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Components {
+pub struct VarianceComponents {
     /// Between repeats on one start; `None` where every start has one.
     pub within: Option<f64>,
     /// Between starts, without the variance of repeats. `None` for one start.
@@ -16,33 +16,33 @@ pub struct Components {
 ///
 /// Source: analysis of variance of a random one-way layout, S. R. Searle, G. Casella and C. E. McCulloch, "Variance Components", 1992,
 /// section 3.6: between = (MSA − MSE) / n₀, never below zero.
-pub fn components(starts: &[Vec<f64>]) -> Components {
+pub fn variance_components(starts: &[Vec<f64>]) -> VarianceComponents {
     let starts: Vec<&Vec<f64>> = starts.iter().filter(|start| !start.is_empty()).collect();
-    let (groups, all) = (
+    let (groups, values) = (
         starts.len() as f64,
         starts.iter().map(|start| start.len()).sum::<usize>() as f64,
     );
-    let inside = all - groups;
+    let inside = values - groups;
     let within = (inside > 0.0).then(|| {
         let sum: f64 = starts.iter().map(|start| squares(start, mean(start))).sum();
         sum / inside
     });
     let between = (starts.len() > 1).then(|| {
-        let grand = starts.iter().flat_map(|start| start.iter()).sum::<f64>() / all;
+        let grand = starts.iter().flat_map(|start| start.iter()).sum::<f64>() / values;
         let sum: f64 = starts
             .iter()
             .map(|start| start.len() as f64 * (mean(start) - grand).powi(2))
             .sum();
         let sizes: f64 = starts.iter().map(|start| (start.len() as f64).powi(2)).sum();
-        let size = (all - sizes / all) / (groups - 1.0);
+        let size = (values - sizes / values) / (groups - 1.0);
         ((sum / (groups - 1.0) - within.unwrap_or(0.0)) / size).max(0.0)
     });
-    Components { within, between }
+    VarianceComponents { within, between }
 }
 
 /// Required error rates of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Demand {
+pub(crate) struct PowerTarget {
     /// Probability of a false result, one-sided.
     pub alpha: f64,
     /// Probability that a true difference is found.
@@ -54,13 +54,13 @@ pub(crate) struct Demand {
 ///
 /// Source: H. S. Bloom, "Minimum detectable effects", 1995: the standard error times the sum of two quantiles
 /// of t.
-pub(crate) fn detectable(sigma: f64, first: usize, second: usize, demand: Demand) -> f64 {
+pub(crate) fn detectable_difference(sigma: f64, first: usize, second: usize, target: PowerTarget) -> f64 {
     if first == 0 || second == 0 || first + second < 3 {
         return f64::INFINITY;
     }
     let freedom = (first + second - 2) as f64;
     let error = sigma * (1.0 / first as f64 + 1.0 / second as f64).sqrt();
-    error * (quantile(freedom, 1.0 - demand.alpha) + quantile(freedom, demand.power))
+    error * (quantile(freedom, 1.0 - target.alpha) + quantile(freedom, target.power))
 }
 
 /// How many starts the second side needs to show `effect` against `first` starts, at least `least`; `most` where even that many may miss
@@ -70,12 +70,12 @@ pub(crate) fn starts_needed(
     sigma: f64,
     first: usize,
     effect: f64,
-    demand: Demand,
+    target: PowerTarget,
     least: usize,
     most: usize,
 ) -> usize {
     (least..most)
-        .find(|&second| detectable(sigma, first, second, demand) <= effect)
+        .find(|&second| detectable_difference(sigma, first, second, target) <= effect)
         .unwrap_or(most)
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn starts_needed(
 /// Source: Student, "The probable error of a mean", 1908.
 pub(crate) fn half_width(sigma: f64, stage: usize, starts: usize) -> f64 {
     let error = sigma / (starts as f64).sqrt();
-    error * quantile(stage as f64 - 1.0, f64::midpoint(1.0, LEVEL))
+    error * quantile(stage as f64 - 1.0, f64::midpoint(1.0, CONFIDENCE))
 }
 
 /// Returns the number of starts for which the 95 % interval of the mean is at most `target` to either side.
@@ -96,8 +96,8 @@ pub(crate) fn half_width(sigma: f64, stage: usize, starts: usize) -> f64 {
 ///
 /// Source: C. Stein, "A two-sample test for a linear hypothesis whose power is independent of the variance",
 /// 1945.
-pub(crate) fn two_stage(sigma: f64, stage: usize, target: f64) -> usize {
-    let reach = quantile(stage as f64 - 1.0, f64::midpoint(1.0, LEVEL)) * sigma / target;
+pub(crate) fn two_stage_starts(sigma: f64, stage: usize, target: f64) -> usize {
+    let reach = quantile(stage as f64 - 1.0, f64::midpoint(1.0, CONFIDENCE)) * sigma / target;
     let wanted = (reach * reach).ceil();
     // The cast saturates for values that do not fit, infinity included.
     (wanted as usize).max(stage)
@@ -113,33 +113,33 @@ mod tests {
         let starts: Vec<Vec<f64>> = [1.0, 2.0, 3.0]
             .map(|middle| vec![middle - 0.1, middle + 0.1])
             .to_vec();
-        let found = components(&starts);
-        assert!((found.within.unwrap() - 0.02).abs() < 1e-12);
+        let components = variance_components(&starts);
+        assert!((components.within.unwrap() - 0.02).abs() < 1e-12);
         // MSA = 2·1 = 2, so (2 − 0.02) / 2.
-        assert!((found.between.unwrap() - 0.99).abs() < 1e-12);
-        assert_eq!(components(&[vec![1.0]]), Components::default());
-        let single = components(&[vec![1.0], vec![3.0]]);
+        assert!((components.between.unwrap() - 0.99).abs() < 1e-12);
+        assert_eq!(variance_components(&[vec![1.0]]), VarianceComponents::default());
+        let single = variance_components(&[vec![1.0], vec![3.0]]);
         assert_eq!((single.within, single.between), (None, Some(2.0)));
     }
 
     #[test]
     fn five_against_five_at_one_percent_show_a_little_over_two() {
-        let demand = Demand {
+        let target = PowerTarget {
             alpha: 0.025,
             power: 0.9,
         };
         // (2.306 + 1.397) · 0.01 · √0.4
-        assert!((detectable(0.01, 5, 5, demand) - 0.023_42).abs() < 1e-5);
-        assert_eq!(detectable(0.01, 1, 1, demand), f64::INFINITY);
-        assert_eq!(starts_needed(0.01, 5, 0.05, demand, 3, 20), 3);
-        assert_eq!(starts_needed(0.5, 5, 0.05, demand, 3, 20), 20);
+        assert!((detectable_difference(0.01, 5, 5, target) - 0.023_42).abs() < 1e-5);
+        assert_eq!(detectable_difference(0.01, 1, 1, target), f64::INFINITY);
+        assert_eq!(starts_needed(0.01, 5, 0.05, target, 3, 20), 3);
+        assert_eq!(starts_needed(0.5, 5, 0.05, target, 3, 20), 20);
     }
 
     #[test]
     fn so_many_starts_reach_no_further_than_the_target() {
-        assert_eq!(two_stage(0.0, 5, 0.02), 5);
+        assert_eq!(two_stage_starts(0.0, 5, 0.02), 5);
         // (2.776 · 0.03 / 0.02)² = 17.3
-        let wanted = two_stage(0.03, 5, 0.02);
+        let wanted = two_stage_starts(0.03, 5, 0.02);
         assert_eq!(wanted, 18);
         assert!(half_width(0.03, 5, wanted) <= 0.02 && half_width(0.03, 5, wanted - 1) > 0.02);
     }

@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 
 use super::power;
 use super::t_test;
-use super::verdict::{logs, relative};
+use super::verdict::{logs, relative_change};
 use crate::analysis::metrics::Metric;
 use crate::base::ids::{CellKey, LaunchId};
-use crate::config::repeats::Until;
-use crate::results::record::cell_stats::{Cause, SideCell};
+use crate::config::repeats::StopRule;
+use crate::results::record::cell_stats::{CellStats, ExclusionCause};
 
 /// Precision of the least precise gating metric of a cell.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Known {
+pub(crate) struct FigurePrecision {
     /// Name of the metric, for users.
     pub figure: String,
     /// Upper half of its 95 % interval (Student's t of the logarithms), as a share. The lower half is
@@ -30,43 +30,43 @@ pub(crate) struct Known {
 
 /// Precision of a cell, and whether it gets another start.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Certainty {
-    pub until: Until,
-    pub known: Option<Known>,
-    pub outlook: Outlook,
+pub(crate) struct CellPrecision {
+    pub stop_rule: StopRule,
+    pub figure: Option<FigurePrecision>,
+    pub next_step: NextStep,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outlook {
+pub(crate) enum NextStep {
     /// No: it is as precise as required.
-    Enough,
-    Wants(u32),
+    TargetReached,
+    MoreStarts(u32),
     /// No: it has the highest number of starts.
-    Most,
+    MaxStartsReached,
     /// No: another start would exceed the budget.
-    Budget,
+    BudgetSpent,
     /// No: another start would not help, for this reason.
-    Hopeless(String),
+    NotPossible(String),
 }
 
-impl Outlook {
+impl NextStep {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
-            Self::Enough => "enough",
-            Self::Wants(_) => "wants-more",
-            Self::Most => "most-starts",
-            Self::Budget => "budget-spent",
-            Self::Hopeless(_) => "hopeless",
+            Self::TargetReached => "enough",
+            Self::MoreStarts(_) => "wants-more",
+            Self::MaxStartsReached => "most-starts",
+            Self::BudgetSpent => "budget-spent",
+            Self::NotPossible(_) => "hopeless",
         }
     }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate<'a> {
-    pub cell: &'a SideCell,
+    pub cell: &'a CellStats,
     pub launch: &'a LaunchId,
     /// Starts that are planned for it, measured or not.
-    pub planned: u32,
+    pub planned_starts: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -78,72 +78,77 @@ pub(crate) struct Cost {
 
 impl Cost {
     /// Returns the expected cost of another start, in seconds of one device.
-    fn of_one(self) -> f64 {
+    fn per_start(self) -> f64 {
         self.device_s / f64::from(self.starts.max(1))
     }
 }
 
 /// Computes the precision of each cell and the starts that it still needs. The budget is given to the
 /// launches in turn, one start each. The cost of a start is estimated from those of the launch so far.
-pub(crate) fn certainties(
-    until: &Until,
+pub(crate) fn cell_precisions(
+    rule: &StopRule,
     candidates: &BTreeMap<CellKey, Candidate<'_>>,
     costs: &BTreeMap<LaunchId, Cost>,
-) -> BTreeMap<CellKey, Certainty> {
+) -> BTreeMap<CellKey, CellPrecision> {
     let mut wanted: BTreeMap<&LaunchId, u32> = BTreeMap::new();
-    let mut found = BTreeMap::new();
+    let mut precisions = BTreeMap::new();
     for (key, candidate) in candidates {
-        let certainty = alone(until, candidate);
-        if let Outlook::Wants(more) = certainty.outlook {
+        let precision = unbudgeted_precision(rule, candidate);
+        if let NextStep::MoreStarts(more) = precision.next_step {
             let of_launch = wanted.entry(candidate.launch).or_default();
             *of_launch = more.max(*of_launch);
         }
-        found.insert(key.clone(), certainty);
+        precisions.insert(key.clone(), precision);
     }
-    let Some(budget) = until.budget else { return found };
-    let granted = affordable(budget.duration().as_secs_f64(), &wanted, costs);
-    for (key, certainty) in &mut found {
-        if let Outlook::Wants(more) = certainty.outlook {
-            let granted = granted.get(candidates[key].launch).copied().unwrap_or(0);
-            certainty.outlook = match more.min(granted) {
-                0 => Outlook::Budget,
-                more => Outlook::Wants(more),
+    let Some(budget) = rule.budget else {
+        return precisions;
+    };
+    let affordable_starts = affordable_starts(budget.duration().as_secs_f64(), &wanted, costs);
+    for (key, precision) in &mut precisions {
+        if let NextStep::MoreStarts(more) = precision.next_step {
+            let affordable_starts = affordable_starts
+                .get(candidates[key].launch)
+                .copied()
+                .unwrap_or(0);
+            precision.next_step = match more.min(affordable_starts) {
+                0 => NextStep::BudgetSpent,
+                more => NextStep::MoreStarts(more),
             };
         }
     }
-    found
+    precisions
 }
 
 /// Returns the result for a cell without a budget.
-fn alone(until: &Until, candidate: &Candidate<'_>) -> Certainty {
-    let known = known(candidate.cell);
+fn unbudgeted_precision(rule: &StopRule, candidate: &Candidate<'_>) -> CellPrecision {
+    let figure = figure_precision(candidate.cell);
     let mut failed = candidate.cell.excluded.iter();
-    let failed = failed.find(|excluded| excluded.cause == Cause::Failed);
-    let outlook = match (&known, failed) {
-        (_, Some(failed)) => Outlook::Hopeless(format!("start {}: {}", failed.start, failed.reason)),
-        (Err(why), None) => Outlook::Hopeless(why.clone()),
-        (Ok(known), None) => {
-            let left = until.most.saturating_sub(candidate.planned);
-            let wanted = power::two_stage(known.sigma, known.stage, until.half_width.share().ln_1p());
-            match wanted.saturating_sub(known.starts) {
-                0 => Outlook::Enough,
-                _ if left == 0 => Outlook::Most,
-                more => Outlook::Wants(u32::try_from(more).unwrap_or(left).min(left)),
+    let failed = failed.find(|excluded| excluded.cause == ExclusionCause::Failed);
+    let outlook = match (&figure, failed) {
+        (_, Some(failed)) => NextStep::NotPossible(format!("start {}: {}", failed.start, failed.reason)),
+        (Err(why), None) => NextStep::NotPossible(why.clone()),
+        (Ok(figure), None) => {
+            let remaining = rule.most.saturating_sub(candidate.planned_starts);
+            let needed = power::two_stage_starts(figure.sigma, figure.stage, rule.half_width.share().ln_1p());
+            match needed.saturating_sub(figure.starts) {
+                0 => NextStep::TargetReached,
+                _ if remaining == 0 => NextStep::MaxStartsReached,
+                more => NextStep::MoreStarts(u32::try_from(more).unwrap_or(remaining).min(remaining)),
             }
         }
     };
-    Certainty {
-        until: *until,
-        known: known.ok(),
-        outlook,
+    CellPrecision {
+        stop_rule: *rule,
+        figure: figure.ok(),
+        next_step: outlook,
     }
 }
 
 /// Computes the precision of a cell, or says why it has none.
-fn known(cell: &SideCell) -> Result<Known, String> {
-    let mut worst: Option<Known> = None;
+fn figure_precision(cell: &CellStats) -> Result<FigurePrecision, String> {
+    let mut worst: Option<FigurePrecision> = None;
     for gate in &cell.gates {
-        let figure = Metric::of_name(gate).map_or_else(|| gate.clone(), Metric::label);
+        let figure = Metric::from_name(gate).map_or_else(|| gate.clone(), Metric::label);
         let starts = cell.figures.get(gate).map_or(&[][..], Vec::as_slice);
         let means: Option<Vec<f64>> = starts
             .iter()
@@ -165,9 +170,9 @@ fn known(cell: &SideCell) -> Result<Known, String> {
         let sigma = t_test::variance(&means[..stage]).sqrt();
         // Later starts may widen the interval, but request no further starts.
         let shown = t_test::variance(&means).sqrt().max(sigma);
-        let half_width = relative(power::half_width(shown, stage, means.len()));
+        let half_width = relative_change(power::half_width(shown, stage, means.len()));
         if worst.as_ref().is_none_or(|worst| worst.half_width < half_width) {
-            worst = Some(Known {
+            worst = Some(FigurePrecision {
                 figure,
                 half_width,
                 starts: means.len(),
@@ -180,53 +185,53 @@ fn known(cell: &SideCell) -> Result<Known, String> {
 }
 
 /// Returns the number of starts of each launch that fit into the budget, in seconds of one device.
-fn affordable<'a>(
+fn affordable_starts<'a>(
     budget: f64,
     wanted: &BTreeMap<&'a LaunchId, u32>,
     costs: &BTreeMap<LaunchId, Cost>,
 ) -> BTreeMap<&'a LaunchId, u32> {
-    let mut left = budget - costs.values().map(|cost| cost.device_s).sum::<f64>();
-    let mut granted = BTreeMap::new();
-    let most = wanted.values().copied().max().unwrap_or(0);
-    for round in 1..=most {
+    let mut remaining_s = budget - costs.values().map(|cost| cost.device_s).sum::<f64>();
+    let mut affordable_starts = BTreeMap::new();
+    let max_wanted = wanted.values().copied().max().unwrap_or(0);
+    for round in 1..=max_wanted {
         for (launch, _) in wanted.iter().filter(|(_, starts)| **starts >= round) {
-            let cost = costs.get(*launch).copied().unwrap_or_default().of_one();
+            let cost = costs.get(*launch).copied().unwrap_or_default().per_start();
             // A launch whose start did not fit once gets no more starts. So it neither blocks the others nor
             // gets a start after a cheaper one.
-            if cost <= left && granted.get(launch).copied().unwrap_or(0) == round - 1 {
-                left -= cost;
-                granted.insert(*launch, round);
+            if cost <= remaining_s && affordable_starts.get(launch).copied().unwrap_or(0) == round - 1 {
+                remaining_s -= cost;
+                affordable_starts.insert(*launch, round);
             }
         }
     }
-    granted
+    affordable_starts
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::ids::ContentHash;
-    use crate::base::units::Span;
+    use crate::base::units::HumanDuration;
     use crate::config::repeats::HalfWidth;
     use crate::results::record::cell::Origin;
-    use crate::results::record::cell_stats::Excluded;
+    use crate::results::record::cell_stats::ExcludedMeasurement;
 
     const FIGURE: &str = "output_throughput_tok_s";
 
-    fn until(most: u32, budget: Option<u64>) -> Until {
-        Until {
+    fn stop_rule(max_starts: u32, budget: Option<u64>) -> StopRule {
+        StopRule {
             half_width: HalfWidth::new(0.02).unwrap(),
-            most,
+            most: max_starts,
             stage: 3,
             raised_from: None,
-            budget: budget.map(Span::seconds),
+            budget: budget.map(HumanDuration::from_secs),
         }
     }
 
-    fn cell(starts: &[f64]) -> SideCell {
-        SideCell {
+    fn cell(starts: &[f64]) -> CellStats {
+        CellStats {
             axes: BTreeMap::new(),
-            content: ContentHash::of_bytes(b"content"),
+            content: ContentHash::from_bytes(b"content"),
             asked: BTreeMap::new(),
             limits: BTreeMap::new(),
             engine: BTreeMap::new(),
@@ -263,8 +268,8 @@ mod tests {
         }
     }
 
-    fn excluded(cause: Cause) -> Excluded {
-        Excluded {
+    fn excluded(cause: ExclusionCause) -> ExcludedMeasurement {
+        ExcludedMeasurement {
             start: 2,
             repeat: 1,
             cause,
@@ -273,7 +278,7 @@ mod tests {
     }
 
     /// Returns the outlooks of cells on separate launches, each started three times for a minute.
-    fn outlooks(until: &Until, cells: &[SideCell]) -> Vec<Outlook> {
+    fn next_steps(until: &StopRule, cells: &[CellStats]) -> Vec<NextStep> {
         let launches: Vec<LaunchId> = (0..cells.len())
             .map(|at| LaunchId::new(format!("l{at}")))
             .collect();
@@ -281,7 +286,7 @@ mod tests {
             let candidate = Candidate {
                 cell,
                 launch,
-                planned: 3,
+                planned_starts: 3,
             };
             (CellKey::new(format!("engine={launch}")), candidate)
         });
@@ -290,8 +295,11 @@ mod tests {
             device_s: 180.0,
         };
         let costs = launches.iter().map(|launch| (launch.clone(), cost)).collect();
-        let found = certainties(until, &candidates.collect(), &costs);
-        found.into_values().map(|certainty| certainty.outlook).collect()
+        let precisions = cell_precisions(until, &candidates.collect(), &costs);
+        precisions
+            .into_values()
+            .map(|precision| precision.next_step)
+            .collect()
     }
 
     #[test]
@@ -299,25 +307,28 @@ mod tests {
         let (quiet, noisy) = (cell(&[100.0, 100.1, 99.9]), cell(&[100.0, 102.0, 98.0]));
         // 2 % standard deviation between three starts: (4.303 · 0.02 / ln 1.02)² = 18.9.
         assert_eq!(
-            outlooks(&until(20, None), &[quiet.clone(), noisy.clone()]),
-            [Outlook::Enough, Outlook::Wants(16)]
+            next_steps(&stop_rule(20, None), &[quiet.clone(), noisy.clone()]),
+            [NextStep::TargetReached, NextStep::MoreStarts(16)]
         );
         // Later starts do not change the outlook.
         let later = [&[100.0, 102.0, 98.0][..], &[150.0; 16]].concat();
-        assert_eq!(outlooks(&until(20, None), &[cell(&later)]), [Outlook::Enough]);
         assert_eq!(
-            outlooks(&until(5, None), std::slice::from_ref(&noisy)),
-            [Outlook::Wants(2)]
+            next_steps(&stop_rule(20, None), &[cell(&later)]),
+            [NextStep::TargetReached]
         );
         assert_eq!(
-            outlooks(&until(3, None), &[quiet, noisy]),
-            [Outlook::Enough, Outlook::Most]
+            next_steps(&stop_rule(5, None), std::slice::from_ref(&noisy)),
+            [NextStep::MoreStarts(2)]
+        );
+        assert_eq!(
+            next_steps(&stop_rule(3, None), &[quiet, noisy]),
+            [NextStep::TargetReached, NextStep::MaxStartsReached]
         );
     }
 
     #[test]
     fn the_interval_is_that_of_the_tables() {
-        let known = known(&cell(&[100.0, 102.0, 98.0])).unwrap();
+        let known = figure_precision(&cell(&[100.0, 102.0, 98.0])).unwrap();
         // The logarithms have a standard deviation of 0.020003. t with two degrees of freedom is 4.30265.
         assert!((known.half_width - 0.050_944).abs() < 1e-5, "{known:?}");
         assert_eq!((known.starts, known.figure.as_str()), (3, "output throughput"));
@@ -332,8 +343,8 @@ mod tests {
             vec![vec![10.0], vec![14.0], vec![12.0, 12.2]],
         );
         assert_eq!(
-            known(&two).unwrap().figure,
-            Metric::of_name("median_e2e_ms").unwrap().label()
+            figure_precision(&two).unwrap().figure,
+            Metric::from_name("median_e2e_ms").unwrap().label()
         );
     }
 
@@ -343,33 +354,36 @@ mod tests {
         let both = [noisy(), noisy()];
         // Six minutes are spent; a start takes one.
         assert_eq!(
-            outlooks(&until(20, Some(360)), &both),
-            [Outlook::Budget, Outlook::Budget]
+            next_steps(&stop_rule(20, Some(360)), &both),
+            [NextStep::BudgetSpent, NextStep::BudgetSpent]
         );
         assert_eq!(
-            outlooks(&until(20, Some(430)), &both),
-            [Outlook::Wants(1), Outlook::Budget]
+            next_steps(&stop_rule(20, Some(430)), &both),
+            [NextStep::MoreStarts(1), NextStep::BudgetSpent]
         );
         assert_eq!(
-            outlooks(&until(20, Some(540)), &both),
-            [Outlook::Wants(2), Outlook::Wants(1)]
+            next_steps(&stop_rule(20, Some(540)), &both),
+            [NextStep::MoreStarts(2), NextStep::MoreStarts(1)]
         );
         assert_eq!(
-            outlooks(&until(20, Some(6000)), &both),
-            [Outlook::Wants(16), Outlook::Wants(16)]
+            next_steps(&stop_rule(20, Some(6000)), &both),
+            [NextStep::MoreStarts(16), NextStep::MoreStarts(16)]
         );
         // The budget is less than the planned starts took.
-        assert_eq!(outlooks(&until(20, Some(1)), &both[..1]), [Outlook::Budget]);
+        assert_eq!(
+            next_steps(&stop_rule(20, Some(1)), &both[..1]),
+            [NextStep::BudgetSpent]
+        );
     }
 
     #[test]
     fn cells_that_failed_or_cannot_tell_ask_for_no_more() {
         let mut failed = cell(&[100.0, 102.0]);
-        failed.excluded.push(excluded(Cause::Failed));
+        failed.excluded.push(excluded(ExclusionCause::Failed));
         let mut doubted = cell(&[100.0, 102.0]);
-        doubted.excluded.push(excluded(Cause::Invalid));
-        let outlooks = outlooks(
-            &until(20, None),
+        doubted.excluded.push(excluded(ExclusionCause::Invalid));
+        let outlooks = next_steps(
+            &stop_rule(20, None),
             &[
                 failed,
                 cell(&[100.0]),
@@ -385,12 +399,16 @@ mod tests {
             (3, "is nothing on one of the starts"),
         ] {
             assert!(
-                matches!(&outlooks[at], Outlook::Hopeless(told) if told.contains(why)),
+                matches!(&outlooks[at], NextStep::NotPossible(told) if told.contains(why)),
                 "{why}: {:?}",
                 outlooks[at]
             );
         }
         // Two valid starts are left when the invalid one is excluded.
-        assert!(matches!(outlooks[4], Outlook::Wants(_)), "{:?}", outlooks[4]);
+        assert!(
+            matches!(outlooks[4], NextStep::MoreStarts(_)),
+            "{:?}",
+            outlooks[4]
+        );
     }
 }

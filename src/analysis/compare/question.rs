@@ -1,33 +1,34 @@
 //! Builds the question about one metric of two cells.
 
-use super::comparable::{SLO, depends_on_length, lengths_apart, slo_apart};
-use super::decision::{Design, Gap, KnownNoise, Question, Sample, Variance};
+use super::comparable::{SLO, depends_on_length, length_difference, slo_difference};
+use super::decision::{Design, KnownNoise, NoVerdict, Question, Sample, Variance};
 use super::from_run::too_few;
 use super::percentile::is_at_jump;
 use super::resolution;
-use crate::analysis::metrics::{Better, Flow, Metric};
-use crate::results::record::cell_stats::{Cause, SideCell};
+use crate::analysis::metrics::{Direction, Metric, Quantity};
+use crate::results::record::cell_stats::{CellStats, ExclusionCause};
 
 /// Builds the question whether a metric changed between two cells that were measured separately. The caller
 /// adds reasons why the cells are not comparable.
-pub(crate) fn of_cells(
-    one: &SideCell,
-    two: &SideCell,
+pub(crate) fn cell_question(
+    baseline: &CellStats,
+    candidate: &CellStats,
     metric: Metric,
     noise: Option<KnownNoise>,
 ) -> Question {
-    let sides = [("baseline", one), ("candidate", two)];
-    let least = least([one, two], metric);
-    let zeros = [one, two].iter().all(|cell| {
-        let starts = cell.starts(&metric.name());
+    let sides = [("baseline", baseline), ("candidate", candidate)];
+    let min_value = min_value_of_pair([baseline, candidate], metric);
+    let zeros = [baseline, candidate].iter().all(|cell| {
+        let starts = cell.start_values(&metric.name());
         !starts.is_empty() && starts.iter().all(|value| *value == 0.0)
     });
-    let samples =
-        sides.map(|(side, cell)| raised_sample(cell, metric, least).map_err(|why| format!("{side}: {why}")));
+    let samples = sides
+        .map(|(side, cell)| raised_sample(cell, metric, min_value).map_err(|why| format!("{side}: {why}")));
     let gap = samples.iter().find_map(|sample| sample.as_ref().err().cloned());
     let samples = samples.map(Result::unwrap_or_default);
-    let lengths = lengths_apart(two.answer_tokens, one.answer_tokens).filter(|_| depends_on_length(metric));
-    let slo = || slo_apart(metric, two.limits.get(SLO)?, one.limits.get(SLO)?);
+    let lengths = length_difference(candidate.answer_tokens, baseline.answer_tokens)
+        .filter(|_| depends_on_length(metric));
+    let slo = || slo_difference(metric, candidate.limits.get(SLO)?, baseline.limits.get(SLO)?);
     let name = metric.name();
     let drained = || {
         let mut why = sides
@@ -36,16 +37,21 @@ pub(crate) fn of_cells(
         why.next().map(|(side, why)| format!("{side}: {why}"))
     };
     Question {
-        gap: gap
+        no_verdict: gap
             .or_else(|| zeros.then(|| format!("{} is 0 on every start of both sides", metric.label())))
-            .map(Gap::Missing)
-            .or_else(|| lengths.or_else(slo).or_else(drained).map(Gap::NotComparable)),
-        ..of_samples(samples, [one.attached, two.attached], metric, noise)
+            .map(NoVerdict::Missing)
+            .or_else(|| {
+                lengths
+                    .or_else(slo)
+                    .or_else(drained)
+                    .map(NoVerdict::NotComparable)
+            }),
+        ..sample_question(samples, [baseline.attached, candidate.attached], metric, noise)
     }
 }
 
 /// Builds the question for the starts of two sides. `attached` says which sides are attached servers.
-pub(crate) fn of_samples(
+pub(crate) fn sample_question(
     [baseline, candidate]: [Sample; 2],
     attached: [bool; 2],
     metric: Metric,
@@ -58,36 +64,36 @@ pub(crate) fn of_samples(
         df: noise.df,
     });
     Question {
-        better: metric.better().unwrap_or(Better::Higher),
+        better: metric.direction().unwrap_or(Direction::Higher),
         baseline,
         candidate,
         design: Design::Separate,
         noise: noise.filter(|_| attached < 2),
-        between,
-        gap: None,
+        night_variance: between,
+        no_verdict: None,
     }
 }
 
 /// Returns the value that replaces zeros in both cells.
-pub(super) fn least(cells: [&SideCell; 2], metric: Metric) -> Option<f64> {
-    resolution::common(cells.map(|cell| own_least(cell, metric)))
+pub(super) fn min_value_of_pair(cells: [&CellStats; 2], metric: Metric) -> Option<f64> {
+    resolution::common_min(cells.map(|cell| min_value_of_cell(cell, metric)))
 }
 
-fn own_least(cell: &SideCell, metric: Metric) -> Option<f64> {
-    let throughput = cell.starts(&Metric::Throughput(Flow::Requests).name());
-    resolution::least(metric, &throughput, cell.requests.map(f64::from))
+fn min_value_of_cell(cell: &CellStats, metric: Metric) -> Option<f64> {
+    let throughput = cell.start_values(&Metric::Throughput(Quantity::Requests).name());
+    resolution::half_request_value(metric, &throughput, cell.requests.map(f64::from))
 }
 
 /// Returns the starts of a metric of a cell, or the reason that there are none that can be judged.
-pub(crate) fn sample(cell: &SideCell, metric: Metric) -> Result<Sample, String> {
-    raised_sample(cell, metric, own_least(cell, metric))
+pub(crate) fn cell_sample(cell: &CellStats, metric: Metric) -> Result<Sample, String> {
+    raised_sample(cell, metric, min_value_of_cell(cell, metric))
 }
 
-fn raised_sample(cell: &SideCell, metric: Metric, least: Option<f64>) -> Result<Sample, String> {
-    if let Some((cause, reason)) = cell.refused() {
+fn raised_sample(cell: &CellStats, metric: Metric, min_value: Option<f64>) -> Result<Sample, String> {
+    if let Some((cause, reason)) = cell.exclusion() {
         return Err(match cause {
-            Cause::NotMeasured => format!("{} ({reason})", cause.name()),
-            Cause::Failed | Cause::Invalid => format!("{}: {reason}", cause.name()),
+            ExclusionCause::NotMeasured => format!("{} ({reason})", cause.name()),
+            ExclusionCause::Failed | ExclusionCause::Invalid => format!("{}: {reason}", cause.name()),
         });
     }
     let name = metric.name();
@@ -101,10 +107,10 @@ fn raised_sample(cell: &SideCell, metric: Metric, least: Option<f64>) -> Result<
     if let Some(why) = too_few(cell, metric) {
         return Err(why);
     }
-    let sample = Sample::of_starts(&resolution::raised(starts, least))
+    let sample = Sample::from_starts(&resolution::raise_zeros(starts, min_value))
         .ok_or_else(|| format!("{} of zero has no ratio", metric.label()))?;
     Ok(Sample {
-        counting: resolution::counting(metric, &sample.logs, least),
+        counting_variance: resolution::counting_variance(metric, &sample.logs, min_value),
         launch: cell.launch.as_ref().map(ToString::to_string),
         first_stage: cell.first_stage.map(|stage| stage as usize),
         resolution: cell.resolutions.get(&name).copied().unwrap_or(0.0),

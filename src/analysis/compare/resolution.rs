@@ -1,26 +1,26 @@
 //! Resolution of metrics: values closer than this may be the same value, however often they are measured.
 
 use crate::analysis::metrics::{self, Metric, Unit};
-use crate::results::record::cell::{Definitions, Figures, Origin, Summary};
+use crate::results::record::cell::{Definitions, MetricValues, Origin, Summary};
 
 /// A value with at least this many decimals was computed, not printed.
-const COMPUTED: u32 = 6;
+const COMPUTED_DECIMALS: u32 = 6;
 /// With fewer values of a unit, trailing zeros in all of them may be chance.
-const FEW: usize = 3;
+const MIN_PRINTED_FIGURES: usize = 3;
 
 /// Returns the largest relative error of a metric in these measurements, in either direction.
 ///
 /// The result of a search is anywhere in its bracket: the error is half of the bracket, or the deviation of
 /// the drawn arrivals from their rate if that is larger. The value that another tool printed can be off by
 /// half of its last digit.
-pub(crate) fn of<'a>(
+pub(crate) fn resolution<'a>(
     summaries: impl Iterator<Item = &'a Summary>,
     definitions: Definitions,
     metric: Metric,
 ) -> f64 {
     let shares = summaries.filter_map(|summary| match (metric, summary.origin) {
-        (Metric::Found(_), _) => of_search(summary),
-        (_, Origin::Imported) => of_print(summary.figures.get(&definitions)?, metric),
+        (Metric::Found(_), _) => search_resolution(summary),
+        (_, Origin::Imported) => print_resolution(summary.figures.get(&definitions)?, metric),
         (_, Origin::Measured | Origin::Simulated) => None,
     });
     shares.fold(0.0, f64::max)
@@ -29,12 +29,12 @@ pub(crate) fn of<'a>(
 /// Returns the value that half a request gives. It replaces a goodput or an attainment of zero, which has no
 /// logarithm. `throughput` holds the request rates of the starts, in requests per second. `None` for other
 /// metrics, and if no request completed.
-pub(crate) fn least(metric: Metric, throughput: &[f64], completed: Option<f64>) -> Option<f64> {
+pub(crate) fn half_request_value(metric: Metric, throughput: &[f64], completed: Option<f64>) -> Option<f64> {
     let completed = completed.filter(|completed| *completed > 0.0)?;
-    let known: Vec<f64> = throughput.iter().copied().filter(|rate| *rate > 0.0).collect();
+    let rates: Vec<f64> = throughput.iter().copied().filter(|rate| *rate > 0.0).collect();
     match metric {
-        Metric::Goodput if !known.is_empty() => {
-            Some(0.5 * known.iter().sum::<f64>() / known.len() as f64 / completed)
+        Metric::Goodput if !rates.is_empty() => {
+            Some(0.5 * rates.iter().sum::<f64>() / rates.len() as f64 / completed)
         }
         Metric::Attainment => Some(0.5 / completed),
         _ => None,
@@ -43,52 +43,54 @@ pub(crate) fn least(metric: Metric, throughput: &[f64], completed: Option<f64>) 
 
 /// Returns the variance of logarithms that half a request per start causes. `least` is the value of half a
 /// request. `None` for metrics that are no counts of requests.
-pub(crate) fn counting(metric: Metric, logs: &[f64], least: Option<f64>) -> Option<f64> {
-    let squares = logs.iter().map(|log| (least.unwrap_or(0.0) / log.exp()).powi(2));
+pub(crate) fn counting_variance(metric: Metric, logs: &[f64], min_value: Option<f64>) -> Option<f64> {
+    let squares = logs
+        .iter()
+        .map(|log| (min_value.unwrap_or(0.0) / log.exp()).powi(2));
     let is_count = matches!(metric, Metric::Goodput | Metric::Attainment);
     is_count.then(|| squares.sum::<f64>() / logs.len().max(1) as f64)
 }
 
 /// Returns the value that replaces zeros on both sides: the smaller one. Then two zeros are equal, and no
 /// zero exceeds a value above zero.
-pub(crate) fn common(leasts: [Option<f64>; 2]) -> Option<f64> {
-    leasts.into_iter().flatten().reduce(f64::min)
+pub(crate) fn common_min(min_values: [Option<f64>; 2]) -> Option<f64> {
+    min_values.into_iter().flatten().reduce(f64::min)
 }
 
 /// Replaces zeros in the repeats of starts by `least`.
-pub(crate) fn raised(starts: &[Vec<f64>], least: Option<f64>) -> Vec<Vec<f64>> {
-    let raise = |value: &f64| match least {
-        Some(least) if *value == 0.0 => least,
+pub(crate) fn raise_zeros(starts: &[Vec<f64>], min_value: Option<f64>) -> Vec<Vec<f64>> {
+    let raise = |value: &f64| match min_value {
+        Some(min_value) if *value == 0.0 => min_value,
         _ => *value,
     };
     let repeats = |repeats: &Vec<f64>| repeats.iter().map(raise).collect();
     starts.iter().map(repeats).collect()
 }
 
-fn of_search(summary: &Summary) -> Option<f64> {
+fn search_resolution(summary: &Summary) -> Option<f64> {
     let search = summary.search.as_ref()?;
     let half = (search.fails_at? / search.found?).sqrt() - 1.0;
     // The deviation of the drawn arrivals from their rates counts if it is larger than the bracket.
-    Some(half.max(search.draw_error().unwrap_or(0.0)))
+    Some(half.max(search.draw_deviation().unwrap_or(0.0)))
 }
 
 /// Returns half of the last printed digit, relative to the value. All values of a unit are assumed to have as
 /// many decimals as the one with the most. If the unit has too few values, all values are used.
-fn of_print(figures: &Figures, metric: Metric) -> Option<f64> {
-    let value = metrics::figure(figures, metric)?;
+fn print_resolution(figures: &MetricValues, metric: Metric) -> Option<f64> {
+    let value = metrics::metric_value(figures, metric)?;
     let decimals_of = |is_alike: &dyn Fn(Metric) -> bool| -> Vec<u32> {
         let alike = Metric::all().filter(|other| is_printed(*other) && is_alike(*other));
         alike
-            .filter_map(|other| metrics::figure(figures, other))
+            .filter_map(|other| metrics::metric_value(figures, other))
             .map(decimals)
             .collect()
     };
-    let mut known = decimals_of(&|other| other.unit() == metric.unit());
-    if known.len() < FEW {
-        known = decimals_of(&|_| true);
+    let mut decimal_counts = decimals_of(&|other| other.unit() == metric.unit());
+    if decimal_counts.len() < MIN_PRINTED_FIGURES {
+        decimal_counts = decimals_of(&|_| true);
     }
-    let decimals = known.into_iter().max()?;
-    (decimals < COMPUTED && value > 0.0).then(|| 0.5 * 0.1f64.powi(decimals as i32) / value)
+    let decimals = decimal_counts.into_iter().max()?;
+    (decimals < COMPUTED_DECIMALS && value > 0.0).then(|| 0.5 * 0.1f64.powi(decimals as i32) / value)
 }
 
 /// Returns whether a metric is printed. Shares are computed instead.
@@ -107,26 +109,29 @@ fn decimals(value: f64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::metrics::{Flow, Sample, Statistic};
+    use crate::analysis::metrics::{LatencyKind, Quantity, Statistic};
 
-    const OUTPUT: Metric = Metric::Throughput(Flow::Output);
+    const OUTPUT: Metric = Metric::Throughput(Quantity::Output);
 
     fn printed(figures: &[(Metric, f64)]) -> Option<f64> {
-        let figures: Figures = figures
+        let figures: MetricValues = figures
             .iter()
             .map(|(metric, value)| (metric.name(), Some(*value)))
             .collect();
-        of_print(&figures, OUTPUT)
+        print_resolution(&figures, OUTPUT)
     }
 
     #[test]
     fn figures_of_one_unit_share_their_decimals_and_what_was_computed_is_exact() {
-        let total = Metric::Throughput(Flow::Total);
+        let total = Metric::Throughput(Quantity::Total);
         let share = |figures: &[(Metric, f64)]| printed(figures).unwrap_or(0.0);
         assert!((share(&[(OUTPUT, 50.0), (total, 103.25)]) - 0.0001).abs() < 1e-12);
         assert!((share(&[(OUTPUT, 50.0), (total, 103.0)]) - 0.01).abs() < 1e-12);
         // Times have another unit. They are used if the unit itself has too few values.
-        let (ttft, peak) = (Metric::Time(Statistic::Median, Sample::Ttft), Metric::PeakOutput);
+        let (ttft, peak) = (
+            Metric::Time(Statistic::Median, LatencyKind::Ttft),
+            Metric::PeakOutput,
+        );
         let three = [(OUTPUT, 50.0), (total, 103.0), (peak, 60.0), (ttft, 12.345)];
         assert!((share(&three) - 0.01).abs() < 1e-12);
         assert!((share(&[(OUTPUT, 50.0), (ttft, 12.345)]) - 0.00001).abs() < 1e-12);

@@ -1,8 +1,8 @@
 //! Engine settings that metrics depend on, as comparable values. They come from command, environment and
 //! image, or from what an attached server reports.
 
-use crate::analysis::validity::family_of_precision;
-use crate::config::template::Text;
+use crate::analysis::validity::precision_family;
+use crate::config::template::Template;
 use crate::plan::Launch;
 use crate::results::record::cell::Summary;
 use crate::results::record::cell_stats::Facts;
@@ -89,7 +89,7 @@ const SETTINGS: [(&str, &[&str]); 8] = [
 ];
 
 /// Settings for which any value but the default may change the answers of the model.
-const NOT_LOSSLESS: [&str; 4] = [
+const LOSSY_SETTINGS: [&str; 4] = [
     "KV-cache dtype",
     "quantization",
     "sampling defaults",
@@ -98,7 +98,7 @@ const NOT_LOSSLESS: [&str; 4] = [
 
 /// The same settings as servers report them: a name for users, and the keys of live configurations and model
 /// lists.
-const REPORTED: [(&str, &[&str]); 9] = [
+const REPORTED_SETTINGS: [(&str, &[&str]); 9] = [
     ("attention backend", &["attention_backend"]),
     ("checkpoint", &["root", "model_path"]),
     ("context length", &["context_length", "max_model_len"]),
@@ -114,19 +114,19 @@ const REPORTED: [(&str, &[&str]); 9] = [
 const UNQUANTIZED: [&str; 2] = ["auto", "none"];
 
 /// Value of a setting that is not given.
-pub(crate) const USUAL: &str = "not set";
+pub(crate) const NOT_SET: &str = "not set";
 
 /// Returns the settings of an engine: those that it was started with, or those that an attached server
 /// reports.
-pub(crate) fn of(launch: &Launch, summaries: &[&Summary]) -> Facts {
-    let mut facts = settings(launch);
-    facts.extend(reported(launch, summaries));
+pub(crate) fn launch_settings(launch: &Launch, summaries: &[&Summary]) -> Facts {
+    let mut facts = started_settings(launch);
+    facts.extend(reported_settings(launch, summaries));
     facts
 }
 
 /// Returns every argument, variable, image and checkpoint of a launch, by name. Arguments with different
 /// names in several engines get the common name. Empty for attached servers and imports.
-fn settings(launch: &Launch) -> Facts {
+fn started_settings(launch: &Launch) -> Facts {
     let mut facts = Facts::new();
     let Some(command) = launch.place.command() else {
         return facts;
@@ -136,17 +136,17 @@ fn settings(launch: &Launch) -> Facts {
     }
     facts.insert("checkpoint".to_owned(), launch.checkpoint.clone());
     let mut flag: Option<String> = None;
-    for word in command.iter().map(Text::as_str) {
+    for word in command.iter().map(Template::as_str) {
         let (name, value) = match word.split_once('=') {
             Some((name, value)) if is_flag(name) => (name, Some(value)),
             _ => (word, None),
         };
         if is_flag(name) {
-            let name = named(name);
-            add(&mut facts, &name, value);
+            let name = setting_name(name);
+            add_flag(&mut facts, &name, value);
             flag = value.is_none().then_some(name);
         } else if let Some(flag) = &flag {
-            add(&mut facts, flag, Some(word));
+            add_flag(&mut facts, flag, Some(word));
         }
     }
     for (name, value) in launch.place.env() {
@@ -156,12 +156,12 @@ fn settings(launch: &Launch) -> Facts {
 }
 
 /// Returns the settings that an attached server reports. Empty for other engines, whose settings are known.
-fn reported(launch: &Launch, summaries: &[&Summary]) -> Facts {
+fn reported_settings(launch: &Launch, summaries: &[&Summary]) -> Facts {
     if !launch.is_attached() {
         return Facts::new();
     }
     let value = |keys: &[&str]| keys.iter().find_map(|key| reported_value(summaries, key));
-    REPORTED
+    REPORTED_SETTINGS
         .iter()
         .filter_map(|(name, keys)| Some(((*name).to_owned(), value(keys)?)))
         .collect()
@@ -170,14 +170,14 @@ fn reported(launch: &Launch, summaries: &[&Summary]) -> Facts {
 /// Returns the precision of the weights that a server reports: its quantization, or else what the name of its
 /// checkpoint says.
 pub(crate) fn reported_precision(summaries: &[&Summary]) -> Option<String> {
-    let known = |name: &str| family_of_precision(name).map(str::to_owned);
+    let family_name = |name: &str| precision_family(name).map(str::to_owned);
     let is_chosen =
         |quantization: &String| !UNQUANTIZED.contains(&quantization.to_ascii_lowercase().as_str());
     if let Some(quantization) = reported_value(summaries, "quantization").filter(is_chosen) {
-        return known(&quantization).or(Some(quantization));
+        return family_name(&quantization).or(Some(quantization));
     }
     let checkpoint = reported_value(summaries, "root").or_else(|| reported_value(summaries, "model_path"))?;
-    known(checkpoint.trim_end_matches('/').rsplit('/').next()?)
+    family_name(checkpoint.trim_end_matches('/').rsplit('/').next()?)
 }
 
 /// Returns the number of GPUs for each copy of the model, as a server reports it.
@@ -195,32 +195,51 @@ fn reported_value(summaries: &[&Summary], key: &str) -> Option<String> {
 
 /// Returns the differences of settings as text, `ours` against `theirs`. Launches of one recipe are compared
 /// in all settings, those of different recipes only in settings with a common name.
-pub(crate) fn differing(ours: &Facts, theirs: &Facts, is_one_recipe: bool) -> Vec<String> {
-    if ours.is_empty() || theirs.is_empty() {
+pub(crate) fn differing_settings(
+    first_settings: &Facts,
+    second_settings: &Facts,
+    is_one_recipe: bool,
+) -> Vec<String> {
+    if first_settings.is_empty() || second_settings.is_empty() {
         return Vec::new();
     }
     let is_common = |name: &str| SETTINGS.iter().any(|(known, _)| *known == name);
-    pairs(ours, theirs)
+    setting_pairs(first_settings, second_settings)
         .into_iter()
         .filter(|(name, ..)| is_one_recipe || is_common(name))
-        .map(|(name, ours, theirs)| format!("{}{name} {ours} against {theirs}", warned(name)))
+        .map(|(name, first_settings, second_settings)| {
+            format!(
+                "{}{name} {first_settings} against {second_settings}",
+                lossy_mark(name)
+            )
+        })
         .collect()
 }
 
 /// Returns the settings in which two sides differ, with both values.
-pub(crate) fn pairs<'a>(ours: &'a Facts, theirs: &'a Facts) -> Vec<(&'a str, &'a str, &'a str)> {
-    let names: std::collections::BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
-    let value = |facts: &'a Facts, name: &String| facts.get(name).map_or(USUAL, String::as_str);
+pub(crate) fn setting_pairs<'a>(
+    first_settings: &'a Facts,
+    second_settings: &'a Facts,
+) -> Vec<(&'a str, &'a str, &'a str)> {
+    let names: std::collections::BTreeSet<&String> =
+        first_settings.keys().chain(second_settings.keys()).collect();
+    let value = |facts: &'a Facts, name: &String| facts.get(name).map_or(NOT_SET, String::as_str);
     names
         .into_iter()
-        .map(|name| (name.as_str(), value(ours, name), value(theirs, name)))
-        .filter(|(_, ours, theirs)| ours != theirs)
+        .map(|name| {
+            (
+                name.as_str(),
+                value(first_settings, name),
+                value(second_settings, name),
+            )
+        })
+        .filter(|(_, first_settings, second_settings)| first_settings != second_settings)
         .collect()
 }
 
 /// Returns the prefix for a setting that is not lossless.
-pub(crate) fn warned(name: &str) -> &'static str {
-    match NOT_LOSSLESS.contains(&name) {
+pub(crate) fn lossy_mark(name: &str) -> &'static str {
+    match LOSSY_SETTINGS.contains(&name) {
         true => "not lossless: ",
         false => "",
     }
@@ -228,7 +247,7 @@ pub(crate) fn warned(name: &str) -> &'static str {
 
 /// Returns whether a setting keeps the answers of the model unchanged.
 pub(crate) fn is_lossless(name: &str) -> bool {
-    !NOT_LOSSLESS.contains(&name)
+    !LOSSY_SETTINGS.contains(&name)
 }
 
 fn is_flag(word: &str) -> bool {
@@ -236,21 +255,21 @@ fn is_flag(word: &str) -> bool {
     letters.len() < word.len() && letters.starts_with(|letter: char| letter.is_ascii_alphabetic())
 }
 
-fn named(flag: &str) -> String {
+fn setting_name(flag: &str) -> String {
     let known = SETTINGS.iter().find(|(_, flags)| flags.contains(&flag));
     known.map_or(flag, |(name, _)| *name).to_owned()
 }
 
 /// Adds a value of a flag. A flag without a value is `on`.
-fn add(facts: &mut Facts, name: &str, value: Option<&str>) {
-    let told = facts.entry(name.to_owned()).or_default();
+fn add_flag(facts: &mut Facts, name: &str, value: Option<&str>) {
+    let values = facts.entry(name.to_owned()).or_default();
     match value {
-        None if told.is_empty() => "on".clone_into(told),
+        None if values.is_empty() => "on".clone_into(values),
         None => {}
-        Some(value) if told.is_empty() || told == "on" => value.clone_into(told),
+        Some(value) if values.is_empty() || values == "on" => value.clone_into(values),
         Some(value) => {
-            told.push(' ');
-            told.push_str(value);
+            values.push(' ');
+            values.push_str(value);
         }
     }
 }
@@ -260,25 +279,29 @@ mod tests {
     use super::*;
     use crate::results::store::testing::{plan, summary};
 
-    fn facts(told: &[(&str, &str)]) -> Facts {
-        told.iter()
+    fn facts(pairs: &[(&str, &str)]) -> Facts {
+        pairs
+            .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect()
     }
 
     #[test]
     fn flags_become_settings_with_their_values() {
-        let mut told = Facts::new();
+        let mut settings = Facts::new();
         for (name, value) in [
             ("--enable-x", None),
             ("--cuda-graph-bs", None),
             ("--cuda-graph-bs", Some("1")),
             ("--cuda-graph-bs", Some("2")),
         ] {
-            add(&mut told, name, value);
+            add_flag(&mut settings, name, value);
         }
-        assert_eq!(told, facts(&[("--enable-x", "on"), ("--cuda-graph-bs", "1 2")]));
-        assert_eq!(named("--session-len"), named("--max-model-len"));
+        assert_eq!(
+            settings,
+            facts(&[("--enable-x", "on"), ("--cuda-graph-bs", "1 2")])
+        );
+        assert_eq!(setting_name("--session-len"), setting_name("--max-model-len"));
         assert!(is_flag("-tp") && !is_flag("-1") && !is_flag("0.9") && !is_flag("--"));
     }
 
@@ -301,19 +324,25 @@ mod tests {
 
     #[test]
     fn engines_differ_in_what_both_call_the_same_and_builds_of_one_in_everything() {
-        let ours = facts(&[
+        let first_settings = facts(&[
             ("context length", "4096"),
             ("--tpot", "10"),
             ("KV-cache dtype", "fp8"),
         ]);
-        let theirs = facts(&[("--tpot", "11"), ("context length", "8192")]);
+        let second_settings = facts(&[("--tpot", "11"), ("context length", "8192")]);
         let common = [
             "not lossless: KV-cache dtype fp8 against not set",
             "context length 4096 against 8192",
         ];
-        assert_eq!(differing(&ours, &theirs, false), common);
-        let all = differing(&ours, &theirs, true);
+        assert_eq!(
+            differing_settings(&first_settings, &second_settings, false),
+            common
+        );
+        let all = differing_settings(&first_settings, &second_settings, true);
         assert_eq!(all, ["--tpot 10 against 11", common[0], common[1]]);
-        assert_eq!(differing(&ours, &Facts::new(), true), Vec::<String>::new());
+        assert_eq!(
+            differing_settings(&first_settings, &Facts::new(), true),
+            Vec::<String>::new()
+        );
     }
 }

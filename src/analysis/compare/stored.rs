@@ -2,19 +2,19 @@
 
 use super::decision::KnownNoise;
 use crate::base::ids::CellKey;
-use crate::base::text::counted;
+use crate::base::text::pluralize;
 use crate::config::select::{self, AxisValues};
-use crate::results::record::cell_stats::{Noise, Varies};
+use crate::results::record::cell_stats::{Noise, NoiseEstimate};
 
 /// Axes that two cells must share for one to use the noise of the other.
-const LOAD: [&str; 2] = ["model", "scenario"];
+const LOAD_AXES: [&str; 2] = ["model", "scenario"];
 /// Largest plausible standard deviation of starts, of logarithms: a factor of 150.
-const MOST_SHARE: f64 = 5.0;
+const MAX_SIGMA: f64 = 5.0;
 
 /// Returns the noise of a metric of a cell. It comes from the cell itself, or else from other versions of it,
 /// from other cells with the same model and scenario, or from all cells of this host.
-pub(crate) fn known(noise: &Noise, cell: &CellKey, figure: &str) -> Option<KnownNoise> {
-    let axes = select::values(cell.as_str());
+pub(crate) fn known_noise(noise: &Noise, cell: &CellKey, figure: &str) -> Option<KnownNoise> {
+    let axes = select::parse_key(cell.as_str());
     let without_version = |axes: &AxisValues| -> AxisValues {
         let others = axes.iter().filter(|(name, _)| *name != "version");
         others
@@ -22,17 +22,18 @@ pub(crate) fn known(noise: &Noise, cell: &CellKey, figure: &str) -> Option<Known
             .collect()
     };
     let has_same_load = |other: &AxisValues| {
-        LOAD.iter()
+        LOAD_AXES
+            .iter()
             .all(|axis| axes.contains_key(*axis) && axes.get(*axis) == other.get(*axis))
     };
     let stored = |is_asked: &dyn Fn(&AxisValues) -> bool| {
         let cells = noise.cells.iter();
-        let asked = cells.filter(|(key, _)| is_asked(&select::values(key.as_str())));
-        pooled(asked.filter_map(|(_, figures)| figures.get(figure)))
+        let matching = cells.filter(|(key, _)| is_asked(&select::parse_key(key.as_str())));
+        pool_noise(matching.filter_map(|(_, figures)| figures.get(figure)))
     };
     let exact = noise.cells.get(cell).and_then(|figures| figures.get(figure));
     exact
-        .and_then(|varies| pooled([varies].into_iter()))
+        .and_then(|varies| pool_noise([varies].into_iter()))
         .or_else(|| stored(&|other| without_version(other) == without_version(&axes)))
         .or_else(|| stored(&has_same_load))
         .or_else(|| stored(&|_| true))
@@ -40,11 +41,11 @@ pub(crate) fn known(noise: &Noise, cell: &CellKey, figure: &str) -> Option<Known
 
 /// Combines the noise of several cells: their mean variance, with the degrees of freedom of a single cell,
 /// because cells differ.
-fn pooled<'a>(all: impl Iterator<Item = &'a Varies>) -> Option<KnownNoise> {
+fn pool_noise<'a>(estimates: impl Iterator<Item = &'a NoiseEstimate>) -> Option<KnownNoise> {
     let (mut squares, mut sum, mut cells) = (0.0, 0.0, 0.0);
-    for known in all.filter_map(bound) {
-        squares += known.sigma.powi(2) * known.df;
-        sum += known.df;
+    for noise_of_cell in estimates.filter_map(noise_upper_bound) {
+        squares += noise_of_cell.sigma.powi(2) * noise_of_cell.df;
+        sum += noise_of_cell.df;
         cells += 1.0;
     }
     (cells > 0.0).then(|| KnownNoise {
@@ -55,23 +56,23 @@ fn pooled<'a>(all: impl Iterator<Item = &'a Varies>) -> Option<KnownNoise> {
 
 /// Returns the upper confidence bound of the noise of one cell: the stored bound, or in older files one
 /// computed from the starts. `None` for values that no measurement gives.
-pub(crate) fn bound(varies: &Varies) -> Option<KnownNoise> {
-    let df = degrees(varies);
+pub(crate) fn noise_upper_bound(varies: &NoiseEstimate) -> Option<KnownNoise> {
+    let df = degrees_of_freedom(varies);
     let is_known = df > 0.0;
-    (is_known && doubt(varies).is_none()).then(|| match varies.bound_share {
+    (is_known && unusable_reason(varies).is_none()).then(|| match varies.bound_share {
         Some(sigma) => KnownNoise { sigma, df },
-        None => KnownNoise::measured(varies.start_share, df),
+        None => KnownNoise::from_sigma(varies.start_share, df),
     })
 }
 
 /// Returns the stored values that no measurement gives, and that are therefore not used, as text.
-pub(crate) fn doubts(noise: &Noise) -> Vec<String> {
+pub(crate) fn unusable_noise(noise: &Noise) -> Vec<String> {
     let cells = noise.cells.iter();
     let figures =
         cells.flat_map(|(key, figures)| figures.iter().map(move |(figure, varies)| (key, figure, varies)));
     figures
         .filter_map(|(key, figure, varies)| {
-            let why = doubt(varies)?;
+            let why = unusable_reason(varies)?;
             Some(format!(
                 "stored noise of `{figure}` of `{key}` is not used: {why}; measure it again (`matrix noise`)"
             ))
@@ -79,21 +80,21 @@ pub(crate) fn doubts(noise: &Noise) -> Vec<String> {
         .collect()
 }
 
-fn degrees(varies: &Varies) -> f64 {
+fn degrees_of_freedom(varies: &NoiseEstimate) -> f64 {
     varies.df.unwrap_or_else(|| f64::from(varies.starts) - 1.0)
 }
 
 /// Says why a stored value cannot come from a measurement.
-fn doubt(varies: &Varies) -> Option<String> {
-    let (df, starts) = (degrees(varies), varies.starts);
+fn unusable_reason(varies: &NoiseEstimate) -> Option<String> {
+    let (df, starts) = (degrees_of_freedom(varies), varies.starts);
     if df.is_nan() || df >= f64::from(starts.max(1)) {
         return Some(format!(
             "{df} degrees of freedom of {}",
-            counted(starts as usize, "start", "starts")
+            pluralize(starts as usize, "start", "starts")
         ));
     }
     let shares = [Some(varies.start_share), varies.bound_share];
-    let is_share = |share: &f64| (0.0..=MOST_SHARE).contains(share);
+    let is_share = |share: &f64| (0.0..=MAX_SIGMA).contains(share);
     let wrong = shares.into_iter().flatten().find(|share| !is_share(share))?;
     Some(format!("{wrong} is no standard deviation of starts"))
 }
@@ -107,7 +108,7 @@ mod tests {
     const FIGURE: &str = "output_throughput_tok_s";
 
     fn noise(cells: &[(&str, f64)]) -> Noise {
-        let varies = |share: f64| Varies {
+        let varies = |share: f64| NoiseEstimate {
             at: String::new(),
             starts: 10,
             per_start: 1,
@@ -136,9 +137,9 @@ mod tests {
             ("engine=y,version=1,model=b,scenario=s", 0.05),
         ]);
         let sigma = |key: &str| {
-            let known = known(&noise, &CellKey::new(key), FIGURE).unwrap();
+            let known = known_noise(&noise, &CellKey::new(key), FIGURE).unwrap();
             assert_eq!(known.df, 9.0);
-            known.sigma / KnownNoise::measured(1.0, 9.0).sigma
+            known.sigma / KnownNoise::from_sigma(1.0, 9.0).sigma
         };
         let close =
             |key: &str, share: f64| assert!((sigma(key) - share).abs() < 1e-9, "{key}: {}", sigma(key));
@@ -149,20 +150,23 @@ mod tests {
             "engine=z,model=c,scenario=s",
             ((0.0001 + 0.0009 + 0.0025) / 3.0_f64).sqrt(),
         );
-        assert_eq!(known(&noise, &CellKey::new("engine=x"), "median_e2e_ms"), None);
+        assert_eq!(
+            known_noise(&noise, &CellKey::new("engine=x"), "median_e2e_ms"),
+            None
+        );
     }
 
     #[test]
     fn noise_that_no_measurement_gives_is_not_used() {
         let key = CellKey::new("engine=x,model=a,scenario=s");
-        let with = |edit: &dyn Fn(&mut Varies)| {
+        let with = |edit: &dyn Fn(&mut NoiseEstimate)| {
             let mut noise = noise(&[(key.as_str(), 0.01)]);
             edit(noise.cells.get_mut(&key).unwrap().get_mut(FIGURE).unwrap());
-            (known(&noise, &key, FIGURE), doubts(&noise))
+            (known_noise(&noise, &key, FIGURE), unusable_noise(&noise))
         };
         assert!(matches!(with(&|_| ()), (Some(_), doubts) if doubts.is_empty()));
         for edit in [
-            &(|varies: &mut Varies| varies.df = Some(1e9)) as &dyn Fn(&mut Varies),
+            &(|varies: &mut NoiseEstimate| varies.df = Some(1e9)) as &dyn Fn(&mut NoiseEstimate),
             &|varies| varies.df = Some(10.0),
             &|varies| varies.bound_share = Some(1e200),
             &|varies| varies.start_share = -0.01,

@@ -14,14 +14,14 @@ pub struct Interval {
 impl Interval {
     /// Whether a value lies in it.
     #[cfg(test)]
-    pub(crate) fn holds(self, value: f64) -> bool {
+    pub(crate) fn contains(self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 }
 
 /// Difference of two means, with its standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Difference {
+pub struct MeanDifference {
     /// The second side's mean less the first one's.
     pub value: f64,
     /// The standard error of `value`.
@@ -39,7 +39,7 @@ pub struct Difference {
 /// single value; the variance then comes from the other side.
 ///
 /// Source: Student, "The probable error of a mean", 1908; R. A. Fisher 1925 for two samples.
-pub fn difference(first: &[f64], second: &[f64]) -> Option<Difference> {
+pub fn difference(first: &[f64], second: &[f64]) -> Option<MeanDifference> {
     let (n, m) = (first.len() as f64, second.len() as f64);
     let freedom = n + m - 2.0;
     if first.is_empty() || second.is_empty() || freedom < 1.0 {
@@ -47,26 +47,26 @@ pub fn difference(first: &[f64], second: &[f64]) -> Option<Difference> {
     }
     let (a, b) = (mean(first), mean(second));
     let variance = (squares(first, a) + squares(second, b)) / freedom;
-    Some(Difference {
+    Some(MeanDifference {
         value: b - a,
         error: (variance * (1.0 / n + 1.0 / m)).sqrt(),
         freedom,
     })
 }
 
-impl Difference {
+impl MeanDifference {
     /// The chance of a difference as large, to either side, where there is none.
-    pub fn two_sided(self) -> f64 {
-        (2.0 * self.below().min(self.above())).min(1.0)
+    pub fn p_two_sided(self) -> f64 {
+        (2.0 * self.p_below().min(self.p_above())).min(1.0)
     }
 
     /// Returns the one-sided p-value of a difference this low.
-    pub(crate) fn below(self) -> f64 {
+    pub(crate) fn p_below(self) -> f64 {
         self.tail(self.value)
     }
 
     /// Returns the one-sided p-value of a difference this high.
-    pub(crate) fn above(self) -> f64 {
+    pub(crate) fn p_above(self) -> f64 {
         self.tail(-self.value)
     }
 
@@ -92,7 +92,7 @@ impl Difference {
 }
 
 /// Returns the probability that Student's t is at least this far from zero, in either direction.
-pub(crate) fn two_sided(t: f64, freedom: f64) -> f64 {
+pub(crate) fn two_sided_p(t: f64, freedom: f64) -> f64 {
     (2.0 * distribution(freedom).cdf(-t.abs())).min(1.0)
 }
 
@@ -103,10 +103,10 @@ pub fn quantile(freedom: f64, chance: f64) -> f64 {
 
 /// Above this many degrees of freedom Student's t is normal to four digits, and its quantiles take ever
 /// longer to compute.
-const MOST_FREEDOM: f64 = 1e4;
+const MAX_FREEDOM: f64 = 1e4;
 
 fn distribution(freedom: f64) -> StudentsT {
-    StudentsT::new(0.0, 1.0, freedom.min(MOST_FREEDOM)).expect("degrees of freedom are above zero")
+    StudentsT::new(0.0, 1.0, freedom.min(MAX_FREEDOM)).expect("degrees of freedom are above zero")
 }
 
 /// Returns the sample variance of at least two values, divided by n − 1.
@@ -143,17 +143,24 @@ mod tests {
 
     #[test]
     fn a_side_of_one_borrows_the_others_spread_and_two_of_one_have_none() {
-        let found = difference(&[1.0, 2.0, 3.0], &[4.0]).unwrap();
-        assert_eq!((found.value, found.freedom), (2.0, 2.0));
-        assert!((found.error - (4.0f64 / 3.0).sqrt()).abs() < 1e-12);
+        let mean_difference = difference(&[1.0, 2.0, 3.0], &[4.0]).unwrap();
+        assert_eq!((mean_difference.value, mean_difference.freedom), (2.0, 2.0));
+        assert!((mean_difference.error - (4.0f64 / 3.0).sqrt()).abs() < 1e-12);
         assert_eq!(difference(&[1.0], &[2.0]), None);
         assert_eq!(difference(&[], &[2.0, 3.0]), None);
     }
 
     #[test]
     fn without_any_spread_every_difference_is_beyond_chance() {
-        let found = difference(&[1.0, 1.0], &[0.5, 0.5]).unwrap();
-        assert_eq!((found.two_sided(), found.below(), found.above()), (0.0, 0.0, 1.0));
-        assert_eq!(difference(&[1.0, 1.0], &[1.0, 1.0]).unwrap().two_sided(), 1.0);
+        let mean_difference = difference(&[1.0, 1.0], &[0.5, 0.5]).unwrap();
+        assert_eq!(
+            (
+                mean_difference.p_two_sided(),
+                mean_difference.p_below(),
+                mean_difference.p_above()
+            ),
+            (0.0, 0.0, 1.0)
+        );
+        assert_eq!(difference(&[1.0, 1.0], &[1.0, 1.0]).unwrap().p_two_sided(), 1.0);
     }
 }

@@ -3,29 +3,31 @@
 use std::collections::BTreeMap;
 
 use super::arms;
-use super::decision::{Gap, Outcome};
-use super::environment_diff::Kind;
-use super::pairwise::{self, Comparison, Terms};
+use super::decision::{NoVerdict, Outcome};
+use super::environment_diff::DifferenceKind;
+use super::pairwise::{self, CompareOptions, Comparison};
 use super::verdict::Verdict;
 use crate::base::ids::{CellKey, ContentHash, RunId};
 use crate::results::record::cell::Origin;
-use crate::results::record::cell_stats::{Cause, Excluded, Noise, Side, SideCell, Varies};
+use crate::results::record::cell_stats::{
+    CellStats, ExcludedMeasurement, ExclusionCause, Noise, NoiseEstimate, RunStats,
+};
 
 const FIGURE: &str = "output_throughput_tok_s";
 
-fn cell(key: &str, starts: &[f64]) -> (CellKey, SideCell) {
+fn cell(key: &str, starts: &[f64]) -> (CellKey, CellStats) {
     let axes = key.split(',').map(|part| part.split_once('=').unwrap());
-    let side_cell = SideCell {
+    let side_cell = CellStats {
         axes: axes
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
-        content: ContentHash::of_bytes(b"content"),
+        content: ContentHash::from_bytes(b"content"),
         asked: BTreeMap::new(),
         limits: BTreeMap::new(),
         engine: BTreeMap::new(),
         settings: BTreeMap::new(),
         load: None,
-        prompts: Some(ContentHash::of_bytes(b"prompts")),
+        prompts: Some(ContentHash::from_bytes(b"prompts")),
         clock_mhz: None,
         capped_share: None,
         one_token_share: None,
@@ -57,8 +59,8 @@ fn cell(key: &str, starts: &[f64]) -> (CellKey, SideCell) {
     (CellKey::new(key), side_cell)
 }
 
-fn side(cells: impl IntoIterator<Item = (CellKey, SideCell)>) -> Side {
-    Side {
+fn side(cells: impl IntoIterator<Item = (CellKey, CellStats)>) -> RunStats {
+    RunStats {
         run: RunId::new("run"),
         matrix: "m".to_owned(),
         began: String::new(),
@@ -68,70 +70,73 @@ fn side(cells: impl IntoIterator<Item = (CellKey, SideCell)>) -> Side {
     }
 }
 
-fn judged(first: &Side, second: &Side) -> Comparison {
+fn compare_sides(first: &RunStats, second: &RunStats) -> Comparison {
     pairwise::compare(
         first,
         second,
-        &Terms {
+        &CompareOptions {
             bound: 0.02,
             noise: None,
-            across: false,
+            allow_environment: false,
         },
     )
 }
 
 const LEVEL: [f64; 5] = [100.0, 100.6, 99.5, 100.2, 99.8];
 
-fn low() -> [f64; 5] {
+fn low_level() -> [f64; 5] {
     LEVEL.map(|value| value * 0.94)
 }
 
 #[test]
 fn the_cell_that_lost_is_worse_and_the_other_is_the_same() {
     let first = side([cell("model=a", &LEVEL), cell("model=b", &LEVEL)]);
-    let second = side([cell("model=a", &low()), cell("model=b", &LEVEL)]);
-    let found = judged(&first, &second);
-    let said: Vec<&str> = found.rows.iter().map(|row| row.word()).collect();
-    assert_eq!(said, ["worse", "same"]);
-    assert_eq!(found.count(Verdict::Worse), 1);
-    assert!(found.differences.is_empty() && found.unpaired.is_empty());
+    let second = side([cell("model=a", &low_level()), cell("model=b", &LEVEL)]);
+    let comparison = compare_sides(&first, &second);
+    let words: Vec<&str> = comparison.rows.iter().map(|row| row.verdict_word()).collect();
+    assert_eq!(words, ["worse", "same"]);
+    assert_eq!(comparison.count_verdict(Verdict::Worse), 1);
+    assert!(comparison.differences.is_empty() && comparison.unpaired_cells.is_empty());
 }
 
 #[test]
 fn one_start_a_side_is_not_judged_and_says_why() {
-    let found = judged(
+    let comparison = compare_sides(
         &side([cell("model=a", &[100.0])]),
         &side([cell("model=a", &[50.0])]),
     );
-    let Outcome::NotJudged(Gap::TooFewStarts(why)) = &found.rows[0].answer.outcome else {
-        panic!("{found:?}")
+    let Outcome::NotJudged(NoVerdict::TooFewStarts(why)) = &comparison.rows[0].answer.outcome else {
+        panic!("{comparison:?}")
     };
     assert!(why.starts_with("n = 1 and 1 start;"), "{why}");
-    assert_eq!((found.judged(), found.figures()), (0, 1));
+    assert_eq!((comparison.judged_count(), comparison.figure_count()), (0, 1));
 }
 
 #[test]
 fn a_changed_driver_is_an_event_and_no_regression() {
     let first = side([cell("model=a", &LEVEL)]);
-    let mut second = side([cell("model=a", &low())]);
+    let mut second = side([cell("model=a", &low_level())]);
     second.machine.insert("driver".to_owned(), "560".to_owned());
-    let found = judged(&first, &second);
-    assert_eq!(found.differences[0].0.told(), "environment driver: 550 → 560");
-    assert_eq!(found.rows[0].verdict(), None);
+    let comparison = compare_sides(&first, &second);
+    assert_eq!(
+        comparison.differences[0].0.in_words(),
+        "environment driver: 550 → 560"
+    );
+    assert_eq!(comparison.rows[0].verdict(), None);
     assert!(
-        found.rows[0]
+        comparison.rows[0]
             .answer
             .reason()
             .ends_with("environment driver: 550 → 560"),
-        "{found:?}"
+        "{comparison:?}"
     );
     let across = pairwise::compare(
         &first,
         &second,
-        &Terms {
+        &CompareOptions {
             bound: 0.02,
             noise: None,
-            across: true,
+            allow_environment: true,
         },
     );
     assert_eq!(across.rows[0].verdict(), Some(Verdict::Worse));
@@ -140,33 +145,33 @@ fn a_changed_driver_is_an_event_and_no_regression() {
 #[test]
 fn another_engine_build_is_what_comparisons_are_for_and_other_prompts_are_not() {
     let first = side([cell("model=a", &LEVEL)]);
-    let mut second = side([cell("model=a", &low())]);
+    let mut second = side([cell("model=a", &low_level())]);
     let changed = second.cells.values_mut().next().unwrap();
     changed.engine.insert("image".to_owned(), "sha256:2".to_owned());
-    let found = judged(&first, &second);
-    assert_eq!(found.differences[0].0.kind, Kind::Engine);
-    assert_eq!(found.rows[0].verdict(), Some(Verdict::Worse));
-    second.cells.values_mut().next().unwrap().prompts = Some(ContentHash::of_bytes(b"others"));
-    assert_eq!(judged(&first, &second).rows[0].verdict(), None);
+    let comparison = compare_sides(&first, &second);
+    assert_eq!(comparison.differences[0].0.kind, DifferenceKind::Engine);
+    assert_eq!(comparison.rows[0].verdict(), Some(Verdict::Worse));
+    second.cells.values_mut().next().unwrap().prompts = Some(ContentHash::from_bytes(b"others"));
+    assert_eq!(compare_sides(&first, &second).rows[0].verdict(), None);
 }
 
 #[test]
 fn another_precision_is_another_question() {
-    let first = side([asking("bf16")]);
-    let second = side([asking("fp8")]);
-    let found = judged(&first, &second);
-    assert_eq!(found.rows[0].verdict(), None);
-    let reason = found.rows[0].answer.reason();
+    let first = side([cell_with_precision("bf16")]);
+    let second = side([cell_with_precision("fp8")]);
+    let comparison = compare_sides(&first, &second);
+    assert_eq!(comparison.rows[0].verdict(), None);
+    let reason = comparison.rows[0].answer.reason();
     assert!(reason.contains("load precision: bf16 → fp8"), "{reason}");
     // An old baseline does not have these facts.
     let old = side([cell("model=a", &LEVEL)]);
     assert_eq!(
-        judged(&old, &side([asking("fp8")])).rows[0].verdict(),
+        compare_sides(&old, &side([cell_with_precision("fp8")])).rows[0].verdict(),
         Some(Verdict::Same)
     );
 }
 
-fn asking(precision: &str) -> (CellKey, SideCell) {
+fn cell_with_precision(precision: &str) -> (CellKey, CellStats) {
     let (key, mut cell) = cell("model=a", &LEVEL);
     cell.asked.insert("precision".to_owned(), precision.to_owned());
     (key, cell)
@@ -185,8 +190,8 @@ fn a_percentile_is_told_with_what_requests_alone_leave_open() {
     };
     let first = side([with("model=a", &[[90.0, 110.0], [80.0, 120.0], [95.0, 130.0]])]);
     let second = side([with("model=a", &[])]);
-    let found = judged(&first, &second);
-    assert_eq!(found.rows[0].known, [Some([90.0, 120.0]), None]);
+    let comparison = compare_sides(&first, &second);
+    assert_eq!(comparison.rows[0].percentile_bounds, [Some([90.0, 120.0]), None]);
 }
 
 #[test]
@@ -194,17 +199,17 @@ fn an_invalid_cell_is_named_and_has_no_verdict() {
     let first = side([cell("model=a", &LEVEL)]);
     let (key, mut broken) = cell("model=a", &[]);
     broken.figures.clear();
-    broken.excluded.push(Excluded {
+    broken.excluded.push(ExcludedMeasurement {
         start: 1,
         repeat: 1,
-        cause: Cause::Invalid,
+        cause: ExclusionCause::Invalid,
         reason: "client-late (40 ms against 1 ms)".to_owned(),
     });
-    let found = judged(&first, &side([(key, broken)]));
-    assert_eq!(found.rows[0].verdict(), None);
-    assert_eq!(found.rows[0].word(), "invalid");
-    assert!(found.rows[0].answer.reason().contains("client-late"));
-    assert_eq!(found.count(Verdict::Worse), 0);
+    let comparison = compare_sides(&first, &side([(key, broken)]));
+    assert_eq!(comparison.rows[0].verdict(), None);
+    assert_eq!(comparison.rows[0].verdict_word(), "invalid");
+    assert!(comparison.rows[0].answer.reason().contains("client-late"));
+    assert_eq!(comparison.count_verdict(Verdict::Worse), 0);
 }
 
 #[test]
@@ -214,18 +219,23 @@ fn cells_that_differ_in_the_version_alone_are_held_against_each_other() {
         cell("engine=x,version=1,model=b", &LEVEL),
     ]);
     let second = side([
-        cell("engine=x,version=2,model=a", &low()),
+        cell("engine=x,version=2,model=a", &low_level()),
         cell("engine=y,version=2,model=b", &LEVEL),
     ]);
-    let found = judged(&first, &second);
-    assert_eq!(found.rows.len(), 1);
-    assert_eq!(found.rows[0].cell.as_str(), "engine=x,version=2,model=a");
-    assert_eq!(found.unpaired.len(), 2, "{:?}", found.unpaired);
+    let comparison = compare_sides(&first, &second);
+    assert_eq!(comparison.rows.len(), 1);
+    assert_eq!(comparison.rows[0].cell.as_str(), "engine=x,version=2,model=a");
+    assert_eq!(
+        comparison.unpaired_cells.len(),
+        2,
+        "{:?}",
+        comparison.unpaired_cells
+    );
 }
 
 /// Returns the comparison of two sides on a host with this noise.
 fn with_noise(first: &[f64], second: &[f64], share: f64, starts: u32) -> Comparison {
-    let varies = Varies {
+    let varies = NoiseEstimate {
         at: String::new(),
         starts,
         per_start: 1,
@@ -246,10 +256,10 @@ fn with_noise(first: &[f64], second: &[f64], share: f64, starts: u32) -> Compari
     pairwise::compare(
         &side([cell("version=1,model=a", first)]),
         &side([cell("version=2,model=a", second)]),
-        &Terms {
+        &CompareOptions {
             bound: 0.02,
             noise: Some(&noise),
-            across: false,
+            allow_environment: false,
         },
     )
 }
@@ -257,41 +267,46 @@ fn with_noise(first: &[f64], second: &[f64], share: f64, starts: u32) -> Compari
 #[test]
 fn noise_of_the_host_makes_verdicts_rarer_and_never_a_loss_the_same() {
     for (share, word) in [(0.005, "worse"), (0.06, "unclear"), (0.08, "unclear")] {
-        let found = with_noise(&LEVEL, &low(), share, 10);
-        let row = &found.rows[0];
+        let comparison = with_noise(&LEVEL, &low_level(), share, 10);
+        let row = &comparison.rows[0];
         assert!(row.noise.is_some(), "another version's noise is this one's");
-        assert_eq!(row.word(), word, "{share}: {}", row.answer.reason());
+        assert_eq!(row.verdict_word(), word, "{share}: {}", row.answer.reason());
     }
-    let equal = |share| with_noise(&LEVEL, &LEVEL, share, 10).rows[0].word();
+    let equal = |share| with_noise(&LEVEL, &LEVEL, share, 10).rows[0].verdict_word();
     assert_eq!([0.005, 0.08].map(equal), ["same", "unclear"]);
 }
 
 #[test]
 fn known_noise_lets_three_starts_be_judged_and_a_guess_at_it_does_not() {
-    let judged = |starts| with_noise(&LEVEL[..3], &low()[..3], 0.005, starts).rows[0].word();
+    let judged = |starts| with_noise(&LEVEL[..3], &low_level()[..3], 0.005, starts).rows[0].verdict_word();
     assert_eq!([10, 4].map(judged), ["worse", "not judged"]);
     assert_eq!(
-        with_noise(&LEVEL[..2], &low()[..2], 0.005, 10).rows[0].word(),
+        with_noise(&LEVEL[..2], &low_level()[..2], 0.005, 10).rows[0].verdict_word(),
         "not judged"
     );
 }
 
 #[test]
 fn starts_that_agree_by_luck_or_on_a_grid_are_not_certain() {
-    let two = judged(
+    let two = compare_sides(
         &side([cell("model=a", &[100.0; 2])]),
         &side([cell("model=a", &[97.0; 2])]),
     );
-    assert_eq!(two.rows[0].word(), "not judged");
+    assert_eq!(two.rows[0].verdict_word(), "not judged");
     let step = |resolution: f64| {
-        let sides = [76.61, 73.36].map(|found| {
-            let (key, mut cell) = cell("model=a", &[found; 5]);
+        let sides = [76.61, 73.36].map(|best| {
+            let (key, mut cell) = cell("model=a", &[best; 5]);
             cell.resolutions.insert(FIGURE.to_owned(), resolution);
             side([(key, cell)])
         });
-        judged(&sides[0], &sides[1]).rows.remove(0)
+        compare_sides(&sides[0], &sides[1]).rows.remove(0)
     };
-    assert_eq!(step(0.0222).word(), "unclear", "{}", step(0.0222).answer.reason());
+    assert_eq!(
+        step(0.0222).verdict_word(),
+        "unclear",
+        "{}",
+        step(0.0222).answer.reason()
+    );
     let p = step(0.0)
         .answer
         .estimate
@@ -302,32 +317,32 @@ fn starts_that_agree_by_luck_or_on_a_grid_are_not_certain() {
 
 #[test]
 fn a_cell_that_the_candidate_lacks_counts_as_not_judged() {
-    let found = judged(
+    let comparison = compare_sides(
         &side([cell("model=a", &LEVEL), cell("model=b", &LEVEL)]),
         &side([cell("model=a", &LEVEL), cell("model=c", &LEVEL)]),
     );
-    assert_eq!((found.judged(), found.figures()), (1, 2));
-    assert_eq!(found.lost().count(), 1);
+    assert_eq!((comparison.judged_count(), comparison.figure_count()), (1, 2));
+    assert_eq!(comparison.lost_cells().count(), 1);
 }
 
 #[test]
 fn changed_arguments_and_prompts_are_told_by_their_values() {
     let made = |tpot: &str, prompts: u32| {
         let (key, mut cell) = cell("engine=a", &[100.0; 5]);
-        cell.content = ContentHash::of_bytes(tpot.as_bytes());
+        cell.content = ContentHash::from_bytes(tpot.as_bytes());
         cell.settings = BTreeMap::from([("--tpot".to_owned(), tpot.to_owned())]);
         cell.load = Some(format!("{prompts} of random"));
-        cell.prompts = Some(ContentHash::of_bytes(&prompts.to_le_bytes()));
+        cell.prompts = Some(ContentHash::from_bytes(&prompts.to_le_bytes()));
         (key, cell)
     };
     let ((_, first), (_, second)) = (made("10", 120), made("10.6", 80));
-    let differences = super::environment_diff::of_cells(&first, &second);
-    let told: Vec<String> = differences
+    let differences = super::environment_diff::cell_differences(&first, &second);
+    let differences_in_words: Vec<String> = differences
         .iter()
-        .map(super::environment_diff::Difference::told)
+        .map(super::environment_diff::Difference::in_words)
         .collect();
     assert_eq!(
-        told,
+        differences_in_words,
         [
             "load prompts: 120 of random → 80 of random",
             "engine --tpot: 10 → 10.6"
@@ -343,15 +358,17 @@ fn repeats_on_running_servers_decide_about_these_servers_alone() {
         cell.attached = true;
         side([(key, cell)])
     };
-    let (first, second) = (attached(&LEVEL), attached(&low()));
-    let found = judged(&first, &second);
-    assert_eq!(found.rows[0].word(), "worse");
+    let (first, second) = (attached(&LEVEL), attached(&low_level()));
+    let comparison = compare_sides(&first, &second);
+    assert_eq!(comparison.rows[0].verdict_word(), "worse");
     assert!(
-        found.rows[0].reason().contains("for these two running servers"),
+        comparison.rows[0]
+            .reason()
+            .contains("for these two running servers"),
         "{}",
-        found.rows[0].reason()
+        comparison.rows[0].reason()
     );
-    let varies = Varies {
+    let varies = NoiseEstimate {
         at: String::new(),
         starts: 10,
         per_start: 1,
@@ -369,13 +386,18 @@ fn repeats_on_running_servers_decide_about_these_servers_alone() {
             BTreeMap::from([(FIGURE.to_owned(), varies)]),
         )]),
     };
-    let terms = Terms {
+    let options = CompareOptions {
         bound: 0.02,
         noise: Some(&noise),
-        across: false,
+        allow_environment: false,
     };
-    let found = pairwise::compare(&first, &second, &terms);
-    assert_eq!(found.rows[0].word(), "unclear", "{}", found.rows[0].reason());
+    let comparison = pairwise::compare(&first, &second, &options);
+    assert_eq!(
+        comparison.rows[0].verdict_word(),
+        "unclear",
+        "{}",
+        comparison.rows[0].reason()
+    );
 }
 
 #[test]
@@ -396,25 +418,28 @@ fn a_cell_that_was_not_measured_is_not_judged_differs_in_nothing_and_has_not_fai
             "baseline",
         ),
     ] {
-        let found = judged(&side([first]), &side([second]));
-        assert_eq!(found.differences, []);
-        let row = &found.rows[0];
-        assert_eq!((row.word(), row.refused), ("not judged", None));
+        let comparison = compare_sides(&side([first]), &side([second]));
+        assert_eq!(comparison.differences, []);
+        let row = &comparison.rows[0];
+        assert_eq!((row.verdict_word(), row.refusal_cause), ("not judged", None));
         assert_eq!(
             row.reason(),
             format!("{side_name}: not measured (left out, or the run was interrupted)")
         );
     }
-    missing.excluded.push(Excluded {
+    missing.excluded.push(ExcludedMeasurement {
         start: 1,
         repeat: 0,
-        cause: Cause::Failed,
+        cause: ExclusionCause::Failed,
         reason: "it crashed".to_owned(),
     });
-    let found = judged(&side([cell("model=a", &LEVEL)]), &side([(key, missing)]));
+    let comparison = compare_sides(&side([cell("model=a", &LEVEL)]), &side([(key, missing)]));
     assert_eq!(
-        (found.rows[0].word(), found.rows[0].refused),
-        ("failed", Some(Cause::Failed))
+        (
+            comparison.rows[0].verdict_word(),
+            comparison.rows[0].refusal_cause
+        ),
+        ("failed", Some(ExclusionCause::Failed))
     );
 }
 
@@ -427,7 +452,7 @@ fn arms_whose_cells_fit_several_are_refused_whichever_is_the_baseline() {
         cell("engine=b,version=7,model=n", &[1.0]),
     ]);
     for values in [["a", "b"], ["b", "a"]] {
-        let refused = arms::pairs(&cells, "engine", values).unwrap_err();
+        let refused = arms::arm_pairs(&cells, "engine", values).unwrap_err();
         assert_eq!(
             refused,
             "engine=b,version=7,model=m could be compared with engine=a,version=1,model=m and with engine=a,version=2,model=m"
@@ -437,7 +462,7 @@ fn arms_whose_cells_fit_several_are_refused_whichever_is_the_baseline() {
         .into_iter()
         .filter(|(key, _)| !key.as_str().contains("version=2"))
         .collect();
-    assert_eq!(arms::pairs(&one, "engine", ["a", "b"]).unwrap().len(), 1);
+    assert_eq!(arms::arm_pairs(&one, "engine", ["a", "b"]).unwrap().len(), 1);
 }
 
 #[test]
@@ -450,21 +475,21 @@ fn an_attainment_that_falls_to_zero_is_a_loss_as_a_goodput_is() {
         cell.figures = BTreeMap::from([(name.to_owned(), starts.iter().map(|value| vec![*value]).collect())]);
         side([(key, cell)])
     };
-    let found = judged(&with(&[0.958; 5]), &with(&[0.0; 5]));
+    let comparison = compare_sides(&with(&[0.958; 5]), &with(&[0.0; 5]));
     assert_eq!(
-        found.rows[0].verdict(),
+        comparison.rows[0].verdict(),
         Some(Verdict::Worse),
         "{:?}",
-        found.rows[0].answer
+        comparison.rows[0].answer
     );
     assert!(
-        found
+        comparison
             .failures
             .iter()
             .any(|failure| failure.text.contains("SLO attainment 0 on 5 of 5 starts"))
     );
     // One start that fell to zero does not prevent a verdict.
-    let one = judged(
+    let one = compare_sides(
         &with(&[0.15, 0.17, 0.13, 0.15, 0.16]),
         &with(&[0.16, 0.0, 0.15, 0.13, 0.16]),
     );

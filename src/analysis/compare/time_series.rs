@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::change_point::{self, Change};
-use super::environment_diff::{self, Difference, Kind};
+use super::environment_diff::{self, Difference, DifferenceKind};
 use super::machines::{self, Identity};
 use super::t_test;
-use super::verdict::{self, relative};
+use super::verdict::{self, relative_change};
 use crate::analysis::metrics::Metric;
 use crate::base::ids::{CellKey, RunId};
 use crate::config::select;
 use crate::results::record::cell::Origin;
-use crate::results::record::night::{FindingKind, Night, NightCell};
+use crate::results::record::nightly::{FindingKind, NightlyCell, NightlyRun};
 
 /// One gating metric of one cell over nights.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,10 +24,10 @@ pub(crate) struct Series {
     /// Nights with a value.
     pub nights: Vec<Point>,
     /// Later nights without a value.
-    pub gaps: Vec<Gap>,
-    pub turns: Vec<Turn>,
+    pub gaps: Vec<MissingNight>,
+    pub context_changes: Vec<ContextChange>,
     /// Level changes without a change of machine or prompts.
-    pub changes: Vec<Step>,
+    pub changes: Vec<LevelChange>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -42,26 +42,26 @@ pub(crate) struct Point {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Gap {
+pub(crate) struct MissingNight {
     /// Number of earlier nights with a value.
-    pub before: usize,
+    pub index: usize,
     pub at: String,
-    pub why: String,
+    pub reason: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct ContextChange {
     /// First night after the change, an index into [`Series::nights`].
-    pub at: usize,
-    pub what: String,
-    pub kind: TurnKind,
+    pub index: usize,
+    pub text: String,
+    pub kind: ContextChangeKind,
 }
 
 /// What changed besides a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TurnKind {
+pub(crate) enum ContextChangeKind {
     /// Machine or prompts. Values before and after describe different things, so the series is cut.
-    Cut,
+    SeriesBreak,
     /// The host, in something that does not affect the metric: its name, a kernel patch.
     Host,
     /// The engine. This may explain a level change.
@@ -71,9 +71,9 @@ pub(crate) enum TurnKind {
 
 /// A level change.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Step {
+pub(crate) struct LevelChange {
     /// First night of the new level, an index into [`Series::nights`].
-    pub at: usize,
+    pub index: usize,
     /// Relative change, as a share.
     pub change: f64,
     /// Probability of such a change by chance.
@@ -82,11 +82,11 @@ pub(crate) struct Step {
 
 impl Series {
     /// Returns the times and values of every night from the first one with a value, in order.
-    pub(crate) fn course(&self) -> Vec<(&str, Option<f64>)> {
+    pub(crate) fn values_by_night(&self) -> Vec<(&str, Option<f64>)> {
         let mut course = Vec::with_capacity(self.nights.len() + self.gaps.len());
         let mut gaps = self.gaps.iter().peekable();
         for at in 0..=self.nights.len() {
-            while let Some(gap) = gaps.next_if(|gap| gap.before <= at) {
+            while let Some(gap) = gaps.next_if(|gap| gap.index <= at) {
                 course.push((gap.at.as_str(), None));
             }
             course.extend(
@@ -100,10 +100,10 @@ impl Series {
 
     /// Returns the ranges between cuts and level changes: start and end (excluded), indices into
     /// [`Series::nights`].
-    pub(crate) fn levels(&self) -> Vec<[usize; 2]> {
+    pub(crate) fn level_ranges(&self) -> Vec<[usize; 2]> {
         let mut ends: Vec<usize> = self
-            .cuts()
-            .chain(self.changes.iter().map(|step| step.at))
+            .break_indices()
+            .chain(self.changes.iter().map(|step| step.index))
             .chain([0, self.nights.len()])
             .collect();
         ends.sort_unstable();
@@ -111,32 +111,35 @@ impl Series {
         ends.windows(2).map(|pair| [pair[0], pair[1]]).collect()
     }
 
-    fn cuts(&self) -> impl Iterator<Item = usize> {
-        let cuts = self.turns.iter().filter(|turn| turn.kind == TurnKind::Cut);
-        cuts.map(|turn| turn.at)
+    fn break_indices(&self) -> impl Iterator<Item = usize> {
+        let cuts = self
+            .context_changes
+            .iter()
+            .filter(|change| change.kind == ContextChangeKind::SeriesBreak);
+        cuts.map(|change| change.index)
     }
 }
 
 /// Something besides metrics that changed from one night to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct ContextEvent {
     /// Time of the first night after the change.
     pub at: String,
-    pub what: String,
+    pub text: String,
     /// Cells that it concerns. Empty if it concerns all.
     pub cells: Vec<CellKey>,
 }
 
 /// Names of cells across nights: their key, without the version if every night has only one version of them.
-struct Names(BTreeSet<String>);
+struct SeriesNames(BTreeSet<String>);
 
-impl Names {
-    fn of(nights: &[Night]) -> Self {
+impl SeriesNames {
+    fn from_nights(nights: &[NightlyRun]) -> Self {
         let mut several = BTreeSet::new();
         for night in nights {
             let mut seen = BTreeSet::new();
             for key in night.cells.keys() {
-                let name = loose(key);
+                let name = key_without_version(key);
                 if !seen.insert(name.clone()) {
                     several.insert(name);
                 }
@@ -146,7 +149,7 @@ impl Names {
     }
 
     fn name(&self, key: &CellKey) -> String {
-        let loose = loose(key);
+        let loose = key_without_version(key);
         match self.0.contains(&loose) {
             true => key.to_string(),
             false => loose,
@@ -154,8 +157,11 @@ impl Names {
     }
 
     /// Returns the cells of each night by name.
-    fn told<'a>(&self, nights: &'a [Night]) -> Vec<BTreeMap<String, (&'a CellKey, &'a NightCell)>> {
-        let of_night = |night: &'a Night| {
+    fn cells_by_name<'a>(
+        &self,
+        nights: &'a [NightlyRun],
+    ) -> Vec<BTreeMap<String, (&'a CellKey, &'a NightlyCell)>> {
+        let of_night = |night: &'a NightlyRun| {
             let cells = night.cells.iter();
             cells.map(|(key, cell)| (self.name(key), (key, cell))).collect()
         };
@@ -163,17 +169,17 @@ impl Names {
     }
 }
 
-fn loose(key: &CellKey) -> String {
-    let mut values = select::values(key.as_str());
+fn key_without_version(key: &CellKey) -> String {
+    let mut values = select::parse_key(key.as_str());
     match values.remove("version") {
-        Some(_) => select::key(&values),
+        Some(_) => select::cell_key(&values),
         None => key.to_string(),
     }
 }
 
 /// Returns every series of these nights, with level changes of at least `floor` as a share.
-pub(crate) fn all(nights: &[Night], floor: f64) -> Vec<Series> {
-    let cells = Names::of(nights).told(nights);
+pub(crate) fn build_series(nights: &[NightlyRun], floor: f64) -> Vec<Series> {
+    let cells = SeriesNames::from_nights(nights).cells_by_name(nights);
     let mut wanted: BTreeSet<(&String, &String)> = BTreeSet::new();
     for night in &cells {
         for (name, (_, cell)) in night {
@@ -184,14 +190,14 @@ pub(crate) fn all(nights: &[Night], floor: f64) -> Vec<Series> {
         .into_iter()
         .filter_map(|(name, figure)| {
             let of_cell: Vec<_> = cells.iter().map(|night| night.get(name).copied()).collect();
-            one(nights, &of_cell, figure, Metric::of_name(figure)?, floor)
+            build_one_series(nights, &of_cell, figure, Metric::from_name(figure)?, floor)
         })
         .collect()
 }
 
-fn one(
-    nights: &[Night],
-    cells: &[Option<(&CellKey, &NightCell)>],
+fn build_one_series(
+    nights: &[NightlyRun],
+    cells: &[Option<(&CellKey, &NightlyCell)>],
     figure: &str,
     metric: Metric,
     floor: f64,
@@ -201,37 +207,39 @@ fn one(
     let mut series = Series {
         cell: match keys[..] {
             [key] => key.clone(),
-            _ => CellKey::new(loose(keys.first()?)),
+            _ => CellKey::new(key_without_version(keys.first()?)),
         },
         metric,
         origin: None,
         nights: Vec::new(),
         gaps: Vec::new(),
-        turns: Vec::new(),
+        context_changes: Vec::new(),
         changes: Vec::new(),
     };
     // A cell or metric that the matrix no longer has is ended, not missing.
-    let is_wanted = |found: &Option<(&CellKey, &NightCell)>| {
-        found.is_some_and(|(_, cell)| cell.figures.contains_key(figure))
+    let is_wanted = |night_cell: &Option<(&CellKey, &NightlyCell)>| {
+        night_cell.is_some_and(|(_, cell)| cell.figures.contains_key(figure))
     };
     let planned = cells.iter().rposition(is_wanted)?;
     let mut logs: Vec<f64> = Vec::new();
     let mut runs: BTreeMap<&RunId, f64> = BTreeMap::new();
-    let mut last: Option<(&Night, &NightCell)> = None;
-    for (night, found) in nights.iter().zip(cells).take(planned + 1) {
-        let level = found
+    let mut last: Option<(&NightlyRun, &NightlyCell)> = None;
+    for (night, night_cell) in nights.iter().zip(cells).take(planned + 1) {
+        let level = night_cell
             .and_then(|(_, cell)| verdict::logs(cell.figures.get(figure)?))
             .map(|starts| (t_test::mean(&starts), starts.len()));
-        let (Some((_, cell)), Some((level, starts))) = (found, level) else {
-            series.gaps.extend((!logs.is_empty()).then(|| Gap {
-                before: logs.len(),
+        let (Some((_, cell)), Some((level, starts))) = (night_cell, level) else {
+            series.gaps.extend((!logs.is_empty()).then(|| MissingNight {
+                index: logs.len(),
                 at: night.at.clone(),
-                why: missing(night, *found, figure),
+                reason: missing_reason(night, *night_cell, figure),
             }));
             continue;
         };
         if let Some(before) = last {
-            series.turns.extend(turns(before, (night, cell), logs.len()));
+            series
+                .context_changes
+                .extend(context_changes(before, (night, cell), logs.len()));
         }
         last = Some((night, cell));
         logs.push(level);
@@ -245,33 +253,39 @@ fn one(
             baseline: night.baseline.as_ref().and_then(|run| runs.get(run).copied()),
         });
     }
-    let mut ends: Vec<usize> = [0, logs.len()].into_iter().chain(series.cuts()).collect();
+    let mut ends: Vec<usize> = [0, logs.len()]
+        .into_iter()
+        .chain(series.break_indices())
+        .collect();
     ends.sort_unstable();
     ends.dedup();
     for pair in ends.windows(2) {
-        let steps = change_point::changes(&logs[pair[0]..pair[1]], floor);
-        series
-            .changes
-            .extend(steps.into_iter().map(|Change { at, before, after, p }| Step {
-                at: pair[0] + at,
-                change: relative(after - before),
-                p,
-            }));
+        let steps = change_point::find_changes(&logs[pair[0]..pair[1]], floor);
+        series.changes.extend(
+            steps
+                .into_iter()
+                .map(|Change { at, before, after, p }| LevelChange {
+                    index: pair[0] + at,
+                    change: relative_change(after - before),
+                    p,
+                }),
+        );
     }
     (!logs.is_empty()).then_some(series)
 }
 
 /// Says why a night has no value of a cell.
-fn missing(night: &Night, found: Option<(&CellKey, &NightCell)>, figure: &str) -> String {
-    let Some((key, cell)) = found else {
+fn missing_reason(night: &NightlyRun, night_cell: Option<(&CellKey, &NightlyCell)>, figure: &str) -> String {
+    let Some((key, cell)) = night_cell else {
         return "the matrix did not have it".to_owned();
     };
     if !cell.figures.contains_key(figure) {
         return "it was no gating figure".to_owned();
     }
     let is_reason = |kind| matches!(kind, FindingKind::Failed | FindingKind::Invalid);
-    let mut told = night.findings.iter();
-    told.find(|finding| is_reason(finding.kind) && finding.cell.as_ref() == Some(key))
+    let mut findings = night.findings.iter();
+    findings
+        .find(|finding| is_reason(finding.kind) && finding.cell.as_ref() == Some(key))
         .map_or_else(
             || "it was not measured".to_owned(),
             |finding| format!("{}: {}", finding.kind.name(), finding.text),
@@ -279,44 +293,58 @@ fn missing(night: &Night, found: Option<(&CellKey, &NightCell)>, figure: &str) -
 }
 
 /// Returns the changes besides the metric between two nights with a value.
-fn turns(before: (&Night, &NightCell), after: (&Night, &NightCell), at: usize) -> Vec<Turn> {
-    let turn = |kind| move |what: String| Turn { at, what, kind };
-    let told = |differences: Vec<Difference>| differences.into_iter().map(|difference| difference.told());
+fn context_changes(
+    before: (&NightlyRun, &NightlyCell),
+    after: (&NightlyRun, &NightlyCell),
+    at: usize,
+) -> Vec<ContextChange> {
+    let change = |kind| {
+        move |what: String| ContextChange {
+            index: at,
+            text: what,
+            kind,
+        }
+    };
+    let in_words =
+        |differences: Vec<Difference>| differences.into_iter().map(|difference| difference.in_words());
     // Another machine has another level, even if it is of the same class.
-    let is_same = machines::identity(&before.0.machine, &after.0.machine) == Identity::Same;
+    let is_same = machines::host_identity(&before.0.machine, &after.0.machine) == Identity::Same;
     let (cuts, notes): (Vec<Difference>, Vec<Difference>) =
-        environment_diff::of_machines(&before.0.machine, &after.0.machine)
+        environment_diff::machine_differences(&before.0.machine, &after.0.machine)
             .into_iter()
-            .partition(|difference| difference.kind.forbids() || !is_same);
-    let (environment, host) = (told(cuts), told(notes));
-    let load = told(prompts(before.1, after.1).into_iter().collect());
-    let engine = told(environment_diff::of_engines(&before.1.engine, &after.1.engine));
-    let moved = moved(before.0, after.0);
+            .partition(|difference| difference.kind.forbids_verdict() || !is_same);
+    let (environment, host) = (in_words(cuts), in_words(notes));
+    let load = in_words(prompt_difference(before.1, after.1).into_iter().collect());
+    let engine = in_words(environment_diff::engine_differences(
+        &before.1.engine,
+        &after.1.engine,
+    ));
+    let moved = baseline_change(before.0, after.0);
     environment
         .chain(load)
-        .map(turn(TurnKind::Cut))
-        .chain(host.map(turn(TurnKind::Host)))
-        .chain(engine.map(turn(TurnKind::Engine)))
-        .chain(moved.into_iter().map(turn(TurnKind::Baseline)))
+        .map(change(ContextChangeKind::SeriesBreak))
+        .chain(host.map(change(ContextChangeKind::Host)))
+        .chain(engine.map(change(ContextChangeKind::Engine)))
+        .chain(moved.into_iter().map(change(ContextChangeKind::Baseline)))
         .collect()
 }
 
-fn prompts(before: &NightCell, after: &NightCell) -> Option<Difference> {
-    let told = |cell: &NightCell| {
+fn prompt_difference(before: &NightlyCell, after: &NightlyCell) -> Option<Difference> {
+    let facts_of = |cell: &NightlyCell| {
         cell.prompts
             .as_ref()
             .map_or_else(|| "unknown".to_owned(), ToString::to_string)
     };
     (before.prompts != after.prompts).then(|| Difference {
-        kind: Kind::Load,
+        kind: DifferenceKind::Load,
         what: "prompts".to_owned(),
-        before: told(before),
-        after: told(after),
+        before: facts_of(before),
+        after: facts_of(after),
     })
 }
 
-fn moved(before: &Night, after: &Night) -> Option<String> {
-    let run = |night: &Night| {
+fn baseline_change(before: &NightlyRun, after: &NightlyRun) -> Option<String> {
+    let run = |night: &NightlyRun| {
         let run = night.baseline.as_ref();
         run.map_or_else(|| "none".to_owned(), ToString::to_string)
     };
@@ -325,16 +353,20 @@ fn moved(before: &Night, after: &Night) -> Option<String> {
 
 /// Returns the changes besides metrics from night to night, in order. A cell is compared with the last night
 /// that measured it.
-pub(crate) fn events(nights: &[Night]) -> Vec<Event> {
+pub(crate) fn context_events(nights: &[NightlyRun]) -> Vec<ContextEvent> {
     let mut events = Vec::new();
-    let cells = Names::of(nights).told(nights);
-    let mut last: BTreeMap<&String, &NightCell> = BTreeMap::new();
+    let cells = SeriesNames::from_nights(nights).cells_by_name(nights);
+    let mut last: BTreeMap<&String, &NightlyCell> = BTreeMap::new();
     for (at, night) in nights.iter().enumerate() {
-        let mut told: Vec<(String, Vec<CellKey>)> = Vec::new();
+        let mut grouped: Vec<(String, Vec<CellKey>)> = Vec::new();
         if let Some(before) = at.checked_sub(1).map(|at| &nights[at]) {
-            let machine = environment_diff::of_machines(&before.machine, &night.machine);
-            told.extend(machine.iter().map(|difference| (difference.told(), Vec::new())));
-            told.extend(moved(before, night).map(|what| (what, Vec::new())));
+            let machine = environment_diff::machine_differences(&before.machine, &night.machine);
+            grouped.extend(
+                machine
+                    .iter()
+                    .map(|difference| (difference.in_words(), Vec::new())),
+            );
+            grouped.extend(baseline_change(before, night).map(|what| (what, Vec::new())));
         }
         let mut own = Vec::new();
         for (name, (key, cell)) in &cells[at] {
@@ -343,16 +375,18 @@ pub(crate) fn events(nights: &[Night]) -> Vec<Event> {
                 continue;
             }
             if let Some(before) = last.insert(name, cell) {
-                let mut differences = environment_diff::of_engines(&before.engine, &cell.engine);
-                differences.extend(prompts(before, cell));
+                let mut differences = environment_diff::engine_differences(&before.engine, &cell.engine);
+                differences.extend(prompt_difference(before, cell));
                 own.push((*key, differences));
             }
         }
-        let own = environment_diff::gathered(own).into_iter();
-        told.extend(own.map(|(difference, keys)| (difference.told(), keys.into_iter().cloned().collect())));
-        events.extend(told.into_iter().map(|(what, cells)| Event {
+        let own = environment_diff::group_by_difference(own).into_iter();
+        grouped.extend(
+            own.map(|(difference, keys)| (difference.in_words(), keys.into_iter().cloned().collect())),
+        );
+        events.extend(grouped.into_iter().map(|(what, cells)| ContextEvent {
             at: night.at.clone(),
-            what,
+            text: what,
             cells,
         }));
     }
@@ -363,12 +397,12 @@ pub(crate) fn events(nights: &[Night]) -> Vec<Event> {
 mod tests {
     use super::*;
     use crate::base::ids::ContentHash;
-    use crate::results::record::night::Finding;
+    use crate::results::record::nightly::Finding;
 
     const FIGURE: &str = "output_throughput_tok_s";
 
     /// Returns a night with one cell. No value is a night on which it was invalid.
-    fn night(at: u32, version: &str, driver: &str, value: Option<f64>) -> Night {
+    fn night(at: u32, version: &str, driver: &str, value: Option<f64>) -> NightlyRun {
         let key = CellKey::new(format!("engine=vllm,version={version},model=m"));
         let findings = match value {
             Some(_) => Vec::new(),
@@ -379,13 +413,13 @@ mod tests {
                 text: "client-late".to_owned(),
             }],
         };
-        let cell = NightCell {
+        let cell = NightlyCell {
             prompts: Some(ContentHash::new("p")),
             origin: None,
             engine: [("version".to_owned(), version.to_owned())].into(),
             figures: [(FIGURE.to_owned(), value.into_iter().collect())].into(),
         };
-        Night {
+        NightlyRun {
             format: 1,
             at: format!("2026-01-{:02}T03:00:00Z", at + 1),
             run: RunId::new(format!("m-{at}")),
@@ -407,39 +441,43 @@ mod tests {
             night(3, "2", "b", Some(90.0)),
             night(4, "2", "b", None),
         ];
-        let all = all(&nights, 0.02);
+        let all = build_series(&nights, 0.02);
         assert_eq!(all.len(), 1, "{all:?}");
         let series = &all[0];
         assert_eq!(series.cell.as_str(), "engine=vllm,model=m");
         let course: Vec<Option<f64>> = series
-            .course()
+            .values_by_night()
             .into_iter()
             .map(|(_, value)| Some(value?.round()))
             .collect();
         assert_eq!(course, [Some(100.0), None, Some(101.0), Some(90.0), None]);
-        let at: Vec<&str> = series.course().into_iter().map(|(at, _)| &at[8..10]).collect();
+        let at: Vec<&str> = series
+            .values_by_night()
+            .into_iter()
+            .map(|(at, _)| &at[8..10])
+            .collect();
         assert_eq!(at, ["01", "02", "03", "04", "05"]);
-        assert_eq!(series.gaps[0].why, "invalid: client-late");
-        let turns: Vec<(usize, TurnKind, &str)> = series
-            .turns
+        assert_eq!(series.gaps[0].reason, "invalid: client-late");
+        let turns: Vec<(usize, ContextChangeKind, &str)> = series
+            .context_changes
             .iter()
-            .map(|turn| (turn.at, turn.kind, turn.what.as_str()))
+            .map(|change| (change.index, change.kind, change.text.as_str()))
             .collect();
         assert_eq!(
             turns,
             [
-                (1, TurnKind::Engine, "engine version: 1 → 2"),
-                (1, TurnKind::Baseline, "baseline: none → m-0"),
-                (2, TurnKind::Cut, "environment driver: a → b"),
+                (1, ContextChangeKind::Engine, "engine version: 1 → 2"),
+                (1, ContextChangeKind::Baseline, "baseline: none → m-0"),
+                (2, ContextChangeKind::SeriesBreak, "environment driver: a → b"),
             ]
         );
-        assert_eq!(series.levels(), [[0, 2], [2, 3]]);
-        let against: Vec<Option<f64>> = series
+        assert_eq!(series.level_ranges(), [[0, 2], [2, 3]]);
+        let baselines: Vec<Option<f64>> = series
             .nights
             .iter()
             .map(|night| Some(night.baseline?.round()))
             .collect();
-        assert_eq!(against, [None, Some(100.0), Some(100.0)]);
+        assert_eq!(baselines, [None, Some(100.0), Some(100.0)]);
     }
 
     #[test]
@@ -447,7 +485,7 @@ mod tests {
         let mut both = night(0, "1", "a", Some(100.0));
         both.cells.extend(night(0, "2", "a", Some(120.0)).cells);
         let nights = [both, night(1, "2", "a", Some(121.0))];
-        let lengths: Vec<usize> = all(&nights, 0.02)
+        let lengths: Vec<usize> = build_series(&nights, 0.02)
             .iter()
             .map(|series| series.nights.len())
             .collect();
@@ -461,9 +499,9 @@ mod tests {
             night(1, "2", "a", None),
             night(2, "2", "b", Some(101.0)),
         ];
-        let told: Vec<(String, String, usize)> = events(&nights)
+        let summaries: Vec<(String, String, usize)> = context_events(&nights)
             .into_iter()
-            .map(|event| (event.at[8..10].to_owned(), event.what, event.cells.len()))
+            .map(|event| (event.at[8..10].to_owned(), event.text, event.cells.len()))
             .collect();
         let expected = [
             ("02", "baseline: none → m-0", 0),
@@ -471,13 +509,13 @@ mod tests {
             ("03", "engine version: 1 → 2", 1),
         ]
         .map(|(at, what, cells)| (at.to_owned(), what.to_owned(), cells));
-        assert_eq!(told, expected);
+        assert_eq!(summaries, expected);
     }
 
     #[test]
     fn changes_are_looked_for_between_cuts() {
         let wobble = |at: u32| f64::from(at * 7 % 5) * 0.1;
-        let nights: Vec<Night> = (0..28)
+        let nights: Vec<NightlyRun> = (0..28)
             .map(|at| {
                 let loss = if at >= 18 { 8.0 } else { 0.0 };
                 night(
@@ -488,9 +526,9 @@ mod tests {
                 )
             })
             .collect();
-        let series = &all(&nights, 0.02)[0];
-        let steps: Vec<usize> = series.changes.iter().map(|step| step.at).collect();
+        let series = &build_series(&nights, 0.02)[0];
+        let steps: Vec<usize> = series.changes.iter().map(|step| step.index).collect();
         assert_eq!(steps, [18]);
-        assert_eq!(series.levels(), [[0, 8], [8, 18], [18, 28]]);
+        assert_eq!(series.level_ranges(), [[0, 8], [8, 18], [18, 28]]);
     }
 }

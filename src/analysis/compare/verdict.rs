@@ -23,7 +23,7 @@ impl Verdict {
     }
 }
 
-pub(crate) const LEVEL: f64 = 0.95;
+pub(crate) const CONFIDENCE: f64 = 0.95;
 
 /// Returns the logarithms of a metric of several starts. `None` if there are no values or one is not above
 /// zero.
@@ -33,12 +33,12 @@ pub(crate) fn logs(starts: &[f64]) -> Option<Vec<f64>> {
 }
 
 /// Converts a difference of logarithms to a relative change.
-pub(crate) fn relative(difference: f64) -> f64 {
+pub(crate) fn relative_change(difference: f64) -> f64 {
     difference.exp_m1()
 }
 
 /// Formats a probability in a few characters.
-pub(crate) fn chance(p: f64) -> String {
+pub(crate) fn p_in_words(p: f64) -> String {
     if p < 0.0001 {
         "< 0.0001".to_owned()
     } else {

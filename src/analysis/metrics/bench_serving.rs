@@ -6,7 +6,9 @@
 
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
-use crate::results::record::request::{Chunk, ChunkKind, Class, Oddity, Request, is_failed_end};
+use crate::results::record::request::{
+    Chunk, ChunkKind, Oddity, Request, RequestFailureClass, is_failed_finish,
+};
 
 /// Returns whether `current` divides gaps by the tokens of each chunk's text. These tokens must then be
 /// counted.
@@ -25,7 +27,7 @@ pub(crate) fn asks_accept_length(backend: &str) -> bool {
 
 /// A request that bench_serving takes for a success. Times in seconds.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Answer<'r> {
+pub(super) struct SuccessfulRequest<'r> {
     /// When it was sent, after the start of the measurement.
     pub(super) start: f64,
     /// From sending to the first event with output, or 0 if there was none.
@@ -45,7 +47,7 @@ pub(super) struct Answer<'r> {
     pub(super) counted: Option<u32>,
 }
 
-impl Answer<'_> {
+impl SuccessfulRequest<'_> {
     /// Returns the time per output token after the first. `None` for fewer than two tokens.
     ///
     /// Source: docs/bench-serving.md 7.2.
@@ -58,28 +60,30 @@ impl Answer<'_> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Gaps<'r> {
     /// Gaps between the events that a profile reads.
-    OfEvents(&'r Request, Profile),
+    PerEvent(&'r Request, Profile),
     /// Gaps per token of each event, for the native protocol.
-    OfTokens(&'r Request, Profile),
+    PerToken(&'r Request, Profile),
     #[cfg(test)]
-    Given(Vec<f64>),
+    Values(Vec<f64>),
 }
 
 impl Gaps<'_> {
-    pub(super) fn read(&self) -> Vec<f64> {
+    pub(super) fn collect(&self) -> Vec<f64> {
         match self {
-            Self::OfEvents(request, profile) => {
-                let mut events = read(request, *profile).map(|chunk| chunk.at_ns);
+            Self::PerEvent(request, profile) => {
+                let mut events = read_chunks(request, *profile).map(|chunk| chunk.at_ns);
                 let Some(mut before) = events.next() else {
                     return Vec::new();
                 };
                 events
-                    .map(|at| seconds(std::mem::replace(&mut before, at), at))
+                    .map(|at| seconds_between(std::mem::replace(&mut before, at), at))
                     .collect()
             }
-            Self::OfTokens(request, profile) => native_gaps(read(request, *profile)).unwrap_or_default(),
+            Self::PerToken(request, profile) => {
+                native_gaps(read_chunks(request, *profile)).unwrap_or_default()
+            }
             #[cfg(test)]
-            Self::Given(gaps) => gaps.clone(),
+            Self::Values(gaps) => gaps.clone(),
         }
     }
 }
@@ -89,7 +93,7 @@ impl Gaps<'_> {
 pub(super) struct GapTokens<'r>(&'r Request, Profile);
 
 impl GapTokens<'_> {
-    pub(super) fn read(&self) -> Vec<u32> {
+    pub(super) fn collect(&self) -> Vec<u32> {
         let counts = self.0.counted_chunks.iter().flat_map(|counts| counts.iter());
         let read = self.0.chunks.iter().zip(counts);
         let read = read.filter(|(chunk, _)| is_read(chunk.kind, self.1));
@@ -97,7 +101,7 @@ impl GapTokens<'_> {
     }
 }
 
-fn read(request: &Request, profile: Profile) -> impl Iterator<Item = Chunk> + '_ {
+fn read_chunks(request: &Request, profile: Profile) -> impl Iterator<Item = Chunk> + '_ {
     request
         .chunks
         .iter()
@@ -105,38 +109,46 @@ fn read(request: &Request, profile: Profile) -> impl Iterator<Item = Chunk> + '_
 }
 
 /// Returns the successful requests, in the order of the data set.
-pub(super) fn answers(requests: &[Request], protocol: Protocol, profile: Profile) -> Vec<Answer<'_>> {
+pub(super) fn successful_requests(
+    requests: &[Request],
+    protocol: Protocol,
+    profile: Profile,
+) -> Vec<SuccessfulRequest<'_>> {
     let mut ordered: Vec<&Request> = requests.iter().collect();
     ordered.sort_by_key(|request| request.index);
     ordered
         .into_iter()
-        .filter_map(|request| answer(request, protocol, profile))
+        .filter_map(|request| successful_request(request, protocol, profile))
         .collect()
 }
 
-fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Answer<'_>> {
+fn successful_request(
+    request: &Request,
+    protocol: Protocol,
+    profile: Profile,
+) -> Option<SuccessfulRequest<'_>> {
     if !is_success(request, protocol, profile) {
         return None;
     }
     let sent = request.sent_ns?;
     // Source: docs/bench-serving.md 2.1: an answer without a single line fails.
     let last_line = request.last_line_ns?;
-    let first = read(request, profile).next();
+    let first = read_chunks(request, profile).next();
     // Source: docs/bench-serving.md 7.1 and T29: rounds of conversations have no prompt tokens.
     let stands_alone = request.round.is_none();
     let prompt = |tokens: u32| if stands_alone { tokens } else { 0 };
     let itl = match (protocol, profile) {
         (Protocol::SglangNative, Profile::Current) => {
             // An event without a token count fails the request.
-            native_gaps(read(request, profile))?;
-            Gaps::OfTokens(request, profile)
+            native_gaps(read_chunks(request, profile))?;
+            Gaps::PerToken(request, profile)
         }
-        _ => Gaps::OfEvents(request, profile),
+        _ => Gaps::PerEvent(request, profile),
     };
-    Some(Answer {
-        start: seconds(0, sent),
-        ttft: first.map_or(0.0, |first| seconds(sent, first.at_ns)),
-        latency: seconds(sent, last_line),
+    Some(SuccessfulRequest {
+        start: seconds_between(0, sent),
+        ttft: first.map_or(0.0, |first| seconds_between(sent, first.at_ns)),
+        latency: seconds_between(sent, last_line),
         itl,
         itl_tokens: request
             .counted_chunks
@@ -156,14 +168,18 @@ fn answer(request: &Request, protocol: Protocol, profile: Profile) -> Option<Ans
 /// whatever it held. An error event is noticed only if other fields are required in it. The finish reason is
 /// ignored.
 fn is_success(request: &Request, protocol: Protocol, profile: Profile) -> bool {
-    if request.oddities.iter().any(|oddity| breaks(*oddity, protocol)) {
+    if request
+        .oddities
+        .iter()
+        .any(|oddity| is_failure(*oddity, protocol))
+    {
         return false;
     }
-    let has_failed_end = request.finish.as_deref().is_some_and(is_failed_end);
+    let has_failed_end = request.finish.as_deref().is_some_and(is_failed_finish);
     match request.failure.as_ref().map(|failure| failure.class) {
-        None | Some(Class::Empty) => true,
-        Some(Class::ErrorEvent) if has_failed_end => true,
-        Some(Class::ErrorEvent) => match protocol {
+        None | Some(RequestFailureClass::Empty) => true,
+        Some(RequestFailureClass::ErrorEvent) if has_failed_end => true,
+        Some(RequestFailureClass::ErrorEvent) => match protocol {
             Protocol::SglangNative => profile == Profile::Current,
             Protocol::Completions | Protocol::Trt | Protocol::Truss | Protocol::Embeddings => false,
             Protocol::Chat => true,
@@ -173,7 +189,7 @@ fn is_success(request: &Request, protocol: Protocol, profile: Profile) -> bool {
 }
 
 /// Source: docs/bench-serving.md 2.1, 2.3, 2.5 to 2.7, T10 and T11.
-fn breaks(oddity: Oddity, protocol: Protocol) -> bool {
+fn is_failure(oddity: Oddity, protocol: Protocol) -> bool {
     match oddity {
         Oddity::Field => protocol != Protocol::Embeddings,
         Oddity::Unspaced => !matches!(protocol, Protocol::Embeddings | Protocol::Trt),
@@ -206,7 +222,7 @@ fn native_gaps(mut chunks: impl Iterator<Item = Chunk>) -> Option<Vec<f64>> {
         if added == 0 {
             continue;
         }
-        let share = seconds(before, chunk.at_ns) / added as f64;
+        let share = seconds_between(before, chunk.at_ns) / added as f64;
         gaps.extend((0..added).map(|_| share));
         (before, known) = (chunk.at_ns, tokens);
     }
@@ -216,26 +232,30 @@ fn native_gaps(mut chunks: impl Iterator<Item = Chunk>) -> Option<Vec<f64>> {
 /// Source: docs/bench-serving.md 2.2 to 2.7 and 12.1: the requested length, unless the protocol has usage
 /// that is read.
 fn output_tokens(request: &Request, is_empty: bool, protocol: Protocol, profile: Profile) -> u32 {
-    let asked = request.asked_tokens;
+    let requested = request.requested_tokens;
     if protocol == Protocol::Embeddings {
         return 0;
     }
     if profile == Profile::Classic {
-        return asked;
+        return requested;
     }
-    let last_reported = || read(request, profile).filter_map(|chunk| chunk.tokens).last();
+    let last_reported = || {
+        read_chunks(request, profile)
+            .filter_map(|chunk| chunk.tokens)
+            .last()
+    };
     let reported = request.usage.and_then(|usage| usage.completion);
     let is_ours = request.usage.is_some_and(|usage| usage.is_ours);
     match protocol {
-        Protocol::SglangNative if is_empty => asked,
-        Protocol::SglangNative => reported.or_else(last_reported).unwrap_or(asked),
-        Protocol::Completions => last_reported().unwrap_or(asked),
+        Protocol::SglangNative if is_empty => requested,
+        Protocol::SglangNative => reported.or_else(last_reported).unwrap_or(requested),
+        Protocol::Completions => last_reported().unwrap_or(requested),
         // Source: docs/bench-serving.md 2.3: usage is read if it is sent, but not requested.
-        Protocol::Chat => reported.filter(|_| !is_ours).unwrap_or(asked),
-        Protocol::Trt | Protocol::Truss | Protocol::Embeddings => asked,
+        Protocol::Chat => reported.filter(|_| !is_ours).unwrap_or(requested),
+        Protocol::Trt | Protocol::Truss | Protocol::Embeddings => requested,
     }
 }
 
-fn seconds(from_ns: u64, to_ns: u64) -> f64 {
+fn seconds_between(from_ns: u64, to_ns: u64) -> f64 {
     to_ns.saturating_sub(from_ns) as f64 / 1e9
 }

@@ -5,7 +5,7 @@
 //! TPOT and ITL.
 
 use super::bench_serving;
-use super::{Basis, Faults, Figures};
+use super::{Compat, MetricInputs, MetricValues};
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
 use crate::results::record::chunks::Chunks;
@@ -14,16 +14,16 @@ use crate::results::record::request::Request;
 /// Computes every metric of a profile, fixed.
 ///
 /// Source: docs/bench-serving.md T8, T9, T12, T16, T18, T19 and T21.
-pub(super) fn figures(requests: &[Request], basis: &Basis, profile: Profile) -> Figures {
-    let sound = sound(requests, basis.protocol);
-    super::compat_sheet(&sound, requests, basis, profile, Faults::Mended).0
+pub(super) fn fixed_figures(requests: &[Request], inputs: &MetricInputs, profile: Profile) -> MetricValues {
+    let sound = corrected_requests(requests, inputs.protocol);
+    super::bench_serving_metrics(&sound, requests, inputs, profile, Compat::Fixed).0
 }
 
 /// Returns the completed requests as the profile should have read them.
-pub(super) fn sound(requests: &[Request], protocol: Protocol) -> Vec<Request> {
+pub(super) fn corrected_requests(requests: &[Request], protocol: Protocol) -> Vec<Request> {
     let completed = requests.iter().filter(|request| request.is_completed());
     let mut sound = Vec::with_capacity(requests.len());
-    sound.extend(completed.map(|request| mend(request, protocol)));
+    sound.extend(completed.map(|request| corrected_request(request, protocol)));
     sound
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn generated_tokens(request: &Request) -> u32 {
         .and_then(|usage| usage.completion)
         .or_else(in_events);
     let events = u32::try_from(request.chunks.len()).unwrap_or(u32::MAX);
-    let is_full = request.finish.as_deref() == Some("length") && events == request.limit();
+    let is_full = request.finish.as_deref() == Some("length") && events == request.max_output_tokens();
     reported
         .filter(|tokens| *tokens > 0 || events == 0)
         .or(is_full.then_some(events))
@@ -47,7 +47,7 @@ pub(crate) fn generated_tokens(request: &Request) -> u32 {
 
 /// The samples of one request under a profile.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Held {
+pub(crate) struct BenchServingView {
     pub tokens: u32,
     /// Seconds to the first output, or 0 if there was none.
     pub ttft_s: f64,
@@ -57,26 +57,31 @@ pub(crate) struct Held {
 
 /// Returns the samples of one request under a profile. They are empty for a failed request. `copied` keeps
 /// the known bugs.
-pub(crate) fn held(request: &Request, protocol: Protocol, profile: Profile, copied: bool) -> Held {
+pub(crate) fn bench_serving_view(
+    request: &Request,
+    protocol: Protocol,
+    profile: Profile,
+    as_published: bool,
+) -> BenchServingView {
     let mended;
-    let answers = match (copied, request.is_completed()) {
-        (true, _) => bench_serving::answers(std::slice::from_ref(request), protocol, profile),
+    let answers = match (as_published, request.is_completed()) {
+        (true, _) => bench_serving::successful_requests(std::slice::from_ref(request), protocol, profile),
         (false, true) => {
-            mended = [mend(request, protocol)];
-            bench_serving::answers(&mended, protocol, profile)
+            mended = [corrected_request(request, protocol)];
+            bench_serving::successful_requests(&mended, protocol, profile)
         }
         (false, false) => Vec::new(),
     };
-    let held = answers.into_iter().next().map(|answer| Held {
+    let view = answers.into_iter().next().map(|answer| BenchServingView {
         tokens: answer.output,
         ttft_s: answer.ttft,
-        itl_s: answer.itl.read(),
+        itl_s: answer.itl.collect(),
     });
-    held.unwrap_or_default()
+    view.unwrap_or_default()
 }
 
 /// Changes a record to what the profile should have read. The text is left out, because no metric needs it.
-fn mend(request: &Request, protocol: Protocol) -> Request {
+fn corrected_request(request: &Request, protocol: Protocol) -> Request {
     let tokens = generated_tokens(request);
     // On `/generate`, a server may not count tokens in every event. Then each event makes one gap, as in
     // other protocols.
@@ -92,23 +97,23 @@ fn mend(request: &Request, protocol: Protocol) -> Request {
             true => request.chunks.as_uncounted_answers(),
             false => request.chunks.as_answers(spread),
         },
-        asked_tokens: tokens,
+        requested_tokens: tokens,
         usage: Some(usage),
         failure: None,
         finish: None,
         text: None,
-        ..shell(request)
+        ..without_payload(request)
     }
 }
 
 /// Returns the fields of a record without text and chunks.
-fn shell(request: &Request) -> Request {
+fn without_payload(request: &Request) -> Request {
     Request {
         index: request.index,
         prompt_tokens: request.prompt_sent(),
         vision_tokens: request.vision_tokens,
         round: None,
-        asked_tokens: request.asked_tokens,
+        requested_tokens: request.requested_tokens,
         limit_tokens: None,
         due_ns: request.due_ns,
         sent_ns: request.sent_ns,

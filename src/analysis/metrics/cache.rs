@@ -9,7 +9,7 @@ pub(crate) struct CacheHits {
     pub prompt: u64,
     pub cached: u64,
     /// Whether any answer reported them.
-    pub is_told: bool,
+    pub is_reported: bool,
     /// Tiers of the cached tokens. `None` if the server reported none.
     pub tiers: Option<CacheTiers>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct CacheTiers {
 
 impl CacheHits {
     /// Returns the percentage of `part` in `whole`, or 0 if `whole` is 0.
-    pub(crate) fn percent(part: u64, whole: u64) -> f64 {
+    pub(crate) fn percentage(part: u64, whole: u64) -> f64 {
         match whole {
             0 => 0.0,
             whole => part as f64 / whole as f64 * 100.0,
@@ -42,7 +42,7 @@ pub(crate) fn cache_hits(requests: &[Request]) -> CacheHits {
         let usage = request.usage.unwrap_or_default();
         hits.prompt += u64::from(usage.prompt.unwrap_or_else(|| request.prompt_sent()));
         hits.cached += u64::from(usage.cached.unwrap_or(0));
-        hits.is_told |= usage.cached.is_some();
+        hits.is_reported |= usage.cached.is_some();
         let Some(lay) = &request.cached else { continue };
         let tiers = hits.tiers.get_or_insert_default();
         let tokens = |tier: Option<u32>| u64::from(tier.unwrap_or(0));

@@ -4,7 +4,7 @@ use super::metric::Unit;
 
 /// A count of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Count {
+pub enum TokenCount {
     /// Prompt tokens, as the data set counts them.
     Input,
     /// Prompt tokens that stand for images.
@@ -20,14 +20,14 @@ pub enum Count {
     /// Output tokens, as our tokenizer counts the text.
     OutputCounted,
     /// Output tokens that were requested.
-    OutputAsked,
+    OutputRequested,
     /// Reasoning tokens, as the server reports them, or else as our tokenizer counts them.
     OutputReasoning,
 }
 
 /// A quantity that has a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Flow {
+pub enum Quantity {
     /// Completed requests.
     Requests,
     /// Prompt tokens of completed requests.
@@ -51,7 +51,7 @@ pub enum Target {
 
 /// A sample of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Sample {
+pub enum LatencyKind {
     /// From sending to the first token, reasoning or answer.
     Ttft,
     /// From sending to the first token of the answer, without reasoning.
@@ -101,7 +101,7 @@ pub enum Statistic {
     Max,
 }
 
-impl Count {
+impl TokenCount {
     pub(super) const ALL: [Self; 9] = [
         Self::Input,
         Self::InputVision,
@@ -110,7 +110,7 @@ impl Count {
         Self::Output,
         Self::OutputReported,
         Self::OutputCounted,
-        Self::OutputAsked,
+        Self::OutputRequested,
         Self::OutputReasoning,
     ];
 
@@ -123,17 +123,17 @@ impl Count {
             Self::Output => "output",
             Self::OutputReported => "reported_output",
             Self::OutputCounted => "counted_output",
-            Self::OutputAsked => "asked_output",
+            Self::OutputRequested => "asked_output",
             Self::OutputReasoning => "reasoning_output",
         }
     }
 }
 
-impl Flow {
+impl Quantity {
     pub(crate) const ALL: [Self; 4] = [Self::Requests, Self::Input, Self::Output, Self::Total];
 
     /// Quantities that are also reported per joule.
-    pub(super) const OF_EFFICIENCY: [Self; 2] = [Self::Output, Self::Total];
+    pub(super) const PER_JOULE: [Self; 2] = [Self::Output, Self::Total];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -155,7 +155,7 @@ impl Flow {
 impl Target {
     pub(crate) const ALL: [Self; 3] = [Self::Ttft, Self::Tpot, Self::E2e];
 
-    pub(crate) const fn compat_name(self) -> &'static str {
+    pub(crate) const fn bench_serving_name(self) -> &'static str {
         match self {
             Self::Ttft => "ttft",
             Self::Tpot => "tpot",
@@ -172,7 +172,7 @@ impl Target {
     }
 }
 
-impl Sample {
+impl LatencyKind {
     pub(crate) const ALL: [Self; 12] = [
         Self::Ttft,
         Self::TtftAnswer,

@@ -2,40 +2,41 @@
 //! never 0.
 
 use super::metric::Metric;
-use super::{Basis, Sheet};
+use super::{MetricInputs, MetricSet};
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::EngineWindow;
 
-pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
-    let engine = basis.engine.as_ref().filter(|engine| engine.reset.is_empty());
-    sheet.put(
+pub(super) fn add_engine_metrics(metrics: &mut MetricSet, requests: &[Request], inputs: &MetricInputs) {
+    let engine = inputs.engine.as_ref().filter(|engine| engine.reset.is_empty());
+    metrics.insert(
         Metric::AcceptLength,
-        basis.accept_length.or_else(|| accept_length(engine?)),
+        inputs.accept_length.or_else(|| accept_length(engine?)),
     );
-    sheet.put(Metric::AcceptRate, engine.and_then(accept_rate));
-    let told = reported_hits(requests).or_else(|| counted_hits(engine?));
-    sheet.put(Metric::CacheHitShare, told);
+    metrics.insert(Metric::AcceptRate, engine.and_then(accept_rate));
+    let hit_share = reported_hit_share(requests).or_else(|| counted_hit_share(engine?));
+    metrics.insert(Metric::CacheHitShare, hit_share);
 }
 
-fn grown(engine: &EngineWindow, name: &str) -> Option<f64> {
+fn counter_growth(engine: &EngineWindow, name: &str) -> Option<f64> {
     engine.grown.get(name).copied()
 }
 
 /// Returns the tokens per step: one from the step itself, and the accepted draft tokens.
 fn accept_length(engine: &EngineWindow) -> Option<f64> {
-    let drafts = grown(engine, "spec_drafts").filter(|drafts| *drafts > 0.0);
-    let by_counters = drafts.and_then(|drafts| Some(1.0 + grown(engine, "spec_accepted_tokens")? / drafts));
+    let drafts = counter_growth(engine, "spec_drafts").filter(|drafts| *drafts > 0.0);
+    let by_counters =
+        drafts.and_then(|drafts| Some(1.0 + counter_growth(engine, "spec_accepted_tokens")? / drafts));
     let gauge = engine.gauges.get("accepted_length").map(|range| range.mean);
     by_counters.or(gauge.filter(|length| *length > 0.0))
 }
 
 fn accept_rate(engine: &EngineWindow) -> Option<f64> {
-    let drafted = grown(engine, "spec_draft_tokens").filter(|tokens| *tokens > 0.0)?;
-    Some(grown(engine, "spec_accepted_tokens")? / drafted)
+    let drafted = counter_growth(engine, "spec_draft_tokens").filter(|tokens| *tokens > 0.0)?;
+    Some(counter_growth(engine, "spec_accepted_tokens")? / drafted)
 }
 
 /// Returns the cached share of all prompt tokens, if every answer reports it.
-fn reported_hits(requests: &[Request]) -> Option<f64> {
+fn reported_hit_share(requests: &[Request]) -> Option<f64> {
     let completed = requests.iter().filter(|request| request.is_completed());
     let (mut prompt, mut cached) = (0u64, 0u64);
     for request in completed {
@@ -48,7 +49,7 @@ fn reported_hits(requests: &[Request]) -> Option<f64> {
 }
 
 /// Returns the cached share of all prompt tokens, by the engine's counters.
-fn counted_hits(engine: &EngineWindow) -> Option<f64> {
-    let queries = grown(engine, "prefix_queries").filter(|queries| *queries > 0.0)?;
-    Some((grown(engine, "prefix_hits")? / queries).min(1.0))
+fn counted_hit_share(engine: &EngineWindow) -> Option<f64> {
+    let queries = counter_growth(engine, "prefix_queries").filter(|queries| *queries > 0.0)?;
+    Some((counter_growth(engine, "prefix_hits")? / queries).min(1.0))
 }

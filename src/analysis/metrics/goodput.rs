@@ -5,12 +5,12 @@
 //! its user waits, including the wait for a slot if concurrency is limited. bench_serving counts from
 //! sending.
 
-use super::Sheet;
-use super::bench_serving::Answer;
+use super::MetricSet;
+use super::bench_serving::SuccessfulRequest;
 use super::dimensions::Target;
-use super::latency::{Times, are_gathered, is_gathered};
+use super::latency::{Times, are_coalesced, is_coalesced};
 use super::metric::Metric;
-use super::throughput::window_s;
+use super::throughput::measured_window_s;
 use crate::config::scenario::Slo;
 use crate::results::record::request::Request;
 
@@ -19,61 +19,67 @@ use crate::results::record::request::Request;
 /// goodput has no value.
 ///
 /// Source: docs/bench-serving.md 7.5.
-pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], slo: &Slo) {
-    put(sheet, &values(requests), slo, requests.len(), window_s(requests));
-    if slo.tpot.is_some() && are_gathered(requests) {
+pub(super) fn add_goodput(metrics: &mut MetricSet, requests: &[Request], slo: &Slo) {
+    add_goodput_metrics(
+        metrics,
+        &target_values(requests),
+        slo,
+        requests.len(),
+        measured_window_s(requests),
+    );
+    if slo.tpot.is_some() && are_coalesced(requests) {
         for metric in [
             Metric::Goodput,
             Metric::Attainment,
             Metric::AttainmentOf(Target::Tpot),
         ] {
-            sheet.put(metric, None);
+            metrics.insert(metric, None);
         }
     }
 }
 
 /// Returns the number of requests that met every target under the definitions of `matrix`.
-pub(super) fn good(requests: &[Request], slo: &Slo) -> usize {
+pub(super) fn good_requests(requests: &[Request], slo: &Slo) -> usize {
     let limits = limits_ms(slo);
-    values(requests)
+    target_values(requests)
         .iter()
-        .filter(|value| meets_all(value, &limits))
+        .filter(|value| meets_all_limits(value, &limits))
         .count()
 }
 
 /// Returns the values of completed requests in milliseconds, in the order of [`Target::ALL`].
-fn values(requests: &[Request]) -> Vec<[f64; 3]> {
+fn target_values(requests: &[Request]) -> Vec<[f64; 3]> {
     requests
         .iter()
         .filter(|request| request.is_completed())
         .map(|request| {
-            let times = Times::since_due(request);
+            let times = Times::from_due(request);
             let missed = f64::INFINITY;
             [
                 times.ttft.unwrap_or(missed),
                 times
                     .tpot
-                    .unwrap_or(if is_gathered(request) { missed } else { 0.0 }),
+                    .unwrap_or(if is_coalesced(request) { missed } else { 0.0 }),
                 times.e2e.unwrap_or(missed),
             ]
         })
         .collect()
 }
 
-fn meets(value: &[f64; 3], limits: &[Option<f64>; 3], target: usize) -> bool {
+fn meets_limit(value: &[f64; 3], limits: &[Option<f64>; 3], target: usize) -> bool {
     limits[target].is_none_or(|limit| value[target] <= limit)
 }
 
-fn meets_all(value: &[f64; 3], limits: &[Option<f64>; 3]) -> bool {
-    (0..Target::ALL.len()).all(|target| meets(value, limits, target))
+fn meets_all_limits(value: &[f64; 3], limits: &[Option<f64>; 3]) -> bool {
+    (0..Target::ALL.len()).all(|target| meets_limit(value, limits, target))
 }
 
 /// Computes goodput as bench_serving prints it.
 ///
 /// Source: docs/bench-serving.md 7.5.
-pub(super) fn compat(
-    sheet: &mut Sheet,
-    answers: &[Answer<'_>],
+pub(super) fn add_bench_serving_goodput(
+    metrics: &mut MetricSet,
+    answers: &[SuccessfulRequest<'_>],
     slo: &Slo,
     all: usize,
     duration_s: Option<f64>,
@@ -84,19 +90,31 @@ pub(super) fn compat(
             [answer.ttft, answer.tpot().unwrap_or(0.0), answer.latency].map(|seconds| seconds * 1000.0)
         })
         .collect();
-    put(sheet, &values, slo, all, duration_s);
+    add_goodput_metrics(metrics, &values, slo, all, duration_s);
 }
 
-fn put(sheet: &mut Sheet, values: &[[f64; 3]], slo: &Slo, all: usize, duration_s: Option<f64>) {
+fn add_goodput_metrics(
+    metrics: &mut MetricSet,
+    values: &[[f64; 3]],
+    slo: &Slo,
+    due: usize,
+    duration_s: Option<f64>,
+) {
     let limits = limits_ms(slo);
-    let share = |count: usize| (all > 0).then(|| count as f64 / all as f64);
-    let good = values.iter().filter(|value| meets_all(value, &limits)).count();
-    sheet.put(Metric::Goodput, duration_s.map(|duration| good as f64 / duration));
-    sheet.put(Metric::Attainment, share(good));
+    let share = |count: usize| (due > 0).then(|| count as f64 / due as f64);
+    let good = values
+        .iter()
+        .filter(|value| meets_all_limits(value, &limits))
+        .count();
+    metrics.insert(Metric::Goodput, duration_s.map(|duration| good as f64 / duration));
+    metrics.insert(Metric::Attainment, share(good));
     for (at, target) in Target::ALL.into_iter().enumerate() {
         if limits[at].is_some() {
-            let met = values.iter().filter(|value| meets(value, &limits, at)).count();
-            sheet.put(Metric::AttainmentOf(target), share(met));
+            let met = values
+                .iter()
+                .filter(|value| meets_limit(value, &limits, at))
+                .count();
+            metrics.insert(Metric::AttainmentOf(target), share(met));
         }
     }
 }

@@ -13,148 +13,153 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer}
 use thiserror::Error;
 
 use super::latency::{Times, chunk_tokens, token_gaps};
-use crate::results::record::histogram::Second;
+use crate::results::record::histogram::SecondHistogram;
 use crate::results::record::request::Request;
 
 /// Significant digits of a stored value.
-const DIGITS: u8 = 3;
+const SIGNIFICANT_DIGITS: u8 = 3;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Values of one second in microseconds, before they become histograms.
 #[derive(Default)]
-struct Values {
-    second: Second,
-    ttft: Counts,
-    tpot: Counts,
-    itl: Counts,
-    e2e: Counts,
+struct SecondValues {
+    second: SecondHistogram,
+    ttft: ValueCounts,
+    tpot: ValueCounts,
+    itl: ValueCounts,
+    e2e: ValueCounts,
 }
 
 /// Values of one sample. Values that the histogram cannot distinguish are counted together, because a second
 /// may have a million values.
 #[derive(Default)]
-struct Counts {
-    few: Vec<u64>,
+struct ValueCounts {
+    uncounted: Vec<u64>,
     /// Pairs of value and count, sorted by value.
-    many: Vec<(u64, u64)>,
+    counted: Vec<(u64, u64)>,
 }
 
 /// Number of values that are kept individually before they are counted.
-const FEW: usize = 1024;
+const MAX_UNCOUNTED: usize = 1024;
 
-impl Counts {
+impl ValueCounts {
     fn push(&mut self, value: u64) {
-        self.few.push(value);
-        if self.few.len() == FEW {
-            self.fold();
+        self.uncounted.push(value);
+        if self.uncounted.len() == MAX_UNCOUNTED {
+            self.count_pending();
         }
     }
 
     /// Moves the individual values to the counted ones.
-    fn fold(&mut self) {
-        let histogram = empty();
-        let few = self.few.drain(..);
+    fn count_pending(&mut self) {
+        let histogram = empty_histogram();
+        let few = self.uncounted.drain(..);
         let few = few.map(|value| (histogram.lowest_equivalent(value), 1));
-        let mut all: Vec<(u64, u64)> = few.chain(self.many.drain(..)).collect();
-        all.sort_unstable();
-        all.dedup_by(|next, kept| {
-            let is_same = next.0 == kept.0;
+        let mut values: Vec<(u64, u64)> = few.chain(self.counted.drain(..)).collect();
+        values.sort_unstable();
+        values.dedup_by(|next, previous| {
+            let is_same = next.0 == previous.0;
             if is_same {
-                kept.1 += next.1;
+                previous.1 += next.1;
             }
             is_same
         });
-        all.shrink_to_fit();
-        self.many = all;
+        values.shrink_to_fit();
+        self.counted = values;
     }
 }
 
-impl Extend<u64> for Counts {
+impl Extend<u64> for ValueCounts {
     fn extend<I: IntoIterator<Item = u64>>(&mut self, values: I) {
         values.into_iter().for_each(|value| self.push(value));
     }
 }
 
 /// Returns the seconds of a measurement in which anything happened, in order.
-pub(crate) fn seconds(requests: &[Request]) -> Vec<Second> {
-    let mut all: BTreeMap<u32, Values> = BTreeMap::new();
+pub(crate) fn histograms_per_second(requests: &[Request]) -> Vec<SecondHistogram> {
+    let mut by_second: BTreeMap<u32, SecondValues> = BTreeMap::new();
     let is_counted = requests
         .iter()
         .filter(|request| request.is_completed())
         .all(|request| chunk_tokens(request).is_some());
     for request in requests {
-        at(&mut all, request.due_ns).second.due += 1;
+        second_at(&mut by_second, request.due_ns).second.due += 1;
         if let Some(sent) = request.sent_ns {
-            at(&mut all, sent).second.sent += 1;
+            second_at(&mut by_second, sent).second.sent += 1;
         }
-        let end = &mut at(&mut all, request.end_ns).second;
+        let end = &mut second_at(&mut by_second, request.end_ns).second;
         match request.is_completed() {
             true => end.completed += 1,
             false => end.failed += 1,
         }
         if request.is_completed() {
-            latencies(&mut all, request, is_counted);
+            add_latencies(&mut by_second, request, is_counted);
         }
     }
-    all.into_values()
-        .map(|values| Second {
-            ttft_us: encoded(&values.ttft),
-            tpot_us: encoded(&values.tpot),
-            itl_us: encoded(&values.itl),
-            e2e_us: encoded(&values.e2e),
+    by_second
+        .into_values()
+        .map(|values| SecondHistogram {
+            ttft_us: encode(&values.ttft),
+            tpot_us: encode(&values.tpot),
+            itl_us: encode(&values.itl),
+            e2e_us: encode(&values.e2e),
             output_tokens: is_counted.then(|| values.second.output_tokens.unwrap_or(0)),
             ..values.second
         })
         .collect()
 }
 
-fn at(all: &mut BTreeMap<u32, Values>, moment_ns: u64) -> &mut Values {
+fn second_at(seconds: &mut BTreeMap<u32, SecondValues>, moment_ns: u64) -> &mut SecondValues {
     let second = u32::try_from(moment_ns / SECOND_NS).unwrap_or(u32::MAX);
-    let values = all.entry(second).or_default();
+    let values = seconds.entry(second).or_default();
     values.second.second = second;
     values
 }
 
-fn latencies(all: &mut BTreeMap<u32, Values>, request: &Request, is_counted: bool) {
+fn add_latencies(seconds: &mut BTreeMap<u32, SecondValues>, request: &Request, is_counted: bool) {
     let (Some(first), Some(last)) = (request.chunks.first(), request.chunks.last()) else {
         return;
     };
-    let times = Times::of(request);
-    at(all, first.at_ns).ttft.extend(times.ttft.map(micros));
-    let end = at(all, last.at_ns);
-    end.tpot.extend(times.tpot.map(micros));
-    end.e2e.extend(times.e2e.map(micros));
+    let times = Times::from_sending(request);
+    second_at(seconds, first.at_ns)
+        .ttft
+        .extend(times.ttft.map(millis_to_micros));
+    let end = second_at(seconds, last.at_ns);
+    end.tpot.extend(times.tpot.map(millis_to_micros));
+    end.e2e.extend(times.e2e.map(millis_to_micros));
     let Some(tokens) = chunk_tokens(request).filter(|_| is_counted) else {
         return;
     };
     // The gaps are in the order of the tokens after the first event.
     let mut gaps = token_gaps(request).into_iter();
     for (place, (chunk, count)) in request.chunks.iter().zip(tokens).enumerate() {
-        let second = at(all, chunk.at_ns);
+        let second = second_at(seconds, chunk.at_ns);
         *second.second.output_tokens.get_or_insert(0) += u64::from(count);
         if place > 0 {
-            second.itl.extend(gaps.by_ref().take(count as usize).map(micros));
+            second
+                .itl
+                .extend(gaps.by_ref().take(count as usize).map(millis_to_micros));
         }
     }
 }
 
 /// Converts milliseconds to whole microseconds. A negative time, from a broken clock, becomes 0.
-fn micros(millis: f64) -> u64 {
+fn millis_to_micros(millis: f64) -> u64 {
     (millis * 1e3).round() as u64
 }
 
-fn empty() -> Histogram<u64> {
+fn empty_histogram() -> Histogram<u64> {
     // The histogram grows with its values.
-    Histogram::new(DIGITS).expect("three digits are within the limits of the format")
+    Histogram::new(SIGNIFICANT_DIGITS).expect("three digits are within the limits of the format")
 }
 
-fn encoded(values: &Counts) -> Option<String> {
-    if values.few.is_empty() && values.many.is_empty() {
+fn encode(values: &ValueCounts) -> Option<String> {
+    if values.uncounted.is_empty() && values.counted.is_empty() {
         return None;
     }
-    let mut histogram = empty();
-    let few = values.few.iter().map(|value| (*value, 1));
-    for (value, count) in few.chain(values.many.iter().copied()) {
+    let mut histogram = empty_histogram();
+    let few = values.uncounted.iter().map(|value| (*value, 1));
+    for (value, count) in few.chain(values.counted.iter().copied()) {
         // The saturating variant would not grow the histogram.
         histogram
             .record_n(value, count)
@@ -169,14 +174,14 @@ fn encoded(values: &Counts) -> Option<String> {
 
 /// The reason why a histogram cannot be read.
 #[derive(Debug, Error)]
-#[error("the histogram `{name}` of second {second} cannot be read: {why}")]
-pub struct CutError {
+#[error("the histogram `{name}` of second {second} cannot be read: {reason}")]
+pub struct HistogramError {
     /// Second of the histogram.
     pub second: u32,
     /// Name of the histogram.
     pub name: &'static str,
     /// What is wrong.
-    pub why: String,
+    pub reason: String,
 }
 
 /// Statistics of a sample from histograms, in milliseconds. Percentiles use the nearest rank: a value that
@@ -195,7 +200,7 @@ pub struct Quantiles {
 
 /// Metrics of a window of whole seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Cut {
+pub struct WindowCounts {
     /// Requests that were due.
     pub due: u64,
     /// Requests that were sent.
@@ -221,38 +226,41 @@ pub struct Cut {
 ///
 /// # Errors
 /// A histogram in the window is not in the format of this tool.
-pub fn cut(seconds: &[Second], window: Range<u32>) -> Result<Cut, CutError> {
-    let inside: Vec<&Second> = seconds
+pub fn summarize_window(
+    seconds: &[SecondHistogram],
+    window: Range<u32>,
+) -> Result<WindowCounts, HistogramError> {
+    let inside: Vec<&SecondHistogram> = seconds
         .iter()
         .filter(|second| window.contains(&second.second))
         .collect();
-    let sum = |count: fn(&Second) -> u32| inside.iter().map(|second| u64::from(count(second))).sum();
-    let merge = |sample| Ok(quantiles(&merged(&inside, sample)?));
-    Ok(Cut {
+    let sum = |count: fn(&SecondHistogram) -> u32| inside.iter().map(|second| u64::from(count(second))).sum();
+    let merge = |kind| Ok(quantiles(&merge(&inside, kind)?));
+    Ok(WindowCounts {
         due: sum(|second| second.due),
         sent: sum(|second| second.sent),
         completed: sum(|second| second.completed),
         failed: sum(|second| second.failed),
         output_tokens: inside.iter().map(|second| second.output_tokens).sum(),
-        ttft: merge(Kept::Ttft)?,
-        tpot: merge(Kept::Tpot)?,
-        itl: merge(Kept::Itl)?,
-        e2e: merge(Kept::E2e)?,
+        ttft: merge(HistogramKind::Ttft)?,
+        tpot: merge(HistogramKind::Tpot)?,
+        itl: merge(HistogramKind::Itl)?,
+        e2e: merge(HistogramKind::E2e)?,
     })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum HistogramKind {
     Ttft,
     Tpot,
     Itl,
     E2e,
 }
 
-impl Kept {
+impl HistogramKind {
     pub(crate) const ALL: [Self; 4] = [Self::Ttft, Self::Tpot, Self::Itl, Self::E2e];
 
-    fn of(self, second: &Second) -> (&'static str, &Option<String>) {
+    fn encoded_histogram(self, second: &SecondHistogram) -> (&'static str, &Option<String>) {
         match self {
             Self::Ttft => ("ttft_us", &second.ttft_us),
             Self::Tpot => ("tpot_us", &second.tpot_us),
@@ -267,8 +275,12 @@ impl Kept {
 ///
 /// # Errors
 /// A histogram is not in the format of this tool.
-pub(crate) fn reached(seconds: &[&Second], sample: Kept, shares: &[f64]) -> Result<Vec<f64>, CutError> {
-    let histogram = merged(seconds, sample)?;
+pub(crate) fn values_at_shares(
+    seconds: &[&SecondHistogram],
+    kind: HistogramKind,
+    shares: &[f64],
+) -> Result<Vec<f64>, HistogramError> {
+    let histogram = merge(seconds, kind)?;
     if histogram.is_empty() {
         return Ok(Vec::new());
     }
@@ -276,24 +288,24 @@ pub(crate) fn reached(seconds: &[&Second], sample: Kept, shares: &[f64]) -> Resu
     Ok(shares.iter().map(at).collect())
 }
 
-fn merged(seconds: &[&Second], sample: Kept) -> Result<Histogram<u64>, CutError> {
-    let mut all = empty();
+fn merge(seconds: &[&SecondHistogram], kind: HistogramKind) -> Result<Histogram<u64>, HistogramError> {
+    let mut total = empty_histogram();
     for second in seconds {
-        let (name, Some(text)) = sample.of(second) else {
+        let (name, Some(text)) = kind.encoded_histogram(second) else {
             continue;
         };
-        decoded(text)
-            .and_then(|histogram| all.add(histogram).map_err(|error| error.to_string()))
-            .map_err(|why| CutError {
+        decode(text)
+            .and_then(|histogram| total.add(histogram).map_err(|error| error.to_string()))
+            .map_err(|why| HistogramError {
                 second: second.second,
                 name,
-                why,
+                reason: why,
             })?;
     }
-    Ok(all)
+    Ok(total)
 }
 
-fn decoded(text: &str) -> Result<Histogram<u64>, String> {
+fn decode(text: &str) -> Result<Histogram<u64>, String> {
     let bytes = BASE64.decode(text).map_err(|error| error.to_string())?;
     Deserializer::new()
         .deserialize(&mut bytes.as_slice())
@@ -316,7 +328,7 @@ mod tests {
 
     use super::*;
     use crate::results::record::chunks::Chunks;
-    use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Usage};
+    use crate::results::record::request::{Chunk, ChunkKind, Failure, RequestFailureClass, Usage};
 
     /// Returns a request sent at `sent_us`, with events of one token after these gaps.
     fn request(sent_us: u64, gaps_us: &[u64]) -> Request {
@@ -336,7 +348,7 @@ mod tests {
         Request {
             index: 0,
             prompt_tokens: 1,
-            asked_tokens: 1,
+            requested_tokens: 1,
             limit_tokens: None,
             vision_tokens: 0,
             round: None,
@@ -379,12 +391,12 @@ mod tests {
     fn everything_lies_in_the_second_in_which_it_happened() {
         let mut broken = request(2_500_000, &[]);
         broken.failure = Some(Failure {
-            class: Class::Reset,
+            class: RequestFailureClass::Reset,
             message: String::new(),
         });
         // Sent in second 0, first token in second 1, last two tokens in second 2.
-        let all = seconds(&[request(900_000, &[400_000, 800_000, 100_000]), broken]);
-        let told: Vec<_> = all
+        let all = histograms_per_second(&[request(900_000, &[400_000, 800_000, 100_000]), broken]);
+        let counts: Vec<_> = all
             .iter()
             .map(|second| {
                 (
@@ -397,47 +409,51 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            counts,
             [
                 (0, 1, 0, 0, Some(0)),
                 (1, 0, 0, 0, Some(1)),
                 (2, 1, 1, 1, Some(2)),
             ]
         );
-        let last = cut(&all, 2..3).unwrap();
+        let last = summarize_window(&all, 2..3).unwrap();
         assert_eq!(last.ttft, None);
         assert_eq!((last.itl.unwrap().count, last.e2e.unwrap().count), (2, 1));
-        assert_eq!(cut(&all, 1..2).unwrap().ttft.unwrap().count, 1);
-        assert_eq!(cut(&all, 0..9).unwrap().sent, 2);
-        assert_eq!(cut(&all, 7..9).unwrap().e2e, None);
-        let every: Vec<&Second> = all.iter().collect();
-        let gaps = reached(&every, Kept::Itl, &[0.0, 0.5, 1.0]).unwrap();
+        assert_eq!(summarize_window(&all, 1..2).unwrap().ttft.unwrap().count, 1);
+        assert_eq!(summarize_window(&all, 0..9).unwrap().sent, 2);
+        assert_eq!(summarize_window(&all, 7..9).unwrap().e2e, None);
+        let every: Vec<&SecondHistogram> = all.iter().collect();
+        let gaps = values_at_shares(&every, HistogramKind::Itl, &[0.0, 0.5, 1.0]).unwrap();
         assert!(
             gaps.is_sorted() && is_near(gaps[0], 100.0) && is_near(gaps[2], 800.0),
             "{gaps:?}"
         );
-        assert!(reached(&[], Kept::Itl, &[0.5]).unwrap().is_empty());
+        assert!(
+            values_at_shares(&[], HistogramKind::Itl, &[0.5])
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]
     fn many_values_make_the_histogram_that_they_make_one_by_one() {
         let values = |count: u64| (0..count).map(|nth| nth * nth * 37 % 3_000_017);
-        for count in [FEW as u64 - 1, FEW as u64, 50_000] {
-            let mut counts = Counts::default();
+        for count in [MAX_UNCOUNTED as u64 - 1, MAX_UNCOUNTED as u64, 50_000] {
+            let mut counts = ValueCounts::default();
             counts.extend(values(count));
-            let single = Counts {
-                few: values(count).collect(),
-                many: Vec::new(),
+            let single = ValueCounts {
+                uncounted: values(count).collect(),
+                counted: Vec::new(),
             };
-            assert_eq!(encoded(&counts), encoded(&single), "{count}");
+            assert_eq!(encode(&counts), encode(&single), "{count}");
         }
     }
 
     #[test]
     fn a_histogram_that_is_none_is_named() {
-        let mut all = seconds(&[request(0, &[1000])]);
+        let mut all = histograms_per_second(&[request(0, &[1000])]);
         all[0].ttft_us = Some("bm90aGluZw==".to_owned());
-        let error = cut(&all, 0..1).unwrap_err().to_string();
+        let error = summarize_window(&all, 0..1).unwrap_err().to_string();
         assert!(
             error.starts_with("the histogram `ttft_us` of second 0 cannot be read"),
             "{error}"
@@ -446,8 +462,8 @@ mod tests {
 
     /// Returns whether two values agree within the precision of the histogram and the microsecond of
     /// rounding.
-    fn is_near(told: f64, exact: f64) -> bool {
-        (told - exact).abs() <= exact * 1e-3 + 1e-3
+    fn is_near(approximate: f64, exact: f64) -> bool {
+        (approximate - exact).abs() <= exact * 1e-3 + 1e-3
     }
 
     proptest! {
@@ -460,7 +476,7 @@ mod tests {
         ) {
             let requests: Vec<Request> = requests.iter().map(|(sent, gaps)| request(*sent, gaps)).collect();
             let window = from..from + length;
-            let told = cut(&seconds(&requests), window.clone()).unwrap();
+            let counts = summarize_window(&histograms_per_second(&requests), window.clone()).unwrap();
             let is_inside = |at_ns: u64| window.contains(&((at_ns / SECOND_NS) as u32));
             let first = |request: &Request| request.chunks.first().unwrap().at_ns;
             let last = |request: &Request| request.chunks.last().unwrap().at_ns;
@@ -471,25 +487,25 @@ mod tests {
                 .map(|request| ms(last(request) - request.sent_ns.unwrap())).collect();
             let itl: Vec<f64> = requests.iter().flat_map(|request| request.chunks.pairs())
                 .filter(|pair| is_inside(pair.1.at_ns)).map(|pair| ms(pair.1.at_ns - pair.0.at_ns)).collect();
-            for (told, mut exact) in [(told.ttft, ttft), (told.e2e, e2e), (told.itl, itl)] {
+            for (counts, mut exact) in [(counts.ttft, ttft), (counts.e2e, e2e), (counts.itl, itl)] {
                 exact.sort_by(f64::total_cmp);
-                let Some(told) = told else {
+                let Some(counts) = counts else {
                     prop_assert!(exact.is_empty());
                     continue;
                 };
-                prop_assert_eq!(told.count, exact.len() as u64);
+                prop_assert_eq!(counts.count, exact.len() as u64);
                 let mean = exact.iter().sum::<f64>() / exact.len() as f64;
-                prop_assert!(is_near(told.mean, mean), "mean {} against {}", told.mean, mean);
-                prop_assert!(is_near(told.max, *exact.last().unwrap()));
-                for (share, told) in [0.5, 0.9, 0.95, 0.99].into_iter().zip(told.percentiles) {
+                prop_assert!(is_near(counts.mean, mean), "mean {} against {}", counts.mean, mean);
+                prop_assert!(is_near(counts.max, *exact.last().unwrap()));
+                for (share, counts) in [0.5, 0.9, 0.95, 0.99].into_iter().zip(counts.percentiles) {
                     let rank = (share * exact.len() as f64).ceil() as usize;
                     let exact = exact[rank.max(1) - 1];
-                    prop_assert!(is_near(told, exact), "{} against {} at {}", told, exact, share);
+                    prop_assert!(is_near(counts, exact), "{} against {} at {}", counts, exact, share);
                 }
             }
             let tokens: u64 = requests.iter().flat_map(|request| &request.chunks)
                 .filter(|chunk| is_inside(chunk.at_ns)).count() as u64;
-            prop_assert_eq!(told.output_tokens, Some(tokens));
+            prop_assert_eq!(counts.output_tokens, Some(tokens));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Metrics with their names on disk and for users, their unit, and their better direction.
 
-use super::dimensions::{Count, Flow, Sample, Statistic, Target};
-use crate::config::search::By;
-use crate::results::record::request::Class;
+use super::dimensions::{LatencyKind, Quantity, Statistic, Target, TokenCount};
+use crate::config::search::SearchVariable;
+use crate::results::record::request::RequestFailureClass;
 
 /// A metric that a cell can have. Its name is stable, because reports, comparisons and scripts use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,17 +16,17 @@ pub enum Metric {
     /// Requests that failed.
     Failed,
     /// Requests that failed with this class.
-    FailedBy(Class),
+    FailedBy(RequestFailureClass),
     /// Failed requests as a share of those that were due.
     ErrorShare,
     /// Completed answers that are shorter than requested.
-    Short,
+    ShortResponses,
     /// Number of tokens, by count.
-    Tokens(Count),
+    Tokens(TokenCount),
     /// A quantity per second, over the whole measurement.
-    Throughput(Flow),
+    Throughput(Quantity),
     /// A quantity per second and device.
-    PerDevice(Flow),
+    PerDevice(Quantity),
     /// Output tokens per second that one user received while waiting for answers.
     PerUser,
     /// Output tokens per second for one user while an answer streams: 1 / TPOT.
@@ -63,17 +63,17 @@ pub enum Metric {
     /// Energy above the idle energy of the same devices.
     EnergyAboveIdle,
     /// Energy per completed request, or per token of completed requests.
-    EnergyPer(Flow),
+    EnergyPer(Quantity),
     /// Tokens of completed requests per joule.
-    PerEnergy(Flow),
+    PerEnergy(Quantity),
     /// Mean power of all devices.
     MeanPower,
     /// Highest power of all devices at one moment.
     PeakPower,
     /// Highest value that a search found.
-    Found(By),
+    Found(SearchVariable),
     /// A statistic of a sample of times.
-    Time(Statistic, Sample),
+    Time(Statistic, LatencyKind),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Unit {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Better {
+pub(crate) enum Direction {
     Higher,
     Lower,
 }
@@ -142,28 +142,28 @@ impl Metric {
             Self::Goodput,
             Self::Attainment,
         ];
-        let times = Sample::ALL
+        let times = LatencyKind::ALL
             .into_iter()
-            .flat_map(|sample| Statistic::ALL.map(|statistic| Self::Time(statistic, sample)));
+            .flat_map(|kind| Statistic::ALL.map(|statistic| Self::Time(statistic, kind)));
         counts
             .into_iter()
-            .chain(Class::ALL.map(Self::FailedBy))
-            .chain([Self::ErrorShare, Self::Short])
-            .chain(Count::ALL.map(Self::Tokens))
-            .chain(Flow::ALL.map(Self::Throughput))
-            .chain(Flow::ALL.map(Self::PerDevice))
+            .chain(RequestFailureClass::ALL.map(Self::FailedBy))
+            .chain([Self::ErrorShare, Self::ShortResponses])
+            .chain(TokenCount::ALL.map(Self::Tokens))
+            .chain(Quantity::ALL.map(Self::Throughput))
+            .chain(Quantity::ALL.map(Self::PerDevice))
             .chain(flows)
             .chain(Target::ALL.map(Self::AttainmentOf))
             .chain([Self::Energy, Self::EnergyAboveIdle])
-            .chain(Flow::ALL.map(Self::EnergyPer))
-            .chain(Flow::OF_EFFICIENCY.map(Self::PerEnergy))
+            .chain(Quantity::ALL.map(Self::EnergyPer))
+            .chain(Quantity::PER_JOULE.map(Self::PerEnergy))
             .chain([Self::MeanPower, Self::PeakPower])
-            .chain([By::Rate, By::Concurrency].map(Self::Found))
+            .chain([SearchVariable::Rate, SearchVariable::Concurrency].map(Self::Found))
             .chain(times)
     }
 
     /// Finds the metric with this name.
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::all().find(|metric| metric.name() == name)
     }
 
@@ -176,7 +176,7 @@ impl Metric {
             Self::Failed => "failed_requests".to_owned(),
             Self::FailedBy(class) => format!("failed_{}_requests", class.name().replace('-', "_")),
             Self::ErrorShare => "error_share".to_owned(),
-            Self::Short => "short_requests".to_owned(),
+            Self::ShortResponses => "short_requests".to_owned(),
             Self::Tokens(count) => format!("{}_tokens", count.name()),
             Self::Throughput(flow) => format!("{}_throughput_{}", flow.name(), flow.unit().1),
             Self::PerDevice(flow) => format!("{}_throughput_per_gpu_{}", flow.name(), flow.unit().1),
@@ -197,15 +197,15 @@ impl Metric {
             Self::AttainmentOf(target) => format!("slo_attainment_{}_share", target.name()),
             Self::Energy => "energy_j".to_owned(),
             Self::EnergyAboveIdle => "energy_above_idle_j".to_owned(),
-            Self::EnergyPer(Flow::Requests) => "energy_per_request_j".to_owned(),
-            Self::EnergyPer(Flow::Total) => "energy_per_token_j".to_owned(),
+            Self::EnergyPer(Quantity::Requests) => "energy_per_request_j".to_owned(),
+            Self::EnergyPer(Quantity::Total) => "energy_per_token_j".to_owned(),
             Self::EnergyPer(flow) => format!("energy_per_{}_token_j", flow.name()),
             Self::PerEnergy(flow) => format!("{}_efficiency_tok_j", flow.name()),
             Self::MeanPower => "mean_power_w".to_owned(),
             Self::PeakPower => "peak_power_w".to_owned(),
-            Self::Found(By::Rate) => "found_rate_req_s".to_owned(),
-            Self::Found(By::Concurrency) => "found_concurrency_requests".to_owned(),
-            Self::Time(statistic, sample) => format!("{}_{}_ms", statistic.name(), sample.name()),
+            Self::Found(SearchVariable::Rate) => "found_rate_req_s".to_owned(),
+            Self::Found(SearchVariable::Concurrency) => "found_concurrency_requests".to_owned(),
+            Self::Time(statistic, kind) => format!("{}_{}_ms", statistic.name(), kind.name()),
         }
     }
 
@@ -217,16 +217,16 @@ impl Metric {
             Self::Failed => "requests failed",
             Self::FailedBy(class) => return format!("requests failed: {}", class.name()),
             Self::ErrorShare => "share of failed requests",
-            Self::Short => "answers shorter than asked for",
-            Self::Tokens(Count::Input) => "prompt tokens",
-            Self::Tokens(Count::InputVision) => "prompt tokens of pictures, by the server's count",
-            Self::Tokens(Count::InputReported) => "prompt tokens, reported by the server",
-            Self::Tokens(Count::InputCached) => "prompt tokens from the prefix cache",
-            Self::Tokens(Count::Output) => "output tokens",
-            Self::Tokens(Count::OutputReported) => "output tokens, reported by the server",
-            Self::Tokens(Count::OutputCounted) => "output tokens, counted by us",
-            Self::Tokens(Count::OutputAsked) => "output tokens, asked for",
-            Self::Tokens(Count::OutputReasoning) => "output tokens of reasoning",
+            Self::ShortResponses => "answers shorter than asked for",
+            Self::Tokens(TokenCount::Input) => "prompt tokens",
+            Self::Tokens(TokenCount::InputVision) => "prompt tokens of pictures, by the server's count",
+            Self::Tokens(TokenCount::InputReported) => "prompt tokens, reported by the server",
+            Self::Tokens(TokenCount::InputCached) => "prompt tokens from the prefix cache",
+            Self::Tokens(TokenCount::Output) => "output tokens",
+            Self::Tokens(TokenCount::OutputReported) => "output tokens, reported by the server",
+            Self::Tokens(TokenCount::OutputCounted) => "output tokens, counted by us",
+            Self::Tokens(TokenCount::OutputRequested) => "output tokens, asked for",
+            Self::Tokens(TokenCount::OutputReasoning) => "output tokens of reasoning",
             Self::Throughput(flow) => return format!("{} throughput", flow.name()),
             Self::PerDevice(flow) => return format!("{} throughput per GPU", flow.name()),
             Self::PerUser => "output throughput per user",
@@ -248,15 +248,15 @@ impl Metric {
             Self::AttainmentOf(Target::E2e) => "E2E attainment",
             Self::Energy => "energy",
             Self::EnergyAboveIdle => "energy above idle",
-            Self::EnergyPer(Flow::Requests) => "energy per request",
-            Self::EnergyPer(Flow::Total) => "energy per token",
+            Self::EnergyPer(Quantity::Requests) => "energy per request",
+            Self::EnergyPer(Quantity::Total) => "energy per token",
             Self::EnergyPer(flow) => return format!("energy per {} token", flow.name()),
             Self::PerEnergy(flow) => return format!("{} tokens per joule", flow.name()),
             Self::MeanPower => "mean power",
             Self::PeakPower => "peak power",
-            Self::Found(By::Rate) => "highest rate that holds the SLO",
-            Self::Found(By::Concurrency) => "highest concurrency that holds the SLO",
-            Self::Time(statistic, sample) => return format!("{} {}", statistic.label(), sample.label()),
+            Self::Found(SearchVariable::Rate) => "highest rate that holds the SLO",
+            Self::Found(SearchVariable::Concurrency) => "highest concurrency that holds the SLO",
+            Self::Time(statistic, kind) => return format!("{} {}", statistic.label(), kind.label()),
         };
         plain.to_owned()
     }
@@ -268,10 +268,10 @@ impl Metric {
             | Self::Completed
             | Self::Failed
             | Self::FailedBy(_)
-            | Self::Short
+            | Self::ShortResponses
             | Self::MeanConcurrency
             | Self::SteadyConcurrency
-            | Self::Found(By::Concurrency)
+            | Self::Found(SearchVariable::Concurrency)
             | Self::PeakConcurrency => Unit::Requests,
             Self::ErrorShare
             | Self::AcceptRate
@@ -283,7 +283,7 @@ impl Metric {
             Self::PerUser | Self::Interactivity | Self::PeakOutput | Self::SteadyOutput => {
                 Unit::TokensPerSecond
             }
-            Self::Goodput | Self::Found(By::Rate) => Unit::RequestsPerSecond,
+            Self::Goodput | Self::Found(SearchVariable::Rate) => Unit::RequestsPerSecond,
             Self::Energy | Self::EnergyAboveIdle | Self::EnergyPer(_) => Unit::Joules,
             Self::PerEnergy(_) => Unit::TokensPerJoule,
             Self::MeanPower | Self::PeakPower => Unit::Watts,
@@ -292,17 +292,17 @@ impl Metric {
     }
 
     /// Returns the better direction. `None` for a metric that only describes.
-    pub(crate) const fn better(self) -> Option<Better> {
+    pub(crate) const fn direction(self) -> Option<Direction> {
         match self {
             Self::Failed
             | Self::FailedBy(_)
             | Self::ErrorShare
-            | Self::Short
+            | Self::ShortResponses
             | Self::Duration
             | Self::Energy
             | Self::EnergyAboveIdle
             | Self::EnergyPer(_)
-            | Self::Time(..) => Some(Better::Lower),
+            | Self::Time(..) => Some(Direction::Lower),
             Self::Completed
             | Self::Throughput(_)
             | Self::PerDevice(_)
@@ -316,7 +316,7 @@ impl Metric {
             | Self::Attainment
             | Self::AttainmentOf(_)
             | Self::PerEnergy(_)
-            | Self::Found(_) => Some(Better::Higher),
+            | Self::Found(_) => Some(Direction::Higher),
             Self::Due
             | Self::Tokens(_)
             | Self::TokensPerChunk
@@ -355,11 +355,11 @@ mod tests {
                 Unit::Share => "_share",
             };
             assert!(name.ends_with(ending), "{name} does not end in {ending}");
-            assert_eq!(Metric::of_name(&name), Some(metric));
+            assert_eq!(Metric::from_name(&name), Some(metric));
             assert!(seen.insert(name));
             assert!(!metric.label().is_empty());
         }
         assert!(seen.contains("mean_ttft_ms") && seen.contains("output_throughput_tok_s"));
-        assert_eq!(Metric::of_name("mean_tfft_ms"), None);
+        assert_eq!(Metric::from_name("mean_tfft_ms"), None);
     }
 }

@@ -32,33 +32,33 @@ pub(crate) use bench_serving::asks_accept_length;
 pub(crate) use bench_serving::divides_gaps;
 #[cfg(test)]
 pub(crate) use bench_serving_fixed::generated_tokens;
-pub(crate) use bench_serving_fixed::{Held, held};
+pub(crate) use bench_serving_fixed::{BenchServingView, bench_serving_view};
 pub(crate) use bench_sets::MetricSets;
 pub(crate) use cache::{CacheHits, CacheTiers, cache_hits};
-pub(crate) use confidence::intervals;
 pub use confidence::order_interval;
-pub(crate) use dimensions::{Count, Flow, Sample, Statistic, Target};
-pub use histograms::cut;
-pub(crate) use histograms::{Kept, reached, seconds};
-pub(crate) use latency::{is_gathered, is_held_back};
+pub(crate) use confidence::percentile_intervals;
+pub(crate) use dimensions::{LatencyKind, Quantity, Statistic, Target, TokenCount};
+pub use histograms::summarize_window;
+pub(crate) use histograms::{HistogramKind, histograms_per_second, values_at_shares};
+pub(crate) use latency::{is_coalesced, is_held_back};
 pub use metric::Metric;
-pub(crate) use metric::{Better, Unit};
-pub(crate) use peaks::each_second;
+pub(crate) use metric::{Direction, Unit};
+pub(crate) use peaks::load_per_second;
 pub(crate) use stats::{Statistics, percentile};
 pub(crate) use steady_state::{SteadyState, steady_state};
-pub(crate) use throughput::{Rates, rates};
+pub(crate) use throughput::{Rates, request_rates};
 
 use crate::base::threads::on_all_cores;
 use crate::config::scenario::Slo;
 use crate::config::workload::Profile;
 use crate::plan::{Cell, Launch, Protocol};
-use crate::results::record::cell::{Definitions, Figures};
+use crate::results::record::cell::{Definitions, MetricValues};
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::{Energy, EngineWindow};
 
 /// Inputs of the metrics besides the records.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Basis {
+pub(crate) struct MetricInputs {
     pub protocol: Protocol,
     /// Name of the backend in bench_serving.
     pub backend: String,
@@ -74,11 +74,11 @@ pub(crate) struct Basis {
     pub engine: Option<EngineWindow>,
 }
 
-impl Basis {
+impl MetricInputs {
     /// Returns the inputs for a cell of a plan.
-    pub(crate) fn of(launch: &Launch, cell: &Cell) -> Self {
+    pub(crate) fn from_cell(launch: &Launch, cell: &Cell) -> Self {
         Self {
-            protocol: launch.contact.dialect.protocol,
+            protocol: launch.api.dialect.protocol,
             backend: launch.engine.backend.clone(),
             devices: launch.gpus().unwrap_or(0),
             slo: cell.scenario.slo.clone(),
@@ -92,7 +92,7 @@ impl Basis {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Percentiles {
-    pub sample: Sample,
+    pub sample: LatencyKind,
     /// Pairs of percentage and percentile, in milliseconds.
     pub values: Vec<(f64, f64)>,
 }
@@ -103,40 +103,40 @@ pub(crate) fn percentiles(requests: &[Request], percents: &[f64]) -> Vec<Percent
     if percents.is_empty() {
         return Vec::new();
     }
-    let told = [
-        Sample::Ttft,
-        Sample::Tpot,
-        Sample::Itl,
-        Sample::E2e,
-        Sample::E2eDue,
+    let latencies = [
+        LatencyKind::Ttft,
+        LatencyKind::Tpot,
+        LatencyKind::Itl,
+        LatencyKind::E2e,
+        LatencyKind::E2eDue,
     ];
-    let of = |sample: Sample| {
-        let values = stats::percentiles_of_each(|| latency::values(requests, sample), percents)?;
+    let percentiles_of = |kind: LatencyKind| {
+        let values = stats::percentiles_of_repeatable(|| latency::latency_values(requests, kind), percents)?;
         Some(Percentiles {
-            sample,
+            sample: kind,
             values: percents.iter().copied().zip(values).collect(),
         })
     };
-    told.into_iter().filter_map(of).collect()
+    latencies.into_iter().filter_map(percentiles_of).collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Set {
+pub(crate) enum DefinitionSet {
     /// bench_serving of this profile as published.
-    Copied(Profile),
+    AsPublished(Profile),
     /// bench_serving of this profile with its bugs fixed.
-    Mended(Profile),
+    Fixed(Profile),
     Matrix,
 }
 
 /// Computes every metric of one measurement, by set of definitions.
-pub(crate) fn summarize(requests: &[Request], basis: &Basis) -> BTreeMap<Definitions, Figures> {
+pub(crate) fn summarize(requests: &[Request], inputs: &MetricInputs) -> BTreeMap<Definitions, MetricValues> {
     let sets = [
-        Set::Matrix,
-        Set::Copied(Profile::Classic),
-        Set::Copied(Profile::Current),
+        DefinitionSet::Matrix,
+        DefinitionSet::AsPublished(Profile::Classic),
+        DefinitionSet::AsPublished(Profile::Current),
     ];
-    let [matrix, classic, current] = sets_of(requests, basis, sets);
+    let [matrix, classic, current] = compute_sets(requests, inputs, sets);
     BTreeMap::from([
         (Definitions::Classic, classic),
         (Definitions::Current, current),
@@ -146,40 +146,46 @@ pub(crate) fn summarize(requests: &[Request], basis: &Basis) -> BTreeMap<Definit
 
 /// Computes the metrics of these sets in parallel, on at most as many threads as there are cores. Each set
 /// reads all events several times and holds many of them in memory.
-pub(crate) fn sets_of<const N: usize>(requests: &[Request], basis: &Basis, sets: [Set; N]) -> [Figures; N] {
-    let made: [OnceLock<Figures>; N] = [const { OnceLock::new() }; N];
+pub(crate) fn compute_sets<const N: usize>(
+    requests: &[Request],
+    inputs: &MetricInputs,
+    sets: [DefinitionSet; N],
+) -> [MetricValues; N] {
+    let made: [OnceLock<MetricValues>; N] = [const { OnceLock::new() }; N];
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some(place) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|place| *place < N) {
-            made[place].get_or_init(|| figures_of(requests, basis, sets[place]));
+            made[place].get_or_init(|| compute_figures(requests, inputs, sets[place]));
         }
     };
     on_all_cores(N, work);
     made.map(|figures| figures.into_inner().unwrap_or_default())
 }
 
-fn figures_of(requests: &[Request], basis: &Basis, set: Set) -> Figures {
+fn compute_figures(requests: &[Request], inputs: &MetricInputs, set: DefinitionSet) -> MetricValues {
     match set {
-        Set::Copied(profile) => compat_sheet(requests, requests, basis, profile, Faults::Copied).0,
-        Set::Mended(profile) => bench_serving_fixed::figures(requests, basis, profile),
-        Set::Matrix => matrix_figures(requests, basis),
+        DefinitionSet::AsPublished(profile) => {
+            bench_serving_metrics(requests, requests, inputs, profile, Compat::AsPublished).0
+        }
+        DefinitionSet::Fixed(profile) => bench_serving_fixed::fixed_figures(requests, inputs, profile),
+        DefinitionSet::Matrix => matrix_figures(requests, inputs),
     }
 }
 
 /// Returns the TPOT of a request under the definitions of `matrix`, in milliseconds.
 pub(crate) fn tpot_ms(request: &Request) -> Option<f64> {
-    latency::Times::of(request).tpot
+    latency::Times::from_sending(request).tpot
 }
 
 /// Returns the value of a metric. `None` if it is missing or has no meaning.
-pub fn figure(figures: &Figures, metric: Metric) -> Option<f64> {
+pub fn metric_value(figures: &MetricValues, metric: Metric) -> Option<f64> {
     figures.get(&metric.name()).copied().flatten()
 }
 
 /// Returns the number of requests that met every target of an SLO, counted from when they were due. A failed
 /// request never does.
-pub(crate) fn good(requests: &[Request], slo: &Slo) -> usize {
-    goodput::good(requests, slo)
+pub(crate) fn good_requests(requests: &[Request], slo: &Slo) -> usize {
+    goodput::good_requests(requests, slo)
 }
 
 /// Returns the limits of an SLO in milliseconds, by target. Targets without a limit are left out.
@@ -193,81 +199,82 @@ pub(crate) fn slo_limits(slo: &Slo) -> Vec<(Target, f64)> {
 }
 
 #[derive(Default)]
-struct Sheet(Figures);
+struct MetricSet(MetricValues);
 
-impl Sheet {
-    fn put(&mut self, metric: Metric, value: Option<f64>) {
+impl MetricSet {
+    fn insert(&mut self, metric: Metric, value: Option<f64>) {
         self.0
             .insert(metric.name(), value.filter(|value| value.is_finite()));
     }
 
     fn get(&self, metric: Metric) -> Option<f64> {
-        figure(&self.0, metric)
+        metric_value(&self.0, metric)
     }
 }
 
-fn matrix_figures(requests: &[Request], basis: &Basis) -> Figures {
-    let mut sheet = Sheet::default();
-    throughput::matrix(&mut sheet, requests, basis);
-    latency::matrix(&mut sheet, requests);
-    engine::matrix(&mut sheet, requests, basis);
-    let tpot = sheet.get(Metric::Time(Statistic::Mean, Sample::Tpot));
+fn matrix_figures(requests: &[Request], inputs: &MetricInputs) -> MetricValues {
+    let mut metrics = MetricSet::default();
+    throughput::add_throughput(&mut metrics, requests, inputs);
+    latency::add_latencies(&mut metrics, requests);
+    engine::add_engine_metrics(&mut metrics, requests, inputs);
+    let tpot = metrics.get(Metric::Time(Statistic::Mean, LatencyKind::Tpot));
     let interactivity = tpot.filter(|tpot| *tpot > 0.0).map(|tpot| 1000.0 / tpot);
-    sheet.put(Metric::Interactivity, interactivity);
-    peaks::matrix(&mut sheet, requests);
-    steady_state::matrix(&mut sheet, requests, basis);
-    if let Some(slo) = &basis.slo {
-        goodput::matrix(&mut sheet, requests, slo);
+    metrics.insert(Metric::Interactivity, interactivity);
+    peaks::add_peaks(&mut metrics, requests);
+    steady_state::add_steady_state(&mut metrics, requests, inputs);
+    if let Some(slo) = &inputs.slo {
+        goodput::add_goodput(&mut metrics, requests, slo);
     }
-    if let Some(energy) = &basis.energy {
-        energy::matrix(&mut sheet, energy);
+    if let Some(energy) = &inputs.energy {
+        energy::add_energy(&mut metrics, energy);
     }
-    sheet.0
+    metrics.0
 }
 
 /// Whether the known bugs of bench_serving are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Faults {
-    Copied,
-    Mended,
+enum Compat {
+    AsPublished,
+    Fixed,
 }
 
 /// Computes the metrics of a profile from `requests`. `all` are all requests that were due.
-fn compat_sheet(
+fn bench_serving_metrics(
     requests: &[Request],
-    all: &[Request],
-    basis: &Basis,
+    due_requests: &[Request],
+    inputs: &MetricInputs,
     profile: Profile,
-    faults: Faults,
-) -> Sheet {
-    let mut sheet = Sheet::default();
-    let answers = bench_serving::answers(requests, basis.protocol, profile);
+    faults: Compat,
+) -> MetricSet {
+    let mut metrics = MetricSet::default();
+    let answers = bench_serving::successful_requests(requests, inputs.protocol, profile);
     let last_end = || {
-        all.iter()
+        due_requests
+            .iter()
             .map(|request| Duration::from_nanos(request.end_ns))
             .max()
     };
-    let duration_s = basis
+    let duration_s = inputs
         .duration
         .or_else(last_end)
         .filter(|duration| !duration.is_zero())
         .map(|duration| duration.as_nanos() as f64 / 1e9);
-    throughput::compat(&mut sheet, &answers, profile, duration_s);
-    let is_divided = profile == Profile::Current && divides_gaps(&basis.backend, basis.accept_length);
+    throughput::add_bench_serving_throughput(&mut metrics, &answers, profile, duration_s);
+    let is_divided = profile == Profile::Current && divides_gaps(&inputs.backend, inputs.accept_length);
     let gaps = match is_divided {
-        true => latency::Gaps::PerToken,
-        false => latency::Gaps::PerEvent,
+        true => latency::ItlUnit::PerToken,
+        false => latency::ItlUnit::PerEvent,
     };
-    latency::compat(&mut sheet, &answers, profile, gaps, faults);
+    latency::add_bench_serving_latencies(&mut metrics, &answers, profile, gaps, faults);
     if profile == Profile::Current {
-        sheet.put(Metric::AcceptLength, basis.accept_length);
+        metrics.insert(Metric::AcceptLength, inputs.accept_length);
         match faults {
-            Faults::Copied => peaks::compat(&mut sheet, &answers),
-            Faults::Mended => peaks::mended(&mut sheet, requests, all),
+            Compat::AsPublished => peaks::add_bench_serving_peaks(&mut metrics, &answers),
+            Compat::Fixed => peaks::add_fixed_peaks(&mut metrics, requests, due_requests),
         }
-        if let Some(slo) = &basis.slo {
-            goodput::compat(&mut sheet, &answers, slo, all.len(), duration_s);
+        if let Some(slo) = &inputs.slo {
+            goodput::add_bench_serving_goodput(&mut metrics, &answers, slo, due_requests.len(), duration_s);
         }
     }
-    sheet
+    metrics
 }

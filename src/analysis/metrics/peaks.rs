@@ -1,53 +1,59 @@
 //! Peak concurrency and peak output, and both over time.
 
-use super::Sheet;
-use super::bench_serving::{Answer, answers};
-use super::bench_serving_fixed::sound;
+use super::MetricSet;
+use super::bench_serving::{SuccessfulRequest, successful_requests};
+use super::bench_serving_fixed::corrected_requests;
 use super::latency::{chunk_tokens, has_chunk_tokens};
 use super::metric::Metric;
-use super::throughput::window_s;
+use super::throughput::measured_window_s;
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
 use crate::results::record::request::Request;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Possible numbers of parts per second. The first one that gives at most [`MOST_PARTS`] parts for the whole
+/// Possible numbers of parts per second. The first one that gives at most [`MAX_PARTS`] parts for the whole
 /// measurement is used.
-const PARTS: [u64; 8] = [10_000, 2000, 500, 250, 100, 50, 20, 10];
-const MOST_PARTS: u64 = 500_000;
+const PARTS_PER_SECOND: [u64; 8] = [10_000, 2000, 500, 250, 100, 50, 20, 10];
+const MAX_PARTS: u64 = 500_000;
 /// Approximate number of arrivals that are in memory at a time.
-const TOGETHER: usize = 1 << 18;
+const ARRIVALS_IN_MEMORY: usize = 1 << 18;
 
 /// Computes peaks under the definitions of `matrix`.
 ///
 /// Source: docs/bench-serving.md 7.4, the corrected peaks of T21.
-pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request]) {
-    sheet.put(Metric::PeakConcurrency, overlap(requests).map(|peak| peak as f64));
-    sheet.put(Metric::PeakOutput, peak_output(requests));
+pub(super) fn add_peaks(metrics: &mut MetricSet, requests: &[Request]) {
+    metrics.insert(
+        Metric::PeakConcurrency,
+        max_concurrency(requests).map(|peak| peak as f64),
+    );
+    metrics.insert(Metric::PeakOutput, peak_output(requests));
 }
 
 /// Computes peaks for a block with the bugs fixed, which counts generated tokens. `sound` are the completed
 /// requests as the profile should have read them.
-pub(super) fn mended(sheet: &mut Sheet, sound: &[Request], all: &[Request]) {
-    sheet.put(Metric::PeakConcurrency, overlap(all).map(|peak| peak as f64));
-    sheet.put(Metric::PeakOutput, peak_output(sound));
+pub(super) fn add_fixed_peaks(metrics: &mut MetricSet, corrected: &[Request], due_requests: &[Request]) {
+    metrics.insert(
+        Metric::PeakConcurrency,
+        max_concurrency(due_requests).map(|peak| peak as f64),
+    );
+    metrics.insert(Metric::PeakOutput, peak_output(corrected));
 }
 
 /// Computes peaks as bench_serving counts them: events and requests that touch the same second.
 ///
 /// Source: docs/bench-serving.md 7.4.
-pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>]) {
-    let peaks = buckets(answers);
+pub(super) fn add_bench_serving_peaks(metrics: &mut MetricSet, answers: &[SuccessfulRequest<'_>]) {
+    let peaks = bucket_by_second(answers);
     let largest = |buckets: &Vec<f64>| buckets.iter().copied().fold(0.0, f64::max);
     let tokens = peaks.as_ref().and_then(|seconds| seconds.tokens.as_ref());
-    sheet.put(Metric::PeakOutput, tokens.map(largest));
+    metrics.insert(Metric::PeakOutput, tokens.map(largest));
     let requests = peaks.as_ref().map(|seconds| &seconds.requests);
-    sheet.put(Metric::PeakConcurrency, requests.map(largest));
+    metrics.insert(Metric::PeakConcurrency, requests.map(largest));
 }
 
 /// A load over time: one value per second, from when the first request was sent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct EachSecond {
+pub(crate) struct LoadPerSecond {
     /// Output tokens that arrived. `None` if they were not counted.
     pub tokens: Option<Vec<f64>>,
     pub requests: Vec<f64>,
@@ -55,14 +61,14 @@ pub(crate) struct EachSecond {
 
 /// Computes the load over time. `None` if no request was sent. `copied` counts events instead of tokens, and
 /// every request that touches a second, as bench_serving does.
-pub(crate) fn each_second(
+pub(crate) fn load_per_second(
     requests: &[Request],
     protocol: Protocol,
     profile: Profile,
-    copied: bool,
-) -> Option<EachSecond> {
-    if copied {
-        return buckets(&answers(requests, protocol, profile));
+    as_published: bool,
+) -> Option<LoadPerSecond> {
+    if as_published {
+        return bucket_by_second(&successful_requests(requests, protocol, profile));
     }
     let sent: Vec<(u64, u64)> = requests
         .iter()
@@ -74,32 +80,32 @@ pub(crate) fn each_second(
     let count = second(end) + 1;
     let mut under_way = vec![0.0f64; count];
     let (mut running, mut since) = (0i64, start);
-    for (at, step) in turns(&sent) {
+    for (at, step) in concurrency_changes(&sent) {
         // A request that ends exactly at the end of a second is not in flight in the next one.
         if at > since {
-            for most in &mut under_way[second(since)..=second(at - 1)] {
-                *most = most.max(running as f64);
+            for slot in &mut under_way[second(since)..=second(at - 1)] {
+                *slot = slot.max(running as f64);
             }
         }
         (running, since) = (running + step, at);
     }
     let tokens = || {
         let mut tokens = vec![0.0; count];
-        for request in &sound(requests, protocol) {
+        for request in &corrected_requests(requests, protocol) {
             for (chunk, carried) in request.chunks.iter().zip(chunk_tokens(request)?) {
                 tokens[second(chunk.at_ns).min(count - 1)] += f64::from(carried);
             }
         }
         Some(tokens)
     };
-    Some(EachSecond {
+    Some(LoadPerSecond {
         tokens: tokens(),
         requests: under_way,
     })
 }
 
 /// Returns the starts and ends of requests as steps of +1 and -1, in order.
-fn turns(sent: &[(u64, u64)]) -> Vec<(u64, i64)> {
+fn concurrency_changes(sent: &[(u64, u64)]) -> Vec<(u64, i64)> {
     let mut turns: Vec<(u64, i64)> = sent
         .iter()
         .flat_map(|(sent, end)| [(*sent, 1), (*end, -1)])
@@ -111,13 +117,13 @@ fn turns(sent: &[(u64, u64)]) -> Vec<(u64, i64)> {
 
 /// Returns the highest number of requests in flight. A request that ends when another starts does not overlap
 /// with it.
-fn overlap(requests: &[Request]) -> Option<i64> {
+fn max_concurrency(requests: &[Request]) -> Option<i64> {
     let sent: Vec<(u64, u64)> = requests
         .iter()
         .filter_map(|request| Some((request.sent_ns?, request.end_ns)))
         .collect();
     let mut running = 0;
-    let peak = turns(&sent).into_iter().map(|(_, step)| {
+    let peak = concurrency_changes(&sent).into_iter().map(|(_, step)| {
         running += step;
         running
     });
@@ -127,12 +133,12 @@ fn overlap(requests: &[Request]) -> Option<i64> {
 /// Returns the highest number of tokens of completed requests that arrived within any one second, wherever it
 /// begins. `None` for a measurement of less than a second, and if tokens were not counted.
 fn peak_output(requests: &[Request]) -> Option<f64> {
-    window_s(requests).filter(|window| *window >= 1.0)?;
+    measured_window_s(requests).filter(|window| *window >= 1.0)?;
     let completed: Vec<&Request> = requests.iter().filter(|request| request.is_completed()).collect();
     if !completed.iter().all(|request| has_chunk_tokens(request)) {
         return None;
     }
-    Some(most_within(&completed, TOGETHER) as f64)
+    Some(max_tokens_per_second(&completed, ARRIVALS_IN_MEMORY) as f64)
 }
 
 /// Returns the times and numbers of arriving tokens of a request.
@@ -148,7 +154,7 @@ fn arrivals(request: &Request) -> impl Iterator<Item = (u64, u64)> + '_ {
 /// The tokens in each short part of the time give an upper bound for a second that ends in it. The exact
 /// value needs only the arrivals of its first and last part. It is computed for the parts with the highest
 /// bounds, until no other bound exceeds the peak that was found.
-fn most_within(requests: &[&Request], together: usize) -> u64 {
+fn max_tokens_per_second(requests: &[&Request], together: usize) -> u64 {
     // Arrivals are clamped to this range, in case the clock went back.
     let first = requests.iter().filter_map(|request| request.chunks.first());
     let last = requests.iter().filter_map(|request| request.chunks.last());
@@ -164,8 +170,8 @@ fn most_within(requests: &[&Request], together: usize) -> u64 {
         let arrivals = requests.iter().flat_map(|request| arrivals(request));
         arrivals.map(move |(at, tokens)| (at.saturating_sub(first).min(last), tokens))
     };
-    let fits = |parts: &&u64| last / SECOND_NS * **parts <= MOST_PARTS;
-    let parts = *PARTS.iter().find(fits).unwrap_or(&1);
+    let fits = |parts: &&u64| last / SECOND_NS * **parts <= MAX_PARTS;
+    let parts = *PARTS_PER_SECOND.iter().find(fits).unwrap_or(&1);
     let part_ns = SECOND_NS / parts;
     let part_of = |at: u64| (at / part_ns) as usize;
     let parts = parts as usize;
@@ -200,16 +206,20 @@ fn most_within(requests: &[&Request], together: usize) -> u64 {
             }
         }
         // Allocated at once, because a growing vector briefly needs twice the memory.
-        let mut held = Vec::with_capacity(count);
-        held.extend(all().filter(|(at, _)| wanted[part_of(*at)]));
-        held.sort_unstable_by_key(|(at, _)| *at);
-        let of = |part: usize| {
-            let begins = |part: usize| held.partition_point(|(at, _)| part_of(*at) < part);
-            &held[begins(part)..begins(part + 1)]
+        let mut buffered = Vec::with_capacity(count);
+        buffered.extend(all().filter(|(at, _)| wanted[part_of(*at)]));
+        buffered.sort_unstable_by_key(|(at, _)| *at);
+        let arrivals_in = |part: usize| {
+            let begins = |part: usize| buffered.partition_point(|(at, _)| part_of(*at) < part);
+            &buffered[begins(part)..begins(part + 1)]
         };
         for (bound, end) in ends {
-            let begin = end.checked_sub(parts).map_or(&[][..], of);
-            peak = peak.max(most_of(bound - came[end].0, begin, of(end)));
+            let begin = end.checked_sub(parts).map_or(&[][..], arrivals_in);
+            peak = peak.max(max_tokens_between_parts(
+                bound - came[end].0,
+                begin,
+                arrivals_in(end),
+            ));
         }
     }
     peak
@@ -217,7 +227,7 @@ fn most_within(requests: &[&Request], together: usize) -> u64 {
 
 /// Returns the highest number of tokens within a second that begins in part `begin` and ends in part `end`.
 /// `before` is the number of tokens in `begin` and all parts between them.
-fn most_of(before: u64, begin: &[(u64, u64)], end: &[(u64, u64)]) -> u64 {
+fn max_tokens_between_parts(before: u64, begin: &[(u64, u64)], end: &[(u64, u64)]) -> u64 {
     let (mut within, mut peak, mut begin) = (before, 0, begin.iter().peekable());
     // Arrivals at the same time may come in any order, because the sum only grows until the last of them.
     for &(at, tokens) in end {
@@ -230,7 +240,7 @@ fn most_of(before: u64, begin: &[(u64, u64)], end: &[(u64, u64)]) -> u64 {
     peak
 }
 
-fn buckets(answers: &[Answer<'_>]) -> Option<EachSecond> {
+fn bucket_by_second(answers: &[SuccessfulRequest<'_>]) -> Option<LoadPerSecond> {
     let start = answers.iter().map(|answer| answer.start).reduce(f64::min)?;
     let end = answers
         .iter()
@@ -246,7 +256,7 @@ fn buckets(answers: &[Answer<'_>]) -> Option<EachSecond> {
             }
         };
         arrive(arrival);
-        for gap in answer.itl.read() {
+        for gap in answer.itl.collect() {
             arrival += gap;
             arrive(arrival);
         }
@@ -256,7 +266,7 @@ fn buckets(answers: &[Answer<'_>]) -> Option<EachSecond> {
             *bucket += 1.0;
         }
     }
-    Some(EachSecond {
+    Some(LoadPerSecond {
         tokens: Some(tokens),
         requests: running,
     })
@@ -309,7 +319,11 @@ mod tests {
             };
             let everywhere = all.iter().map(|(end, _)| until(*end)).max().unwrap();
             for together in [1, 100, 1000, usize::MAX] {
-                assert_eq!(most_within(&requests, together), everywhere, "{together}");
+                assert_eq!(
+                    max_tokens_per_second(&requests, together),
+                    everywhere,
+                    "{together}"
+                );
             }
         }
     }
@@ -323,7 +337,8 @@ mod tests {
             request(2 * S, 4 * S + 1, &[(3 * S, 4)]),
         ];
         let each = |copied| {
-            each_second(&requests, Protocol::SglangNative, Profile::Current, copied).expect("both were sent")
+            load_per_second(&requests, Protocol::SglangNative, Profile::Current, copied)
+                .expect("both were sent")
         };
         let ours = each(false);
         assert_eq!(ours.requests, [1.0, 1.0, 1.0, 1.0]);
@@ -331,6 +346,9 @@ mod tests {
         // bench_serving counts both in the second in which one ends and the other begins, and adds one
         // second.
         assert_eq!(each(true).requests, [1.0, 2.0, 1.0, 1.0, 0.0]);
-        assert_eq!(each_second(&[], Protocol::Chat, Profile::Current, false), None);
+        assert_eq!(
+            load_per_second(&[], Protocol::Chat, Profile::Current, false),
+            None
+        );
     }
 }

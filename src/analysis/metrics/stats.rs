@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Below this many values numpy adds from left to right.
-const UNROLLED: usize = 8;
+const UNROLLED_LEN: usize = 8;
 /// Up to this many values numpy keeps eight running sums.
-const BLOCK: usize = 128;
+const BLOCK_LEN: usize = 128;
 /// Highest number of values in memory at a time.
-const TOGETHER: usize = 1 << 21;
+const MAX_VALUES_IN_MEMORY: usize = 1 << 21;
 /// Bits of a value that one pass sorts by.
-const DIGIT: u32 = 16;
+const DIGIT_BITS: u32 = 16;
 
 /// Statistics of one sample, in the unit of its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,53 +32,61 @@ const PERCENTS: [f64; 5] = [50.0, 90.0, 95.0, 99.0, 99.9];
 
 impl Statistics {
     /// Computes the statistics of values that can be read repeatedly. `None` if there are none. The result
-    /// equals [`Self::of`] to the last digit, but memory is limited to [`TOGETHER`] values.
-    pub(crate) fn of_each<I: Iterator<Item = f64>>(values: impl Fn() -> I) -> Option<Self> {
-        Self::within(values, TOGETHER)
+    /// equals [`Self::of`] to the last digit, but memory is limited to [`MAX_VALUES_IN_MEMORY`] values.
+    pub(crate) fn from_repeatable<I: Iterator<Item = f64>>(values: impl Fn() -> I) -> Option<Self> {
+        Self::from_repeatable_within(values, MAX_VALUES_IN_MEMORY)
     }
 
-    fn within<I: Iterator<Item = f64>>(values: impl Fn() -> I, most: usize) -> Option<Self> {
-        let (n, mut ranks) = match first_pass(values(), most) {
-            First::Held(mut held) => return Self::of_held(held.values()),
-            First::Counted(n, ranks) => (n, ranks),
+    fn from_repeatable_within<I: Iterator<Item = f64>>(
+        values: impl Fn() -> I,
+        max_in_memory: usize,
+    ) -> Option<Self> {
+        let (n, mut ranks) = match first_pass(values(), max_in_memory) {
+            FirstPass::InMemory(mut held) => return Self::from_buffer(held.as_mut_slice()),
+            FirstPass::Counted(n, ranks) => (n, ranks),
         };
-        ranks.ask(told_places(n));
+        ranks.select_ranks(statistic_ranks(n));
         // One pass serves both the sum and the ranks.
-        let mean = sum_each(&mut values().inspect(|value| ranks.see(*value)), n) / n as f64;
+        let mean = sum_stream(&mut values().inspect(|value| ranks.add(*value)), n) / n as f64;
         ranks.end_pass();
         let mut squares = values()
-            .inspect(|value| ranks.see(*value))
+            .inspect(|value| ranks.add(*value))
             .map(|value| (value - mean) * (value - mean));
-        let std = (sum_each(&mut squares, n) / n as f64).sqrt();
+        let std = (sum_stream(&mut squares, n) / n as f64).sqrt();
         drop(squares);
         ranks.end_pass();
-        Some(Self::at(&ranks.found(&values), n, mean, std))
+        Some(Self::from_ranks(&ranks.run_passes(&values), n, mean, std))
     }
 
     /// Returns the statistics of a sample. `None` if it is empty.
-    pub(crate) fn of(values: &[f64]) -> Option<Self> {
-        Self::of_held(&mut values.to_vec())
+    pub(crate) fn from_values(values: &[f64]) -> Option<Self> {
+        Self::from_buffer(&mut values.to_vec())
     }
 
-    fn of_held(values: &mut [f64]) -> Option<Self> {
+    fn from_buffer(values: &mut [f64]) -> Option<Self> {
         let (mean, n) = (mean(values)?, values.len());
-        let std = deviation(values, mean);
-        Some(Self::at(&selected(values, told_places(n)), n, mean, std))
+        let std = standard_deviation(values, mean);
+        Some(Self::from_ranks(
+            &select_ranks(values, statistic_ranks(n)),
+            n,
+            mean,
+            std,
+        ))
     }
 
-    fn at(found: &BTreeMap<usize, f64>, n: usize, mean: f64, std: f64) -> Self {
-        let at = |place: usize| found[&place];
+    fn from_ranks(by_rank: &BTreeMap<usize, f64>, n: usize, mean: f64, std: f64) -> Self {
+        let at = |place: usize| by_rank[&place];
         Self {
             mean,
-            median: middle(n, at),
+            median: median_of_sorted(n, at),
             std,
-            percentiles: PERCENTS.map(|q| between(n, q, at)),
+            percentiles: PERCENTS.map(|q| interpolate(n, q, at)),
             max: at(n - 1),
         }
     }
 
     /// Returns the same statistics in a smaller unit, of which there are `factor` to one.
-    pub(crate) fn times(self, factor: f64) -> Self {
+    pub(crate) fn scaled(self, factor: f64) -> Self {
         Self {
             mean: self.mean * factor,
             median: self.median * factor,
@@ -98,14 +106,14 @@ pub(crate) fn sum(values: &[f64]) -> f64 {
     if n == 0 {
         return 0.0;
     }
-    if n < UNROLLED {
+    if n < UNROLLED_LEN {
         return values.iter().sum();
     }
-    if n > BLOCK {
-        let half = n / 2 - (n / 2) % UNROLLED;
+    if n > BLOCK_LEN {
+        let half = n / 2 - (n / 2) % UNROLLED_LEN;
         return sum(&values[..half]) + sum(&values[half..]);
     }
-    let (blocks, rest) = values.as_chunks::<UNROLLED>();
+    let (blocks, rest) = values.as_chunks::<UNROLLED_LEN>();
     let mut r = blocks[0];
     for block in &blocks[1..] {
         for (running, value) in r.iter_mut().zip(block) {
@@ -126,60 +134,60 @@ pub(crate) fn mean(values: &[f64]) -> Option<f64> {
 ///
 /// Source: docs/bench-serving.md 7.3.
 pub(crate) fn percentile(sorted: &[f64], q: f64) -> f64 {
-    between(sorted.len(), q, |place| sorted[place])
+    interpolate(sorted.len(), q, |place| sorted[place])
 }
 
-/// Computes percentiles of values that can be read repeatedly, with at most [`TOGETHER`] values in memory.
+/// Computes percentiles of values that can be read repeatedly, with at most [`MAX_VALUES_IN_MEMORY`] values in memory.
 /// `None` if there are none.
-pub(crate) fn percentiles_of_each<I: Iterator<Item = f64>>(
+pub(crate) fn percentiles_of_repeatable<I: Iterator<Item = f64>>(
     values: impl Fn() -> I,
     percents: &[f64],
 ) -> Option<Vec<f64>> {
-    let asked = |n: usize| percents.iter().flat_map(|q| around(n, *q)).collect();
-    let (n, found) = match first_pass(values(), TOGETHER) {
-        First::Held(mut held) => {
-            let values = held.values();
+    let ranks_for = |n: usize| percents.iter().flat_map(|q| neighbour_ranks(n, *q)).collect();
+    let (n, by_rank) = match first_pass(values(), MAX_VALUES_IN_MEMORY) {
+        FirstPass::InMemory(mut buffer) => {
+            let values = buffer.as_mut_slice();
             let n = values.len();
             if n == 0 {
                 return None;
             }
-            (n, selected(values, asked(n)))
+            (n, select_ranks(values, ranks_for(n)))
         }
-        First::Counted(n, mut ranks) => {
-            ranks.ask(asked(n));
-            (n, ranks.found(&values))
+        FirstPass::Counted(n, mut ranks) => {
+            ranks.select_ranks(ranks_for(n));
+            (n, ranks.run_passes(&values))
         }
     };
-    let value = |q: &f64| between(n, *q, |place| found[&place]);
+    let value = |q: &f64| interpolate(n, *q, |place| by_rank[&place]);
     Some(percents.iter().map(value).collect())
 }
 
 /// Returns the ranks between which a percentile lies.
-fn around(n: usize, q: f64) -> [usize; 2] {
+fn neighbour_ranks(n: usize, q: f64) -> [usize; 2] {
     let last = n - 1;
     let low = ((last as f64 * (q / 100.0)).floor() as usize).min(last);
     [low, (low + 1).min(last)]
 }
 
 /// Returns the ranks that [`Statistics`] need.
-fn told_places(n: usize) -> BTreeSet<usize> {
-    let percents = PERCENTS.iter().flat_map(|q| around(n, *q));
+fn statistic_ranks(n: usize) -> BTreeSet<usize> {
+    let percents = PERCENTS.iter().flat_map(|q| neighbour_ranks(n, *q));
     percents.chain([(n - 1) / 2, n / 2, n - 1]).collect()
 }
 
 /// Returns the values at these ranks.
-fn selected(values: &mut [f64], places: BTreeSet<usize>) -> BTreeMap<usize, f64> {
+fn select_ranks(values: &mut [f64], places: BTreeSet<usize>) -> BTreeMap<usize, f64> {
     let (mut rest, mut before) = (values, 0);
-    let mut found = BTreeMap::new();
+    let mut by_rank = BTreeMap::new();
     for place in places {
         let (_, value, after) = rest.select_nth_unstable_by(place - before, f64::total_cmp);
-        found.insert(place, *value);
+        by_rank.insert(place, *value);
         (rest, before) = (after, place + 1);
     }
-    found
+    by_rank
 }
 
-fn between(n: usize, q: f64, at: impl Fn(usize) -> f64) -> f64 {
+fn interpolate(n: usize, q: f64, at: impl Fn(usize) -> f64) -> f64 {
     let last = n - 1;
     let virtual_index = last as f64 * (q / 100.0);
     let low = virtual_index.floor() as usize;
@@ -197,109 +205,109 @@ fn between(n: usize, q: f64, at: impl Fn(usize) -> f64) -> f64 {
 
 /// Buffer for the values of a large sample. Threads that compute metrics in parallel hold only one large
 /// sample at a time.
-static LARGE: Mutex<Vec<f64>> = Mutex::new(Vec::new());
+static SHARED_BUFFER: Mutex<Vec<f64>> = Mutex::new(Vec::new());
 /// A sample with at least this many values is large.
-const MANY: usize = 1 << 16;
+const MIN_SHARED_LEN: usize = 1 << 16;
 
-enum Held {
-    Few(Vec<f64>),
-    Many(MutexGuard<'static, Vec<f64>>),
+enum ValueBuffer {
+    Owned(Vec<f64>),
+    Shared(MutexGuard<'static, Vec<f64>>),
 }
 
-impl Held {
-    fn of(mut values: impl Iterator<Item = f64>, most: usize) -> Self {
-        let few: Vec<f64> = values.by_ref().take(most.min(MANY)).collect();
-        if few.len() < MANY {
-            return Self::Few(few);
+impl ValueBuffer {
+    fn fill(mut values: impl Iterator<Item = f64>, max_len: usize) -> Self {
+        let few: Vec<f64> = values.by_ref().take(max_len.min(MIN_SHARED_LEN)).collect();
+        if few.len() < MIN_SHARED_LEN {
+            return Self::Owned(few);
         }
-        let mut many = LARGE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut many = SHARED_BUFFER.lock().unwrap_or_else(PoisonError::into_inner);
         many.clear();
         // Growing would briefly need twice the memory. Reserved memory that is not written takes none.
-        many.reserve_exact(most);
+        many.reserve_exact(max_len);
         many.extend(few);
-        let left = most - many.len();
-        many.extend(values.take(left));
-        Self::Many(many)
+        let remaining = max_len - many.len();
+        many.extend(values.take(remaining));
+        Self::Shared(many)
     }
 
-    fn values(&mut self) -> &mut [f64] {
+    fn as_mut_slice(&mut self) -> &mut [f64] {
         match self {
-            Self::Few(values) => values,
-            Self::Many(values) => values,
+            Self::Owned(values) => values,
+            Self::Shared(values) => values,
         }
     }
 }
 
 /// Result of the first pass over the values.
-enum First {
-    Held(Held),
+enum FirstPass {
+    InMemory(ValueBuffer),
     /// Number of values, which are too many to hold in memory, and the counts of their first digits.
-    Counted(usize, Ranks),
+    Counted(usize, RankSelection),
 }
 
-fn first_pass(mut values: impl Iterator<Item = f64>, most: usize) -> First {
-    let mut held = Held::of(values.by_ref(), most + 1);
-    let mut n = held.values().len();
-    if n <= most {
-        return First::Held(held);
+fn first_pass(mut values: impl Iterator<Item = f64>, max_in_memory: usize) -> FirstPass {
+    let mut buffer = ValueBuffer::fill(values.by_ref(), max_in_memory + 1);
+    let mut n = buffer.as_mut_slice().len();
+    if n <= max_in_memory {
+        return FirstPass::InMemory(buffer);
     }
-    let mut ranks = Ranks::new(most);
-    held.values().iter().for_each(|value| ranks.see(*value));
-    drop(held);
+    let mut ranks = RankSelection::new(max_in_memory);
+    buffer.as_mut_slice().iter().for_each(|value| ranks.add(*value));
+    drop(buffer);
     for value in values {
-        ranks.see(value);
+        ranks.add(value);
         n += 1;
     }
-    First::Counted(n, ranks)
+    FirstPass::Counted(n, ranks)
 }
 
 /// Finds the values at given ranks in several passes. Each pass counts the values by their next sixteen bits,
 /// until the values with the matching bits fit into memory.
-struct Ranks {
+struct RankSelection {
     /// Highest number of values to hold in memory.
-    most: usize,
+    max_in_memory: usize,
     /// Number of leading bits that are known.
-    known: u32,
+    known_bits: u32,
     /// Known leading bits of the wanted values, each with pairs of the rank among the values with these bits
     /// and the rank among all values.
-    heads: BTreeMap<u64, Vec<(usize, usize)>>,
+    prefixes: BTreeMap<u64, Vec<(usize, usize)>>,
     pass: Pass,
-    found: BTreeMap<usize, f64>,
+    values_by_rank: BTreeMap<usize, f64>,
 }
 
 /// What the current pass collects for each of the known leading bits.
 enum Pass {
     /// Counts of the next digits.
     Count(BTreeMap<u64, Vec<usize>>),
-    Hold(BTreeMap<u64, Vec<u64>>),
+    Collect(BTreeMap<u64, Vec<u64>>),
     /// Nothing, because all values are found.
     Done,
 }
 
-impl Ranks {
-    fn new(most: usize) -> Self {
+impl RankSelection {
+    fn new(max_in_memory: usize) -> Self {
         Self {
-            most,
-            known: 0,
-            heads: BTreeMap::new(),
-            pass: Pass::Count(BTreeMap::from([(0, vec![0; 1 << DIGIT])])),
-            found: BTreeMap::new(),
+            max_in_memory,
+            known_bits: 0,
+            prefixes: BTreeMap::new(),
+            pass: Pass::Count(BTreeMap::from([(0, vec![0; 1 << DIGIT_BITS])])),
+            values_by_rank: BTreeMap::new(),
         }
     }
 
-    fn see(&mut self, value: f64) {
-        let key = key(value);
-        let left = u64::BITS - self.known;
-        let head = key.checked_shr(left).unwrap_or(0);
+    fn add(&mut self, value: f64) {
+        let key = sort_key(value);
+        let remaining_bits = u64::BITS - self.known_bits;
+        let head = key.checked_shr(remaining_bits).unwrap_or(0);
         match &mut self.pass {
             Pass::Count(counts) => {
                 if let Some(counts) = counts.get_mut(&head) {
-                    counts[(key >> (left - DIGIT)) as usize & ((1 << DIGIT) - 1)] += 1;
+                    counts[(key >> (remaining_bits - DIGIT_BITS)) as usize & ((1 << DIGIT_BITS) - 1)] += 1;
                 }
             }
-            Pass::Hold(held) => {
-                if let Some(held) = held.get_mut(&head) {
-                    held.push(key);
+            Pass::Collect(collected) => {
+                if let Some(collected) = collected.get_mut(&head) {
+                    collected.push(key);
                 }
             }
             Pass::Done => {}
@@ -307,22 +315,22 @@ impl Ranks {
     }
 
     /// Sets the ranks to find, after the first pass.
-    fn ask(&mut self, places: BTreeSet<usize>) {
-        self.heads = BTreeMap::from([(0, places.into_iter().map(|place| (place, place)).collect())]);
+    fn select_ranks(&mut self, places: BTreeSet<usize>) {
+        self.prefixes = BTreeMap::from([(0, places.into_iter().map(|place| (place, place)).collect())]);
         self.end_pass();
     }
 
     fn end_pass(&mut self) {
         match std::mem::replace(&mut self.pass, Pass::Done) {
-            Pass::Count(counts) => self.narrow(&counts),
-            Pass::Hold(mut held) => {
-                for (head, asked) in std::mem::take(&mut self.heads) {
-                    let mut sorted = held.remove(&head).unwrap_or_default();
+            Pass::Count(counts) => self.refine(&counts),
+            Pass::Collect(mut collected) => {
+                for (head, ranks) in std::mem::take(&mut self.prefixes) {
+                    let mut sorted = collected.remove(&head).unwrap_or_default();
                     sorted.sort_unstable();
-                    let found = asked
+                    let values = ranks
                         .into_iter()
-                        .map(|(place, name)| (name, value(sorted[place])));
-                    self.found.extend(found);
+                        .map(|(place, name)| (name, value_of_key(sorted[place])));
+                    self.values_by_rank.extend(values);
                 }
             }
             Pass::Done => {}
@@ -330,51 +338,51 @@ impl Ranks {
     }
 
     /// Uses the counts of one more digit.
-    fn narrow(&mut self, counts: &BTreeMap<u64, Vec<usize>>) {
+    fn refine(&mut self, counts: &BTreeMap<u64, Vec<usize>>) {
         let mut next: BTreeMap<u64, Vec<(usize, usize)>> = BTreeMap::new();
         let mut alike = 0;
-        for (head, asked) in std::mem::take(&mut self.heads) {
-            for (place, name) in asked {
+        for (head, ranks) in std::mem::take(&mut self.prefixes) {
+            for (place, name) in ranks {
                 let (mut digit, mut before) = (0, 0);
                 while digit + 1 < counts[&head].len() && before + counts[&head][digit] <= place {
                     before += counts[&head][digit];
                     digit += 1;
                 }
-                let longer = head << DIGIT | digit as u64;
+                let longer = head << DIGIT_BITS | digit as u64;
                 if !next.contains_key(&longer) {
                     alike += counts[&head][digit];
                 }
                 next.entry(longer).or_default().push((place - before, name));
             }
         }
-        self.known += DIGIT;
-        if self.known == u64::BITS {
+        self.known_bits += DIGIT_BITS;
+        if self.known_bits == u64::BITS {
             let whole = next.into_iter();
-            let whole =
-                whole.flat_map(|(key, asked)| asked.into_iter().map(move |(_, name)| (name, value(key))));
-            self.found.extend(whole);
+            let whole = whole
+                .flat_map(|(key, ranks)| ranks.into_iter().map(move |(_, name)| (name, value_of_key(key))));
+            self.values_by_rank.extend(whole);
             return;
         }
         let heads = next.keys().copied();
-        self.pass = match alike <= self.most {
-            true => Pass::Hold(heads.map(|head| (head, Vec::new())).collect()),
-            false => Pass::Count(heads.map(|head| (head, vec![0; 1 << DIGIT])).collect()),
+        self.pass = match alike <= self.max_in_memory {
+            true => Pass::Collect(heads.map(|head| (head, Vec::new())).collect()),
+            false => Pass::Count(heads.map(|head| (head, vec![0; 1 << DIGIT_BITS])).collect()),
         };
-        self.heads = next;
+        self.prefixes = next;
     }
 
     /// Returns the values by rank, after as many further passes as needed.
-    fn found<I: Iterator<Item = f64>>(mut self, values: &impl Fn() -> I) -> BTreeMap<usize, f64> {
+    fn run_passes<I: Iterator<Item = f64>>(mut self, values: &impl Fn() -> I) -> BTreeMap<usize, f64> {
         while !matches!(self.pass, Pass::Done) {
-            values().for_each(|value| self.see(value));
+            values().for_each(|value| self.add(value));
             self.end_pass();
         }
-        self.found
+        self.values_by_rank
     }
 }
 
 /// Returns a number that sorts like the value in a total order.
-fn key(value: f64) -> u64 {
+fn sort_key(value: f64) -> u64 {
     let bits = value.to_bits();
     match bits >> 63 {
         0 => bits | 1 << 63,
@@ -382,7 +390,7 @@ fn key(value: f64) -> u64 {
     }
 }
 
-fn value(key: u64) -> f64 {
+fn value_of_key(key: u64) -> f64 {
     f64::from_bits(match key >> 63 {
         0 => !key,
         _ => key & !(1 << 63),
@@ -390,20 +398,20 @@ fn value(key: u64) -> f64 {
 }
 
 /// Sums `n` values in the same order as [`sum`].
-fn sum_each(values: &mut impl Iterator<Item = f64>, n: usize) -> f64 {
-    if n > BLOCK {
-        let half = n / 2 - (n / 2) % UNROLLED;
-        let first = sum_each(values, half);
-        return first + sum_each(values, n - half);
+fn sum_stream(values: &mut impl Iterator<Item = f64>, n: usize) -> f64 {
+    if n > BLOCK_LEN {
+        let half = n / 2 - (n / 2) % UNROLLED_LEN;
+        let first = sum_stream(values, half);
+        return first + sum_stream(values, n - half);
     }
-    let mut block = [0.0; BLOCK];
+    let mut block = [0.0; BLOCK_LEN];
     for (place, value) in block.iter_mut().zip(values.take(n)) {
         *place = value;
     }
     sum(&block[..n])
 }
 
-fn middle(n: usize, at: impl Fn(usize) -> f64) -> f64 {
+fn median_of_sorted(n: usize, at: impl Fn(usize) -> f64) -> f64 {
     let middle = n / 2;
     if n.is_multiple_of(2) {
         (at(middle - 1) + at(middle)) / 2.0
@@ -413,9 +421,9 @@ fn middle(n: usize, at: impl Fn(usize) -> f64) -> f64 {
 }
 
 /// Source: docs/bench-serving.md 7.3: population, squared deviations summed pairwise.
-fn deviation(values: &[f64], mean: f64) -> f64 {
+fn standard_deviation(values: &[f64], mean: f64) -> f64 {
     let mut squares = values.iter().map(|value| (value - mean) * (value - mean));
-    (sum_each(&mut squares, values.len()) / values.len() as f64).sqrt()
+    (sum_stream(&mut squares, values.len()) / values.len() as f64).sqrt()
 }
 
 #[cfg(test)]
@@ -426,7 +434,7 @@ mod tests {
 
     #[test]
     fn an_empty_sample_has_no_statistics() {
-        assert_eq!(Statistics::of(&[]), None);
+        assert_eq!(Statistics::from_values(&[]), None);
         assert_eq!(mean(&[]), None);
     }
 
@@ -454,7 +462,7 @@ mod tests {
         let value = |at: u32| f64::from(at % 1000) / 7.0 + f64::from(at) / 3.0;
         let values: Vec<f64> = (0..20_000).map(value).collect();
         assert_eq!(sum(&values), 68_090_476.190_476_2);
-        let statistics = Statistics::of(&values).unwrap();
+        let statistics = Statistics::from_values(&values).unwrap();
         assert_eq!(
             (statistics.mean, statistics.std),
             (3404.5238095238096, 1927.0030806970376)
@@ -475,29 +483,29 @@ mod tests {
             for n in [1001, 5000, 40_000] {
                 let values: Vec<f64> = (0..n).map(|_| 20.0 + (next() - 1e6) * spread / 7.0).collect();
                 let each = || values.iter().copied();
-                for most in [16, 1000] {
+                for max_in_memory in [16, 1000] {
                     assert_eq!(
-                        Statistics::within(each, most),
-                        Statistics::of(&values),
+                        Statistics::from_repeatable_within(each, max_in_memory),
+                        Statistics::from_values(&values),
                         "{n} {spread}"
                     );
                 }
                 let mut sorted = values.clone();
                 sorted.sort_unstable_by(f64::total_cmp);
                 let percents = [0.0, 12.5, 99.9, 100.0];
-                let places: Vec<usize> = percents.iter().flat_map(|q| around(n, *q)).collect();
-                let First::Counted(_, mut ranks) = first_pass(each(), 16) else {
+                let places: Vec<usize> = percents.iter().flat_map(|q| neighbour_ranks(n, *q)).collect();
+                let FirstPass::Counted(_, mut ranks) = first_pass(each(), 16) else {
                     panic!("more than 16 values")
                 };
-                ranks.ask(places.iter().copied().collect());
-                let found = ranks.found(&each);
-                assert!(places.iter().all(|place| found[place] == sorted[*place]));
-                let told = percentiles_of_each(each, &percents).unwrap();
-                assert_eq!(told, percents.map(|q| percentile(&sorted, q)));
+                ranks.select_ranks(places.iter().copied().collect());
+                let by_rank = ranks.run_passes(&each);
+                assert!(places.iter().all(|place| by_rank[place] == sorted[*place]));
+                let percentiles = percentiles_of_repeatable(each, &percents).unwrap();
+                assert_eq!(percentiles, percents.map(|q| percentile(&sorted, q)));
             }
         }
-        assert_eq!(Statistics::of_each(|| [0.0; 0].into_iter()), None);
-        assert_eq!(percentiles_of_each(|| [0.0; 0].into_iter(), &[50.0]), None);
+        assert_eq!(Statistics::from_repeatable(|| [0.0; 0].into_iter()), None);
+        assert_eq!(percentiles_of_repeatable(|| [0.0; 0].into_iter(), &[50.0]), None);
     }
 
     #[test]
@@ -514,12 +522,12 @@ mod tests {
             values in prop::collection::vec(prop_oneof![any::<f64>().prop_filter("a number", |value| value.is_finite()), 0.0f64..2.0, Just(0.02), Just(-0.0)], 1..600),
             most in 1usize..100,
         ) {
-            let bits = |told: Statistics| {
-                let rest = [told.mean, told.median, told.std, told.max];
-                rest.into_iter().chain(told.percentiles).map(f64::to_bits).collect::<Vec<_>>()
+            let bits = |statistics: Statistics| {
+                let rest = [statistics.mean, statistics.median, statistics.std, statistics.max];
+                rest.into_iter().chain(statistics.percentiles).map(f64::to_bits).collect::<Vec<_>>()
             };
             let each = || values.iter().copied();
-            prop_assert_eq!(Statistics::within(each, most).map(bits), Statistics::of(&values).map(bits));
+            prop_assert_eq!(Statistics::from_repeatable_within(each, most).map(bits), Statistics::from_values(&values).map(bits));
         }
     }
 
@@ -541,7 +549,7 @@ mod tests {
         fn a_sum_and_its_statistics_agree_with_the_naive_ones(values in prop::collection::vec(0.0f64..1e3, 1..1000)) {
             let naive: f64 = values.iter().sum();
             prop_assert!((sum(&values) - naive).abs() <= 1e-9 * naive.max(1.0));
-            let statistics = Statistics::of(&values).unwrap();
+            let statistics = Statistics::from_values(&values).unwrap();
             prop_assert!((statistics.median - statistics.percentiles[0]).abs() <= 1e-9 * statistics.max.max(1.0));
             prop_assert!(statistics.percentiles.is_sorted() && statistics.percentiles[4] <= statistics.max);
         }

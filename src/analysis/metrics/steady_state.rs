@@ -2,14 +2,14 @@
 
 use serde::{Serialize, Serializer};
 
-use super::bench_serving::{self, Answer};
+use super::bench_serving::{self, SuccessfulRequest};
 use super::metric::Metric;
-use super::{Basis, Sheet, bench_serving_fixed};
+use super::{MetricInputs, MetricSet, bench_serving_fixed};
 use crate::config::workload::Profile;
 use crate::results::record::request::Request;
 
 /// Share of the peak concurrency that our own steady state requires.
-pub(super) const RATIO: f64 = 0.9;
+pub(super) const STEADY_RATIO: f64 = 0.9;
 
 /// The metrics of the steady state, with the keys and in the order of bench_serving's result line.
 ///
@@ -30,11 +30,11 @@ pub(crate) struct SteadyState {
     /// Output tokens that arrived in the window. Each answer counts by the share of its events.
     pub total_output: f64,
     /// The same by our own count. `None` if tokens were not counted; the line then has 0.
-    #[serde(serialize_with = "or_zero")]
+    #[serde(serialize_with = "serialize_or_zero")]
     pub total_output_retokenized: Option<f64>,
     pub output_throughput: f64,
     /// The same by our own count.
-    #[serde(serialize_with = "or_zero")]
+    #[serde(serialize_with = "serialize_or_zero")]
     pub output_throughput_retokenized: Option<f64>,
     pub average_concurrency: f64,
     /// Highest number of requests in flight in the whole measurement.
@@ -43,7 +43,7 @@ pub(crate) struct SteadyState {
     pub peak_output_throughput: f64,
 }
 
-fn or_zero<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_or_zero<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(value.unwrap_or(0.0))
 }
 
@@ -53,20 +53,20 @@ fn or_zero<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S
 /// Source: docs/bench-serving.md 7.7.
 pub(crate) fn steady_state(
     requests: &[Request],
-    basis: &Basis,
+    inputs: &MetricInputs,
     profile: Profile,
-    copied: bool,
+    as_published: bool,
     ratio: f64,
 ) -> Option<SteadyState> {
     let sound;
-    let answers = match copied {
-        true => bench_serving::answers(requests, basis.protocol, profile),
+    let answers = match as_published {
+        true => bench_serving::successful_requests(requests, inputs.protocol, profile),
         false => {
-            sound = bench_serving_fixed::sound(requests, basis.protocol);
-            bench_serving::answers(&sound, basis.protocol, profile)
+            sound = bench_serving_fixed::corrected_requests(requests, inputs.protocol);
+            bench_serving::successful_requests(&sound, inputs.protocol, profile)
         }
     };
-    of_answers(&answers, ratio)
+    steady_state_of(&answers, ratio)
 }
 
 /// Computes our own metrics of the steady state, from the first to the last moment of nearly full
@@ -74,22 +74,24 @@ pub(crate) fn steady_state(
 ///
 /// Unlike bench_serving's steady state, it does not end when the concurrency dips: requests of one length end
 /// together, and the longest time without a dip would be a single wave of them.
-pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
-    let sound = bench_serving_fixed::sound(requests, basis.protocol);
-    let answers = bench_serving::answers(&sound, basis.protocol, Profile::Current);
+pub(super) fn add_steady_state(metrics: &mut MetricSet, requests: &[Request], inputs: &MetricInputs) {
+    let sound = bench_serving_fixed::corrected_requests(requests, inputs.protocol);
+    let answers = bench_serving::successful_requests(&sound, inputs.protocol, Profile::Current);
     let plateau = plateau(&answers);
-    sheet.put(Metric::SteadyDuration, plateau.map(|(from, to)| to - from));
-    let of = |weight: fn(&Answer<'_>) -> f64| plateau.map(|plateau| per_second(&answers, plateau, weight));
-    sheet.put(Metric::SteadyOutput, of(|answer| f64::from(answer.output)));
-    sheet.put(Metric::SteadyConcurrency, of(|answer| answer.latency));
+    metrics.insert(Metric::SteadyDuration, plateau.map(|(from, to)| to - from));
+    let rate_of = |weight: fn(&SuccessfulRequest<'_>) -> f64| {
+        plateau.map(|plateau| rate_between(&answers, plateau, weight))
+    };
+    metrics.insert(Metric::SteadyOutput, rate_of(|answer| f64::from(answer.output)));
+    metrics.insert(Metric::SteadyConcurrency, rate_of(|answer| answer.latency));
 }
 
 /// Returns the first and last moment with nearly full concurrency. It excludes the drain at the end.
-fn plateau(answers: &[Answer<'_>]) -> Option<(f64, f64)> {
-    let intervals = intervals(answers);
+fn plateau(answers: &[SuccessfulRequest<'_>]) -> Option<(f64, f64)> {
+    let intervals = concurrency_intervals(answers);
     let peak = intervals.iter().map(|interval| interval.running).max()?;
-    let least = threshold(peak, RATIO);
-    let is_high = |interval: &&Interval| interval.running >= least;
+    let min_running = concurrency_threshold(peak, STEADY_RATIO);
+    let is_high = |interval: &&Interval| interval.running >= min_running;
     let first = intervals.iter().find(is_high)?;
     let last = intervals.iter().rfind(is_high)?;
     Some((first.from, last.to))
@@ -97,8 +99,12 @@ fn plateau(answers: &[Answer<'_>]) -> Option<(f64, f64)> {
 
 /// Returns the sum of the weights of answers between two times, per second. The weight of an answer is spread
 /// evenly over its time, so the result does not depend on how an engine groups tokens into events.
-fn per_second(answers: &[Answer<'_>], (from, to): (f64, f64), weight: fn(&Answer<'_>) -> f64) -> f64 {
-    let inside = |answer: &Answer<'_>| {
+fn rate_between(
+    answers: &[SuccessfulRequest<'_>],
+    (from, to): (f64, f64),
+    weight: fn(&SuccessfulRequest<'_>) -> f64,
+) -> f64 {
+    let inside = |answer: &SuccessfulRequest<'_>| {
         let end = answer.start + answer.latency;
         let share = (end.min(to) - answer.start.max(from)) / answer.latency;
         match answer.latency > 0.0 {
@@ -110,7 +116,7 @@ fn per_second(answers: &[Answer<'_>], (from, to): (f64, f64), weight: fn(&Answer
 }
 
 /// Returns the lowest number of requests in flight that counts as steady.
-fn threshold(peak: u32, ratio: f64) -> u32 {
+fn concurrency_threshold(peak: u32, ratio: f64) -> u32 {
     ((f64::from(peak) * ratio).ceil() as u32).max(1)
 }
 
@@ -121,11 +127,11 @@ struct Interval {
     running: u32,
 }
 
-fn of_answers(answers: &[Answer<'_>], ratio: f64) -> Option<SteadyState> {
-    let intervals = intervals(answers);
+fn steady_state_of(answers: &[SuccessfulRequest<'_>], ratio: f64) -> Option<SteadyState> {
+    let intervals = concurrency_intervals(answers);
     let peak = intervals.iter().map(|interval| interval.running).max()?;
-    let threshold = threshold(peak, ratio);
-    let (from, to) = longest(&intervals, threshold)?;
+    let threshold = concurrency_threshold(peak, ratio);
+    let (from, to) = longest_interval(&intervals, threshold)?;
     let duration = to - from;
     let is_inside = |at: f64| (from..=to).contains(&at);
     let whole_seconds = (duration.ceil() as usize).max(1);
@@ -173,18 +179,18 @@ fn of_answers(answers: &[Answer<'_>], ratio: f64) -> Option<SteadyState> {
 
 /// Returns the times at which the tokens of an answer arrived, as far as its events show. There is at least
 /// one.
-fn token_times(answer: &Answer<'_>) -> Vec<f64> {
+fn token_times(answer: &SuccessfulRequest<'_>) -> Vec<f64> {
     let mut at = answer.start + answer.ttft;
     let first = std::iter::once(at);
     first
-        .chain(answer.itl.read().into_iter().map(|gap| {
+        .chain(answer.itl.collect().into_iter().map(|gap| {
             at += gap;
             at
         }))
         .collect()
 }
 
-fn intervals(answers: &[Answer<'_>]) -> Vec<Interval> {
+fn concurrency_intervals(answers: &[SuccessfulRequest<'_>]) -> Vec<Interval> {
     let mut turns: Vec<(f64, i64)> = answers
         .iter()
         .filter(|answer| answer.latency > 0.0)
@@ -208,7 +214,7 @@ fn intervals(answers: &[Answer<'_>]) -> Vec<Interval> {
 
 /// Returns the longest run of neighbouring intervals with at least `threshold` requests in flight. Of equal
 /// runs, the first.
-fn longest(intervals: &[Interval], threshold: u32) -> Option<(f64, f64)> {
+fn longest_interval(intervals: &[Interval], threshold: u32) -> Option<(f64, f64)> {
     let runs = intervals
         .chunk_by(|one, other| (one.running >= threshold) == (other.running >= threshold))
         .filter(|run| run[0].running >= threshold)
@@ -227,12 +233,12 @@ mod tests {
     use super::*;
 
     /// Returns an answer with one event per second, the first one a second after its start.
-    fn answer(start: f64, events: u32, tokens: u32) -> Answer<'static> {
-        Answer {
+    fn answer(start: f64, events: u32, tokens: u32) -> SuccessfulRequest<'static> {
+        SuccessfulRequest {
             start,
             ttft: 1.0,
             latency: f64::from(events),
-            itl: bench_serving::Gaps::Given(vec![1.0; events as usize - 1]),
+            itl: bench_serving::Gaps::Values(vec![1.0; events as usize - 1]),
             itl_tokens: None,
             output: tokens,
             prompt: 10,
@@ -245,7 +251,7 @@ mod tests {
     fn the_window_is_the_longest_time_at_the_threshold() {
         // In flight: 1 from 0 to 1, 2 from 1 to 3, 1 from 3 to 4, 2 from 4 to 8, 1 from 8 to 9.
         let answers = [answer(0.0, 3, 3), answer(1.0, 8, 16), answer(4.0, 4, 4)];
-        let steady = of_answers(&answers, 0.9).unwrap();
+        let steady = steady_state_of(&answers, 0.9).unwrap();
         assert_eq!((steady.window_start, steady.window_end), (4.0, 8.0));
         assert_eq!((steady.concurrency_threshold, steady.peak_concurrency), (2, 2));
         // The events of the second answer at 4, 5, 6, 7 and 8 are inside: five of eight with two tokens each.
@@ -263,7 +269,7 @@ mod tests {
     #[test]
     fn a_lower_ratio_takes_more_in_and_neighbours_run_together() {
         let answers = [answer(0.0, 3, 3), answer(1.0, 8, 16), answer(4.0, 4, 4)];
-        let steady = of_answers(&answers, 0.5).unwrap();
+        let steady = steady_state_of(&answers, 0.5).unwrap();
         assert_eq!((steady.window_start, steady.window_end), (0.0, 9.0));
         assert_eq!(steady.total_output, 23.0);
         assert_eq!(steady.completed, 3);
@@ -271,10 +277,10 @@ mod tests {
 
     /// Returns requests of one length on two slots. In each wave one request ends a tenth of a second before
     /// the other, and the client sends the next ones half a second later.
-    fn waves(count: u32, events: u32) -> Vec<Answer<'static>> {
+    fn waves(count: u32, events: u32) -> Vec<SuccessfulRequest<'static>> {
         let at = |wave: u32| f64::from(wave) * (f64::from(events) + 0.5);
         let of_wave = |wave| {
-            let early = Answer {
+            let early = SuccessfulRequest {
                 latency: f64::from(events) - 0.1,
                 ..answer(at(wave), events, 20)
             };
@@ -286,12 +292,13 @@ mod tests {
     #[test]
     fn our_steady_state_holds_all_waves_and_not_the_longest_alone() {
         let answers = waves(4, 3);
-        assert!((of_answers(&answers, RATIO).unwrap().duration - 2.9).abs() < 1e-9);
+        assert!((steady_state_of(&answers, STEADY_RATIO).unwrap().duration - 2.9).abs() < 1e-9);
         let (from, to) = plateau(&answers).unwrap();
         // Three waves with the following pauses, and the fourth until its first request ends.
         assert_eq!((from, to), (0.0, 3.0 * 3.5 + 2.9));
-        let output =
-            |answers: &[Answer<'_>]| per_second(answers, (from, to), |answer| f64::from(answer.output));
+        let output = |answers: &[SuccessfulRequest<'_>]| {
+            rate_between(answers, (from, to), |answer| f64::from(answer.output))
+        };
         let whole = 8.0 * 20.0 / (3.0 * 3.5 + 3.0);
         assert!(
             (output(&answers) / whole - 1.0).abs() < 0.01,
@@ -301,7 +308,7 @@ mod tests {
         // The same answers, each in a single event at its end.
         let mut late = answers.clone();
         for answer in &mut late {
-            (answer.ttft, answer.itl) = (answer.latency, bench_serving::Gaps::Given(Vec::new()));
+            (answer.ttft, answer.itl) = (answer.latency, bench_serving::Gaps::Values(Vec::new()));
         }
         assert_eq!(output(&late), output(&answers));
     }
@@ -310,23 +317,23 @@ mod tests {
     fn our_steady_state_ends_where_the_drain_begins() {
         // Two slots, five requests of two seconds each. The last request takes eight seconds and runs alone.
         let starts = [0.0, 0.0, 2.0, 2.0, 4.0];
-        let mut answers: Vec<Answer<'_>> = starts.map(|start| answer(start, 2, 20)).into();
+        let mut answers: Vec<SuccessfulRequest<'_>> = starts.map(|start| answer(start, 2, 20)).into();
         answers.push(answer(4.0, 8, 80));
         let plateau = plateau(&answers).unwrap();
         assert_eq!(plateau, (0.0, 6.0));
         // Five answers, and a quarter of the last one.
         assert_eq!(
-            per_second(&answers, plateau, |answer| f64::from(answer.output)),
+            rate_between(&answers, plateau, |answer| f64::from(answer.output)),
             20.0
         );
-        assert_eq!(per_second(&answers, plateau, |answer| answer.latency), 2.0);
+        assert_eq!(rate_between(&answers, plateau, |answer| answer.latency), 2.0);
         assert_eq!(super::plateau(&[]), None);
     }
 
     #[test]
     fn of_equally_long_windows_the_first_counts_and_of_nothing_there_is_none() {
         let answers = [answer(0.0, 2, 2), answer(5.0, 2, 2)];
-        assert_eq!(of_answers(&answers, 1.0).unwrap().window_start, 0.0);
-        assert_eq!(of_answers(&[], 1.0), None);
+        assert_eq!(steady_state_of(&answers, 1.0).unwrap().window_start, 0.0);
+        assert_eq!(steady_state_of(&[], 1.0), None);
     }
 }

@@ -1,85 +1,91 @@
 //! Counts, and their rates per second, per device and per user.
 
-use super::bench_serving::Answer;
-use super::dimensions::{Count, Flow};
+use super::bench_serving::SuccessfulRequest;
+use super::dimensions::{Quantity, TokenCount};
 use super::latency::{self, Times};
 use super::metric::Metric;
 use super::stats;
-use super::{Basis, Sheet};
+use super::{MetricInputs, MetricSet};
 use crate::config::workload::Profile;
-use crate::results::record::request::{Class, Request};
+use crate::results::record::request::{Request, RequestFailureClass};
 
 /// Computes counts and rates under the definitions of `matrix`, over the window of [`Window::of`].
-pub(super) fn matrix(sheet: &mut Sheet, requests: &[Request], basis: &Basis) {
-    let span = Window::of(requests);
+pub(super) fn add_throughput(metrics: &mut MetricSet, requests: &[Request], inputs: &MetricInputs) {
+    let span = Window::from_requests(requests);
     let window = span.and_then(Window::seconds);
-    sheet.put(Metric::Duration, window);
-    counts(sheet, requests);
-    let (input, output) = latency::tokens(sheet, requests);
+    metrics.insert(Metric::Duration, window);
+    add_counts(metrics, requests);
+    let (input, output) = latency::add_token_totals(metrics, requests);
     let completed = requests.iter().filter(|request| request.is_completed()).count();
     let total = input.zip(output).map(|(input, output)| input + output);
     // Source: docs/bench-serving.md 7.1.
     let per_second = |amount: Option<u64>| Some(amount? as f64 / window?);
     for (flow, amount) in [
-        (Flow::Requests, Some(completed as u64)),
-        (Flow::Input, input),
-        (Flow::Output, output),
-        (Flow::Total, total),
+        (Quantity::Requests, Some(completed as u64)),
+        (Quantity::Input, input),
+        (Quantity::Output, output),
+        (Quantity::Total, total),
     ] {
         let rate = per_second(amount);
-        let devices = (basis.devices > 0).then_some(f64::from(basis.devices));
-        sheet.put(Metric::Throughput(flow), rate);
-        sheet.put(
+        let devices = (inputs.devices > 0).then_some(f64::from(inputs.devices));
+        metrics.insert(Metric::Throughput(flow), rate);
+        metrics.insert(
             Metric::PerDevice(flow),
             rate.zip(devices).map(|(rate, devices)| rate / devices),
         );
     }
-    sheet.put(Metric::PerUser, per_user(requests, output));
-    sheet.put(
+    metrics.insert(Metric::PerUser, output_per_user(requests, output));
+    metrics.insert(
         Metric::MeanConcurrency,
         span.and_then(|span| mean_concurrency(requests, span)),
     );
-    latency::tokens_per_chunk(sheet, requests);
+    latency::add_tokens_per_chunk(metrics, requests);
 }
 
 /// Computes counts and rates as bench_serving prints them.
 ///
 /// Source: docs/bench-serving.md 7.1 and 7.3. `classic` has no total throughput and no concurrency (8.2).
-pub(super) fn compat(sheet: &mut Sheet, answers: &[Answer<'_>], profile: Profile, duration_s: Option<f64>) {
-    let sum =
-        |count: &dyn Fn(&Answer<'_>) -> u32| answers.iter().map(|answer| u64::from(count(answer))).sum();
+pub(super) fn add_bench_serving_throughput(
+    metrics: &mut MetricSet,
+    answers: &[SuccessfulRequest<'_>],
+    profile: Profile,
+    duration_s: Option<f64>,
+) {
+    let sum = |count: &dyn Fn(&SuccessfulRequest<'_>) -> u32| {
+        answers.iter().map(|answer| u64::from(count(answer))).sum()
+    };
     let input: u64 = sum(&|answer| answer.prompt);
     let output: u64 = sum(&|answer| answer.output);
     let counted: Option<u64> = answers.iter().map(|answer| answer.counted.map(u64::from)).sum();
-    sheet.put(Metric::Duration, duration_s);
-    sheet.put(Metric::Completed, Some(answers.len() as f64));
-    sheet.put(Metric::Tokens(Count::Input), Some(input as f64));
+    metrics.insert(Metric::Duration, duration_s);
+    metrics.insert(Metric::Completed, Some(answers.len() as f64));
+    metrics.insert(Metric::Tokens(TokenCount::Input), Some(input as f64));
     let vision: u64 = sum(&|answer| answer.vision);
-    sheet.put(
-        Metric::Tokens(Count::InputVision),
+    metrics.insert(
+        Metric::Tokens(TokenCount::InputVision),
         (vision > 0).then_some(vision as f64),
     );
-    sheet.put(Metric::Tokens(Count::Output), Some(output as f64));
-    sheet.put(
-        Metric::Tokens(Count::OutputCounted),
+    metrics.insert(Metric::Tokens(TokenCount::Output), Some(output as f64));
+    metrics.insert(
+        Metric::Tokens(TokenCount::OutputCounted),
         counted.map(|tokens| tokens as f64),
     );
-    let mut rate = |flow: Flow, amount: u64| {
-        sheet.put(
+    let mut rate = |flow: Quantity, amount: u64| {
+        metrics.insert(
             Metric::Throughput(flow),
             duration_s.map(|duration| amount as f64 / duration),
         );
     };
-    rate(Flow::Requests, answers.len() as u64);
-    rate(Flow::Input, input);
-    rate(Flow::Output, output);
+    rate(Quantity::Requests, answers.len() as u64);
+    rate(Quantity::Input, input);
+    rate(Quantity::Output, output);
     if profile == Profile::Current {
-        rate(Flow::Total, input + output);
+        rate(Quantity::Total, input + output);
         let vision: u64 = sum(&|answer| answer.vision);
-        sheet.put(Metric::Tokens(Count::InputVision), Some(vision as f64));
+        metrics.insert(Metric::Tokens(TokenCount::InputVision), Some(vision as f64));
         let latencies: Vec<f64> = answers.iter().map(|answer| answer.latency).collect();
         let concurrency = duration_s.map(|duration| stats::sum(&latencies) / duration);
-        sheet.put(Metric::MeanConcurrency, concurrency);
+        metrics.insert(Metric::MeanConcurrency, concurrency);
     }
 }
 
@@ -94,7 +100,7 @@ impl Window {
     /// Returns the time from the first due time to the last end of a completed request. The wait for a failed
     /// request is excluded, because it is no work: otherwise one lost request with a late timeout could halve
     /// every rate. If no request completed, the window ends at the last end of all.
-    fn of(requests: &[Request]) -> Option<Self> {
+    fn from_requests(requests: &[Request]) -> Option<Self> {
         let start_ns = requests.iter().map(|request| request.due_ns).min()?;
         let completed = requests.iter().filter(|request| request.is_completed());
         let end_ns = completed
@@ -112,8 +118,8 @@ impl Window {
 }
 
 /// Returns the seconds over which rates are computed ([`Window::of`]). `None` if they are 0.
-pub(super) fn window_s(requests: &[Request]) -> Option<f64> {
-    Window::of(requests)?.seconds()
+pub(super) fn measured_window_s(requests: &[Request]) -> Option<f64> {
+    Window::from_requests(requests)?.seconds()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -124,7 +130,7 @@ pub(crate) struct Rates {
 
 /// Computes the rates of a load whose requests have their own due times. `None` if there are too few requests
 /// for a rate.
-pub(crate) fn rates(requests: &[Request]) -> Option<Rates> {
+pub(crate) fn request_rates(requests: &[Request]) -> Option<Rates> {
     let per_second = |mut moments: Vec<u64>| {
         moments.sort_unstable();
         let span = moments.last()?.checked_sub(*moments.first()?)?;
@@ -137,21 +143,21 @@ pub(crate) fn rates(requests: &[Request]) -> Option<Rates> {
 }
 
 /// Counts due, completed and failed requests, and the failures by class.
-fn counts(sheet: &mut Sheet, requests: &[Request]) {
-    let failed = |class: Class| {
+fn add_counts(metrics: &mut MetricSet, requests: &[Request]) {
+    let failed = |class: RequestFailureClass| {
         let failures = requests.iter().filter_map(|request| request.failure.as_ref());
         failures.filter(|failure| failure.class == class).count()
     };
     let due = requests.len();
     let completed = requests.iter().filter(|request| request.is_completed()).count();
-    sheet.put(Metric::Due, Some(due as f64));
-    sheet.put(Metric::Completed, Some(completed as f64));
-    sheet.put(Metric::Failed, Some((due - completed) as f64));
-    for class in Class::ALL {
-        sheet.put(Metric::FailedBy(class), Some(failed(class) as f64));
+    metrics.insert(Metric::Due, Some(due as f64));
+    metrics.insert(Metric::Completed, Some(completed as f64));
+    metrics.insert(Metric::Failed, Some((due - completed) as f64));
+    for class in RequestFailureClass::ALL {
+        metrics.insert(Metric::FailedBy(class), Some(failed(class) as f64));
     }
     let share = (due > 0).then(|| (due - completed) as f64 / due as f64);
-    sheet.put(Metric::ErrorShare, share);
+    metrics.insert(Metric::ErrorShare, share);
     // Without a token count it is unknown whether an answer is short.
     let short = requests
         .iter()
@@ -159,19 +165,19 @@ fn counts(sheet: &mut Sheet, requests: &[Request]) {
         .map(|request| {
             request
                 .output_tokens()
-                .map(|tokens| u32::from(tokens < request.limit()))
+                .map(|tokens| u32::from(tokens < request.max_output_tokens()))
         })
         .sum::<Option<u32>>();
-    sheet.put(Metric::Short, short.map(f64::from));
+    metrics.insert(Metric::ShortResponses, short.map(f64::from));
 }
 
 /// Returns the output tokens of completed requests divided by the time that their users waited. This equals
 /// throughput divided by the mean number of waiting users (docs/glossary.md, "per user").
-fn per_user(requests: &[Request], output: Option<u64>) -> Option<f64> {
+fn output_per_user(requests: &[Request], output: Option<u64>) -> Option<f64> {
     let waits: Vec<f64> = requests
         .iter()
         .filter(|request| request.is_completed())
-        .map(Times::e2e_of)
+        .map(Times::e2e_ms)
         .collect::<Option<_>>()?;
     let waited_ms = stats::sum(&waits);
     (waited_ms > 0.0).then_some(output? as f64 / (waited_ms / 1e3))

@@ -1,72 +1,72 @@
 //! Checks that the engine was measured and not the client.
 
-use super::{Evidence, entry, found, host, percent, steadiness};
-use crate::analysis::metrics::{self, Metric, Rates, Sample, Statistic};
+use super::{Evidence, code_entry, host, new_reason, percent, steadiness};
+use crate::analysis::metrics::{self, LatencyKind, Metric, Rates, Statistic};
 use crate::config::arrival::Arrival;
 use crate::config::scenario::Scenario;
 use crate::config::validity::Bounds;
-use crate::results::record::client::{ClientFacts, MOST_EVENTS_PER_S, SendLag};
+use crate::results::record::client::{ClientFacts, MAX_EVENTS_PER_S, SendLag};
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::{HostWindow, Telemetry};
-use crate::results::record::validity::{Code, Reason, Verdict};
+use crate::results::record::validity::{Reason, ReasonCode, Verdict};
 
 /// Fewest arrivals for which a rate is judged. With fewer, one slightly late request lowers the rate.
-const FEW_ARRIVALS: usize = 20;
+const MIN_ARRIVALS: usize = 20;
 /// Fewest arrivals whose drawn rate is compared with the requested one.
-const FEWEST_DRAWN: usize = 8;
+const MIN_DRAWN_ARRIVALS: usize = 8;
 /// The drawn rate may differ from the requested rate by this share without a note.
 const DRAWN_RATE_TOLERANCE: f64 = 0.1;
 
 /// Factor by which the lag may exceed that of the calibration. In a measurement the engine may run on the
 /// same machine.
-const CALIBRATED: f64 = 3.0;
+const CALIBRATION_FACTOR: f64 = 3.0;
 
 /// Events with shorter gaps come in bursts, whose gaps mean nothing.
-const LEAST_GAP_MS: f64 = 0.05;
+const MIN_GAP_MS: f64 = 0.05;
 
 /// Lowest bound for the error of arrival times, as a share of the bound for the send lag. Arrival times have
 /// to be more precise.
-const LATE_READS: f64 = 1.0 / 40.0;
+const LATE_READ_FACTOR: f64 = 1.0 / 40.0;
 
 /// Share of the median TTFT that a lag does not affect noticeably.
-const UNSEEN: f64 = 0.05;
+const NEGLIGIBLE_TTFT_SHARE: f64 = 0.05;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     if let Some(client) = &evidence.summary.client {
-        late(evidence, client, reasons);
+        judge_lateness(evidence, client, reasons);
     }
-    rate(evidence, reasons);
+    judge_rate(evidence, reasons);
 }
 
 /// Judges requests that were sent late. A single late request is ignored.
-fn late(evidence: &Evidence<'_>, client: &ClientFacts, reasons: &mut Vec<Reason>) {
+fn judge_lateness(evidence: &Evidence<'_>, client: &ClientFacts, reasons: &mut Vec<Reason>) {
     let Some(lag) = &client.send_lag else {
         return;
     };
     let bounds = evidence.bounds;
     let calibrated = client
         .error
-        .map_or(0.0, |point| CALIBRATED * point.send_lag_p99_ms);
+        .map_or(0.0, |point| CALIBRATION_FACTOR * point.send_lag_p99_ms);
     let median = evidence
-        .figure(Metric::Time(Statistic::Median, Sample::Ttft))
+        .metric_value(Metric::Time(Statistic::Median, LatencyKind::Ttft))
         .unwrap_or(0.0);
     let own = 1000.0 * bounds.send_lag.duration().as_secs_f64();
     let unseen = match is_burst(evidence.requests) {
         // The single request does not matter in a burst, only the time of all of them.
-        true => UNSEEN * steadiness::window(evidence.requests).unwrap_or(0.0) * 1000.0,
-        false => UNSEEN * median,
+        true => NEGLIGIBLE_TTFT_SHARE * steadiness::window_s(evidence.requests).unwrap_or(0.0) * 1000.0,
+        false => NEGLIGIBLE_TTFT_SHARE * median,
     };
     let bound = own.max(calibrated).max(unseen);
-    let host = summary_host(evidence);
-    reasons.extend(lateness(
+    let host = host_window(evidence);
+    reasons.extend(lateness_reason(
         lag,
         bound,
-        host.and_then(|host| host::others(host, bounds)),
+        host.and_then(|host| host::other_processes(host, bounds)),
     ));
 }
 
 /// Judges the lag against its bound. `others` describes the load of other processes.
-fn lateness(lag: &SendLag, bound: f64, others: Option<String>) -> Option<Reason> {
+fn lateness_reason(lag: &SendLag, bound: f64, others: Option<String>) -> Option<Reason> {
     if lag.p99_ms <= bound || lag.second_ms.is_some_and(|second| second <= bound) {
         return None;
     }
@@ -77,7 +77,7 @@ fn lateness(lag: &SendLag, bound: f64, others: Option<String>) -> Option<Reason>
         "99 of 100 requests sent within {:.1} ms of their time{neighbour}",
         lag.p99_ms
     );
-    let mut reason = found(Code::ClientLate, measured, Some(format!("{bound:.1} ms")));
+    let mut reason = new_reason(ReasonCode::ClientLate, measured, Some(format!("{bound:.1} ms")));
     if lag.fifth_ms.is_none_or(|fifth| fifth <= bound) {
         reason.weight = Verdict::Suspect;
     }
@@ -95,14 +95,14 @@ fn is_burst(requests: &[Request]) -> bool {
     requests.len() > 1 && requests.iter().all(|request| Some(request.due_ns) == first)
 }
 
-fn summary_host<'a>(evidence: &Evidence<'a>) -> Option<&'a HostWindow> {
+fn host_window<'a>(evidence: &Evidence<'a>) -> Option<&'a HostWindow> {
     evidence.summary.telemetry.as_ref()?.host.as_ref()
 }
 
 /// Judges whether arrival times are precise enough for the time between events. They are not if a tenth of
 /// them may be off by more than half of that time, or if events came at a rate at which a client cannot
 /// separate them.
-pub(super) fn read_late(
+pub(super) fn judge_read_lateness(
     client: &ClientFacts,
     gap_ms: Option<f64>,
     bounds: &Bounds,
@@ -111,9 +111,9 @@ pub(super) fn read_late(
     let Some(late) = client.late else {
         return;
     };
-    let least = LATE_READS * 1000.0 * bounds.send_lag.duration().as_secs_f64();
-    let bound = |gap: f64| least.max(gap / 2.0);
-    let gap = gap_ms.filter(|gap| *gap >= LEAST_GAP_MS && late.p90_ms > bound(*gap));
+    let min_late_ms = LATE_READ_FACTOR * 1000.0 * bounds.send_lag.duration().as_secs_f64();
+    let bound = |gap: f64| min_late_ms.max(gap / 2.0);
+    let gap = gap_ms.filter(|gap| *gap >= MIN_GAP_MS && late.p90_ms > bound(*gap));
     let (measured, bound) = if let Some(gap) = gap {
         let off = late.p90_ms;
         (
@@ -122,29 +122,29 @@ pub(super) fn read_late(
             ),
             format!("{:.2} ms", bound(gap)),
         )
-    } else if late.events_per_s > f64::from(MOST_EVENTS_PER_S) {
+    } else if late.events_per_s > f64::from(MAX_EVENTS_PER_S) {
         (
             format!(
                 "one of ten events came at {:.0} events/s or more",
                 late.events_per_s
             ),
-            format!("{MOST_EVENTS_PER_S} events/s of one client"),
+            format!("{MAX_EVENTS_PER_S} events/s of one client"),
         )
     } else {
         return;
     };
     reasons.push(Reason {
         weight: Verdict::Suspect,
-        ..found(Code::ClientLate, measured, Some(bound))
+        ..new_reason(ReasonCode::ClientLate, measured, Some(bound))
     });
 }
 
 /// Judges the processor use of the client, and jumps of its clock.
-pub(super) fn effort(client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+pub(super) fn judge_cpu_use(client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     if let Some(share) = client.cpu_share.filter(|share| *share > bounds.client_cpu) {
         let measured = format!("the busiest thread used {} of a processor", percent(share));
-        reasons.push(found(
-            Code::ClientSaturated,
+        reasons.push(new_reason(
+            ReasonCode::ClientSaturated,
             measured,
             Some(percent(bounds.client_cpu)),
         ));
@@ -152,22 +152,29 @@ pub(super) fn effort(client: &ClientFacts, bounds: &Bounds, reasons: &mut Vec<Re
     if let Some(late) = client.late.filter(|late| late.pauses > 0) {
         let measured = format!(
             "the client was stopped, or had no processor, {} for 0.3 s or longer, at most {:.1} s; what arrived meanwhile has later moments",
-            times(late.pauses),
+            times_in_words(late.pauses),
             late.longest_pause_s
         );
-        let reason = found(Code::ClientLate, measured, Some("never".to_owned()));
+        let reason = new_reason(ReasonCode::ClientLate, measured, Some("never".to_owned()));
         reasons.push(Reason {
             weight: Verdict::Suspect,
             ..reason
         });
     }
     if client.clock_jumps > 0 {
-        let measured = format!("set {} by a millisecond or more", times(client.clock_jumps));
-        reasons.push(found(Code::ClockJump, measured, Some("never".to_owned())));
+        let measured = format!(
+            "set {} by a millisecond or more",
+            times_in_words(client.clock_jumps)
+        );
+        reasons.push(new_reason(
+            ReasonCode::ClockJump,
+            measured,
+            Some("never".to_owned()),
+        ));
     }
 }
 
-fn times(count: u32) -> String {
+fn times_in_words(count: u32) -> String {
     match count {
         1 => "once".to_owned(),
         count => format!("{count} times"),
@@ -176,7 +183,12 @@ fn times(count: u32) -> String {
 
 /// Judges shared processors. They are normal on small machines. They count only if the client had to wait for
 /// one.
-pub(super) fn shared(telemetry: &Telemetry, threads: u32, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+pub(super) fn judge_shared_cpus(
+    telemetry: &Telemetry,
+    threads: u32,
+    bounds: &Bounds,
+    reasons: &mut Vec<Reason>,
+) {
     let Some(host) = telemetry
         .host
         .as_ref()
@@ -186,15 +198,15 @@ pub(super) fn shared(telemetry: &Telemetry, threads: u32, bounds: &Bounds, reaso
     };
     let time = telemetry.seconds * f64::from(threads);
     let waited = host.client_wait_s.filter(|_| time > 0.0).map(|wait| wait / time);
-    let told = waited.map_or_else(String::new, |share| {
+    let wait_note = waited.map_or_else(String::new, |share| {
         format!(
             ", the client's threads waited {} of the time for one",
             percent(share)
         )
     });
-    let mut reason = found(
-        Code::ClientSharesCpus,
-        format!("{} processors{told}", host.cpus),
+    let mut reason = new_reason(
+        ReasonCode::ClientSharesCpus,
+        format!("{} processors{wait_note}", host.cpus),
         Some(format!("{} of the time", percent(bounds.client_wait))),
     );
     // Without other processors there is no remedy. The client's own lag then shows whether it was late.
@@ -222,17 +234,17 @@ pub(super) fn is_paced(scenario: &Scenario, arrival: &Arrival, requests: &[Reque
     first != last && requests.iter().all(|request| request.round.unwrap_or(0) == 0)
 }
 
-fn rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+fn judge_rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     if !has_rate(evidence) {
         return;
     }
     let arrival = evidence.summary.arrival(&evidence.cell.scenario);
     let lag = evidence.summary.client.and_then(|client| client.send_lag);
-    let Some(rates) = metrics::rates(evidence.requests) else {
+    let Some(rates) = metrics::request_rates(evidence.requests) else {
         return;
     };
-    reasons.extend(rate_drawn(evidence.requests, &rates, &arrival));
-    reasons.extend(rate_reached(
+    reasons.extend(drawn_rate_reason(evidence.requests, &rates, &arrival));
+    reasons.extend(reached_rate_reason(
         evidence.requests,
         &rates,
         &arrival,
@@ -242,12 +254,12 @@ fn rate(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 }
 
 /// Judges whether a load reached the requested rate, from its requests alone.
-pub(super) fn rate_of(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Option<Reason> {
+pub(super) fn load_rate_reason(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Option<Reason> {
     is_paced(scenario, &scenario.arrival, requests)
         .then(|| {
-            rate_reached(
+            reached_rate_reason(
                 requests,
-                &metrics::rates(requests)?,
+                &metrics::request_rates(requests)?,
                 &scenario.arrival,
                 None,
                 bounds,
@@ -257,8 +269,8 @@ pub(super) fn rate_of(requests: &[Request], scenario: &Scenario, bounds: &Bounds
 }
 
 /// Returns a note if the drawn arrivals had another rate than the requested one. It labels the row.
-fn rate_drawn(requests: &[Request], rates: &Rates, arrival: &Arrival) -> Option<Reason> {
-    if requests.len() < FEWEST_DRAWN || arrival.pace.is_some() || arrival.rate.is_infinite() {
+fn drawn_rate_reason(requests: &[Request], rates: &Rates, arrival: &Arrival) -> Option<Reason> {
+    if requests.len() < MIN_DRAWN_ARRIVALS || arrival.pace.is_some() || arrival.rate.is_infinite() {
         return None;
     }
     let due = rates.due;
@@ -268,8 +280,8 @@ fn rate_drawn(requests: &[Request], rates: &Rates, arrival: &Arrival) -> Option<
             requests.len(),
             arrival.rate
         );
-        found(
-            Code::RateDrawn,
+        new_reason(
+            ReasonCode::RateDrawn,
             measured,
             Some(format!("{:.0} %", 100.0 * DRAWN_RATE_TOLERANCE)),
         )
@@ -277,14 +289,14 @@ fn rate_drawn(requests: &[Request], rates: &Rates, arrival: &Arrival) -> Option<
 }
 
 /// Judges requests that were sent at a lower rate than they were due.
-fn rate_reached(
+fn reached_rate_reason(
     requests: &[Request],
     rates: &Rates,
     arrival: &Arrival,
     lag: Option<&SendLag>,
     bounds: &Bounds,
 ) -> Option<Reason> {
-    if requests.len() < FEW_ARRIVALS {
+    if requests.len() < MIN_ARRIVALS {
         return None;
     }
     let Rates { due, sent } = *rates;
@@ -292,7 +304,7 @@ fn rate_reached(
     if sent >= bound {
         return None;
     }
-    let asked = match arrival.pace.is_none() && !arrival.rate.is_infinite() {
+    let requested = match arrival.pace.is_none() && !arrival.rate.is_infinite() {
         true => format!("{}/s was asked for", arrival.rate),
         false => "the rate changes over the load".to_owned(),
     };
@@ -306,12 +318,16 @@ fn rate_reached(
     let own = 1000.0 * bounds.send_lag.duration().as_secs_f64();
     let lag = lag.filter(|lag| arrival.concurrency.is_none() || lag.p99_ms > own);
     let measured = format!(
-        "{sent:.2} requests/s sent; {asked}, the {} arrivals that were drawn came at {due:.2}/s{}",
+        "{sent:.2} requests/s sent; {requested}, the {} arrivals that were drawn came at {due:.2}/s{}",
         requests.len(),
         lag.map(late).unwrap_or_default()
     );
-    let mut reason = found(Code::RateNotReached, measured, Some(format!("{bound:.2}/s")));
-    let means = entry(Code::RateNotReached).means;
+    let mut reason = new_reason(
+        ReasonCode::RateNotReached,
+        measured,
+        Some(format!("{bound:.2}/s")),
+    );
+    let means = code_entry(ReasonCode::RateNotReached).meaning;
     reason.advice = match (arrival.concurrency, lag) {
         (Some(limit), lag) => format!(
             "{means} Raise the concurrency limit of {limit} or lower the rate; what was measured is a closed loop of that concurrency.{}",
@@ -346,7 +362,7 @@ mod tests {
                 .unwrap()
             };
             let requests: Vec<Request> = (0..count).map(request).collect();
-            rate_drawn(&requests, &metrics::rates(&requests)?, &arrival)
+            drawn_rate_reason(&requests, &metrics::request_rates(&requests)?, &arrival)
         };
         let reason = drawn(143, 21).expect("it came at seven a second");
         assert_eq!(reason.weight, Verdict::Valid);
@@ -367,7 +383,7 @@ mod tests {
             second_ms: Some(second),
             fifth_ms: Some(fifth),
         };
-        let weight = |lag: &SendLag| lateness(lag, 10.0, None).map(|reason| reason.weight);
+        let weight = |lag: &SendLag| lateness_reason(lag, 10.0, None).map(|reason| reason.weight);
         // One of 40, because the P99 is the latest of them.
         assert_eq!(weight(&lag(15.7, 0.3, 0.1)), None);
         assert_eq!(weight(&lag(15.7, 12.0, 0.1)), Some(Verdict::Suspect));
@@ -377,8 +393,8 @@ mod tests {
             other_cpus: Some(1.98),
             ..HostWindow::default()
         };
-        let others = host::others(&host, &Bounds::default());
-        let reason = lateness(&lag(15.7, 15.0, 11.0), 10.0, others).unwrap();
+        let others = host::other_processes(&host, &Bounds::default());
+        let reason = lateness_reason(&lag(15.7, 15.0, 11.0), 10.0, others).unwrap();
         assert!(
             reason
                 .measured
@@ -397,12 +413,12 @@ mod tests {
             }))
             .unwrap();
             let mut reasons = Vec::new();
-            read_late(&facts, Some(gap_ms), &Bounds::default(), &mut reasons);
+            judge_read_lateness(&facts, Some(gap_ms), &Bounds::default(), &mut reasons);
             assert!(reasons.len() <= 1, "{reasons:?}");
             reasons.first().map(|reason| (reason.code, reason.weight))
         };
         let judged = |p90_ms: f64, gap_ms: f64| at_rate(p90_ms, gap_ms, 100.0);
-        let suspect = Some((Code::ClientLate, Verdict::Suspect));
+        let suspect = Some((ReasonCode::ClientLate, Verdict::Suspect));
         assert_eq!([judged(4.9, 10.0), judged(5.1, 10.0)], [None, suspect]);
         // The bound is at least a quarter of a millisecond. Bursts have no gaps.
         assert_eq!([judged(0.24, 0.1), judged(0.26, 0.1)], [None, suspect]);
@@ -450,9 +466,9 @@ mod tests {
         };
         let judged = |count: u64, text: &str, lag: Option<&SendLag>| {
             let requests = requests(count);
-            rate_reached(
+            reached_rate_reason(
                 &requests,
-                &metrics::rates(&requests)?,
+                &metrics::request_rates(&requests)?,
                 &arrival(text),
                 lag,
                 &Bounds::default(),
@@ -469,13 +485,16 @@ mod tests {
         assert_eq!(reason.bound.as_deref(), Some("19.00/s"));
         assert!(!reason.advice.contains("Raise the concurrency"), "{reason:?}");
         assert!(reason.advice.contains("client sent them late"), "{reason:?}");
-        let held = judged(
+        let judged_reason = judged(
             25,
             r#"{"rate": 8.0, "concurrency": 4}"#,
             Some(&SendLag { p99_ms: 0.2, ..lag }),
         )
         .unwrap();
-        assert!(held.advice.contains("the concurrency limit of 4"), "{held:?}");
-        assert!(!held.measured.contains("client"), "{held:?}");
+        assert!(
+            judged_reason.advice.contains("the concurrency limit of 4"),
+            "{judged_reason:?}"
+        );
+        assert!(!judged_reason.measured.contains("client"), "{judged_reason:?}");
     }
 }

@@ -1,105 +1,113 @@
 //! Compares the tokens that answers report with the engine's own counters.
 
-use super::caches::Met;
-use super::{Evidence, found, percent};
+use super::caches::CacheEvidence;
+use super::{Evidence, new_reason, percent};
 use crate::config::validity::Bounds;
-use crate::results::record::request::{Class, Request, Usage};
+use crate::results::record::request::{Request, RequestFailureClass, Usage};
 use crate::results::record::search::ReportedTokens;
-use crate::results::record::telemetry::{EngineWindow, Source};
-use crate::results::record::validity::{Code, Reason};
+use crate::results::record::telemetry::{EngineWindow, TelemetrySource};
+use crate::results::record::validity::{Reason, ReasonCode};
 
 /// Below this many tokens a difference of counts is meaningless.
-pub(super) const FEW_TOKENS: f64 = 100.0;
+pub(super) const MIN_TOKENS: f64 = 100.0;
 
 /// Share of answers that may lack a count of prompt tokens.
-const UNTOLD: f64 = 0.01;
+const MAX_UNREPORTED_SHARE: f64 = 0.01;
 
 /// Sums up the token counts that the requests of one load report.
-pub(crate) fn reported(met: &Met<'_>) -> ReportedTokens {
+pub(crate) fn reported_tokens(met: &CacheEvidence<'_>) -> ReportedTokens {
     let requests = met.requests;
     let completed = || requests.iter().filter(|request| request.is_completed());
     let of_prompt = |request: &Request| request.usage.and_then(|usage| usage.prompt).map(f64::from);
-    let ours = |request: &Request| f64::from(request.prompt_sent());
-    let told = |read: fn(Usage) -> Option<u32>| {
+    let sent_tokens = |request: &Request| f64::from(request.prompt_sent());
+    let tokens_of = |read: fn(Usage) -> Option<u32>| {
         let counts = completed().filter_map(|request| read(request.usage?));
         counts.map(f64::from).sum::<f64>()
     };
     let prompt: f64 = completed()
-        .map(|request| of_prompt(request).unwrap_or_else(|| ours(request)))
+        .map(|request| of_prompt(request).unwrap_or_else(|| sent_tokens(request)))
         .sum();
-    let own: f64 = completed().map(ours).sum();
+    let own: f64 = completed().map(sent_tokens).sum();
     // The template is added to the prompts of failed requests as well.
     let around = if own > 0.0 { (prompt / own).max(1.0) } else { 1.0 };
     let unfinished = || {
         let sent = requests.iter().filter(|request| request.sent_ns.is_some());
         sent.filter(|request| !request.is_completed())
     };
-    let most = |request: &Request| f64::from(request.limit());
+    let max_tokens = |request: &Request| f64::from(request.max_output_tokens());
     let untold = completed().filter(|request| of_prompt(request).is_none()).count();
     let is_several = |request: &Request| {
         request
             .limit_tokens
-            .is_some_and(|limit| limit > request.asked_tokens)
+            .is_some_and(|limit| limit > request.requested_tokens)
     };
     ReportedTokens {
-        output: told(|usage| usage.completion),
+        output: tokens_of(|usage| usage.completion),
         output_unfinished: unfinished()
-            .filter(|request| !is_refused(request))
-            .map(most)
+            .filter(|request| !is_rejected(request))
+            .map(max_tokens)
             .sum(),
         prompt,
-        prompt_unfinished: unfinished().map(|request| around * ours(request)).sum(),
-        prompt_known: met.repeated.map(|share| share * prompt + met.common(prompt)),
-        prompt_cached: told(|usage| usage.cached),
+        prompt_unfinished: unfinished().map(|request| around * sent_tokens(request)).sum(),
+        prompt_known: met
+            .shared_share
+            .map(|share| share * prompt + met.expected_cached_tokens(prompt)),
+        prompt_cached: tokens_of(|usage| usage.cached),
         // Some engines count a prompt once per choice.
-        is_prompt_exact: untold as f64 <= UNTOLD * completed().count() as f64 && !completed().any(is_several),
+        is_prompt_exact: untold as f64 <= MAX_UNREPORTED_SHARE * completed().count() as f64
+            && !completed().any(is_several),
         longest: requests
             .iter()
-            .map(|request| ours(request) + most(request))
+            .map(|request| sent_tokens(request) + max_tokens(request))
             .fold(0.0, f64::max),
     }
 }
 
 /// Returns whether the server rejected the request and generated nothing for it.
-fn is_refused(request: &Request) -> bool {
+fn is_rejected(request: &Request) -> bool {
     let class = request.failure.as_ref().map(|failure| failure.class);
-    matches!(class, Some(Class::Connect | Class::Refused | Class::Status))
+    matches!(
+        class,
+        Some(RequestFailureClass::Connect | RequestFailureClass::Refused | RequestFailureClass::Status)
+    )
 }
 
 /// Compares the engine's counters with the answers of a measurement, or of all points of a search.
 pub(super) fn judge(evidence: &Evidence<'_>) -> Option<Reason> {
-    let engine = heard(evidence)?;
+    let engine = reliable_counters(evidence)?;
     let reported = match &evidence.summary.search {
         Some(search) => search.reported?,
-        None => reported(&Met::of(evidence)),
+        None => reported_tokens(&CacheEvidence::from_evidence(evidence)),
     };
-    outputs(engine, &reported, evidence.bounds).or_else(|| prompts(engine, &reported, evidence.bounds))
+    output_mismatch(engine, &reported, evidence.bounds)
+        .or_else(|| prompt_mismatch(engine, &reported, evidence.bounds))
 }
 
 /// Returns the engine's own metrics, if they were read before and after the window and no counter fell. Those
 /// of a search include all its points.
-pub(super) fn heard<'e>(evidence: &Evidence<'e>) -> Option<&'e EngineWindow> {
+pub(super) fn reliable_counters<'e>(evidence: &Evidence<'e>) -> Option<&'e EngineWindow> {
     let telemetry = evidence.summary.telemetry.as_ref()?;
     let mut sources = telemetry.sources.iter();
-    let is_heard =
-        sources.all(|facts| facts.source != Source::Engine || facts.is_bracketed && facts.trouble.is_none());
+    let is_heard = sources.all(|facts| {
+        facts.source != TelemetrySource::Engine || facts.is_bracketed && facts.trouble.is_none()
+    });
     let engine = telemetry.engine.as_ref();
     engine.filter(|engine| is_heard && engine.reset.is_empty())
 }
 
 /// Reports that the engine generated another number of output tokens than the answers report.
-fn outputs(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) -> Option<Reason> {
+fn output_mismatch(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) -> Option<Reason> {
     let counter = *engine.grown.get("generation_tokens")?;
-    let (told, unfinished) = (reported.output, reported.output_unfinished);
+    let (reported_tokens, unfinished) = (reported.output, reported.output_unfinished);
     // For a failed request, the engine may have generated all requested tokens or none of them, and counted
     // them or not.
-    let apart = (told - counter).max(counter - told - unfinished) / told;
-    (told >= FEW_TOKENS && apart > bounds.tokens).then(|| {
-        found(
-            Code::TokensDisagree,
+    let apart = (reported_tokens - counter).max(counter - reported_tokens - unfinished) / reported_tokens;
+    (reported_tokens >= MIN_TOKENS && apart > bounds.tokens).then(|| {
+        new_reason(
+            ReasonCode::TokensDisagree,
             format!(
-                "{told} output tokens in answers{}, {counter} by the engine's counter ({})",
-                beside(unfinished),
+                "{reported_tokens} output tokens in answers{}, {counter} by the engine's counter ({})",
+                unfinished_in_words(unfinished),
                 percent(apart)
             ),
             Some(percent(bounds.tokens)),
@@ -110,38 +118,41 @@ fn outputs(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) ->
 /// Reports that the engine counted far fewer prompt tokens than its answers, or more, which means that other
 /// clients used it. Shared and cached tokens may be missing from the counter, because some engines
 /// (llama.cpp) count only what they compute.
-fn prompts(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) -> Option<Reason> {
+fn prompt_mismatch(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) -> Option<Reason> {
     let grown = |name: &str| engine.grown.get(name).copied();
     let counter = grown("prompt_tokens")?;
-    let (told, unfinished) = (reported.prompt, reported.prompt_unfinished);
-    if told < FEW_TOKENS {
+    let (reported_tokens, unfinished) = (reported.prompt, reported.prompt_unfinished);
+    if reported_tokens < MIN_TOKENS {
         return None;
     }
     let cached = grown("cached_tokens").or(grown("prefix_hits"));
     let cached = cached.unwrap_or(0.0).max(reported.prompt_cached);
-    let least = reported
-        .prompt_known
-        .map(|known| told - known - told * bounds.warm.max(bounds.prompt_tokens) - cached);
-    if let Some(least) = least.filter(|least| counter < *least) {
-        return Some(found(
-            Code::PromptTokensDisagree,
-            format!("{told} prompt tokens in answers, {counter} by the engine's counter"),
+    let min_prompts = reported.prompt_known.map(|expected| {
+        reported_tokens
+            - expected
+            - reported_tokens * bounds.max_cache_hits.max(bounds.prompt_tokens)
+            - cached
+    });
+    if let Some(min_prompts) = min_prompts.filter(|min_prompts| counter < *min_prompts) {
+        return Some(new_reason(
+            ReasonCode::PromptTokensDisagree,
+            format!("{reported_tokens} prompt tokens in answers, {counter} by the engine's counter"),
             Some(format!(
-                "{least:.0}, without what caches held and prompts have in common"
+                "{min_prompts:.0}, without what caches held and prompts have in common"
             )),
         ));
     }
     // A preempted request is computed again, and some engines count it again.
     let again = grown("preemptions").unwrap_or(0.0) * reported.longest;
-    let most = (told + unfinished) * (1.0 + bounds.prompt_tokens) + again;
-    let beyond = counter - told - unfinished;
-    (reported.is_prompt_exact && counter > most && beyond >= FEW_TOKENS).then(|| {
-        found(
-            Code::TokensDisagree,
+    let max_prompts = (reported_tokens + unfinished) * (1.0 + bounds.prompt_tokens) + again;
+    let beyond = counter - reported_tokens - unfinished;
+    (reported.is_prompt_exact && counter > max_prompts && beyond >= MIN_TOKENS).then(|| {
+        new_reason(
+            ReasonCode::TokensDisagree,
             format!(
-                "{told} prompt tokens in answers{}, {counter} by the engine's counter ({} more)",
-                beside(unfinished),
-                percent(beyond / told)
+                "{reported_tokens} prompt tokens in answers{}, {counter} by the engine's counter ({} more)",
+                unfinished_in_words(unfinished),
+                percent(beyond / reported_tokens)
             ),
             Some(percent(bounds.prompt_tokens)),
         )
@@ -149,7 +160,7 @@ fn prompts(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bounds) ->
 }
 
 /// Returns a text about the tokens that failed requests may have added.
-fn beside(unfinished: f64) -> String {
+fn unfinished_in_words(unfinished: f64) -> String {
     match unfinished > 0.0 {
         true => format!(" and up to {unfinished:.0} of requests that failed"),
         false => String::new(),
@@ -163,7 +174,7 @@ mod tests {
     use super::*;
     use crate::config::scenario::Scenario;
     use crate::plan::{Plan, Protocol};
-    use crate::results::record::cell::ResetProof;
+    use crate::results::record::cell::CacheResetRecord;
 
     /// Returns requests of 50 prompt and 40 output tokens, of which the last `failed` ones failed.
     fn requests(completed: usize, failed: usize) -> Vec<Request> {
@@ -188,22 +199,26 @@ mod tests {
         scenario
     }
 
-    fn told(requests: &[Request], protocol: Protocol, proof: Option<&ResetProof>) -> ReportedTokens {
-        reported(&Met {
+    fn report_tokens(
+        requests: &[Request],
+        protocol: Protocol,
+        proof: Option<&CacheResetRecord>,
+    ) -> ReportedTokens {
+        reported_tokens(&CacheEvidence {
             protocol,
             scenario: &scenario(),
             bounds: &Bounds::default(),
-            repeated: Some(0.0),
-            proof,
+            shared_share: Some(0.0),
+            reset_proof: proof,
             requests,
         })
     }
 
-    fn load(completed: usize, failed: usize) -> ReportedTokens {
-        told(&requests(completed, failed), Protocol::Completions, None)
+    fn reported_load(completed: usize, failed: usize) -> ReportedTokens {
+        report_tokens(&requests(completed, failed), Protocol::Completions, None)
     }
 
-    fn judged(reported: &ReportedTokens, counters: &[(&str, f64)]) -> Option<Code> {
+    fn judged_code(reported: &ReportedTokens, counters: &[(&str, f64)]) -> Option<ReasonCode> {
         let engine = EngineWindow {
             grown: counters
                 .iter()
@@ -212,7 +227,8 @@ mod tests {
             ..EngineWindow::default()
         };
         let bounds = Bounds::default();
-        let reason = outputs(&engine, reported, &bounds).or_else(|| prompts(&engine, reported, &bounds));
+        let reason = output_mismatch(&engine, reported, &bounds)
+            .or_else(|| prompt_mismatch(&engine, reported, &bounds));
         reason.map(|reason| reason.code)
     }
 
@@ -221,7 +237,7 @@ mod tests {
         for (failed, prompt, output) in [(0, 5000.0, 4000.0), (1, 5000.0, 4000.0), (1, 5050.0, 4040.0)] {
             let counters = [("prompt_tokens", prompt), ("generation_tokens", output)];
             assert_eq!(
-                judged(&load(100, failed), &counters),
+                judged_code(&reported_load(100, failed), &counters),
                 None,
                 "{failed} failed, {prompt}"
             );
@@ -234,21 +250,24 @@ mod tests {
     fn what_a_failed_request_reported_may_be_in_no_counter() {
         let mut requests = requests(100, 1);
         requests[100].usage = requests[0].usage;
-        let reported = told(&requests, Protocol::Completions, None);
+        let reported = report_tokens(&requests, Protocol::Completions, None);
         for counter in [4000.0, 4040.0] {
-            assert_eq!(judged(&reported, &[("generation_tokens", counter)]), None);
+            assert_eq!(judged_code(&reported, &[("generation_tokens", counter)]), None);
         }
     }
 
     #[test]
     fn tokens_of_somebody_else_are_found_beside_a_failed_request() {
         for failed in [0, 1] {
-            let of = |counters: &[(&str, f64)]| judged(&load(100, failed), counters);
-            assert_eq!(of(&[("generation_tokens", 7500.0)]), Some(Code::TokensDisagree));
+            let code_for = |counters: &[(&str, f64)]| judged_code(&reported_load(100, failed), counters);
+            assert_eq!(
+                code_for(&[("generation_tokens", 7500.0)]),
+                Some(ReasonCode::TokensDisagree)
+            );
             // Long prompts and answers of one token.
             assert_eq!(
-                of(&[("prompt_tokens", 20_000.0), ("generation_tokens", 4006.0)]),
-                Some(Code::TokensDisagree)
+                code_for(&[("prompt_tokens", 20_000.0), ("generation_tokens", 4006.0)]),
+                Some(ReasonCode::TokensDisagree)
             );
         }
     }
@@ -257,8 +276,8 @@ mod tests {
     fn prompts_that_are_cut_short_are_found_beside_a_failed_request() {
         for failed in [0, 1] {
             assert_eq!(
-                judged(&load(100, failed), &[("prompt_tokens", 2000.0)]),
-                Some(Code::PromptTokensDisagree)
+                judged_code(&reported_load(100, failed), &[("prompt_tokens", 2000.0)]),
+                Some(ReasonCode::PromptTokensDisagree)
             );
         }
     }
@@ -267,37 +286,49 @@ mod tests {
     #[test]
     fn requests_that_were_turned_away_explain_no_tokens() {
         let counters = [("generation_tokens", 4400.0)];
-        assert_eq!(judged(&load(100, 1000), &counters), Some(Code::TokensDisagree));
+        assert_eq!(
+            judged_code(&reported_load(100, 1000), &counters),
+            Some(ReasonCode::TokensDisagree)
+        );
         let mut cut = requests(100, 1000);
         for request in &mut cut[100..] {
-            request.failure.as_mut().unwrap().class = Class::TimeoutBeforeFirst;
+            request.failure.as_mut().unwrap().class = RequestFailureClass::TimeoutBeforeFirst;
         }
-        assert_eq!(judged(&told(&cut, Protocol::Completions, None), &counters), None);
+        assert_eq!(
+            judged_code(&report_tokens(&cut, Protocol::Completions, None), &counters),
+            None
+        );
     }
 
     /// llama.cpp counts only the prompt tokens that it computes.
     #[test]
     fn what_all_prompts_begin_with_may_be_in_no_counter() {
         let counted = |tokens: f64| [("prompt_tokens", tokens)];
-        let proof: ResetProof = serde_json::from_value(json!({
+        let proof: CacheResetRecord = serde_json::from_value(json!({
             "is_fresh_start": false, "possible": false, "status": null, "success": null, "answer": null,
             "hits_in_window": null, "queries_in_window": null, "unique_prefix": {"letters": "a b", "tokens": 8, "kept": 0},
         }))
         .unwrap();
         let requests = requests(100, 0);
-        let of = |protocol, proof| told(&requests, protocol, proof);
+        let tokens_for = |protocol, proof| report_tokens(&requests, protocol, proof);
         let computed = counted(5000.0 - 8.0 * 100.0);
-        assert_eq!(judged(&of(Protocol::Completions, Some(&proof)), &computed), None);
-        let disagree = Some(Code::PromptTokensDisagree);
-        assert_eq!(judged(&of(Protocol::Completions, None), &computed), disagree);
+        assert_eq!(
+            judged_code(&tokens_for(Protocol::Completions, Some(&proof)), &computed),
+            None
+        );
+        let disagree = Some(ReasonCode::PromptTokensDisagree);
+        assert_eq!(
+            judged_code(&tokens_for(Protocol::Completions, None), &computed),
+            disagree
+        );
         let computed = counted(5000.0 - 25.0 * 100.0);
-        assert_eq!(judged(&of(Protocol::Chat, None), &computed), None);
+        assert_eq!(judged_code(&tokens_for(Protocol::Chat, None), &computed), None);
         let mut cached = requests.clone();
         for request in &mut cached {
             request.usage.as_mut().unwrap().cached = Some(25);
         }
         assert_eq!(
-            judged(&told(&cached, Protocol::Completions, None), &computed),
+            judged_code(&report_tokens(&cached, Protocol::Completions, None), &computed),
             None
         );
     }
@@ -305,21 +336,24 @@ mod tests {
     #[test]
     fn what_is_computed_again_is_counted_again() {
         let counters = [("prompt_tokens", 5500.0), ("preemptions", 6.0)];
-        assert_eq!(judged(&load(100, 0), &counters), None);
-        assert_eq!(judged(&load(100, 0), &counters[..1]), Some(Code::TokensDisagree));
+        assert_eq!(judged_code(&reported_load(100, 0), &counters), None);
+        assert_eq!(
+            judged_code(&reported_load(100, 0), &counters[..1]),
+            Some(ReasonCode::TokensDisagree)
+        );
     }
 
     #[test]
     fn where_a_prompt_has_several_choices_its_counter_may_be_higher() {
-        let mut reported = load(100, 0);
+        let mut reported = reported_load(100, 0);
         reported.is_prompt_exact = false;
-        assert_eq!(judged(&reported, &[("prompt_tokens", 10_000.0)]), None);
+        assert_eq!(judged_code(&reported, &[("prompt_tokens", 10_000.0)]), None);
     }
 
     #[test]
     fn loads_add_up() {
-        let mut both = load(60, 1);
-        both.add(&load(40, 0));
-        assert_eq!(both, load(100, 1));
+        let mut both = reported_load(60, 1);
+        both.add(&reported_load(40, 0));
+        assert_eq!(both, reported_load(100, 1));
     }
 }

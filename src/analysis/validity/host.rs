@@ -1,27 +1,27 @@
 //! Checks what else used the host: other processes, other virtual machines, swap.
 
-use super::{found, percent};
+use super::{new_reason, percent};
 use crate::config::validity::Bounds;
 use crate::results::record::telemetry::{HostWindow, Telemetry};
-use crate::results::record::validity::{Code, Reason};
+use crate::results::record::validity::{Reason, ReasonCode};
 
 /// Other processes may use this share of all processors, but at most one processor, even if the bound is
 /// lower.
-const QUARTER: f64 = 0.25;
+const MIN_CPU_SHARE: f64 = 0.25;
 
 /// Shortest window in which other processes are judged. The kernel counts processor time in hundredths of a
 /// second, and it is read twice a second.
-const SHORTEST_S: f64 = 2.0;
+const MIN_WINDOW_S: f64 = 2.0;
 
 /// Judges processor time of others, stolen processor time, and lack of memory.
 pub(super) fn judge(telemetry: &Telemetry, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     let Some(host) = &telemetry.host else {
         return;
     };
-    let is_long = telemetry.seconds >= SHORTEST_S;
-    if let Some(others) = others(host, bounds).filter(|_| is_long) {
-        let bound = format!("{:.2} processors", most(host, bounds));
-        reasons.push(found(Code::HostBusy, others, Some(bound)));
+    let is_long = telemetry.seconds >= MIN_WINDOW_S;
+    if let Some(others) = other_processes(host, bounds).filter(|_| is_long) {
+        let bound = format!("{:.2} processors", max_other_cpus(host, bounds));
+        reasons.push(new_reason(ReasonCode::HostBusy, others, Some(bound)));
     }
     let stolen = host.stolen_cpus.unwrap_or(0.0) / f64::from(host.cpus.max(1));
     if stolen > bounds.stolen && is_long {
@@ -29,7 +29,11 @@ pub(super) fn judge(telemetry: &Telemetry, bounds: &Bounds, reasons: &mut Vec<Re
             "{} of the processors' time went to other machines",
             percent(stolen)
         );
-        reasons.push(found(Code::CpuStolen, measured, Some(percent(bounds.stolen))));
+        reasons.push(new_reason(
+            ReasonCode::CpuStolen,
+            measured,
+            Some(percent(bounds.stolen)),
+        ));
     }
     let swapped = host
         .ranges
@@ -37,15 +41,15 @@ pub(super) fn judge(telemetry: &Telemetry, bounds: &Bounds, reasons: &mut Vec<Re
         .map_or(0.0, |range| range.mean);
     if swapped > bounds.swap.0 as f64 {
         let measured = format!("{:.1} MiB/s to and from swap", swapped / f64::from(1 << 20));
-        reasons.push(found(
-            Code::Swapping,
+        reasons.push(new_reason(
+            ReasonCode::Swapping,
             measured,
             Some(format!("{}/s", bounds.swap)),
         ));
     }
     if host.is_numa_remote == Some(true) {
-        reasons.push(found(
-            Code::NumaRemote,
+        reasons.push(new_reason(
+            ReasonCode::NumaRemote,
             "the engine may run on no processor of its GPUs' NUMA nodes".to_owned(),
             None,
         ));
@@ -53,9 +57,9 @@ pub(super) fn judge(telemetry: &Telemetry, bounds: &Bounds, reasons: &mut Vec<Re
 }
 
 /// Returns a text about the processors that other processes used, if they exceed [`most`].
-pub(super) fn others(host: &HostWindow, bounds: &Bounds) -> Option<String> {
+pub(super) fn other_processes(host: &HostWindow, bounds: &Bounds) -> Option<String> {
     let used = host.other_cpus.map(|used| used.min(f64::from(host.cpus)))?;
-    if used <= most(host, bounds) {
+    if used <= max_other_cpus(host, bounds) {
         return None;
     }
     Some(format!(
@@ -64,7 +68,7 @@ pub(super) fn others(host: &HostWindow, bounds: &Bounds) -> Option<String> {
     ))
 }
 
-fn most(host: &HostWindow, bounds: &Bounds) -> f64 {
+fn max_other_cpus(host: &HostWindow, bounds: &Bounds) -> f64 {
     let cpus = f64::from(host.cpus);
-    (bounds.other_cpus * cpus).max(1.0f64.min(QUARTER * cpus))
+    (bounds.other_cpus * cpus).max(1.0f64.min(MIN_CPU_SHARE * cpus))
 }

@@ -1,43 +1,48 @@
 //! Checks events of the machine and of the engine's process during the measurement.
 
-use super::{Evidence, found, percent};
+use super::{Evidence, new_reason, percent};
 use crate::base::units::Bytes;
 use crate::config::validity::Bounds;
 use crate::results::record::engine_change::EngineChange;
 use crate::results::record::machine::Machine;
-use crate::results::record::telemetry::{Gpu, GpuWindow, Source, SourceFacts, Telemetry};
-use crate::results::record::validity::{Code, Reason, Verdict};
+use crate::results::record::telemetry::{Gpu, GpuWindow, SourceFacts, Telemetry, TelemetrySource};
+use crate::results::record::validity::{Reason, ReasonCode, Verdict};
 
 /// Fewest samples of a busy GPU for which its clock is judged.
-const BUSY: u32 = 30;
+const MIN_BUSY_SAMPLES: u32 = 30;
 
 /// The clock of a GPU is judged only below this share of its highest clock. Under load, boost clocks are
 /// below the highest.
-const USUAL_CLOCK: f64 = 0.75;
+const NORMAL_CLOCK_SHARE: f64 = 0.75;
 
 /// Share of the window in which a full KV cache leads to a note.
-const FULL: f64 = 0.05;
+const MAX_FULL_CACHE_SHARE: f64 = 0.05;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    if !evidence.summary.beside.is_empty() || evidence.summary.pulled_beside {
-        let mut beside: Vec<String> = evidence.summary.beside.iter().map(ToString::to_string).collect();
-        if evidence.summary.pulled_beside {
-            beside.push("the pull of an image".to_owned());
+    if !evidence.summary.concurrent_launches.is_empty() || evidence.summary.pull_during {
+        let mut concurrent: Vec<String> = evidence
+            .summary
+            .concurrent_launches
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        if evidence.summary.pull_during {
+            concurrent.push("the pull of an image".to_owned());
         }
-        reasons.push(found(
-            Code::Neighbour,
-            beside.join(", "),
+        reasons.push(new_reason(
+            ReasonCode::Neighbour,
+            concurrent.join(", "),
             Some("alone on the host".to_owned()),
         ));
     }
     if let Some(reason) = &evidence.summary.listener_unverified {
-        reasons.push(found(Code::ListenerUnverified, reason.clone(), None));
+        reasons.push(new_reason(ReasonCode::ListenerUnverified, reason.clone(), None));
     }
     let changes = &evidence.summary.engine_changes;
     if !changes.is_empty() {
-        let told: Vec<String> = changes.iter().map(EngineChange::told).collect();
-        let mut reason = found(Code::EngineChanged, told.join(", "), None);
-        if changes.iter().all(EngineChange::is_of_models) {
+        let changes_in_words: Vec<String> = changes.iter().map(EngineChange::describe).collect();
+        let mut reason = new_reason(ReasonCode::EngineChanged, changes_in_words.join(", "), None);
+        if changes.iter().all(EngineChange::is_model_list) {
             reason.weight = Verdict::Suspect;
         }
         reasons.push(reason);
@@ -45,49 +50,53 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let Some(telemetry) = &evidence.summary.telemetry else {
         return;
     };
-    engine(evidence, telemetry, reasons);
-    gaps(evidence, telemetry, reasons);
+    judge_engine(evidence, telemetry, reasons);
+    judge_telemetry_gaps(evidence, telemetry, reasons);
 }
 
 /// Judges the state of the GPUs and other processes on them.
-pub(super) fn devices(
+pub(super) fn judge_devices(
     telemetry: &Telemetry,
     machine: Option<&Machine>,
     bounds: &Bounds,
     reasons: &mut Vec<Reason>,
 ) {
     for gpu in &telemetry.gpus {
-        let known =
-            machine.and_then(|machine| machine.devices.iter().find(|known| known.device == gpu.device));
-        clocks(gpu, known, bounds, reasons);
-        company(gpu, known, bounds, reasons);
-        faults(gpu, known, reasons);
+        let machine_gpu = machine.and_then(|machine| {
+            machine
+                .devices
+                .iter()
+                .find(|machine_gpu| machine_gpu.device == gpu.device)
+        });
+        judge_clocks(gpu, machine_gpu, bounds, reasons);
+        judge_other_users(gpu, machine_gpu, bounds, reasons);
+        judge_device_faults(gpu, machine_gpu, reasons);
     }
     if !telemetry.kernel.is_empty() {
-        reasons.push(found(
-            Code::GpuErrors,
+        reasons.push(new_reason(
+            ReasonCode::GpuErrors,
             telemetry.kernel.join("; "),
             Some("none".to_owned()),
         ));
     }
     if let Some(energy) = &telemetry.energy
-        && let Some(other) = energy.disagrees_j
+        && let Some(energy_j) = energy.disagrees_j
     {
-        reasons.push(found(
-            Code::EnergyDisagrees,
-            format!("{:.0} J and {other:.0} J", energy.joules),
+        reasons.push(new_reason(
+            ReasonCode::EnergyDisagrees,
+            format!("{:.0} J and {energy_j:.0} J", energy.joules),
             Some("5 % apart".to_owned()),
         ));
     }
 }
 
-fn engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason>) {
+fn judge_engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason>) {
     let Some(engine) = &telemetry.engine else {
         return;
     };
     if !engine.reset.is_empty() {
-        reasons.push(found(
-            Code::EngineRestarted,
+        reasons.push(new_reason(
+            ReasonCode::EngineRestarted,
             format!("counters fell: {}", engine.reset.join(", ")),
             Some("counters only grow".to_owned()),
         ));
@@ -99,8 +108,8 @@ fn engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reas
             false => ("fell, and not to zero", Verdict::Suspect),
         };
         let measured = format!("counters {how}: {}", engine.mixed.join(", "));
-        let mut reason = found(
-            Code::MetricsMixed,
+        let mut reason = new_reason(
+            ReasonCode::MetricsMixed,
             measured,
             Some("counters only grow".to_owned()),
         );
@@ -115,42 +124,49 @@ fn engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reas
     let (requests, bound) = (evidence.requests.len(), evidence.bounds.preemptions);
     let preempted = engine.grown.get("preemptions").copied().unwrap_or(0.0);
     if requests > 0 && preempted > bound * requests as f64 {
-        reasons.push(found(
-            Code::Preempted,
+        reasons.push(new_reason(
+            ReasonCode::Preempted,
             format!("{preempted} preemptions in {requests} requests"),
             Some(format!("{} of the requests", percent(bound))),
         ));
     }
-    if let Some(share) = engine.kv_full_share.filter(|share| *share > FULL) {
+    if let Some(share) = engine.kv_full_share.filter(|share| *share > MAX_FULL_CACHE_SHARE) {
         let waiting = engine.gauges.get("waiting").map_or_else(String::new, |waiting| {
             format!("; {:.1} requests waited on average", waiting.mean)
         });
         let measured = format!("full for {} of the samples{waiting}", percent(share));
-        reasons.push(found(Code::KvCacheFull, measured, Some(percent(FULL))));
+        reasons.push(new_reason(
+            ReasonCode::KvCacheFull,
+            measured,
+            Some(percent(MAX_FULL_CACHE_SHARE)),
+        ));
     }
 }
 
-fn clocks(gpu: &GpuWindow, known: Option<&Gpu>, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+fn judge_clocks(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     for (name, code, bound) in [
-        ("thermal", Code::ThrottledThermal, bounds.throttled),
-        ("power", Code::ThrottledPower, bounds.power_capped),
-        ("hardware", Code::ThrottledHardware, bounds.throttled),
+        ("thermal", ReasonCode::ThrottledThermal, bounds.throttled),
+        ("power", ReasonCode::ThrottledPower, bounds.power_capped),
+        ("hardware", ReasonCode::ThrottledHardware, bounds.throttled),
     ] {
         let share = gpu.throttled.get(name).copied().unwrap_or(0.0);
         if share > bound {
-            reasons.push(found(
+            reasons.push(new_reason(
                 code,
                 format!("GPU {}: {} of the samples", gpu.device, percent(share)),
                 Some(percent(bound)),
             ));
         }
     }
-    let Some(clock) = gpu.busy_clock_mhz.filter(|_| gpu.busy_samples >= BUSY) else {
+    let Some(clock) = gpu
+        .busy_clock_mhz
+        .filter(|_| gpu.busy_samples >= MIN_BUSY_SAMPLES)
+    else {
         return;
     };
     let spread = gpu.clock_spread.filter(|spread| *spread > bounds.clock_spread);
-    let highest = known.and_then(|known| known.max_sm_clock_mhz);
-    let highest = highest.filter(|highest| clock < USUAL_CLOCK * highest);
+    let highest = machine_gpu.and_then(|machine_gpu| machine_gpu.max_sm_clock_mhz);
+    let highest = highest.filter(|highest| clock < NORMAL_CLOCK_SHARE * highest);
     let (measured, bound) = match (spread, highest) {
         (Some(spread), _) => (
             format!("GPU {}: {} around {clock:.0} MHz", gpu.device, percent(spread)),
@@ -158,19 +174,19 @@ fn clocks(gpu: &GpuWindow, known: Option<&Gpu>, bounds: &Bounds, reasons: &mut V
         ),
         (None, Some(highest)) => (
             format!("GPU {}: busy at {clock:.0} of {highest:.0} MHz", gpu.device),
-            percent(USUAL_CLOCK),
+            percent(NORMAL_CLOCK_SHARE),
         ),
         (None, None) => return,
     };
-    reasons.push(found(Code::ClocksSpread, measured, Some(bound)));
+    reasons.push(new_reason(ReasonCode::ClocksSpread, measured, Some(bound)));
 }
 
 /// Judges the error counters of a device, and a bus that is slower than possible.
-fn faults(gpu: &GpuWindow, known: Option<&Gpu>, reasons: &mut Vec<Reason>) {
+fn judge_device_faults(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, reasons: &mut Vec<Reason>) {
     let range = |name: &str| gpu.ranges.get(name);
     let grown = |name: &str| range(name).map_or(0.0, |range| range.max - range.min);
-    let most = |name: &str| range(name).map_or(0.0, |range| range.max);
-    let mut told = Vec::new();
+    let max_of = |name: &str| range(name).map_or(0.0, |range| range.max);
+    let mut faults = Vec::new();
     for (count, what) in [
         (
             grown("ecc_uncorrected"),
@@ -182,35 +198,35 @@ fn faults(gpu: &GpuWindow, known: Option<&Gpu>, reasons: &mut Vec<Reason>) {
         ),
     ] {
         if count > 0.0 {
-            told.push(format!("{count} {what}"));
+            faults.push(format!("{count} {what}"));
         }
     }
-    if most("row_remap_failed") > 0.0 {
-        told.push("a row of memory could not be replaced".to_owned());
+    if max_of("row_remap_failed") > 0.0 {
+        faults.push("a row of memory could not be replaced".to_owned());
     }
-    if !told.is_empty() {
-        reasons.push(found(
-            Code::GpuErrors,
-            format!("GPU {}: {}", gpu.device, told.join(", ")),
+    if !faults.is_empty() {
+        reasons.push(new_reason(
+            ReasonCode::GpuErrors,
+            format!("GPU {}: {}", gpu.device, faults.join(", ")),
             Some("none".to_owned()),
         ));
     }
     // An idle device lowers the link generation to save power.
-    let Some(known) = known.filter(|_| gpu.busy_samples >= BUSY) else {
+    let Some(machine_gpu) = machine_gpu.filter(|_| gpu.busy_samples >= MIN_BUSY_SAMPLES) else {
         return;
     };
     let below = |name: &str, highest: Option<u32>| {
         let (now, highest) = (range(name)?.max, highest?);
         (now > 0.0 && now < f64::from(highest)).then_some((now, highest))
     };
-    let generation = below("pcie_generation", known.pcie_generation);
-    let width = below("pcie_width", known.pcie_width);
+    let generation = below("pcie_generation", machine_gpu.pcie_generation);
+    let width = below("pcie_width", machine_gpu.pcie_width);
     let generation = generation.map(|(now, highest)| format!("generation {now} of {highest}"));
     let width = width.map(|(now, highest)| format!("{now} of {highest} lanes"));
     let slower: Vec<String> = generation.into_iter().chain(width).collect();
     if !slower.is_empty() {
-        reasons.push(found(
-            Code::PcieDowntrained,
+        reasons.push(new_reason(
+            ReasonCode::PcieDowntrained,
             format!("GPU {}: {}", gpu.device, slower.join(", ")),
             Some("what device and slot can do".to_owned()),
         ));
@@ -218,25 +234,25 @@ fn faults(gpu: &GpuWindow, known: Option<&Gpu>, reasons: &mut Vec<Reason>) {
 }
 
 /// Judges other processes that use or used the GPU.
-fn company(gpu: &GpuWindow, known: Option<&Gpu>, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+fn judge_other_users(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     if !gpu.foreign.is_empty() {
         let named: Vec<String> = gpu
             .foreign
             .iter()
             .map(|process| format!("{} ({})", process.pid, process.name.as_deref().unwrap_or("?")))
             .collect();
-        reasons.push(found(
-            Code::GpuShared,
+        reasons.push(new_reason(
+            ReasonCode::GpuShared,
             format!("GPU {}: process {}", gpu.device, named.join(", ")),
             Some("only the engine's".to_owned()),
         ));
     }
     let rest = bounds.rest_memory;
     if let Some(bytes) = gpu.rest_memory_bytes.filter(|bytes| *bytes > rest.0) {
-        let draws = known.is_some_and(|known| known.display == Some(true));
+        let draws = machine_gpu.is_some_and(|machine_gpu| machine_gpu.display == Some(true));
         let desktop = if draws { ", a desktop among them" } else { "" };
-        let mut reason = found(
-            Code::GpuNotAtRest,
+        let mut reason = new_reason(
+            ReasonCode::GpuNotAtRest,
             format!("GPU {}: {} before the start{desktop}", gpu.device, Bytes(bytes)),
             Some(format!("{rest}")),
         );
@@ -246,12 +262,12 @@ fn company(gpu: &GpuWindow, known: Option<&Gpu>, bounds: &Bounds, reasons: &mut 
         reasons.push(reason);
     }
     if gpu.foreign.is_empty() {
-        unexplained(gpu, bounds, reasons);
+        judge_unexplained_memory(gpu, bounds, reasons);
     }
 }
 
 /// Judges memory of no known process. It belongs to another container, user or virtual machine.
-fn unexplained(gpu: &GpuWindow, bounds: &Bounds, reasons: &mut Vec<Reason>) {
+fn judge_unexplained_memory(gpu: &GpuWindow, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     let bound = bounds.unexplained_memory;
     let Some(taken) = gpu.ranges.get("memory_used_bytes") else {
         return;
@@ -269,8 +285,8 @@ fn unexplained(gpu: &GpuWindow, bounds: &Bounds, reasons: &mut Vec<Reason>) {
     };
     if bytes > bound.0 as f64 {
         let bytes = Bytes(bytes as u64);
-        reasons.push(found(
-            Code::GpuMemoryUnexplained,
+        reasons.push(new_reason(
+            ReasonCode::GpuMemoryUnexplained,
             format!("GPU {}: {bytes} of its memory {what}", gpu.device),
             Some(format!("{bound}")),
         ));
@@ -280,29 +296,34 @@ fn unexplained(gpu: &GpuWindow, bounds: &Bounds, reasons: &mut Vec<Reason>) {
 /// Judges sources that were silent or failed. A source that never existed is no gap, except for GPUs without
 /// any source. An engine may answer late while it computes. Only its gauges are missing then: its counters
 /// are complete if they were read before and after the window.
-fn gaps(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason>) {
+fn judge_telemetry_gaps(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason>) {
     let bound = evidence.bounds.gap.duration().as_secs_f64();
     let silent = || {
         telemetry
             .sources
             .iter()
-            .filter_map(|source| silence(source, bound))
+            .filter_map(|source| source_silence(source, bound))
     };
-    let mut told: Vec<String> = silent().map(|(what, _)| what).collect();
+    let mut silent_sources: Vec<String> = silent().map(|(what, _)| what).collect();
     let mut weight = silent().map(|(_, weight)| weight).max();
-    let is_gpu = |source: Source| matches!(source, Source::Nvml | Source::Amd | Source::Ascend);
+    let is_gpu = |source: TelemetrySource| {
+        matches!(
+            source,
+            TelemetrySource::Nvml | TelemetrySource::Amd | TelemetrySource::Ascend
+        )
+    };
     let is_watched = telemetry.sources.iter().any(|source| is_gpu(source.source));
     let is_pretended = evidence.machine.is_some_and(|machine| machine.gpus_pretended);
     if evidence.launch.devices > 0 && !is_watched && !is_pretended {
-        told.push("nobody watched the GPUs".to_owned());
+        silent_sources.push("nobody watched the GPUs".to_owned());
         weight = Some(Verdict::Suspect);
     }
     if let Some(weight) = weight {
         reasons.push(Reason {
             weight,
-            ..found(
-                Code::TelemetryGap,
-                told.join("; "),
+            ..new_reason(
+                ReasonCode::TelemetryGap,
+                silent_sources.join("; "),
                 Some(format!("{}", evidence.bounds.gap)),
             )
         });
@@ -310,17 +331,17 @@ fn gaps(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Vec<Reason
 }
 
 /// Returns a text about the silence of a source, and its weight.
-pub(super) fn silence(source: &SourceFacts, bound: f64) -> Option<(String, Verdict)> {
+pub(super) fn source_silence(source: &SourceFacts, bound: f64) -> Option<(String, Verdict)> {
     let device = source.device;
-    let whose = device.map_or_else(String::new, |device| format!(" of GPU {device}"));
+    let device_suffix = device.map_or_else(String::new, |device| format!(" of GPU {device}"));
     let name = source.source.name();
     if let Some(trouble) = &source.trouble {
-        return Some((format!("{name}{whose}: {trouble}"), Verdict::Suspect));
+        return Some((format!("{name}{device_suffix}: {trouble}"), Verdict::Suspect));
     }
     let is_late = source.longest_gap_s > bound.max(3.0 * source.period_s);
-    let is_whole = source.source == Source::Engine && source.is_bracketed;
+    let is_whole = source.source == TelemetrySource::Engine && source.is_bracketed;
     is_late.then(|| {
-        let what = format!("{name}{whose}: silent for {:.1} s", source.longest_gap_s);
+        let what = format!("{name}{device_suffix}: silent for {:.1} s", source.longest_gap_s);
         (
             what,
             if is_whole {

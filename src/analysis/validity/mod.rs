@@ -17,25 +17,25 @@ mod steadiness;
 mod tests;
 mod untimed;
 
-pub(crate) use caches::{Met, cache_warm, caches};
+pub(crate) use caches::{CacheEvidence, cache_reasons, unknown_server_cache_reason};
 #[cfg(test)]
 pub(crate) use codes::TABLE;
-pub use codes::entry;
-pub(crate) use codes::{Entry, described};
-pub(crate) use counters::reported;
-pub(crate) use outputs::family_of_precision;
-pub(crate) use responses::{Responses, answers};
+pub use codes::code_entry;
+pub(crate) use codes::{CodeEntry, table_as_document};
+pub(crate) use counters::reported_tokens;
+pub(crate) use outputs::precision_family;
+pub(crate) use responses::{Responses, summarize_answers};
 
 use crate::analysis::calibration;
-use crate::analysis::metrics::{self, Metric, Sample, Statistic};
+use crate::analysis::metrics::{self, LatencyKind, Metric, Statistic};
 use crate::config::validity::Bounds;
 use crate::plan::{Cell, Launch, Protocol};
-use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
+use crate::results::record::cell::{Definitions, MeasurementStatus, Origin, Summary};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::machine::Machine;
 use crate::results::record::request::Request;
 use crate::results::record::telemetry::Telemetry;
-use crate::results::record::validity::{Code, Reason, Validity, Verdict};
+use crate::results::record::validity::{Reason, ReasonCode, Validity, Verdict};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evidence<'a> {
@@ -50,8 +50,8 @@ pub(crate) struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    fn figure(&self, metric: Metric) -> Option<f64> {
-        metrics::figure(self.summary.figures.get(&Definitions::Matrix)?, metric)
+    fn metric_value(&self, metric: Metric) -> Option<f64> {
+        metrics::metric_value(self.summary.figures.get(&Definitions::Matrix)?, metric)
     }
 
     /// The responses of a server that knows its model by these names.
@@ -61,44 +61,44 @@ impl Evidence<'_> {
             scenario: &self.cell.scenario,
             names,
             listed: &self.summary.engine.models,
-            protocol: self.launch.contact.dialect.protocol,
+            protocol: self.launch.api.dialect.protocol,
             is_simulated: self.summary.origin == Origin::Simulated,
             bounds: self.bounds,
         }
     }
 
-    fn completed(&self) -> impl Iterator<Item = &Request> {
+    fn completed_requests(&self) -> impl Iterator<Item = &Request> {
         self.requests.iter().filter(|request| request.is_completed())
     }
 }
 
 /// Judges a measurement. `None` if it did not end normally, because its status says enough.
 pub(crate) fn judge(evidence: &Evidence<'_>) -> Option<Validity> {
-    if evidence.summary.ending != Ending::Done {
+    if evidence.summary.status != MeasurementStatus::Done {
         return None;
     }
     let mut reasons = Vec::new();
     client::judge(evidence, &mut reasons);
-    reasons.extend(surroundings(
+    reasons.extend(client_and_machine_reasons(
         evidence.summary.client.as_ref(),
-        evidence.figure(Metric::Time(Statistic::Mean, Sample::ChunkGap)),
+        evidence.metric_value(Metric::Time(Statistic::Mean, LatencyKind::ChunkGap)),
         evidence.summary.telemetry.as_ref(),
         evidence.machine,
         evidence.bounds,
     ));
     outputs::judge(evidence, &mut reasons);
-    reasons.extend(responses::of_responses(
-        &evidence.responses(&[&evidence.launch.served]),
+    reasons.extend(responses::response_reasons(
+        &evidence.responses(&[&evidence.launch.served_model_name]),
     ));
     caches::judge(evidence, &mut reasons);
     steadiness::judge(evidence, &mut reasons);
     machine::judge(evidence, &mut reasons);
-    origin(evidence, &mut reasons);
-    let loosened = evidence.bounds.loosened();
+    judge_origin(evidence, &mut reasons);
+    let loosened = evidence.bounds.describe_loosened();
     if !loosened.is_empty() {
-        reasons.push(found(Code::BoundsLoosened, loosened.join(", "), None));
+        reasons.push(new_reason(ReasonCode::BoundsLoosened, loosened.join(", "), None));
     }
-    Some(Validity::of(reasons))
+    Some(Validity::from_reasons(reasons))
 }
 
 /// Judges a load on a server of which there is no recipe: responses, rate and steady state, the worst first; caches; then client and machine, the
@@ -107,14 +107,14 @@ pub(crate) fn judge_load(evidence: &Evidence<'_>) -> Vec<Reason> {
     let (launch, summary, bounds) = (evidence.launch, evidence.summary, evidence.bounds);
     let gap_ms = calibration::mean_gap_ms(evidence.requests);
     let (client, telemetry) = (summary.client.as_ref(), summary.telemetry.as_ref());
-    let mut reasons = doubts(of_responses(
-        &evidence.responses(&[&launch.served, &launch.model]),
+    let mut reasons = without_notes(response_reasons(
+        &evidence.responses(&[&launch.served_model_name, &launch.model]),
     ));
-    reasons.extend(cache_warm(&Met {
-        proof: None,
-        ..Met::of(evidence)
+    reasons.extend(unknown_server_cache_reason(&CacheEvidence {
+        reset_proof: None,
+        ..CacheEvidence::from_evidence(evidence)
     }));
-    reasons.extend(doubts(surroundings(
+    reasons.extend(without_notes(client_and_machine_reasons(
         client,
         gap_ms,
         telemetry,
@@ -125,7 +125,7 @@ pub(crate) fn judge_load(evidence: &Evidence<'_>) -> Vec<Reason> {
 }
 
 /// Judges client and machine. `gap_ms` is the mean time between two events of a response.
-fn surroundings(
+fn client_and_machine_reasons(
     client: Option<&ClientFacts>,
     gap_ms: Option<f64>,
     telemetry: Option<&Telemetry>,
@@ -134,68 +134,85 @@ fn surroundings(
 ) -> Vec<Reason> {
     let mut reasons = Vec::new();
     if let Some(client) = client {
-        client::read_late(client, gap_ms, bounds, &mut reasons);
-        client::effort(client, bounds, &mut reasons);
+        client::judge_read_lateness(client, gap_ms, bounds, &mut reasons);
+        client::judge_cpu_use(client, bounds, &mut reasons);
     }
     if let Some(telemetry) = telemetry {
         let threads = client.map_or(1, |client| client.threads.max(1));
-        client::shared(telemetry, threads, bounds, &mut reasons);
-        machine::devices(telemetry, machine, bounds, &mut reasons);
+        client::judge_shared_cpus(telemetry, threads, bounds, &mut reasons);
+        machine::judge_devices(telemetry, machine, bounds, &mut reasons);
         host::judge(telemetry, bounds, &mut reasons);
     }
     reasons
 }
 
 /// Judges the responses of a server without a recipe, and the rate and steady state of the load.
-fn of_responses(responses: &Responses<'_>) -> Vec<Reason> {
+fn response_reasons(responses: &Responses<'_>) -> Vec<Reason> {
     let Responses {
         requests,
         scenario,
         bounds,
         ..
     } = *responses;
-    let mut reasons = responses::of_responses(responses);
+    let mut reasons = responses::response_reasons(responses);
     if responses.protocol != Protocol::Embeddings {
-        reasons.extend(outputs::of_text(requests, scenario, bounds));
-        reasons.extend(untimed::of(requests, None, scenario));
+        reasons.extend(outputs::text_count_reason(requests, scenario, bounds));
+        reasons.extend(untimed::untimed_reason(requests, None, scenario));
     }
-    reasons.extend(client::rate_of(requests, scenario, bounds));
-    reasons.extend(steadiness::of_load(requests, scenario, &scenario.arrival, bounds));
-    reasons.extend(outputs::named(requests, responses.names, responses.listed));
+    reasons.extend(client::load_rate_reason(requests, scenario, bounds));
+    reasons.extend(steadiness::load_reasons(
+        requests,
+        scenario,
+        &scenario.arrival,
+        bounds,
+    ));
+    reasons.extend(outputs::model_name_reason(
+        requests,
+        responses.names,
+        responses.listed,
+    ));
     reasons
 }
 
 /// Removes notes and sorts the reasons, the worst first.
-fn doubts(mut reasons: Vec<Reason>) -> Vec<Reason> {
+fn without_notes(mut reasons: Vec<Reason>) -> Vec<Reason> {
     reasons.retain(|reason| reason.weight > Verdict::Valid);
     reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
     reasons
 }
 
 /// Reports the origin of a result that was not measured here.
-fn origin(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+fn judge_origin(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     match evidence.summary.origin {
-        Origin::Simulated => reasons.push(found(Code::Simulated, evidence.launch.engine.name.clone(), None)),
-        Origin::Imported => reasons.push(found(Code::Imported, evidence.launch.engine.name.clone(), None)),
+        Origin::Simulated => reasons.push(new_reason(
+            ReasonCode::Simulated,
+            evidence.launch.engine.name.clone(),
+            None,
+        )),
+        Origin::Imported => reasons.push(new_reason(
+            ReasonCode::Imported,
+            evidence.launch.engine.name.clone(),
+            None,
+        )),
         Origin::Measured => {}
     }
     let is_pretended = evidence.machine.is_some_and(|machine| machine.gpus_pretended);
     if is_pretended && evidence.launch.devices > 0 {
         let pretended = format!("{} pretended GPUs", evidence.launch.devices);
-        reasons.push(found(Code::PretendedGpus, pretended, None));
+        reasons.push(new_reason(ReasonCode::PretendedGpus, pretended, None));
     }
 }
 
 /// Returns a reason with the weight and fix of its code in the table.
-fn found(code: Code, measured: String, bound: Option<String>) -> Reason {
-    let entry = entry(code);
+fn new_reason(code: ReasonCode, measured: String, bound: Option<String>) -> Reason {
+    let entry = code_entry(code);
     Reason {
         code,
         weight: entry.weight,
-        only: entry.only.to_vec(),
+        only: entry.families.to_vec(),
         measured,
         bound,
-        advice: format!("{} {}", entry.means, entry.mend),
+        advice: format!("{} {}", entry.meaning, entry.fix),
     }
 }
 

@@ -4,85 +4,96 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::counters::{FEW_TOKENS, heard};
-use super::responses::{most_report_more, reported_tokens, some_report_more};
-use super::{Evidence, counters, found, percent, untimed};
+use super::counters::{MIN_TOKENS, reliable_counters};
+use super::responses::{excess_factor, excess_reason, reported_tokens};
+use super::{Evidence, counters, new_reason, percent, untimed};
 use crate::analysis::metrics::Metric;
 use crate::config::scenario::Scenario;
 use crate::config::validity::Bounds;
-use crate::results::record::chunks::{AT_ONCE_NS, Chunks};
-use crate::results::record::request::{Request, by_class, is_same_model};
-use crate::results::record::search::SearchEnding;
+use crate::results::record::chunks::{Chunks, SIMULTANEOUS_NS};
+use crate::results::record::request::{Request, format_failures, is_same_model};
+use crate::results::record::search::SearchStopReason;
 use crate::results::record::telemetry::EngineWindow;
-use crate::results::record::validity::{Code, Reason, Verdict};
+use crate::results::record::validity::{Reason, ReasonCode, Verdict};
 
 /// The engine's count disagrees if it differs from both the text and the events by more than this factor in
 /// the same direction.
-const AGREED: f64 = 1.25;
+const MAX_COUNT_FACTOR: f64 = 1.25;
 
 /// Mean number of events that may arrive together. Engine and client do not always wake up for each token.
-const TOGETHER: f64 = 2.0;
+const MAX_EVENTS_PER_ARRIVAL: f64 = 2.0;
 
 /// Events whose gap is within this share of the mean gap count as one moment.
-const NEARLY: f64 = 0.05;
+const SIMULTANEOUS_GAP_SHARE: f64 = 0.05;
 
 /// Share of the moments of an answer that may hold several events. With more of them, the answer comes in
 /// flushes and the median gap is that of the flushes. A stall of engine or host gathers many events at few
 /// moments.
-const FLUSHED: f64 = 1.0 / 3.0;
+const MAX_FLUSH_SHARE: f64 = 1.0 / 3.0;
 
 /// Fewest moments of an answer, without the first and the last, for which this share is computed.
-const FEW_MOMENTS: usize = 8;
+const MIN_ARRIVALS: usize = 8;
 
 /// Fewest answers for which flushes are judged.
-const FEW_ANSWERS: usize = 8;
+const MIN_RESPONSES: usize = 8;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    errors(evidence, reasons);
-    counts(evidence, reasons);
-    chunks(evidence, reasons);
-    served(evidence, reasons);
+    judge_errors(evidence, reasons);
+    judge_counts(evidence, reasons);
+    judge_chunks(evidence, reasons);
+    judge_served_model(evidence, reasons);
     let launch = evidence.launch;
-    let ours = [&launch.served, &launch.model, &launch.checkpoint].map(String::as_str);
-    reasons.extend(named(evidence.requests, &ours, &evidence.summary.engine.models));
+    let ours = [&launch.served_model_name, &launch.model, &launch.checkpoint].map(String::as_str);
+    reasons.extend(model_name_reason(
+        evidence.requests,
+        &ours,
+        &evidence.summary.engine.models,
+    ));
 }
 
-fn errors(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
-    let all = evidence.requests.len();
-    let failed = all - evidence.completed().count();
+fn judge_errors(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+    let total = evidence.requests.len();
+    let failed = total - evidence.completed_requests().count();
     let bound = evidence.cell.scenario.limits.error_share;
-    if failed as f64 > bound * all as f64 {
-        let share = failed as f64 / all as f64;
+    if failed as f64 > bound * total as f64 {
+        let share = failed as f64 / total as f64;
         let failures = evidence
             .requests
             .iter()
             .filter_map(|request| request.failure.as_ref());
-        let classes = match by_class(failures.map(|failure| (failure.class, 1))) {
+        let classes = match format_failures(failures.map(|failure| (failure.class, 1))) {
             none if none.is_empty() => none,
             classes => format!(": {classes}"),
         };
-        reasons.push(found(
-            Code::Errors,
-            format!("{failed} of {all} requests failed ({}){classes}", percent(share)),
+        reasons.push(new_reason(
+            ReasonCode::Errors,
+            format!(
+                "{failed} of {total} requests failed ({}){classes}",
+                percent(share)
+            ),
             Some(percent(bound)),
         ));
     }
     let search = evidence.summary.search.as_ref();
-    if let Some(search) = search.filter(|search| search.ending == SearchEnding::Unanswered) {
-        reasons.push(found(Code::Errors, search.unanswered().unwrap_or_default(), None));
+    if let Some(search) = search.filter(|search| search.ending == SearchStopReason::Unanswered) {
+        reasons.push(new_reason(
+            ReasonCode::Errors,
+            search.describe_unanswered().unwrap_or_default(),
+            None,
+        ));
     }
 }
 
 /// Compares what answers report with the engine's counters and with our tokenizer.
-fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+fn judge_counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     if let Some(reason) = counters::judge(evidence) {
-        let is_of_outputs = reason.code == Code::TokensDisagree;
+        let is_of_outputs = reason.code == ReasonCode::TokensDisagree;
         reasons.push(reason);
         if is_of_outputs {
             return;
         }
     }
-    reasons.extend(of_text(
+    reasons.extend(text_count_reason(
         evidence.requests,
         &evidence.cell.scenario,
         evidence.bounds,
@@ -90,7 +101,11 @@ fn counts(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
 }
 
 /// Compares the tokens that answers report with our count of their text and with their events.
-pub(crate) fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds) -> Option<Reason> {
+pub(crate) fn text_count_reason(
+    requests: &[Request],
+    scenario: &Scenario,
+    bounds: &Bounds,
+) -> Option<Reason> {
     let completed = || requests.iter().filter(|request| request.is_completed());
     let both: Vec<(f64, f64)> = completed()
         .filter_map(|request| {
@@ -100,55 +115,59 @@ pub(crate) fn of_text(requests: &[Request], scenario: &Scenario, bounds: &Bounds
             ))
         })
         .collect();
-    let (told, own) = both
+    let (reported_tokens, counted_tokens) = both
         .iter()
-        .fold((0.0, 0.0), |(told, own), (a, b)| (told + a, own + b));
+        .fold((0.0, 0.0), |(reported_tokens, counted_tokens), (a, b)| {
+            (reported_tokens + a, counted_tokens + b)
+        });
     // An engine that reports no tokens for text that we count is off by any factor.
-    if told.max(own) < FEW_TOKENS || own <= 0.0 {
-        return textless(requests);
+    if reported_tokens.max(counted_tokens) < MIN_TOKENS || counted_tokens <= 0.0 {
+        return textless_reason(requests);
     }
     // An engine profits from counting too much, so that bound is narrower. Tokenizing a text again tends to
     // give more tokens than were generated.
     let margin = bounds.own_tokens - 1.0;
-    let (factor, bound) = match told > own {
-        true => (told / own, 1.0 + margin),
-        false => (own / told, 1.0 + 2.0 * margin),
+    let (factor, bound) = match reported_tokens > counted_tokens {
+        true => (reported_tokens / counted_tokens, 1.0 + margin),
+        false => (counted_tokens / reported_tokens, 1.0 + 2.0 * margin),
     };
     let counted = completed().filter(|request| request.counted_tokens.is_some() && request.usage.is_some());
     let events: usize = counted.map(|request| request.chunks.len()).sum();
     // If events and text agree on the direction, a smaller factor is enough.
     let is_agreed = events > 0
-        && factor > AGREED
-        && match told > own {
-            true => told > AGREED * events as f64,
-            false => events as f64 > AGREED * told,
+        && factor > MAX_COUNT_FACTOR
+        && match reported_tokens > counted_tokens {
+            true => reported_tokens > MAX_COUNT_FACTOR * events as f64,
+            false => events as f64 > MAX_COUNT_FACTOR * reported_tokens,
         };
-    let padded = most_report_more(requests, scenario).filter(|_| told > own && events > 0);
+    let padded = excess_factor(requests, scenario).filter(|_| reported_tokens > counted_tokens && events > 0);
     if factor <= bound && !is_agreed && padded.is_none() {
-        return some_report_more(requests, scenario);
+        return excess_reason(requests, scenario);
     }
     let in_events = match events {
         0 => String::new(),
         events => format!(", {events} events"),
     };
     let bound = match (is_agreed, padded.filter(|_| factor <= bound)) {
-        (true, _) => format!("factor {AGREED}"),
+        (true, _) => format!("factor {MAX_COUNT_FACTOR}"),
         (false, Some(factor)) => format!(
             "{:.0} % above text and events in half of the answers",
             (factor - 1.0) * 100.0
         ),
         (false, None) => format!("factor {bound}"),
     };
-    Some(found(
-        Code::TokensDisagree,
-        format!("{told} output tokens by the engine, {own} by our tokenizer{in_events} (factor {factor:.2})"),
+    Some(new_reason(
+        ReasonCode::TokensDisagree,
+        format!(
+            "{reported_tokens} output tokens by the engine, {counted_tokens} by our tokenizer{in_events} (factor {factor:.2})"
+        ),
         Some(bound),
     ))
 }
 
 /// Reports output tokens of answers that all lack text: nothing shows that these tokens were generated.
 /// Hidden reasoning and tool calls have no such text and are left out.
-fn textless(requests: &[Request]) -> Option<Reason> {
+fn textless_reason(requests: &[Request]) -> Option<Reason> {
     let completed = || requests.iter().filter(|request| request.is_completed());
     let is_textless = |request: &Request| {
         request.tool_text.is_none()
@@ -159,12 +178,12 @@ fn textless(requests: &[Request]) -> Option<Reason> {
         .filter_map(Request::visible_tokens)
         .filter(|tokens| *tokens > 0)
         .collect();
-    let told: f64 = claimed.iter().copied().map(f64::from).sum();
-    (told >= FEW_TOKENS && completed().all(is_textless)).then(|| {
-        found(
-            Code::TokensDisagree,
+    let reported: f64 = claimed.iter().copied().map(f64::from).sum();
+    (reported >= MIN_TOKENS && completed().all(is_textless)).then(|| {
+        new_reason(
+            ReasonCode::TokensDisagree,
             format!(
-                "{told} output tokens by the engine, and no text in any of {} answers",
+                "{reported} output tokens by the engine, and no text in any of {} answers",
                 claimed.len()
             ),
             Some("text in some".to_owned()),
@@ -172,18 +191,18 @@ fn textless(requests: &[Request]) -> Option<Reason> {
     })
 }
 
-fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+fn judge_chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let scenario = &evidence.cell.scenario;
-    if let Some(reason) = untimed::of(evidence.requests, heard(evidence), scenario) {
+    if let Some(reason) = untimed::untimed_reason(evidence.requests, reliable_counters(evidence), scenario) {
         reasons.push(reason);
         return;
     }
     // Our own count of the text does not give the tokens of an event.
     let is_reported = |request: &Request| reported_tokens(request).is_some();
-    let are_reported = evidence.completed().all(is_reported);
+    let are_reported = evidence.completed_requests().all(is_reported);
     let bound = evidence.bounds.tokens_per_chunk;
     let per_event = evidence
-        .figure(Metric::TokensPerChunk)
+        .metric_value(Metric::TokensPerChunk)
         .filter(|tokens| are_reported && *tokens > bound);
     let (came, measured, bound) = match per_event {
         Some(tokens) => (
@@ -191,24 +210,29 @@ fn chunks(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
             format!("{tokens:.2} tokens per event"),
             format!("{bound}"),
         ),
-        None => match together(evidence) {
-            Some(found) => found,
+        None => match events_per_arrival(evidence) {
+            Some(finding) => finding,
             None => return,
         },
     };
     // Speculative decoding accepts tokens together, which is correct. More tokens per event than that were
     // gathered.
-    if made_together(evidence).is_some_and(|tokens| came <= tokens * evidence.bounds.tokens_per_chunk) {
+    if drafted_tokens_per_step(evidence)
+        .is_some_and(|tokens| came <= tokens * evidence.bounds.tokens_per_chunk)
+    {
         return;
     }
-    reasons.push(found(Code::ChunkedTokens, measured, Some(bound)));
+    reasons.push(new_reason(ReasonCode::ChunkedTokens, measured, Some(bound)));
 }
 
 /// Returns the mean number of events that arrive together, with a text and the bound. `None` if it is usual
 /// and most answers do not come in flushes, or if the client read late.
-fn together(evidence: &Evidence<'_>) -> Option<(f64, String, String)> {
+fn events_per_arrival(evidence: &Evidence<'_>) -> Option<(f64, String, String)> {
     let (mut answers, mut events, mut arrivals, mut waited_ms) = (0, 0, 0, 0.0);
-    for request in evidence.completed().filter(|request| !request.chunks.is_empty()) {
+    for request in evidence
+        .completed_requests()
+        .filter(|request| !request.chunks.is_empty())
+    {
         let moments = request.chunks.moments();
         answers += 1;
         events += request.chunks.len();
@@ -222,12 +246,12 @@ fn together(evidence: &Evidence<'_>) -> Option<(f64, String, String)> {
         return None;
     }
     let events = events as f64 / arrivals as f64;
-    if events > TOGETHER {
+    if events > MAX_EVENTS_PER_ARRIVAL {
         let measured = format!("{events:.1} events arrive together, as from a proxy that gathers them");
-        return Some((events, measured, format!("{TOGETHER}")));
+        return Some((events, measured, format!("{MAX_EVENTS_PER_ARRIVAL}")));
     }
-    let completed = evidence.completed();
-    let (flushed, judged) = flushed(completed.map(|request| &request.chunks))?;
+    let completed = evidence.completed_requests();
+    let (flushed, judged) = flushed_responses(completed.map(|request| &request.chunks))?;
     Some((
         events,
         format!(
@@ -235,26 +259,26 @@ fn together(evidence: &Evidence<'_>) -> Option<(f64, String, String)> {
         ),
         format!(
             "several events at {} of the moments, in half of the answers",
-            percent(FLUSHED)
+            percent(MAX_FLUSH_SHARE)
         ),
     ))
 }
 
 /// Returns the number of answers in flushes and the number of judged answers. `None` unless most of these are
 /// in flushes.
-pub(super) fn flushed<'c>(answers: impl Iterator<Item = &'c Chunks>) -> Option<(usize, usize)> {
-    let shares: Vec<f64> = answers.filter_map(several).collect();
-    let flushed = shares.iter().filter(|share| **share > FLUSHED).count();
-    (shares.len() >= FEW_ANSWERS && 2 * flushed > shares.len()).then_some((flushed, shares.len()))
+pub(super) fn flushed_responses<'c>(answers: impl Iterator<Item = &'c Chunks>) -> Option<(usize, usize)> {
+    let shares: Vec<f64> = answers.filter_map(shared_arrival_share).collect();
+    let flushed = shares.iter().filter(|share| **share > MAX_FLUSH_SHARE).count();
+    (shares.len() >= MIN_RESPONSES && 2 * flushed > shares.len()).then_some((flushed, shares.len()))
 }
 
 /// Returns the share of the moments of an answer that hold several events. The first and the last moment are
 /// left out, because any server may send two events there.
-fn several(chunks: &Chunks) -> Option<f64> {
+fn shared_arrival_share(chunks: &Chunks) -> Option<f64> {
     let (first, last) = (chunks.first()?, chunks.last()?);
-    let gaps = chunks.len().checked_sub(1).filter(|gaps| *gaps > FEW_MOMENTS)?;
+    let gaps = chunks.len().checked_sub(1).filter(|gaps| *gaps > MIN_ARRIVALS)?;
     let mean = last.at_ns.saturating_sub(first.at_ns) as f64 / gaps as f64;
-    let nearly = AT_ONCE_NS.max((NEARLY * mean) as u64);
+    let nearly = SIMULTANEOUS_NS.max((SIMULTANEOUS_GAP_SHARE * mean) as u64);
     let mut moments = vec![1usize];
     for (before, next) in chunks.pairs() {
         match next.at_ns.saturating_sub(before.at_ns) > nearly {
@@ -264,12 +288,12 @@ fn several(chunks: &Chunks) -> Option<f64> {
     }
     let inner = moments.get(1..moments.len() - 1)?;
     let several = inner.iter().filter(|events| **events > 1).count();
-    (inner.len() >= FEW_MOMENTS).then(|| several as f64 / inner.len() as f64)
+    (inner.len() >= MIN_ARRIVALS).then(|| several as f64 / inner.len() as f64)
 }
 
 /// Returns the number of tokens that the engine accepted at a time, by its counters. Infinite if it reports
 /// only that it accepted some.
-pub(super) fn counted_together(engine: &EngineWindow) -> Option<f64> {
+pub(super) fn tokens_per_step(engine: &EngineWindow) -> Option<f64> {
     let grown = |name: &str| engine.grown.get(name).copied();
     let accepted = grown("spec_accepted_tokens");
     let drafts = grown("spec_drafts").filter(|drafts| *drafts > 0.0);
@@ -283,10 +307,13 @@ pub(super) fn counted_together(engine: &EngineWindow) -> Option<f64> {
 
 /// Returns the number of tokens that the engine generates at a time with speculative decoding, by its
 /// counters. Infinite if only its configuration or its arguments show that it is used.
-fn made_together(evidence: &Evidence<'_>) -> Option<f64> {
+fn drafted_tokens_per_step(evidence: &Evidence<'_>) -> Option<f64> {
     let summary = evidence.summary;
-    let engine = summary.telemetry.as_ref().and_then(|told| told.engine.as_ref());
-    if let Some(counted) = engine.and_then(counted_together) {
+    let engine = summary
+        .telemetry
+        .as_ref()
+        .and_then(|telemetry| telemetry.engine.as_ref());
+    if let Some(counted) = engine.and_then(tokens_per_step) {
         return Some(counted);
     }
     let is_set = |name: &str| {
@@ -294,7 +321,7 @@ fn made_together(evidence: &Evidence<'_>) -> Option<f64> {
         value.is_some_and(|value| !value.is_null())
     };
     let launch = evidence.launch;
-    let words = launch.argv(launch.usual_port());
+    let words = launch.command_args(launch.default_port());
     let is_asked = |word: &str| {
         ["speculative", "model-draft", "draft-model"]
             .iter()
@@ -308,9 +335,13 @@ fn made_together(evidence: &Evidence<'_>) -> Option<f64> {
 
 /// Judges the model names in answers. `ours` are names of the requested model, `listed` are the models that
 /// the server lists. A name in this list that every answer has is taken for an alias.
-pub(super) fn named(requests: &[Request], ours: &[&str], listed: &[String]) -> Option<Reason> {
+pub(super) fn model_name_reason(
+    requests: &[Request],
+    own_names: &[&str],
+    listed: &[String],
+) -> Option<Reason> {
     let completed = || requests.iter().filter(|request| request.is_completed());
-    let is_other = |name: &&String| !ours.iter().any(|ours| is_same_model(ours, name));
+    let is_other = |name: &&String| !own_names.iter().any(|own_names| is_same_model(own_names, name));
     let mut others: BTreeMap<&str, usize> = BTreeMap::new();
     let mut strange = 0;
     for request in completed() {
@@ -318,20 +349,20 @@ pub(super) fn named(requests: &[Request], ours: &[&str], listed: &[String]) -> O
         strange += usize::from(names.peek().is_some());
         names.for_each(|name| *others.entry(name.as_str()).or_default() += 1);
     }
-    let all = completed().count();
+    let total = completed().count();
     if strange == 0 {
-        return named_as_base(completed(), ours.first()?);
+        return adapter_named_as_base(completed(), own_names.first()?);
     }
     let names: Vec<String> = others.keys().map(|name| format!("`{name}`")).collect();
-    let mut reason = found(
-        Code::WrongModel,
-        format!("{strange} of {all} answers name the model {}", names.join(", ")),
-        ours.first().map(|served| format!("`{served}`")),
+    let mut reason = new_reason(
+        ReasonCode::WrongModel,
+        format!("{strange} of {total} answers name the model {}", names.join(", ")),
+        own_names.first().map(|served| format!("`{served}`")),
     );
     let is_alias = others
         .keys()
         .all(|name| listed.iter().any(|listed| listed == name));
-    if strange == all && others.len() == 1 {
+    if strange == total && others.len() == 1 {
         match (listed.is_empty(), is_alias) {
             (false, true) => {
                 reason
@@ -348,15 +379,15 @@ pub(super) fn named(requests: &[Request], ours: &[&str], listed: &[String]) -> O
 
 /// Reports answers with the name of the served model to requests for an adapter or another model. The server
 /// may have used the adapter and named its base model.
-fn named_as_base<'r>(completed: impl Iterator<Item = &'r Request>, served: &str) -> Option<Reason> {
+fn adapter_named_as_base<'r>(completed: impl Iterator<Item = &'r Request>, served: &str) -> Option<Reason> {
     let is_served = |name: &String| is_same_model(served, name);
-    let (based, all) = completed.fold((0, 0), |(based, all), request| {
-        (based + u32::from(request.models.iter().any(is_served)), all + 1)
+    let (based, total) = completed.fold((0, 0), |(based, total), request| {
+        (based + u32::from(request.models.iter().any(is_served)), total + 1)
     });
     (based > 0).then(|| {
-        let mut reason = found(
-            Code::WrongModel,
-            format!("{based} of {all} answers name `{served}`, and their requests asked for another model or adapter"),
+        let mut reason = new_reason(
+            ReasonCode::WrongModel,
+            format!("{based} of {total} answers name `{served}`, and their requests asked for another model or adapter"),
             Some("the one that was asked for".to_owned()),
         );
         reason.weight = Verdict::Suspect;
@@ -365,26 +396,33 @@ fn named_as_base<'r>(completed: impl Iterator<Item = &'r Request>, served: &str)
 }
 
 /// Judges what the engine reported to serve when the measurement was over.
-fn served(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
+fn judge_served_model(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let (facts, launch) = (&evidence.summary.engine, evidence.launch);
-    if !facts.models.is_empty() && !facts.models.contains(&launch.served) {
-        reasons.push(found(
-            Code::WrongModel,
+    if !facts.models.is_empty() && !facts.models.contains(&launch.served_model_name) {
+        reasons.push(new_reason(
+            ReasonCode::WrongModel,
             facts.models.join(", "),
-            Some(launch.served.clone()),
+            Some(launch.served_model_name.clone()),
         ));
     }
-    let told = facts.info.as_ref().and_then(precision_of);
-    if let (Some(told), Some(asked)) = (told, &launch.precision)
-        && let (Some(a), Some(b)) = (family_of_precision(&told), family_of_precision(asked))
+    let server_precision = facts.info.as_ref().and_then(live_precision);
+    if let (Some(server_precision), Some(planned_precision)) = (server_precision, &launch.precision)
+        && let (Some(a), Some(b)) = (
+            precision_family(&server_precision),
+            precision_family(planned_precision),
+        )
         && a != b
     {
-        reasons.push(found(Code::WrongPrecision, told, Some(asked.clone())));
+        reasons.push(new_reason(
+            ReasonCode::WrongPrecision,
+            server_precision,
+            Some(planned_precision.clone()),
+        ));
     }
 }
 
 /// Returns the precision in a live configuration: its quantization, or else the type of its computations.
-fn precision_of(info: &Value) -> Option<String> {
+fn live_precision(info: &Value) -> Option<String> {
     let text = |name: &str| {
         info.get(name)?
             .as_str()
@@ -394,7 +432,7 @@ fn precision_of(info: &Value) -> Option<String> {
 }
 
 /// Returns the kind of numbers of a precision. `None` for unknown names.
-pub(crate) fn family_of_precision(name: &str) -> Option<&'static str> {
+pub(crate) fn precision_family(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();
     let has = |part: &str| name.contains(part);
     if has("fp8") || has("float8") || has("e4m3") {
@@ -417,7 +455,7 @@ pub(crate) fn family_of_precision(name: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::family_of_precision;
+    use super::precision_family;
 
     #[test]
     fn a_name_stands_for_a_kind_of_number_only_where_it_tells_one() {
@@ -433,7 +471,7 @@ mod tests {
             ("float8_e4m3fn", Some("fp8")),
             ("bfloat16", Some("16-bit")),
         ] {
-            assert_eq!(family_of_precision(name), kind, "{name}");
+            assert_eq!(precision_family(name), kind, "{name}");
         }
     }
 }

@@ -1,87 +1,87 @@
 //! Checks that a measurement was long enough and steady, and that the engine could bear its load.
 
-use super::{Evidence, client, found, percent};
+use super::{Evidence, client, new_reason, percent};
 use crate::config::arrival::Arrival;
 use crate::config::scenario::Scenario;
 use crate::config::validity::Bounds;
 use crate::results::record::request::Request;
-use crate::results::record::validity::{Code, Reason};
+use crate::results::record::validity::{Reason, ReasonCode};
 
 /// Number of parts in which the throughput of a measurement is compared.
 const PARTS: usize = 10;
 
 /// Relative difference from the mean within which the throughput of a part counts as the same.
-const SAME: f64 = 0.25;
+const MAX_NEIGHBOUR_DIFFERENCE: f64 = 0.25;
 
 /// Standard deviations by which random arrivals may raise the number in flight.
-const CHANCE: f64 = 3.0;
+const QUEUE_DEVIATIONS: f64 = 3.0;
 
 /// Standard deviations by which random arrivals may change the throughput of a part. With three, a ramp would
 /// count as steady.
-const STEADY_CHANCE: f64 = 2.0;
+const STEADY_DEVIATIONS: f64 = 2.0;
 
 /// Fewest requests in flight that count as a queue.
-const QUEUE: f64 = 8.0;
+const MIN_QUEUE: f64 = 8.0;
 
 /// Minimum factor between the last quarter and the highest of the first three for a queue that grows late.
-const LATE_GROWTH: f64 = 1.5;
+const LATE_GROWTH_FACTOR: f64 = 1.5;
 
-/// Standard deviations for the same test. The value is higher than [`CHANCE`], because a queue that an engine
+/// Standard deviations for the same test. The value is higher than [`QUEUE_DEVIATIONS`], because a queue that an engine
 /// works off varies more than arrivals do.
-const LATE_CHANCE: f64 = 4.0;
+const LATE_GROWTH_DEVIATIONS: f64 = 4.0;
 
 /// Minimum factor between the event rates of the first and the last third of a closed loop that was not
 /// steady.
-const DRIFT: f64 = 1.5;
+const DRIFT_FACTOR: f64 = 1.5;
 
 /// Shortest third. In a shorter one a short pause of the client would decide.
-const SHORTEST_THIRD_NS: u64 = 1_000_000_000;
+const MIN_THIRD_NS: u64 = 1_000_000_000;
 
 /// Standard deviations by which these rates may differ because answers differ.
-const DRIFT_CHANCE: f64 = 3.0;
+const DRIFT_DEVIATIONS: f64 = 3.0;
 
 /// Fewest answers per slot and in all, and fewest events, in a third of a closed loop for which a rate is
 /// computed.
-const ANSWERS_PER_SLOT: usize = 2;
-const FEWEST_ANSWERS: usize = 8;
-const FEWEST_EVENTS: f64 = 100.0;
+const MIN_RESPONSES_PER_SLOT: usize = 2;
+const MIN_RESPONSES: usize = 8;
+const MIN_EVENTS: f64 = 100.0;
 
 /// Share of requests beyond the highest percentile that tables print.
-const BEYOND: f64 = 0.01;
+const BEYOND_SHARE: f64 = 0.01;
 
 pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     let bounds = evidence.bounds;
-    let completed = evidence.completed().count();
-    let beyond = completed as f64 * BEYOND;
+    let completed = evidence.completed_requests().count();
+    let beyond = completed as f64 * BEYOND_SHARE;
     if beyond < f64::from(bounds.tail) {
-        reasons.push(found(
-            Code::FewSamples,
+        reasons.push(new_reason(
+            ReasonCode::FewSamples,
             format!("of {completed} requests {} lie beyond P99", beyond.floor()),
             Some(format!(
                 "{} beyond it, which takes {} requests",
                 bounds.tail,
-                f64::from(bounds.tail) / BEYOND
+                f64::from(bounds.tail) / BEYOND_SHARE
             )),
         ));
     }
-    let Some(seconds) = window(evidence.requests) else {
+    let Some(seconds) = window_s(evidence.requests) else {
         return;
     };
-    let least = bounds.window.duration().as_secs_f64();
-    if seconds < least {
-        reasons.push(found(
-            Code::WindowShort,
+    let min_window_s = bounds.window.duration().as_secs_f64();
+    if seconds < min_window_s {
+        reasons.push(new_reason(
+            ReasonCode::WindowShort,
             format!("{seconds:.2} s"),
             Some(format!("{}", bounds.window)),
         ));
     }
     let scenario = &evidence.cell.scenario;
     let arrival = evidence.summary.arrival(scenario);
-    reasons.extend(of_load(evidence.requests, scenario, &arrival, bounds));
+    reasons.extend(load_reasons(evidence.requests, scenario, &arrival, bounds));
 }
 
 /// Judges whether a load was in a steady state, from its requests alone. `run` and `bench` both report this.
-pub(super) fn of_load(
+pub(super) fn load_reasons(
     requests: &[Request],
     scenario: &Scenario,
     arrival: &Arrival,
@@ -93,19 +93,19 @@ pub(super) fn of_load(
         .concurrency
         .filter(|_| !is_fixed_rate)
         .map(|limit| limit.get() as usize);
-    let unsteady = never_steady(requests, has_rate, slots, bounds);
-    let growing = has_rate.then(|| growth(requests, bounds)).flatten();
+    let unsteady = never_steady_reason(requests, has_rate, slots, bounds);
+    let growing = has_rate.then(|| growth_reason(requests, bounds)).flatten();
     unsteady.into_iter().chain(growing).collect()
 }
 
 /// Reports that throughput changed from part to part, or over a closed loop of `slots`.
-fn never_steady(
+fn never_steady_reason(
     requests: &[Request],
     has_rate: bool,
     slots: Option<usize>,
     bounds: &Bounds,
 ) -> Option<Reason> {
-    let seconds = window(requests)?;
+    let seconds = window_s(requests)?;
     let share = steady_share(requests, seconds, has_rate)
         .filter(|share| *share < bounds.steady)
         .map(|share| {
@@ -117,23 +117,29 @@ fn never_steady(
     // A bound of 0 turns the code off.
     let drift = slots
         .filter(|_| bounds.steady > 0.0)
-        .and_then(|slots| drift(requests, slots))
+        .and_then(|slots| rate_drift(requests, slots))
         .map(|(first, last)| {
             let direction = if last < first { "fell" } else { "rose" };
             (
                 format!(
                     "the event rate {direction} from {first:.1} to {last:.1} events/s between the first and the last third of the closed loop"
                 ),
-                format!("a factor of {DRIFT}"),
+                format!("a factor of {DRIFT_FACTOR}"),
             )
         });
     let (measured, allowed): (Vec<String>, Vec<String>) = share.into_iter().chain(drift).unzip();
-    (!measured.is_empty()).then(|| found(Code::NeverSteady, measured.join("; "), Some(allowed.join("; "))))
+    (!measured.is_empty()).then(|| {
+        new_reason(
+            ReasonCode::NeverSteady,
+            measured.join("; "),
+            Some(allowed.join("; ")),
+        )
+    })
 }
 
 /// Returns the seconds from the first request sent to the last end of a completed one, or of any if none
 /// completed.
-pub(super) fn window(requests: &[Request]) -> Option<f64> {
+pub(super) fn window_s(requests: &[Request]) -> Option<f64> {
     let from = requests.iter().filter_map(|request| request.sent_ns).min()?;
     let completed = requests.iter().filter(|request| request.is_completed());
     let to = completed.map(|request| request.end_ns).max();
@@ -147,20 +153,20 @@ fn steady_share(requests: &[Request], seconds: f64, has_rate: bool) -> Option<f6
     let from = requests.iter().filter_map(|request| request.sent_ns).min()?;
     let mut events = [0.0f64; PARTS];
     let part = seconds * 1e9 / PARTS as f64;
-    let mut all = 0u32;
+    let mut total = 0u32;
     for chunk in requests.iter().flat_map(|request| &request.chunks) {
         let at = (chunk.at_ns.saturating_sub(from) as f64 / part) as usize;
         events[at.min(PARTS - 1)] += 1.0;
-        all += 1;
+        total += 1;
     }
     // With fewer events parts differ by a quarter by chance: 10 parts of 100 events have a standard deviation
     // of a tenth.
-    if all < 1000 {
+    if total < 1000 {
         return None;
     }
     let same = match has_rate {
-        true => SAME.max(STEADY_CHANCE / running_in_part(requests, part).sqrt()),
-        false => SAME,
+        true => MAX_NEIGHBOUR_DIFFERENCE.max(STEADY_DEVIATIONS / running_in_part(requests, part).sqrt()),
+        false => MAX_NEIGHBOUR_DIFFERENCE,
     };
     let longest = (0..PARTS)
         .flat_map(|first| (first + 1..=PARTS).map(move |end| (first, end)))
@@ -201,13 +207,13 @@ struct Output {
 }
 
 /// Returns the event rates of the first and the last third of the time at full concurrency, if they differ by
-/// more than [`DRIFT`] and by more than the differences between answers explain. `None` otherwise, and if a
+/// more than [`DRIFT_FACTOR`] and by more than the differences between answers explain. `None` otherwise, and if a
 /// third is too short.
 ///
 /// Full concurrency begins when as many answers have ended as there are slots, because the first prompts are
 /// all read at once. It ends when as many requests are left to send. Thirds have equally many answers. Rounds
 /// of conversations are not judged, because their prompts grow.
-fn drift(requests: &[Request], slots: usize) -> Option<(f64, f64)> {
+fn rate_drift(requests: &[Request], slots: usize) -> Option<(f64, f64)> {
     if requests.iter().any(|request| request.round.unwrap_or(0) > 0) {
         return None;
     }
@@ -223,27 +229,27 @@ fn drift(requests: &[Request], slots: usize) -> Option<(f64, f64)> {
     let to = *starts.get(starts.len().checked_sub(slots)?)?;
     let inside: Vec<u64> = ends.into_iter().filter(|end| from < *end && *end <= to).collect();
     let third = inside.len() / 3;
-    if third < FEWEST_ANSWERS.max(ANSWERS_PER_SLOT.saturating_mul(slots)) {
+    if third < MIN_RESPONSES.max(MIN_RESPONSES_PER_SLOT.saturating_mul(slots)) {
         return None;
     }
     let (of_first, of_last) = ((from, inside[third - 1]), (inside[inside.len() - third - 1], to));
     if [of_first, of_last]
         .iter()
-        .any(|(from, to)| to - from < SHORTEST_THIRD_NS)
+        .any(|(from, to)| to - from < MIN_THIRD_NS)
     {
         return None;
     }
-    let first = output(&answers, of_first.0, of_first.1)?;
-    let last = output(&answers, of_last.0, of_last.1)?;
+    let first = output_between(&answers, of_first.0, of_first.1)?;
+    let last = output_between(&answers, of_last.0, of_last.1)?;
     let difference = (last.rate / first.rate).ln().abs();
-    let is_chance = difference <= DRIFT_CHANCE * (first.variance + last.variance).sqrt();
-    let is_enough = first.events.min(last.events) >= FEWEST_EVENTS;
-    (is_enough && difference > DRIFT.ln() && !is_chance).then_some((first.rate, last.rate))
+    let is_chance = difference <= DRIFT_DEVIATIONS * (first.variance + last.variance).sqrt();
+    let is_enough = first.events.min(last.events) >= MIN_EVENTS;
+    (is_enough && difference > DRIFT_FACTOR.ln() && !is_chance).then_some((first.rate, last.rate))
 }
 
 /// Returns the output of answers between two times. Each answer is a start, an end and a number of events.
 /// `None` if there is no output.
-fn output(answers: &[(u64, u64, f64)], from: u64, to: u64) -> Option<Output> {
+fn output_between(answers: &[(u64, u64, f64)], from: u64, to: u64) -> Option<Output> {
     let seconds = to.checked_sub(from).filter(|time| *time > 0)? as f64 / 1e9;
     let share = |start: u64, end: u64| match end.saturating_sub(start) {
         0 => 0.0,
@@ -285,7 +291,7 @@ struct Backlog {
 }
 
 impl Backlog {
-    fn of(requests: &[Request]) -> Option<Self> {
+    fn from_requests(requests: &[Request]) -> Option<Self> {
         let from = requests.iter().map(|request| request.due_ns).min()?;
         let to = requests.iter().map(|request| request.due_ns).max()?;
         let eighth = to.saturating_sub(from) / 8;
@@ -315,33 +321,35 @@ impl Backlog {
 
     /// Returns whether the number in flight rose to the end, by more than random arrivals explain if the
     /// engine keeps up.
-    fn grows(&self, factor: f64) -> bool {
+    fn is_growing_backlog(&self, factor: f64) -> bool {
         let [_, _, _, last] = self.quarters;
         let [before, end] = self.last_halves;
-        last >= QUEUE && end > before && (self.grows_throughout(factor) || self.grows_late(factor))
+        last >= MIN_QUEUE
+            && end > before
+            && (self.is_growing_throughout(factor) || self.is_growing_late(factor))
     }
 
     /// Returns whether it rose from each quarter to the next, by more than multiples of the square root of
     /// its mean, which is its variation with random arrivals.
-    fn grows_throughout(&self, factor: f64) -> bool {
+    fn is_growing_throughout(&self, factor: f64) -> bool {
         let [first, second, third, last] = self.quarters;
         let rises = second > factor * first && third > factor * second && last > factor * third;
-        rises && last - first > CHANCE * self.mean().sqrt()
+        rises && last - first > QUEUE_DEVIATIONS * self.mean().sqrt()
     }
 
     /// Returns whether it rose at the end of a load that the engine could bear at first. It must be far above
     /// all earlier quarters, must rise in the third quarter already or until the end, and must rise by more
     /// than additional arrivals explain.
-    fn grows_late(&self, factor: f64) -> bool {
+    fn is_growing_late(&self, factor: f64) -> bool {
         let [first, second, third, last] = self.quarters;
         let highest = first.max(second).max(third);
-        let is_far = last > factor.max(LATE_GROWTH) * highest
-            && last - (first + second + third) / 3.0 > LATE_CHANCE * self.mean().sqrt();
+        let is_far = last > factor.max(LATE_GROWTH_FACTOR) * highest
+            && last - (first + second + third) / 3.0 > LATE_GROWTH_DEVIATIONS * self.mean().sqrt();
         let goes_on = third > factor * f64::midpoint(first, second)
             || self.last_halves[1] > factor * self.last_halves[0];
         let arrivals = self.arrivals[..3].iter().sum::<f64>() / 3.0;
-        let is_answered_later =
-            last * arrivals > factor.max(LATE_GROWTH) * (first + second + third) / 3.0 * self.arrivals[3];
+        let is_answered_later = last * arrivals
+            > factor.max(LATE_GROWTH_FACTOR) * (first + second + third) / 3.0 * self.arrivals[3];
         is_far && goes_on && is_answered_later
     }
 
@@ -352,17 +360,17 @@ impl Backlog {
 
 /// Reports a queue that grows to the end of an open loop. Its latencies depend on the length of the
 /// measurement, not on the speed of the engine.
-fn growth(requests: &[Request], bounds: &Bounds) -> Option<Reason> {
-    let backlog = Backlog::of(requests)?;
+fn growth_reason(requests: &[Request], bounds: &Bounds) -> Option<Reason> {
+    let backlog = Backlog::from_requests(requests)?;
     let factor = bounds.queue_growth;
-    backlog.grows(factor).then(|| {
+    backlog.is_growing_backlog(factor).then(|| {
         let [first, second, third, last] = backlog.quarters;
-        found(
-            Code::QueueGrowing,
+        new_reason(
+            ReasonCode::QueueGrowing,
             format!("{first:.1}, {second:.1}, {third:.1}, {last:.1} requests in flight in the quarters of the sending"),
             Some(format!(
                 "a factor of {factor} from each to the next, or of {} to the last",
-                factor.max(LATE_GROWTH)
+                factor.max(LATE_GROWTH_FACTOR)
             )),
         )
     })
@@ -376,26 +384,26 @@ mod tests {
 
     use super::*;
     use crate::results::record::chunks::Chunks;
-    use crate::results::record::request::{Class, Failure};
+    use crate::results::record::request::{Failure, RequestFailureClass};
 
-    struct Draws(Mt64);
+    struct SeededRng(Mt64);
 
-    impl Draws {
+    impl SeededRng {
         fn new(seed: u64) -> Self {
             Self(Mt64::new(seed))
         }
 
         /// Draws uniformly from 0 to below 1.
-        fn unit(&mut self) -> f64 {
+        fn uniform(&mut self) -> f64 {
             (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
         }
 
         fn exponential(&mut self, mean: f64) -> f64 {
-            -mean * (1.0 - self.unit()).ln()
+            -mean * (1.0 - self.uniform()).ln()
         }
 
-        fn between(&mut self, least: f64, most: f64) -> f64 {
-            least + (most - least) * self.unit()
+        fn uniform_between(&mut self, min: f64, max: f64) -> f64 {
+            min + (max - min) * self.uniform()
         }
     }
 
@@ -437,18 +445,18 @@ mod tests {
     fn a_lost_request_lengthens_no_window() {
         let mut load = requests_of(&[(0.0, 2.0, vec![1.0, 2.0]), (0.5, 60.0, vec![])]);
         load[1].failure = Some(Failure {
-            class: Class::TimeoutBeforeFirst,
+            class: RequestFailureClass::TimeoutBeforeFirst,
             message: String::new(),
         });
-        assert_eq!(window(&load), Some(2.0));
+        assert_eq!(window_s(&load), Some(2.0));
         load.remove(0);
-        assert_eq!(window(&load), Some(59.5), "nothing was completed");
+        assert_eq!(window_s(&load), Some(59.5), "nothing was completed");
     }
 
     /// Sixty requests at 20 per second on an engine that keeps up, as measured in a run of clean cells.
     #[test]
     fn a_queue_that_random_arrivals_explain_does_not_grow() {
-        let grows = |quarters| backlog(quarters).grows(1.1);
+        let grows = |quarters| backlog(quarters).is_growing_backlog(1.1);
         assert!(!grows([3.3, 4.1, 7.3, 8.4]));
         assert!(grows([4.0, 12.0, 20.0, 28.0]), "twice what the engine can bear");
         assert!(grows([20.0, 40.0, 60.0, 80.0]));
@@ -467,67 +475,78 @@ mod tests {
             [5.8, 5.8, 8.3, 23.0],
         ] {
             let late = backlog(quarters);
-            assert!(late.grows(1.1), "{quarters:?}");
-            assert!(!late.grows(100.0), "`queue_growth` turns it off: {quarters:?}");
+            assert!(late.is_growing_backlog(1.1), "{quarters:?}");
+            assert!(
+                !late.is_growing_backlog(100.0),
+                "`queue_growth` turns it off: {quarters:?}"
+            );
             let over = Backlog {
                 last_halves: [quarters[3] + 1.0, quarters[3] - 1.0],
                 ..late
             };
-            assert!(!over.grows(1.1), "the queue shrinks again: {quarters:?}");
+            assert!(
+                !over.is_growing_backlog(1.1),
+                "the queue shrinks again: {quarters:?}"
+            );
         }
         let by_arrivals = Backlog {
             arrivals: [40.0, 40.0, 50.0, 140.0],
             ..backlog([7.2, 6.6, 8.5, 26.8])
         };
-        assert!(!by_arrivals.grows(1.1), "more arrivals, answered as fast");
+        assert!(
+            !by_arrivals.is_growing_backlog(1.1),
+            "more arrivals, answered as fast"
+        );
     }
 
     /// Returns Poisson arrivals on several servers. `service` gives the time of a request from the moment at
     /// which it begins.
     fn open_loop(
-        draws: &mut Draws,
+        rng: &mut SeededRng,
         count: usize,
         rate: f64,
         servers: usize,
-        service: impl Fn(&mut Draws, f64) -> f64,
+        service: impl Fn(&mut SeededRng, f64) -> f64,
     ) -> Vec<Request> {
         let mut free = vec![0.0f64; servers];
         let mut now = 0.0;
         let load: Vec<_> = (0..count)
             .map(|_| {
-                now += draws.exponential(1.0 / rate);
+                now += rng.exponential(1.0 / rate);
                 let first = free
                     .iter_mut()
                     .min_by(|one, other| one.total_cmp(other))
                     .expect("there is a server");
                 let begin = now.max(*first);
-                *first = begin + service(draws, begin);
+                *first = begin + service(rng, begin);
                 (now, *first, Vec::new())
             })
             .collect();
         requests_of(&load)
     }
 
-    fn grows(requests: &[Request]) -> bool {
-        Backlog::of(requests).expect("it lasts").grows(1.1)
+    fn is_growing_backlog(requests: &[Request]) -> bool {
+        Backlog::from_requests(requests)
+            .expect("it lasts")
+            .is_growing_backlog(1.1)
     }
 
     #[test]
     fn queues_of_engines_that_keep_up_seldom_grow_and_those_beyond_capacity_do() {
         const LOADS: usize = 300;
-        let mut draws = Draws::new(1);
+        let mut rng = SeededRng::new(1);
         for utilisation in [0.5, 0.7, 0.8] {
             let mut all = 0;
             for (servers, is_random) in [(1, true), (1, false), (4, true), (4, false), (16, false)] {
                 let grown = (0..LOADS)
                     .filter(|_| {
-                        let count = draws.between(40.0, 400.0) as usize;
+                        let count = rng.uniform_between(40.0, 400.0) as usize;
                         let rate = utilisation * servers as f64;
-                        let service = |draws: &mut Draws, _| match is_random {
-                            true => draws.exponential(1.0),
+                        let service = |rng: &mut SeededRng, _| match is_random {
+                            true => rng.exponential(1.0),
                             false => 1.0,
                         };
-                        grows(&open_loop(&mut draws, count, rate, servers, service))
+                        is_growing_backlog(&open_loop(&mut rng, count, rate, servers, service))
                     })
                     .count();
                 let kind = if is_random { "M" } else { "D" };
@@ -541,25 +560,25 @@ mod tests {
             );
         }
         let short = (0..LOADS).filter(|_| {
-            let service = |draws: &mut Draws, _| draws.between(0.2, 0.4);
-            grows(&open_loop(&mut draws, 60, 20.0, 60, service))
+            let service = |rng: &mut SeededRng, _| rng.uniform_between(0.2, 0.4);
+            is_growing_backlog(&open_loop(&mut rng, 60, 20.0, 60, service))
         });
         let short = short.count();
         println!("60 requests at 20/s with short answers: {short} of {LOADS} grow");
         assert!(short <= LOADS / 100, "{short}");
         let slowed = (0..LOADS).filter(|_| {
-            let service = |draws: &mut Draws, begin: f64| {
+            let service = |rng: &mut SeededRng, begin: f64| {
                 let capacity = if begin < 150.0 / 9.0 / 2.0 { 15.0 } else { 5.0 };
-                4.0 / capacity * draws.between(0.5, 1.5)
+                4.0 / capacity * rng.uniform_between(0.5, 1.5)
             };
-            grows(&open_loop(&mut draws, 150, 9.0, 4, service))
+            is_growing_backlog(&open_loop(&mut rng, 150, 9.0, 4, service))
         });
         let slowed = slowed.count();
         println!("three times slower from the middle on: {slowed} of {LOADS} grow");
         assert!(slowed >= LOADS * 95 / 100, "{slowed}");
         let beyond = (0..LOADS).filter(|_| {
-            let service = |draws: &mut Draws, _| 4.0 / 4.5 * draws.between(0.5, 1.5);
-            grows(&open_loop(&mut draws, 120, 9.0, 4, service))
+            let service = |rng: &mut SeededRng, _| 4.0 / 4.5 * rng.uniform_between(0.5, 1.5);
+            is_growing_backlog(&open_loop(&mut rng, 120, 9.0, 4, service))
         });
         let beyond = beyond.count();
         println!("twice what the engine can bear: {beyond} of {LOADS} grow");
@@ -599,7 +618,10 @@ mod tests {
     }
 
     /// Returns the same requests without event times, which [`drift`] does not read.
-    fn counted(load: &[(f64, f64, Vec<f64>)], chunks: &mut BTreeMap<usize, Chunks>) -> Vec<Request> {
+    fn requests_with_counts(
+        load: &[(f64, f64, Vec<f64>)],
+        chunks: &mut BTreeMap<usize, Chunks>,
+    ) -> Vec<Request> {
         let bare: Vec<_> = load
             .iter()
             .map(|(due, end, _)| (*due, *end, Vec::new()))
@@ -617,50 +639,51 @@ mod tests {
         requests
     }
 
-    fn judged(requests: &[Request], arrival: &serde_json::Value, bounds: &Bounds) -> Vec<Reason> {
+    fn judge_load(requests: &[Request], arrival: &serde_json::Value, bounds: &Bounds) -> Vec<Reason> {
         let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
         let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
         let arrival: Arrival = serde_json::from_value(arrival.clone()).unwrap();
-        of_load(requests, &plan.cells[0].scenario, &arrival, bounds)
+        load_reasons(requests, &plan.cells[0].scenario, &arrival, bounds)
     }
 
     #[test]
     fn a_closed_loop_on_an_engine_that_slows_down_is_never_steady() {
         let closed = serde_json::json!({ "rate": "inf", "concurrency": 8 });
         let usual = Bounds::default();
-        let of = |slowness: &dyn Fn(f64) -> f64| requests_of(&closed_loop(&[(32, 0.005); 240], 8, slowness));
-        assert!(judged(&of(&|_| 1.0), &closed, &usual).is_empty());
+        let loop_requests =
+            |slowness: &dyn Fn(f64) -> f64| requests_of(&closed_loop(&[(32, 0.005); 240], 8, slowness));
+        assert!(judge_load(&loop_requests(&|_| 1.0), &closed, &usual).is_empty());
         for (slowness, direction) in [
             (&(|now: f64| 1.0 + now / 8.0) as &dyn Fn(f64) -> f64, "fell"),
             (&|now| if now < 6.0 { 1.0 } else { 2.7 }, "fell"),
             (&|now| if now < 12.0 { 2.7 } else { 1.0 }, "rose"),
         ] {
-            let requests = of(slowness);
-            let reasons = judged(&requests, &closed, &usual);
+            let requests = loop_requests(slowness);
+            let reasons = judge_load(&requests, &closed, &usual);
             let [reason] = &reasons[..] else {
                 panic!("{direction}: {reasons:?}");
             };
-            assert_eq!(reason.code, Code::NeverSteady);
+            assert_eq!(reason.code, ReasonCode::NeverSteady);
             assert!(reason.measured.contains(direction), "{}", reason.measured);
             let burst = serde_json::json!({ "rate": "inf", "concurrency": null });
-            assert!(judged(&requests, &burst, &usual).is_empty(), "a burst");
+            assert!(judge_load(&requests, &burst, &usual).is_empty(), "a burst");
             let off = Bounds {
                 steady: 0.0,
                 ..Bounds::default()
             };
-            assert!(judged(&requests, &closed, &off).is_empty(), "turned off");
+            assert!(judge_load(&requests, &closed, &off).is_empty(), "turned off");
         }
         // Six requests per slot do not give three thirds of two each besides the first and the last wave.
         let few = requests_of(&closed_loop(&[(32, 0.005); 48], 8, |now| 1.0 + now));
-        assert_eq!(drift(&few, 8), None);
+        assert_eq!(rate_drift(&few, 8), None);
         // A drift within a tenth of a second may be a short pause of the client.
         let short = requests_of(&closed_loop(&[(32, 0.0001); 240], 8, |now| 1.0 + 50.0 * now));
-        assert_eq!(drift(&short, 8), None);
+        assert_eq!(rate_drift(&short, 8), None);
         // Prompts of rounds grow.
-        let mut rounds = of(&|now| 1.0 + now / 8.0);
-        assert!(drift(&rounds, 8).is_some());
+        let mut rounds = loop_requests(&|now| 1.0 + now / 8.0);
+        assert!(rate_drift(&rounds, 8).is_some());
         rounds[9].round = Some(1);
-        assert_eq!(drift(&rounds, 8), None);
+        assert_eq!(rate_drift(&rounds, 8), None);
     }
 
     /// Lengths of random data sets, of one length and of conversations, with prompts that take no time or
@@ -668,26 +691,26 @@ mod tests {
     #[test]
     fn closed_loops_on_an_engine_of_one_speed_seldom_drift() {
         const LOADS: usize = 100;
-        let mut draws = Draws::new(2);
+        let mut rng = SeededRng::new(2);
         let mut chunks = BTreeMap::new();
         let mut drifted = 0;
         for (name, length) in [
-            ("of one length", (|_| 40.0) as fn(&mut Draws) -> f64),
-            ("of 1 to 80 tokens", |draws| draws.between(1.0, 80.0)),
-            ("of mostly few tokens", |draws| draws.exponential(40.0).min(400.0)),
+            ("of one length", (|_| 40.0) as fn(&mut SeededRng) -> f64),
+            ("of 1 to 80 tokens", |rng| rng.uniform_between(1.0, 80.0)),
+            ("of mostly few tokens", |rng| rng.exponential(40.0).min(400.0)),
         ] {
             for prompt_s in [0.0, 0.02, 0.2] {
                 let drifting = (0..LOADS).filter(|nth| {
                     let slots = [1, 4, 16][nth % 3];
-                    let count = slots * draws.between(8.0, 20.0) as usize + 24;
+                    let count = slots * rng.uniform_between(8.0, 20.0) as usize + 24;
                     let answers: Vec<(u32, f64)> = (0..count)
                         .map(|_| {
-                            let tokens = (length(&mut draws).ceil() as u32).max(1);
-                            (tokens, prompt_s * draws.between(0.0, 2.0))
+                            let tokens = (length(&mut rng).ceil() as u32).max(1);
+                            (tokens, prompt_s * rng.uniform_between(0.0, 2.0))
                         })
                         .collect();
                     let load = closed_loop(&answers, slots, |_| 1.0);
-                    drift(&counted(&load, &mut chunks), slots).is_some()
+                    rate_drift(&requests_with_counts(&load, &mut chunks), slots).is_some()
                 });
                 let drifting = drifting.count();
                 println!("answers {name}, prompts of {prompt_s} s: {drifting} of {LOADS} steady loads drift");

@@ -1,15 +1,17 @@
 use super::*;
 use crate::config::scenario::{Scenario, Slo};
 use crate::results::record::telemetry::EngineWindow;
-use crate::results::record::telemetry::{Gpu, GpuWindow, HostWindow, Range, Source, SourceFacts};
-use crate::results::record::validity::Family;
+use crate::results::record::telemetry::{
+    Gpu, GpuWindow, HostWindow, SampledRange, SourceFacts, TelemetrySource,
+};
+use crate::results::record::validity::MetricFamily;
 
 #[test]
 fn every_code_has_one_row_in_the_table_and_the_document_is_that_table() {
-    let rows: Vec<Code> = TABLE.iter().map(|entry| entry.code).collect();
-    assert_eq!(rows, Code::ALL, "one row for each code, in their order");
+    let rows: Vec<ReasonCode> = TABLE.iter().map(|entry| entry.code).collect();
+    assert_eq!(rows, ReasonCode::ALL, "one row for each code, in their order");
     for entry in TABLE {
-        for words in [entry.means, entry.mend] {
+        for words in [entry.meaning, entry.fix] {
             assert!(words.ends_with('.'), "{words}");
         }
         let name = serde_json::to_value(entry.code).unwrap();
@@ -21,7 +23,7 @@ fn every_code_has_one_row_in_the_table_and_the_document_is_that_table() {
     }
     let document = include_str!("../../VALIDITY.md");
     assert!(
-        document == described(),
+        document == table_as_document(),
         "src/VALIDITY.md is not what `matrix explain --codes` prints; write it anew"
     );
 }
@@ -48,31 +50,31 @@ fn the_table_tells_the_defaults_of_the_bounds() {
 #[test]
 fn bounds_that_cannot_be_are_named() {
     let bounds = Bounds {
-        warm: 5.0,
+        max_cache_hits: 5.0,
         own_tokens: 0.5,
         ..Bounds::default()
     };
     assert_eq!(
-        bounds.objections(),
+        bounds.find_errors(),
         [
             ("max_cache_hits", "a share from 0 to 1"),
             ("own_tokens", "a factor from 1 on")
         ]
     );
-    assert!(Bounds::default().objections().is_empty());
+    assert!(Bounds::default().find_errors().is_empty());
 }
 
-fn range(min: f64, max: f64) -> Range {
-    Range {
+fn range(min: f64, max: f64) -> SampledRange {
+    SampledRange {
         min,
         mean: f64::midpoint(min, max),
         max,
     }
 }
 
-fn found_on(telemetry: &Telemetry, machine: &Machine) -> Vec<(Code, Verdict)> {
+fn codes_on(telemetry: &Telemetry, machine: &Machine) -> Vec<(ReasonCode, Verdict)> {
     let mut reasons = Vec::new();
-    machine::devices(telemetry, Some(machine), &Bounds::default(), &mut reasons);
+    machine::judge_devices(telemetry, Some(machine), &Bounds::default(), &mut reasons);
     host::judge(telemetry, &Bounds::default(), &mut reasons);
     reasons
         .iter()
@@ -90,22 +92,22 @@ fn what_else_goes_on_on_a_host_is_found_and_a_quiet_host_is_not() {
         ranges: [("swap_bytes_per_s".to_owned(), range(0.0, 1e6))].into(),
         ..HostWindow::default()
     };
-    let of = |host: HostWindow| {
+    let codes_for = |host: HostWindow| {
         let telemetry = Telemetry {
             host: Some(host),
             seconds: 20.0,
             ..Telemetry::default()
         };
-        found_on(&telemetry, &Machine::default())
+        codes_on(&telemetry, &Machine::default())
     };
-    assert_eq!(of(quiet.clone()), []);
+    assert_eq!(codes_for(quiet.clone()), []);
     for (host, code) in [
         (
             HostWindow {
                 other_cpus: Some(3.0),
                 ..quiet.clone()
             },
-            Code::HostBusy,
+            ReasonCode::HostBusy,
         ),
         (
             // One busy loop is half of a small host.
@@ -115,31 +117,31 @@ fn what_else_goes_on_on_a_host_is_found_and_a_quiet_host_is_not() {
                 stolen_cpus: None,
                 ..quiet.clone()
             },
-            Code::HostBusy,
+            ReasonCode::HostBusy,
         ),
         (
             HostWindow {
                 stolen_cpus: Some(0.4),
                 ..quiet.clone()
             },
-            Code::CpuStolen,
+            ReasonCode::CpuStolen,
         ),
         (
             HostWindow {
                 ranges: [("swap_bytes_per_s".to_owned(), range(0.0, 1e8))].into(),
                 ..quiet.clone()
             },
-            Code::Swapping,
+            ReasonCode::Swapping,
         ),
         (
             HostWindow {
                 is_numa_remote: Some(true),
                 ..quiet.clone()
             },
-            Code::NumaRemote,
+            ReasonCode::NumaRemote,
         ),
     ] {
-        assert_eq!(of(host), [(code, Verdict::Suspect)]);
+        assert_eq!(codes_for(host), [(code, Verdict::Suspect)]);
     }
 }
 
@@ -177,16 +179,16 @@ fn what_a_gpu_went_through_is_found_with_its_weight_and_a_usual_one_is_not() {
             gpus: vec![gpu],
             ..Telemetry::default()
         };
-        found_on(&telemetry, &machine(display))
+        codes_on(&telemetry, &machine(display))
     };
     let changed = |change: &dyn Fn(&mut GpuWindow)| {
         let mut gpu = usual();
         change(&mut gpu);
         on(gpu, None)
     };
-    let ranged = |name: &'static str, told: Range| {
+    let ranged = |name: &'static str, value_range: SampledRange| {
         changed(&move |gpu: &mut GpuWindow| {
-            gpu.ranges.insert(name.to_owned(), told);
+            gpu.ranges.insert(name.to_owned(), value_range);
         })
     };
     let throttled = |reason: &'static str| {
@@ -195,35 +197,38 @@ fn what_a_gpu_went_through_is_found_with_its_weight_and_a_usual_one_is_not() {
         })
     };
     assert_eq!(on(usual(), None), []);
-    assert_eq!(throttled("thermal"), [(Code::ThrottledThermal, Verdict::Suspect)]);
+    assert_eq!(
+        throttled("thermal"),
+        [(ReasonCode::ThrottledThermal, Verdict::Suspect)]
+    );
     assert_eq!(
         throttled("hardware"),
-        [(Code::ThrottledHardware, Verdict::Suspect)]
+        [(ReasonCode::ThrottledHardware, Verdict::Suspect)]
     );
-    assert_eq!(throttled("power"), [(Code::ThrottledPower, Verdict::Valid)]);
+    assert_eq!(throttled("power"), [(ReasonCode::ThrottledPower, Verdict::Valid)]);
     assert_eq!(
         changed(&|gpu| gpu.busy_clock_mhz = Some(900.0)),
-        [(Code::ClocksSpread, Verdict::Valid)]
+        [(ReasonCode::ClocksSpread, Verdict::Valid)]
     );
     assert_eq!(
         ranged("memory_used_bytes", range(70.0 * GIB, 79.0 * GIB)),
-        [(Code::GpuMemoryUnexplained, Verdict::Suspect)]
+        [(ReasonCode::GpuMemoryUnexplained, Verdict::Suspect)]
     );
     assert_eq!(
         ranged("ecc_uncorrected", range(3.0, 4.0)),
-        [(Code::GpuErrors, Verdict::Suspect)]
+        [(ReasonCode::GpuErrors, Verdict::Suspect)]
     );
     assert_eq!(
         ranged("pcie_width", range(8.0, 8.0)),
-        [(Code::PcieDowntrained, Verdict::Suspect)]
+        [(ReasonCode::PcieDowntrained, Verdict::Suspect)]
     );
     let xid = Telemetry {
         kernel: vec!["[1.0] NVRM: Xid (PCI:0000:01:00): 48".to_owned()],
         ..Telemetry::default()
     };
     assert_eq!(
-        found_on(&xid, &Machine::default()),
-        [(Code::GpuErrors, Verdict::Suspect)]
+        codes_on(&xid, &Machine::default()),
+        [(ReasonCode::GpuErrors, Verdict::Suspect)]
     );
     // A desktop holds memory and reports it.
     let drawn = || {
@@ -231,8 +236,11 @@ fn what_a_gpu_went_through_is_found_with_its_weight_and_a_usual_one_is_not() {
         gpu.rest_memory_bytes = Some(2 << 30);
         gpu
     };
-    assert_eq!(on(drawn(), None), [(Code::GpuNotAtRest, Verdict::Suspect)]);
-    assert_eq!(on(drawn(), Some(true)), [(Code::GpuNotAtRest, Verdict::Valid)]);
+    assert_eq!(on(drawn(), None), [(ReasonCode::GpuNotAtRest, Verdict::Suspect)]);
+    assert_eq!(
+        on(drawn(), Some(true)),
+        [(ReasonCode::GpuNotAtRest, Verdict::Valid)]
+    );
 }
 
 /// An engine that computes may answer late about itself, but its counters are complete.
@@ -247,19 +255,28 @@ fn a_silent_engine_whose_counters_are_whole_is_a_note_and_any_other_silence_is_s
         is_bracketed,
         trouble: None,
     };
-    let weight = |facts: &SourceFacts| machine::silence(facts, 3.0).map(|(_, weight)| weight);
-    assert_eq!(weight(&facts(Source::Engine, 7.5, true)), Some(Verdict::Valid));
-    assert_eq!(weight(&facts(Source::Engine, 7.5, false)), Some(Verdict::Suspect));
-    assert_eq!(weight(&facts(Source::Nvml, 7.5, true)), Some(Verdict::Suspect));
-    assert_eq!(weight(&facts(Source::Engine, 2.9, true)), None);
+    let weight = |facts: &SourceFacts| machine::source_silence(facts, 3.0).map(|(_, weight)| weight);
+    assert_eq!(
+        weight(&facts(TelemetrySource::Engine, 7.5, true)),
+        Some(Verdict::Valid)
+    );
+    assert_eq!(
+        weight(&facts(TelemetrySource::Engine, 7.5, false)),
+        Some(Verdict::Suspect)
+    );
+    assert_eq!(
+        weight(&facts(TelemetrySource::Nvml, 7.5, true)),
+        Some(Verdict::Suspect)
+    );
+    assert_eq!(weight(&facts(TelemetrySource::Engine, 2.9, true)), None);
     let gave_up = SourceFacts {
         trouble: Some("it hangs".to_owned()),
-        ..facts(Source::Engine, 0.0, true)
+        ..facts(TelemetrySource::Engine, 0.0, true)
     };
     assert_eq!(weight(&gave_up), Some(Verdict::Suspect));
 }
 
-fn answered(models: &[&str]) -> Request {
+fn answered_request(models: &[&str]) -> Request {
     let models: Vec<String> = models.iter().map(|model| (*model).to_owned()).collect();
     Request {
         models,
@@ -273,12 +290,12 @@ fn answered(models: &[&str]) -> Request {
 #[test]
 fn answers_of_another_model_are_found_and_an_alias_is_a_note() {
     let judged = |answers: &[&[&str]], listed: &[&str]| {
-        let requests: Vec<Request> = answers.iter().map(|models| answered(models)).collect();
+        let requests: Vec<Request> = answers.iter().map(|models| answered_request(models)).collect();
         let listed: Vec<String> = listed.iter().map(|model| (*model).to_owned()).collect();
-        let reason = outputs::named(&requests, &["m", "org/big-model"], &listed);
+        let reason = outputs::model_name_reason(&requests, &["m", "org/big-model"], &listed);
         reason.map(|reason| (reason.code, reason.weight))
     };
-    let wrong = |weight| Some((Code::WrongModel, weight));
+    let wrong = |weight| Some((ReasonCode::WrongModel, weight));
     assert_eq!(judged(&[&[], &[]], &["m"]), None);
     assert_eq!(judged(&[&["/models/Big-Model"], &["big-model"]], &["m"]), None);
     assert_eq!(judged(&[&[], &["tiny"]], &["m"]), wrong(Verdict::Invalid));
@@ -303,8 +320,8 @@ fn answers_of_another_model_are_found_and_an_alias_is_a_note() {
 fn several_choices_share_one_stream_and_pictures_of_no_tokens_were_not_looked_at() {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
-    let codes = |requests: &[Request], scenario: &Scenario| -> Vec<Code> {
-        let reasons = of_responses(&Responses {
+    let codes = |requests: &[Request], scenario: &Scenario| -> Vec<ReasonCode> {
+        let reasons = response_reasons(&Responses {
             requests,
             scenario,
             names: &["m"],
@@ -313,16 +330,16 @@ fn several_choices_share_one_stream_and_pictures_of_no_tokens_were_not_looked_at
             is_simulated: false,
             bounds: &Bounds::default(),
         });
-        let wanted = [Code::ChunkedTokens, Code::PromptTokensDisagree];
-        let found = reasons.into_iter().filter(|reason| wanted.contains(&reason.code));
-        found
+        let wanted = [ReasonCode::ChunkedTokens, ReasonCode::PromptTokensDisagree];
+        let matched_reason = reasons.into_iter().filter(|reason| wanted.contains(&reason.code));
+        matched_reason
             .map(|reason| {
                 assert_eq!(reason.weight, Verdict::Suspect);
                 reason.code
             })
             .collect()
     };
-    let mut answers = streams(20, 100, &[90, 180, 270]);
+    let mut answers = streamed_requests(20, 100, &[90, 180, 270]);
     for answer in &mut answers {
         answer.usage =
             serde_json::from_value(serde_json::json!({"prompt": 1, "completion": 3, "cached": null}))
@@ -331,10 +348,10 @@ fn several_choices_share_one_stream_and_pictures_of_no_tokens_were_not_looked_at
     let mut scenario = plan.cells[0].scenario.clone();
     assert_eq!(codes(&answers, &scenario), []);
     scenario.body.insert("n".to_owned(), 4.into());
-    assert_eq!(codes(&answers, &scenario), [Code::ChunkedTokens]);
+    assert_eq!(codes(&answers, &scenario), [ReasonCode::ChunkedTokens]);
     scenario.body.clear();
     scenario.workload.dataset = crate::config::dataset::DatasetName::Image.into();
-    assert_eq!(codes(&answers, &scenario), [Code::PromptTokensDisagree]);
+    assert_eq!(codes(&answers, &scenario), [ReasonCode::PromptTokensDisagree]);
     for answer in &mut answers {
         answer.vision_tokens = 64;
     }
@@ -343,40 +360,43 @@ fn several_choices_share_one_stream_and_pictures_of_no_tokens_were_not_looked_at
 
 /// Returns the codes for prompts of 100 tokens, with the cached tokens that each answer reports and the hits
 /// that the engine counts.
-fn codes_of_caches(cached: u32, hits: f64) -> Vec<Code> {
+fn codes_of_caches(cached: u32, hits: f64) -> Vec<ReasonCode> {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
     let usage = serde_json::json!({"prompt": 100, "completion": 2, "cached": cached});
     let request = Request {
         prompt_tokens: 100,
         usage: serde_json::from_value(usage).unwrap(),
-        ..answered(&[])
+        ..answered_request(&[])
     };
     let proof = serde_json::json!({
         "is_fresh_start": true, "possible": true, "status": 200, "success": true, "answer": null,
         "hits_in_window": hits, "queries_in_window": 800.0,
     });
     let proof = serde_json::from_value(proof).unwrap();
-    let met = Met {
+    let met = CacheEvidence {
         protocol: Protocol::Completions,
         scenario: &plan.cells[0].scenario,
         bounds: &Bounds::default(),
-        repeated: Some(0.0),
-        proof: Some(&proof),
+        shared_share: Some(0.0),
+        reset_proof: Some(&proof),
         requests: &vec![request; 8],
     };
-    caches(&met, true).iter().map(|reason| reason.code).collect()
+    cache_reasons(&met, true)
+        .iter()
+        .map(|reason| reason.code)
+        .collect()
 }
 
 #[test]
 fn of_counters_and_answers_that_contradict_each_other_the_worse_counts() {
-    assert_eq!(codes_of_caches(90, 0.0), [Code::CacheWarm]);
-    assert_eq!(codes_of_caches(0, 720.0), [Code::CacheWarm]);
+    assert_eq!(codes_of_caches(90, 0.0), [ReasonCode::CacheWarm]);
+    assert_eq!(codes_of_caches(0, 720.0), [ReasonCode::CacheWarm]);
     assert_eq!(codes_of_caches(0, 0.0), []);
 }
 
 /// Returns answers with events at these times after sending (ms), one request every `apart_ms`.
-fn streams(count: u64, apart_ms: u64, at_ms: &[u64]) -> Vec<Request> {
+fn streamed_requests(count: u64, apart_ms: u64, at_ms: &[u64]) -> Vec<Request> {
     (0..count)
         .map(|nth| {
             let sent = nth * apart_ms * 1_000_000;
@@ -394,17 +414,17 @@ fn streams(count: u64, apart_ms: u64, at_ms: &[u64]) -> Vec<Request> {
 }
 
 /// Returns the weight of the reason about how answers begin.
-fn beginning(requests: &[Request]) -> Option<Verdict> {
-    beginning_for(requests, None)
+fn start_verdict(requests: &[Request]) -> Option<Verdict> {
+    start_verdict_with(requests, None)
 }
 
 /// Returns the same weight with this SLO.
-fn beginning_for(requests: &[Request], slo: Option<Slo>) -> Option<Verdict> {
+fn start_verdict_with(requests: &[Request], slo: Option<Slo>) -> Option<Verdict> {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let mut plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
     let scenario = &mut plan.cells[0].scenario;
     scenario.slo = slo;
-    let reasons = responses::of_responses(&Responses {
+    let reasons = responses::response_reasons(&Responses {
         requests,
         scenario,
         names: &["m"],
@@ -414,11 +434,11 @@ fn beginning_for(requests: &[Request], slo: Option<Slo>) -> Option<Verdict> {
         bounds: &Bounds::default(),
     });
     let mut reasons = reasons.into_iter();
-    let found = reasons.find(|reason| reason.code == Code::FirstEventAhead);
-    found.map(|reason| reason.weight)
+    let matched_reason = reasons.find(|reason| reason.code == ReasonCode::FirstEventAhead);
+    matched_reason.map(|reason| reason.weight)
 }
 
-fn with(mut requests: Vec<Request>, change: fn(&mut Request)) -> Vec<Request> {
+fn changed(mut requests: Vec<Request>, change: fn(&mut Request)) -> Vec<Request> {
     requests.iter_mut().for_each(change);
     requests
 }
@@ -426,32 +446,40 @@ fn with(mut requests: Vec<Request>, change: fn(&mut Request)) -> Vec<Request> {
 #[test]
 fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
     let (usual, ahead) = ([120, 130, 140, 150], [35, 130, 140, 150]);
-    assert_eq!(beginning(&streams(20, 500, &usual)), None);
+    assert_eq!(start_verdict(&streamed_requests(20, 500, &usual)), None);
     assert_eq!(
-        beginning(&streams(20, 500, &ahead)),
+        start_verdict(&streamed_requests(20, 500, &ahead)),
         Some(Verdict::Valid),
         "a note"
     );
-    let common = |requests| with(requests, |request| request.common_events = 1);
+    let common = |requests| changed(requests, |request| request.common_events = 1);
     assert_eq!(
-        beginning(&common(streams(20, 500, &ahead))),
+        start_verdict(&common(streamed_requests(20, 500, &ahead))),
         Some(Verdict::Suspect)
     );
-    assert_eq!(beginning(&common(streams(20, 500, &usual))), None);
-    assert_eq!(beginning(&common(streams(5, 500, &ahead))), None, "few");
+    assert_eq!(start_verdict(&common(streamed_requests(20, 500, &usual))), None);
+    assert_eq!(
+        start_verdict(&common(streamed_requests(5, 500, &ahead))),
+        None,
+        "few"
+    );
     // Three canned tokens at the pace of the model, followed by the time to read a prompt.
-    let canned = |requests| with(requests, |request| request.common_events = 3);
+    let canned = |requests| changed(requests, |request| request.common_events = 3);
     let late = [10, 20, 30, 140, 150, 160, 170];
     assert_eq!(
-        beginning(&canned(streams(20, 500, &late))),
+        start_verdict(&canned(streamed_requests(20, 500, &late))),
         Some(Verdict::Suspect)
     );
     assert_eq!(
-        beginning(&canned(streams(20, 500, &[110, 120, 130, 140, 150, 160, 170]))),
+        start_verdict(&canned(streamed_requests(
+            20,
+            500,
+            &[110, 120, 130, 140, 150, 160, 170]
+        ))),
         None
     );
     assert_eq!(
-        beginning(&canned(streams(20, 500, &[35, 130, 140, 150, 160]))),
+        start_verdict(&canned(streamed_requests(20, 500, &[35, 130, 140, 150, 160]))),
         Some(Verdict::Suspect)
     );
     // Waits at varying places, as in a busy engine.
@@ -461,27 +489,31 @@ fn an_event_ahead_of_the_model_is_found_and_a_queue_of_prompts_is_none() {
             let at: Vec<u64> = (0..8)
                 .map(|event| 10 * event + 10 + if event as usize >= wait_behind { 100 } else { 0 })
                 .collect();
-            streams(1, 0, &at)
+            streamed_requests(1, 0, &at)
         })
         .collect();
-    assert_eq!(beginning(&canned(busy)), None);
+    assert_eq!(start_verdict(&canned(busy)), None);
     // Requests come at even intervals, so each late event follows the first event of another answer. Reading
     // that prompt does not take as long.
     assert_eq!(
-        beginning(&common(streams(20, 83, &ahead))),
+        start_verdict(&common(streamed_requests(20, 83, &ahead))),
         Some(Verdict::Suspect)
     );
     // An engine that reads all prompts before it continues with any.
     let queued: Vec<Request> = (0..20)
-        .flat_map(|nth| streams(1, 0, &[20 * (nth + 1), 410, 420, 430]))
+        .flat_map(|nth| streamed_requests(1, 0, &[20 * (nth + 1), 410, 420, 430]))
         .collect();
-    assert_eq!(beginning(&common(queued)), None);
+    assert_eq!(start_verdict(&common(queued)), None);
     // White space that keeps the connection alive until the model answers.
     let awake: Vec<u64> = (1..12).map(|nth| 10 * nth).chain([120, 130, 140]).collect();
-    let blank = with(streams(20, 500, &awake), |request| request.blank_events = 11);
-    assert_eq!(beginning(&blank), Some(Verdict::Suspect));
-    let newline = with(streams(20, 500, &usual), |request| request.blank_events = 1);
-    assert_eq!(beginning(&newline), None, "of the model's own");
+    let blank = changed(streamed_requests(20, 500, &awake), |request| {
+        request.blank_events = 11
+    });
+    assert_eq!(start_verdict(&blank), Some(Verdict::Suspect));
+    let newline = changed(streamed_requests(20, 500, &usual), |request| {
+        request.blank_events = 1
+    });
+    assert_eq!(start_verdict(&newline), None, "of the model's own");
 }
 
 /// Two or more words before the prompt was read, and the behaviour of real engines.
@@ -491,28 +523,37 @@ fn several_events_ahead_of_the_model_are_found_whatever_their_words() {
         let rest = (0..20).map(|nth| from + 10 * nth);
         begin.iter().copied().chain(rest).collect()
     };
-    let of = |begin: &[u64], from: u64| beginning(&streams(20, 500, &rest(begin, from)));
-    assert_eq!(of(&[3, 3, 3], 203), Some(Verdict::Suspect), "at once");
-    assert_eq!(of(&[3, 13, 23], 223), Some(Verdict::Suspect), "at the usual pace");
-    assert_eq!(of(&[3, 4], 100), Some(Verdict::Suspect), "two");
+    let verdict_for =
+        |begin: &[u64], from: u64| start_verdict(&streamed_requests(20, 500, &rest(begin, from)));
+    assert_eq!(verdict_for(&[3, 3, 3], 203), Some(Verdict::Suspect), "at once");
     assert_eq!(
-        of(&[3], 203),
+        verdict_for(&[3, 13, 23], 223),
+        Some(Verdict::Suspect),
+        "at the usual pace"
+    );
+    assert_eq!(verdict_for(&[3, 4], 100), Some(Verdict::Suspect), "two");
+    assert_eq!(
+        verdict_for(&[3], 203),
         Some(Verdict::Valid),
         "one, as of an engine that hands on"
     );
-    assert_eq!(of(&[150, 160, 170], 230), None, "not longer than TTFT");
-    assert_eq!(of(&[3, 13, 23], 63), None, "not far longer than usual");
-    assert_eq!(of(&[3, 28, 53, 78], 153), None, "slow from the beginning");
+    assert_eq!(verdict_for(&[150, 160, 170], 230), None, "not longer than TTFT");
+    assert_eq!(verdict_for(&[3, 13, 23], 63), None, "not far longer than usual");
+    assert_eq!(
+        verdict_for(&[3, 28, 53, 78], 153),
+        None,
+        "slow from the beginning"
+    );
     // Eight tokens at a time, from a scheduler with several steps.
     let at_a_time: Vec<u64> = (0..40).map(|nth| 30 + 120 * ((nth + 5) / 8)).collect();
-    assert_eq!(beginning(&streams(20, 500, &at_a_time)), None);
+    assert_eq!(start_verdict(&streamed_requests(20, 500, &at_a_time)), None);
     // An engine reads a prompt while others answer. In closed loops with answers of one length, this happens
     // at the same place of each answer.
-    let held: Vec<Request> = (0..20)
+    let delayed: Vec<Request> = (0..20)
         .flat_map(|nth| {
             let at = 140 * nth;
             let moments = rest(&[at + 120, at + 130], at + 262);
-            streams(1, 0, &moments)
+            streamed_requests(1, 0, &moments)
         })
         .map(|mut request| {
             let first = request.chunks.first().map_or(0, |chunk| chunk.at_ns);
@@ -520,20 +561,20 @@ fn several_events_ahead_of_the_model_are_found_whatever_their_words() {
             request
         })
         .collect();
-    assert_eq!(beginning(&held), None);
+    assert_eq!(start_verdict(&delayed), None);
     // Waits after two, three or four words.
     let busy: Vec<Request> = (0..21)
-        .flat_map(|nth| streams(1, 0, &rest(&[3, 4, 5, 6][..2 + nth % 3], 203)))
+        .flat_map(|nth| streamed_requests(1, 0, &rest(&[3, 4, 5, 6][..2 + nth % 3], 203)))
         .collect();
-    assert_eq!(beginning(&busy), None);
+    assert_eq!(start_verdict(&busy), None);
 }
 
 #[test]
 fn answers_in_flushes_are_found_and_stalls_and_pairs_are_not() {
     let flushed = |count: u64, at: &dyn Fn(u64) -> u64| {
         let at: Vec<u64> = (0..60).map(at).collect();
-        let answers = streams(count, 500, &at);
-        outputs::flushed(answers.iter().map(|request| &request.chunks))
+        let answers = streamed_requests(count, 500, &at);
+        outputs::flushed_responses(answers.iter().map(|request| &request.chunks))
     };
     let every = |flush: u64, token: u64| move |nth: u64| (100 + token * nth).div_ceil(flush) * flush;
     assert_eq!(flushed(20, &every(20, 11)), Some((20, 20)));
@@ -564,23 +605,30 @@ fn beginnings_that_were_held_back_are_found_where_most_answers_have_one() {
     let live: Vec<u64> = (0..60).map(|token| 100 + 10 * token).collect();
     let mut late = live.clone();
     (0..24).for_each(|token| late[token] = live[24] - 24 + token as u64);
-    let of = |held: u64, others: u64| {
-        let mut all = streams(held, 500, &late);
-        all.extend(streams(others, 500, &live));
-        untimed::of(&all, None, &plan.cells[0].scenario)
+    let reason_for = |held_back: u64, others: u64| {
+        let mut all = streamed_requests(held_back, 500, &late);
+        all.extend(streamed_requests(others, 500, &live));
+        untimed::untimed_reason(&all, None, &plan.cells[0].scenario)
     };
-    let found = of(12, 8).expect("most are held back");
+    let matched_reason = reason_for(12, 8).expect("most are held back");
     assert_eq!(
-        (found.code, &found.only[..]),
-        (Code::ChunkedTokens, &[Family::Itl, Family::Tpot][..])
+        (matched_reason.code, &matched_reason.only[..]),
+        (
+            ReasonCode::ChunkedTokens,
+            &[MetricFamily::Itl, MetricFamily::Tpot][..]
+        )
     );
-    assert!(found.measured.contains("12 of 20 answers"), "{}", found.measured);
-    assert!(of(10, 10).is_none() && of(7, 0).is_none() && of(0, 20).is_none());
+    assert!(
+        matched_reason.measured.contains("12 of 20 answers"),
+        "{}",
+        matched_reason.measured
+    );
+    assert!(reason_for(10, 10).is_none() && reason_for(7, 0).is_none() && reason_for(0, 20).is_none());
 }
 
 /// Returns twenty answers, each with prompt tokens, output tokens, TTFT in ms and gap in ms.
-fn answers_of(answer: impl Fn(u64) -> (u64, u64, f64, f64)) -> Vec<Request> {
-    let of = |nth: u64| {
+fn twenty_responses(answer: impl Fn(u64) -> (u64, u64, f64, f64)) -> Vec<Request> {
+    let response_at = |nth: u64| {
         let (prompt, tokens, ttft_ms, gap_ms) = answer(nth);
         let sent = nth * 500_000_000;
         let at = |token: u64| sent + ((ttft_ms + gap_ms * token as f64) * 1e6) as u64;
@@ -593,11 +641,11 @@ fn answers_of(answer: impl Fn(u64) -> (u64, u64, f64, f64)) -> Vec<Request> {
         }))
         .unwrap()
     };
-    (0..20).map(of).collect()
+    (0..20).map(response_at).collect()
 }
 
 /// Returns numbers between 0 and 1 that are evenly spread and look random.
-fn drawn(nth: u64, seed: u64) -> f64 {
+fn pseudo_random(nth: u64, seed: u64) -> f64 {
     ((nth + 1) * seed % 23) as f64 / 22.0
 }
 
@@ -605,32 +653,34 @@ fn drawn(nth: u64, seed: u64) -> f64 {
 fn answers_that_were_held_back_to_their_ends_are_found_by_their_lengths() {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
-    let of = |answer: &dyn Fn(u64) -> (u64, u64, f64, f64)| {
-        let found = untimed::of(&answers_of(answer), None, &plan.cells[0].scenario);
-        found.map(|reason| reason.measured)
+    let measured_for = |answer: &dyn Fn(u64) -> (u64, u64, f64, f64)| {
+        let matched_reason =
+            untimed::untimed_reason(&twenty_responses(answer), None, &plan.cells[0].scenario);
+        matched_reason.map(|reason| reason.measured)
     };
-    let length = |nth| 10 + (100.0 * drawn(nth, 7)) as u64;
-    let prompt = |nth| 100 + (900.0 * drawn(nth, 5)) as u64;
+    let length = |nth| 10 + (100.0 * pseudo_random(nth, 7)) as u64;
+    let prompt = |nth| 100 + (900.0 * pseudo_random(nth, 5)) as u64;
     for replay_ms in [0.2, 2.0] {
-        let held = of(&|nth| {
+        let held_back = measured_for(&|nth| {
             let prefill = 20.0 + 0.1 * prompt(nth) as f64;
-            let made = length(nth) as f64 * (12.0 + drawn(nth, 9));
+            let made = length(nth) as f64 * (12.0 + pseudo_random(nth, 9));
             (prompt(nth), length(nth), prefill + made, replay_ms)
         });
-        let measured = held.expect("it grows with the length");
+        let measured = held_back.expect("it grows with the length");
         assert!(measured.contains("20 of 20 answers") && measured.contains(" ms with each output token"));
     }
-    let alike = of(&|nth| (prompt(nth), 64, 800.0 + 9.0 * drawn(nth, 9), 0.2));
+    let alike = measured_for(&|nth| (prompt(nth), 64, 800.0 + 9.0 * pseudo_random(nth, 9), 0.2));
     assert_eq!(alike, None, "lengths that are alike tell nothing");
     // Engines that stream, with answers that are short compared with the wait for the first event.
-    let long_prompts = of(&|nth| (prompt(nth), length(nth), 5000.0 + 9.0 * prompt(nth) as f64, 10.0));
+    let long_prompts =
+        measured_for(&|nth| (prompt(nth), length(nth), 5000.0 + 9.0 * prompt(nth) as f64, 10.0));
     assert_eq!(long_prompts, None);
-    let grows_alike = of(&|nth| {
+    let grows_alike = measured_for(&|nth| {
         let tokens = prompt(nth) / 10 + nth % 3;
         (prompt(nth), tokens, 9.0 * prompt(nth) as f64, 2.0)
     });
     assert_eq!(grows_alike, None, "long prompts have long answers");
-    let quadratic = of(&|nth| {
+    let quadratic = measured_for(&|nth| {
         let tokens = 5 + prompt(nth).pow(2) / 10_000 + nth % 3;
         (
             prompt(nth),
@@ -640,12 +690,12 @@ fn answers_that_were_held_back_to_their_ends_are_found_by_their_lengths() {
         )
     });
     assert_eq!(quadratic, None, "attention");
-    let sorted_queue = of(&|nth| (100, 5 + 2 * nth + nth % 2, 900.0 * (nth + 1) as f64, 2.0));
+    let sorted_queue = measured_for(&|nth| (100, 5 + 2 * nth + nth % 2, 900.0 * (nth + 1) as f64, 2.0));
     assert_eq!(
         sorted_queue, None,
         "a queue that grows while answers become longer"
     );
-    let sorted_burst = of(&|nth| {
+    let sorted_burst = measured_for(&|nth| {
         let wait_ms = 900 + 30 * nth * nth * nth;
         (100, 5 + nth * nth / 4, wait_ms as f64, 2.0)
     });
@@ -659,29 +709,33 @@ fn answers_that_come_faster_than_the_engine_makes_tokens_were_held_back() {
     let scenario = plan.cells[0].scenario.clone();
     let mut search = scenario.clone();
     search.search = Some(serde_json::from_value(serde_json::json!({"by": "rate"})).unwrap());
-    let of = |tokens: u64, gap_ms: f64, itl_s: f64, scenario| {
+    let reason_for = |tokens: u64, gap_ms: f64, itl_s: f64, scenario| {
         let engine = EngineWindow {
             means: [("itl_s".to_owned(), itl_s)].into(),
             ..EngineWindow::default()
         };
-        let requests = answers_of(|_| (100, tokens, 650.0, gap_ms));
-        untimed::of(&requests, Some(&engine), scenario).map(|reason| reason.measured)
+        let requests = twenty_responses(|_| (100, tokens, 650.0, gap_ms));
+        untimed::untimed_reason(&requests, Some(&engine), scenario).map(|reason| reason.measured)
     };
-    let found = of(50, 0.5, 0.012, &scenario).expect("12 ms are not 0.5");
-    assert!(found.starts_with("12.00 ms between tokens by the engine's metrics, and 0.50 ms"));
-    assert!(of(50, 0.5, 0.012, &search).is_some(), "in a search too");
-    assert!(of(50, 5.0, 0.012, &scenario).is_some());
+    let matched_reason = reason_for(50, 0.5, 0.012, &scenario).expect("12 ms are not 0.5");
+    assert!(matched_reason.starts_with("12.00 ms between tokens by the engine's metrics, and 0.50 ms"));
+    assert!(reason_for(50, 0.5, 0.012, &search).is_some(), "in a search too");
+    assert!(reason_for(50, 5.0, 0.012, &scenario).is_some());
     assert_eq!(
-        of(50, 2.0, 0.012, &search),
+        reason_for(50, 2.0, 0.012, &search),
         None,
         "points beyond what it can serve"
     );
-    assert_eq!(of(50, 7.0, 0.012, &scenario), None, "not twice");
-    assert_eq!(of(50, 48.0, 0.012, &scenario), None, "four tokens an event");
-    assert_eq!(of(4, 0.5, 0.003, &scenario), None, "7.5 ms of an answer");
-    assert_eq!(of(1, 0.0, 0.012, &scenario), None, "one token");
+    assert_eq!(reason_for(50, 7.0, 0.012, &scenario), None, "not twice");
+    assert_eq!(
+        reason_for(50, 48.0, 0.012, &scenario),
+        None,
+        "four tokens an event"
+    );
+    assert_eq!(reason_for(4, 0.5, 0.003, &scenario), None, "7.5 ms of an answer");
+    assert_eq!(reason_for(1, 0.0, 0.012, &scenario), None, "one token");
     // The mean over answers of an engine whose short answers have slow tokens.
-    let mixed = answers_of(|nth| {
+    let mixed = twenty_responses(|nth| {
         if nth % 5 == 0 {
             (100, 100, 50.0, 10.0)
         } else {
@@ -692,7 +746,7 @@ fn answers_that_come_faster_than_the_engine_makes_tokens_were_held_back() {
         means: [("itl_s".to_owned(), 0.05)].into(),
         ..EngineWindow::default()
     };
-    assert!(untimed::of(&mixed, Some(&engine), &scenario).is_none());
+    assert!(untimed::untimed_reason(&mixed, Some(&engine), &scenario).is_none());
 }
 
 #[test]
@@ -700,7 +754,7 @@ fn names_of_tools_and_long_beginnings_ahead_of_the_model_are_found() {
     // The name of a tool comes at once, its arguments after the prompt was read. A parser holds a few tokens
     // back.
     let calling = |requests| {
-        with(requests, |request| {
+        changed(requests, |request| {
             let chunks: Vec<_> = request
                 .chunks
                 .iter()
@@ -715,15 +769,15 @@ fn names_of_tools_and_long_beginnings_ahead_of_the_model_are_found() {
             .into_iter()
             .chain((0..9).map(|nth| 10 + wait + 10 * nth))
             .collect();
-        beginning(&calling(streams(20, 500, &at)))
+        start_verdict(&calling(streamed_requests(20, 500, &at)))
     };
     assert_eq!(behind(300), Some(Verdict::Suspect));
     assert_eq!(behind(80), None, "a parser of tool calls");
     // The same twelve words at an even pace.
     let even: Vec<u64> = (1..30).map(|nth| 10 * nth).collect();
-    let long = |requests| with(requests, |request| request.common_events = 12);
+    let long = |requests| changed(requests, |request| request.common_events = 12);
     assert_eq!(
-        beginning(&long(streams(20, 500, &even))),
+        start_verdict(&long(streamed_requests(20, 500, &even))),
         Some(Verdict::Valid),
         "a note"
     );
@@ -733,18 +787,18 @@ fn names_of_tools_and_long_beginnings_ahead_of_the_model_are_found() {
         e2e: None,
     };
     assert_eq!(
-        beginning_for(&long(streams(20, 500, &even)), Some(target)),
+        start_verdict_with(&long(streamed_requests(20, 500, &even)), Some(target)),
         Some(Verdict::Suspect)
     );
-    let eight = |requests| with(requests, |request| request.common_events = 8);
-    assert_eq!(beginning(&eight(streams(20, 500, &even))), None);
+    let eight = |requests| changed(requests, |request| request.common_events = 8);
+    assert_eq!(start_verdict(&eight(streamed_requests(20, 500, &even))), None);
     let looping = |requests| {
-        with(requests, |request| {
+        changed(requests, |request| {
             (request.common_events, request.is_loop) = (12, true)
         })
     };
     assert_eq!(
-        beginning(&looping(streams(20, 500, &even))),
+        start_verdict(&looping(streamed_requests(20, 500, &even))),
         None,
         "told elsewhere"
     );
@@ -754,8 +808,8 @@ fn names_of_tools_and_long_beginnings_ahead_of_the_model_are_found() {
 fn tokens_that_are_reported_of_answers_without_any_text_are_told() {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
-    let told = |bytes: u32, hidden: u32| {
-        let mut requests = streams(10, 500, &[100, 110, 120]);
+    let reason_for = |bytes: u32, hidden: u32| {
+        let mut requests = streamed_requests(10, 500, &[100, 110, 120]);
         for request in &mut requests {
             let chunks: Vec<_> = request
                 .chunks
@@ -768,17 +822,18 @@ fn tokens_that_are_reported_of_answers_without_any_text_are_told() {
             }))
             .unwrap();
         }
-        let found = outputs::of_text(&requests, &plan.cells[0].scenario, &Bounds::default());
-        found.map(|reason| (reason.code, reason.measured))
+        let matched_reason =
+            outputs::text_count_reason(&requests, &plan.cells[0].scenario, &Bounds::default());
+        matched_reason.map(|reason| (reason.code, reason.measured))
     };
-    let (code, measured) = told(0, 0).expect("it is told");
-    assert_eq!(code, Code::TokensDisagree);
+    let (code, measured) = reason_for(0, 0).expect("it is told");
+    assert_eq!(code, ReasonCode::TokensDisagree);
     assert_eq!(
         measured,
         "320 output tokens by the engine, and no text in any of 10 answers"
     );
-    assert_eq!(told(1, 0), None);
-    assert_eq!(told(0, 32), None, "hidden reasoning");
+    assert_eq!(reason_for(1, 0), None);
+    assert_eq!(reason_for(0, 32), None, "hidden reasoning");
 }
 
 #[test]
@@ -788,7 +843,7 @@ fn tokens_made_together_are_as_many_as_the_counters_tell() {
         window
             .grown
             .extend(grown.iter().map(|(name, value)| ((*name).to_owned(), *value)));
-        outputs::counted_together(&window)
+        outputs::tokens_per_step(&window)
     };
     assert_eq!(together(&[]), None);
     assert_eq!(
@@ -805,9 +860,9 @@ fn a_bench_reports_a_growing_queue_and_a_falling_rate_as_a_run_does() {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let mut plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
     let scenario = &mut plan.cells[0].scenario;
-    let mut codes = |requests: &[Request], arrival: serde_json::Value| -> Vec<Code> {
+    let mut codes = |requests: &[Request], arrival: serde_json::Value| -> Vec<ReasonCode> {
         scenario.arrival = serde_json::from_value(arrival).unwrap();
-        let reasons = of_responses(&Responses {
+        let reasons = response_reasons(&Responses {
             requests,
             scenario,
             names: &["m"],
@@ -818,18 +873,18 @@ fn a_bench_reports_a_growing_queue_and_a_falling_rate_as_a_run_does() {
         });
         let of_load = reasons.iter().map(|reason| reason.code);
         of_load
-            .filter(|code| [Code::NeverSteady, Code::QueueGrowing].contains(code))
+            .filter(|code| [ReasonCode::NeverSteady, ReasonCode::QueueGrowing].contains(code))
             .collect()
     };
     let events: Vec<u64> = (1..=10).map(|nth| 90 * nth).collect();
     // Ten requests per second, of which five are answered.
-    let mut queued = streams(100, 100, &events);
+    let mut queued = streamed_requests(100, 100, &events);
     for (nth, request) in (0u64..).zip(&mut queued) {
         request.end_ns = 1_000_000_000 + nth * 200_000_000;
     }
     assert_eq!(
         codes(&queued, serde_json::json!({ "rate": 10, "concurrency": null })),
-        [Code::QueueGrowing]
+        [ReasonCode::QueueGrowing]
     );
     // One request after another. The second half takes three times as long.
     let closed: Vec<Request> = (0..120u64)
@@ -837,7 +892,7 @@ fn a_bench_reports_a_growing_queue_and_a_falling_rate_as_a_run_does() {
             let pace = if nth < 60 { 1 } else { 3 };
             let begin = 1000 * if nth < 60 { nth } else { 60 + 3 * (nth - 60) };
             let at: Vec<u64> = events.iter().map(|at| begin + pace * at).collect();
-            let mut answer = streams(1, 0, &at);
+            let mut answer = streamed_requests(1, 0, &at);
             answer[0].due_ns = begin * 1_000_000;
             answer[0].sent_ns = Some(begin * 1_000_000);
             answer[0].end_ns = (begin + pace * 1000) * 1_000_000;
@@ -846,16 +901,16 @@ fn a_bench_reports_a_growing_queue_and_a_falling_rate_as_a_run_does() {
         .collect();
     assert_eq!(
         codes(&closed, serde_json::json!({ "rate": "inf", "concurrency": 1 })),
-        [Code::NeverSteady]
+        [ReasonCode::NeverSteady]
     );
 }
 
 /// Returns the reason for a hundred answers. `answer` gives whether the text is the same for different
 /// prompts, the tokens, the gap in ms and the tokens per event.
-fn degenerate_of(answer: impl Fn(u64) -> (bool, u64, f64, u64)) -> Option<(String, Verdict)> {
+fn degenerate_finding(answer: impl Fn(u64) -> (bool, u64, f64, u64)) -> Option<(String, Verdict)> {
     let plan = include_str!("../../../tests/fixtures/run-format-1/plan.json");
     let plan: crate::plan::Plan = serde_json::from_str(plan).unwrap();
-    let of = |nth: u64| {
+    let request_at = |nth: u64| {
         let (is_canned, tokens, token_ms, in_event) = answer(nth);
         let sent = nth * 500_000_000;
         let events = tokens.div_ceil(in_event);
@@ -870,10 +925,10 @@ fn degenerate_of(answer: impl Fn(u64) -> (bool, u64, f64, u64)) -> Option<(Strin
         }))
         .unwrap()
     };
-    let requests: Vec<Request> = (0..100).map(of).collect();
+    let requests: Vec<Request> = (0..100).map(request_at).collect();
     let mut scenario = plan.cells[0].scenario.clone();
     scenario.stop_at_eos = true;
-    let reasons = of_responses(&Responses {
+    let reasons = response_reasons(&Responses {
         requests: &requests,
         scenario: &scenario,
         names: &["m"],
@@ -882,42 +937,42 @@ fn degenerate_of(answer: impl Fn(u64) -> (bool, u64, f64, u64)) -> Option<(Strin
         is_simulated: false,
         bounds: &Bounds::default(),
     });
-    let found = reasons
+    let matched_reason = reasons
         .into_iter()
-        .find(|reason| reason.code == Code::AnswersDegenerate);
-    found.map(|reason| (reason.measured, reason.weight))
+        .find(|reason| reason.code == ReasonCode::AnswersDegenerate);
+    matched_reason.map(|reason| (reason.measured, reason.weight))
 }
 
 #[test]
 fn answers_from_a_cache_are_found_by_their_pace_and_honest_ones_that_are_alike_are_not() {
     // One of each pair was computed, the other one came from the cache.
     let from_cache =
-        degenerate_of(|nth| (nth < 20, 40, if nth % 2 == 0 && nth < 20 { 0.5 } else { 10.0 }, 1));
+        degenerate_finding(|nth| (nth < 20, 40, if nth % 2 == 0 && nth < 20 { 0.5 } else { 10.0 }, 1));
     let (measured, weight) = from_cache.expect("ten of a hundred are quick");
     assert!(
         measured.contains("20 of 100") && weight == Verdict::Suspect,
         "{measured}"
     );
     // The whole answer at one moment.
-    let at_once = degenerate_of(|nth| (nth < 20, 40, if nth < 20 { 0.0 } else { 10.0 }, 1));
+    let at_once = degenerate_finding(|nth| (nth < 20, 40, if nth < 20 { 0.0 } else { 10.0 }, 1));
     assert!(at_once.is_some());
     // Together with short classes and refusals.
-    let beside = degenerate_of(|nth| match nth {
+    let mixed = degenerate_finding(|nth| match nth {
         0..13 => (true, 40, 0.5, 1),
         13..45 => (true, 8, 10.0, 1),
         _ => (false, 40, 10.0, 1),
     });
-    assert!(beside.is_some());
+    assert!(mixed.is_some());
     for in_event in [1, 4, 8, 16] {
-        let refusals = degenerate_of(|nth| (nth < 20, if nth < 20 { 18 } else { 120 }, 10.0, in_event));
+        let refusals = degenerate_finding(|nth| (nth < 20, if nth < 20 { 18 } else { 120 }, 10.0, in_event));
         assert_eq!(refusals, None, "{in_event} tokens in an event");
     }
     // Boilerplate is drafted better: three tokens per event, and two in other answers.
-    let drafted = degenerate_of(|nth| match nth < 20 {
+    let drafted = degenerate_finding(|nth| match nth < 20 {
         true => (true, 24, 10.0 / 3.0, 3),
         false => (false, 120, 5.0, 2),
     });
     assert_eq!(drafted, None);
-    let few = degenerate_of(|nth| (nth < 4, 40, if nth < 4 { 0.5 } else { 10.0 }, 1));
+    let few = degenerate_finding(|nth| (nth < 4, 40, if nth < 4 { 0.5 } else { 10.0 }, 1));
     assert_eq!(few, None);
 }

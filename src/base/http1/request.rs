@@ -4,22 +4,22 @@
 use thiserror::Error;
 
 /// Maximum length of a request head, in bytes.
-pub(crate) const LONGEST_HEAD: usize = 64 * 1024;
+pub(crate) const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// Maximum length of a request body, in bytes.
-pub(crate) const LONGEST_BODY: usize = 512 * 1024 * 1024;
+pub(crate) const MAX_BODY_BYTES: usize = 512 * 1024 * 1024;
 
-const MOST_HEADERS: usize = 128;
+const MAX_HEADERS: usize = 128;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum RequestFault {
+pub(crate) enum HttpRequestError {
     #[error("the request head is not HTTP/1.1 ({0}); send a request line, headers and an empty line")]
     Grammar(String),
     #[error(
-        "the request head is longer than {LONGEST_HEAD} bytes or {MOST_HEADERS} headers; send fewer headers"
+        "the request head is longer than {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} headers; send fewer headers"
     )]
     HeadTooLong,
-    #[error("the request body is longer than {LONGEST_BODY} bytes; send less")]
+    #[error("the request body is longer than {MAX_BODY_BYTES} bytes; send less")]
     BodyTooLong,
     /// The length of the body is missing, contradictory or in an unsupported coding.
     #[error(
@@ -30,7 +30,7 @@ pub(crate) enum RequestFault {
     Chunk(&'static str),
 }
 
-impl RequestFault {
+impl HttpRequestError {
     /// The status to answer with.
     pub(crate) const fn status(&self) -> u16 {
         match self {
@@ -55,19 +55,21 @@ pub(crate) struct RequestHead {
 impl RequestHead {
     /// Parses a head at the start of `bytes`. Returns the head and its length, or `None` while it is
     /// incomplete.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, RequestFault> {
-        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, HttpRequestError> {
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(bytes) {
-            Ok(httparse::Status::Complete(length)) if length <= LONGEST_HEAD => {
+            Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD_BYTES => {
                 Ok(Some((Self::from_parsed(&request), length)))
             }
             Ok(httparse::Status::Complete(_)) | Err(httparse::Error::TooManyHeaders) => {
-                Err(RequestFault::HeadTooLong)
+                Err(HttpRequestError::HeadTooLong)
             }
-            Ok(httparse::Status::Partial) if bytes.len() > LONGEST_HEAD => Err(RequestFault::HeadTooLong),
+            Ok(httparse::Status::Partial) if bytes.len() > MAX_HEAD_BYTES => {
+                Err(HttpRequestError::HeadTooLong)
+            }
             Ok(httparse::Status::Partial) => Ok(None),
-            Err(error) => Err(RequestFault::Grammar(error.to_string())),
+            Err(error) => Err(HttpRequestError::Grammar(error.to_string())),
         }
     }
 
@@ -132,13 +134,13 @@ impl RequestHead {
     }
 
     /// Determines the framing of the body from the headers.
-    pub(crate) fn body(&self) -> Result<RequestBody, RequestFault> {
+    pub(crate) fn body(&self) -> Result<RequestBody, HttpRequestError> {
         if let Some(coding) = self.header("transfer-encoding") {
             if !coding.eq_ignore_ascii_case("chunked") {
-                return Err(RequestFault::Length(format!("transfer-encoding `{coding}`")));
+                return Err(HttpRequestError::Length(format!("transfer-encoding `{coding}`")));
             }
             if self.header("content-length").is_some() {
-                return Err(RequestFault::Length(
+                return Err(HttpRequestError::Length(
                     "both `content-length` and `transfer-encoding`".to_owned(),
                 ));
             }
@@ -149,7 +151,9 @@ impl RequestHead {
             return Ok(RequestBody::Sized(0));
         };
         if lengths.any(|other| other != text) {
-            return Err(RequestFault::Length("two different `content-length`".to_owned()));
+            return Err(HttpRequestError::Length(
+                "two different `content-length`".to_owned(),
+            ));
         }
         let length = text
             .bytes()
@@ -157,9 +161,9 @@ impl RequestHead {
             .then(|| text.parse().ok())
             .flatten();
         match length {
-            Some(length) if length <= LONGEST_BODY => Ok(RequestBody::Sized(length)),
-            Some(_) => Err(RequestFault::BodyTooLong),
-            None => Err(RequestFault::Length(format!("content-length `{text}`"))),
+            Some(length) if length <= MAX_BODY_BYTES => Ok(RequestBody::Sized(length)),
+            Some(_) => Err(HttpRequestError::BodyTooLong),
+            None => Err(HttpRequestError::Length(format!("content-length `{text}`"))),
         }
     }
 }
@@ -174,11 +178,11 @@ pub(crate) enum RequestBody {
 impl RequestBody {
     /// Removes the received part of the body from the front of `inbox`. Returns the whole body once it is
     /// complete. Bytes after the body stay in `inbox`.
-    pub(crate) fn take(&mut self, inbox: &mut Vec<u8>) -> Result<Option<Vec<u8>>, RequestFault> {
+    pub(crate) fn take(&mut self, inbox: &mut Vec<u8>) -> Result<Option<Vec<u8>>, HttpRequestError> {
         match self {
             Self::Sized(length) if inbox.len() >= *length => {
-                let rest = inbox.split_off(*length);
-                Ok(Some(std::mem::replace(inbox, rest)))
+                let unread = inbox.split_off(*length);
+                Ok(Some(std::mem::replace(inbox, unread)))
             }
             Self::Sized(_) => Ok(None),
             Self::Chunked(chunks) => chunks.take(inbox),
@@ -203,56 +207,56 @@ enum ChunkState {
 }
 
 impl ChunkedBody {
-    fn take(&mut self, inbox: &mut Vec<u8>) -> Result<Option<Vec<u8>>, RequestFault> {
-        let mut at = 0;
+    fn take(&mut self, inbox: &mut Vec<u8>) -> Result<Option<Vec<u8>>, HttpRequestError> {
+        let mut position = 0;
         let mut complete = false;
         loop {
-            let rest = &inbox[at..];
-            if let ChunkState::Bytes(left) = self.state {
-                let take = left.min(rest.len());
-                self.body.extend_from_slice(&rest[..take]);
-                at += take;
-                self.state = if take == left {
+            let unread = &inbox[position..];
+            if let ChunkState::Bytes(remaining) = self.state {
+                let take = remaining.min(unread.len());
+                self.body.extend_from_slice(&unread[..take]);
+                position += take;
+                self.state = if take == remaining {
                     ChunkState::End
                 } else {
-                    ChunkState::Bytes(left - take)
+                    ChunkState::Bytes(remaining - take)
                 };
-                if take < left {
+                if take < remaining {
                     break;
                 }
                 continue;
             }
-            let Some(end) = memchr::memchr(b'\n', rest) else {
-                if rest.len() > 1024 {
-                    return Err(RequestFault::Chunk("a line without an end"));
+            let Some(end) = memchr::memchr(b'\n', unread) else {
+                if unread.len() > 1024 {
+                    return Err(HttpRequestError::Chunk("a line without an end"));
                 }
                 break;
             };
-            let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+            let line = unread[..end].strip_suffix(b"\r").unwrap_or(&unread[..end]);
             self.state = match self.state {
                 ChunkState::Size => match chunk_size(line)? {
                     0 => ChunkState::Trailer,
-                    size if self.body.len().saturating_add(size) > LONGEST_BODY => {
-                        return Err(RequestFault::BodyTooLong);
+                    size if self.body.len().saturating_add(size) > MAX_BODY_BYTES => {
+                        return Err(HttpRequestError::BodyTooLong);
                     }
                     size => ChunkState::Bytes(size),
                 },
                 ChunkState::End if line.is_empty() => ChunkState::Size,
-                ChunkState::End => return Err(RequestFault::Chunk("a chunk longer than its size")),
+                ChunkState::End => return Err(HttpRequestError::Chunk("a chunk longer than its size")),
                 ChunkState::Trailer | ChunkState::Bytes(_) => ChunkState::Trailer,
             };
-            at += end + 1;
+            position += end + 1;
             if self.state == ChunkState::Trailer && line.is_empty() {
                 complete = true;
                 break;
             }
         }
-        inbox.drain(..at);
+        inbox.drain(..position);
         Ok(complete.then(|| std::mem::take(&mut self.body)))
     }
 }
 
-fn chunk_size(line: &[u8]) -> Result<usize, RequestFault> {
+fn chunk_size(line: &[u8]) -> Result<usize, HttpRequestError> {
     let digits = line
         .split(|byte| *byte == b';')
         .next()
@@ -262,7 +266,7 @@ fn chunk_size(line: &[u8]) -> Result<usize, RequestFault> {
         .ok()
         .filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()));
     text.and_then(|text| usize::from_str_radix(text, 16).ok())
-        .ok_or(RequestFault::Chunk("a size that is not hex"))
+        .ok_or(HttpRequestError::Chunk("a size that is not hex"))
 }
 
 /// The end of a chunked body without trailers.
@@ -415,10 +419,10 @@ mod tests {
                 .status(),
             400
         );
-        let long = format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(LONGEST_HEAD));
+        let long = format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(MAX_HEAD_BYTES));
         assert_eq!(
             RequestHead::parse(long.as_bytes()),
-            Err(RequestFault::HeadTooLong)
+            Err(HttpRequestError::HeadTooLong)
         );
     }
 

@@ -2,20 +2,20 @@
 //!
 //! [`Reader`] takes the bytes as they arrive and returns the head, slices of the body, and the end. It does
 //! not copy the body and knows neither socket nor time. It rejects what it cannot frame with certainty:
-//! transfer codings other than chunked, contradictory lengths, heads longer than [`HEAD_LIMIT`].
+//! transfer codings other than chunked, contradictory lengths, heads longer than [`MAX_HEAD_BYTES`].
 
 use std::mem;
 
 use thiserror::Error;
 
 /// Maximum length of a head, in bytes; also of the trailers and of the extensions of one chunk.
-pub(crate) const HEAD_LIMIT: usize = 64 << 10;
+pub(crate) const MAX_HEAD_BYTES: usize = 64 << 10;
 
-const HEADERS: usize = 128;
+const MAX_HEADERS: usize = 128;
 
 /// The head of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct ResponseHead {
     /// The status, such as 200.
     pub status: u16,
     /// The reason phrase, which may be empty.
@@ -24,7 +24,7 @@ pub struct Head {
     pub headers: Vec<(String, String)>,
 }
 
-impl Head {
+impl ResponseHead {
     /// Returns the first header of this name; `name` is in lower case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers
@@ -36,7 +36,7 @@ impl Head {
 
 /// What [`Reader::next`] found in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part<'b> {
+pub enum ResponsePart<'b> {
     /// The head is complete; [`Reader::head`] returns it.
     Head,
     /// A slice of the body.
@@ -47,13 +47,13 @@ pub enum Part<'b> {
 
 /// Bytes that are no HTTP/1.1 response.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Fault {
+pub enum HttpResponseError {
     /// The head cannot be read.
     #[error("the head of the answer is not HTTP/1.1: {0}")]
     Head(httparse::Error),
     /// The head is too long.
-    #[error("the head of the answer exceeds {HEAD_LIMIT} bytes")]
-    HugeHead,
+    #[error("the head of the answer exceeds {MAX_HEAD_BYTES} bytes")]
+    HeadTooLong,
     /// The length of the body cannot be determined.
     #[error("the answer's `{header}: {value}` cannot be followed")]
     Framing {
@@ -67,12 +67,12 @@ pub enum Fault {
     Chunk,
     /// The connection ended before the answer did.
     #[error("the connection ended {0}")]
-    Cut(Where),
+    Truncated(TruncatedIn),
 }
 
 /// The position at which an answer was cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Where {
+pub enum TruncatedIn {
     /// Before its first byte.
     BeforeHead,
     /// Within its head.
@@ -81,7 +81,7 @@ pub enum Where {
     InBody,
 }
 
-impl std::fmt::Display for Where {
+impl std::fmt::Display for TruncatedIn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::BeforeHead => "before the answer began",
@@ -92,20 +92,20 @@ impl std::fmt::Display for Where {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ReaderState {
     Head,
     /// A body of known length, with the number of missing bytes.
     Length(u64),
     UntilClose,
-    Chunked(Chunked),
-    /// The body is complete, but [`Part::End`] has not been returned.
-    Ending,
-    Over,
+    Chunked(ChunkState),
+    /// The body is complete, but [`ResponsePart::End`] has not been returned.
+    EndPending,
+    Done,
 }
 
 /// The position of the next byte within a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Chunked {
+enum ChunkState {
     Size {
         size: u64,
         digits: u8,
@@ -127,86 +127,88 @@ enum Chunked {
     },
 }
 
-const SIZE: Chunked = Chunked::Size { size: 0, digits: 0 };
+const CHUNK_START: ChunkState = ChunkState::Size { size: 0, digits: 0 };
 
 /// Parses one response from pieces of any size.
 #[derive(Clone, Debug)]
-pub struct Reader {
-    state: State,
+pub struct ResponseReader {
+    state: ReaderState,
     raw: Vec<u8>,
-    head: Option<Head>,
+    head: Option<ResponseHead>,
 }
 
-impl Default for Reader {
+impl Default for ResponseReader {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Reader {
+impl ResponseReader {
     /// Creates a reader that has seen no byte.
     pub const fn new() -> Self {
         Self {
-            state: State::Head,
+            state: ReaderState::Head,
             raw: Vec::new(),
             head: None,
         }
     }
 
     /// Returns the head once it is complete.
-    pub fn head(&self) -> Option<&Head> {
+    pub fn head(&self) -> Option<&ResponseHead> {
         self.head.as_ref()
     }
 
     /// Returns true if the body lasts until the connection closes. Then only its content shows whether it is
     /// complete.
     pub(crate) fn is_until_close(&self) -> bool {
-        self.state == State::UntilClose
+        self.state == ReaderState::UntilClose
     }
 
     /// Removes the next part from the front of `input`. Returns `None` if it needs more bytes or the answer
     /// is over.
-    pub fn next<'b>(&mut self, input: &mut &'b [u8]) -> Result<Option<Part<'b>>, Fault> {
+    pub fn next<'b>(&mut self, input: &mut &'b [u8]) -> Result<Option<ResponsePart<'b>>, HttpResponseError> {
         loop {
             match self.state {
-                State::Over => return Ok(None),
-                State::Ending => {
-                    self.state = State::Over;
-                    return Ok(Some(Part::End));
+                ReaderState::Done => return Ok(None),
+                ReaderState::EndPending => {
+                    self.state = ReaderState::Done;
+                    return Ok(Some(ResponsePart::End));
                 }
                 _ if input.is_empty() => return Ok(None),
-                State::Head => {
+                ReaderState::Head => {
                     if self.read_head(input)? {
-                        return Ok(Some(Part::Head));
+                        return Ok(Some(ResponsePart::Head));
                     }
                 }
-                State::UntilClose => return Ok(Some(Part::Body(mem::take(input)))),
-                State::Length(left) => {
-                    let (body, left) = take(input, left);
-                    self.state = if left == 0 {
-                        State::Ending
+                ReaderState::UntilClose => return Ok(Some(ResponsePart::Body(mem::take(input)))),
+                ReaderState::Length(remaining) => {
+                    let (body, remaining) = take(input, remaining);
+                    self.state = if remaining == 0 {
+                        ReaderState::EndPending
                     } else {
-                        State::Length(left)
+                        ReaderState::Length(remaining)
                     };
-                    return Ok(Some(Part::Body(body)));
+                    return Ok(Some(ResponsePart::Body(body)));
                 }
-                State::Chunked(Chunked::Data(left)) => {
-                    let (body, left) = take(input, left);
-                    self.state = State::Chunked(if left == 0 {
-                        Chunked::DataEnd { after_return: false }
+                ReaderState::Chunked(ChunkState::Data(remaining)) => {
+                    let (body, remaining) = take(input, remaining);
+                    self.state = ReaderState::Chunked(if remaining == 0 {
+                        ChunkState::DataEnd { after_return: false }
                     } else {
-                        Chunked::Data(left)
+                        ChunkState::Data(remaining)
                     });
-                    return Ok(Some(Part::Body(body)));
+                    return Ok(Some(ResponsePart::Body(body)));
                 }
-                State::Chunked(Chunked::DataEnd { after_return: false }) if input.starts_with(b"\r\n") => {
+                ReaderState::Chunked(ChunkState::DataEnd { after_return: false })
+                    if input.starts_with(b"\r\n") =>
+                {
                     *input = &input[2..];
-                    self.state = State::Chunked(SIZE);
+                    self.state = ReaderState::Chunked(CHUNK_START);
                 }
-                State::Chunked(between) => {
-                    let (next, length) = match plain_size(input).filter(|_| between == SIZE) {
-                        Some((size, length)) => (State::Chunked(Chunked::Data(size)), length),
-                        None => (step(between, input[0])?, 1),
+                ReaderState::Chunked(between) => {
+                    let (next, length) = match fast_chunk_size(input).filter(|_| between == CHUNK_START) {
+                        Some((size, length)) => (ReaderState::Chunked(ChunkState::Data(size)), length),
+                        None => (next_state(between, input[0])?, 1),
                     };
                     *input = &input[length..];
                     self.state = next;
@@ -216,31 +218,35 @@ impl Reader {
     }
 
     /// Reports that the connection ended. This is an error if the answer is incomplete.
-    pub fn close(&mut self) -> Result<(), Fault> {
-        match mem::replace(&mut self.state, State::Over) {
-            State::Head if self.raw.is_empty() => Err(Fault::Cut(Where::BeforeHead)),
-            State::Head => Err(Fault::Cut(Where::InHead)),
-            State::Length(_) | State::Chunked(_) => Err(Fault::Cut(Where::InBody)),
-            State::UntilClose | State::Ending | State::Over => Ok(()),
+    pub fn close(&mut self) -> Result<(), HttpResponseError> {
+        match mem::replace(&mut self.state, ReaderState::Done) {
+            ReaderState::Head if self.raw.is_empty() => {
+                Err(HttpResponseError::Truncated(TruncatedIn::BeforeHead))
+            }
+            ReaderState::Head => Err(HttpResponseError::Truncated(TruncatedIn::InHead)),
+            ReaderState::Length(_) | ReaderState::Chunked(_) => {
+                Err(HttpResponseError::Truncated(TruncatedIn::InBody))
+            }
+            ReaderState::UntilClose | ReaderState::EndPending | ReaderState::Done => Ok(()),
         }
     }
 
     /// Returns true once the head is complete. Interim answers (status 1xx) are skipped.
-    fn read_head(&mut self, input: &mut &[u8]) -> Result<bool, Fault> {
+    fn read_head(&mut self, input: &mut &[u8]) -> Result<bool, HttpResponseError> {
         let before = self.raw.len();
-        let taken = input.len().min(HEAD_LIMIT + 1 - before);
-        self.raw.extend_from_slice(&input[..taken]);
-        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let consumed = input.len().min(MAX_HEAD_BYTES + 1 - before);
+        self.raw.extend_from_slice(&input[..consumed]);
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut response = httparse::Response::new(&mut headers);
-        let length = match response.parse(&self.raw).map_err(Fault::Head)? {
-            httparse::Status::Complete(length) if length <= HEAD_LIMIT => length,
-            httparse::Status::Partial if self.raw.len() <= HEAD_LIMIT => {
-                *input = &input[taken..];
+        let length = match response.parse(&self.raw).map_err(HttpResponseError::Head)? {
+            httparse::Status::Complete(length) if length <= MAX_HEAD_BYTES => length,
+            httparse::Status::Partial if self.raw.len() <= MAX_HEAD_BYTES => {
+                *input = &input[consumed..];
                 return Ok(false);
             }
-            _ => return Err(Fault::HugeHead),
+            _ => return Err(HttpResponseError::HeadTooLong),
         };
-        let head = Head {
+        let head = ResponseHead {
             status: response.code.unwrap_or_default(),
             reason: response.reason.unwrap_or_default().to_owned(),
             headers: response
@@ -266,20 +272,20 @@ impl Reader {
 }
 
 /// Determines how the body is framed (RFC 9112, section 6.3).
-fn framing(head: &Head) -> Result<State, Fault> {
-    let fault = |header, value: &str| Fault::Framing {
+fn framing(head: &ResponseHead) -> Result<ReaderState, HttpResponseError> {
+    let fault = |header, value: &str| HttpResponseError::Framing {
         header,
         value: value.to_owned(),
     };
     if matches!(head.status, 204 | 304) {
-        return Ok(State::Ending);
+        return Ok(ReaderState::EndPending);
     }
     if head.status == 101 {
         return Err(fault("status", "101"));
     }
     if let Some(value) = head.header("transfer-encoding") {
         return if value.eq_ignore_ascii_case("chunked") {
-            Ok(State::Chunked(SIZE))
+            Ok(ReaderState::Chunked(CHUNK_START))
         } else {
             Err(fault("transfer-encoding", value))
         };
@@ -295,22 +301,22 @@ fn framing(head: &Head) -> Result<State, Fault> {
         }
     }
     Ok(match length {
-        None => State::UntilClose,
-        Some(0) => State::Ending,
-        Some(length) => State::Length(length),
+        None => ReaderState::UntilClose,
+        Some(0) => ReaderState::EndPending,
+        Some(length) => ReaderState::Length(length),
     })
 }
 
-fn take<'b>(input: &mut &'b [u8], left: u64) -> (&'b [u8], u64) {
-    let length = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
-    let (taken, rest) = input.split_at(length);
+fn take<'b>(input: &mut &'b [u8], remaining: u64) -> (&'b [u8], u64) {
+    let length = usize::try_from(remaining).unwrap_or(usize::MAX).min(input.len());
+    let (head, rest) = input.split_at(length);
     *input = rest;
-    (taken, left - length as u64)
+    (head, remaining - length as u64)
 }
 
 /// Fast path: parses a non-zero chunk size that is completely in the input and has no extension. Returns the
 /// size and the number of bytes that it took. All other cases are parsed byte by byte.
-fn plain_size(input: &[u8]) -> Option<(u64, usize)> {
+fn fast_chunk_size(input: &[u8]) -> Option<(u64, usize)> {
     let mut size = 0;
     for (place, byte) in input.iter().take(8).enumerate() {
         match char::from(*byte).to_digit(16) {
@@ -323,53 +329,53 @@ fn plain_size(input: &[u8]) -> Option<(u64, usize)> {
 }
 
 /// Processes one byte between the pieces of a chunked body. A bare line feed ends a line too.
-fn step(between: Chunked, byte: u8) -> Result<State, Fault> {
+fn next_state(between: ChunkState, byte: u8) -> Result<ReaderState, HttpResponseError> {
     let next = match between {
-        Chunked::Size { size, digits } => match (char::from(byte).to_digit(16), byte) {
-            (Some(digit), _) if digits < 16 => Chunked::Size {
+        ChunkState::Size { size, digits } => match (char::from(byte).to_digit(16), byte) {
+            (Some(digit), _) if digits < 16 => ChunkState::Size {
                 size: size << 4 | u64::from(digit),
                 digits: digits + 1,
             },
-            (None, b'\n') if digits > 0 => after_size(size),
-            (None, b'\r' | b' ' | b'\t' | b';') if digits > 0 => Chunked::Extension { size, skipped: 0 },
-            _ => return Err(Fault::Chunk),
+            (None, b'\n') if digits > 0 => state_after_size(size),
+            (None, b'\r' | b' ' | b'\t' | b';') if digits > 0 => ChunkState::Extension { size, skipped: 0 },
+            _ => return Err(HttpResponseError::Chunk),
         },
-        Chunked::Extension { size, skipped } => match byte {
-            b'\n' => after_size(size),
-            _ if skipped < HEAD_LIMIT => Chunked::Extension {
+        ChunkState::Extension { size, skipped } => match byte {
+            b'\n' => state_after_size(size),
+            _ if skipped < MAX_HEAD_BYTES => ChunkState::Extension {
                 size,
                 skipped: skipped + 1,
             },
-            _ => return Err(Fault::Chunk),
+            _ => return Err(HttpResponseError::Chunk),
         },
-        Chunked::DataEnd { after_return } => match byte {
-            b'\n' => SIZE,
-            b'\r' if !after_return => Chunked::DataEnd { after_return: true },
-            _ => return Err(Fault::Chunk),
+        ChunkState::DataEnd { after_return } => match byte {
+            b'\n' => CHUNK_START,
+            b'\r' if !after_return => ChunkState::DataEnd { after_return: true },
+            _ => return Err(HttpResponseError::Chunk),
         },
-        Chunked::Trailer {
+        ChunkState::Trailer {
             skipped,
             line_is_empty,
         } => match byte {
-            b'\n' if line_is_empty => return Ok(State::Ending),
-            _ if skipped >= HEAD_LIMIT => return Err(Fault::HugeHead),
-            _ => Chunked::Trailer {
+            b'\n' if line_is_empty => return Ok(ReaderState::EndPending),
+            _ if skipped >= MAX_HEAD_BYTES => return Err(HttpResponseError::HeadTooLong),
+            _ => ChunkState::Trailer {
                 skipped: skipped + 1,
                 line_is_empty: byte == b'\n' || byte == b'\r' && line_is_empty,
             },
         },
-        Chunked::Data(_) => unreachable!("data is taken in slices"),
+        ChunkState::Data(_) => unreachable!("data is taken in slices"),
     };
-    Ok(State::Chunked(next))
+    Ok(ReaderState::Chunked(next))
 }
 
-const fn after_size(size: u64) -> Chunked {
+const fn state_after_size(size: u64) -> ChunkState {
     match size {
-        0 => Chunked::Trailer {
+        0 => ChunkState::Trailer {
             skipped: 0,
             line_is_empty: true,
         },
-        _ => Chunked::Data(size),
+        _ => ChunkState::Data(size),
     }
 }
 
@@ -380,22 +386,22 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Default, PartialEq)]
-    struct Whole {
-        head: Option<Head>,
+    struct ParsedResponse {
+        head: Option<ResponseHead>,
         body: Vec<u8>,
         ended: bool,
-        fault: Option<Fault>,
+        fault: Option<HttpResponseError>,
     }
 
     /// Reads the pieces and then the end of the connection.
-    fn read<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Whole {
-        let (mut reader, mut whole) = (Reader::new(), Whole::default());
+    fn parse_pieces<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> ParsedResponse {
+        let (mut reader, mut whole) = (ResponseReader::new(), ParsedResponse::default());
         for mut piece in pieces {
             loop {
                 match reader.next(&mut piece) {
-                    Ok(Some(Part::Head)) => whole.head = reader.head().cloned(),
-                    Ok(Some(Part::Body(body))) => whole.body.extend_from_slice(body),
-                    Ok(Some(Part::End)) => whole.ended = true,
+                    Ok(Some(ResponsePart::Head)) => whole.head = reader.head().cloned(),
+                    Ok(Some(ResponsePart::Body(body))) => whole.body.extend_from_slice(body),
+                    Ok(Some(ResponsePart::End)) => whole.ended = true,
                     Ok(None) => break,
                     Err(fault) => {
                         whole.fault = Some(fault);
@@ -414,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_chunked_body_comes_out_whole_after_an_interim_answer() {
-        let whole = read([CHUNKED]);
+        let whole = parse_pieces([CHUNKED]);
         assert_eq!(whole.body, b"hello, 123456789");
         assert!(whole.ended && whole.fault.is_none());
         let head = whole.head.unwrap();
@@ -425,28 +431,34 @@ mod tests {
     #[test]
     fn a_body_of_known_length_ends_by_itself_and_leaves_what_follows() {
         let (mut reader, mut input) = (
-            Reader::new(),
+            ResponseReader::new(),
             &b"HTTP/1.1 500 Oh\r\ncontent-length: 4\r\n\r\nboomXX"[..],
         );
-        assert_eq!(reader.next(&mut input), Ok(Some(Part::Head)));
-        assert_eq!(reader.next(&mut input), Ok(Some(Part::Body(b"boom"))));
-        assert_eq!(reader.next(&mut input), Ok(Some(Part::End)));
+        assert_eq!(reader.next(&mut input), Ok(Some(ResponsePart::Head)));
+        assert_eq!(reader.next(&mut input), Ok(Some(ResponsePart::Body(b"boom"))));
+        assert_eq!(reader.next(&mut input), Ok(Some(ResponsePart::End)));
         assert_eq!(reader.next(&mut input), Ok(None));
         assert_eq!(input, b"XX");
     }
 
     #[test]
     fn a_body_without_length_lasts_until_the_connection_ends() {
-        let whole = read([&b"HTTP/1.0 200 OK\r\n\r\nall of it"[..]]);
+        let whole = parse_pieces([&b"HTTP/1.0 200 OK\r\n\r\nall of it"[..]]);
         assert_eq!((whole.body.as_slice(), whole.fault), (&b"all of it"[..], None));
     }
 
     #[test]
     fn a_cut_answer_says_where_it_was_cut() {
-        let cut = |length: usize| read([&CHUNKED[..length]]).fault;
-        assert_eq!(cut(0), Some(Fault::Cut(Where::BeforeHead)));
-        assert_eq!(cut(40), Some(Fault::Cut(Where::InHead)));
-        assert_eq!(cut(CHUNKED.len() - 1), Some(Fault::Cut(Where::InBody)));
+        let cut = |length: usize| parse_pieces([&CHUNKED[..length]]).fault;
+        assert_eq!(
+            cut(0),
+            Some(HttpResponseError::Truncated(TruncatedIn::BeforeHead))
+        );
+        assert_eq!(cut(40), Some(HttpResponseError::Truncated(TruncatedIn::InHead)));
+        assert_eq!(
+            cut(CHUNKED.len() - 1),
+            Some(HttpResponseError::Truncated(TruncatedIn::InBody))
+        );
     }
 
     #[test]
@@ -478,11 +490,14 @@ mod tests {
                 "malformed",
             ),
         ] {
-            let said = read([text.as_bytes()]).fault.expect(text).to_string();
+            let said = parse_pieces([text.as_bytes()]).fault.expect(text).to_string();
             assert!(said.contains(fault), "{said}");
         }
-        let huge = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(HEAD_LIMIT));
-        assert_eq!(read([huge.as_bytes()]).fault, Some(Fault::HugeHead));
+        let huge = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(MAX_HEAD_BYTES));
+        assert_eq!(
+            parse_pieces([huge.as_bytes()]).fault,
+            Some(HttpResponseError::HeadTooLong)
+        );
     }
 
     proptest! {
@@ -509,11 +524,11 @@ mod tests {
             let mut places: Vec<usize> = cuts.iter().map(|cut| (cut * bytes.len() as f64) as usize).collect();
             places.extend([0, bytes.len()]);
             places.sort_unstable();
-            let whole = read([bytes.as_slice()]);
+            let whole = parse_pieces([bytes.as_slice()]);
             prop_assert_eq!(&whole.body, &bodies.concat());
             prop_assert!(whole.ended);
-            prop_assert_eq!(&read(places.windows(2).map(|pair| &bytes[pair[0]..pair[1]])), &whole);
-            prop_assert_eq!(&read(bytes.chunks(1)), &whole);
+            prop_assert_eq!(&parse_pieces(places.windows(2).map(|pair| &bytes[pair[0]..pair[1]])), &whole);
+            prop_assert_eq!(&parse_pieces(bytes.chunks(1)), &whole);
         }
 
         #[test]
@@ -524,8 +539,8 @@ mod tests {
                 Vec::new()
             };
             all.extend_from_slice(&bytes);
-            let _ = read([all.as_slice()]);
-            let _ = read(all.chunks(3));
+            let _ = parse_pieces([all.as_slice()]);
+            let _ = parse_pieces(all.chunks(3));
         }
     }
 }

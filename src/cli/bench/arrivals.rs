@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::base::units::RequestRate;
-use crate::config::arrival::Curve;
-use crate::config::search::By;
+use crate::config::arrival::RampCurve;
+use crate::config::search::SearchVariable;
 
 /// How even the gaps between requests are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Gaps {
+pub(crate) enum GapDistribution {
     Poisson,
     Constant,
 }
@@ -20,13 +20,13 @@ pub(crate) enum Gaps {
 pub(crate) struct ArrivalArgs {
     /// How gaps spread around their mean.
     #[arg(long, value_enum)]
-    pub(crate) spacing: Option<Gaps>,
+    pub(crate) spacing: Option<GapDistribution>,
     /// Gamma-distributed gaps: 1 is Poisson, below 1 burstier, above 1 more even.
     #[arg(long, value_name = "SHAPE")]
     pub(crate) burstiness: Option<f64>,
     /// Change the rate steadily, instead of `--request-rate`: by the same amount or by the same factor every second.
-    #[arg(long, value_name = "CURVE", value_parser = curve)]
-    pub(crate) ramp_up_strategy: Option<Curve>,
+    #[arg(long, value_name = "CURVE", value_parser = parse_curve)]
+    pub(crate) ramp_up_strategy: Option<RampCurve>,
     /// Requests per second at the beginning of the ramp.
     #[arg(long, value_name = "RATE")]
     pub(crate) ramp_up_start_rps: Option<RequestRate>,
@@ -45,8 +45,8 @@ pub(crate) struct ArrivalArgs {
 #[command(next_help_heading = "Search for the highest rate or concurrency that meets --goodput")]
 pub(crate) struct SearchArgs {
     /// What to vary: `rate` or `concurrency`.
-    #[arg(long, value_name = "WHAT", value_parser = by)]
-    pub(crate) search: Option<By>,
+    #[arg(long, value_name = "WHAT", value_parser = parse_search_variable)]
+    pub(crate) search: Option<SearchVariable>,
     /// The lowest value, tried first [default: 1].
     #[arg(long, value_name = "VALUE")]
     pub(crate) search_from: Option<f64>,
@@ -72,7 +72,7 @@ pub(crate) struct SearchArgs {
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Steady state")]
-pub(crate) struct SteadyArgs {
+pub(crate) struct SteadyStateArgs {
     /// Also tell the longest time with at least this share of the peak concurrency, above 0 and at most 1.
     #[arg(long, value_name = "SHARE")]
     pub(crate) steady_state_concurrency_ratio: Option<f64>,
@@ -81,15 +81,15 @@ pub(crate) struct SteadyArgs {
     pub(crate) steady_state_output_file: Option<PathBuf>,
 }
 
-fn curve(text: &str) -> Result<Curve, String> {
-    [Curve::Linear, Curve::Exponential]
+fn parse_curve(text: &str) -> Result<RampCurve, String> {
+    [RampCurve::Linear, RampCurve::Exponential]
         .into_iter()
         .find(|curve| curve.name() == text)
         .ok_or_else(|| format!("`{text}` is no curve; write `linear` or `exponential`"))
 }
 
-fn by(text: &str) -> Result<By, String> {
-    [By::Rate, By::Concurrency]
+fn parse_search_variable(text: &str) -> Result<SearchVariable, String> {
+    [SearchVariable::Rate, SearchVariable::Concurrency]
         .into_iter()
         .find(|by| by.name() == text)
         .ok_or_else(|| format!("`{text}` cannot be searched for; write `rate` or `concurrency`"))

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::named::named;
+use crate::cli::named::variant_parser;
 use crate::config::dataset::mooncake::MooncakeTrace;
 
 /// Flags of `generated-shared-prefix`.
@@ -41,7 +41,7 @@ pub(crate) struct SharedPrefixArgs {
     pub(crate) gsp_ordered: bool,
     /// How prompts are spread over groups; `uniform` by default.
     #[arg(long, value_enum)]
-    pub(crate) gsp_group_distribution: Option<GroupDistribution>,
+    pub(crate) gsp_group_distribution: Option<GroupDistributionArg>,
     /// How steeply the shares of groups fall, for `zipf`.
     #[arg(long, value_name = "ALPHA")]
     pub(crate) gsp_zipf_alpha: Option<f64>,
@@ -49,7 +49,7 @@ pub(crate) struct SharedPrefixArgs {
 
 /// How prompts are spread over groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum GroupDistribution {
+pub(crate) enum GroupDistributionArg {
     Uniform,
     Zipf,
 }
@@ -75,6 +75,6 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_name = "COUNT")]
     pub(crate) mooncake_num_rounds: Option<u32>,
     /// Which trace of `mooncake`, where no file is named; `conversation` by default.
-    #[arg(long, value_parser = named::<MooncakeTrace>(), value_name = "TRACE")]
+    #[arg(long, value_parser = variant_parser::<MooncakeTrace>(), value_name = "TRACE")]
     pub(crate) mooncake_workload: Option<MooncakeTrace>,
 }

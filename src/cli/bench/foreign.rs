@@ -7,10 +7,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory};
 
 use crate::cli::Cli;
-use crate::config::yaml::nearest;
+use crate::config::yaml::nearest_name;
 
 /// Flags of other tools, with our flags of the same effect.
-const FLAGS: [(&str, &[&str]); 16] = [
+const FOREIGN_FLAGS: [(&str, &[&str]); 16] = [
     ("--input-len", &["--random-input-len"]),
     ("--output-len", &["--random-output-len"]),
     ("--max-tokens", &["--random-output-len"]),
@@ -30,7 +30,7 @@ const FLAGS: [(&str, &[&str]); 16] = [
 ];
 
 /// Flags of other tools that request the default behaviour, with the explanation.
-const NEEDLESS: [(&str, &str); 3] = [
+const REDUNDANT_FLAGS: [(&str, &str); 3] = [
     (
         "--ignore-eos",
         "answers go on to the length that is asked for unless '--disable-ignore-eos' is given",
@@ -43,13 +43,13 @@ const NEEDLESS: [(&str, &str); 3] = [
 ];
 
 /// Backends of other tools, with ours that send the same requests.
-const BACKENDS: [(&str, &str); 2] = [("openai", "vllm"), ("openai-chat", "vllm-chat")];
+const FOREIGN_BACKENDS: [(&str, &str); 2] = [("openai", "vllm"), ("openai-chat", "vllm-chat")];
 
 /// Adds tips to an error: the command that was probably meant, and our name of an unknown flag or backend.
 /// Only flags that the help shows are named.
 pub(in crate::cli) fn with_tips(error: clap::Error, args: &[OsString]) -> clap::Error {
     if error.kind() == ErrorKind::InvalidSubcommand {
-        return with_command(error);
+        return suggest_command(error);
     }
     let is_bench = args
         .iter()
@@ -57,19 +57,21 @@ pub(in crate::cli) fn with_tips(error: clap::Error, args: &[OsString]) -> clap::
         .find(|arg| !arg.to_string_lossy().starts_with('-'))
         .is_some_and(|command| command == "bench");
     match (is_bench, error.kind()) {
-        (true, ErrorKind::UnknownArgument) => with_flags(error),
-        (true, ErrorKind::InvalidValue) => with_backend(error),
+        (true, ErrorKind::UnknownArgument) => suggest_flags(error),
+        (true, ErrorKind::InvalidValue) => suggest_backend(error),
         _ => error,
     }
 }
 
 /// Adds the command that was probably meant, if the parser suggests none.
-fn with_command(mut error: clap::Error) -> clap::Error {
-    let all = Cli::command();
-    let names = all.get_subcommands().filter(|command| !command.is_hide_set());
-    let asked = text(&error, ContextKind::InvalidSubcommand).unwrap_or_default();
+fn suggest_command(mut error: clap::Error) -> clap::Error {
+    let cli_command = Cli::command();
+    let names = cli_command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set());
+    let requested = context_text(&error, ContextKind::InvalidSubcommand).unwrap_or_default();
     if error.get(ContextKind::SuggestedSubcommand).is_none()
-        && let Some(near) = nearest(&asked, names.map(Command::get_name))
+        && let Some(near) = nearest_name(&requested, names.map(Command::get_name))
     {
         let near = ContextValue::Strings(vec![near.to_owned()]);
         error.insert(ContextKind::SuggestedSubcommand, near);
@@ -77,37 +79,39 @@ fn with_command(mut error: clap::Error) -> clap::Error {
     error
 }
 
-fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
+fn context_text(error: &clap::Error, kind: ContextKind) -> Option<String> {
     match error.get(kind)? {
         ContextValue::String(text) => Some(text.clone()),
         _ => None,
     }
 }
 
-fn with_flags(mut error: clap::Error) -> clap::Error {
-    let Some(asked) = text(&error, ContextKind::InvalidArg).filter(|asked| asked.starts_with("--")) else {
+fn suggest_flags(mut error: clap::Error) -> clap::Error {
+    let Some(requested) =
+        context_text(&error, ContextKind::InvalidArg).filter(|requested| requested.starts_with("--"))
+    else {
         return error;
     };
-    let all = Cli::command();
-    let shown = shown(&all);
-    let known = FLAGS.iter().find(|(theirs, _)| *theirs == asked);
-    let needless = NEEDLESS.iter().find(|(theirs, _)| *theirs == asked);
+    let cli_command = Cli::command();
+    let shown = visible_flags(&cli_command);
+    let known = FOREIGN_FLAGS.iter().find(|(foreign, _)| *foreign == requested);
+    let needless = REDUNDANT_FLAGS.iter().find(|(foreign, _)| *foreign == requested);
     let own: Vec<String> = match known {
         _ if needless.is_some() => Vec::new(),
-        Some((_, ours)) => ours.iter().map(|flag| (*flag).to_owned()).collect(),
-        None => nearest(&asked, shown.iter().map(String::as_str))
+        Some((_, known_flags)) => known_flags.iter().map(|flag| (*flag).to_owned()).collect(),
+        None => nearest_name(&requested, shown.iter().map(String::as_str))
             .map(str::to_owned)
             .into_iter()
             .collect(),
     };
-    let suggested = text(&error, ContextKind::SuggestedArg);
+    let suggested = context_text(&error, ContextKind::SuggestedArg);
     if known.is_none() && needless.is_none() && suggested.is_some_and(|suggested| shown.contains(&suggested))
     {
         return error;
     }
     error.remove(ContextKind::SuggestedArg);
     // The usage belongs to the flag that was suggested.
-    let usage = all.find_subcommand("bench").cloned();
+    let usage = cli_command.find_subcommand("bench").cloned();
     if let Some(bench) = usage {
         let usage = bench.bin_name("matrix bench").render_usage();
         error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
@@ -126,15 +130,16 @@ fn with_flags(mut error: clap::Error) -> clap::Error {
     error
 }
 
-fn with_backend(mut error: clap::Error) -> clap::Error {
-    let is_backend = text(&error, ContextKind::InvalidArg).is_some_and(|flag| flag.starts_with("--backend"));
-    let asked = text(&error, ContextKind::InvalidValue);
-    let ours = BACKENDS
+fn suggest_backend(mut error: clap::Error) -> clap::Error {
+    let is_backend =
+        context_text(&error, ContextKind::InvalidArg).is_some_and(|flag| flag.starts_with("--backend"));
+    let requested = context_text(&error, ContextKind::InvalidValue);
+    let ours = FOREIGN_BACKENDS
         .iter()
-        .find(|(theirs, _)| is_backend && asked.as_deref() == Some(*theirs));
-    if let Some((theirs, ours)) = ours {
+        .find(|(foreign, _)| is_backend && requested.as_deref() == Some(*foreign));
+    if let Some((foreign, ours)) = ours {
         error.remove(ContextKind::SuggestedValue);
-        let tip = format!("the requests of '{theirs}' are those of '{ours}'");
+        let tip = format!("the requests of '{foreign}' are those of '{ours}'");
         error.insert(
             ContextKind::Suggested,
             ContextValue::StyledStrs(vec![StyledStr::from(tip)]),
@@ -144,8 +149,8 @@ fn with_backend(mut error: clap::Error) -> clap::Error {
 }
 
 /// The flags that the help of `matrix bench` shows.
-fn shown(all: &Command) -> Vec<String> {
-    let bench = all.find_subcommand("bench");
+fn visible_flags(cli_command: &Command) -> Vec<String> {
+    let bench = cli_command.find_subcommand("bench");
     let args = bench.into_iter().flat_map(Command::get_arguments);
     args.filter(|arg| !arg.is_hide_set())
         .filter_map(|arg| Some(format!("--{}", arg.get_long()?)))
@@ -158,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    fn told(args: &[&str]) -> String {
+    fn error_text(args: &[&str]) -> String {
         let args: Vec<OsString> = ["matrix", "bench"]
             .iter()
             .chain(args)
@@ -170,12 +175,12 @@ mod tests {
 
     #[test]
     fn flags_of_other_tools_are_answered_with_ours_which_the_help_shows() {
-        let all = Cli::command();
-        let shown = shown(&all);
-        for (theirs, ours) in FLAGS {
-            let told = told(&[theirs, "1"]);
+        let cli_command = Cli::command();
+        let shown = visible_flags(&cli_command);
+        for (foreign, ours) in FOREIGN_FLAGS {
+            let told = error_text(&[foreign, "1"]);
             assert!(
-                told.contains(&format!("unexpected argument '{theirs}'")),
+                told.contains(&format!("unexpected argument '{foreign}'")),
                 "{told}"
             );
             for flag in ours {
@@ -191,8 +196,8 @@ mod tests {
 
     #[test]
     fn a_flag_that_asks_for_what_is_so_anyway_is_answered_with_that() {
-        for (theirs, why) in NEEDLESS {
-            let told = told(&[theirs]);
+        for (foreign, why) in REDUNDANT_FLAGS {
+            let told = error_text(&[foreign]);
             assert!(told.contains(why) && !told.contains("similar"), "{told}");
         }
     }
@@ -213,25 +218,25 @@ mod tests {
     #[test]
     fn no_tip_names_a_hidden_flag_and_a_slip_is_answered_with_the_flag_that_was_meant() {
         for unknown in ["--rust-clients", "--rust-worker-thread-count"] {
-            let told = told(&[unknown]);
+            let told = error_text(&[unknown]);
             assert!(
                 !told.contains("'--rust-client'") && !told.contains("'--rust-worker-threads'"),
                 "{told}"
             );
         }
-        assert!(told(&["--num-promts", "1"]).contains("'--num-prompts'"));
-        assert!(told(&["--result-rate", "1"]).contains("'--request-rate'"));
+        assert!(error_text(&["--num-promts", "1"]).contains("'--num-prompts'"));
+        assert!(error_text(&["--result-rate", "1"]).contains("'--request-rate'"));
     }
 
     #[test]
     fn backends_of_other_tools_are_answered_with_ours() {
-        for (theirs, ours) in BACKENDS {
-            let told = told(&["--backend", theirs]);
+        for (foreign, ours) in FOREIGN_BACKENDS {
+            let told = error_text(&["--backend", foreign]);
             assert!(
-                told.contains(&format!("'{theirs}' are those of '{ours}'")),
+                told.contains(&format!("'{foreign}' are those of '{ours}'")),
                 "{told}"
             );
         }
-        assert!(!told(&["--backend", "other"]).contains("are those of"));
+        assert!(!error_text(&["--backend", "other"]).contains("are those of"));
     }
 }

@@ -2,14 +2,14 @@
 
 use clap::Args;
 
-use crate::cli::named::named;
+use crate::cli::named::variant_parser;
 use crate::config::dataset::image::{PictureContent, PictureFormat, Resolution};
 use crate::config::dataset::speed_bench::Category;
 
 /// Flags of `image`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Data set image")]
-pub(crate) struct PictureArgs {
+pub(crate) struct ImageArgs {
     /// How many pictures each request has; 1 by default.
     #[arg(long, value_name = "COUNT")]
     pub(crate) image_count: Option<u32>,
@@ -20,10 +20,10 @@ pub(crate) struct PictureArgs {
     #[arg(long)]
     pub(crate) random_image_count: bool,
     /// How they are encoded; `jpeg` by default.
-    #[arg(long, value_parser = named::<PictureFormat>())]
+    #[arg(long, value_parser = variant_parser::<PictureFormat>())]
     pub(crate) image_format: Option<PictureFormat>,
     /// What they show: noise, or nothing; `random` by default.
-    #[arg(long, value_parser = named::<PictureContent>())]
+    #[arg(long, value_parser = variant_parser::<PictureContent>())]
     pub(crate) image_content: Option<PictureContent>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct PictureArgs {
 #[command(next_help_heading = "Data set speed-bench")]
 pub(crate) struct SpeedBenchArgs {
     /// Only rows of this category.
-    #[arg(long, value_parser = named::<Category>())]
+    #[arg(long, value_parser = variant_parser::<Category>())]
     pub(crate) speed_bench_category: Option<Category>,
     /// Tokens to ask for; 512 by default.
     #[arg(long, value_name = "TOKENS")]

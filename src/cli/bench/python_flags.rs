@@ -100,7 +100,7 @@ rust-worker-threads 1 ~
 ";
 
 /// Prefixes that stay ours, because the log filter is a flag of every command.
-const OURS: [&str; 1] = ["log"];
+const OWN_PREFIXES: [&str; 1] = ["log"];
 
 struct Row {
     name: &'static str,
@@ -108,7 +108,7 @@ struct Row {
     default: &'static str,
 }
 
-fn rows() -> Vec<Row> {
+fn table_rows() -> Vec<Row> {
     let lines = TABLE.lines().filter(|line| !line.is_empty());
     let rows = lines.map(|line| {
         let cells: Vec<&str> = line.split(' ').collect();
@@ -124,7 +124,7 @@ fn rows() -> Vec<Row> {
     rows.collect()
 }
 
-fn parsed(command: &mut Command, flag: &str, value: Option<&str>) -> Result<ArgMatches, clap::Error> {
+fn parse_flag(command: &mut Command, flag: &str, value: Option<&str>) -> Result<ArgMatches, clap::Error> {
     let flag = format!("--{flag}");
     let words = ["matrix", "bench", flag.as_str()].into_iter().chain(value);
     let mut matches = command.try_get_matches_from_mut(words)?;
@@ -133,7 +133,7 @@ fn parsed(command: &mut Command, flag: &str, value: Option<&str>) -> Result<ArgM
 
 #[test]
 fn every_flag_of_the_python_tool_is_known_with_its_default() {
-    let rows = rows();
+    let rows = table_rows();
     assert_eq!(rows.len(), 87);
     let command = Cli::command();
     let bench = command.find_subcommand("bench").expect("`bench` is a command");
@@ -156,7 +156,7 @@ fn every_flag_of_the_python_tool_is_known_with_its_default() {
 
 #[test]
 fn every_prefix_that_is_unique_among_the_python_tools_flags_is_taken() {
-    let rows = rows();
+    let rows = table_rows();
     let mut command = Cli::command();
     let mut tried = 0;
     for row in &rows {
@@ -165,10 +165,10 @@ fn every_prefix_that_is_unique_among_the_python_tools_flags_is_taken() {
             let is_unique = |other: &&Row| other.name.starts_with(prefix);
             // Python also has `--help`.
             let is_alone = rows.iter().filter(is_unique).count() == 1 && !"help".starts_with(prefix);
-            if length < row.name.len() && !is_alone || OURS.contains(&prefix) {
+            if length < row.name.len() && !is_alone || OWN_PREFIXES.contains(&prefix) {
                 continue;
             }
-            let matches = parsed(&mut command, prefix, row.value)
+            let matches = parse_flag(&mut command, prefix, row.value)
                 .unwrap_or_else(|error| panic!("`--{prefix}` is `--{}`: {error}", row.name));
             let id = row.name.replace('-', "_");
             assert_eq!(

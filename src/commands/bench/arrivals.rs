@@ -6,44 +6,44 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::base::units::{RequestRate, Span};
-use crate::cli::bench::{BenchArgs, Gaps};
-use crate::config::arrival::{Arrival, Burstiness, Pace, Ramp, Spacing, Stage};
-use crate::config::search::{By, Search};
+use crate::base::units::{HumanDuration, RequestRate};
+use crate::cli::bench::{BenchArgs, GapDistribution};
+use crate::config::arrival::{Arrival, ArrivalProcess, Burstiness, Ramp, RateProfile, Stage};
+use crate::config::search::{Search, SearchVariable};
 
 /// What is told of the steady state.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Steady {
+pub(crate) struct SteadyStateOptions {
     /// The share of the peak concurrency that counts.
     pub(crate) ratio: f64,
     /// The file that gets a line.
-    pub(crate) file: Option<PathBuf>,
+    pub(crate) output_file: Option<PathBuf>,
 }
 
 /// Every arrival that is to be measured, concurrencies within rates; at least one.
 pub(super) fn arrivals(args: &BenchArgs) -> Result<Vec<Arrival>, Vec<String>> {
-    let mut mistakes = Vec::new();
-    let spacing = spacing(args).map_err(|why| mistakes.push(why));
-    let pace = pace(args).map_err(|why| mistakes.push(why));
-    let rates = rate_range::rates(args).map_err(|why| mistakes.extend(why));
+    let mut errors = Vec::new();
+    let spacing = arrival_process(args).map_err(|error| errors.push(error));
+    let pace = rate_profile(args).map_err(|error| errors.push(error));
+    let rates = rate_range::rates(args).map_err(|error| errors.extend(error));
     let users: Vec<Option<NonZeroU32>> = match &args.execution.max_concurrency {
         None => vec![None],
         Some(users) => users.iter().map(|users| NonZeroU32::new(*users)).collect(),
     };
     let is_trace = args.is_replayed();
     if is_trace && (!matches!(pace, Ok(None)) || args.search.search.is_some()) {
-        mistakes.push(
+        errors.push(
             "a trace is sent at its own moments; leave the ramp, the stages or the search out".to_owned(),
         );
     }
     if matches!(pace, Ok(Some(_))) && args.execution.request_rate.iter().any(|rate| !rate.is_infinite()) {
-        mistakes.push(
+        errors.push(
             "`--request-rate` contradicts a ramp or stages, which have their own rates; leave it out"
                 .to_owned(),
         );
     }
-    let (Ok(rates), Ok(spacing), Ok(pace), true) = (rates, spacing, pace, mistakes.is_empty()) else {
-        return Err(mistakes);
+    let (Ok(rates), Ok(spacing), Ok(pace), true) = (rates, spacing, pace, errors.is_empty()) else {
+        return Err(errors);
     };
     if rates.len() * users.len() > 1 && args.extensions.vllm_json.is_some() {
         return Err(vec![
@@ -62,13 +62,13 @@ pub(super) fn arrivals(args: &BenchArgs) -> Result<Vec<Arrival>, Vec<String>> {
         .collect())
 }
 
-fn spacing(args: &BenchArgs) -> Result<Spacing, String> {
+fn arrival_process(args: &BenchArgs) -> Result<ArrivalProcess, String> {
     let (gaps, shape) = (args.arrival.spacing, args.arrival.burstiness);
     match (gaps, shape) {
-        (None | Some(Gaps::Poisson), None) => Ok(Spacing::Poisson),
-        (Some(Gaps::Constant), None) => Ok(Spacing::Constant),
+        (None | Some(GapDistribution::Poisson), None) => Ok(ArrivalProcess::Poisson),
+        (Some(GapDistribution::Constant), None) => Ok(ArrivalProcess::Constant),
         (None, Some(shape)) => Burstiness::new(shape)
-            .map(|burstiness| Spacing::Gamma { burstiness })
+            .map(|burstiness| ArrivalProcess::Gamma { burstiness })
             .ok_or_else(|| format!("`--burstiness` must be a number above 0 (1 is Poisson), not {shape}")),
         (Some(_), Some(_)) => {
             Err("`--spacing` and `--burstiness` contradict each other; leave one out".to_owned())
@@ -76,7 +76,7 @@ fn spacing(args: &BenchArgs) -> Result<Spacing, String> {
     }
 }
 
-fn pace(args: &BenchArgs) -> Result<Option<Pace>, String> {
+fn rate_profile(args: &BenchArgs) -> Result<Option<RateProfile>, String> {
     let flags = &args.arrival;
     let ramp = (
         flags.ramp_up_strategy,
@@ -85,17 +85,20 @@ fn pace(args: &BenchArgs) -> Result<Option<Pace>, String> {
     );
     let pace = match (ramp, &flags.stages) {
         ((None, None, None), None) if flags.ramp_up_seconds.is_none() => return Ok(None),
-        ((None, None, None), Some(stages)) if flags.ramp_up_seconds.is_none() => {
-            Pace::Stages(stages.iter().map(|text| stage(text)).collect::<Result<_, _>>()?)
-        }
+        ((None, None, None), Some(stages)) if flags.ramp_up_seconds.is_none() => RateProfile::Stages(
+            stages
+                .iter()
+                .map(|text| parse_stage(text))
+                .collect::<Result<_, _>>()?,
+        ),
         (_, Some(_)) => return Err("a ramp and `--stages` contradict each other; leave one out".to_owned()),
-        ((Some(curve), Some(from), Some(to)), None) => Pace::Ramp(Ramp {
+        ((Some(curve), Some(from), Some(to)), None) => RateProfile::Ramp(Ramp {
             from,
             to,
             curve,
             over: flags
                 .ramp_up_seconds
-                .map(|seconds| span("--ramp-up-seconds", seconds))
+                .map(|seconds| parse_duration("--ramp-up-seconds", seconds))
                 .transpose()?,
         }),
         _ => {
@@ -105,16 +108,16 @@ fn pace(args: &BenchArgs) -> Result<Option<Pace>, String> {
             );
         }
     };
-    match pace.objection(args.dataset.num_prompts) {
-        Some(why) => Err(format!(
-            "the {} cannot be: {why}; change it, or `--num-prompts`",
+    match pace.find_error(args.dataset.num_prompts) {
+        Some(error) => Err(format!(
+            "the {} cannot be: {error}; change it, or `--num-prompts`",
             pace.name()
         )),
         None => Ok(Some(pace)),
     }
 }
 
-fn stage(text: &str) -> Result<Stage, String> {
+fn parse_stage(text: &str) -> Result<Stage, String> {
     let parts = text.split_once(':').and_then(|(rate, seconds)| {
         let rate: RequestRate = rate.parse().ok()?;
         let seconds: f64 = seconds.parse().ok()?;
@@ -123,20 +126,20 @@ fn stage(text: &str) -> Result<Stage, String> {
     let (rate, seconds) = parts.ok_or_else(|| {
         format!("`--stages {text}` is no stage; write requests per second and seconds, as in `4:30`")
     })?;
-    let duration = span("--stages", seconds)?;
+    let duration = parse_duration("--stages", seconds)?;
     Ok(Stage { rate, duration })
 }
 
-fn span(flag: &str, seconds: f64) -> Result<Span, String> {
+fn parse_duration(flag: &str, seconds: f64) -> Result<HumanDuration, String> {
     Duration::try_from_secs_f64(seconds)
         .ok()
         .filter(|span| !span.is_zero())
-        .map(Span)
+        .map(HumanDuration)
         .ok_or_else(|| format!("`{flag}` must be above 0 seconds, not {seconds}"))
 }
 
 /// The search that is asked for; none if none is.
-pub(super) fn search(args: &BenchArgs) -> Result<Option<Search>, Vec<String>> {
+pub(super) fn search_options(args: &BenchArgs) -> Result<Option<Search>, Vec<String>> {
     let flags = &args.search;
     let Some(by) = flags.search else {
         let is_lost = flags.search_from.is_some()
@@ -153,43 +156,43 @@ pub(super) fn search(args: &BenchArgs) -> Result<Option<Search>, Vec<String>> {
             false => Ok(None),
         };
     };
-    let mut mistakes = Vec::new();
-    let usual = Search::by(by);
+    let mut errors = Vec::new();
+    let defaults = Search::new(by);
     let duration = flags
         .search_seconds
-        .map(|seconds| span("--search-seconds", seconds));
-    let duration = duration.transpose().unwrap_or_else(|why| {
-        mistakes.push(why);
+        .map(|seconds| parse_duration("--search-seconds", seconds));
+    let duration = duration.transpose().unwrap_or_else(|error| {
+        errors.push(error);
         None
     });
     let search = Search {
-        from: flags.search_from.unwrap_or(usual.from),
-        to: flags.search_to.unwrap_or(usual.to),
-        target: flags.search_target.unwrap_or(usual.target),
-        resolution: flags.search_resolution.unwrap_or(usual.resolution),
-        points: flags.search_points.unwrap_or(usual.points),
+        from: flags.search_from.unwrap_or(defaults.from),
+        to: flags.search_to.unwrap_or(defaults.to),
+        target: flags.search_target.unwrap_or(defaults.target),
+        resolution: flags.search_resolution.unwrap_or(defaults.resolution),
+        points: flags.search_points.unwrap_or(defaults.points),
         prompts: flags.search_prompts,
         duration,
-        ..usual
+        ..defaults
     };
-    mistakes.extend(
+    errors.extend(
         search
-            .objection()
-            .map(|why| format!("`--search {}` cannot be: {why}", by.name())),
+            .find_error()
+            .map(|error| format!("`--search {}` cannot be: {error}", by.name())),
     );
-    mistakes.extend(beside(args, by));
-    match mistakes.is_empty() {
+    errors.extend(search_conflicts(args, by));
+    match errors.is_empty() {
         true => Ok(Some(search)),
-        false => Err(mistakes),
+        false => Err(errors),
     }
 }
 
 /// What cannot stand beside a search.
-fn beside(args: &BenchArgs, by: By) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut no = |is_wrong: bool, why: &str| {
+fn search_conflicts(args: &BenchArgs, by: SearchVariable) -> Vec<String> {
+    let mut errors = Vec::new();
+    let mut no = |is_wrong: bool, error: &str| {
         if is_wrong {
-            found.push(why.to_owned());
+            errors.push(error.to_owned());
         }
     };
     let rates = &args.execution.request_rate;
@@ -199,11 +202,11 @@ fn beside(args: &BenchArgs, by: By) -> Vec<String> {
         "`--search` needs to know what a good request is; add `--goodput`, such as `--goodput ttft:500 tpot:50`",
     );
     no(
-        by == By::Rate && rates.iter().any(|rate| !rate.is_infinite()),
+        by == SearchVariable::Rate && rates.iter().any(|rate| !rate.is_infinite()),
         "`--search rate` varies the rate; leave `--request-rate` out",
     );
     no(
-        by == By::Concurrency && !users.is_empty(),
+        by == SearchVariable::Concurrency && !users.is_empty(),
         "`--search concurrency` varies the concurrency; leave `--max-concurrency` out",
     );
     no(
@@ -218,11 +221,11 @@ fn beside(args: &BenchArgs, by: By) -> Vec<String> {
         args.extensions.vllm_json.is_some(),
         "`--vllm-json` holds one result, and a search has several; leave it out",
     );
-    found
+    errors
 }
 
 /// What is to be told of the steady state; nothing if nothing is.
-pub(super) fn steady(args: &BenchArgs) -> Result<Option<Steady>, Vec<String>> {
+pub(super) fn steady_state_options(args: &BenchArgs) -> Result<Option<SteadyStateOptions>, Vec<String>> {
     let flags = &args.steady;
     match (
         flags.steady_state_concurrency_ratio,
@@ -234,9 +237,9 @@ pub(super) fn steady(args: &BenchArgs) -> Result<Option<Steady>, Vec<String>> {
                 .to_owned(),
         ]),
         // Written so that NaN does not pass.
-        (Some(ratio), file) if ratio > 0.0 && ratio <= 1.0 => Ok(Some(Steady {
+        (Some(ratio), file) if ratio > 0.0 && ratio <= 1.0 => Ok(Some(SteadyStateOptions {
             ratio,
-            file: file.clone(),
+            output_file: file.clone(),
         })),
         (Some(ratio), _) => Err(vec![format!(
             "`--steady-state-concurrency-ratio` must be above 0 and at most 1, not {ratio}"
@@ -296,16 +299,16 @@ mod tests {
             all[0].pace.as_ref().unwrap().to_string(),
             "exponential ramp from 1 to 16"
         );
-        assert!(matches!(all[0].spacing, Spacing::Gamma { .. }));
+        assert!(matches!(all[0].spacing, ArrivalProcess::Gamma { .. }));
         let all = arrivals(&args(&["--stages", "2:30", "8:1.5", "--spacing", "constant"])).unwrap();
         let pace = all[0].pace.as_ref().unwrap();
         assert_eq!(pace.to_string(), "stages 2 for 30s, 8 for 1s 500ms");
-        assert_eq!(all[0].spacing, Spacing::Constant);
+        assert_eq!(all[0].spacing, ArrivalProcess::Constant);
     }
 
     #[test]
     fn arrivals_that_cannot_be_are_refused() {
-        for (flags, why) in [
+        for (flags, error) in [
             (&["--ramp-up-strategy", "linear"][..], "give all three"),
             (&["--ramp-up-seconds", "3"], "give all three"),
             (&["--stages", "2"], "is no stage"),
@@ -333,16 +336,19 @@ mod tests {
             ),
         ] {
             let said = arrivals(&args(flags)).unwrap_err().join("\n");
-            assert!(said.contains(why), "{said}");
+            assert!(said.contains(error), "{said}");
         }
     }
 
     #[test]
     fn searches_that_cannot_be_are_refused() {
         let usual = ["--search", "rate", "--goodput", "ttft:500"];
-        assert_eq!(search(&args(&usual)).unwrap(), Some(Search::by(By::Rate)));
-        assert_eq!(search(&args(&[])).unwrap(), None);
-        for (flags, why) in [
+        assert_eq!(
+            search_options(&args(&usual)).unwrap(),
+            Some(Search::new(SearchVariable::Rate))
+        );
+        assert_eq!(search_options(&args(&[])).unwrap(), None);
+        for (flags, error) in [
             (&["--search-to", "8"][..], "no effect without `--search`"),
             (&["--search", "rate"], "add `--goodput`"),
             (
@@ -364,19 +370,19 @@ mod tests {
             ),
             (&[&usual[..], &["--vllm-json", "f"]].concat(), "holds one result"),
         ] {
-            let said = search(&args(flags)).unwrap_err().join("\n");
-            assert!(said.contains(why), "{said}");
+            let said = search_options(&args(flags)).unwrap_err().join("\n");
+            assert!(said.contains(error), "{said}");
         }
     }
 
     #[test]
     fn the_steady_state_needs_a_ratio_within_its_range() {
         let file = ["--steady-state-output-file", "f"];
-        assert!(steady(&args(&file)).unwrap_err()[0].contains("needs"));
+        assert!(steady_state_options(&args(&file)).unwrap_err()[0].contains("needs"));
         for ratio in ["0", "1.1", "NaN"] {
-            let said = steady(&args(&["--steady-state-concurrency-ratio", ratio])).unwrap_err();
+            let said = steady_state_options(&args(&["--steady-state-concurrency-ratio", ratio])).unwrap_err();
             assert!(said[0].contains("above 0 and at most 1"), "{said:?}");
         }
-        assert_eq!(steady(&args(&[])).unwrap(), None);
+        assert_eq!(steady_state_options(&args(&[])).unwrap(), None);
     }
 }

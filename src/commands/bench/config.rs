@@ -16,14 +16,14 @@ use serde_json::json;
 pub(super) use environment::Environment;
 pub(super) use request::secrets;
 
-use super::arrivals::{self, Steady};
-use crate::base::units::Span;
-use crate::cli::bench::{Backend, BenchArgs, written};
+use super::arrivals::{self, SteadyStateOptions};
+use crate::base::units::HumanDuration;
+use crate::cli::bench::{Backend, BenchArgs, arg_name};
 use crate::config::arrival::Arrival;
 use crate::config::dataset::DatasetName;
 use crate::config::scenario::{Limits, Scenario, Slo};
 use crate::config::workload::Profile;
-use crate::plan::{Dialect, Protocol, Reset, Usage};
+use crate::plan::{CacheResetSpec, Protocol, ProtocolSpec, UsageRequest};
 use crate::report::bench_serving::bench_line::RequestedLoad;
 use crate::report::bench_serving::traffic::Traffic;
 use crate::runner::bench::{Address, Headers};
@@ -39,44 +39,44 @@ pub(crate) struct BenchConfig {
     pub(crate) auth: Option<(String, String)>,
     /// The headers of requests.
     pub(crate) headers: Headers,
-    pub(crate) dialect: Dialect,
+    pub(crate) dialect: ProtocolSpec,
     /// The load, at its first arrival.
     pub(crate) scenario: Scenario,
     /// Every arrival that is measured, one after another.
     pub(crate) arrivals: Vec<Arrival>,
     /// Whether an arrival is drawn where the draws of the one before ended, instead of anew.
-    pub(crate) runs_on: bool,
+    pub(crate) continues_draws: bool,
     /// What is told of the steady state.
-    pub(crate) steady: Option<Steady>,
+    pub(crate) steady_state: Option<SteadyStateOptions>,
     pub(crate) model: Option<String>,
-    pub(crate) served: Option<String>,
+    pub(crate) served_model_name: Option<String>,
     pub(crate) tokenizer: Option<String>,
     /// Seconds to wait for the server; 0 does not ask.
-    pub(crate) ready_s: u64,
+    pub(crate) ready_timeout_s: u64,
     /// How the cache is emptied, where that is wanted.
-    pub(crate) flush: Option<Reset>,
+    pub(crate) cache_reset: Option<CacheResetSpec>,
     pub(crate) profiler: Option<Profiler>,
     pub(crate) cache_report: bool,
-    pub(crate) asked: RequestedLoad,
+    pub(crate) requested_load: RequestedLoad,
     /// How the file of the line is called, where nobody named one, between backend and date on one side.
-    pub(crate) output: Output,
+    pub(crate) output: OutputOptions,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Output {
+pub(crate) struct OutputOptions {
     /// The file that was named.
     pub(crate) file: Option<PathBuf>,
     /// What its name ends in otherwise, after backend and date.
-    pub(crate) rest: String,
+    pub(crate) name_suffix: String,
     pub(crate) details: bool,
     pub(crate) vllm_json: Option<PathBuf>,
-    pub(crate) infinity: bool,
+    pub(crate) bare_infinity: bool,
     pub(crate) compat_figures: bool,
-    pub(crate) bar: bool,
+    pub(crate) shows_bar: bool,
     /// Whether a line tells of each beginning and each end of a request.
-    pub(crate) requests: bool,
+    pub(crate) prints_requests: bool,
     /// Whether the load is drawn over time.
-    pub(crate) plot: bool,
+    pub(crate) draws_plot: bool,
     /// The file that gets a record of each request.
     pub(crate) records: Option<PathBuf>,
     /// Percentiles that are printed beside the usual ones.
@@ -111,7 +111,7 @@ impl Backend {
     }
 
     pub(crate) fn name(self) -> String {
-        written(&self)
+        arg_name(&self)
     }
 
     pub(crate) fn is_sglang(self) -> bool {
@@ -137,34 +137,34 @@ impl BenchConfig {
     ///
     /// # Errors
     /// Every mistake, in words.
-    pub(crate) fn read(args: &BenchArgs, environment: &Environment) -> Result<Self, Vec<String>> {
-        let mut mistakes = args.unsupported.refusals();
-        mistakes.extend(conflicts::contradictions(args));
-        let mut or_say = Collect(&mut mistakes);
+    pub(crate) fn from_args(args: &BenchArgs, environment: &Environment) -> Result<Self, Vec<String>> {
+        let mut errors = args.unsupported.refusals();
+        errors.extend(conflicts::flag_conflicts(args));
+        let mut or_say = ErrorCollector(&mut errors);
         let profile = args.extensions.rules;
         let backend = args.server.backend;
         let address = or_say.take(request::address(args));
         let headers = or_say.take(request::headers(args, environment));
-        let body = or_say.take(request::body(args));
+        let body = or_say.take(request::extra_body(args));
         let workload = or_say.take(dataset::workload(args, profile));
-        let slo = or_say.take(slo(args.output.goodput.as_deref()));
+        let slo = or_say.take(parse_slo(args.output.goodput.as_deref()));
         let lora = or_say.take(dataset::lora(args));
         let arrivals = or_say.take(arrivals::arrivals(args));
-        let search = or_say.take(arrivals::search(args));
-        let steady = or_say.take(arrivals::steady(args));
-        let profiled = or_say.take(profiling::profiled(args));
+        let search = or_say.take(arrivals::search_options(args));
+        let steady = or_say.take(arrivals::steady_state_options(args));
+        let profiled = or_say.take(profiling::profiled_servers(args));
         let (Some(arrivals), Some(search), Some(steady), Some(profiled)) =
             (arrivals, search, steady, profiled)
         else {
-            return Err(mistakes);
+            return Err(errors);
         };
         let (Some(address), Some((auth, headers)), Some(body), Some(workload), Some(slo), Some(lora)) =
             (address, headers, body, workload, slo, lora)
         else {
-            return Err(mistakes);
+            return Err(errors);
         };
-        if !mistakes.is_empty() {
-            return Err(mistakes);
+        if !errors.is_empty() {
+            return Err(errors);
         }
         let seed = args.dataset.seed.unwrap_or(match profile {
             Profile::Classic => 1,
@@ -190,33 +190,33 @@ impl BenchConfig {
             address,
             auth,
             headers,
-            dialect: request::dialect(args, profile),
+            dialect: request::protocol_spec(args, profile),
             scenario,
             model: args.server.model.clone(),
-            served: args.server.served_model_name.clone(),
+            served_model_name: args.server.served_model_name.clone(),
             tokenizer: args.server.tokenizer.clone(),
-            ready_s: args.server.ready_check_timeout_sec.unwrap_or(match profile {
+            ready_timeout_s: args.server.ready_check_timeout_sec.unwrap_or(match profile {
                 Profile::Classic => 0,
                 Profile::Current => 60,
             }),
-            flush: flush(args, environment),
+            cache_reset: cache_reset(args, environment),
             profiler: profiling::profiler(args, environment, profiled),
             cache_report: args.output.cache_report,
-            asked: asked(args, profile, slo, &arrivals[0]),
+            requested_load: requested_load(args, profile, slo, &arrivals[0]),
             arrivals,
-            runs_on: args.execution.multi,
-            steady,
-            output: output(args),
+            continues_draws: args.execution.multi,
+            steady_state: steady,
+            output: output_options(args),
         })
     }
 }
 
 impl BenchConfig {
     /// The same load with another arrival.
-    pub(crate) fn at(&self, arrival: &Arrival) -> Self {
+    pub(crate) fn with_arrival(&self, arrival: &Arrival) -> Self {
         let mut config = self.clone();
-        config.asked.rate = Traffic::of(&config.scenario, arrival);
-        config.asked.concurrency = arrival.concurrency.map(NonZeroU32::get);
+        config.requested_load.rate = Traffic::from_scenario(&config.scenario, arrival);
+        config.requested_load.concurrency = arrival.concurrency.map(NonZeroU32::get);
         config.scenario.arrival = arrival.clone();
         config
     }
@@ -225,26 +225,26 @@ impl BenchConfig {
     pub(crate) fn asks_for_usage(&self) -> bool {
         let has_usage = matches!(self.dialect.protocol, Protocol::Completions | Protocol::Chat);
         has_usage
-            && self.dialect.usage == Usage::StreamOptions
+            && self.dialect.usage == UsageRequest::StreamOptions
             && self.dialect.body.get("stream") != Some(&json!(false))
     }
 }
 
 /// Keeps what went well and notes the rest.
-struct Collect<'a>(&'a mut Vec<String>);
+struct ErrorCollector<'a>(&'a mut Vec<String>);
 
-impl Collect<'_> {
+impl ErrorCollector<'_> {
     fn take<T>(&mut self, result: Result<T, Vec<String>>) -> Option<T> {
-        result.map_err(|said| self.0.extend(said)).ok()
+        result.map_err(|errors| self.0.extend(errors)).ok()
     }
 }
 
-fn slo(pairs: Option<&[String]>) -> Result<Option<Slo>, Vec<String>> {
+fn parse_slo(pairs: Option<&[String]>) -> Result<Option<Slo>, Vec<String>> {
     let Some(pairs) = pairs else {
         return Ok(None);
     };
-    let mut limits: BTreeMap<&str, Span> = BTreeMap::new();
-    let mut mistakes = Vec::new();
+    let mut limits: BTreeMap<&str, HumanDuration> = BTreeMap::new();
+    let mut errors = Vec::new();
     for pair in pairs {
         let parts = pair
             .split_once(':')
@@ -254,47 +254,47 @@ fn slo(pairs: Option<&[String]>) -> Result<Option<Slo>, Vec<String>> {
             .filter(|ms| *ms > 0.0);
         let span = limit.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok());
         match (parts, span) {
-            (Some((key, _)), Some(span)) => drop(limits.insert(key, Span(span))),
-            _ => mistakes.push(format!(
+            (Some((key, _)), Some(span)) => drop(limits.insert(key, HumanDuration(span))),
+            _ => errors.push(format!(
                 "`--goodput {pair}` is no target; write `ttft:500`, `tpot:50` or `e2el:3000`, in milliseconds above 0"
             )),
         }
     }
     let limit = |key: &str| limits.get(key).copied();
-    match mistakes.is_empty() {
+    match errors.is_empty() {
         true => Ok(Some(Slo {
             ttft: limit("ttft"),
             tpot: limit("tpot"),
             e2e: limit("e2el"),
         })),
-        false => Err(mistakes),
+        false => Err(errors),
     }
 }
 
 fn limits(args: &BenchArgs, profile: Profile) -> Limits {
-    let (given, usual) = (&args.limits, Limits::default());
-    let request = given.request_timeout.unwrap_or(usual.request);
+    let (args_limits, defaults) = (&args.limits, Limits::default());
+    let request = args_limits.request_timeout.unwrap_or(defaults.request);
     Limits {
         request,
-        first_byte: given.first_byte_timeout.unwrap_or(request),
-        duration: given.duration,
-        drain: given.drain.unwrap_or(usual.drain),
-        excess_tokens: given.excess_tokens.unwrap_or(usual.excess_tokens),
-        error_share: given.max_failed,
+        first_byte: args_limits.first_byte_timeout.unwrap_or(request),
+        duration: args_limits.duration,
+        drain: args_limits.drain.unwrap_or(defaults.drain),
+        excess_tokens: args_limits.excess_tokens.unwrap_or(defaults.excess_tokens),
+        error_share: args_limits.max_failed,
         warmup: match (profile, args.execution.warmup_requests) {
             _ if args.execution.disable_warmup => 0,
             (Profile::Classic, _) => 1,
             (Profile::Current, count) => count.unwrap_or(1),
         },
         // Only the limits of requests end a load on a server that someone else started.
-        stall: Span(Duration::MAX),
-        abort_error_share: given.abort_error_share,
-        ..usual
+        stall: HumanDuration(Duration::MAX),
+        abort_error_share: args_limits.abort_error_share,
+        ..defaults
     }
 }
 
 /// Source: docs/bench-serving.md 6, step 10.
-fn flush(args: &BenchArgs, environment: &Environment) -> Option<Reset> {
+fn cache_reset(args: &BenchArgs, environment: &Environment) -> Option<CacheResetSpec> {
     let backend = args.server.backend;
     let in_ci = environment
         .in_ci
@@ -312,22 +312,22 @@ fn flush(args: &BenchArgs, environment: &Environment) -> Option<Reset> {
     } else {
         "/flush_cache".to_owned()
     };
-    Some(Reset {
+    Some(CacheResetSpec {
         method: "POST".to_owned(),
         path,
         success: None,
     })
 }
 
-fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival) -> RequestedLoad {
-    let length = |given: Option<u32>| given.or_else(|| dataset::usual_length(profile));
+fn requested_load(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival) -> RequestedLoad {
+    let length = |given: Option<u32>| given.or_else(|| dataset::default_length(profile));
     RequestedLoad {
         tag: args.output.tag.clone(),
         backend: args.server.backend.name(),
         dataset: args.dataset.dataset_name.bench_serving_name().to_owned(),
         rate: match args.is_replayed() {
             true => Traffic::Trace,
-            false => Traffic::at(arrival),
+            false => Traffic::from_arrival(arrival),
         },
         concurrency: arrival.concurrency.map(NonZeroU32::get),
         sharegpt_output_len: args.dataset.sharegpt_output_len,
@@ -339,7 +339,7 @@ fn asked(args: &BenchArgs, profile: Profile, slo: Option<Slo>, arrival: &Arrival
 }
 
 /// Source: docs/bench-serving.md 9 and 12.4, whose name for `random` ends in `jsonl` though it is CSV.
-fn output(args: &BenchArgs) -> Output {
+fn output_options(args: &BenchArgs) -> OutputOptions {
     let (options, prompts) = (&args.dataset, args.dataset.num_prompts);
     let name = options.dataset_name.bench_serving_name();
     let lengths = format!(
@@ -347,26 +347,26 @@ fn output(args: &BenchArgs) -> Output {
         options.random_input_len.unwrap_or(1024),
         options.random_output_len.unwrap_or(1024)
     );
-    let rest = match options.dataset_name {
+    let suffix = match options.dataset_name {
         DatasetName::Random | DatasetName::RandomIds => format!("{lengths}.jsonl"),
         DatasetName::Image => {
-            let pictures = dataset::pictures(&args.pictures);
+            let pictures = dataset::image_options(&args.pictures);
             let size = String::from(pictures.resolution);
             format!("{lengths}_{}imgs_{size}.jsonl", pictures.count)
         }
         _ if args.extensions.rules == Profile::Classic => format!("{prompts}_{name}.csv"),
         _ => format!("{prompts}_{name}.jsonl"),
     };
-    Output {
+    OutputOptions {
         file: args.output.output_file.clone(),
-        rest,
+        name_suffix: suffix,
         details: args.output.output_details,
         vllm_json: args.extensions.vllm_json.clone(),
-        infinity: args.extensions.compat_json,
+        bare_infinity: args.extensions.compat_json,
         compat_figures: args.extensions.compat_figures,
-        bar: !args.output.disable_tqdm,
-        requests: args.output.print_requests,
-        plot: args.output.plot_throughput,
+        shows_bar: !args.output.disable_tqdm,
+        prints_requests: args.output.print_requests,
+        draws_plot: args.output.plot_throughput,
         records: args.limits.records.clone(),
         percentiles: args.limits.percentiles.clone().unwrap_or_default(),
     }

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::base::clock::{self, Moment};
+use crate::base::clock::{self, MonotonicTime};
 use crate::commands::bench::config::BenchConfig;
+use crate::commands::bench::print_line::print_line;
 use crate::commands::bench::result::BenchResult;
-use crate::commands::bench::say::say;
-use crate::commands::bench::show::show;
+use crate::commands::bench::show::print_result;
 use crate::commands::bench::sweep;
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::measure::line;
-use crate::commands::output::{complain, print};
+use crate::commands::measure::notice_line;
+use crate::commands::output::{eprint, print};
 use crate::exit::Exit;
 use crate::plan::Protocol;
 use crate::progress::bar::Bar;
@@ -19,8 +19,8 @@ use crate::report::bench_serving::{console, request_lines};
 use crate::results::record::cell::Phase;
 use crate::results::record::client::Calibration;
 use crate::results::record::request::Request;
-use crate::results::record::search::{SearchEnding, SearchRecord};
-use crate::runner::bench::{BenchEvent, BenchLoad, BenchObserver, BenchOutcome, Item, Session};
+use crate::results::record::search::{SearchRecord, SearchStopReason};
+use crate::runner::bench::{BenchEvent, BenchLoad, BenchObserver, BenchOutcome, PlannedRequest, Session};
 use crate::runner::cell::observer::{CellEvent, CellObserver, ProfilerEvent};
 use crate::runner::search::SearchOutcome;
 
@@ -33,7 +33,7 @@ pub(super) struct Console<'a> {
     /// The URL of requests, and the model as they name it.
     target: (String, String),
     /// The requests that are under way, if they get lines; a conversation comes once for each round.
-    sending: Vec<Item>,
+    sending: Vec<PlannedRequest>,
     bar: Option<Bar>,
     /// The exit code so far.
     exit: Exit,
@@ -45,16 +45,16 @@ impl CellObserver for Console<'_> {
     fn event(&mut self, event: CellEvent<'_>) {
         match event {
             CellEvent::Sending { phase, items } => {
-                if self.config.output.requests {
-                    let rounds = |item: &Item| std::iter::repeat_n(item.clone(), item.rounds());
+                if self.config.output.prints_requests {
+                    let rounds = |item: &PlannedRequest| std::iter::repeat_n(item.clone(), item.rounds());
                     self.sending = items.iter().flat_map(rounds).collect();
                 }
                 match phase {
                     Phase::Warmup => {
                         let count = self.config.scenario.limits.warmup;
-                        say(&console::warm_up_began(self.config.profile, count));
+                        print_line(&console::warm_up_began(self.config.profile, count));
                     }
-                    _ if self.config.output.bar => {
+                    _ if self.config.output.shows_bar => {
                         self.bar = Some(Bar::new(items.iter().map(|item| item.rounds()).sum()));
                     }
                     _ => {}
@@ -75,10 +75,10 @@ impl CellObserver for Console<'_> {
             }
             CellEvent::WarmedUp { duration } => {
                 let count = self.config.scenario.limits.warmup;
-                say(&console::warm_up_completed(self.config.profile, count, duration));
+                print_line(&console::warm_up_completed(self.config.profile, count, duration));
             }
-            CellEvent::Profiler(event) => profiler(event),
-            CellEvent::Warning(warning) => complain(&format!("note: {warning}\n")),
+            CellEvent::Profiler(event) => print_profiler_event(event),
+            CellEvent::Warning(warning) => eprint(&format!("note: {warning}\n")),
         }
     }
 }
@@ -86,34 +86,34 @@ impl CellObserver for Console<'_> {
 impl BenchObserver for Console<'_> {
     fn bench_event(&mut self, event: BenchEvent<'_>) {
         match event {
-            BenchEvent::Waiting { url, limit } => say(&console::waiting(limit, url)),
-            BenchEvent::Ready { seconds } => say(&console::ready(seconds)),
+            BenchEvent::Waiting { url, limit } => print_line(&console::waiting(limit, url)),
+            BenchEvent::Ready { seconds } => print_line(&console::ready(seconds)),
             BenchEvent::Prepared { session, model } => {
                 self.model = model.to_owned();
                 self.target = (session.url(), session.model().to_owned());
-                self.prepared(session);
+                self.print_prepared(session);
             }
-            BenchEvent::Notice(notice) => complain(&line(notice)),
+            BenchEvent::Notice(notice) => eprint(&notice_line(notice)),
             BenchEvent::Arrival {
                 place,
                 session,
                 before,
-            } => self.arrival(place, session, before),
+            } => self.print_arrival(place, session, before),
             BenchEvent::Point { number, value } => {
                 let by = self.config.scenario.search.as_ref().map(|search| search.by);
                 let (name, unit) = by.map_or(("", ""), |by| (by.name(), by.unit()));
-                complain(&format!("point {number}: {name} {value} {unit}\n"));
+                eprint(&format!("point {number}: {name} {value} {unit}\n"));
             }
         }
     }
 
-    fn measured(&mut self, measured: &BenchLoad, search: Option<&SearchRecord>) -> bool {
+    fn load_measured(&mut self, measured: &BenchLoad, search: Option<&SearchRecord>) -> bool {
         let searched = search.map(|record| {
             let point = record.points.last().expect("the record has the point");
-            complain(&sweep::verdict(point, record));
+            eprint(&sweep::describe_point(point, record));
             sweep::searched(point, record)
         });
-        let config = self.config.at(measured.session.arrival());
+        let config = self.config.with_arrival(measured.session.arrival());
         let result = BenchResult {
             config: &config,
             measured,
@@ -121,7 +121,7 @@ impl BenchObserver for Console<'_> {
             calibration: self.calibration.as_ref(),
             search: searched,
         };
-        match show(&result) {
+        match print_result(&result) {
             // A point may fail; a server that answers nothing before a point holds was not measured.
             Ok(Exit::CellFailed) if search.is_none_or(|record| record.found.is_none()) => {
                 self.exit = Exit::CellFailed;
@@ -159,72 +159,86 @@ impl<'a> Console<'a> {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let (SearchOutcome { record, used }, prompts) = match outcome {
+        let (
+            SearchOutcome {
+                record,
+                used_prompts: used,
+            },
+            prompts,
+        ) = match outcome {
             BenchOutcome::Done => return Ok(self.exit),
             BenchOutcome::Stopped => return Ok(Exit::Interrupted),
             BenchOutcome::Search { outcome, prompts } => (outcome, prompts),
         };
-        if used > prompts && self.config.flush.is_none() {
-            complain(&format!(
+        if used > prompts && self.config.cache_reset.is_none() {
+            eprint(&format!(
                 "note: the points sent {used} prompts of {prompts}, so that some came twice; raise `--num-prompts`, or have the \
                  cache emptied with `--flush-cache`\n"
             ));
         }
-        print(&sweep::found_lines(&record));
-        complain(&sweep::rests_on(&record));
+        print(&sweep::search_lines(&record));
+        eprint(&sweep::few_requests_note(&record));
         Ok(match record.ending {
-            SearchEnding::Stopped => Exit::Interrupted,
+            SearchStopReason::Stopped => Exit::Interrupted,
             _ => self.exit,
         })
     }
 
-    fn prepared(&self, session: &Session) {
+    fn print_prepared(&self, session: &Session) {
         let config = self.config;
         if config.backend.protocol() != Protocol::Embeddings {
-            warn_of_base_model(session);
+            warn_about_base_model(session);
         }
-        session.said().iter().for_each(|line| say(line));
-        let asked = config.scenario.workload.requests();
+        session
+            .preparation_lines()
+            .iter()
+            .for_each(|line| print_line(line));
+        let requested = config.scenario.workload.requests();
         let (rows, prompts) = (session.rows() as u64, session.prompts() as u64);
-        if let Some(asked) = asked.filter(|asked| rows < *asked) {
-            complain(&match prompts < asked {
-                true => format!("note: the data set gives {rows} requests, and {asked} were asked for\n"),
+        if let Some(requested) = requested.filter(|requested| rows < *requested) {
+            eprint(&match prompts < requested {
+                true => format!("note: the data set gives {rows} requests, and {requested} were asked for\n"),
                 false => {
-                    format!("note: {rows} requests fall due until the schedule ends, of {asked} prompts\n")
+                    format!(
+                        "note: {rows} requests fall due until the schedule ends, of {requested} prompts\n"
+                    )
                 }
             });
         }
         if config.asks_for_usage() {
-            complain(
+            eprint(
                 "note: requests ask for token counts (`stream_options: {\"include_usage\": true}`), which the Python tool does not; \
                  `--compat-figures` sends its body\n",
             );
         }
         if config.cache_report && !config.backend.is_sglang() {
-            say(console::NO_CACHE_REPORT);
+            print_line(console::NO_CACHE_REPORT);
         }
     }
 
-    fn arrival(&self, place: usize, session: &Session, before: &[Session]) {
+    fn print_arrival(&self, place: usize, session: &Session, before: &[Session]) {
         if self.config.arrivals.len() > 1 {
-            complain(&sweep::introduced(self.config, session, place, before));
+            eprint(&sweep::arrival_heading(self.config, session, place, before));
         }
-        if place > 0 && !self.config.runs_on && self.config.flush.is_none() {
-            session.said().iter().for_each(|line| say(line));
+        if place > 0 && !self.config.continues_draws && self.config.cache_reset.is_none() {
+            session
+                .preparation_lines()
+                .iter()
+                .for_each(|line| print_line(line));
         }
     }
 
     /// Prints a line for the beginning and one for the end of each request, if that is asked for.
-    fn request_lines(&self, requests: &[Request], zero: Moment) {
+    fn request_lines(&self, requests: &[Request], zero: MonotonicTime) {
         let config = self.config;
-        if !config.output.requests {
+        if !config.output.prints_requests {
             return;
         }
         let details = Details {
             requests,
             protocol: config.backend.protocol(),
             profile: config.profile,
-            copied: config.output.compat_figures,
+            as_published: config.output.compat_figures,
         };
         let zero_s = clock::unix_seconds() - clock::now().since(zero).as_secs_f64();
         print(&request_lines::lines(&details, zero_s, |request| {
@@ -234,20 +248,20 @@ impl<'a> Console<'a> {
     }
 }
 
-fn profiler(event: ProfilerEvent<'_>) {
+fn print_profiler_event(event: ProfilerEvent<'_>) {
     match event {
-        ProfilerEvent::NoWorkers => say(console::NO_WORKERS),
-        ProfilerEvent::Starting { url, body } => say(&console::profiler_starting(&url, body)),
-        ProfilerEvent::Stopping => say(console::PROFILER_STOPPING),
+        ProfilerEvent::NoWorkers => print_line(console::NO_WORKERS),
+        ProfilerEvent::Starting { url, body } => print_line(&console::profiler_starting(&url, body)),
+        ProfilerEvent::Stopping => print_line(console::PROFILER_STOPPING),
         ProfilerEvent::Asked {
             to_start,
             worker,
             url,
             error,
         } => match (error, worker) {
-            (None, _) => say(&console::profiler_done(to_start, worker, url)),
+            (None, _) => print_line(&console::profiler_done(to_start, worker, url)),
             (Some(error), Some(worker)) => {
-                say(&console::profiler_failed(
+                print_line(&console::profiler_failed(
                     to_start,
                     worker,
                     url,
@@ -256,14 +270,19 @@ fn profiler(event: ProfilerEvent<'_>) {
             }
             (Some(error), None) => {
                 let done = if to_start { "started" } else { "stopped" };
-                complain(&format!("note: the profiler was not {done}: {error}\n"));
+                eprint(&format!("note: the profiler was not {done}: {error}\n"));
             }
         },
     }
 }
 
 /// The fields of `RequestFuncInput`; the prompt itself is left out, as there.
-fn asked(config: &BenchConfig, (url, model): &(String, String), item: &Item, request: &Request) -> Value {
+fn asked(
+    config: &BenchConfig,
+    (url, model): &(String, String),
+    item: &PlannedRequest,
+    request: &Request,
+) -> Value {
     let extras = item.extras.as_deref();
     let mut body = config.scenario.body.clone();
     body.extend(extras.map(|extras| extras.body.clone()).unwrap_or_default());
@@ -274,9 +293,9 @@ fn asked(config: &BenchConfig, (url, model): &(String, String), item: &Item, req
         "prompt": "...",
         "api_url": url,
         "prompt_len": request.prompt_tokens,
-        "output_len": request.asked_tokens,
+        "output_len": request.requested_tokens,
         "model": model,
-        "lora_name": item.lora.as_deref(),
+        "lora_name": item.lora_adapter.as_deref(),
         "image_data": pictures,
         "extra_request_body": body,
         "timestamp": extras.and_then(|extras| extras.at).map(|at| at.as_secs_f64() * 1000.0),
@@ -285,7 +304,7 @@ fn asked(config: &BenchConfig, (url, model): &(String, String), item: &Item, req
 }
 
 /// Source: docs/bench-serving.md 1.2. Where there is no configuration, nothing is known and nothing said.
-fn warn_of_base_model(session: &Session) {
+fn warn_about_base_model(session: &Session) {
     let (_, Some(path)) = session.tokenizer() else {
         return;
     };
@@ -293,9 +312,11 @@ fn warn_of_base_model(session: &Session) {
         return;
     };
     let settings: Value = serde_json::from_str(&text).unwrap_or_default();
-    let beside = ["chat_template.jinja", "chat_template.json"];
-    let has_file = beside.iter().any(|name| path.with_file_name(name).exists());
+    let template_files = ["chat_template.jinja", "chat_template.json"];
+    let has_file = template_files
+        .iter()
+        .any(|name| path.with_file_name(name).exists());
     if settings.get("chat_template").is_none_or(Value::is_null) && !has_file {
-        say(console::BASE_MODEL);
+        print_line(console::BASE_MODEL);
     }
 }

@@ -3,64 +3,64 @@
 use crate::base::control_client::{ControlClient, ControlError};
 use crate::cli::bench::Backend;
 use crate::commands::bench::config::BenchConfig;
-use crate::commands::bench::say::say;
+use crate::commands::bench::print_line::print_line;
 use crate::commands::error::CommandError;
 use crate::commands::session_error::gpu_error;
 use crate::config::workload::Profile;
 use crate::exit::Exit;
-use crate::results::record::request::{Class, Failure};
+use crate::results::record::request::{Failure, RequestFailureClass};
 use crate::runner::bench::BenchError;
 use crate::runner::cell::CellError;
 use crate::runner::discovery;
 
-fn unfit(message: impl std::fmt::Display) -> CommandError {
-    CommandError::unfit(format!("error: {message}\n"))
+fn host_not_ready(message: impl std::fmt::Display) -> CommandError {
+    CommandError::host_not_ready(format!("error: {message}\n"))
 }
 
 /// Prints what the Python tool prints of an error, and returns its message.
-pub(super) async fn report(config: &BenchConfig, error: BenchError) -> CommandError {
+pub(super) async fn report_error(config: &BenchConfig, error: BenchError) -> CommandError {
     match error {
         BenchError::Header { .. } => CommandError::usage(format!("error: {error}\n")),
-        BenchError::NotReady { url, base_url, error } => not_ready(config, &url, &base_url, &error),
+        BenchError::NotReady { url, base_url, error } => server_not_ready(config, &url, &base_url, &error),
         BenchError::NoModel => {
-            say("No model specified or found. Please provide a model using `--model`.");
-            unfit("the server names no model; give `--model`")
+            print_line("No model specified or found. Please provide a model using `--model`.");
+            host_not_ready("the server names no model; give `--model`")
         }
         BenchError::Models { base_url, error } => {
-            say(&format!(
+            print_line(&format!(
                 "Failed to fetch model from {base_url}/v1/models. Error: {error}"
             ));
-            say("Please specify the correct host and port using `--host` and `--port`.");
-            unfit(format!(
+            print_line("Please specify the correct host and port using `--host` and `--port`.");
+            host_not_ready(format!(
                 "{error}\n  = help: give `--model`, or say where the server is with `--host` and `--port`"
             ))
         }
         BenchError::Gpus(error) => gpu_error(&error),
         BenchError::NotMeasured { error, url, control } => match &*error {
-            CellError::WarmUp(failure) => warm_up(config, &control, &url, failure).await,
-            CellError::Reset(_) => unfit(format!(
+            CellError::WarmUp(failure) => warm_up_error(config, &control, &url, failure).await,
+            CellError::Reset(_) => host_not_ready(format!(
                 "{error}\n  = help: leave `--flush-cache` out, or have the server allow it"
             )),
-            _ => unfit(error),
+            _ => host_not_ready(error),
         },
-        BenchError::Prompts(_) => unfit(error),
+        BenchError::Prompts(_) => host_not_ready(error),
     }
 }
 
-fn not_ready(config: &BenchConfig, url: &str, base_url: &str, error: &ControlError) -> CommandError {
+fn server_not_ready(config: &BenchConfig, url: &str, base_url: &str, error: &ControlError) -> CommandError {
     if !error.is_refusal() {
-        say(&format!(
+        print_line(&format!(
             "Server did not become ready within {}s timeout.",
-            config.ready_s
+            config.ready_timeout_s
         ));
-        say(&format!("Server at {url} is not ready. Exiting."));
-        return unfit(format!(
+        print_line(&format!("Server at {url} is not ready. Exiting."));
+        return host_not_ready(format!(
             "{error}\n  = help: start the server, or say where it is with `--host` and `--port` or `--base-url`"
         ));
     }
-    say(&format!("Server at {url} is not ready. Exiting."));
+    print_line(&format!("Server at {url} is not ready. Exiting."));
     let help = match base_url.strip_suffix("/v1") {
-        _ if error.wants_key() => {
+        _ if error.requires_key() => {
             "the server wants a key: set `OPENAI_API_KEY`, or give `--header Authorization=\"Bearer KEY\"`"
                 .to_owned()
         }
@@ -73,16 +73,21 @@ fn not_ready(config: &BenchConfig, url: &str, base_url: &str, error: &ControlErr
                 .to_owned()
         }
     };
-    unfit(format!("{error}\n  = help: {help}"))
+    host_not_ready(format!("{error}\n  = help: {help}"))
 }
 
 /// The error of a warm-up of which every request failed like this.
-async fn warm_up(config: &BenchConfig, server: &ControlClient, url: &str, failure: &Failure) -> CommandError {
+async fn warm_up_error(
+    config: &BenchConfig,
+    server: &ControlClient,
+    url: &str,
+    failure: &Failure,
+) -> CommandError {
     let what = match config.profile {
         Profile::Classic => "Initial test run failed",
         Profile::Current => "Warmup failed",
     };
-    let help = help(config, server, url, failure).await;
+    let help = warm_up_help(config, server, url, failure).await;
     let help = help.map_or_else(String::new, |help| format!("  = help: {help}\n"));
     CommandError {
         exit: Exit::CellFailed,
@@ -95,19 +100,27 @@ async fn warm_up(config: &BenchConfig, server: &ControlClient, url: &str, failur
 }
 
 /// What may help where every request of the warmup failed like this.
-async fn help(config: &BenchConfig, server: &ControlClient, url: &str, failure: &Failure) -> Option<String> {
+async fn warm_up_help(
+    config: &BenchConfig,
+    server: &ControlClient,
+    url: &str,
+    failure: &Failure,
+) -> Option<String> {
     if config.asks_for_usage() && failure.message.contains("stream_options") {
         return Some(
             "have the token counts left out with `--extra-request-body '{\"stream_options\": null}'`"
                 .to_owned(),
         );
     }
-    if failure.class != Class::Status {
+    if failure.class != RequestFailureClass::Status {
         return None;
     }
-    let named = config.served.as_ref().map(|name| ("--served-model-name", name));
+    let named = config
+        .served_model_name
+        .as_ref()
+        .map(|name| ("--served-model-name", name));
     let named = named.or_else(|| config.model.as_ref().map(|name| ("--model", name)));
-    if let (Some((flag, name)), Ok(models)) = (named, discovery::models(server).await)
+    if let (Some((flag, name)), Ok(models)) = (named, discovery::list_models(server).await)
         && !models.is_empty()
         && !models.contains(name)
     {
@@ -119,7 +132,7 @@ async fn help(config: &BenchConfig, server: &ControlClient, url: &str, failure: 
     }
     let lacks_path = ["Not Found", "Method Not Allowed"]
         .iter()
-        .any(|said| failure.message.starts_with(said));
+        .any(|prefix| failure.message.starts_with(prefix));
     // A path that is served, and not for this model, is that of this backend.
     let is_about_model = failure.message.to_lowercase().contains("model");
     (lacks_path && !is_about_model).then(|| {

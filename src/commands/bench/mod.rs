@@ -9,8 +9,8 @@ mod console;
 mod failure;
 mod outputs;
 mod partial;
+mod print_line;
 mod result;
-mod say;
 mod show;
 mod sweep;
 
@@ -23,18 +23,18 @@ use self::config::{BenchConfig, Environment};
 use self::console::Console;
 use crate::base::threads;
 use crate::cli::bench::{Backend, BenchArgs};
-use crate::cli::{self, Places};
+use crate::cli::{self, CacheArgs};
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
-use crate::commands::output::{complain, hide_secrets};
+use crate::commands::output::{eprint, hide_secrets};
 use crate::config::arrival::Arrival;
 use crate::config::scenario::Scenario;
 use crate::config::workload::Profile;
 use crate::exit::Exit;
 use crate::results::record::event::Event;
 use crate::runner::bench::{self, BenchRequest, ReadyCheck};
-use crate::runner::context::Events;
-use crate::runner::shutdown::{Signals, Stop};
+use crate::runner::context::EventBus;
+use crate::runner::shutdown::{Shutdown, Signals};
 
 /// Sends the load and prints the figures.
 ///
@@ -42,20 +42,17 @@ use crate::runner::shutdown::{Signals, Stop};
 /// Flags that cannot be, a server that does not answer, data that is not there.
 pub(crate) fn execute(args: &BenchArgs) -> Outcome {
     let variables = Environment {
-        bearer: cli::variable("OPENAI_API_KEY"),
-        key: cli::variable("API_KEY"),
-        in_ci: cli::variable("SGLANG_IS_IN_CI"),
-        profiler_dir: cli::variable("SGLANG_TORCH_PROFILER_DIR"),
+        bearer: cli::env_variable("OPENAI_API_KEY"),
+        key: cli::env_variable("API_KEY"),
+        in_ci: cli::env_variable("SGLANG_IS_IN_CI"),
+        profiler_dir: cli::env_variable("SGLANG_TORCH_PROFILER_DIR"),
     };
     hide_secrets(config::secrets(args, &variables));
-    let config = BenchConfig::read(args, &variables).map_err(|mistakes| {
-        let lines: String = mistakes
-            .iter()
-            .map(|mistake| format!("error: {mistake}\n"))
-            .collect();
+    let config = BenchConfig::from_args(args, &variables).map_err(|errors| {
+        let lines: String = errors.iter().map(|error| format!("error: {error}\n")).collect();
         CommandError::usage(format!("{lines}nothing was sent\n"))
     })?;
-    outputs::check(&config)?;
+    outputs::check_outputs(&config)?;
     let workload = &config.scenario.workload;
     let named = workload
         .path
@@ -66,82 +63,82 @@ pub(crate) fn execute(args: &BenchArgs) -> Outcome {
             "error: there is no file `{path}`\n  = help: name a data file of the data set with `--dataset-path`\nnothing was sent\n"
         )));
     }
-    let places = Places {
+    let places = CacheArgs {
         hf_home: args.extensions.hf_home.clone(),
         cache: args.extensions.keep_prompts_in.clone(),
     };
     let environment = environment();
     let calibration = bench::prepare_host(&places.cache(), &environment.tool);
-    let request = request(&config, &places, !args.extensions.fresh_prompts);
+    let request = bench_request(&config, &places, !args.extensions.fresh_prompts);
     let runtime = threads::runtime()?;
     runtime.block_on(async {
         let mut signals = Signals::catch().context("cannot listen to signals")?;
-        let stop = Stop::default();
-        let mut events = Events::default();
-        events.listen(|event| {
+        let shutdown = Shutdown::default();
+        let mut events = EventBus::default();
+        events.subscribe(|event| {
             if let Event::Stopping { now: false } = event {
-                complain("stopping: what was measured is shown; once more ends at once\n");
+                eprint("stopping: what was measured is shown; once more ends at once\n");
             }
         });
         let mut console = Console::new(&config, calibration);
         let measuring = async {
-            match bench::run(&request, &environment, &mut console, &stop).await {
+            match bench::run(&request, &environment, &mut console, &shutdown).await {
                 Ok(outcome) => console.finish(outcome),
                 Err(error) => {
                     console.end_bar(0);
-                    Err(failure::report(&config, error).await)
+                    Err(failure::report_error(&config, error).await)
                 }
             }
         };
         tokio::select! {
             biased;
-            () = stop.now.cancelled() => Ok(Exit::Interrupted),
+            () = shutdown.immediate.cancelled() => Ok(Exit::Interrupted),
             outcome = measuring => outcome,
-            never = stop.listen(&mut signals, &events) => match never {},
+            never = shutdown.listen(&mut signals, &events) => match never {},
         }
     })
 }
 
 /// What is to be measured, with or without the folder of prepared prompts.
-fn request(config: &BenchConfig, places: &Places, uses_prompts: bool) -> BenchRequest {
+fn bench_request(config: &BenchConfig, places: &CacheArgs, uses_prompts: bool) -> BenchRequest {
     let is_current = config.profile == Profile::Current;
     // Prompts that were sent before are in a cache that nobody empties.
-    let is_reseeded = !config.runs_on && config.flush.is_none();
+    let is_reseeded = !config.continues_draws && config.cache_reset.is_none();
     let scenario = |(place, arrival): (usize, &Arrival)| Scenario {
         arrival: arrival.clone(),
         seed: config.scenario.seed + if is_reseeded { place as u64 } else { 0 },
         ..config.scenario.clone()
     };
     // The server is to settle. Where nothing was asked of it before, there is nothing to settle from.
-    let is_stirred = config.scenario.limits.warmup > 0 || config.flush.is_some();
+    let is_stirred = config.scenario.limits.warmup > 0 || config.cache_reset.is_some();
     BenchRequest {
         address: config.address.clone(),
         auth: config.auth.clone(),
         headers: config.headers.clone(),
         dialect: config.dialect.clone(),
-        backend: config.asked.backend.clone(),
+        backend: config.requested_load.backend.clone(),
         scenarios: config.arrivals.iter().enumerate().map(scenario).collect(),
-        continues_draws: config.runs_on,
+        continues_draws: config.continues_draws,
         model: config.model.clone(),
-        served: config.served.clone(),
+        served_model_name: config.served_model_name.clone(),
         tokenizer: config.tokenizer.clone(),
-        ready: (config.ready_s > 0).then(|| ReadyCheck {
+        ready_check: (config.ready_timeout_s > 0).then(|| ReadyCheck {
             path: match config.backend {
                 Backend::Trt | Backend::Gserver => "",
                 _ => "/v1/models",
             },
-            limit: Duration::from_secs(config.ready_s),
+            limit: Duration::from_secs(config.ready_timeout_s),
         }),
-        reset: config.flush.clone(),
-        settle: match config.profile {
+        cache_reset: config.cache_reset.clone(),
+        settle_time: match config.profile {
             _ if !is_stirred => Duration::ZERO,
             Profile::Classic => Duration::from_millis(1500),
             Profile::Current => Duration::from_secs(1),
         },
         profiler: config.profiler.clone(),
         asks_info: is_current,
-        records: partial::file(config),
+        records: partial::records_file(config),
         hf_home: places.hf_home(),
-        prompts: uses_prompts.then(|| places.prompts()),
+        prompts: uses_prompts.then(|| places.prompts_folder()),
     }
 }

@@ -8,16 +8,19 @@ use super::config::BenchConfig;
 use crate::base::clock;
 use crate::commands::error::CommandError;
 use crate::commands::files::{self, open};
-use crate::commands::output::secrets;
+use crate::commands::output::redactor;
 use crate::config::workload::Profile;
 
 /// Finds out before anything is sent whether every file can be written.
 ///
 /// # Errors
 /// The files that cannot, as wrong flags.
-pub(super) fn check(config: &BenchConfig) -> Result<(), CommandError> {
+pub(super) fn check_outputs(config: &BenchConfig) -> Result<(), CommandError> {
     let line = line_path(config);
-    let steady = config.steady.as_ref().and_then(|steady| steady.file.as_deref());
+    let steady = config
+        .steady_state
+        .as_ref()
+        .and_then(|steady| steady.output_file.as_deref());
     let files = [
         ("--output-file", Some(line.as_path())),
         ("--vllm-json", config.output.vllm_json.as_deref()),
@@ -30,7 +33,7 @@ pub(super) fn check(config: &BenchConfig) -> Result<(), CommandError> {
             let path = path?;
             let opened = match flag {
                 // Written while a load runs.
-                "--records" => files::no_pipe(path).and_then(|()| files::try_open(path)),
+                "--records" => files::refuse_pipe(path).and_then(|()| files::try_open(path)),
                 _ => files::try_open(path),
             };
             let error = opened.err()?;
@@ -53,7 +56,7 @@ pub(super) fn line_path(config: &BenchConfig) -> PathBuf {
             "{}_{}_{}",
             config.backend.name(),
             clock::local_date(),
-            config.output.rest
+            config.output.name_suffix
         ))
     })
 }
@@ -71,13 +74,13 @@ pub(super) fn is_csv(config: &BenchConfig, path: &Path) -> bool {
 /// # Errors
 /// As [`write()`].
 pub(super) fn append(path: &Path, text: &str) -> Result<(), CommandError> {
-    let text = format!("{}{}", break_of(path), secrets().redact(text));
-    let written = open(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| cannot("append to", path, &error))
+    let text = format!("{}{}", missing_line_break(path), redactor().redact(text));
+    let result = open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    result.map_err(|error| write_error("append to", path, &error))
 }
 
 /// What ends the last line of a file that was cut off in it, as by a full disk.
-fn break_of(path: &Path) -> &'static str {
+fn missing_line_break(path: &Path) -> &'static str {
     let is_cut = || -> io::Result<bool> {
         let mut last = [b'\n'];
         if fs::metadata(path)?.is_file() {
@@ -101,25 +104,25 @@ pub(super) fn append_lines(path: &Path, lines: impl Iterator<Item = String>) -> 
         // Devices and pipes have no locks.
         let _ = file.lock();
         let mut file = BufWriter::with_capacity(1 << 20, file);
-        file.write_all(break_of(path).as_bytes())?;
+        file.write_all(missing_line_break(path).as_bytes())?;
         for line in lines {
-            file.write_all(secrets().redact(&line).as_bytes())?;
+            file.write_all(redactor().redact(&line).as_bytes())?;
         }
         file.flush()
     };
-    append().map_err(|error| cannot("append to", path, &error))
+    append().map_err(|error| write_error("append to", path, &error))
 }
 
 /// Writes a file anew.
 ///
 /// # Errors
 /// The load ran, and its result cannot be kept.
-pub(super) fn write(path: &Path, text: &str) -> Result<(), CommandError> {
-    fs::write(path, secrets().redact(text).as_bytes()).map_err(|error| cannot("write", path, &error))
+pub(super) fn write_file(path: &Path, text: &str) -> Result<(), CommandError> {
+    fs::write(path, redactor().redact(text).as_bytes()).map_err(|error| write_error("write", path, &error))
 }
 
-fn cannot(what: &str, path: &Path, error: &io::Error) -> CommandError {
-    CommandError::stuck(format!("error: cannot {what} `{}`: {error}\n", path.display()))
+fn write_error(what: &str, path: &Path, error: &io::Error) -> CommandError {
+    CommandError::cannot_continue(format!("error: cannot {what} `{}`: {error}\n", path.display()))
 }
 
 #[cfg(test)]

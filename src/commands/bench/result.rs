@@ -13,9 +13,9 @@ use crate::config::dataset::PromptForm;
 use crate::plan::Protocol;
 use crate::report::ascii_plot::plot;
 use crate::report::bench_serving::bench_line::{BenchLine, Details};
-use crate::report::bench_serving::block::{self, Facts, Layout};
+use crate::report::bench_serving::block::{self, BlockFacts, Layout};
 use crate::report::bench_serving::notes;
-use crate::report::tables::told;
+use crate::report::tables::reason_in_words;
 use crate::report::vllm_json::VllmResult;
 use crate::results::record::cell::Origin;
 use crate::results::record::client::Calibration;
@@ -37,8 +37,8 @@ pub(super) struct BenchResult<'a> {
 
 impl BenchResult<'_> {
     /// The steady state, where it was asked for.
-    pub(super) fn steady(&self) -> Option<SteadyState> {
-        let ratio = self.config.steady.as_ref()?.ratio;
+    pub(super) fn steady_state(&self) -> Option<SteadyState> {
+        let ratio = self.config.steady_state.as_ref()?.ratio;
         let (requests, copied) = (self.requests(), self.config.output.compat_figures);
         metrics::steady_state(requests, &self.measured.basis, self.config.profile, copied, ratio)
     }
@@ -48,11 +48,11 @@ impl BenchResult<'_> {
         &self.measured.load.requests
     }
 
-    pub(super) fn figures(&self) -> MetricSets {
+    pub(super) fn metric_sets(&self) -> MetricSets {
         let profile = self.config.profile;
         let is_copied = self.config.output.compat_figures;
-        let is_of_talks = self.measured.session.is_of_talks();
-        MetricSets::of(
+        let is_of_talks = self.measured.session.has_conversations();
+        MetricSets::from_requests(
             self.requests(),
             &self.measured.basis,
             profile,
@@ -61,27 +61,27 @@ impl BenchResult<'_> {
         )
     }
 
-    fn cache(&self) -> Option<CacheHits> {
+    fn cache_hits(&self) -> Option<CacheHits> {
         let is_asked = self.config.cache_report;
         is_asked.then(|| {
             let mut hits = metrics::cache_hits(self.requests());
             // The Python tool takes what nobody tells for 0.
             let requests = self.requests();
-            hits.is_told &= !requests.iter().any(Request::has_impossible_counts);
-            hits.is_told |= self.config.output.compat_figures;
+            hits.is_reported &= !requests.iter().any(Request::has_impossible_counts);
+            hits.is_reported |= self.config.output.compat_figures;
             hits
         })
     }
 
-    pub(super) fn block(&self, sets: &MetricSets) -> String {
-        let cache = self.cache();
-        let facts = Facts {
-            backend: &self.config.asked.backend,
-            rate: self.config.asked.rate,
+    pub(super) fn result_block(&self, sets: &MetricSets) -> String {
+        let cache = self.cache_hits();
+        let facts = BlockFacts {
+            backend: &self.config.requested_load.backend,
+            rate: self.config.requested_load.rate,
             concurrency: self.config.scenario.arrival.concurrency,
-            slo: self.config.asked.slo.as_ref(),
+            slo: self.config.requested_load.slo.as_ref(),
             cache: cache.as_ref(),
-            has_pictures: self.config.scenario.workload.facts().prompts == PromptForm::Pictures,
+            has_images: self.config.scenario.workload.facts().prompts == PromptForm::Pictures,
             embeds: self.config.backend.protocol() == Protocol::Embeddings,
             layout: Layout::Whole,
         };
@@ -91,13 +91,13 @@ impl BenchResult<'_> {
     /// How far the client's own moments may lie from the truth, if this machine was calibrated.
     pub(super) fn client_error(&self) -> Option<String> {
         let outcome = &self.measured.load;
-        let stamps = outcome.stamp.name();
+        let stamps = outcome.timestamp_source.name();
         notes::client_error(&outcome.requests, &outcome.client, stamps, self.calibration?)
     }
 
     /// What the server's devices took, if they are here and somebody tells.
     pub(super) fn energy(&self, sets: &MetricSets) -> Option<String> {
-        notes::energy(&self.measured.load.telemetry, &sets.matrix)
+        notes::energy_note(&self.measured.load.telemetry, &sets.matrix)
     }
 
     /// The share of requests that failed.
@@ -138,13 +138,13 @@ impl BenchResult<'_> {
     }
 
     /// Figures that the Python tool does not print, after its block; nothing for its own figures.
-    pub(super) fn more(&self, sets: &MetricSets) -> String {
+    pub(super) fn extra_metrics(&self, sets: &MetricSets) -> String {
         if self.config.output.compat_figures {
             return String::new();
         }
         let requests = self.requests();
         let percentiles = metrics::percentiles(requests, &self.config.output.percentiles);
-        block::more_block(
+        block::additional_block(
             &sets.matrix,
             &percentiles,
             self.config.backend.protocol() == Protocol::Embeddings,
@@ -154,7 +154,7 @@ impl BenchResult<'_> {
     /// The load over time, drawn.
     pub(super) fn plots(&self) -> String {
         let (protocol, copied) = (self.config.backend.protocol(), self.config.output.compat_figures);
-        let each = metrics::each_second(self.requests(), protocol, self.config.profile, copied);
+        let each = metrics::load_per_second(self.requests(), protocol, self.config.profile, copied);
         let each = each.unwrap_or_default();
         let tokens = match &each.tokens {
             Some(tokens) => plot("Output tokens per second", tokens),
@@ -167,7 +167,7 @@ impl BenchResult<'_> {
     /// What must be said about the figures.
     pub(super) fn notes(&self, sets: &MetricSets) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.config.steady.is_some() && self.steady().is_none() {
+        if self.config.steady_state.is_some() && self.steady_state().is_none() {
             notes.push("there is no steady state: no request was ever under way".to_owned());
         }
         if self.measured.is_interrupted() {
@@ -181,29 +181,29 @@ impl BenchResult<'_> {
             );
         }
         let ran_out = self.measured.load.ran_out.as_ref();
-        notes.extend(ran_out.map(|short| short.says("`--num-prompts`")));
+        notes.extend(ran_out.map(|short| short.describe("`--num-prompts`")));
         if let Some(spill) = &self.measured.load.spill {
-            notes.extend(spill.missed());
+            notes.extend(spill.missed_warning());
             notes.extend(
                 spill
-                    .lost()
+                    .lost_warning()
                     .map(|lost| format!("figures are wrong: {lost}, and they lack it")),
             );
         }
         let requests = self.requests();
         if !self.config.output.compat_figures {
             let embeds = self.config.backend.protocol() == Protocol::Embeddings;
-            notes.extend(notes::mended(requests, sets, embeds));
+            notes.extend(notes::fixed_figure_notes(requests, sets, embeds));
         }
-        notes.extend(notes::doubts(
+        notes.extend(notes::figure_notes(
             requests,
             &self.measured.basis,
             self.config.profile,
             sets,
             self.measured.load.client.send_lag,
         ));
-        notes.extend(self.measured.reasons.iter().map(told));
-        notes.extend(calibration::left_open(&self.measured.load.client));
+        notes.extend(self.measured.reasons.iter().map(reason_in_words));
+        notes.extend(calibration::open_connections_note(&self.measured.load.client));
         notes
     }
 
@@ -212,59 +212,59 @@ impl BenchResult<'_> {
             requests: self.requests(),
             protocol: self.config.backend.protocol(),
             profile: self.config.profile,
-            copied: self.config.output.compat_figures,
+            as_published: self.config.output.compat_figures,
         }
     }
 
     /// The line, without its line break.
-    pub(super) fn line(&self, sets: &MetricSets, notes: &[String]) -> String {
-        let ours = self.ours(sets, notes);
-        let cache = self.cache();
+    pub(super) fn result_line(&self, sets: &MetricSets, notes: &[String]) -> String {
+        let extension = self.extension_fields(sets, notes);
+        let cache = self.cache_hits();
         // Scripts format this number, and a load below one second has none; the block and a note tell it as it is.
         let mut peaked = sets.block.clone();
         let peak = Metric::PeakOutput.name();
-        if let Some(theirs) = sets
-            .copied
+        if let Some(python_line) = sets
+            .as_published
             .get(&peak)
-            .filter(|_| metrics::figure(&peaked, Metric::PeakOutput).is_none())
+            .filter(|_| metrics::metric_value(&peaked, Metric::PeakOutput).is_none())
         {
-            peaked.insert(peak, *theirs);
+            peaked.insert(peak, *python_line);
         }
         let line = BenchLine {
-            asked: &self.config.asked,
+            requested: &self.config.requested_load,
             server_info: self.measured.summary.engine.info.as_ref(),
             figures: &peaked,
             cache: cache.as_ref(),
             details: self.config.output.details.then(|| self.details()),
-            ours: &ours,
-            infinity: self.config.output.infinity,
+            matrix_fields: &extension,
+            writes_infinity: self.config.output.bare_infinity,
         };
         line.text()
     }
 
-    pub(super) fn vllm(&self, sets: &MetricSets, notes: &[String]) -> String {
+    pub(super) fn vllm_json(&self, sets: &MetricSets, notes: &[String]) -> String {
         let date = clock::local_stamp();
-        let ours = self.ours(sets, notes);
+        let extension = self.extension_fields(sets, notes);
         let result = VllmResult {
             date: &date,
-            backend: &self.config.asked.backend,
-            label: self.config.asked.tag.as_deref(),
+            backend: &self.config.requested_load.backend,
+            label: self.config.requested_load.tag.as_deref(),
             model: self.model,
             tokenizer: self.measured.session.tokenizer().0,
-            rate: self.config.asked.rate,
-            pace: self.measured.session.arrival().pace.as_ref(),
+            rate: self.config.requested_load.rate,
+            rate_profile: self.measured.session.arrival().pace.as_ref(),
             spacing: self.config.scenario.arrival.spacing,
-            concurrency: self.config.asked.concurrency,
+            concurrency: self.config.requested_load.concurrency,
             block: &sets.block,
             details: self.details(),
             detailed: self.config.output.details,
-            ours: &ours,
+            matrix_fields: &extension,
         };
         result.text()
     }
 
     /// What other tools do not tell.
-    fn ours(&self, sets: &MetricSets, notes: &[String]) -> Value {
+    fn extension_fields(&self, sets: &MetricSets, notes: &[String]) -> Value {
         let mut failures: BTreeMap<&str, u32> = BTreeMap::new();
         for failure in self
             .requests()
@@ -296,19 +296,19 @@ impl BenchResult<'_> {
             "failures": failures,
             "prompts_hash": prompts,
             "schedule_hash": schedule,
-            "stamps": self.measured.load.stamp.name(),
+            "stamps": self.measured.load.timestamp_source.name(),
             "send_lag_ms": lag,
             "client": self.measured.load.client,
             "telemetry": self.measured.load.telemetry,
             "faults": figures,
             "notes": notes,
-            "validity": Validity::of(self.measured.reasons.clone()),
+            "validity": Validity::from_reasons(self.measured.reasons.clone()),
             "simulated": self.measured.summary.origin == Origin::Simulated,
             "arrival": self.measured.session.arrival(),
-            "steady_state": self.steady(),
+            "steady_state": self.steady_state(),
             "search": self.search,
             "figures": sets.matrix,
-            "bench_serving_figures": sets.copied,
+            "bench_serving_figures": sets.as_published,
         })
     }
 }

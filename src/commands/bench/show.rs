@@ -6,32 +6,32 @@ use crate::commands::bench::outputs;
 use crate::commands::bench::partial;
 use crate::commands::bench::result::BenchResult;
 use crate::commands::error::Outcome;
-use crate::commands::output::{complain, print};
+use crate::commands::output::{eprint, print};
 use crate::exit::Exit;
 use crate::report::bench_serving::{bench_line, block, classic_csv, notes};
 
 /// Prints the block, writes the files, and says what must be said.
-pub(super) fn show(result: &BenchResult<'_>) -> Outcome {
-    let figures = result.figures();
-    if result.config.output.plot {
+pub(super) fn print_result(result: &BenchResult<'_>) -> Outcome {
+    let figures = result.metric_sets();
+    if result.config.output.draws_plot {
         print(&result.plots());
     }
-    print(&result.block(&figures));
-    let steady = result.steady();
+    print(&result.result_block(&figures));
+    let steady = result.steady_state();
     if let Some(steady) = &steady {
         print(&block::steady_block(steady));
     }
-    print(&result.more(&figures));
+    print(&result.extra_metrics(&figures));
     let notes = result.notes(&figures);
-    let failures = notes::failures(&result.measured.load.requests);
-    let mut said = failures.join("");
+    let failures = notes::failure_lines(&result.measured.load.requests);
+    let mut stderr_text = failures.join("");
     for note in &notes {
-        let _ = writeln!(said, "note: {note}");
+        let _ = writeln!(stderr_text, "note: {note}");
     }
-    for told in result.client_error().into_iter().chain(result.energy(&figures)) {
-        let _ = writeln!(said, "note: {told}");
+    for extra_line in result.client_error().into_iter().chain(result.energy(&figures)) {
+        let _ = writeln!(stderr_text, "note: {extra_line}");
     }
-    complain(&said);
+    eprint(&stderr_text);
     let config = result.config;
     let path = outputs::line_path(config);
     let line = if outputs::is_csv(config, &path) {
@@ -41,26 +41,29 @@ pub(super) fn show(result: &BenchResult<'_>) -> Outcome {
         } else {
             String::new()
         };
-        header + &classic_csv::row(&config.asked, &figures.block)
+        header + &classic_csv::row(&config.requested_load, &figures.block)
     } else {
-        format!("{}\n", result.line(&figures, &notes))
+        format!("{}\n", result.result_line(&figures, &notes))
     };
     outputs::append(&path, &line)
-        .map_err(|refusal| refusal.beside(&format!("the line that is not in it:\n{line}")))?;
+        .map_err(|refusal| refusal.with_text(&format!("the line that is not in it:\n{line}")))?;
     if let Some(path) = &config.output.vllm_json {
-        outputs::write(path, &result.vllm(&figures, &notes))?;
+        outputs::write_file(path, &result.vllm_json(&figures, &notes))?;
     }
-    let steady_file = config.steady.as_ref().and_then(|steady| steady.file.as_ref());
+    let steady_file = config
+        .steady_state
+        .as_ref()
+        .and_then(|steady| steady.output_file.as_ref());
     if let (Some(steady), Some(path)) = (&steady, steady_file) {
         outputs::append(path, &format!("{}\n", bench_line::steady_line(steady)))?;
     }
     if let Some(path) = &config.output.records {
         outputs::append_lines(path, result.records())?;
-        partial::forget(path);
+        partial::remove_partial(path);
     }
     let has_failed = result.has_failed();
     if has_failed && !result.measured.is_interrupted() {
-        complain(&result.too_many_failed());
+        eprint(&result.too_many_failed());
     }
     Ok(match (result.measured.is_interrupted(), has_failed) {
         (true, _) => Exit::Interrupted,

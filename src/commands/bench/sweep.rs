@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::config::BenchConfig;
-use crate::results::record::search::{Point, SearchEnding, SearchRecord};
+use crate::results::record::search::{Point, SearchRecord, SearchStopReason};
 use crate::runner::bench::Session;
 
 /// So much of a point's prompts may begin like those of earlier points without a word.
-const KNOWN: f64 = 0.05;
+const NOTED_KNOWN_SHARE: f64 = 0.05;
 
 /// Which point comes, which prompts it sends, and what of them the server may know from earlier points.
-pub(super) fn introduced(
+pub(super) fn arrival_heading(
     config: &BenchConfig,
     session: &Session,
     place: usize,
@@ -23,7 +23,7 @@ pub(super) fn introduced(
         || "any number at once".to_owned(),
         |users| format!("at most {users} at once"),
     );
-    let prompts = match (config.runs_on, &config.flush) {
+    let prompts = match (config.continues_draws, &config.cache_reset) {
         (false, None) => format!("the prompts of seed {}", session.seed()),
         (true, None) => "the same prompts at every point, as in the Python tool".to_owned(),
         (_, Some(_)) => "the same prompts at every point, the caches emptied before".to_owned(),
@@ -34,8 +34,8 @@ pub(super) fn introduced(
         config.arrivals.len(),
         arrival.rate
     );
-    let known = session.known_from(before);
-    if config.flush.is_none() && known > KNOWN {
+    let known = session.share_known_from(before);
+    if config.cache_reset.is_none() && known > NOTED_KNOWN_SHARE {
         let _ = writeln!(
             text,
             "warning: {:.0} % of the prompts of this point were sent by earlier points, so that a prefix cache may answer \
@@ -47,12 +47,12 @@ pub(super) fn introduced(
 }
 
 /// What a search found, after its points: a table for stdout.
-pub(super) fn found_lines(record: &SearchRecord) -> String {
-    format!("{}{}\n", table(record), record.says())
+pub(super) fn search_lines(record: &SearchRecord) -> String {
+    format!("{}{}\n", points_table(record), record.describe())
 }
 
 /// That a search rests on too few requests to tell whether its target is met; nothing where it does not.
-pub(super) fn rests_on(record: &SearchRecord) -> String {
+pub(super) fn few_requests_note(record: &SearchRecord) -> String {
     let few = record.few_requests().filter(|(_, needed)| needed.is_finite()).map(|(fewest, needed)| {
         format!(
             "note: this rests on {fewest} requests at a point, and {needed} are needed to tell {} % attainment; raise \
@@ -64,9 +64,9 @@ pub(super) fn rests_on(record: &SearchRecord) -> String {
 }
 
 /// Whether a point holds, in these words; one whose prompts ran out, or were in the server's cache, neither holds nor fails.
-fn word(point: &Point, holds: &'static str, fails: &'static str) -> &'static str {
+fn point_word(point: &Point, holds: &'static str, fails: &'static str) -> &'static str {
     let judged = &point.judged;
-    if point.is_warm() {
+    if point.has_warm_cache() {
         return "met a warm cache";
     }
     match (judged.holds, judged.ran_out_s, judged.peak_concurrency) {
@@ -77,7 +77,7 @@ fn word(point: &Point, holds: &'static str, fails: &'static str) -> &'static str
     }
 }
 
-pub(super) fn verdict(point: &Point, search: &SearchRecord) -> String {
+pub(super) fn describe_point(point: &Point, search: &SearchRecord) -> String {
     let judged = &point.judged;
     let unreached = judged.unreached.map_or_else(String::new, |rates| {
         format!(
@@ -95,7 +95,7 @@ pub(super) fn verdict(point: &Point, search: &SearchRecord) -> String {
         "{} {}{due} {}: {unreached}{} of {} requests are good, {:.2} % against {} %\n",
         search.by.name(),
         point.value,
-        word(point, "holds", "does not hold"),
+        point_word(point, "holds", "does not hold"),
         judged.good,
         judged.requests,
         judged.attainment * 100.0,
@@ -107,25 +107,25 @@ pub(super) fn verdict(point: &Point, search: &SearchRecord) -> String {
 pub(super) fn searched(point: &Point, record: &SearchRecord) -> Value {
     let mut searched =
         json!({"by": record.by, "value": point.value, "target": record.target, "judged": point.judged});
-    if record.ending != SearchEnding::Stopped {
-        searched["result"] = found(record);
+    if record.ending != SearchStopReason::Stopped {
+        searched["result"] = search_json(record);
     }
     searched
 }
 
-fn found(record: &SearchRecord) -> Value {
+fn search_json(record: &SearchRecord) -> Value {
     json!({
         "found": record.found,
         "attainment": record.attainment,
         "fails_at": record.fails_at,
         "ending": record.ending,
         "points": record.points.len(),
-        "says": record.says(),
+        "says": record.describe(),
     })
 }
 
 /// A line for each point, in the order of its value.
-fn table(record: &SearchRecord) -> String {
+fn points_table(record: &SearchRecord) -> String {
     let mut points: Vec<&Point> = record.points.iter().collect();
     points.sort_by(|one, other| one.value.total_cmp(&other.value));
     let mut text = String::from("\n");
@@ -146,7 +146,7 @@ fn table(record: &SearchRecord) -> String {
             judged.good,
             judged.attainment * 100.0,
             format!("{low:.2} to {high:.2} %"),
-            word(point, "yes", "no")
+            point_word(point, "yes", "no")
         );
     }
     text

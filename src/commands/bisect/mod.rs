@@ -3,18 +3,18 @@
 mod probe;
 
 use crate::analysis::compare::bisection::{self, Bisection, Loss};
-use crate::analysis::compare::decision::{STARTS_NOISE_KNOWN, STARTS_NOISE_UNKNOWN};
+use crate::analysis::compare::decision::{MIN_STARTS_NOISE_KNOWN, MIN_STARTS_NOISE_UNKNOWN};
 use crate::analysis::compare::pairwise::{Comparison, Row};
 use crate::analysis::compare::verdict::Verdict;
 use crate::analysis::compare::{from_run, machines};
 use crate::analysis::metrics::Metric;
 use crate::cli::regression::BisectArgs;
-use crate::commands::compare::gates;
+use crate::commands::compare::gating_metrics;
 use crate::commands::environment::environment;
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::{load, select};
-use crate::commands::measure::line;
-use crate::commands::output::{Colors, complain, print};
+use crate::commands::measure::notice_line;
+use crate::commands::output::{Colors, eprint, print};
 use crate::commands::session_error::gpu_error;
 use crate::exit::Exit;
 use crate::plan::Plan;
@@ -37,14 +37,14 @@ pub(crate) fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
             versions.len()
         )));
     }
-    let gates = gates(&args.judging.gate)?;
+    let gates = gating_metrics(&args.judging.gate)?;
     if let Some((cell, why)) = bisection::too_few_requests(&plan, &gates) {
         return Err(CommandError::usage(format!(
             "error: nothing could be judged: {why}\n  = help: raise `prompts` of `{}`\n",
             cell.scenario.name
         )));
     }
-    let starts = enough(args, &plan, &gates)?;
+    let starts = required_starts(args, &plan, &gates)?;
     search(
         &versions,
         Probe {
@@ -60,22 +60,22 @@ pub(crate) fn execute(args: &BisectArgs, colors: Colors) -> Outcome {
 
 /// Measures versions until the first bad one is found.
 fn search(versions: &[String], mut probe: Probe<'_>) -> Outcome {
-    let mut search = Bisection::of(versions.len());
+    let mut search = Bisection::between_ends(versions.len());
     let ends = [versions[search.good].as_str(), versions[search.bad].as_str()];
-    let Some(found) = probe.compare(ends, None)? else {
+    let Some(comparison) = probe.compare(ends, None)? else {
         return Ok(Exit::Interrupted);
     };
     // Only this loss decides the search, because other metrics may get worse and better again between the
     // versions.
-    let Some(loss) = Loss::of(&found) else {
-        return Ok(without_loss(&found, ends));
+    let Some(loss) = Loss::from_comparison(&comparison) else {
+        return Ok(report_no_loss(&comparison, ends));
     };
     while let Some(middle) = search.next() {
-        let Some(found) = probe.compare([ends[0], &versions[middle]], Some(&loss))? else {
+        let Some(comparison) = probe.compare([ends[0], &versions[middle]], Some(&loss))? else {
             return Ok(Exit::Interrupted);
         };
-        let Some(is_bad) = loss.is_in(&found) else {
-            let why = match found.is_less_reliable() {
+        let Some(is_bad) = loss.is_found_in(&comparison) else {
+            let why = match comparison.is_less_reliable() {
                 true => "it fails where the first version does not",
                 false => "more `--starts` may tell",
             };
@@ -102,10 +102,10 @@ fn search(versions: &[String], mut probe: Probe<'_>) -> Outcome {
 }
 
 /// Reports that there is no loss to search for.
-fn without_loss(found: &Comparison, [good, bad]: [&str; 2]) -> Exit {
-    let not_judged = found.rows.iter().find(|row| row.verdict().is_none());
+fn report_no_loss(comparison: &Comparison, [good, bad]: [&str; 2]) -> Exit {
+    let not_judged = comparison.rows.iter().find(|row| row.verdict().is_none());
     let is_unclear = |row: &Row| row.verdict() == Some(Verdict::Unclear);
-    let (said, exit) = match not_judged {
+    let (message, exit) = match not_judged {
         Some(row) => (
             format!(
                 "nothing is known of {bad} against {good}: {} was not judged: {}",
@@ -114,7 +114,7 @@ fn without_loss(found: &Comparison, [good, bad]: [&str; 2]) -> Exit {
             ),
             Exit::NotJudged,
         ),
-        None if found.rows.iter().any(is_unclear) => (
+        None if comparison.rows.iter().any(is_unclear) => (
             format!("{bad} cannot be told from {good}: more `--starts` may tell"),
             Exit::NotJudged,
         ),
@@ -123,40 +123,40 @@ fn without_loss(found: &Comparison, [good, bad]: [&str; 2]) -> Exit {
             Exit::Done,
         ),
     };
-    print(&format!("{said}\n"));
+    print(&format!("{message}\n"));
     exit
 }
 
 /// Number of starts: as requested, or as many as a verdict needs in every cell.
-fn enough(args: &BisectArgs, plan: &Plan, gates: &[Metric]) -> Result<u32, CommandError> {
-    let noise = match args.starts < STARTS_NOISE_UNKNOWN as u32 {
-        true => noise_of_this_host(args)?,
+fn required_starts(args: &BisectArgs, plan: &Plan, gates: &[Metric]) -> Result<u32, CommandError> {
+    let noise = match args.starts < MIN_STARTS_NOISE_UNKNOWN as u32 {
+        true => saved_noise(args)?,
         false => None,
     };
-    let least = bisection::least_starts(plan, gates, noise.as_ref()) as u32;
-    if args.starts < least {
-        let why = match least as usize {
-            STARTS_NOISE_KNOWN => "a verdict needs three on each side",
+    let min_starts = bisection::min_starts(plan, gates, noise.as_ref()) as u32;
+    if args.starts < min_starts {
+        let why = match min_starts as usize {
+            MIN_STARTS_NOISE_KNOWN => "a verdict needs three on each side",
             _ => {
                 "a verdict needs five on each side, or three where the noise of this host is known (`matrix noise`)"
             }
         };
-        complain(&format!(
-            "note: `--starts {}` is raised to {least}: {why}
+        eprint(&format!(
+            "note: `--starts {}` is raised to {min_starts}: {why}
 ",
             args.starts
         ));
     }
-    Ok(args.starts.max(least))
+    Ok(args.starts.max(min_starts))
 }
 
 /// The saved noise, if it belongs to this host.
-fn noise_of_this_host(args: &BisectArgs) -> Result<Option<Noise>, CommandError> {
-    let Some(noise) = store::nightly::noise(&args.run.places.cache()) else {
+fn saved_noise(args: &BisectArgs) -> Result<Option<Noise>, CommandError> {
+    let Some(noise) = store::nightly::read_noise(&args.run.places.cache()) else {
         return Ok(None);
     };
-    let (machine, _) = gpus::machine(&environment(), &|notice| complain(&line(&notice)))
+    let (machine, _) = gpus::machine(&environment(), &|notice| eprint(&notice_line(&notice)))
         .map_err(|error| gpu_error(&error))?;
-    let is_same = machines::shares_noise(&noise.machine, &from_run::machine_facts(&machine));
+    let is_same = machines::are_noise_compatible(&noise.machine, &from_run::machine_facts(&machine));
     Ok(is_same.then_some(noise))
 }

@@ -4,17 +4,17 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::analysis::compare::bisection::{self, Loss, VERSION};
-use crate::analysis::compare::pairwise::{Comparison, Row, Terms};
+use crate::analysis::compare::bisection::{self, Loss, VERSION_AXIS};
+use crate::analysis::compare::pairwise::{CompareOptions, Comparison, Row};
 use crate::analysis::compare::reliability::Failure;
 use crate::analysis::metrics::Metric;
 use crate::cli::regression::BisectArgs;
-use crate::commands::compare::{noise_of, of_arms, of_run};
+use crate::commands::compare::{compare_run_arms, run_stats, saved_noise};
 use crate::commands::error::CommandError;
-use crate::commands::measure::{View, measure, request};
+use crate::commands::measure::{RunView, measure, run_request};
 use crate::commands::output::{Colors, print};
 use crate::exit::Exit;
-use crate::results::store::{self, Listed};
+use crate::results::store::{self, RunEntry};
 use crate::runner::load_matrix::LoadedMatrix;
 use crate::runner::session::request::ExtraStarts;
 
@@ -37,15 +37,15 @@ impl Probe<'_> {
         loss: Option<&Loss>,
     ) -> Result<Option<Comparison>, CommandError> {
         let args = &self.args.run;
-        let mut request = request(args, self.matrix.clone());
-        request.resume = self.earlier(versions)?;
+        let mut request = run_request(args, self.matrix.clone());
+        request.resume = self.earlier_run(versions)?;
         request.extra_starts = ExtraStarts::None;
-        request.matrix.plan.start_times(self.starts);
+        request.matrix.plan.set_starts(self.starts);
         bisection::keep_versions(&mut request.matrix.plan, versions, loss);
         let bound = self.args.judging.floor;
-        let view = View {
+        let view = RunView {
             args,
-            bound,
+            min_change: bound,
             colors: self.colors,
         };
         let measured = measure(request, view)?;
@@ -53,56 +53,56 @@ impl Probe<'_> {
             return Ok(None);
         }
         let run = measured.records;
-        let noise = noise_of(&args.places.cache(), &of_run(&run, &self.gates));
-        let terms = Terms {
+        let noise = saved_noise(&args.places.cache(), &run_stats(&run, &self.gates));
+        let terms = CompareOptions {
             bound,
             noise: noise.as_ref(),
-            across: false,
+            allow_environment: false,
         };
-        let found = of_arms(&run, &self.gates, VERSION, versions, &terms)?;
-        print(&rows(&found, versions[1]));
-        Ok(Some(found))
+        let comparison = compare_run_arms(&run, &self.gates, VERSION_AXIS, versions, &terms)?;
+        print(&comparison_rows(&comparison, versions[1]));
+        Ok(Some(comparison))
     }
 
     /// The run of these versions that a resumed search already has. For the first and last version it is the
     /// named or the newest run, for a later step the newest run that began after that one.
-    fn earlier(&mut self, versions: [&str; 2]) -> Result<Option<String>, CommandError> {
+    fn earlier_run(&mut self, versions: [&str; 2]) -> Result<Option<String>, CommandError> {
         let Some(resume) = &self.args.run.resume else {
             return Ok(None);
         };
         let root = &self.args.run.results;
-        let runs = store::list(root).context("the results cannot be read")?;
-        let measures = |run: &Listed| {
-            let plan = store::plan(&run.folder);
+        let runs = store::list_runs(root).context("the results cannot be read")?;
+        let measures = |run: &RunEntry| {
+            let plan = store::read_plan(&run.folder);
             plan.is_ok_and(|plan| bisection::versions(&plan) == versions)
         };
         let name = Path::new(resume).file_name();
-        let is_asked = |run: &Listed| match &self.began {
-            Some(began) => run.about.began > *began,
-            None => resume == "latest" || name == Some(run.about.run.as_str().as_ref()),
+        let is_asked = |run: &RunEntry| match &self.began {
+            Some(began) => run.info.began > *began,
+            None => resume == "latest" || name == Some(run.info.run.as_str().as_ref()),
         };
-        let found = runs
+        let earlier_run = runs
             .into_iter()
-            .find(|run| run.about.matrix == self.matrix.plan.matrix && is_asked(run) && measures(run));
-        if let (None, None) = (&found, &self.began) {
+            .find(|run| run.info.matrix == self.matrix.plan.matrix && is_asked(run) && measures(run));
+        if let (None, None) = (&earlier_run, &self.began) {
             let [first, last] = versions;
             return Err(CommandError::usage(format!(
                 "error: no run in {} measures {first} and {last}, with which a search begins, and is `{resume}`\n  = help: leave the name out for the newest one, or leave `--resume` out to begin a search\n",
                 root.display()
             )));
         }
-        if let (Some(run), None) = (&found, &self.began) {
-            self.began = Some(run.about.began.clone());
+        if let (Some(run), None) = (&earlier_run, &self.began) {
+            self.began = Some(run.info.began.clone());
         }
-        Ok(found.map(|run| run.about.run.to_string()))
+        Ok(earlier_run.map(|run| run.info.run.to_string()))
     }
 }
 
 /// Formats a comparison, with a line for each metric and each loss of reliability.
-fn rows(found: &Comparison, version: &str) -> String {
-    let row = |row: &Row| format!("  {}: {}: {}\n", row.word(), row.cell, row.reason());
-    let metrics: String = found.rows.iter().map(row).collect();
+fn comparison_rows(comparison: &Comparison, version: &str) -> String {
+    let row = |row: &Row| format!("  {}: {}: {}\n", row.verdict_word(), row.cell, row.reason());
+    let metrics: String = comparison.rows.iter().map(row).collect();
     let failure = |failure: &Failure| format!("  less reliable: {}: {}\n", failure.cell, failure.text);
-    let failures: String = found.failures.iter().map(failure).collect();
+    let failures: String = comparison.failures.iter().map(failure).collect();
     format!("{version}:\n{metrics}{failures}")
 }

@@ -14,62 +14,65 @@ use crate::analysis::compare::nightly_gate;
 use crate::base::clock;
 use crate::cli::regression::NightlyArgs;
 use crate::commands::baseline;
-use crate::commands::compare::{gates, of_run};
+use crate::commands::compare::{gating_metrics, run_stats};
 use crate::commands::error::{CommandError, Outcome};
 use crate::commands::matrix_file::load;
-use crate::commands::measure::{View, measure, request};
-use crate::commands::output::{Colors, complain, print};
+use crate::commands::measure::{RunView, measure, run_request};
+use crate::commands::output::{Colors, eprint, print};
 use crate::exit::Exit;
 use crate::plan::arms;
 use crate::results::record::FORMAT;
-use crate::results::record::cell_stats::{Baseline, Side};
-use crate::results::record::night::{Finding, FindingKind, Night};
-use crate::results::store::nightly::Nights;
+use crate::results::record::cell_stats::{Baseline, RunStats};
+use crate::results::record::nightly::{Finding, FindingKind, NightlyRun};
+use crate::results::store::nightly::NightlyStore;
 use crate::results::store::{self, StoreError};
-use confirm::Nightly;
+use confirm::NightlyResults;
 
 /// Runs a matrix and judges it.
 pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     let matrix = load(&args.run.matrix, colors)?;
-    let gates = gates(&args.judging.gate)?;
-    let file = baseline::file(&args.run.matrix, args.baseline.as_deref());
-    let baseline =
-        store::nightly::baseline(&file).map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
-    notify::reachable(args)?;
-    let nights = Nights::take(&args.run.results, &matrix.plan.matrix).map_err(overlaps)?;
-    notify::writable(args)?;
+    let gates = gating_metrics(&args.judging.gate)?;
+    let file = baseline::baseline_path(&args.run.matrix, args.baseline.as_deref());
+    let baseline = store::nightly::read_baseline(&file)
+        .map_err(|error| CommandError::usage(format!("error: {error}\n")))?;
+    notify::check_webhook(args)?;
+    let nights = NightlyStore::open(&args.run.results, &matrix.plan.matrix).map_err(overlap_error)?;
+    notify::check_outputs(args)?;
     let (name, is_paired) = (matrix.plan.matrix.clone(), matrix.plan.paired);
-    let mut request = request(&args.run, matrix);
+    let mut request = run_request(&args.run, matrix);
     if let Some(baseline) = baseline.as_ref().filter(|_| is_paired) {
-        baseline_starts::pair(&mut request.matrix.plan, baseline);
+        baseline_starts::add_baseline_starts(&mut request.matrix.plan, baseline);
     }
-    let view = View {
+    let view = RunView {
         args: &args.run,
-        bound: args.judging.floor,
+        min_change: args.judging.floor,
         colors,
     };
     let measured = measure(request.clone(), view)?;
     if measured.exit == Exit::Interrupted {
         return Ok(Exit::Interrupted);
     }
-    let tonight = chosen(args, of_run(&measured.records, &gates));
-    let judgement = match baseline.as_ref().map(|baseline| chosen_of(args, baseline)) {
+    let tonight = select_cells(args, run_stats(&measured.records, &gates));
+    let judgement = match baseline
+        .as_ref()
+        .map(|baseline| select_baseline_cells(args, baseline))
+    {
         None => {
-            without_baseline(args, &file, &measured.folder);
-            Some((nightly_gate::failures(&tonight), None))
+            print_baseline_hint(args, &file, &measured.folder);
+            Some((nightly_gate::failure_findings(&tonight), None))
         }
         Some(baseline) => {
-            let nightly = Nightly {
+            let nightly = NightlyResults {
                 view,
                 request: &request,
                 gates: &gates,
                 baseline: &baseline,
                 run: &measured.records,
-                tonight: &tonight,
+                candidate: &tonight,
             };
             let judged = match is_paired {
-                true => Some(judge::paired(args, &nightly)),
-                false => judge::screened(args, &nightly)?,
+                true => Some(judge::judge_paired(args, &nightly)),
+                false => judge::judge_screened(args, &nightly)?,
             };
             judged.map(|(findings, judged)| (findings, Some(judged)))
         }
@@ -77,16 +80,16 @@ pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
     let Some((findings, judged)) = judgement else {
         return Ok(Exit::Interrupted);
     };
-    let night = Night {
+    let night = NightlyRun {
         format: FORMAT,
         at: clock::timestamp(),
         run: measured.run.clone(),
         matrix: name,
         baseline: baseline.as_ref().map(|baseline| baseline.side.run.clone()),
         machine: tonight.machine.clone(),
-        cells: nightly_gate::kept(&tonight),
+        cells: nightly_gate::night_cells(&tonight),
         judged,
-        findings: sorted(findings),
+        findings: sort_findings(findings),
     };
     // Write the history first, because pages can be created again from it.
     let history = nights
@@ -94,17 +97,17 @@ pub(crate) fn execute(args: &NightlyArgs, colors: Colors) -> Outcome {
         .context("the night is measured, and not in the history")?;
     notify::notify(args, &nights, &night);
     notify::publish(args, &night, &measured)?;
-    notify::chart(args, &night);
-    forget(args, &night);
+    notify::write_charts(args, &night);
+    remove_raw_data(args, &night);
     if !args.run.json {
         print(&format!("history: {}\n", history.display()));
     }
-    Ok(exit(&night, measured.exit))
+    Ok(nightly_exit(&night, measured.exit))
 }
 
 /// Tells how this run can become the missing baseline.
-fn without_baseline(args: &NightlyArgs, file: &Path, run: &Path) {
-    complain(&format!(
+fn print_baseline_hint(args: &NightlyArgs, file: &Path, run: &Path) {
+    eprint(&format!(
         "note: there is no baseline `{}`; `matrix baseline set {} {} --reason <text>` makes this run one\n",
         file.display(),
         args.run.matrix.display(),
@@ -113,7 +116,7 @@ fn without_baseline(args: &NightlyArgs, file: &Path, run: &Path) {
 }
 
 /// Sorts findings. Metrics that were not judged come first, because they limit all other findings.
-fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
+fn sort_findings(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.sort_by_key(|finding| {
         (
             finding.kind != FindingKind::NotJudged,
@@ -125,7 +128,7 @@ fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
 }
 
 /// The exit code of a nightly run; `measured` is that of its measurements.
-fn exit(night: &Night, measured: Exit) -> Exit {
+fn nightly_exit(night: &NightlyRun, measured: Exit) -> Exit {
     let has = |kinds: &[FindingKind]| night.findings.iter().any(|finding| kinds.contains(&finding.kind));
     // An undecided suspected loss is no success.
     let is_judged = night
@@ -141,27 +144,27 @@ fn exit(night: &Night, measured: Exit) -> Exit {
 }
 
 /// The cells that `--only` selects, without those of the baseline's build.
-fn chosen(args: &NightlyArgs, mut side: Side) -> Side {
+fn select_cells(args: &NightlyArgs, mut side: RunStats) -> RunStats {
     if let Some(only) = &args.run.only {
-        side.cells.retain(|_, cell| only.fits(&cell.axes));
+        side.cells.retain(|_, cell| only.matches(&cell.axes));
     }
     side.cells.retain(|_, cell| {
         cell.axes
             .get("version")
-            .is_none_or(|version| version != arms::BASELINE)
+            .is_none_or(|version| version != arms::BASELINE_VERSION)
     });
     side
 }
 
-fn chosen_of(args: &NightlyArgs, baseline: &Baseline) -> Baseline {
+fn select_baseline_cells(args: &NightlyArgs, baseline: &Baseline) -> Baseline {
     Baseline {
-        side: chosen(args, baseline.side.clone()),
+        side: select_cells(args, baseline.side.clone()),
         ..baseline.clone()
     }
 }
 
-fn overlaps(error: StoreError) -> CommandError {
-    CommandError::unfit(match error {
+fn overlap_error(error: StoreError) -> CommandError {
+    CommandError::host_not_ready(match error {
         StoreError::Locked { pid, .. } => format!(
             "error: another night goes on{}\n  = help: wait until it is over; two at once would measure each other\n",
             pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
@@ -171,21 +174,21 @@ fn overlaps(error: StoreError) -> CommandError {
 }
 
 /// Removes old raw data, if `--keep` is given.
-fn forget(args: &NightlyArgs, night: &Night) {
+fn remove_raw_data(args: &NightlyArgs, night: &NightlyRun) {
     let Some(keep) = args.keep else { return };
     let baseline = night.baseline.as_ref().map_or("", |run| run.as_str());
     let seconds = keep.duration().as_secs_f64();
-    match store::nightly::forget_raw(
+    match store::nightly::remove_raw_data(
         &args.run.results,
         &night.matrix,
         seconds,
         &[baseline, night.run.as_str()],
     ) {
         Ok(0) => {}
-        Ok(bytes) => complain(&format!(
+        Ok(bytes) => eprint(&format!(
             "note: removed {:.2} MB of raw data older than {keep}\n",
             bytes as f64 / 1e6
         )),
-        Err(error) => complain(&format!("warning: old raw data stays: {error}\n")),
+        Err(error) => eprint(&format!("warning: old raw data stays: {error}\n")),
     }
 }

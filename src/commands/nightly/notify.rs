@@ -8,26 +8,26 @@ use anyhow::Context;
 
 use crate::base::secrets::Redactor;
 use crate::base::text::line_start;
+use crate::cli::env_variable;
 use crate::cli::regression::NightlyArgs;
-use crate::cli::variable;
 use crate::commands::error::CommandError;
 use crate::commands::files;
 use crate::commands::measure::MeasuredRun;
-use crate::commands::output::{complain, print};
+use crate::commands::output::{eprint, print};
 use crate::report::history::History;
 use crate::report::{html, nightly as told};
-use crate::results::record::night::{Finding, Night};
-use crate::results::store::nightly::Nights;
+use crate::results::record::nightly::{Finding, NightlyRun};
+use crate::results::store::nightly::NightlyStore;
 use crate::results::store::{self, Store};
 use crate::runner::webhook;
 
 /// The page of a nightly run, in the run's folder.
-const PAGE: &str = "nightly.md";
+const PAGE_FILE: &str = "nightly.md";
 /// The charts of all nightly runs up to this one, in the same folder.
-const CHARTS: &str = "history.html";
+const CHARTS_FILE: &str = "history.html";
 
 /// Checks at the beginning that the webhook has a valid address.
-pub(super) fn reachable(args: &NightlyArgs) -> Result<(), CommandError> {
+pub(super) fn check_webhook(args: &NightlyArgs) -> Result<(), CommandError> {
     let is_url = |url: &String| url.starts_with("https://") || url.starts_with("http://");
     match args.webhook.as_ref().is_none_or(is_url) {
         true => Ok(()),
@@ -39,9 +39,9 @@ pub(super) fn reachable(args: &NightlyArgs) -> Result<(), CommandError> {
 }
 
 /// Checks at the beginning that the JUnit file can be written. The folder of nightly runs exists by now.
-pub(super) fn writable(args: &NightlyArgs) -> Result<(), CommandError> {
+pub(super) fn check_outputs(args: &NightlyArgs) -> Result<(), CommandError> {
     let Some(file) = &args.junit else { return Ok(()) };
-    files::no_pipe(file)
+    files::refuse_pipe(file)
         .and_then(|()| files::try_open(file))
         .map_err(|error| {
             CommandError::usage(format!(
@@ -52,26 +52,30 @@ pub(super) fn writable(args: &NightlyArgs) -> Result<(), CommandError> {
 }
 
 /// Writes and prints the outputs for users and CI.
-pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &MeasuredRun) -> Result<(), CommandError> {
+pub(super) fn publish(
+    args: &NightlyArgs,
+    night: &NightlyRun,
+    measured: &MeasuredRun,
+) -> Result<(), CommandError> {
     let page = told::markdown(night);
     let store = Store::open(&args.run.results, &night.run, Redactor::default())
         .context("the page cannot be written")?;
     let path = store
-        .write_report(PAGE, &page)
+        .write_report(PAGE_FILE, &page)
         .context("the page cannot be written")?;
     drop(store);
     if let Some(file) = &args.junit
         && let Err(error) = fs::write(file, told::junit(night))
     {
         // The folder existed at the beginning. The findings count without the file.
-        complain(&format!("error: cannot write {}: {error}\n", file.display()));
+        eprint(&format!("error: cannot write {}: {error}\n", file.display()));
     }
-    if let Some(summary) = variable("GITHUB_STEP_SUMMARY") {
+    if let Some(summary) = env_variable("GITHUB_STEP_SUMMARY") {
         let path = Path::new(&summary);
-        let mut file = files::no_pipe(path).and_then(|()| files::open(path));
+        let mut file = files::refuse_pipe(path).and_then(|()| files::open(path));
         let written = file.as_mut().map(|file| file.write_all(page.as_bytes()));
         if !matches!(written, Ok(Ok(()))) {
-            complain(&format!("warning: cannot write the job summary `{summary}`\n"));
+            eprint(&format!("warning: cannot write the job summary `{summary}`\n"));
         }
     }
     if args.run.json {
@@ -79,7 +83,7 @@ pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &MeasuredRun)
         print(&format!("{text}\n"));
         return Ok(());
     }
-    if variable("GITHUB_ACTIONS").is_some() {
+    if env_variable("GITHUB_ACTIONS").is_some() {
         print(&told::annotations(night));
     }
     print(&format!(
@@ -87,7 +91,7 @@ pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &MeasuredRun)
         line_start(&night.matrix),
         told::headline(night)
     ));
-    for line in told::lines(night) {
+    for line in told::finding_lines(night) {
         print(&format!(
             "  {}: {}: {}\n",
             line.kind.name(),
@@ -101,16 +105,16 @@ pub(super) fn publish(args: &NightlyArgs, night: &Night, measured: &MeasuredRun)
 }
 
 /// Writes the charts of all nightly runs up to this one into its run.
-pub(super) fn chart(args: &NightlyArgs, night: &Night) {
+pub(super) fn write_charts(args: &NightlyArgs, night: &NightlyRun) {
     let drawn = || -> store::Result<PathBuf> {
         let (nights, _) = store::nightly::history(&args.run.results, &night.matrix)?;
-        let page = html::nights(&History::of(&night.matrix, &nights, args.judging.floor));
-        Store::open(&args.run.results, &night.run, Redactor::default())?.write_report(CHARTS, &page)
+        let page = html::draw_history(&History::from_nights(&night.matrix, &nights, args.judging.floor));
+        Store::open(&args.run.results, &night.run, Redactor::default())?.write_report(CHARTS_FILE, &page)
     };
     match drawn() {
         Ok(path) if !args.run.json => print(&format!("charts: {}\n", path.display())),
         Ok(_) => {}
-        Err(error) => complain(&format!(
+        Err(error) => eprint(&format!(
             "warning: the charts of all nights are not drawn: {error}\n"
         )),
     }
@@ -118,26 +122,26 @@ pub(super) fn chart(args: &NightlyArgs, night: &Night) {
 
 /// Sends a message if a finding is new or has ended since the last message. A message that could not be sent
 /// is sent by the next nightly run.
-pub(super) fn notify(args: &NightlyArgs, nights: &Nights, night: &Night) {
-    let news = night.findings.iter().filter(|finding| finding.kind.is_news());
+pub(super) fn notify(args: &NightlyArgs, nights: &NightlyStore, night: &NightlyRun) {
+    let news = night.findings.iter().filter(|finding| finding.kind.is_notified());
     let mut now: Vec<String> = news.map(Finding::identity).collect();
     now.sort();
     now.dedup();
-    let before = nights.told();
-    let over = before.iter().filter(|told| !now.contains(told)).count();
+    let before = nights.notified();
+    let over = before.iter().filter(|identity| !now.contains(identity)).count();
     if now == before {
         return;
     }
     if let Some(url) = &args.webhook
         && let Err(error) = webhook::post(url, &told::message(night, over))
     {
-        complain(&format!(
+        eprint(&format!(
             "warning: the webhook did not take the message, the next night tries again: {:#}\n",
             anyhow::Error::from(error)
         ));
         return;
     }
-    if let Err(error) = nights.tell(&now) {
-        complain(&format!("warning: {error}\n"));
+    if let Err(error) = nights.save_notified(&now) {
+        eprint(&format!("warning: {error}\n"));
     }
 }

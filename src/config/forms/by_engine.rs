@@ -7,12 +7,12 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
 
-use super::map::Entries;
+use super::map::OrderedMapVisitor;
 use super::{BY_ENGINE, OrderedMap};
 use crate::config::yaml::Spanned;
 
 /// Key of the value for engines without an entry.
-const DEFAULT: &str = "default";
+const DEFAULT_KEY: &str = "default";
 
 /// A value for all engines, or `{ lmdeploy: 4, default: 8 }`. The value itself is never a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl<T> ByEngine<T> {
     pub(crate) fn get(&self, engine: &str) -> Option<&T> {
         match self {
             Self::All(value) => Some(value),
-            Self::Each(map) => map.get(engine).or_else(|| map.get(DEFAULT)),
+            Self::Each(map) => map.get(engine).or_else(|| map.get(DEFAULT_KEY)),
         }
     }
 
@@ -74,13 +74,13 @@ impl<T: Serialize> Serialize for ByEngine<T> {
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for ByEngine<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_newtype_struct(BY_ENGINE, OneOrEach(PhantomData))
+        deserializer.deserialize_newtype_struct(BY_ENGINE, ByEngineVisitor(PhantomData))
     }
 }
 
-struct OneOrEach<T>(PhantomData<T>);
+struct ByEngineVisitor<T>(PhantomData<T>);
 
-impl<'de, T: DeserializeOwned> Visitor<'de> for OneOrEach<T> {
+impl<'de, T: DeserializeOwned> Visitor<'de> for ByEngineVisitor<T> {
     type Value = ByEngine<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,7 +88,9 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for OneOrEach<T> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<ByEngine<T>, A::Error> {
-        Entries(PhantomData).visit_map(entries).map(ByEngine::Each)
+        OrderedMapVisitor(PhantomData)
+            .visit_map(entries)
+            .map(ByEngine::Each)
     }
 
     /// Our own reader passes a single value as a sequence of one element, to distinguish it from a map.

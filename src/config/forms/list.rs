@@ -60,13 +60,13 @@ impl<T: Serialize> Serialize for OneOrMany<T> {
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for OneOrMany<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_newtype_struct(LIST, Values(PhantomData))
+        deserializer.deserialize_newtype_struct(LIST, OneOrManyVisitor(PhantomData))
     }
 }
 
-struct Values<T>(PhantomData<T>);
+struct OneOrManyVisitor<T>(PhantomData<T>);
 
-impl<'de, T: DeserializeOwned> Visitor<'de> for Values<T> {
+impl<'de, T: DeserializeOwned> Visitor<'de> for OneOrManyVisitor<T> {
     type Value = OneOrMany<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -89,13 +89,13 @@ impl<V: Serialize> Serialize for OrderedMap<V> {
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for OrderedMap<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Entries(PhantomData))
+        deserializer.deserialize_map(OrderedMapVisitor(PhantomData))
     }
 }
 
-pub(super) struct Entries<V>(pub PhantomData<V>);
+pub(super) struct OrderedMapVisitor<V>(pub PhantomData<V>);
 
-impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
+impl<'de, V: Deserialize<'de>> Visitor<'de> for OrderedMapVisitor<V> {
     type Value = OrderedMap<V>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -31,13 +31,13 @@ impl<T: Serialize> Serialize for Named<T> {
 
 impl<'de, T: DeserializeOwned + Default> Deserialize<'de> for Named<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_newtype_struct(NAMED, NameAndValue(PhantomData))
+        deserializer.deserialize_newtype_struct(NAMED, NamedVisitor(PhantomData))
     }
 }
 
-struct NameAndValue<T>(PhantomData<T>);
+struct NamedVisitor<T>(PhantomData<T>);
 
-impl<'de, T: DeserializeOwned + Default> Visitor<'de> for NameAndValue<T> {
+impl<'de, T: DeserializeOwned + Default> Visitor<'de> for NamedVisitor<T> {
     type Value = Named<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

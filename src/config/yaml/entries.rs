@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess};
 
-use super::context::{Context, Step};
-use super::error::Fault;
-use super::node::{Child, DEPTH, Value};
-use super::reader::At;
-use super::suggest::{is_of_models, nearest_earlier, renamed, synonym};
-use super::{Mistake, listed, nearest};
+use super::context::{Step, YamlContext};
+use super::node::{Child, MAX_DEPTH, Value};
+use super::read_error::ReadError;
+use super::reader::NodeDeserializer;
+use super::suggest::{is_model_size, nearest_renamed, new_name, synonym};
+use super::{Diagnostic, backtick_list, nearest_name};
 
 /// One entry of a map; the index is the same in all passes.
 #[derive(Clone, Copy)]
@@ -18,57 +18,52 @@ pub(super) struct Entry<'n> {
     pub key: &'n Child,
     pub value: &'n Child,
     /// Today's name of a key with an earlier name.
-    pub today: Option<&'static str>,
+    pub new_name: Option<&'static str>,
 }
 
 /// All entries of the current map that still have to be read.
-pub(super) fn entries_of<'n>(
-    context: &Context<'n>,
+pub(super) fn collect_entries<'n>(
+    context: &YamlContext<'n>,
     map: &'n [(Child, Child)],
-) -> Result<Vec<Entry<'n>>, Fault> {
-    let mut all = Vec::with_capacity(map.len());
+) -> Result<Vec<Entry<'n>>, ReadError> {
+    let mut entries = Vec::with_capacity(map.len());
     let mut first: HashMap<&'n str, &'n Child> = HashMap::new();
     let mut merges = Vec::new();
     for (index, (key, value)) in map.iter().enumerate() {
         let name = key.text().unwrap_or_default();
         if let Some(earlier) = first.insert(name, key) {
             first.insert(name, earlier);
-            if !context.is_left_out(index) {
-                let mistake = Mistake::new(format!(
-                    "the key `{name}` is written twice{}",
-                    context.whereabouts()
-                ))
-                .at(&context.place(&key.node.mark), "written again")
-                .also(&context.place(&earlier.node.mark), "first written here")
-                .help("keep one of them");
-                context.note(mistake, index, None);
+            if !context.is_omitted(index) {
+                let diagnostic =
+                    Diagnostic::new(format!("the key `{name}` is written twice{}", context.path()))
+                        .with_place(&context.place(&key.node.mark), "written again")
+                        .with_secondary(&context.place(&earlier.node.mark), "first written here")
+                        .with_help("keep one of them");
+                context.add_diagnostic(diagnostic, index, None);
             }
         } else if is_merge(key) {
             merges.push((index, value));
         } else {
-            all.push(Entry {
+            entries.push(Entry {
                 index,
                 key,
                 value,
-                today: None,
+                new_name: None,
             });
         }
     }
     let mut index = map.len();
-    for (at, value) in merges {
-        if !context.is_left_out(at)
-            && let Err(wrong) = merge(context, value, 0, &mut index, &mut first, &mut all)?
+    for (merge_index, value) in merges {
+        if !context.is_omitted(merge_index)
+            && let Err(wrong) = merge_entries(context, value, 0, &mut index, &mut first, &mut entries)?
         {
-            let mistake = Mistake::new(format!(
-                "`<<` takes a map or a list of maps{}",
-                context.whereabouts()
-            ))
-            .at(&context.place(&wrong.node.mark), "not a map");
-            context.note(mistake, at, None);
+            let diagnostic = Diagnostic::new(format!("`<<` takes a map or a list of maps{}", context.path()))
+                .with_place(&context.place(&wrong.node.mark), "not a map");
+            context.add_diagnostic(diagnostic, merge_index, None);
         }
     }
-    all.retain(|entry| !context.is_left_out(entry.index));
-    Ok(all)
+    entries.retain(|entry| !context.is_omitted(entry.index));
+    Ok(entries)
 }
 
 fn is_merge(key: &Child) -> bool {
@@ -77,23 +72,23 @@ fn is_merge(key: &Child) -> bool {
 
 /// Adds the entries of a merge key; existing keys take precedence. The inner error describes a value that
 /// cannot be merged.
-fn merge<'n>(
-    context: &Context<'n>,
+fn merge_entries<'n>(
+    context: &YamlContext<'n>,
     from: &'n Child,
     depth: usize,
     index: &mut usize,
-    seen: &mut HashMap<&'n str, &'n Child>,
-    all: &mut Vec<Entry<'n>>,
-) -> Result<Result<(), &'n Child>, Fault> {
+    known: &mut HashMap<&'n str, &'n Child>,
+    entries: &mut Vec<Entry<'n>>,
+) -> Result<Result<(), &'n Child>, ReadError> {
     context.visit(from)?;
-    if depth > DEPTH {
+    if depth > MAX_DEPTH {
         return Ok(Err(from));
     }
     match &from.node.value {
         Value::Scalar { .. } => return Ok(Err(from)),
         Value::List(items) => {
             for item in items {
-                if let Err(wrong) = merge(context, item, depth + 1, index, seen, all)? {
+                if let Err(wrong) = merge_entries(context, item, depth + 1, index, known, entries)? {
                     return Ok(Err(wrong));
                 }
             }
@@ -103,18 +98,18 @@ fn merge<'n>(
                 context.visit(value)?;
                 *index += 1;
                 let name = key.text().unwrap_or_default();
-                if !seen.contains_key(name) {
-                    seen.insert(name, key);
-                    all.push(Entry {
+                if !known.contains_key(name) {
+                    known.insert(name, key);
+                    entries.push(Entry {
                         index: *index,
                         key,
                         value,
-                        today: None,
+                        new_name: None,
                     });
                 }
             }
             for (_, value) in map.iter().filter(|(key, _)| is_merge(key)) {
-                if let Err(wrong) = merge(context, value, depth + 1, index, seen, all)? {
+                if let Err(wrong) = merge_entries(context, value, depth + 1, index, known, entries)? {
                     return Ok(Err(wrong));
                 }
             }
@@ -124,18 +119,18 @@ fn merge<'n>(
 }
 
 /// Records and drops unknown keys. At the root, keys that begin with `x-` are allowed, for anchors.
-pub(super) fn keep_known<'n>(
-    context: &Context<'n>,
+pub(super) fn drop_unknown<'n>(
+    context: &YamlContext<'n>,
     entries: &mut Vec<Entry<'n>>,
     known: &'static [&'static str],
 ) {
     let present: Vec<&str> = entries.iter().filter_map(|entry| entry.key.text()).collect();
     entries.retain_mut(|entry| {
         let name = entry.key.text().unwrap_or_default();
-        let today = renamed(name, known);
+        let today = new_name(name, known);
         if let Some(today) = today.filter(|today| !present.contains(today)) {
-            context.note_renamed(entry.key, today);
-            entry.today = Some(today);
+            context.add_renamed(entry.key, today);
+            entry.new_name = Some(today);
             return true;
         }
         if today.is_none() && known.contains(&name) {
@@ -145,60 +140,65 @@ pub(super) fn keep_known<'n>(
             return false;
         }
         let place = context.place(&entry.key.node.mark);
-        let mut mistake = Mistake::new(format!("unknown key `{name}`{}", context.whereabouts()))
-            .at(&place, "not a known key");
+        let mut diagnostic = Diagnostic::new(format!("unknown key `{name}`{}", context.path()))
+            .with_place(&place, "not a known key");
         let absent: Vec<&'static str> = known
             .iter()
             .copied()
-            .filter(|candidate| !present.contains(candidate) && renamed(candidate, known).is_none())
+            .filter(|candidate| !present.contains(candidate) && new_name(candidate, known).is_none())
             .collect();
         let near = today
             .or_else(|| synonym(name, &absent))
-            .or_else(|| nearest(name, absent.iter().copied()))
-            .or_else(|| nearest_earlier(name, &absent));
-        mistake = match near {
-            None if is_of_models(name, known) => mistake.help(format!(
+            .or_else(|| nearest_name(name, absent.iter().copied()))
+            .or_else(|| nearest_renamed(name, &absent));
+        diagnostic = match near {
+            None if is_model_size(name, known) => diagnostic.with_help(format!(
                 "`{name}` belongs to the model: `models: [{{ NAME: {{ {name}: 2 }} }}]`"
             )),
-            Some(near) if present.contains(&near) => mistake.help(format!(
+            Some(near) if present.contains(&near) => diagnostic.with_help(format!(
                 "`{name}` is the earlier name of `{near}`, which is written too; keep one of them"
             )),
-            Some(near) => mistake.help("did you mean").replace(&place, near),
-            None if known.is_empty() => mistake.help("no key is known here; remove it"),
+            Some(near) => diagnostic
+                .with_help("did you mean")
+                .with_replacement(&place, near),
+            None if known.is_empty() => diagnostic.with_help("no key is known here; remove it"),
             None => {
-                let todays = known.iter().filter(|key| renamed(key, known).is_none());
-                mistake.help(format!("known are {}", listed(todays.copied())))
+                let todays = known.iter().filter(|key| new_name(key, known).is_none());
+                diagnostic.with_help(format!("known are {}", backtick_list(todays.copied())))
             }
         };
-        context.note(mistake, entry.index, near.map(str::to_owned));
+        context.add_diagnostic(diagnostic, entry.index, near.map(str::to_owned));
         false
     });
 }
 
 /// Serde's access to the entries of a map.
-pub(super) struct Entries<'n, 'c> {
-    context: &'c Context<'n>,
-    rest: std::vec::IntoIter<Entry<'n>>,
+pub(super) struct EntryAccess<'n, 'c> {
+    context: &'c YamlContext<'n>,
+    remaining: std::vec::IntoIter<Entry<'n>>,
     current: Option<Entry<'n>>,
 }
 
-impl<'n, 'c> Entries<'n, 'c> {
-    pub(super) fn new(context: &'c Context<'n>, entries: Vec<Entry<'n>>) -> Self {
+impl<'n, 'c> EntryAccess<'n, 'c> {
+    pub(super) fn new(context: &'c YamlContext<'n>, entries: Vec<Entry<'n>>) -> Self {
         Self {
             context,
-            rest: entries.into_iter(),
+            remaining: entries.into_iter(),
             current: None,
         }
     }
 }
 
-impl<'de> MapAccess<'de> for Entries<'_, '_> {
-    type Error = Fault;
+impl<'de> MapAccess<'de> for EntryAccess<'_, '_> {
+    type Error = ReadError;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
-        self.current = self.rest.next();
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, ReadError> {
+        self.current = self.remaining.next();
         let Some(Entry {
-            index, key, today, ..
+            index,
+            key,
+            new_name: today,
+            ..
         }) = self.current
         else {
             return Ok(None);
@@ -207,75 +207,76 @@ impl<'de> MapAccess<'de> for Entries<'_, '_> {
             index,
             key: Some(key),
             value: None,
-            is_firm: false,
+            is_required: false,
         };
         self.context
-            .inside(step, || match today {
+            .with_step(step, || match today {
                 Some(today) => seed.deserialize(today.into_deserializer()),
-                None => seed.deserialize(At::new(self.context, key)),
+                None => seed.deserialize(NodeDeserializer::new(self.context, key)),
             })
             .map(Some)
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, ReadError> {
         let Some(Entry {
             index, key, value, ..
         }) = self.current.take()
         else {
-            return Err(Fault::wanted("a key before its value"));
+            return Err(ReadError::expected("a key before its value"));
         };
         let step = Step {
             index,
             key: Some(key),
             value: Some(value),
-            is_firm: false,
+            is_required: false,
         };
-        self.context
-            .inside(step, || seed.deserialize(At::new(self.context, value)))
+        self.context.with_step(step, || {
+            seed.deserialize(NodeDeserializer::new(self.context, value))
+        })
     }
 
     fn size_hint(&self) -> Option<usize> {
-        Some(self.rest.len())
+        Some(self.remaining.len())
     }
 }
 
 /// Serde's access to the elements of a list. In a tuple, no element can be left out alone.
-pub(super) struct Items<'n, 'c> {
-    context: &'c Context<'n>,
-    rest: std::iter::Enumerate<std::slice::Iter<'n, Child>>,
+pub(super) struct ItemAccess<'n, 'c> {
+    context: &'c YamlContext<'n>,
+    remaining: std::iter::Enumerate<std::slice::Iter<'n, Child>>,
     is_tuple: bool,
 }
 
-impl<'n, 'c> Items<'n, 'c> {
-    pub(super) fn new(context: &'c Context<'n>, items: &'n [Child], is_tuple: bool) -> Self {
+impl<'n, 'c> ItemAccess<'n, 'c> {
+    pub(super) fn new(context: &'c YamlContext<'n>, items: &'n [Child], is_tuple: bool) -> Self {
         Self {
             context,
-            rest: items.iter().enumerate(),
+            remaining: items.iter().enumerate(),
             is_tuple,
         }
     }
 }
 
-impl<'de> SeqAccess<'de> for Items<'_, '_> {
-    type Error = Fault;
+impl<'de> SeqAccess<'de> for ItemAccess<'_, '_> {
+    type Error = ReadError;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Fault> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, ReadError> {
         let context = self.context;
-        let Some((index, item)) = self.rest.find(|(index, _)| !context.is_left_out(*index)) else {
+        let Some((index, item)) = self.remaining.find(|(index, _)| !context.is_omitted(*index)) else {
             return Ok(None);
         };
         let step = Step {
             index,
             key: None,
             value: Some(item),
-            is_firm: self.is_tuple,
+            is_required: self.is_tuple,
         };
         context
-            .inside(step, || seed.deserialize(At::new(context, item)))
+            .with_step(step, || seed.deserialize(NodeDeserializer::new(context, item)))
             .map(Some)
     }
 
     fn size_hint(&self) -> Option<usize> {
-        Some(self.rest.len())
+        Some(self.remaining.len())
     }
 }

@@ -7,14 +7,14 @@
 
 mod context;
 mod diagnostic;
-mod draw;
 mod entries;
-mod error;
+mod enum_access;
 mod node;
+mod read_error;
 mod reader;
+mod render;
 mod scalar;
 mod spanned;
-mod special;
 mod suggest;
 mod syntax;
 #[cfg(test)]
@@ -23,13 +23,13 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub(crate) use diagnostic::Mistake;
-pub use draw::draw;
+pub(crate) use diagnostic::Diagnostic;
 pub use reader::read;
-pub(crate) use reader::{Reading, read_with_names};
+pub(crate) use reader::{ReadResult, read_with_renames};
+pub use render::render;
 pub(crate) use spanned::Spanned;
-pub(crate) use suggest::listed;
-pub(crate) use suggest::nearest;
+pub(crate) use suggest::backtick_list;
+pub(crate) use suggest::nearest_name;
 
 /// A YAML file: its displayed name and its text.
 #[derive(Clone, Debug)]
@@ -52,16 +52,16 @@ impl Source {
 
 /// A key with the name of an earlier version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Renamed {
-    pub place: Place,
+pub(crate) struct RenamedKey {
+    pub place: SourceSpan,
     /// The written name.
-    pub earlier: String,
-    pub today: &'static str,
+    pub old_name: String,
+    pub new_name: &'static str,
 }
 
 /// A byte range in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceSpan {
     /// Name of the [`Source`].
     pub file: Arc<str>,
     /// Byte range in its text.

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StructureStyle, Tag, options};
 
-use super::syntax::{Stop, explain};
-use super::{Mistake, Place, Source, scalar};
-use crate::base::secrets::secrets_in_urls;
+use super::syntax::{ParserState, syntax_diagnostic};
+use super::{Diagnostic, Source, SourceSpan, scalar};
+use crate::base::secrets::url_secret_ranges;
 
 /// Largest nesting depth of lists and maps, including aliases.
-pub(super) const DEPTH: usize = 64;
+pub(super) const MAX_DEPTH: usize = 64;
 
 /// A written value, shared by all aliases of it.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) enum Value {
 pub(super) struct Child {
     pub node: Rc<Node>,
     /// The alias by which it is used here.
-    pub via: Option<Range<usize>>,
+    pub alias: Option<Range<usize>>,
 }
 
 impl Child {
@@ -56,7 +56,7 @@ impl Child {
 }
 
 /// A list or map that is not closed yet.
-struct Open {
+struct OpenCollection {
     is_map: bool,
     in_brackets: bool,
     anchor: usize,
@@ -67,10 +67,10 @@ struct Open {
 /// A document, with the errors that do not depend on the meaning of values.
 pub(super) struct Document {
     pub root: Child,
-    pub mistakes: Vec<Mistake>,
+    pub diagnostics: Vec<Diagnostic>,
 }
 
-pub(super) fn parse(source: &Source) -> Result<Document, Box<Mistake>> {
+pub(super) fn parse(source: &Source) -> Result<Document, Box<Diagnostic>> {
     let bom = if source.text.starts_with('\u{feff}') {
         '\u{feff}'.len_utf8()
     } else {
@@ -81,31 +81,33 @@ pub(super) fn parse(source: &Source) -> Result<Document, Box<Mistake>> {
         text,
         bom,
         file: source.name.as_str().into(),
-        open: Vec::new(),
+        open_collections: Vec::new(),
         anchors: HashMap::new(),
         names: Vec::new(),
         root: None,
-        mistakes: Vec::new(),
+        diagnostics: Vec::new(),
         documents: 0,
-        after: 0,
+        last_event_end: 0,
     };
     for event in Parser::new_from_str_with_options(text, options! { emit_anchor_events: true }) {
         match event {
             Ok((event, span)) => {
-                let range = span.byte_range().unwrap_or(builder.after..builder.after);
+                let range = span
+                    .byte_range()
+                    .unwrap_or(builder.last_event_end..builder.last_event_end);
                 let end = range.end;
-                builder.take(event, &span, range)?;
-                builder.after = builder.after.max(end);
+                builder.handle_event(event, &span, range)?;
+                builder.last_event_end = builder.last_event_end.max(end);
             }
-            Err(error) => return Err(Box::new(builder.broken(&error))),
+            Err(error) => return Err(Box::new(builder.syntax_error(&error))),
         }
     }
     match builder.root {
         Some(root) => Ok(Document {
             root,
-            mistakes: builder.mistakes,
+            diagnostics: builder.diagnostics,
         }),
-        None => Err(Box::new(builder.empty())),
+        None => Err(Box::new(builder.empty_error())),
     }
 }
 
@@ -114,27 +116,32 @@ struct Builder<'t> {
     /// Bytes cut from the beginning of the text; places include them.
     bom: usize,
     file: Arc<str>,
-    open: Vec<Open>,
+    open_collections: Vec<OpenCollection>,
     anchors: HashMap<usize, Rc<Node>>,
     /// Names of anchors, to suggest the nearest one.
     names: Vec<String>,
     root: Option<Child>,
-    mistakes: Vec<Mistake>,
+    diagnostics: Vec<Diagnostic>,
     documents: usize,
     /// End of the last event.
-    after: usize,
+    last_event_end: usize,
 }
 
 impl Builder<'_> {
-    fn take(&mut self, event: Event<'_>, span: &Span, range: Range<usize>) -> Result<(), Box<Mistake>> {
+    fn handle_event(
+        &mut self,
+        event: Event<'_>,
+        span: &Span,
+        range: Range<usize>,
+    ) -> Result<(), Box<Diagnostic>> {
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
                     let at = self.line_at(range.start);
-                    return Err(Box::new(Mistake::new("a second document starts here")
-                        .at(&self.place(at), "second document")
-                        .help("one file holds one document: remove the `---`, or move the rest to a file of its own")));
+                    return Err(Box::new(Diagnostic::new("a second document starts here")
+                        .with_place(&self.place(at), "second document")
+                        .with_help("one file holds one document: remove the `---`, or move the rest to a file of its own")));
                 }
             }
             Event::Scalar(text, style, anchor, tag) => {
@@ -148,9 +155,9 @@ impl Builder<'_> {
                     && let Some(dash) = swallowed_dash(&self.text[range.clone()])
                 {
                     let place = self.place(self.first_line(range.start + dash..range.end));
-                    return Err(Box::new(Mistake::new("this line is read as a part of the value above")
-                        .at(&place, "indented too deep for a list of its own")
-                        .help(
+                    return Err(Box::new(Diagnostic::new("this line is read as a part of the value above")
+                        .with_place(&place, "indented too deep for a list of its own")
+                        .with_help(
                             "give its `-` the same indent as the `-` above, or put the value above in quotes",
                         )));
                 }
@@ -161,9 +168,9 @@ impl Builder<'_> {
                     text.into_owned()
                 };
                 let mark = self.shift(mark);
-                if !secrets_in_urls(&text).is_empty() {
-                    let mistake = self.written_secret(mark.clone());
-                    self.mistakes.push(mistake);
+                if !url_secret_ranges(&text).is_empty() {
+                    let diagnostic = self.plaintext_secret(mark.clone());
+                    self.diagnostics.push(diagnostic);
                 }
                 let value = Value::Scalar { text, plain };
                 let node = Node {
@@ -171,26 +178,26 @@ impl Builder<'_> {
                     height: 0,
                     value,
                 };
-                self.put(Rc::new(node), anchor, None)?;
+                self.add_node(Rc::new(node), anchor, None)?;
             }
             Event::SequenceStart(style, anchor, tag) => {
-                self.opened(false, style, anchor, tag.as_deref(), span, range)?
+                self.open_collection(false, style, anchor, tag.as_deref(), span, range)?
             }
             Event::MappingStart(style, anchor, tag) => {
-                self.opened(true, style, anchor, tag.as_deref(), span, range)?
+                self.open_collection(true, style, anchor, tag.as_deref(), span, range)?
             }
-            Event::SequenceEnd | Event::MappingEnd => self.closed(range)?,
+            Event::SequenceEnd | Event::MappingEnd => self.close_collection(range)?,
             Event::Alias(anchor) => match self.anchors.get(&anchor) {
                 Some(node) => {
                     let node = Rc::clone(node);
                     let via = Some(self.shift(range));
-                    self.put(node, 0, via)?;
+                    self.add_node(node, 0, via)?;
                 }
                 None => {
                     let name = &self.text[range.clone()];
                     return Err(Box::new(
-                        Mistake::new(format!("`{name}` is used inside the very value it names"))
-                            .at(&self.place(range), "this would never end"),
+                        Diagnostic::new(format!("`{name}` is used inside the very value it names"))
+                            .with_place(&self.place(range), "this would never end"),
                     ));
                 }
             },
@@ -202,18 +209,18 @@ impl Builder<'_> {
 
     /// The error for a URL with a password. It is reported under any key, because the matrix and its recipes
     /// are copied into every run.
-    fn written_secret(&self, range: Range<usize>) -> Mistake {
-        let place = Place {
+    fn plaintext_secret(&self, range: Range<usize>) -> Diagnostic {
+        let place = SourceSpan {
             file: self.file.clone(),
             range,
         };
-        Mistake::new("a URL holds a password or key, which looks like a secret, and would be written down")
-            .at(&place, "a secret is named, never written")
-            .hide()
-            .help("export it as an environment variable and name that in `args`, `env` or `headers`, as in `${PASSWORD}`")
+        Diagnostic::new("a URL holds a password or key, which looks like a secret, and would be written down")
+            .with_place(&place, "a secret is named, never written")
+            .with_hidden_source()
+            .with_help("export it as an environment variable and name that in `args`, `env` or `headers`, as in `${PASSWORD}`")
     }
 
-    fn opened(
+    fn open_collection(
         &mut self,
         is_map: bool,
         style: StructureStyle,
@@ -221,16 +228,16 @@ impl Builder<'_> {
         tag: Option<&Tag>,
         span: &Span,
         range: Range<usize>,
-    ) -> Result<(), Box<Mistake>> {
+    ) -> Result<(), Box<Diagnostic>> {
         self.is_text(tag, span)?;
-        if self.open.len() >= DEPTH {
+        if self.open_collections.len() >= MAX_DEPTH {
             return Err(Box::new(
-                Mistake::new(format!("lists and maps nest deeper than {DEPTH} levels"))
-                    .at(&self.place(self.one_line(range)), "too deep"),
+                Diagnostic::new(format!("lists and maps nest deeper than {MAX_DEPTH} levels"))
+                    .with_place(&self.place(self.one_line(range)), "too deep"),
             ));
         }
         let in_brackets = style == StructureStyle::Flow;
-        self.open.push(Open {
+        self.open_collections.push(OpenCollection {
             is_map,
             in_brackets,
             anchor,
@@ -240,8 +247,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn closed(&mut self, range: Range<usize>) -> Result<(), Box<Mistake>> {
-        let Some(open) = self.open.pop() else {
+    fn close_collection(&mut self, range: Range<usize>) -> Result<(), Box<Diagnostic>> {
+        let Some(open) = self.open_collections.pop() else {
             return Ok(());
         };
         let whole = open.start.start..range.end.max(open.start.end);
@@ -257,26 +264,26 @@ impl Builder<'_> {
             .map(|child| child.node.height)
             .max()
             .unwrap_or(0);
-        if height > DEPTH {
-            let place = Place {
+        if height > MAX_DEPTH {
+            let place = SourceSpan {
                 file: self.file.clone(),
                 range: mark,
             };
-            return Err(Box::new(Self::too_deep(&place)));
+            return Err(Box::new(Self::too_deep_error(&place)));
         }
         let value = if open.is_map {
             let mut entries = Vec::with_capacity(open.children.len() / 2);
             let mut children = open.children.into_iter();
             while let (Some(key), Some(value)) = (children.next(), children.next()) {
                 if !matches!(key.node.value, Value::Scalar { .. }) {
-                    let place = Place {
+                    let place = SourceSpan {
                         file: self.file.clone(),
                         range: key.node.mark.clone(),
                     };
                     return Err(Box::new(
-                        Mistake::new("a key must be one word or text, not a list or a map")
-                            .at(&place, "used as a key")
-                            .help("a template such as `{name}` at the start of a value needs quotes"),
+                        Diagnostic::new("a key must be one word or text, not a list or a map")
+                            .with_place(&place, "used as a key")
+                            .with_help("a template such as `{name}` at the start of a value needs quotes"),
                     ));
                 }
                 entries.push((key, value));
@@ -285,19 +292,24 @@ impl Builder<'_> {
         } else {
             Value::List(open.children)
         };
-        self.put(Rc::new(Node { mark, height, value }), open.anchor, None)
+        self.add_node(Rc::new(Node { mark, height, value }), open.anchor, None)
     }
 
-    fn put(&mut self, node: Rc<Node>, anchor: usize, via: Option<Range<usize>>) -> Result<(), Box<Mistake>> {
+    fn add_node(
+        &mut self,
+        node: Rc<Node>,
+        anchor: usize,
+        via: Option<Range<usize>>,
+    ) -> Result<(), Box<Diagnostic>> {
         if anchor != 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
         }
-        let child = Child { node, via };
-        match self.open.last_mut() {
+        let child = Child { node, alias: via };
+        match self.open_collections.last_mut() {
             Some(open) => open.children.push(child),
             None => {
                 if matches!(&child.node.value, Value::Scalar { text, plain: true } if text.is_empty()) {
-                    return Err(Box::new(self.empty()));
+                    return Err(Box::new(self.empty_error()));
                 }
                 self.root = Some(child);
             }
@@ -306,51 +318,51 @@ impl Builder<'_> {
     }
 
     /// Whether a tag makes the scalar a text; other tags are refused.
-    fn is_text(&self, tag: Option<&Tag>, span: &Span) -> Result<bool, Box<Mistake>> {
+    fn is_text(&self, tag: Option<&Tag>, span: &Span) -> Result<bool, Box<Diagnostic>> {
         let Some(tag) = tag else { return Ok(false) };
         match tag.core_suffix() {
             Some(suffix) => Ok(suffix == "str"),
             None => {
                 let range = span.tag_span().and_then(|span| span.byte_range()).unwrap_or(0..0);
                 Err(Box::new(
-                    Mistake::new(format!("the tag `{}` is not understood", tag.original()))
-                        .at(&self.place(range), "not understood")
-                        .help("leave it out, or put the value in quotes if `!` belongs to it"),
+                    Diagnostic::new(format!("the tag `{}` is not understood", tag.original()))
+                        .with_place(&self.place(range), "not understood")
+                        .with_help("leave it out, or put the value in quotes if `!` belongs to it"),
                 ))
             }
         }
     }
 
-    fn too_deep(place: &Place) -> Mistake {
-        Mistake::new(format!(
-            "lists and maps nest deeper than {DEPTH} levels, aliases followed"
+    fn too_deep_error(place: &SourceSpan) -> Diagnostic {
+        Diagnostic::new(format!(
+            "lists and maps nest deeper than {MAX_DEPTH} levels, aliases followed"
         ))
-        .at(place, "too deep")
-        .help("write it flatter")
+        .with_place(place, "too deep")
+        .with_help("write it flatter")
     }
 
-    fn empty(&self) -> Mistake {
-        Mistake::new("the file is empty").at(&self.place(0..0), "nothing is written here")
+    fn empty_error(&self) -> Diagnostic {
+        Diagnostic::new("the file is empty").with_place(&self.place(0..0), "nothing is written here")
     }
 
-    fn broken(&self, error: &ScanError) -> Mistake {
+    fn syntax_error(&self, error: &ScanError) -> Diagnostic {
         let bracket = self
-            .open
+            .open_collections
             .iter()
             .rev()
             .find(|open| open.in_brackets)
             .map(|open| open.start.clone());
-        let stop = Stop {
+        let stop = ParserState {
             text: self.text,
-            after: self.after,
+            last_event_end: self.last_event_end,
             bracket,
             anchors: &self.names,
         };
-        explain(&stop, error, |range| self.place(range))
+        syntax_diagnostic(&stop, error, |range| self.place(range))
     }
 
-    fn place(&self, range: Range<usize>) -> Place {
-        Place {
+    fn place(&self, range: Range<usize>) -> SourceSpan {
+        SourceSpan {
             file: self.file.clone(),
             range: self.shift(range),
         }
@@ -361,8 +373,8 @@ impl Builder<'_> {
     }
 
     /// The line that contains a byte, without its line break.
-    fn line_at(&self, at: usize) -> Range<usize> {
-        let start = self.text[..at].rfind('\n').map_or(0, |found| found + 1);
+    fn line_at(&self, offset: usize) -> Range<usize> {
+        let start = self.text[..offset].rfind('\n').map_or(0, |newline| newline + 1);
         self.first_line(start..self.text.len())
     }
 

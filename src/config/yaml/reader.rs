@@ -2,98 +2,101 @@
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, SeqAccess, Visitor};
 
-use super::context::Context;
-use super::entries::{Entries, Items, entries_of, keep_known};
-use super::error::{Fault, What};
+use super::context::YamlContext;
+use super::entries::{EntryAccess, ItemAccess, collect_entries, drop_unknown};
+use super::enum_access::{EnumDeserializer, NamedAccess};
 use super::node::{self, Child, Value};
-use super::scalar::{self, Looks};
+use super::read_error::{ReadError, ReadErrorKind};
+use super::scalar::{self, PlainScalar};
 use super::spanned::SPANNED;
-use super::special::{Choice, Pair};
-use super::{Mistake, Renamed, Source, listed, suggest};
+use super::{Diagnostic, RenamedKey, Source, backtick_list, suggest};
 use crate::config::forms;
 
 /// Reads a file and as many errors as possible; `None` only if nothing usable remains.
 ///
 /// Serde stops at the first wrong value. So the value is left out and the file read again, until nothing new comes.
-pub fn read<T: DeserializeOwned>(source: &Source) -> (Option<T>, Vec<Mistake>) {
-    let reading = read_with_names(source);
-    (reading.value, reading.mistakes)
+pub fn read<T: DeserializeOwned>(source: &Source) -> (Option<T>, Vec<Diagnostic>) {
+    let reading = read_with_renames(source);
+    (reading.value, reading.diagnostics)
 }
 
 /// Result of reading a file.
-pub(crate) struct Reading<T> {
+pub(crate) struct ReadResult<T> {
     /// The value; `None` only if nothing usable remains.
     pub value: Option<T>,
     /// All errors that were found.
-    pub mistakes: Vec<Mistake>,
+    pub diagnostics: Vec<Diagnostic>,
     /// Keys with an earlier name.
-    pub renamed: Vec<Renamed>,
+    pub renamed: Vec<RenamedKey>,
 }
 
 /// Reads a file like [`read`], and also returns keys with an earlier name.
-pub(crate) fn read_with_names<T: DeserializeOwned>(source: &Source) -> Reading<T> {
-    let node::Document { root, mut mistakes } = match node::parse(source) {
+pub(crate) fn read_with_renames<T: DeserializeOwned>(source: &Source) -> ReadResult<T> {
+    let node::Document {
+        root,
+        mut diagnostics,
+    } = match node::parse(source) {
         Ok(document) => document,
-        Err(mistake) => {
-            return Reading {
+        Err(diagnostic) => {
+            return ReadResult {
                 value: None,
-                mistakes: vec![*mistake],
+                diagnostics: vec![*diagnostic],
                 renamed: Vec::new(),
             };
         }
     };
-    let context = Context::new(&source.name);
+    let context = YamlContext::new(&source.name);
     let value = loop {
-        match T::deserialize(At::new(&context, &root)) {
+        match T::deserialize(NodeDeserializer::new(&context, &root)) {
             Ok(value) => break Some(value),
             Err(fault) => {
-                if !context.goes_on_after(&root, fault) {
+                if !context.recover_from(&root, fault) {
                     break None;
                 }
             }
         }
     };
     let renamed = context.renamed();
-    mistakes.extend(context.into_mistakes());
-    Reading {
+    diagnostics.extend(context.into_diagnostics());
+    ReadResult {
         value,
-        mistakes,
+        diagnostics,
         renamed,
     }
 }
 
 /// A node at its place of use, as a deserializer.
 #[derive(Clone, Copy)]
-pub(super) struct At<'n, 'c> {
-    pub context: &'c Context<'n>,
+pub(super) struct NodeDeserializer<'n, 'c> {
+    pub context: &'c YamlContext<'n>,
     pub child: &'n Child,
 }
 
-impl<'n, 'c> At<'n, 'c> {
-    pub(super) fn new(context: &'c Context<'n>, child: &'n Child) -> Self {
+impl<'n, 'c> NodeDeserializer<'n, 'c> {
+    pub(super) fn new(context: &'c YamlContext<'n>, child: &'n Child) -> Self {
         Self { context, child }
     }
 
-    fn hurt<T>(self, result: Result<T, Fault>) -> Result<T, Fault> {
-        result.map_err(|fault| self.context.hurt(self.child, fault))
+    fn locate<T>(self, result: Result<T, ReadError>) -> Result<T, ReadError> {
+        result.map_err(|fault| self.context.locate_error(self.child, fault))
     }
 
-    fn number<'de, V: Visitor<'de>>(self, whole: bool, visitor: V) -> Result<V::Value, Fault> {
-        let wanted = suggest::plain(&(&visitor as &dyn serde::de::Expected).to_string());
+    fn number<'de, V: Visitor<'de>>(self, whole: bool, visitor: V) -> Result<V::Value, ReadError> {
+        let expected = suggest::describe_expected(&(&visitor as &dyn serde::de::Expected).to_string());
         let Value::Scalar { text, plain } = &self.child.node.value else {
-            return self.hurt(Err(Fault::wanted(wanted)));
+            return self.locate(Err(ReadError::expected(expected)));
         };
         let reads = |text: &str| {
             if whole {
                 text.parse::<u64>().is_ok() || text.parse::<i64>().is_ok()
             } else {
-                scalar::real(text).is_some()
+                scalar::parse_real(text).is_some()
             }
         };
         if !plain && reads(text) {
             let help = Some(format!("a quoted text is no number; write {text} without quotes"));
-            return self.hurt(Err(Fault::loose(What::Wanted {
-                expected: wanted,
+            return self.locate(Err(ReadError::unplaced(ReadErrorKind::Expected {
+                expected: expected,
                 help,
                 instead: Some(text.clone()),
             })));
@@ -111,11 +114,11 @@ impl<'n, 'c> At<'n, 'c> {
             visitor.visit_i64(number)
         } else if clear
             && !whole
-            && let Some(number) = scalar::real(text)
+            && let Some(number) = scalar::parse_real(text)
         {
             visitor.visit_f64(number)
         } else {
-            let instead = scalar::respelled(text, whole);
+            let instead = scalar::suggest_number(text, whole);
             let help = match &instead {
                 Some(_) if scalar::has_odd_zero(text) => {
                     Some("a leading 0 reads differently elsewhere; write".to_owned())
@@ -123,24 +126,24 @@ impl<'n, 'c> At<'n, 'c> {
                 Some(_) => Some("write".to_owned()),
                 None => None,
             };
-            Err(Fault::loose(What::Wanted {
-                expected: wanted,
+            Err(ReadError::unplaced(ReadErrorKind::Expected {
+                expected: expected,
                 help,
                 instead,
             }))
         };
-        self.hurt(result)
+        self.locate(result)
     }
 
-    fn text<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        let wanted = suggest::plain(&(&visitor as &dyn serde::de::Expected).to_string());
-        self.hurt(match &self.child.node.value {
+    fn text<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        let expected = suggest::describe_expected(&(&visitor as &dyn serde::de::Expected).to_string());
+        self.locate(match &self.child.node.value {
             Value::Scalar { text, .. } if self.child.is_null() => {
                 let help =
                     (!text.is_empty()).then(|| "put it in quotes if the word itself is meant".to_owned());
                 let instead = help.as_ref().map(|_| format!("\"{text}\""));
-                Err(Fault::loose(What::Wanted {
-                    expected: wanted,
+                Err(ReadError::unplaced(ReadErrorKind::Expected {
+                    expected: expected,
                     help,
                     instead,
                 }))
@@ -148,13 +151,13 @@ impl<'n, 'c> At<'n, 'c> {
             Value::Scalar { text, .. } => visitor.visit_str(text),
             Value::Map(map) if !map.is_empty() && map.iter().all(|(_, value)| value.is_null()) => {
                 let help = Some("put the value in quotes if the braces belong to it".to_owned());
-                Err(Fault::loose(What::Wanted {
-                    expected: wanted,
+                Err(ReadError::unplaced(ReadErrorKind::Expected {
+                    expected: expected,
                     help,
                     instead: None,
                 }))
             }
-            Value::List(_) | Value::Map(_) => Err(Fault::wanted(wanted)),
+            Value::List(_) | Value::Map(_) => Err(ReadError::expected(expected)),
         })
     }
 
@@ -163,11 +166,11 @@ impl<'n, 'c> At<'n, 'c> {
         self,
         known: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, ReadError> {
         let result = match &self.child.node.value {
-            Value::Map(map) => entries_of(self.context, map).and_then(|mut entries| {
-                keep_known(self.context, &mut entries, known);
-                visitor.visit_map(Entries::new(self.context, entries))
+            Value::Map(map) => collect_entries(self.context, map).and_then(|mut entries| {
+                drop_unknown(self.context, &mut entries, known);
+                visitor.visit_map(EntryAccess::new(self.context, entries))
             }),
             Value::Scalar { text, plain } => {
                 let slip = *plain
@@ -176,71 +179,71 @@ impl<'n, 'c> At<'n, 'c> {
                         .is_some_and(|(key, rest)| known.contains(&key) && !rest.starts_with(' '));
                 let help = slip.then(|| "write a space after the colon".to_owned());
                 let instead = slip.then(|| text.replacen(':', ": ", 1));
-                Err(Fault::loose(What::Wanted {
-                    expected: map_of(known),
+                Err(ReadError::unplaced(ReadErrorKind::Expected {
+                    expected: expected_map(known),
                     help,
                     instead,
                 }))
             }
-            Value::List(_) => Err(Fault::wanted(map_of(known))),
+            Value::List(_) => Err(ReadError::expected(expected_map(known))),
         };
-        self.hurt(result)
+        self.locate(result)
     }
 
-    fn list<'de, V: Visitor<'de>>(self, is_tuple: bool, visitor: V) -> Result<V::Value, Fault> {
-        let wanted = suggest::plain(&(&visitor as &dyn serde::de::Expected).to_string());
-        self.hurt(match &self.child.node.value {
-            Value::List(items) => visitor.visit_seq(Items::new(self.context, items, is_tuple)),
-            Value::Scalar { .. } | Value::Map(_) => Err(Fault::wanted(wanted)),
+    fn list<'de, V: Visitor<'de>>(self, is_tuple: bool, visitor: V) -> Result<V::Value, ReadError> {
+        let expected = suggest::describe_expected(&(&visitor as &dyn serde::de::Expected).to_string());
+        self.locate(match &self.child.node.value {
+            Value::List(items) => visitor.visit_seq(ItemAccess::new(self.context, items, is_tuple)),
+            Value::Scalar { .. } | Value::Map(_) => Err(ReadError::expected(expected)),
         })
     }
 
     /// Reads a name, or a map with one entry.
-    fn named<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        let wanted = suggest::plain(&(&visitor as &dyn serde::de::Expected).to_string());
-        self.hurt(match &self.child.node.value {
-            Value::Scalar { .. } if self.child.is_null() => Err(Fault::wanted(wanted)),
-            Value::Scalar { .. } => visitor.visit_map(Pair::new(self.context, self.child, None)),
+    fn named<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        let expected = suggest::describe_expected(&(&visitor as &dyn serde::de::Expected).to_string());
+        self.locate(match &self.child.node.value {
+            Value::Scalar { .. } if self.child.is_null() => Err(ReadError::expected(expected)),
+            Value::Scalar { .. } => visitor.visit_map(NamedAccess::new(self.context, self.child, None)),
             Value::Map(map) => match map.as_slice() {
-                [(key, value)] => visitor.visit_map(Pair::new(self.context, key, Some(value))),
-                [] => Err(Fault::wanted(wanted)),
+                [(key, value)] => visitor.visit_map(NamedAccess::new(self.context, key, Some(value))),
+                [] => Err(ReadError::expected(expected)),
                 [(first, _), (second, _), ..] => {
-                    let names = listed([first, second].into_iter().filter_map(Child::text));
+                    let names = backtick_list([first, second].into_iter().filter_map(Child::text));
                     let first_name = first.text().unwrap_or_default();
-                    Err(self.context.put(
-                        Mistake::new(format!(
-                            "{names} stand side by side{}",
-                            self.context.whereabouts()
-                        ))
-                        .at(&self.context.place(&second.node.mark), "a second key")
-                        .also(&self.context.place(&first.node.mark), "the first key")
-                        .help(format!(
-                            "indent what belongs to `{first_name}` deeper than `{first_name}` itself"
-                        )),
+                    Err(self.context.error_here(
+                        Diagnostic::new(format!("{names} stand side by side{}", self.context.path()))
+                            .with_place(&self.context.place(&second.node.mark), "a second key")
+                            .with_secondary(&self.context.place(&first.node.mark), "the first key")
+                            .with_help(format!(
+                                "indent what belongs to `{first_name}` deeper than `{first_name}` itself"
+                            )),
                     ))
                 }
             },
-            Value::List(_) => Err(Fault::wanted(wanted)),
+            Value::List(_) => Err(ReadError::expected(expected)),
         })
     }
 }
 
-fn map_of(known: &[&'static str]) -> String {
+fn expected_map(known: &[&'static str]) -> String {
     let todays = known
         .iter()
         .copied()
-        .filter(|key| suggest::renamed(key, known).is_none());
+        .filter(|key| suggest::new_name(key, known).is_none());
     match &todays.collect::<Vec<_>>()[..] {
         [] => "an empty map".to_owned(),
         [one] => format!("a map with the key `{one}`"),
-        many if many.len() <= 8 => format!("a map with the keys {}", listed(many.iter().copied())),
-        many => format!("a map with keys such as {}", listed(many[..5].iter().copied())),
+        many if many.len() <= 8 => format!("a map with the keys {}", backtick_list(many.iter().copied())),
+        many => format!(
+            "a map with keys such as {}",
+            backtick_list(many[..5].iter().copied())
+        ),
     }
 }
 
 macro_rules! numbers {
     ($($method:ident $whole:literal)*) => {
-        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
             self.number($whole, visitor)
         })*
     };
@@ -248,14 +251,14 @@ macro_rules! numbers {
 
 macro_rules! texts {
     ($($method:ident)*) => {
-        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
             self.text(visitor)
         })*
     };
 }
 
-impl<'de> Deserializer<'de> for At<'_, '_> {
-    type Error = Fault;
+impl<'de> Deserializer<'de> for NodeDeserializer<'_, '_> {
+    type Error = ReadError;
 
     numbers! {
         deserialize_u8 true deserialize_u16 true deserialize_u32 true deserialize_u64 true deserialize_u128 true
@@ -267,60 +270,60 @@ impl<'de> Deserializer<'de> for At<'_, '_> {
         deserialize_char deserialize_str deserialize_string deserialize_bytes deserialize_byte_buf deserialize_identifier
     }
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.hurt(match &self.child.node.value {
-            Value::List(items) => visitor.visit_seq(Items::new(self.context, items, false)),
-            Value::Map(map) => entries_of(self.context, map)
-                .and_then(|entries| visitor.visit_map(Entries::new(self.context, entries))),
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        self.locate(match &self.child.node.value {
+            Value::List(items) => visitor.visit_seq(ItemAccess::new(self.context, items, false)),
+            Value::Map(map) => collect_entries(self.context, map)
+                .and_then(|entries| visitor.visit_map(EntryAccess::new(self.context, entries))),
             Value::Scalar { text, plain: false } => visitor.visit_str(text),
-            Value::Scalar { text, plain: true } => match scalar::looks(text) {
-                Looks::Null => visitor.visit_unit(),
-                Looks::Bool(value) => visitor.visit_bool(value),
-                Looks::Natural(number) => visitor.visit_u64(number),
-                Looks::Negative(number) => visitor.visit_i64(number),
-                Looks::Real(number) => visitor.visit_f64(number),
-                Looks::Text => visitor.visit_str(text),
+            Value::Scalar { text, plain: true } => match scalar::classify(text) {
+                PlainScalar::Null => visitor.visit_unit(),
+                PlainScalar::Bool(value) => visitor.visit_bool(value),
+                PlainScalar::Natural(number) => visitor.visit_u64(number),
+                PlainScalar::Negative(number) => visitor.visit_i64(number),
+                PlainScalar::Real(number) => visitor.visit_f64(number),
+                PlainScalar::Text => visitor.visit_str(text),
             },
         })
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        let wanted = suggest::plain(&(&visitor as &dyn serde::de::Expected).to_string());
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        let expected = suggest::describe_expected(&(&visitor as &dyn serde::de::Expected).to_string());
         let fault = match &self.child.node.value {
             Value::Scalar { text, plain: true } if text == "true" => {
-                return self.hurt(visitor.visit_bool(true));
+                return self.locate(visitor.visit_bool(true));
             }
             Value::Scalar { text, plain: true } if text == "false" => {
-                return self.hurt(visitor.visit_bool(false));
+                return self.locate(visitor.visit_bool(false));
             }
             Value::Scalar { text, plain } => {
-                let instead = scalar::as_bool(text).map(|value| value.to_string());
+                let instead = scalar::parse_bool_word(text).map(|value| value.to_string());
                 let quotes = if *plain { "" } else { ", without quotes" };
                 let help = instead.as_ref().map(|value| format!("write `{value}`{quotes}"));
-                Fault::loose(What::Wanted {
-                    expected: wanted,
+                ReadError::unplaced(ReadErrorKind::Expected {
+                    expected: expected,
                     help,
                     instead,
                 })
             }
-            Value::List(_) | Value::Map(_) => Fault::wanted(wanted),
+            Value::List(_) | Value::Map(_) => ReadError::expected(expected),
         };
-        self.hurt(Err(fault))
+        self.locate(Err(fault))
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.hurt(if self.child.is_null() {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        self.locate(if self.child.is_null() {
             visitor.visit_none()
         } else {
             visitor.visit_some(self)
         })
     }
 
-    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        self.hurt(if self.child.is_null() {
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        self.locate(if self.child.is_null() {
             visitor.visit_unit()
         } else {
-            Err(Fault::wanted("nothing"))
+            Err(ReadError::expected("nothing"))
         })
     }
 
@@ -328,7 +331,7 @@ impl<'de> Deserializer<'de> for At<'_, '_> {
         self,
         _: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, ReadError> {
         self.deserialize_unit(visitor)
     }
 
@@ -336,32 +339,35 @@ impl<'de> Deserializer<'de> for At<'_, '_> {
         self,
         name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, ReadError> {
         match name {
-            SPANNED => self.hurt(visitor.visit_seq(Parts { at: self, given: 0 })),
-            forms::LIST => self.hurt(match &self.child.node.value {
-                Value::List(items) => visitor.visit_seq(Items::new(self.context, items, false)),
+            SPANNED => self.locate(visitor.visit_seq(SpannedAccess {
+                node: self,
+                position: 0,
+            })),
+            forms::LIST => self.locate(match &self.child.node.value {
+                Value::List(items) => visitor.visit_seq(ItemAccess::new(self.context, items, false)),
                 Value::Scalar { .. } if self.child.is_null() => {
-                    Err(Fault::wanted("a value or a list of values"))
+                    Err(ReadError::expected("a value or a list of values"))
                 }
-                Value::Scalar { .. } | Value::Map(_) => visitor.visit_seq(Once(Some(self))),
+                Value::Scalar { .. } | Value::Map(_) => visitor.visit_seq(SingleAccess(Some(self))),
             }),
-            forms::BY_ENGINE => self.hurt(match &self.child.node.value {
-                Value::Map(map) => entries_of(self.context, map)
-                    .and_then(|entries| visitor.visit_map(Entries::new(self.context, entries))),
-                Value::Scalar { .. } | Value::List(_) => visitor.visit_seq(Once(Some(self))),
+            forms::BY_ENGINE => self.locate(match &self.child.node.value {
+                Value::Map(map) => collect_entries(self.context, map)
+                    .and_then(|entries| visitor.visit_map(EntryAccess::new(self.context, entries))),
+                Value::Scalar { .. } | Value::List(_) => visitor.visit_seq(SingleAccess(Some(self))),
             }),
             forms::NAMED => self.named(visitor),
             forms::TEXT => self.text(visitor),
-            _ => self.hurt(visitor.visit_newtype_struct(self)),
+            _ => self.locate(visitor.visit_newtype_struct(self)),
         }
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         self.list(false, visitor)
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ReadError> {
         self.list(true, visitor)
     }
 
@@ -370,16 +376,16 @@ impl<'de> Deserializer<'de> for At<'_, '_> {
         _: &'static str,
         _: usize,
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, ReadError> {
         self.list(true, visitor)
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        let wanted = suggest::plain(&(&visitor as &dyn serde::de::Expected).to_string());
-        self.hurt(match &self.child.node.value {
-            Value::Map(map) => entries_of(self.context, map)
-                .and_then(|entries| visitor.visit_map(Entries::new(self.context, entries))),
-            Value::Scalar { .. } | Value::List(_) => Err(Fault::wanted(wanted)),
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        let expected = suggest::describe_expected(&(&visitor as &dyn serde::de::Expected).to_string());
+        self.locate(match &self.child.node.value {
+            Value::Map(map) => collect_entries(self.context, map)
+                .and_then(|entries| visitor.visit_map(EntryAccess::new(self.context, entries))),
+            Value::Scalar { .. } | Value::List(_) => Err(ReadError::expected(expected)),
         })
     }
 
@@ -388,7 +394,7 @@ impl<'de> Deserializer<'de> for At<'_, '_> {
         _: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, ReadError> {
         self.structure(fields, visitor)
     }
 
@@ -397,50 +403,50 @@ impl<'de> Deserializer<'de> for At<'_, '_> {
         _: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
-        let one_of = || Fault::wanted(format!("one of {}", listed(variants.iter().copied())));
-        self.hurt(match &self.child.node.value {
+    ) -> Result<V::Value, ReadError> {
+        let one_of = || ReadError::expected(format!("one of {}", backtick_list(variants.iter().copied())));
+        self.locate(match &self.child.node.value {
             Value::Scalar { .. } if self.child.is_null() => Err(one_of()),
-            Value::Scalar { .. } => visitor.visit_enum(Choice::new(self.context, self.child, None)),
+            Value::Scalar { .. } => visitor.visit_enum(EnumDeserializer::new(self.context, self.child, None)),
             Value::Map(map) => match map.as_slice() {
-                [(key, value)] => visitor.visit_enum(Choice::new(self.context, key, Some(value))),
+                [(key, value)] => visitor.visit_enum(EnumDeserializer::new(self.context, key, Some(value))),
                 [] => Err(one_of()),
-                [(first, _), (second, _), ..] => Err(self.context.put(
-                    Mistake::new(format!(
+                [(first, _), (second, _), ..] => Err(self.context.error_here(
+                    Diagnostic::new(format!(
                         "only one of its kinds can be chosen{}",
-                        self.context.whereabouts()
+                        self.context.path()
                     ))
-                    .at(&self.context.place(&second.node.mark), "a second key")
-                    .also(&self.context.place(&first.node.mark), "the first key")
-                    .help(format!("keep one of {}", listed(variants.iter().copied()))),
+                    .with_place(&self.context.place(&second.node.mark), "a second key")
+                    .with_secondary(&self.context.place(&first.node.mark), "the first key")
+                    .with_help(format!("keep one of {}", backtick_list(variants.iter().copied()))),
                 )),
             },
             Value::List(_) => Err(one_of()),
         })
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         visitor.visit_unit()
     }
 }
 
 /// Sequence that [`super::Spanned`] reads: file, start, end, value.
-struct Parts<'n, 'c> {
-    at: At<'n, 'c>,
-    given: u8,
+struct SpannedAccess<'n, 'c> {
+    node: NodeDeserializer<'n, 'c>,
+    position: u8,
 }
 
-impl<'de> SeqAccess<'de> for Parts<'_, '_> {
-    type Error = Fault;
+impl<'de> SeqAccess<'de> for SpannedAccess<'_, '_> {
+    type Error = ReadError;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Fault> {
-        let mark = &self.at.child.node.mark;
-        self.given += 1;
-        match self.given {
-            1 => seed.deserialize(self.at.context.file().into_deserializer()),
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, ReadError> {
+        let mark = &self.node.child.node.mark;
+        self.position += 1;
+        match self.position {
+            1 => seed.deserialize(self.node.context.file().into_deserializer()),
             2 => seed.deserialize(mark.start.into_deserializer()),
             3 => seed.deserialize(mark.end.into_deserializer()),
-            4 => seed.deserialize(self.at),
+            4 => seed.deserialize(self.node),
             _ => return Ok(None),
         }
         .map(Some)
@@ -448,12 +454,12 @@ impl<'de> SeqAccess<'de> for Parts<'_, '_> {
 }
 
 /// A single value in place of a list.
-struct Once<'n, 'c>(Option<At<'n, 'c>>);
+struct SingleAccess<'n, 'c>(Option<NodeDeserializer<'n, 'c>>);
 
-impl<'de> SeqAccess<'de> for Once<'_, '_> {
-    type Error = Fault;
+impl<'de> SeqAccess<'de> for SingleAccess<'_, '_> {
+    type Error = ReadError;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Fault> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, ReadError> {
         self.0.take().map(|at| seed.deserialize(at)).transpose()
     }
 }

@@ -7,7 +7,7 @@ pub(super) fn is_null(text: &str) -> bool {
 
 /// Interpretation of a plain scalar if no particular type is requested.
 #[derive(Debug, PartialEq)]
-pub(super) enum Looks {
+pub(super) enum PlainScalar {
     Null,
     Bool(bool),
     Natural(u64),
@@ -17,31 +17,31 @@ pub(super) enum Looks {
 }
 
 /// Interprets a scalar as JSON would, so that `no`, `017` and `1_000` stay texts.
-pub(super) fn looks(text: &str) -> Looks {
+pub(super) fn classify(text: &str) -> PlainScalar {
     if is_null(text) {
-        return Looks::Null;
+        return PlainScalar::Null;
     }
     match text {
-        "true" => return Looks::Bool(true),
-        "false" => return Looks::Bool(false),
+        "true" => return PlainScalar::Bool(true),
+        "false" => return PlainScalar::Bool(false),
         _ => {}
     }
     if !has_odd_zero(text) && !text.starts_with('+') {
         if let Ok(number) = text.parse() {
-            return Looks::Natural(number);
+            return PlainScalar::Natural(number);
         }
         if let Ok(number) = text.parse() {
-            return Looks::Negative(number);
+            return PlainScalar::Negative(number);
         }
-        if let Some(number) = real(text) {
-            return Looks::Real(number);
+        if let Some(number) = parse_real(text) {
+            return PlainScalar::Real(number);
         }
     }
-    Looks::Text
+    PlainScalar::Text
 }
 
 /// Parses a number; `inf` and `.inf` are infinite, `nan` is not a number.
-pub(super) fn real(text: &str) -> Option<f64> {
+pub(super) fn parse_real(text: &str) -> Option<f64> {
     match text {
         "inf" | "+inf" | ".inf" | "+.inf" => return Some(f64::INFINITY),
         "-inf" | "-.inf" => return Some(f64::NEG_INFINITY),
@@ -66,7 +66,7 @@ pub(super) fn has_odd_zero(text: &str) -> bool {
 }
 
 /// The correct spelling of a number with another spelling, if it is clear.
-pub(super) fn respelled(text: &str, whole: bool) -> Option<String> {
+pub(super) fn suggest_number(text: &str, whole: bool) -> Option<String> {
     let bare = text.replace(['_', ',', ' '], "");
     if bare != text
         && bare.bytes().all(|byte| byte.is_ascii_digit())
@@ -86,12 +86,12 @@ pub(super) fn respelled(text: &str, whole: bool) -> Option<String> {
     if let Some(hex) = text.strip_prefix("0x") {
         return u64::from_str_radix(hex, 16).ok().map(|number| number.to_string());
     }
-    let number = real(text)?;
+    let number = parse_real(text)?;
     (whole && number.fract() == 0.0 && number.abs() < 1e15).then(|| format!("{number:.0}"))
 }
 
 /// Spellings of true and false in other tools.
-pub(super) fn as_bool(text: &str) -> Option<bool> {
+pub(super) fn parse_bool_word(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "yes" | "on" | "y" | "true" | "1" => Some(true),
         "no" | "off" | "n" | "false" | "0" => Some(false),

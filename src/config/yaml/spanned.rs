@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
 
-use super::Place;
+use super::SourceSpan;
 
 /// The type name by which [`Spanned`] requests file, start and end before the value.
 pub(super) const SPANNED: &str = "$spanned";
@@ -21,7 +21,7 @@ pub struct Spanned<T> {
     /// The value.
     pub value: T,
     /// Its place; `None` for a value from JSON or a default.
-    pub place: Option<Place>,
+    pub place: Option<SourceSpan>,
 }
 
 impl<T> From<T> for Spanned<T> {
@@ -72,13 +72,13 @@ impl<T: Serialize> Serialize for Spanned<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_newtype_struct(SPANNED, Parts(PhantomData))
+        deserializer.deserialize_newtype_struct(SPANNED, SpannedVisitor(PhantomData))
     }
 }
 
-struct Parts<T>(PhantomData<T>);
+struct SpannedVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Parts<T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for SpannedVisitor<T> {
     type Value = Spanned<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,7 +94,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Parts<T> {
         let value: T = parts.next_element()?.ok_or_else(|| A::Error::custom(HOLDS))?;
         Ok(Spanned {
             value,
-            place: Some(Place {
+            place: Some(SourceSpan {
                 file: file.into(),
                 range: start..end,
             }),

@@ -1,7 +1,7 @@
 //! Suggests names, and formats lists of them.
 
 /// The nearest known name, if it is near enough to be a typo.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
     known
         .into_iter()
@@ -38,7 +38,7 @@ const SYNONYMS: [(&str, &str); 14] = [
 
 /// Keys of earlier versions, and their current names. An earlier name is accepted where the current one is
 /// known.
-const RENAMED: [(&str, &str); 10] = [
+const RENAMED_KEYS: [(&str, &str); 10] = [
     ("blame", "fault"),
     ("contact", "api"),
     ("dead", "fatal"),
@@ -52,35 +52,35 @@ const RENAMED: [(&str, &str); 10] = [
 ];
 
 /// The known key that was called `name` in earlier versions.
-pub(super) fn renamed(name: &str, known: &[&'static str]) -> Option<&'static str> {
-    let (_, today) = RENAMED.iter().find(|(earlier, _)| *earlier == name)?;
+pub(super) fn new_name(name: &str, known: &[&'static str]) -> Option<&'static str> {
+    let (_, today) = RENAMED_KEYS.iter().find(|(earlier, _)| *earlier == name)?;
     known.iter().copied().find(|key| key == today)
 }
 
 /// The known key whose earlier name is nearest to `name`.
-pub(super) fn nearest_earlier(name: &str, known: &[&'static str]) -> Option<&'static str> {
+pub(super) fn nearest_renamed(name: &str, known: &[&'static str]) -> Option<&'static str> {
     let is_here = |(_, today): &&(&str, &str)| known.contains(today);
-    let earlier = RENAMED.iter().filter(is_here).map(|(earlier, _)| *earlier);
-    renamed(nearest(name, earlier)?, known)
+    let earlier = RENAMED_KEYS.iter().filter(is_here).map(|(earlier, _)| *earlier);
+    new_name(nearest_name(name, earlier)?, known)
 }
 
 /// Sizes of the model that users often write at the engine.
-const OF_MODELS: [&str; 4] = ["tp", "pp", "dp", "ep"];
+const MODEL_SIZES: [&str; 4] = ["tp", "pp", "dp", "ep"];
 
 /// The known key that other tools call `name`.
 pub(super) fn synonym<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase().replace('-', "_");
-    let (_, ours) = SYNONYMS.iter().find(|(theirs, _)| *theirs == name)?;
-    known.iter().copied().find(|key| key == ours)
+    let (_, own_name) = SYNONYMS.iter().find(|(foreign, _)| *foreign == name)?;
+    known.iter().copied().find(|key| key == own_name)
 }
 
 /// Whether `name` is a size of the model that was written at an engine; `known` are the allowed keys.
-pub(super) fn is_of_models(name: &str, known: &[&str]) -> bool {
-    known.contains(&"as") && known.contains(&"executor") && OF_MODELS.contains(&name)
+pub(super) fn is_model_size(name: &str, known: &[&str]) -> bool {
+    known.contains(&"as") && known.contains(&"executor") && MODEL_SIZES.contains(&name)
 }
 
 /// Formats names with backticks: `` `a`, `b` and `c` ``.
-pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub(crate) fn backtick_list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut quoted: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match (quoted.pop(), quoted.is_empty()) {
         (None, _) => String::new(),
@@ -90,7 +90,7 @@ pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// Describes a type of serde or std in words for users of YAML.
-pub(super) fn plain(expected: &str) -> String {
+pub(super) fn describe_expected(expected: &str) -> String {
     match expected {
         "u8" => "a whole number from 0 to 255",
         "u16" => "a whole number from 0 to 65535",
@@ -113,12 +113,12 @@ pub(super) fn plain(expected: &str) -> String {
 }
 
 /// Describes a number type whose value is out of range.
-pub(super) fn bounded(expected: &str) -> String {
+pub(super) fn describe_bounds(expected: &str) -> String {
     match expected {
         "u32" => format!("a whole number from 0 to {}", u32::MAX),
         "i8" => "a whole number from -128 to 127".to_owned(),
         "i16" => "a whole number from -32768 to 32767".to_owned(),
         "i32" => format!("a whole number from {} to {}", i32::MIN, i32::MAX),
-        _ => plain(expected),
+        _ => describe_expected(expected),
     }
 }

@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::*;
-use crate::base::units::{RequestRate, Span};
+use crate::base::units::{HumanDuration, RequestRate};
 use crate::config::forms::{ByEngine, Named, OneOrMany, OrderedMap};
-use crate::config::template::Text;
+use crate::config::template::Template;
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -32,11 +32,11 @@ struct Sweep {
     #[serde(default)]
     engines: OneOrMany<Named<Detail>>,
     repeats: Option<u32>,
-    duration: Option<Span>,
+    duration: Option<HumanDuration>,
     arrival: Option<Arrival>,
     tp: Option<ByEngine<OneOrMany<u32>>>,
     #[serde(default)]
-    args: OrderedMap<OneOrMany<Text>>,
+    args: OrderedMap<OneOrMany<Template>>,
     #[serde(default)]
     warm: bool,
     #[serde(default)]
@@ -52,23 +52,27 @@ struct Scenario {
     tokens: u32,
 }
 
-fn mistakes<T: DeserializeOwned>(text: &str) -> String {
+fn diagnostics<T: DeserializeOwned>(text: &str) -> String {
     let source = Source::new("m.yaml", text);
-    let (_, mistakes) = read::<T>(&source);
-    assert!(!mistakes.is_empty(), "nothing was found wrong");
-    draw(&mistakes, &[source], false)
+    let (_, diagnostics) = read::<T>(&source);
+    assert!(!diagnostics.is_empty(), "nothing was found wrong");
+    render(&diagnostics, &[source], false)
 }
 
-fn good<T: DeserializeOwned>(text: &str) -> T {
+fn parse_valid<T: DeserializeOwned>(text: &str) -> T {
     let source = Source::new("m.yaml", text);
-    let (value, mistakes) = read::<T>(&source);
-    assert!(mistakes.is_empty(), "{}", draw(&mistakes, &[source], false));
+    let (value, diagnostics) = read::<T>(&source);
+    assert!(
+        diagnostics.is_empty(),
+        "{}",
+        render(&diagnostics, &[source], false)
+    );
     value.expect("a file without mistakes has a value")
 }
 
 #[test]
 fn an_unknown_key_gets_the_nearest_name_that_is_still_free() {
-    let drawn = mistakes::<Sweep>("name: a\nrepeats: 3\nduraton: 30s\n");
+    let drawn = diagnostics::<Sweep>("name: a\nrepeats: 3\nduraton: 30s\n");
     insta::assert_snapshot!(drawn, @r#"
     error: unknown key `duraton`
      --> m.yaml:3:1
@@ -85,7 +89,7 @@ fn an_unknown_key_gets_the_nearest_name_that_is_still_free() {
 
 #[test]
 fn an_unknown_key_far_from_all_lists_the_known_ones() {
-    let drawn = mistakes::<Scenario>("rate: 1\ntokens: 2\ncolour: red\n");
+    let drawn = diagnostics::<Scenario>("rate: 1\ntokens: 2\ncolour: red\n");
     insta::assert_snapshot!(drawn, @r#"
     error: unknown key `colour`
      --> m.yaml:3:1
@@ -99,7 +103,7 @@ fn an_unknown_key_far_from_all_lists_the_known_ones() {
 
 #[test]
 fn all_mistakes_come_in_one_go() {
-    let drawn = mistakes::<Sweep>(
+    let drawn = diagnostics::<Sweep>(
         "name: a\nrepets: 4\nduration: 90\nwarm: yes\narrival: clsed\ntp: {vllm: [1, two], default: 8.0}\nscenarios:\n  chat: {rate: -1, tokens: 3}\n  code: {rate: 1}\nrepets: 5\n",
     );
     insta::assert_snapshot!(drawn, @r#"
@@ -189,7 +193,7 @@ fn all_mistakes_come_in_one_go() {
 
 #[test]
 fn a_key_written_twice_shows_both_places() {
-    let drawn = mistakes::<Sweep>("name: a\nrepeats: 3\nwarm: true\nrepeats: 4\n");
+    let drawn = diagnostics::<Sweep>("name: a\nrepeats: 3\nwarm: true\nrepeats: 4\n");
     insta::assert_snapshot!(drawn, @r#"
     error: the key `repeats` is written twice
      --> m.yaml:4:1
@@ -206,7 +210,7 @@ fn a_key_written_twice_shows_both_places() {
 
 #[test]
 fn a_missing_key_is_reported_at_its_owner() {
-    let drawn = mistakes::<Sweep>("name: a\nscenarios:\n  chat:\n    rate: 1\n  code: {tokens: 2}\n");
+    let drawn = diagnostics::<Sweep>("name: a\nscenarios:\n  chat:\n    rate: 1\n  code: {tokens: 2}\n");
     insta::assert_snapshot!(drawn, @r#"
     error: missing key `tokens` in `scenarios.chat`
      --> m.yaml:3:3
@@ -224,7 +228,7 @@ fn a_missing_key_is_reported_at_its_owner() {
 
 #[test]
 fn a_missing_key_at_the_root_has_a_place() {
-    let drawn = mistakes::<Sweep>("engines: [sglang]\n");
+    let drawn = diagnostics::<Sweep>("engines: [sglang]\n");
     insta::assert_snapshot!(drawn, @r#"
     error: missing key `name`
      --> m.yaml:1:1
@@ -236,7 +240,7 @@ fn a_missing_key_at_the_root_has_a_place() {
 
 #[test]
 fn a_missing_key_that_is_only_misspelt_or_wrong_is_no_second_mistake() {
-    let drawn = mistakes::<Sweep>(
+    let drawn = diagnostics::<Sweep>(
         "name: a\nscenarios:\n  chat: {rate: 1, tokenz: 3}\n  code: {rate: many, tokens: 3}\n",
     );
     insta::assert_snapshot!(drawn, @r#"
@@ -262,7 +266,7 @@ fn a_missing_key_that_is_only_misspelt_or_wrong_is_no_second_mistake() {
 
 #[test]
 fn a_quoted_number_is_a_text() {
-    let drawn = mistakes::<Sweep>("name: a\nrepeats: \"8\"\ntemperature: '1.5'\n");
+    let drawn = diagnostics::<Sweep>("name: a\nrepeats: \"8\"\ntemperature: '1.5'\n");
     insta::assert_snapshot!(drawn, @r#"
     error: found the quoted text `8` in `repeats`, expected a whole number, 0 or above
      --> m.yaml:2:10
@@ -292,7 +296,7 @@ fn a_quoted_number_is_a_text() {
 
 #[test]
 fn numbers_spelled_elsewhere_are_respelled() {
-    let drawn = mistakes::<Sweep>("name: a\nrepeats: 010\ntp: [1_000, 8.0, 0x10, 5000000000]\n");
+    let drawn = diagnostics::<Sweep>("name: a\nrepeats: 010\ntp: [1_000, 8.0, 0x10, 5000000000]\n");
     insta::assert_snapshot!(drawn, @r#"
     error: found the text `010` in `repeats`, expected a whole number, 0 or above
      --> m.yaml:2:10
@@ -352,7 +356,7 @@ fn numbers_spelled_elsewhere_are_respelled() {
 
 #[test]
 fn only_true_and_false_are_truth_values() {
-    let drawn = mistakes::<Sweep>("name: a\nwarm: Yes\n");
+    let drawn = diagnostics::<Sweep>("name: a\nwarm: Yes\n");
     insta::assert_snapshot!(drawn, @r#"
     error: found the text `Yes` in `warm`, expected `true` or `false`
      --> m.yaml:2:7
@@ -370,7 +374,7 @@ fn only_true_and_false_are_truth_values() {
 
 #[test]
 fn a_custom_error_takes_the_place_of_its_node() {
-    let drawn = mistakes::<Sweep>("name: a\nduration: 90\n");
+    let drawn = diagnostics::<Sweep>("name: a\nduration: 90\n");
     insta::assert_snapshot!(drawn, @r#"
     error: `90` has no unit; write `90s` or `90ms`
      --> m.yaml:2:11
@@ -382,7 +386,7 @@ fn a_custom_error_takes_the_place_of_its_node() {
 
 #[test]
 fn nothing_where_a_text_is_wanted() {
-    let drawn = mistakes::<Sweep>("name:\n");
+    let drawn = diagnostics::<Sweep>("name:\n");
     insta::assert_snapshot!(drawn, @r#"
     error: found nothing in `name`, expected a text
      --> m.yaml:1:5
@@ -394,7 +398,7 @@ fn nothing_where_a_text_is_wanted() {
 
 #[test]
 fn a_second_key_beside_a_name_is_a_slip_of_the_indent() {
-    let drawn = mistakes::<Sweep>("name: a\nengines:\n  - vllm:\n    version: v1\n");
+    let drawn = diagnostics::<Sweep>("name: a\nengines:\n  - vllm:\n    version: v1\n");
     insta::assert_snapshot!(drawn, @r#"
     error: `vllm` and `version` stand side by side in `engines[0]`
      --> m.yaml:4:5
@@ -410,7 +414,7 @@ fn a_second_key_beside_a_name_is_a_slip_of_the_indent() {
 
 #[test]
 fn a_key_inside_a_named_entry_is_checked() {
-    let drawn = mistakes::<Sweep>("name: a\nengines: [sglang, {vllm: {verson: 1.10}}]\n");
+    let drawn = diagnostics::<Sweep>("name: a\nengines: [sglang, {vllm: {verson: 1.10}}]\n");
     insta::assert_snapshot!(drawn, @r#"
     error: unknown key `verson` in `engines[1].vllm`
      --> m.yaml:2:27
@@ -427,7 +431,7 @@ fn a_key_inside_a_named_entry_is_checked() {
 
 #[test]
 fn an_unknown_variant_gets_the_nearest_and_the_list() {
-    let drawn = mistakes::<Sweep>("name: a\narrival: clsed\n");
+    let drawn = diagnostics::<Sweep>("name: a\narrival: clsed\n");
     insta::assert_snapshot!(drawn, @r#"
     error: unknown value `clsed` in `arrival`
      --> m.yaml:2:10
@@ -445,7 +449,7 @@ fn an_unknown_variant_gets_the_nearest_and_the_list() {
 
 #[test]
 fn a_variant_that_needs_keys_says_which() {
-    let drawn = mistakes::<Sweep>("name: a\narrival: closed\n");
+    let drawn = diagnostics::<Sweep>("name: a\narrival: closed\n");
     insta::assert_snapshot!(drawn, @r#"
     error: missing key `concurrency` in `arrival.closed`
      --> m.yaml:2:10
@@ -457,7 +461,7 @@ fn a_variant_that_needs_keys_says_which() {
 
 #[test]
 fn a_variant_without_value_takes_none() {
-    let drawn = mistakes::<Sweep>("name: a\narrival: {burst: 4}\n");
+    let drawn = diagnostics::<Sweep>("name: a\narrival: {burst: 4}\n");
     insta::assert_snapshot!(drawn, @r#"
     error: `burst` takes no value; write `burst` alone
      --> m.yaml:2:18
@@ -469,7 +473,7 @@ fn a_variant_without_value_takes_none() {
 
 #[test]
 fn only_one_variant_can_be_chosen() {
-    let drawn = mistakes::<Sweep>("name: a\narrival: {open: {rate: 1}, burst: }\n");
+    let drawn = diagnostics::<Sweep>("name: a\narrival: {open: {rate: 1}, burst: }\n");
     insta::assert_snapshot!(drawn, @r#"
     error: only one of its kinds can be chosen in `arrival`
      --> m.yaml:2:28
@@ -485,7 +489,7 @@ fn only_one_variant_can_be_chosen() {
 
 #[test]
 fn a_value_inside_a_variant_has_its_path() {
-    let drawn = mistakes::<Sweep>("name: a\narrival:\n  closed: {concurrency: [1, 0]}\n");
+    let drawn = diagnostics::<Sweep>("name: a\narrival:\n  closed: {concurrency: [1, 0]}\n");
     insta::assert_snapshot!(drawn, @r#"
     error: found the number `0` in `arrival.closed.concurrency[1]`, expected a whole number above 0
      --> m.yaml:3:29
@@ -498,7 +502,7 @@ fn a_value_inside_a_variant_has_its_path() {
 #[test]
 fn an_aliased_mistake_shows_its_use_and_its_writing() {
     let drawn =
-        mistakes::<Sweep>("x-base: &base {rate: many, tokens: 3}\nname: a\nscenarios:\n  chat: *base\n");
+        diagnostics::<Sweep>("x-base: &base {rate: many, tokens: 3}\nname: a\nscenarios:\n  chat: *base\n");
     insta::assert_snapshot!(drawn, @r#"
     error: found the text `many` in `scenarios.chat.rate`, expected a whole number, 0 or above
      --> m.yaml:1:22
@@ -513,7 +517,7 @@ fn an_aliased_mistake_shows_its_use_and_its_writing() {
 
 #[test]
 fn a_merge_that_is_no_map_is_refused() {
-    let drawn = mistakes::<Sweep>("name: a\nscenarios:\n  chat: {<<: 3, rate: 1, tokens: 2}\n");
+    let drawn = diagnostics::<Sweep>("name: a\nscenarios:\n  chat: {<<: 3, rate: 1, tokens: 2}\n");
     insta::assert_snapshot!(drawn, @r#"
     error: `<<` takes a map or a list of maps in `scenarios.chat`
      --> m.yaml:3:14
@@ -525,7 +529,7 @@ fn a_merge_that_is_no_map_is_refused() {
 
 #[test]
 fn an_unknown_alias_gets_the_nearest_anchor() {
-    let drawn = mistakes::<Sweep>("x-base: &base 3\nname: a\nrepeats: *bass\n");
+    let drawn = diagnostics::<Sweep>("x-base: &base 3\nname: a\nrepeats: *bass\n");
     insta::assert_snapshot!(drawn, @r#"
     error: `*bass` names nothing
      --> m.yaml:3:10
@@ -543,7 +547,7 @@ fn an_unknown_alias_gets_the_nearest_anchor() {
 
 #[test]
 fn an_alias_inside_itself_is_refused() {
-    let drawn = mistakes::<Sweep>("name: &a [*a]\n");
+    let drawn = diagnostics::<Sweep>("name: &a [*a]\n");
     insta::assert_snapshot!(drawn, @r#"
     error: `*a` is used inside the very value it names
      --> m.yaml:1:11
@@ -555,7 +559,7 @@ fn an_alias_inside_itself_is_refused() {
 
 #[test]
 fn a_tab_is_shown_where_it_stands() {
-    let drawn = mistakes::<Sweep>("name: a\nengines:\n\t- b\n");
+    let drawn = diagnostics::<Sweep>("name: a\nengines:\n\t- b\n");
     insta::assert_snapshot!(drawn, @r#"
     error: a tab is used to indent
      --> m.yaml:3:1
@@ -569,7 +573,7 @@ fn a_tab_is_shown_where_it_stands() {
 
 #[test]
 fn a_second_document_is_refused() {
-    let drawn = mistakes::<Sweep>("name: a\n---\nname: b\n");
+    let drawn = diagnostics::<Sweep>("name: a\n---\nname: b\n");
     insta::assert_snapshot!(drawn, @r#"
     error: a second document starts here
      --> m.yaml:2:1
@@ -583,7 +587,7 @@ fn a_second_document_is_refused() {
 
 #[test]
 fn an_empty_file_is_a_mistake() {
-    let drawn = mistakes::<Sweep>("# nothing yet\n");
+    let drawn = diagnostics::<Sweep>("# nothing yet\n");
     insta::assert_snapshot!(drawn, @r#"
     error: the file is empty
      --> m.yaml:1:1
@@ -595,7 +599,7 @@ fn an_empty_file_is_a_mistake() {
 
 #[test]
 fn an_open_bracket_is_shown_where_it_opens() {
-    let drawn = mistakes::<Sweep>("name: a\nengines: [a, b\nrepeats: 3\n");
+    let drawn = diagnostics::<Sweep>("name: a\nengines: [a, b\nrepeats: 3\n");
     insta::assert_snapshot!(drawn, @r#"
     error: the bracket `[` is never closed
      --> m.yaml:2:10
@@ -611,7 +615,7 @@ fn an_open_bracket_is_shown_where_it_opens() {
 
 #[test]
 fn an_open_brace_at_the_end_is_shown_where_it_opens() {
-    let drawn = mistakes::<Sweep>("name: a\nscenarios: {a: {rate: 1, tokens: 3}\n");
+    let drawn = diagnostics::<Sweep>("name: a\nscenarios: {a: {rate: 1, tokens: 3}\n");
     insta::assert_snapshot!(drawn, @r#"
     error: the bracket `{` is never closed
      --> m.yaml:2:12
@@ -625,7 +629,7 @@ fn an_open_brace_at_the_end_is_shown_where_it_opens() {
 
 #[test]
 fn brackets_that_do_not_match_show_both() {
-    let drawn = mistakes::<Sweep>("name: a\nengines: [a}\n");
+    let drawn = diagnostics::<Sweep>("name: a\nengines: [a}\n");
     insta::assert_snapshot!(drawn, @r#"
     error: the bracket `[` is closed by `}`
      --> m.yaml:2:12
@@ -639,7 +643,7 @@ fn brackets_that_do_not_match_show_both() {
 
 #[test]
 fn an_open_quote_is_shown_where_it_opens() {
-    let drawn = mistakes::<Sweep>("name: \"a\nrepeats: 3\nwarm: true\n");
+    let drawn = diagnostics::<Sweep>("name: \"a\nrepeats: 3\nwarm: true\n");
     insta::assert_snapshot!(drawn, @r#"
     error: a quoted text is never closed
      --> m.yaml:1:7
@@ -653,7 +657,7 @@ fn an_open_quote_is_shown_where_it_opens() {
 
 #[test]
 fn a_line_indented_too_deep_is_shown() {
-    let drawn = mistakes::<Sweep>("name: a\n  repeats: 3\n");
+    let drawn = diagnostics::<Sweep>("name: a\n  repeats: 3\n");
     insta::assert_snapshot!(drawn, @r#"
     error: this line is indented as if it belonged to the value above
      --> m.yaml:2:3
@@ -667,7 +671,7 @@ fn a_line_indented_too_deep_is_shown() {
 
 #[test]
 fn a_line_that_fits_nowhere_is_shown() {
-    let drawn = mistakes::<Sweep>("name: a\nscenarios:\n    a: {rate: 1}\n  b: {rate: 2}\n");
+    let drawn = diagnostics::<Sweep>("name: a\nscenarios:\n    a: {rate: 1}\n  b: {rate: 2}\n");
     insta::assert_snapshot!(drawn, @r#"
     error: this line does not fit the lines above
      --> m.yaml:4:3
@@ -681,7 +685,7 @@ fn a_line_that_fits_nowhere_is_shown() {
 
 #[test]
 fn an_item_swallowed_by_the_one_above_is_shown() {
-    let drawn = mistakes::<Sweep>("name: a\nengines:\n  - sglang\n    - vllm\n");
+    let drawn = diagnostics::<Sweep>("name: a\nengines:\n  - sglang\n    - vllm\n");
     insta::assert_snapshot!(drawn, @r#"
     error: this line is read as a part of the value above
      --> m.yaml:4:5
@@ -695,7 +699,7 @@ fn an_item_swallowed_by_the_one_above_is_shown() {
 
 #[test]
 fn a_colon_without_its_space_is_shown() {
-    let drawn = mistakes::<Sweep>("name: a\nrepeats:3\n");
+    let drawn = diagnostics::<Sweep>("name: a\nrepeats:3\n");
     insta::assert_snapshot!(drawn, @r#"
     error: a key without a space after its colon
      --> m.yaml:2:1
@@ -712,7 +716,7 @@ fn a_colon_without_its_space_is_shown() {
 
 #[test]
 fn a_second_colon_asks_for_quotes() {
-    let drawn = mistakes::<Sweep>("name: a: b\n");
+    let drawn = diagnostics::<Sweep>("name: a: b\n");
     insta::assert_snapshot!(drawn, @r#"
     error: a second `: ` in one value
      --> m.yaml:1:8
@@ -726,7 +730,7 @@ fn a_second_colon_asks_for_quotes() {
 
 #[test]
 fn a_template_in_braces_asks_for_quotes() {
-    let drawn = mistakes::<Sweep>("name: {model}\n");
+    let drawn = diagnostics::<Sweep>("name: {model}\n");
     insta::assert_snapshot!(drawn, @r#"
     error: found a map in `name`, expected a text
      --> m.yaml:1:7
@@ -740,7 +744,7 @@ fn a_template_in_braces_asks_for_quotes() {
 
 #[test]
 fn a_tag_is_refused() {
-    let drawn = mistakes::<Sweep>("name: !secret a\n");
+    let drawn = diagnostics::<Sweep>("name: !secret a\n");
     insta::assert_snapshot!(drawn, @r#"
     error: the tag `!secret` is not understood
      --> m.yaml:1:7
@@ -754,7 +758,7 @@ fn a_tag_is_refused() {
 
 #[test]
 fn a_list_where_keys_are_wanted_says_so() {
-    let drawn = mistakes::<Scenario>("- a\n");
+    let drawn = diagnostics::<Scenario>("- a\n");
     insta::assert_snapshot!(drawn, @r#"
     error: found a list, expected a map with the keys `rate` and `tokens`
      --> m.yaml:1:1
@@ -766,7 +770,7 @@ fn a_list_where_keys_are_wanted_says_so() {
 
 #[test]
 fn columns_count_characters_after_a_mark_and_across_crlf() {
-    let drawn = mistakes::<Sweep>("\u{feff}name: é\r\nduration: { größe: 3 }\r\nrepeats: ü\r\n");
+    let drawn = diagnostics::<Sweep>("\u{feff}name: é\r\nduration: { größe: 3 }\r\nrepeats: ü\r\n");
     insta::assert_snapshot!(drawn, @r#"
     error: found a map in `duration`, expected a text
      --> m.yaml:2:11
@@ -787,14 +791,14 @@ fn a_whole_file_arrives_typed_and_with_places() {
     let text = "name: chat\nengines: [sglang, {vllm: {version: 1.10}}, {trt: }]\nrepeats: 3\nduration: 1h 30m\n\
                 arrival: {open: {rate: inf}}\ntp: {vllm: [1, 2], default: 8}\nwarm: true\ntemperature: .inf\n\
                 args: {a: [1.10, no], b: 017, c: '8'}\n";
-    let sweep: Sweep = good(text);
+    let sweep: Sweep = parse_valid(text);
     let place = sweep.name.place.clone().unwrap();
     assert_eq!((&*place.file, &text[place.range]), ("m.yaml", "chat"));
     let names: Vec<&str> = sweep.engines.iter().map(|engine| engine.name.as_str()).collect();
     assert_eq!(names, ["sglang", "vllm", "trt"]);
     assert_eq!(sweep.engines[1].value.version.as_deref(), Some("1.10"));
     assert_eq!(sweep.engines[2].value, Detail::default());
-    assert_eq!(sweep.duration, Some(Span::seconds(5400)));
+    assert_eq!(sweep.duration, Some(HumanDuration::from_secs(5400)));
     assert_eq!(
         sweep.arrival,
         Some(Arrival::Open {
@@ -813,14 +817,15 @@ fn a_whole_file_arrives_typed_and_with_places() {
     let args: Vec<&str> = sweep
         .args
         .iter()
-        .flat_map(|(_, values)| values.iter().map(Text::as_str))
+        .flat_map(|(_, values)| values.iter().map(Template::as_str))
         .collect();
     assert_eq!(args, ["1.10", "no", "017", "8"]);
 }
 
 #[test]
 fn texts_arrive_as_spelled() {
-    let texts: Vec<String> = good("[1.10, no, 017, 0x1F, 1_000, \"a\\tb\", 'it''s', 2026-01-01, true]");
+    let texts: Vec<String> =
+        parse_valid("[1.10, no, 017, 0x1F, 1_000, \"a\\tb\", 'it''s', 2026-01-01, true]");
     assert_eq!(
         texts,
         [
@@ -841,15 +846,15 @@ fn texts_arrive_as_spelled() {
 fn merged_keys_yield_to_written_ones_and_to_earlier_merges() {
     let text = "x-a: &a {rate: 1, tokens: 1}\nx-b: &b {rate: 2, tokens: 2}\nname: m\nscenarios:\n  one: *a\n  \
                 two: {<<: *a, tokens: 9}\n  three: {rate: 7, <<: [*b, *a]}\n";
-    let sweep: Sweep = good(text);
+    let sweep: Sweep = parse_valid(text);
     let all: Vec<(u32, u32)> = sweep.scenarios.iter().map(|(_, s)| (s.rate, s.tokens)).collect();
     assert_eq!(all, [(1, 1), (1, 9), (7, 2)]);
 }
 
 #[test]
 fn a_mistake_leaves_the_rest_of_the_file_readable() {
-    let (sweep, mistakes) = read::<Sweep>(&Source::new("m.yaml", "name: a\nrepeats: x\nwarm: true\n"));
-    assert_eq!(mistakes.len(), 1);
+    let (sweep, diagnostics) = read::<Sweep>(&Source::new("m.yaml", "name: a\nrepeats: x\nwarm: true\n"));
+    assert_eq!(diagnostics.len(), 1);
     assert!(sweep.unwrap().warm);
 }
 
@@ -890,7 +895,7 @@ fn a_bomb_of_aliases_ends() {
         let before = vec![format!("*a{}", i - 1); 10].join(", ");
         writeln!(text, "a{i}: &a{i} [{before}]").unwrap();
     }
-    let drawn = mistakes::<serde_json::Value>(&text);
+    let drawn = diagnostics::<serde_json::Value>(&text);
     assert!(
         drawn.contains("more than 1000000 values once aliases are followed"),
         "{drawn}"
@@ -904,41 +909,41 @@ fn a_bomb_of_merges_ends() {
         let before = vec![format!("*a{}", i - 1); 4].join(", ");
         writeln!(text, "a{i}: &a{i} {{<<: [{before}]}}").unwrap();
     }
-    assert!(mistakes::<serde_json::Value>(&text).contains("once aliases are followed"));
+    assert!(diagnostics::<serde_json::Value>(&text).contains("once aliases are followed"));
 }
 
 #[test]
 fn depth_is_limited_with_and_without_aliases() {
     let brackets = format!("{}{}", "[".repeat(70), "]".repeat(70));
-    assert!(mistakes::<serde_json::Value>(&brackets).contains("nest deeper than 64 levels"));
+    assert!(diagnostics::<serde_json::Value>(&brackets).contains("nest deeper than 64 levels"));
     let mut chain = String::from("a0: &a0 [x]\n");
     for i in 1..5000 {
         writeln!(chain, "a{i}: &a{i} [*a{}]", i - 1).unwrap();
     }
-    assert!(mistakes::<serde_json::Value>(&chain).contains("nest deeper than 64 levels"));
+    assert!(diagnostics::<serde_json::Value>(&chain).contains("nest deeper than 64 levels"));
 }
 
 #[test]
 fn line_breaks_of_windows_leave_no_trace() {
-    let drawn = mistakes::<Sweep>("name: a\r\nrepeats: x\r\n");
+    let drawn = diagnostics::<Sweep>("name: a\r\nrepeats: x\r\n");
     assert!(!drawn.contains('\r'), "{drawn:?}");
 }
 
 #[test]
 fn colour_is_drawn_only_when_asked_for() {
     let source = Source::new("m.yaml", "name: [a]\n");
-    let (_, mistakes) = read::<Sweep>(&source);
-    assert!(draw(&mistakes, std::slice::from_ref(&source), true).contains('\u{1b}'));
-    assert!(!draw(&mistakes, &[source], false).contains('\u{1b}'));
+    let (_, diagnostics) = read::<Sweep>(&source);
+    assert!(render(&diagnostics, std::slice::from_ref(&source), true).contains('\u{1b}'));
+    assert!(!render(&diagnostics, &[source], false).contains('\u{1b}'));
 }
 
 #[test]
 fn the_nearest_name_is_near() {
     assert_eq!(
-        nearest("concurency", ["rate", "concurrency"]),
+        nearest_name("concurency", ["rate", "concurrency"]),
         Some("concurrency")
     );
-    assert_eq!(nearest("colour", ["rate", "concurrency"]), None);
+    assert_eq!(nearest_name("colour", ["rate", "concurrency"]), None);
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
@@ -951,14 +956,14 @@ struct Waits {
 #[test]
 fn an_earlier_name_is_read_and_named() {
     let source = Source::new("m.yaml", "x-a: &a { patience: 3 }\n<<: *a\n");
-    let reading = read_with_names::<Waits>(&source);
+    let reading = read_with_renames::<Waits>(&source);
     assert_eq!(reading.value, Some(Waits { timeouts: 3 }));
-    assert_eq!(reading.mistakes, []);
+    assert_eq!(reading.diagnostics, []);
     let [renamed] = &reading.renamed[..] else {
         panic!("{:?}", reading.renamed)
     };
     assert_eq!(
-        (renamed.earlier.as_str(), renamed.today),
+        (renamed.old_name.as_str(), renamed.new_name),
         ("patience", "timeouts")
     );
     assert_eq!(&source.text[renamed.place.range.clone()], "patience");
@@ -966,15 +971,15 @@ fn an_earlier_name_is_read_and_named() {
 
 #[test]
 fn a_misspelt_earlier_name_leads_to_todays() {
-    let drawn = mistakes::<Waits>("pacience: 2\n");
+    let drawn = diagnostics::<Waits>("pacience: 2\n");
     assert!(drawn.contains("+ timeouts: 2"), "{drawn}");
-    let drawn = mistakes::<Waits>("nothing: 2\n");
+    let drawn = diagnostics::<Waits>("nothing: 2\n");
     assert!(drawn.contains("known are `timeouts`\n"), "{drawn}");
 }
 
 #[test]
 fn both_names_of_one_key_are_refused() {
-    let drawn = mistakes::<Waits>("timeouts: 1\npatience: 2\n");
+    let drawn = diagnostics::<Waits>("timeouts: 1\npatience: 2\n");
     assert!(
         drawn.contains("unknown key `patience`")
             && drawn.contains(
@@ -988,8 +993,8 @@ proptest! {
     #[test]
     fn no_text_makes_the_reader_panic(text in any::<String>()) {
         let source = Source::new("m.yaml", text);
-        let (_, mistakes) = read::<Sweep>(&source);
-        draw(&mistakes, &[source], false);
+        let (_, diagnostics) = read::<Sweep>(&source);
+        render(&diagnostics, &[source], false);
     }
 
     #[test]
@@ -1003,12 +1008,12 @@ proptest! {
         )
     ) {
         let source = Source::new("m.yaml", parts.concat());
-        let (value, mistakes) = read::<Sweep>(&source);
-        prop_assert!(value.is_some() || !mistakes.is_empty(), "nothing came out and nothing was said");
-        for mistake in &mistakes {
-            let place = mistake.place.as_ref().expect("every mistake of the reader has a place");
+        let (value, diagnostics) = read::<Sweep>(&source);
+        prop_assert!(value.is_some() || !diagnostics.is_empty(), "nothing came out and nothing was said");
+        for diagnostic in &diagnostics {
+            let place = diagnostic.place.as_ref().expect("every mistake of the reader has a place");
             prop_assert!(source.text.get(place.range.clone()).is_some(), "{place:?} is no range of the text");
         }
-        draw(&mistakes, &[source], false);
+        render(&diagnostics, &[source], false);
     }
 }

@@ -6,17 +6,17 @@ use bollard::errors::Error;
 use bollard::models::SystemVersion;
 use bollard::{API_DEFAULT_VERSION, Docker};
 
+use crate::engine::docker::docker_error::{DockerError, error_text};
 use crate::engine::docker::errors;
-use crate::engine::docker::host::{Address, Keys, Whereabouts};
-use crate::engine::docker::refused::{Refused, words};
+use crate::engine::docker::host::{Address, DockerEnv, TlsFiles};
 
 /// Timeout until the daemon begins an answer, in seconds.
-const ANSWER: u64 = 120;
+const ANSWER_TIMEOUT_S: u64 = 120;
 
 /// How often a connection that the daemon closed without an answer is tried. A daemon that rejects our
 /// certificate closes the connection after the TLS handshake; the alert with the reason can be lost then, and
 /// another try may receive it.
-const TRIES: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 #[derive(Clone, Debug)]
 pub(super) struct Daemon {
@@ -27,26 +27,29 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// Connects and negotiates the API version.
-    pub(super) async fn connect(whereabouts: &Whereabouts) -> Result<Self, Refused> {
-        Self::at(Address::of(whereabouts)?).await
+    pub(super) async fn connect(docker_env: &DockerEnv) -> Result<Self, DockerError> {
+        Self::connect_to(Address::resolve(docker_env)?).await
     }
 
-    pub(super) async fn at(address: Address) -> Result<Self, Refused> {
-        let refused = |error: Error| Refused::of("connect", &error).at(address.to_string());
+    pub(super) async fn connect_to(address: Address) -> Result<Self, DockerError> {
+        let with_address =
+            |error: Error| DockerError::new("connect", &error).with_address(address.to_string());
         let mut tries = 1;
         let docker = loop {
             let docker = match &address {
-                Address::Unix(path) => Docker::connect_with_unix(path, ANSWER, API_DEFAULT_VERSION),
-                Address::Tcp(at) => Docker::connect_with_http(at, ANSWER, API_DEFAULT_VERSION),
-                Address::Tls(at, keys) => secured(at, keys),
+                Address::Unix(path) => Docker::connect_with_unix(path, ANSWER_TIMEOUT_S, API_DEFAULT_VERSION),
+                Address::Tcp(at) => Docker::connect_with_http(at, ANSWER_TIMEOUT_S, API_DEFAULT_VERSION),
+                Address::Tls(at, files) => tls_client(at, files),
             };
-            match docker.map_err(refused)?.negotiate_version().await {
+            match docker.map_err(with_address)?.negotiate_version().await {
                 Ok(docker) => break docker,
-                Err(error) if tries < TRIES && errors::is_hung_up(&words(&error)) => tries += 1,
-                Err(error) => return Err(refused(error)),
+                Err(error) if tries < MAX_ATTEMPTS && errors::is_connection_closed(&error_text(&error)) => {
+                    tries += 1
+                }
+                Err(error) => return Err(with_address(error)),
             }
         };
-        let version = docker.version().await.map_err(refused)?;
+        let version = docker.version().await.map_err(with_address)?;
         Ok(Self {
             is_podman: is_podman(&version),
             docker,
@@ -56,17 +59,17 @@ impl Daemon {
 }
 
 /// A client that speaks TLS. It trusts the system's authorities besides the given one.
-fn secured(at: &str, keys: &Keys) -> Result<Docker, Error> {
+fn tls_client(at: &str, files: &TlsFiles) -> Result<Docker, Error> {
     // An empty file stands for "no additional authority" and "no client certificate".
     let nothing = || Path::new("/dev/null");
-    let ca = keys.ca.as_deref().unwrap_or_else(nothing);
-    let (cert, key) = match &keys.client {
+    let ca = files.ca.as_deref().unwrap_or_else(nothing);
+    let (cert, key) = match &files.client {
         Some((cert, key)) => (cert.as_path(), key.as_path()),
         None => (nothing(), nothing()),
     };
     // It fails only if a provider is already installed, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    Docker::connect_with_ssl(at, key, cert, ca, ANSWER, API_DEFAULT_VERSION)
+    Docker::connect_with_ssl(at, key, cert, ca, ANSWER_TIMEOUT_S, API_DEFAULT_VERSION)
 }
 
 fn is_podman(version: &SystemVersion) -> bool {
@@ -80,16 +83,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_daemon_that_is_not_there_is_named_with_a_mend() {
-        let refused = Daemon::connect(&Whereabouts::at("unix:///no/such/docker.sock"))
+        let docker_error = Daemon::connect(&DockerEnv::with_host("unix:///no/such/docker.sock"))
             .await
             .unwrap_err();
-        let text = refused.to_string();
+        let text = docker_error.to_string();
         assert!(
             text.contains("no container daemon is there at unix:///no/such/docker.sock"),
             "{text}"
         );
         assert!(text.contains("systemctl start docker"), "{text}");
-        let closed = Daemon::connect(&Whereabouts::at("tcp://127.0.0.1:1"))
+        let closed = Daemon::connect(&DockerEnv::with_host("tcp://127.0.0.1:1"))
             .await
             .unwrap_err();
         assert!(closed.to_string().contains("does not answer"), "{closed}");

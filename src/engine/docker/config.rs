@@ -72,9 +72,12 @@ mod tests {
             r#"{"auths": {"r": {"auth": "hunter2"}}, "credsStore": 7}"#,
         )
         .unwrap();
-        let told = read(Some(folder.path())).unwrap_err();
-        assert!(told.contains("config.json") && told.contains("line 1"), "{told}");
-        assert!(!told.contains("hunter2"), "{told}");
+        let error = read(Some(folder.path())).unwrap_err();
+        assert!(
+            error.contains("config.json") && error.contains("line 1"),
+            "{error}"
+        );
+        assert!(!error.contains("hunter2"), "{error}");
         assert!(
             !format!(
                 "{:?}",

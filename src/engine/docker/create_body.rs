@@ -10,30 +10,30 @@ use bollard::models::{
 };
 
 use crate::base::units::Bytes;
-use crate::config::template::Text;
-use crate::engine::context::Context;
+use crate::config::template::Template;
+use crate::engine::context::StartContext;
 use crate::engine::error::StartError;
-use crate::engine::ownership::Marks;
-use crate::plan::{Container, Gpus, Launch, Network};
+use crate::engine::ownership::OwnershipTags;
+use crate::plan::{Container, ContainerGpus, ContainerNetwork, Launch};
 
 /// Label: the run id.
-pub(super) const RUN: &str = "matrix.run";
+pub(super) const RUN_LABEL: &str = "matrix.run";
 /// Label: `<launch>#<start>`.
-pub(super) const START: &str = "matrix.start";
+pub(super) const START_LABEL: &str = "matrix.start";
 /// Label: the `matrix` process that owns the container.
-pub(super) const OWNER: &str = "matrix.owner";
+pub(super) const OWNER_LABEL: &str = "matrix.owner";
 /// Label: the container in which that process runs, if any.
-pub(super) const OWNER_CONTAINER: &str = "matrix.owner-container";
+pub(super) const OWNER_CONTAINER_LABEL: &str = "matrix.owner-container";
 /// Label: the image name of the recipe. The container itself is created by image id.
-pub(super) const IMAGE: &str = "matrix.image";
+pub(super) const IMAGE_LABEL: &str = "matrix.image";
 
-pub(super) fn body(
+pub(super) fn create_body(
     launch: &Launch,
     container: &Container,
-    context: &Context,
-    marks: &Marks,
+    context: &StartContext,
+    tags: &OwnershipTags,
 ) -> Result<ContainerCreateBody, StartError> {
-    let reveal = |text: &Text, place: &str| context.reveal(None, text, place);
+    let reveal = |text: &Template, location: &str| context.fill(None, text, location);
     let mut command = Vec::new();
     let mut entrypoint = None;
     if let Some(parts) = &container.entrypoint {
@@ -48,7 +48,7 @@ pub(super) fn body(
             command.push(reveal(part, "`entrypoint:`")?);
         }
     }
-    for text in launch.argv(context.port) {
+    for text in launch.command_args(context.port) {
         command.push(reveal(&text, "`command:`")?);
     }
     let mut env = Vec::new();
@@ -56,7 +56,7 @@ pub(super) fn body(
         env.push(format!("{name}={}", reveal(value, &format!("`env: {name}`"))?));
     }
     let port = format!("{}/tcp", context.port);
-    let exposed = (container.network == Network::Bridge).then(|| vec![port.clone()]);
+    let exposed = (container.network == ContainerNetwork::Bridge).then(|| vec![port.clone()]);
     Ok(ContainerCreateBody {
         image: Some(container.image.clone()),
         entrypoint,
@@ -67,30 +67,34 @@ pub(super) fn body(
         attach_stdout: Some(true),
         attach_stderr: Some(true),
         labels: Some(HashMap::from([
-            (RUN.to_owned(), marks.run.clone()),
-            (START.to_owned(), marks.start.clone()),
-            (OWNER.to_owned(), marks.owner.to_string()),
-            (IMAGE.to_owned(), container.image.clone()),
+            (RUN_LABEL.to_owned(), tags.run.clone()),
+            (START_LABEL.to_owned(), tags.start.clone()),
+            (OWNER_LABEL.to_owned(), tags.owner.to_string()),
+            (IMAGE_LABEL.to_owned(), container.image.clone()),
         ])),
-        host_config: Some(host(container, context, port)?),
+        host_config: Some(host_config(container, context, port)?),
         ..ContainerCreateBody::default()
     })
 }
 
-fn host(container: &Container, context: &Context, port: String) -> Result<HostConfig, StartError> {
+fn host_config(
+    container: &Container,
+    context: &StartContext,
+    port: String,
+) -> Result<HostConfig, StartError> {
     let mut mounts = Vec::new();
     for mount in &container.mounts {
-        let source = context.reveal(None, &mount.source, "`mounts:`")?;
+        let source = context.fill(None, &mount.source, "`mounts:`")?;
         mounts.push(Mount {
             typ: Some(MountType::BIND),
-            source: Some(absolute(&context.folder, &source)),
+            source: Some(absolute_source(&context.folder, &source)),
             target: Some(mount.target.value.clone()),
             read_only: mount.read_only.then_some(true),
             ..Mount::default()
         });
     }
     let is_host_ipc = container.ipc.as_deref() == Some("host");
-    let is_bridge = container.network == Network::Bridge;
+    let is_bridge = container.network == ContainerNetwork::Bridge;
     let bindings = || {
         let everywhere = PortBinding {
             host_ip: Some(String::new()),
@@ -100,18 +104,18 @@ fn host(container: &Container, context: &Context, port: String) -> Result<HostCo
     };
     Ok(HostConfig {
         runtime: container.runtime.clone(),
-        device_requests: gpus(container.gpus, &context.device_names).map(|request| vec![request]),
+        device_requests: gpu_request(container.gpus, &context.device_names).map(|request| vec![request]),
         cpuset_cpus: container.cpuset.as_ref().or(context.cpus.as_ref()).cloned(),
-        memory: container.memory.map(bytes),
-        memory_swap: container.memory_swap.map(bytes),
-        extra_hosts: some(container.extra_hosts.clone()),
-        cap_add: some(container.cap_add.iter().map(|name| capability(name)).collect()),
-        security_opt: some(container.security_opt.clone()),
-        group_add: some(container.group_add.clone()),
+        memory: container.memory.map(to_signed),
+        memory_swap: container.memory_swap.map(to_signed),
+        extra_hosts: non_empty(container.extra_hosts.clone()),
+        cap_add: non_empty(container.cap_add.iter().map(|name| capability(name)).collect()),
+        security_opt: non_empty(container.security_opt.clone()),
+        group_add: non_empty(container.group_add.clone()),
         mounts: (!mounts.is_empty()).then_some(mounts),
         ipc_mode: container.ipc.clone(),
         // With host IPC, Docker ignores a size and Podman refuses it.
-        shm_size: container.shm_size.filter(|_| !is_host_ipc).map(bytes),
+        shm_size: container.shm_size.filter(|_| !is_host_ipc).map(to_signed),
         network_mode: Some(if is_bridge { "default" } else { "host" }.to_owned()),
         port_bindings: is_bridge.then(bindings),
         ulimits: (!container.ulimits.is_empty()).then(|| {
@@ -122,8 +126,13 @@ fn host(container: &Container, context: &Context, port: String) -> Result<HostCo
             };
             container.ulimits.iter().map(limit).collect()
         }),
-        devices: (!container.devices.is_empty())
-            .then(|| container.devices.iter().map(|device| node(device)).collect()),
+        devices: (!container.devices.is_empty()).then(|| {
+            container
+                .devices
+                .iter()
+                .map(|device| device_mapping(device))
+                .collect()
+        }),
         init: container.init.then_some(true),
         privileged: Some(container.privileged),
         // `matrix` removes the container itself, because it reads the log and the exit state after the exit.
@@ -136,11 +145,11 @@ fn host(container: &Container, context: &Context, port: String) -> Result<HostCo
     })
 }
 
-fn bytes(size: Bytes) -> i64 {
+fn to_signed(size: Bytes) -> i64 {
     i64::try_from(size.0).unwrap_or(i64::MAX)
 }
 
-fn some(values: Vec<String>) -> Option<Vec<String>> {
+fn non_empty(values: Vec<String>) -> Option<Vec<String>> {
     (!values.is_empty()).then_some(values)
 }
 
@@ -153,17 +162,17 @@ fn capability(name: &str) -> String {
     }
 }
 
-pub(super) fn gpus(wanted: Gpus, leased: &[String]) -> Option<DeviceRequest> {
+pub(super) fn gpu_request(requested: ContainerGpus, leased: &[String]) -> Option<DeviceRequest> {
     let request = DeviceRequest {
         // Empty: the daemon picks the driver that registered the capability.
         driver: Some(String::new()),
         capabilities: Some(vec![vec!["gpu".to_owned()]]),
         ..DeviceRequest::default()
     };
-    match wanted {
-        Gpus::None => None,
-        Gpus::Cdi | Gpus::CdiAll => {
-            let names = wanted.cdi(leased);
+    match requested {
+        ContainerGpus::None => None,
+        ContainerGpus::Cdi | ContainerGpus::CdiAll => {
+            let names = requested.cdi_names(leased);
             // The same request as Docker's client sends for a CDI name in `--device`.
             (!names.is_empty()).then(|| DeviceRequest {
                 driver: Some("cdi".to_owned()),
@@ -171,13 +180,13 @@ pub(super) fn gpus(wanted: Gpus, leased: &[String]) -> Option<DeviceRequest> {
                 ..DeviceRequest::default()
             })
         }
-        Gpus::All => Some(DeviceRequest {
+        ContainerGpus::All => Some(DeviceRequest {
             count: Some(-1),
             ..request
         }),
         // The launch has no GPU and needs none.
-        Gpus::Leased if leased.is_empty() => None,
-        Gpus::Leased => Some(DeviceRequest {
+        ContainerGpus::Leased if leased.is_empty() => None,
+        ContainerGpus::Leased => Some(DeviceRequest {
             device_ids: Some(leased.to_vec()),
             ..request
         }),
@@ -185,7 +194,7 @@ pub(super) fn gpus(wanted: Gpus, leased: &[String]) -> Option<DeviceRequest> {
 }
 
 /// A device node in the syntax of `--device`: `/dev/x`, `/dev/x:/dev/y` or `/dev/x:/dev/y:r`.
-fn node(text: &str) -> DeviceMapping {
+fn device_mapping(text: &str) -> DeviceMapping {
     let mut parts = text.split(':');
     let outside = parts.next().unwrap_or_default();
     DeviceMapping {
@@ -197,16 +206,16 @@ fn node(text: &str) -> DeviceMapping {
 
 /// An absolute source path, as the daemon requires. The daemon may be on another host, so nothing is looked
 /// up here.
-fn absolute(folder: &Path, source: &str) -> String {
+fn absolute_source(folder: &Path, source: &str) -> String {
     folder.join(source).to_string_lossy().into_owned()
 }
 
 /// Maximum size of one log file of the daemon.
-const LOG_FILE: &str = "64m";
+const LOG_FILE_SIZE: &str = "64m";
 
 /// Limits the daemon's own log of the container. The run's log has a full copy, so a flood of output must not
 /// fill the daemon's disk. Podman has its own limits and refuses these.
-pub(super) fn body_with_short_log(mut body: ContainerCreateBody, is_podman: bool) -> ContainerCreateBody {
+pub(super) fn with_short_log(mut body: ContainerCreateBody, is_podman: bool) -> ContainerCreateBody {
     if let Some(host) = body.host_config.as_mut().filter(|_| !is_podman) {
         host.log_config = Some(short_log());
     }
@@ -218,7 +227,7 @@ fn short_log() -> HostConfigLogConfig {
     HostConfigLogConfig {
         typ: Some("json-file".to_owned()),
         config: Some(HashMap::from([
-            ("max-size".to_owned(), LOG_FILE.to_owned()),
+            ("max-size".to_owned(), LOG_FILE_SIZE.to_owned()),
             ("max-file".to_owned(), "2".to_owned()),
         ])),
     }
@@ -227,55 +236,55 @@ fn short_log() -> HostConfigLogConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::testing::{Bench, SECRET, contained};
-    use crate::plan::Place;
+    use crate::engine::testing::{SECRET, TestEnv, container_launch};
+    use crate::plan::ExecutorSpec;
 
-    fn made(container: Container, devices: &[u32]) -> serde_json::Value {
-        let bench = Bench::new();
-        let launch = contained(container);
-        let Place::Container(container) = &launch.place else {
+    fn created_json(container: Container, devices: &[u32]) -> serde_json::Value {
+        let env = TestEnv::new();
+        let launch = container_launch(container);
+        let ExecutorSpec::Container(container) = &launch.place else {
             panic!("it is a container");
         };
-        let context = Context {
+        let context = StartContext {
             devices: devices.to_vec(),
             device_names: devices.iter().map(u32::to_string).collect(),
             port: 8123,
             folder: "/m".into(),
-            ..bench.context()
+            ..env.context()
         };
-        let marks = Marks::new(&context.run, &launch.id, 1).unwrap();
-        serde_json::to_value(body(&launch, container, &context, &marks).unwrap()).unwrap()
+        let tags = OwnershipTags::new(&context.run, &launch.id, 1).unwrap();
+        serde_json::to_value(create_body(&launch, container, &context, &tags).unwrap()).unwrap()
     }
 
     #[test]
     fn the_published_lines_can_be_said() {
-        let made = made(
+        let body = created_json(
             Container {
                 image: "x/y:1".into(),
-                command: vec![Text::new("--port={port}")],
+                command: vec![Template::new("--port={port}")],
                 env: vec![
-                    ("HF_TOKEN".into(), Text::new("${KEY}")),
-                    ("A".into(), Text::new("b c")),
+                    ("HF_TOKEN".into(), Template::new("${KEY}")),
+                    ("A".into(), Template::new("b c")),
                 ],
                 mounts: vec![crate::plan::Mount {
-                    source: Text::new("cache"),
+                    source: Template::new("cache"),
                     target: "/c".to_owned().into(),
                     read_only: true,
                 }],
                 runtime: Some("nvidia".into()),
-                gpus: Gpus::All,
+                gpus: ContainerGpus::All,
                 ipc: Some("host".into()),
                 shm_size: Some(Bytes(1)),
                 ..Container::default()
             },
             &[],
         );
-        assert_eq!(made["Cmd"], serde_json::json!(["--port=8123"]));
+        assert_eq!(body["Cmd"], serde_json::json!(["--port=8123"]));
         assert_eq!(
-            made["Env"],
+            body["Env"],
             serde_json::json!([format!("HF_TOKEN={SECRET}"), "A=b c"])
         );
-        let host = &made["HostConfig"];
+        let host = &body["HostConfig"];
         assert_eq!(host["NetworkMode"], "host");
         assert_eq!(host["IpcMode"], "host");
         assert_eq!(host["Runtime"], "nvidia");
@@ -289,51 +298,51 @@ mod tests {
         );
         assert_eq!(host["AutoRemove"], false);
         assert!(host.get("ShmSize").is_none() && host.get("Binds").is_none());
-        assert!(made["Labels"]["matrix.owner"].is_string());
-        assert_eq!(made["Labels"]["matrix.run"], "r");
+        assert!(body["Labels"]["matrix.owner"].is_string());
+        assert_eq!(body["Labels"]["matrix.run"], "r");
     }
 
     #[test]
     fn leased_devices_are_asked_for_by_id_and_never_counted() {
-        let made = made(
+        let body = created_json(
             Container {
-                gpus: Gpus::Leased,
+                gpus: ContainerGpus::Leased,
                 ..Container::default()
             },
             &[2, 3],
         );
-        let request = &made["HostConfig"]["DeviceRequests"][0];
+        let request = &body["HostConfig"]["DeviceRequests"][0];
         assert_eq!(request["DeviceIDs"], serde_json::json!(["2", "3"]));
         assert!(request.get("Count").is_none());
     }
 
     #[test]
     fn cdi_names_the_leased_devices_and_nothing_else() {
-        let asked = |gpus, leased: &[u32]| {
+        let request = |gpus, leased: &[u32]| {
             let container = Container {
                 gpus,
                 ..Container::default()
             };
-            made(container, leased)["HostConfig"]["DeviceRequests"].clone()
+            created_json(container, leased)["HostConfig"]["DeviceRequests"].clone()
         };
         assert_eq!(
-            asked(Gpus::Cdi, &[2, 3]),
+            request(ContainerGpus::Cdi, &[2, 3]),
             serde_json::json!([{ "Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=2", "nvidia.com/gpu=3"] }])
         );
-        assert!(asked(Gpus::Cdi, &[]).is_null());
+        assert!(request(ContainerGpus::Cdi, &[]).is_null());
         assert_eq!(
-            asked(Gpus::CdiAll, &[])[0]["DeviceIDs"],
+            request(ContainerGpus::CdiAll, &[])[0]["DeviceIDs"],
             serde_json::json!(["nvidia.com/gpu=all"])
         );
     }
 
     #[test]
     fn a_bridge_maps_the_port_and_the_rest_of_an_entrypoint_leads_the_command() {
-        let made = made(
+        let body = created_json(
             Container {
-                entrypoint: Some(vec![Text::new("python3"), Text::new("-m")]),
-                command: vec![Text::new("server")],
-                network: Network::Bridge,
+                entrypoint: Some(vec![Template::new("python3"), Template::new("-m")]),
+                command: vec![Template::new("server")],
+                network: ContainerNetwork::Bridge,
                 shm_size: Some(Bytes(64)),
                 ulimits: vec![("memlock".into(), -1)],
                 init: true,
@@ -343,10 +352,10 @@ mod tests {
             },
             &[],
         );
-        assert_eq!(made["Entrypoint"], serde_json::json!(["python3"]));
-        assert_eq!(made["Cmd"], serde_json::json!(["-m", "server"]));
-        assert_eq!(made["ExposedPorts"], serde_json::json!({ "8123/tcp": {} }));
-        let host = &made["HostConfig"];
+        assert_eq!(body["Entrypoint"], serde_json::json!(["python3"]));
+        assert_eq!(body["Cmd"], serde_json::json!(["-m", "server"]));
+        assert_eq!(body["ExposedPorts"], serde_json::json!({ "8123/tcp": {} }));
+        let host = &body["HostConfig"];
         assert_eq!(host["PortBindings"]["8123/tcp"][0]["HostPort"], "8123");
         assert_eq!(host["ShmSize"], 64);
         assert_eq!(

@@ -12,39 +12,39 @@ use rustix::process::Signal;
 use tokio::sync::oneshot;
 
 use crate::engine::docker::client::Daemon;
+use crate::engine::docker::docker_error::DockerError;
 use crate::engine::docker::first_process::FirstProcess;
 use crate::engine::docker::host::Address;
-use crate::engine::docker::refused::Refused;
-use crate::engine::docker::unremoved::{Orphan, Orphans, Request};
-use crate::engine::ownership::Marks;
+use crate::engine::docker::unremoved::{UnansweredRequest, UnremovedContainer, UnremovedContainers};
+use crate::engine::ownership::OwnershipTags;
 use crate::engine::start_record::StartRecord;
 
 pub(super) struct Creation {
     pub(super) daemon: Daemon,
     pub(super) body: ContainerCreateBody,
-    pub(super) marks: Marks,
+    pub(super) tags: OwnershipTags,
     /// Folder of start records.
-    pub(super) cache: PathBuf,
+    pub(super) cache_dir: PathBuf,
 }
 
 impl Creation {
-    pub(super) async fn create(&self, name: Option<&str>) -> Result<Created, Error> {
-        let record = StartRecord::of_request(&self.cache, &self.marks);
+    pub(super) async fn create(&self, name: Option<&str>) -> Result<CreatedContainer, Error> {
+        let record = StartRecord::for_request(&self.cache_dir, &self.tags);
         let options = name.map(|name| CreateContainerOptions {
             name: Some(name.to_owned()),
             ..CreateContainerOptions::default()
         });
         let docker = &self.daemon.docker;
-        let made = docker.create_container(options, self.body.clone()).await;
+        let response = docker.create_container(options, self.body.clone()).await;
         record.remove();
-        let id = made?.id;
-        Ok(Created {
+        let id = response?.id;
+        Ok(CreatedContainer {
             address: self.daemon.address.clone(),
             name: name.map_or_else(|| id.clone(), str::to_owned),
             id,
-            first: None,
-            is_gone: false,
-            orphans: None,
+            first_process: None,
+            is_removed: false,
+            unremoved: None,
         })
     }
 
@@ -54,63 +54,68 @@ impl Creation {
     pub(super) async fn create_named(
         self,
         names: Vec<String>,
-        orphans: &Arc<Orphans>,
-    ) -> Result<Created, Refused> {
+        unremoved: &Arc<UnremovedContainers>,
+    ) -> Result<CreatedContainer, DockerError> {
         let (answer, answered) = oneshot::channel();
         let name = names.first().cloned().unwrap_or_default();
         let address = self.daemon.address.clone();
-        let of_container = Arc::clone(orphans);
+        let of_container = Arc::clone(unremoved);
         #[expect(
             clippy::disallowed_methods,
             reason = "it goes on when whoever asked has gone; the orphans wait for its end"
         )]
         let asking = tokio::spawn(async move {
-            let mut made = self.create_at_first(&names).await;
-            if let Ok(created) = &mut made {
-                created.orphans = Some(of_container);
+            let mut outcome = self.create_first_free(&names).await;
+            if let Ok(created) = &mut outcome {
+                created.unremoved = Some(of_container);
             }
             // If no receiver is left, the container is dropped here and thereby removed.
-            drop(answer.send(made));
+            drop(answer.send(outcome));
         });
-        let mut unanswered = Unanswered {
-            request: Some(Request {
+        let mut unanswered = UnansweredGuard {
+            request: Some(UnansweredRequest {
                 address,
                 name,
-                asking,
+                task: asking,
             }),
-            orphans,
+            orphans: unremoved,
         };
-        let made = answered.await;
+        let outcome = answered.await;
         unanswered.request = None;
-        made.unwrap_or_else(|_| Err(Refused::saying("create", "the request was broken off".to_owned())))
+        outcome.unwrap_or_else(|_| {
+            Err(DockerError::from_message(
+                "create",
+                "the request was broken off".to_owned(),
+            ))
+        })
     }
 
-    async fn create_at_first(&self, names: &[String]) -> Result<Created, Refused> {
-        let mut taken = None;
+    async fn create_first_free(&self, names: &[String]) -> Result<CreatedContainer, DockerError> {
+        let mut name_taken = None;
         for name in names {
             match self.create(Some(name)).await {
                 Ok(created) => return Ok(created),
                 Err(error) => {
-                    let refused = Refused::of("create", &error);
+                    let docker_error = DockerError::new("create", &error);
                     // The status is 409 on Docker and 500 on Podman.
-                    if !refused.raw.contains("already in use") {
-                        return Err(refused);
+                    if !docker_error.message.contains("already in use") {
+                        return Err(docker_error);
                     }
-                    taken = Some(refused);
+                    name_taken = Some(docker_error);
                 }
             }
         }
-        Err(taken.expect("at least one name was tried"))
+        Err(name_taken.expect("at least one name was tried"))
     }
 }
 
 /// On drop, passes a request that has not been answered on to `orphans`.
-struct Unanswered<'a> {
-    request: Option<Request>,
-    orphans: &'a Orphans,
+struct UnansweredGuard<'a> {
+    request: Option<UnansweredRequest>,
+    orphans: &'a UnremovedContainers,
 }
 
-impl Drop for Unanswered<'_> {
+impl Drop for UnansweredGuard<'_> {
     fn drop(&mut self) {
         if let Some(request) = self.request.take() {
             self.orphans.add_request(request);
@@ -120,27 +125,27 @@ impl Drop for Unanswered<'_> {
 
 /// An existing container. Drop removes it, or registers it with `orphans` if the daemon does not answer.
 #[derive(Debug)]
-pub(super) struct Created {
+pub(super) struct CreatedContainer {
     pub(super) address: Address,
     pub(super) id: String,
     pub(super) name: String,
     /// Its first process, if the daemon is on this host and reports it.
-    pub(super) first: Option<FirstProcess>,
-    pub(super) is_gone: bool,
+    pub(super) first_process: Option<FirstProcess>,
+    pub(super) is_removed: bool,
     /// Receives the container if it could not be removed.
-    orphans: Option<Arc<Orphans>>,
+    unremoved: Option<Arc<UnremovedContainers>>,
 }
 
-impl Created {
+impl CreatedContainer {
     /// Gives up the removal; `orphans` tries it again later.
     pub(super) fn abandon(&mut self, has_ended: bool, reason: String) {
-        self.is_gone = true;
-        if let Some(orphans) = &self.orphans {
-            orphans.add(Orphan {
+        self.is_removed = true;
+        if let Some(unremoved) = &self.unremoved {
+            unremoved.add(UnremovedContainer {
                 address: self.address.clone(),
                 id: self.id.clone(),
                 name: self.name.clone(),
-                first: self.first.clone(),
+                first_process: self.first_process.clone(),
                 has_ended,
                 reason,
             });
@@ -148,12 +153,12 @@ impl Created {
     }
 }
 
-impl Drop for Created {
+impl Drop for CreatedContainer {
     fn drop(&mut self) {
-        if self.is_gone {
+        if self.is_removed {
             return;
         }
-        if let Some(first) = &self.first {
+        if let Some(first) = &self.first_process {
             // Without the permission to signal, the removal below ends the process.
             let _ = first.signal(Signal::KILL);
         }

@@ -14,56 +14,61 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::engine::docker::config::{self, ConfigFile, Login};
-use crate::engine::docker::host::Whereabouts;
+use crate::engine::docker::host::DockerEnv;
 use crate::engine::docker::image_ref;
 
 /// Timeout of a credential helper, which may ask the user for a password.
-const HELPER: Duration = Duration::from_secs(30);
+const HELPER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The user name that marks a helper's secret as a token.
-const TOKEN: &str = "<token>";
+const TOKEN_USER: &str = "<token>";
 
 /// The login for the registry of an image; `None` if there is none. Errors hold no secret.
-pub(super) async fn of(whereabouts: &Whereabouts, image: &str) -> Result<Option<DockerCredentials>, String> {
-    let config = config::read(whereabouts.config.as_deref())?;
-    let registry = image_ref::login(image);
-    let found = match helper(&config, registry) {
-        Some(helper) => ask(helper, registry, whereabouts.path.as_deref()).await?,
-        None => login(&config, registry)?,
+pub(super) async fn registry_credentials(
+    docker_env: &DockerEnv,
+    image: &str,
+) -> Result<Option<DockerCredentials>, String> {
+    let config = config::read(docker_env.config.as_deref())?;
+    let registry = image_ref::login_key(image);
+    let entry = match helper_name(&config, registry) {
+        Some(helper) => ask_helper(helper, registry, docker_env.path.as_deref()).await?,
+        None => configured_login(&config, registry)?,
     };
-    Ok(found.map(|found| DockerCredentials {
+    Ok(entry.map(|entry| DockerCredentials {
         serveraddress: Some(registry.to_owned()),
-        ..found
+        ..entry
     }))
 }
 
 /// The credential helper of a registry: its own, else the one for all registries.
-fn helper<'c>(config: &'c ConfigFile, registry: &str) -> Option<&'c str> {
-    let own = config.cred_helpers.get(registry);
-    own.or(config.creds_store.as_ref())
+fn helper_name<'c>(config: &'c ConfigFile, registry: &str) -> Option<&'c str> {
+    let registry_helper = config.cred_helpers.get(registry);
+    registry_helper
+        .or(config.creds_store.as_ref())
         .map(String::as_str)
         .filter(|name| !name.is_empty())
 }
 
 /// The login that the configuration holds itself.
-fn login(config: &ConfigFile, registry: &str) -> Result<Option<DockerCredentials>, String> {
+fn configured_login(config: &ConfigFile, registry: &str) -> Result<Option<DockerCredentials>, String> {
     let bare = |key: &str| {
         let key = key.trim_start_matches("https://").trim_start_matches("http://");
         key.split('/').next().unwrap_or_default().to_owned()
     };
     // Older clients wrote a registry with scheme and path.
-    let found = config.auths.get(registry).or_else(|| {
-        let mut all = config.auths.iter();
-        all.find(|(key, _)| bare(key) == bare(registry))
+    let entry = config.auths.get(registry).or_else(|| {
+        let mut logins = config.auths.iter();
+        logins
+            .find(|(key, _)| bare(key) == bare(registry))
             .map(|(_, login)| login)
     });
-    let Some(login) = found else { return Ok(None) };
-    read(login).map(Some).ok_or_else(|| {
+    let Some(login) = entry else { return Ok(None) };
+    decode_login(login).map(Some).ok_or_else(|| {
         format!("the login for {registry} in Docker's configuration cannot be read; `docker login` anew")
     })
 }
 
-fn read(login: &Login) -> Option<DockerCredentials> {
+fn decode_login(login: &Login) -> Option<DockerCredentials> {
     let mut read = DockerCredentials {
         username: login.username.clone(),
         password: login.password.clone(),
@@ -85,17 +90,21 @@ fn read(login: &Login) -> Option<DockerCredentials> {
 /// Answer of `docker-credential-<name> get`.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Answer {
+struct HelperAnswer {
     username: String,
     secret: String,
 }
 
-async fn ask(helper: &str, registry: &str, path: Option<&str>) -> Result<Option<DockerCredentials>, String> {
+async fn ask_helper(
+    helper: &str,
+    registry: &str,
+    path: Option<&str>,
+) -> Result<Option<DockerCredentials>, String> {
     let program = format!("docker-credential-{helper}");
-    let file = find(&program, path).ok_or_else(|| {
+    let file = find_helper(&program, path).ok_or_else(|| {
         format!("`{program}`, which Docker's configuration names for {registry}, is not in PATH")
     })?;
-    let failed = |why: String| format!("`{program} get` for {registry}: {why}");
+    let failed = |reason: String| format!("`{program} get` for {registry}: {reason}");
     let mut child = Command::new(file)
         .arg("get")
         .stdin(Stdio::piped())
@@ -108,22 +117,24 @@ async fn ask(helper: &str, registry: &str, path: Option<&str>) -> Result<Option<
         // A helper that does not read its input ends without an answer, which is reported below.
         let _ = stdin.write_all(registry.as_bytes()).await;
     }
-    let output = match timeout(HELPER, child.wait_with_output()).await {
+    let output = match timeout(HELPER_TIMEOUT, child.wait_with_output()).await {
         Ok(output) => output.map_err(|error| failed(error.to_string()))?,
-        Err(_) => return Err(failed(format!("no answer within {} s", HELPER.as_secs()))),
+        Err(_) => return Err(failed(format!("no answer within {} s", HELPER_TIMEOUT.as_secs()))),
     };
     if !output.status.success() {
         // A helper reports errors on its standard output.
-        let said = String::from_utf8_lossy(&output.stdout);
-        return match said.contains("credentials not found") {
+        let output_text = String::from_utf8_lossy(&output.stdout);
+        return match output_text.contains("credentials not found") {
             true => Ok(None),
-            false => Err(failed(said.lines().next().unwrap_or("it fails").to_owned())),
+            false => Err(failed(
+                output_text.lines().next().unwrap_or("it fails").to_owned(),
+            )),
         };
     }
-    let answer: Answer =
+    let answer: HelperAnswer =
         serde_json::from_slice(&output.stdout).map_err(|_| failed("its answer is no login".to_owned()))?;
     Ok(Some(match answer.username.as_str() {
-        TOKEN => DockerCredentials {
+        TOKEN_USER => DockerCredentials {
             identitytoken: Some(answer.secret),
             ..DockerCredentials::default()
         },
@@ -135,7 +146,7 @@ async fn ask(helper: &str, registry: &str, path: Option<&str>) -> Result<Option<
     }))
 }
 
-fn find(program: &str, path: Option<&str>) -> Option<PathBuf> {
+fn find_helper(program: &str, path: Option<&str>) -> Option<PathBuf> {
     let folders = path.unwrap_or_default().split(':');
     folders
         .map(|folder| Path::new(folder).join(program))
@@ -148,58 +159,74 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     /// A folder that holds both the configuration and the helper programs.
-    fn configured(config: &str) -> (tempfile::TempDir, Whereabouts) {
+    fn config_folder(config: &str) -> (tempfile::TempDir, DockerEnv) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.json"), config).unwrap();
-        let whereabouts = Whereabouts {
+        let docker_env = DockerEnv {
             config: Some(folder.path().to_owned()),
             path: Some(format!("/no/such:{}", folder.path().display())),
-            ..Whereabouts::default()
+            ..DockerEnv::default()
         };
-        (folder, whereabouts)
+        (folder, docker_env)
     }
 
     fn program(folder: &tempfile::TempDir, name: &str, script: &str) {
         let file = folder.path().join(format!("docker-credential-{name}"));
         // Another process writes the file. If this process wrote it, a concurrent fork would inherit the open
         // file descriptor, and executing the file would fail.
-        let made = std::process::Command::new("sh")
+        let chmod = std::process::Command::new("sh")
             .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$2\" >\"$1\"", "sh"])
             .arg(&file)
             .arg(script)
             .status()
             .unwrap();
-        assert!(made.success());
+        assert!(chmod.success());
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     #[tokio::test]
     async fn a_login_of_the_configuration_is_found_by_its_registry() {
-        let (_folder, there) = configured(
+        let (_folder, docker_env) = config_folder(
             r#"{"auths": {
                 "https://index.docker.io/v1/": {"auth": "aHViOnA6cQ=="},
                 "https://old.example/v1/": {"username": "o", "password": "p"},
                 "r.example:5000": {"identitytoken": "t"},
                 "bad.example": {"auth": "%%"}}}"#,
         );
-        let hub = of(&there, "vllm/vllm-openai:v1").await.unwrap().unwrap();
+        let hub = registry_credentials(&docker_env, "vllm/vllm-openai:v1")
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(hub.username.as_deref(), Some("hub"));
         assert_eq!(hub.password.as_deref(), Some("p:q"));
-        let old = of(&there, "old.example/a").await.unwrap().unwrap();
+        let old = registry_credentials(&docker_env, "old.example/a")
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(old.password.as_deref(), Some("p"));
-        let token = of(&there, "r.example:5000/a/b@sha256:00").await.unwrap().unwrap();
+        let token = registry_credentials(&docker_env, "r.example:5000/a/b@sha256:00")
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(token.identitytoken.as_deref(), Some("t"));
-        assert!(of(&there, "other.example/a").await.unwrap().is_none());
-        let told = of(&there, "bad.example/a").await.unwrap_err();
         assert!(
-            told.contains("bad.example") && told.contains("docker login"),
-            "{told}"
+            registry_credentials(&docker_env, "other.example/a")
+                .await
+                .unwrap()
+                .is_none()
+        );
+        let error = registry_credentials(&docker_env, "bad.example/a")
+            .await
+            .unwrap_err();
+        assert!(
+            error.contains("bad.example") && error.contains("docker login"),
+            "{error}"
         );
     }
 
     #[tokio::test]
     async fn a_program_that_keeps_passwords_is_asked() {
-        let (folder, there) = configured(
+        let (folder, docker_env) = config_folder(
             r#"{"credsStore": "all", "credHelpers": {"r.example": "one", "lost.example": "none"}}"#,
         );
         program(
@@ -212,13 +239,18 @@ mod tests {
             "all",
             "echo credentials not found in native keychain; exit 1",
         );
-        let one = of(&there, "r.example/x:1").await.unwrap().unwrap();
+        let one = registry_credentials(&docker_env, "r.example/x:1")
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(one.password.as_deref(), Some("s-r.example"));
-        assert!(of(&there, "x").await.unwrap().is_none());
-        let lost = of(&there, "lost.example/x").await.unwrap_err();
-        assert!(lost.contains("docker-credential-none"), "{lost}");
+        assert!(registry_credentials(&docker_env, "x").await.unwrap().is_none());
+        let error = registry_credentials(&docker_env, "lost.example/x")
+            .await
+            .unwrap_err();
+        assert!(error.contains("docker-credential-none"), "{error}");
         program(&folder, "all", "echo the keychain is locked; exit 2");
-        let locked = of(&there, "x").await.unwrap_err();
+        let locked = registry_credentials(&docker_env, "x").await.unwrap_err();
         assert!(locked.contains("the keychain is locked"), "{locked}");
     }
 }

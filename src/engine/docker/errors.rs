@@ -6,17 +6,17 @@ use crate::results::record::cell::FailureClass;
 use crate::results::record::cell::FailureClass::{Client, Image, Infrastructure, Spec};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Meaning {
-    pub(super) what: String,
+pub(super) struct Diagnosis {
+    pub(super) problem: String,
     /// The key of the recipe or the matrix that causes the error, if there is one.
-    pub(super) place: Option<&'static str>,
+    pub(super) key: Option<&'static str>,
     pub(super) help: String,
     pub(super) class: FailureClass,
 }
 
-impl Meaning {
+impl Diagnosis {
     pub(super) fn is_unknown(&self) -> bool {
-        self.what == UNKNOWN.what
+        self.problem == UNKNOWN_ROW.problem
     }
 }
 
@@ -25,15 +25,15 @@ struct Row {
     /// Alternatives. One matches if the message contains all of its texts.
     texts: &'static [&'static [&'static str]],
     /// The part of the message that replaces the `{}` of `what`.
-    value: Option<Value>,
-    what: &'static str,
-    place: Option<&'static str>,
+    value: Option<MessagePart>,
+    problem: &'static str,
+    key: Option<&'static str>,
     help: &'static str,
     class: FailureClass,
 }
 
 /// A part of a message.
-enum Value {
+enum MessagePart {
     LastWord,
     /// The text after the first string, up to the second. If that is empty, the third; if there is none, the
     /// row does not match.
@@ -42,55 +42,55 @@ enum Value {
 
 const fn row(
     texts: &'static [&'static [&'static str]],
-    place: Option<&'static str>,
+    key: Option<&'static str>,
     class: FailureClass,
-    what: &'static str,
+    problem: &'static str,
     help: &'static str,
 ) -> Row {
     Row {
         texts,
         value: None,
-        what,
-        place,
+        problem,
+        key,
         help,
         class,
     }
 }
 
 impl Row {
-    const fn with(self, value: Value) -> Self {
+    const fn with_value(self, value: MessagePart) -> Self {
         Self {
             value: Some(value),
             ..self
         }
     }
 
-    fn read(&self, raw: &str) -> Option<Meaning> {
+    fn match_message(&self, raw: &str) -> Option<Diagnosis> {
         let holds = |together: &&[&str]| together.iter().all(|text| raw.contains(text));
         if !self.texts.iter().any(holds) {
             return None;
         }
         match &self.value {
-            None => Some(self.meaning()),
-            Some(value) => Some(Meaning {
-                what: self.what.replace("{}", value.read(raw)?),
-                ..self.meaning()
+            None => Some(self.diagnosis()),
+            Some(value) => Some(Diagnosis {
+                problem: self.problem.replace("{}", value.extract(raw)?),
+                ..self.diagnosis()
             }),
         }
     }
 
-    fn meaning(&self) -> Meaning {
-        Meaning {
-            what: self.what.to_owned(),
-            place: self.place,
+    fn diagnosis(&self) -> Diagnosis {
+        Diagnosis {
+            problem: self.problem.to_owned(),
+            key: self.key,
             help: self.help.to_owned(),
             class: self.class,
         }
     }
 }
 
-impl Value {
-    fn read<'r>(&self, raw: &'r str) -> Option<&'r str> {
+impl MessagePart {
+    fn extract<'r>(&self, raw: &'r str) -> Option<&'r str> {
         match self {
             Self::LastWord => raw
                 .rsplit([' ', '\n'])
@@ -109,10 +109,10 @@ impl Value {
 pub(super) const NO_MESSAGE: &str = "without a message";
 
 /// Message of `hyper` for a connection that closed before any answer.
-const HUNG_UP: &str = "connection was not ready";
+const CONNECTION_CLOSED: &str = "connection was not ready";
 
 /// Meaning of a message that matches no row.
-const UNKNOWN: Row = row(
+const UNKNOWN_ROW: Row = row(
     &[],
     None,
     Infrastructure,
@@ -122,7 +122,7 @@ const UNKNOWN: Row = row(
 
 /// Meaning of an unknown refusal to create a container. It is a fault of the specification: the daemon has
 /// read the request and will refuse it again.
-const NOT_ACCEPTED: Row = row(
+const CREATE_REFUSED_ROW: Row = row(
     &[],
     Some("container"),
     Spec,
@@ -155,8 +155,8 @@ const TABLE: &[Row] = &[
     row(&[&["invalid peer certificate: "]], None, Infrastructure,
         "the container daemon's certificate is not trusted ({})",
         "check that `ca.pem` signed it, that it is of the host in the address, and that it is still valid")
-        .with(Value::Between("invalid peer certificate: ", "\n", None)),
-    row(&[&[HUNG_UP]], None, Infrastructure,
+        .with_value(MessagePart::Between("invalid peer certificate: ", "\n", None)),
+    row(&[&[CONNECTION_CLOSED]], None, Infrastructure,
         "the container daemon hangs up at the first word",
         "look at its log; over TLS it may not trust our certificate: `cert.pem` and `key.pem` in DOCKER_CERT_PATH or the context"),
     row(&[&["received fatal alert"]], None, Infrastructure,
@@ -188,7 +188,7 @@ const TABLE: &[Row] = &[
     row(&[&["Unknown runtime specified"], &["unknown or invalid runtime name"]], Some("container: runtime"), Infrastructure,
         "the daemon knows no container runtime `{}`",
         "for NVIDIA install nvidia-container-toolkit, run `sudo nvidia-ctk runtime configure`, and restart the daemon; or take `runtime:` out")
-        .with(Value::LastWord),
+        .with_value(MessagePart::LastWord),
     row(&[&["fork/exec", "OCI runtime"]], Some("container: runtime"), Infrastructure,
         "the program of the container runtime is not where the daemon's configuration says",
         "mend `runtimes` in /etc/docker/daemon.json and restart the daemon"),
@@ -207,11 +207,11 @@ const TABLE: &[Row] = &[
     row(&[&["error running hook"], &["nvidia-container-cli"]], Some("container: gpus"), Infrastructure,
         "NVIDIA's hook refuses: {}",
         "check the driver with `nvidia-smi` on the host")
-        .with(Value::Between("stderr: ", ": unknown", Some("it says nothing"))),
+        .with_value(MessagePart::Between("stderr: ", ": unknown", Some("it says nothing"))),
     row(&[&["adding custom device \""]], Some("container: device_nodes"), Spec,
         "the device node {} is not on this host",
         "load its driver, or take it out of `device_nodes`")
-        .with(Value::Between("adding custom device \"", "\"", None)),
+        .with_value(MessagePart::Between("adding custom device \"", "\"", None)),
     // Images that are not available.
     row(&[&["context deadline exceeded"], &["Client.Timeout"], &["request canceled while waiting"]], Some("container: image"), Image,
         "the image is not here, and its registry does not answer",
@@ -244,14 +244,14 @@ const TABLE: &[Row] = &[
     row(&[&["bind source path does not exist: "]], Some("container: mounts"), Spec,
         "the folder {} is not on the daemon's host",
         "make it, or mend `source`; it is never made silently, for an empty model cache costs a download")
-        .with(Value::Between("bind source path does not exist: ", "\n", Some(""))),
+        .with_value(MessagePart::Between("bind source path does not exist: ", "\n", Some(""))),
     row(&[&["is already in use by container"]], None, Infrastructure,
         "the container's name is taken",
         "`docker rm` the other one, or wait until the other run is over"),
     row(&[&["port is already allocated"], &["address already in use"]], Some("port"), Spec,
         "the port is taken ({})",
         "stop what listens there, or take `port:` out: then a free one is chosen")
-        .with(Value::Between("Bind for ", " failed", Some("it"))),
+        .with_value(MessagePart::Between("Bind for ", " failed", Some("it"))),
     row(&[&["unable to apply caps"]], Some("container: privileged"), Spec,
         "the daemon may not give a container all privileges",
         "take `privileged` out, and name what is needed in `device_nodes`; inside of a virtual machine or a container it may be forbidden"),
@@ -261,7 +261,7 @@ const TABLE: &[Row] = &[
     row(&[&["exec: \""], &["executable file not found"]], Some("container: entrypoint"), Spec,
         "the image has no program `{}`",
         "mend `entrypoint:`, or the first word of `command:` where the image has no entrypoint")
-        .with(Value::Between("exec: \"", "\"", Some("?"))),
+        .with_value(MessagePart::Between("exec: \"", "\"", Some("?"))),
     row(&[&["Requested CPUs are not available"]], Some("container: cpuset"), Spec,
         "the host has not the CPUs that are asked for",
         "name CPUs that it has"),
@@ -276,26 +276,26 @@ const TABLE: &[Row] = &[
         "write the program and its arguments in `command:`"),
 ];
 
-pub(super) fn read(raw: &str) -> Meaning {
+pub(super) fn diagnose(raw: &str) -> Diagnosis {
     TABLE
         .iter()
-        .find_map(|row| row.read(raw))
-        .unwrap_or_else(|| UNKNOWN.meaning())
+        .find_map(|row| row.match_message(raw))
+        .unwrap_or_else(|| UNKNOWN_ROW.diagnosis())
 }
 
-pub(super) fn refused_to_create() -> Meaning {
-    NOT_ACCEPTED.meaning()
+pub(super) fn create_refused() -> Diagnosis {
+    CREATE_REFUSED_ROW.diagnosis()
 }
 
 /// Whether the connection closed before any answer.
-pub(super) fn is_hung_up(raw: &str) -> bool {
-    raw.contains(HUNG_UP)
+pub(super) fn is_connection_closed(raw: &str) -> bool {
+    raw.contains(CONNECTION_CLOSED)
 }
 
 /// Whether a retry may succeed: a registry or network fault. Refusals such as an unknown image or a missing
 /// permission are permanent.
 pub(super) fn is_transient(raw: &str) -> bool {
-    const SIGNS: &[&str] = &[
+    const TRANSIENT_TEXTS: &[&str] = &[
         "connection reset",
         "Connection reset",
         "broken pipe",
@@ -319,7 +319,7 @@ pub(super) fn is_transient(raw: &str) -> bool {
         "connection closed before message completed",
         "client error (Connect)",
     ];
-    SIGNS.iter().any(|sign| raw.contains(sign))
+    TRANSIENT_TEXTS.iter().any(|sign| raw.contains(sign))
 }
 
 #[cfg(test)]
@@ -327,13 +327,13 @@ mod tests {
     use super::*;
 
     /// The table as a Markdown document; `…` stands for a part of the message.
-    fn described() -> String {
+    fn table_document() -> String {
         let mut document = "# Errors of a container daemon\n\n\
             What `matrix` says of a message of the daemon. The first row that matches counts; `…` stands for a part of the message.\n\
             This page is printed from the table in `src/engine/docker/errors.rs`.\n\n\
             | the daemon says | what is wrong | place | what to do | fault |\n| --- | --- | --- | --- | --- |\n"
             .to_owned();
-        for row in TABLE.iter().chain([&UNKNOWN]) {
+        for row in TABLE.iter().chain([&UNKNOWN_ROW]) {
             let together = |texts: &&[&str]| {
                 texts
                     .iter()
@@ -349,8 +349,8 @@ mod tests {
                 } else {
                     texts.join(", ")
                 },
-                row.what.replace("{}", "…"),
-                row.place.map_or_else(String::new, |place| format!("`{place}`")),
+                row.problem.replace("{}", "…"),
+                row.key.map_or_else(String::new, |key| format!("`{key}`")),
                 row.help,
                 row.class.name()
             ));
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn the_document_is_the_table() {
-        let document = described();
+        let document = table_document();
         assert!(
             document == include_str!("../../../docs/docker-errors.md"),
             "docs/docker-errors.md is not this table; write it anew:\n{document}"
@@ -371,14 +371,14 @@ mod tests {
     fn every_row_can_be_reached() {
         for row in TABLE {
             for texts in row.texts {
-                let meaning = read(&format!("{} x", texts.join(" ")));
-                assert_eq!(meaning.help, row.help, "{texts:?}");
+                let diagnosis = diagnose(&format!("{} x", texts.join(" ")));
+                assert_eq!(diagnosis.help, row.help, "{texts:?}");
             }
         }
     }
 
     /// Original messages of Docker 20.10.24 and 28.5.2.
-    const SAID: &[(&str, &str, Option<&str>)] = &[
+    const DAEMON_MESSAGES: &[(&str, &str, Option<&str>)] = &[
         (
             r#"could not select device driver "nvidia" with capabilities: [[gpu]]"#,
             "cannot give GPUs",
@@ -524,11 +524,11 @@ mod tests {
 
     #[test]
     fn every_known_text_is_given_a_cause_a_place_and_a_mend() {
-        for (raw, what, place) in SAID {
-            let meaning = read(raw);
-            assert!(meaning.what.contains(what), "{raw}\n{meaning:?}");
-            assert_eq!(meaning.place, *place, "{raw}\n{meaning:?}");
-            assert!(!meaning.help.is_empty());
+        for (raw, problem, key) in DAEMON_MESSAGES {
+            let diagnosis = diagnose(raw);
+            assert!(diagnosis.problem.contains(problem), "{raw}\n{diagnosis:?}");
+            assert_eq!(diagnosis.key, *key, "{raw}\n{diagnosis:?}");
+            assert!(!diagnosis.help.is_empty());
         }
     }
 
@@ -543,11 +543,11 @@ mod tests {
         ] {
             assert!(is_transient(raw), "{raw}");
         }
-        let refused = SAID
+        let diagnosis = DAEMON_MESSAGES
             .iter()
             .map(|(raw, _, _)| *raw)
             .filter(|raw| !raw.contains("(Connect)"));
-        for raw in refused.chain([
+        for raw in diagnosis.chain([
             "unauthorized: authentication required",
             "manifest for x:1 not found: manifest unknown: manifest unknown",
         ]) {
@@ -557,18 +557,21 @@ mod tests {
 
     #[test]
     fn a_registry_or_a_daemon_without_an_answer_is_named_as_such() {
-        let late = read(r#"Get "http://127.0.0.1:5999/v2/": context deadline exceeded"#);
-        assert!(late.what.contains("registry does not answer"), "{late:?}");
-        assert_eq!(late.class, Image);
-        let silent = read("HTTP 404 without a message");
-        assert!(silent.what.contains("no container daemon"), "{silent:?}");
+        let diagnosis = diagnose(r#"Get "http://127.0.0.1:5999/v2/": context deadline exceeded"#);
+        assert!(
+            diagnosis.problem.contains("registry does not answer"),
+            "{diagnosis:?}"
+        );
+        assert_eq!(diagnosis.class, Image);
+        let silent = diagnose("HTTP 404 without a message");
+        assert!(silent.problem.contains("no container daemon"), "{silent:?}");
         assert_eq!(silent.class, Infrastructure);
     }
 
     #[test]
     fn what_nobody_knows_is_not_explained_away() {
-        let meaning = read("something new");
-        assert_eq!(meaning.place, None);
-        assert_eq!(meaning.class, Infrastructure);
+        let diagnosis = diagnose("something new");
+        assert_eq!(diagnosis.key, None);
+        assert_eq!(diagnosis.class, Infrastructure);
     }
 }

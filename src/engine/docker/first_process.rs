@@ -18,7 +18,7 @@ pub(super) struct FirstProcess {
 impl FirstProcess {
     /// The process that the daemon reports; `None` if the pid is not that of the container's process on this
     /// host.
-    pub(super) fn of(container: &str, pid: Option<i64>) -> Option<Self> {
+    pub(super) fn identify(container: &str, pid: Option<i64>) -> Option<Self> {
         let pid = u32::try_from(pid?).ok().filter(|pid| *pid > 0)?;
         let process = Self {
             pid,
@@ -67,9 +67,9 @@ mod tests {
     #[test]
     fn a_process_of_no_container_is_not_taken_for_one() {
         let own = i64::from(std::process::id());
-        assert_eq!(FirstProcess::of(&"f".repeat(64), Some(own)), None);
-        assert_eq!(FirstProcess::of("", Some(0)), None);
-        assert_eq!(FirstProcess::of("", None), None);
+        assert_eq!(FirstProcess::identify(&"f".repeat(64), Some(own)), None);
+        assert_eq!(FirstProcess::identify("", Some(0)), None);
+        assert_eq!(FirstProcess::identify("", None), None);
     }
 
     #[test]

@@ -14,33 +14,33 @@ use crate::base::ids::RunId;
 use crate::engine::docker::client::Daemon;
 use crate::engine::docker::create_body;
 use crate::engine::docker::creation::Creation;
-use crate::engine::docker::lack::Lack;
+use crate::engine::docker::docker_error::DockerError;
 use crate::engine::docker::own_container;
-use crate::engine::docker::refused::Refused;
-use crate::engine::docker::removal::{REMOVED, remove};
-use crate::engine::ownership::Marks;
-use crate::plan::{Container, Gpus, Launch};
+use crate::engine::docker::removal::{REMOVE_TIMEOUT, remove};
+use crate::engine::docker::unmet::Unmet;
+use crate::engine::ownership::OwnershipTags;
+use crate::plan::{Container, ContainerGpus, Launch};
 
 /// A program that exists in no image.
-const NOTHING: &str = "/matrix-trial-of-gpus";
+const MISSING_PROGRAM: &str = "/matrix-trial-of-gpus";
 
 /// Why launches' containers get no GPUs. Each combination of runtime, GPU request and environment is tried
 /// once.
 ///
 /// `cache` is the folder of start records.
-pub(super) async fn lacks(
+pub(super) async fn unmet_gpu_requests(
     daemon: &Daemon,
     cache: &Path,
     launches: &[(&Launch, &Container)],
-) -> BTreeSet<Lack> {
-    let mut found = BTreeSet::new();
-    let mut tried: Vec<(Option<&String>, Gpus, u32, Vec<&str>)> = Vec::new();
+) -> BTreeSet<Unmet> {
+    let mut unmet = BTreeSet::new();
+    let mut tried: Vec<(Option<&String>, ContainerGpus, u32, Vec<&str>)> = Vec::new();
     for (launch, container) in launches {
         // The environment controls NVIDIA's hook. Values with placeholders or secrets are unknown before the
         // start.
         let env = container.env.iter();
         let env: Vec<(&str, &str)> = env
-            .filter(|(_, value)| value.holes().next().is_none() && value.secrets().next().is_none())
+            .filter(|(_, value)| value.placeholders().next().is_none() && value.secrets().next().is_none())
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect();
         let way = (
@@ -49,47 +49,47 @@ pub(super) async fn lacks(
             launch.devices,
             env.iter().flat_map(|(name, value)| [*name, *value]).collect(),
         );
-        let asks = container.runtime.is_some() || container.gpus != Gpus::None;
+        let asks = container.runtime.is_some() || container.gpus != ContainerGpus::None;
         if !asks || tried.contains(&way) || daemon.docker.inspect_image(&container.image).await.is_err() {
             continue;
         }
         tried.push(way);
-        if let Err(refused) = attempt(daemon, cache, launch, container, &env).await {
-            found.insert(Lack {
-                what: format!(
+        if let Err(docker_error) = try_start(daemon, cache, launch, container, &env).await {
+            unmet.insert(Unmet {
+                problem: format!(
                     "a trial container of engine `{}` gets no GPU: {}",
                     launch.engine.name,
-                    Lack::from(&refused).what
+                    Unmet::from(&docker_error).problem
                 ),
-                help: refused.meaning.help.clone(),
+                help: docker_error.diagnosis.help.clone(),
             });
         }
     }
-    found
+    unmet
 }
 
-async fn attempt(
+async fn try_start(
     daemon: &Daemon,
     cache: &Path,
     launch: &Launch,
     container: &Container,
     env: &[(&str, &str)],
-) -> Result<(), Refused> {
-    let marks = Marks::new(&RunId::new("check"), &launch.id, 0)
-        .map_err(|error| Refused::saying("try", error.to_string()))?;
+) -> Result<(), DockerError> {
+    let tags = OwnershipTags::new(&RunId::new("check"), &launch.id, 0)
+        .map_err(|error| DockerError::from_message("try", error.to_string()))?;
     let devices: Vec<String> = (0..launch.devices).map(|device| device.to_string()).collect();
     let body = ContainerCreateBody {
         image: Some(container.image.clone()),
-        entrypoint: Some(vec![NOTHING.to_owned()]),
+        entrypoint: Some(vec![MISSING_PROGRAM.to_owned()]),
         env: Some(
             env.iter()
                 .map(|(name, value)| format!("{name}={value}"))
                 .collect(),
         ),
-        labels: Some(own_container::labels(&daemon.docker, &marks).await),
+        labels: Some(own_container::ownership_labels(&daemon.docker, &tags).await),
         host_config: Some(HostConfig {
             runtime: container.runtime.clone(),
-            device_requests: create_body::gpus(container.gpus, &devices).map(|request| vec![request]),
+            device_requests: create_body::gpu_request(container.gpus, &devices).map(|request| vec![request]),
             network_mode: Some("none".to_owned()),
             auto_remove: Some(false),
             ..HostConfig::default()
@@ -99,23 +99,23 @@ async fn attempt(
     let creation = Creation {
         daemon: daemon.clone(),
         body,
-        marks,
-        cache: cache.to_owned(),
+        tags,
+        cache_dir: cache.to_owned(),
     };
-    let made = creation.create(None).await;
-    let mut trial = made.map_err(|error| Refused::of("create", &error))?;
+    let created = creation.create(None).await;
+    let mut trial = created.map_err(|error| DockerError::new("create", &error))?;
     let started = daemon.docker.start_container(&trial.id, None).await;
-    trial.is_gone = remove(&daemon.docker, &trial.id, Instant::now() + REMOVED)
+    trial.is_removed = remove(&daemon.docker, &trial.id, Instant::now() + REMOVE_TIMEOUT)
         .await
         .is_ok();
     match started {
         Ok(()) => Ok(()),
         Err(error) => {
-            let refused = Refused::of("start", &error);
+            let docker_error = DockerError::new("start", &error);
             // The error names the program, so the runtime and its hooks succeeded.
-            match refused.raw.contains(NOTHING) {
+            match docker_error.message.contains(MISSING_PROGRAM) {
                 true => Ok(()),
-                false => Err(refused),
+                false => Err(docker_error),
             }
         }
     }

@@ -14,18 +14,18 @@ use tokio::time::{Instant, timeout};
 
 use crate::base::ids::{LaunchId, RunId};
 use crate::engine::docker::client::Daemon;
-use crate::engine::docker::create_body::body_with_short_log;
+use crate::engine::docker::create_body::with_short_log;
 use crate::engine::docker::creation::Creation;
-use crate::engine::docker::host::Whereabouts;
+use crate::engine::docker::docker_error::{DockerError, error_text, is_not_found};
+use crate::engine::docker::host::DockerEnv;
 use crate::engine::docker::own_container;
-use crate::engine::docker::refused::{Refused, is_missing, words};
-use crate::engine::docker::removal::{REMOVED, remove};
-use crate::engine::ownership::Marks;
+use crate::engine::docker::removal::{REMOVE_TIMEOUT, remove};
+use crate::engine::ownership::OwnershipTags;
 
 /// Maximum size of the output, in bytes.
-const MOST: usize = 4 << 20;
+const MAX_OUTPUT: usize = 4 << 20;
 
-pub(crate) struct Dry<'a> {
+pub(crate) struct HelpContainer<'a> {
     pub(crate) image: &'a str,
     /// Replaces the image's entrypoint.
     pub(crate) entrypoint: Option<Vec<String>>,
@@ -33,18 +33,20 @@ pub(crate) struct Dry<'a> {
     pub(crate) run: RunId,
     pub(crate) launch: &'a LaunchId,
     /// Timeout of the container's run.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// The id of a local image, or the reason that there is none.
-pub(crate) async fn image_at_hand(whereabouts: &Whereabouts, image: &str) -> Result<String, String> {
-    let daemon = Daemon::connect(whereabouts)
+pub(crate) async fn local_image_id(docker_env: &DockerEnv, image: &str) -> Result<String, String> {
+    let daemon = Daemon::connect(docker_env)
         .await
-        .map_err(|refused| refused.what())?;
+        .map_err(|docker_error| docker_error.problem())?;
     match daemon.docker.inspect_image(image).await {
-        Ok(found) => found.id.ok_or_else(|| format!("the image `{image}` has no id")),
-        Err(error) if is_missing(&error) => Err(format!("the image `{image}` is not here yet")),
-        Err(error) => Err(words(&error)),
+        Ok(inspected) => inspected
+            .id
+            .ok_or_else(|| format!("the image `{image}` has no id")),
+        Err(error) if is_not_found(&error) => Err(format!("the image `{image}` is not here yet")),
+        Err(error) => Err(error_text(&error)),
     }
 }
 
@@ -52,36 +54,41 @@ pub(crate) async fn image_at_hand(whereabouts: &Whereabouts, image: &str) -> Res
 /// timeout.
 ///
 /// `cache` is the folder of start records.
-pub(crate) async fn help(whereabouts: &Whereabouts, cache: &Path, dry: Dry<'_>) -> Result<String, String> {
-    let said = |refused: Refused| format!("{}: {}", refused.what(), refused.raw.trim());
-    let daemon = Daemon::connect(whereabouts).await.map_err(said)?;
-    let patience = dry.patience;
-    let marks = Marks::new(&dry.run, dry.launch, 0).map_err(|error| error.to_string())?;
-    let labels = own_container::labels(&daemon.docker, &marks).await;
+pub(crate) async fn container_help(
+    docker_env: &DockerEnv,
+    cache: &Path,
+    help: HelpContainer<'_>,
+) -> Result<String, String> {
+    let described =
+        |docker_error: DockerError| format!("{}: {}", docker_error.problem(), docker_error.message.trim());
+    let daemon = Daemon::connect(docker_env).await.map_err(described)?;
+    let limit = help.timeout;
+    let tags = OwnershipTags::new(&help.run, help.launch, 0).map_err(|error| error.to_string())?;
+    let labels = own_container::ownership_labels(&daemon.docker, &tags).await;
     let creation = Creation {
-        body: body_with_short_log(body(dry, labels), daemon.is_podman),
+        body: with_short_log(help_create_body(help, labels), daemon.is_podman),
         daemon,
-        marks,
-        cache: cache.to_owned(),
+        tags,
+        cache_dir: cache.to_owned(),
     };
-    let made = creation.create(None).await;
-    let mut container = made.map_err(|error| said(Refused::of("create", &error)))?;
+    let created = creation.create(None).await;
+    let mut container = created.map_err(|error| described(DockerError::new("create", &error)))?;
     let daemon = &creation.daemon;
-    let text = match timeout(patience, run(&daemon.docker, &container.id)).await {
+    let text = match timeout(limit, run_help(&daemon.docker, &container.id)).await {
         Ok(text) => text,
-        Err(_) => Err(format!("its help does not come within {} s", patience.as_secs())),
+        Err(_) => Err(format!("its help does not come within {} s", limit.as_secs())),
     };
-    container.is_gone = remove(&daemon.docker, &container.id, Instant::now() + REMOVED)
+    container.is_removed = remove(&daemon.docker, &container.id, Instant::now() + REMOVE_TIMEOUT)
         .await
         .is_ok();
     text
 }
 
-fn body(dry: Dry<'_>, labels: HashMap<String, String>) -> ContainerCreateBody {
+fn help_create_body(help: HelpContainer<'_>, labels: HashMap<String, String>) -> ContainerCreateBody {
     ContainerCreateBody {
-        image: Some(dry.image.to_owned()),
-        entrypoint: dry.entrypoint,
-        cmd: Some(dry.command),
+        image: Some(help.image.to_owned()),
+        entrypoint: help.entrypoint,
+        cmd: Some(help.command),
         // Otherwise argparse wraps lines at 80 columns and may split a word.
         env: Some(vec!["COLUMNS=200".to_owned(), "NO_COLOR=1".to_owned()]),
         labels: Some(labels),
@@ -94,10 +101,10 @@ fn body(dry: Dry<'_>, labels: HashMap<String, String>) -> ContainerCreateBody {
     }
 }
 
-async fn run(docker: &Docker, id: &str) -> Result<String, String> {
+async fn run_help(docker: &Docker, id: &str) -> Result<String, String> {
     docker.start_container(id, None).await.map_err(|error| {
-        let refused = Refused::of("start", &error);
-        format!("{}: {}", refused.what(), refused.raw.trim())
+        let docker_error = DockerError::new("start", &error);
+        format!("{}: {}", docker_error.problem(), docker_error.message.trim())
     })?;
     let options = WaitContainerOptions {
         condition: "not-running".to_owned(),
@@ -109,7 +116,7 @@ async fn run(docker: &Docker, id: &str) -> Result<String, String> {
                 "its program ends with code {code} instead of printing its help"
             ));
         }
-        Some(Err(error)) => return Err(words(&error)),
+        Some(Err(error)) => return Err(error_text(&error)),
         None => return Err("the container daemon broke off".to_owned()),
     }
     let options = LogsOptions {
@@ -120,10 +127,10 @@ async fn run(docker: &Docker, id: &str) -> Result<String, String> {
     };
     let mut lines = Box::pin(docker.logs(id, Some(options)));
     let mut text = Vec::new();
-    while let Some(said) = lines.next().await {
-        let said = said.map_err(|error| format!("its help cannot be read: {}", words(&error)))?;
-        text.extend_from_slice(&said.into_bytes());
-        if text.len() > MOST {
+    while let Some(chunk) = lines.next().await {
+        let chunk = chunk.map_err(|error| format!("its help cannot be read: {}", error_text(&error)))?;
+        text.extend_from_slice(&chunk.into_bytes());
+        if text.len() > MAX_OUTPUT {
             break;
         }
     }
@@ -138,15 +145,15 @@ mod tests {
     fn its_log_can_be_read_whatever_the_daemon_s_own_driver_is() {
         let launch = LaunchId::new("l");
         let run = RunId::new("r");
-        let dry = Dry {
+        let help = HelpContainer {
             image: "sha256:00",
             entrypoint: None,
             command: Vec::new(),
             run,
             launch: &launch,
-            patience: Duration::from_secs(1),
+            timeout: Duration::from_secs(1),
         };
-        let body = body_with_short_log(body(dry, HashMap::new()), false);
+        let body = with_short_log(help_create_body(help, HashMap::new()), false);
         let log = body.host_config.unwrap().log_config.unwrap();
         assert_eq!(log.typ.as_deref(), Some("json-file"));
     }

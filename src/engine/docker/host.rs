@@ -15,21 +15,21 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::engine::docker::config;
-use crate::engine::docker::refused::Refused;
+use crate::engine::docker::docker_error::DockerError;
 
 /// Docker's default socket.
-const SOCKET: &str = "/var/run/docker.sock";
+const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
 
 /// The name of the context that stands for DOCKER_HOST or the default socket.
-const DEFAULT: &str = "default";
+const DEFAULT_CONTEXT: &str = "default";
 
 /// Read timeout of the removal in `Drop`. It is short enough that, after a second signal, the command can
 /// still name the remaining containers within its ten seconds.
-const PARTING: Duration = Duration::from_secs(6);
+const REMOVE_ON_DROP_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Environment settings of Docker's own client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Whereabouts {
+pub(crate) struct DockerEnv {
     /// DOCKER_HOST: address of the daemon. It overrides every context.
     pub host: Option<String>,
     pub context: Option<String>,
@@ -46,10 +46,10 @@ pub(crate) struct Whereabouts {
     pub path: Option<String>,
 }
 
-impl Whereabouts {
+impl DockerEnv {
     /// A daemon at an address, and nothing else.
     #[cfg(test)]
-    pub(crate) fn at(host: impl Into<String>) -> Self {
+    pub(crate) fn with_host(host: impl Into<String>) -> Self {
         Self {
             host: Some(host.into()),
             ..Self::default()
@@ -57,13 +57,13 @@ impl Whereabouts {
     }
 }
 
-impl Whereabouts {
+impl DockerEnv {
     /// Whether a daemon should exist: one is named, or the default socket exists.
     pub(super) fn is_expected(&self) -> bool {
         let is_named = self.host.as_ref().is_some_and(|host| !host.is_empty());
         is_named
-            || match Address::of(self) {
-                Ok(Address::Unix(path)) if path == SOCKET => Path::new(SOCKET).exists(),
+            || match Address::resolve(self) {
+                Ok(Address::Unix(path)) if path == DEFAULT_SOCKET => Path::new(DEFAULT_SOCKET).exists(),
                 _ => true,
             }
     }
@@ -73,19 +73,19 @@ impl Whereabouts {
 pub(super) enum Address {
     Unix(String),
     Tcp(String),
-    Tls(String, Keys),
+    Tls(String, TlsFiles),
 }
 
 /// Certificates of a TLS connection to a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Keys {
+pub(super) struct TlsFiles {
     /// Authority that signed the daemon's certificate; the system's authorities if absent.
     pub(super) ca: Option<PathBuf>,
     /// Our certificate and its key, if the daemon requires one.
     pub(super) client: Option<(PathBuf, PathBuf)>,
 }
 
-impl Keys {
+impl TlsFiles {
     /// The files of a folder with Docker's default names, as far as they exist.
     fn in_folder(folder: &Path) -> Self {
         let there = |name: &str| Some(folder.join(name)).filter(|file| file.exists());
@@ -100,7 +100,7 @@ impl Keys {
         let unfit = |file: &Path, reason: String| Err(format!("{} cannot be used: {reason}", file.display()));
         let certificates = self.ca.iter().chain(self.client.as_ref().map(|(cert, _)| cert));
         for file in certificates {
-            match CertificateDer::pem_file_iter(file).map(|mut all| all.next()) {
+            match CertificateDer::pem_file_iter(file).map(|mut certs| certs.next()) {
                 Ok(Some(Ok(_))) => {}
                 Ok(Some(Err(error))) | Err(error) => return unfit(file, error.to_string()),
                 Ok(None) => return unfit(file, "it holds no certificate".to_owned()),
@@ -116,33 +116,35 @@ impl Keys {
 }
 
 impl Address {
-    pub(super) fn of(whereabouts: &Whereabouts) -> Result<Self, Refused> {
+    pub(super) fn resolve(docker_env: &DockerEnv) -> Result<Self, DockerError> {
         let environment = |host: &str| {
-            let secured = (whereabouts.tls_verify || whereabouts.tls).then(|| {
-                let folder = whereabouts.cert_path.as_ref().or(whereabouts.config.as_ref());
-                folder.map(|folder| Keys::in_folder(folder)).unwrap_or_default()
+            let secured = (docker_env.tls_verify || docker_env.tls).then(|| {
+                let folder = docker_env.cert_path.as_ref().or(docker_env.config.as_ref());
+                folder
+                    .map(|folder| TlsFiles::in_folder(folder))
+                    .unwrap_or_default()
             });
-            let verifies = whereabouts.tls_verify || !whereabouts.tls;
+            let verifies = docker_env.tls_verify || !docker_env.tls;
             (host.to_owned(), secured, verifies)
         };
-        if let Some(host) = whereabouts.host.as_deref().filter(|host| !host.is_empty()) {
-            let (host, keys, verifies) = environment(host);
-            return Self::parse(&host, keys, verifies);
+        if let Some(host) = docker_env.host.as_deref().filter(|host| !host.is_empty()) {
+            let (host, files, verifies) = environment(host);
+            return Self::parse(&host, files, verifies);
         }
-        let named = match whereabouts.context.clone() {
+        let named = match docker_env.context.clone() {
             Some(context) => Some(context),
             None => {
-                let config = config::read(whereabouts.config.as_deref()).map_err(unreadable)?;
+                let config = config::read(docker_env.config.as_deref()).map_err(context_error)?;
                 config.current_context
             }
         };
-        match named.filter(|name| !name.is_empty() && name != DEFAULT) {
-            None => Ok(Self::Unix(SOCKET.to_owned())),
-            Some(name) => Self::of_context(&name, whereabouts.config.as_deref()),
+        match named.filter(|name| !name.is_empty() && name != DEFAULT_CONTEXT) {
+            None => Ok(Self::Unix(DEFAULT_SOCKET.to_owned())),
+            Some(name) => Self::from_context(&name, docker_env.config.as_deref()),
         }
     }
 
-    fn of_context(name: &str, config: Option<&Path>) -> Result<Self, Refused> {
+    fn from_context(name: &str, config: Option<&Path>) -> Result<Self, DockerError> {
         let contexts = config.unwrap_or(Path::new("")).join("contexts");
         // The folder of a context is named by the digest of the context's name.
         let digest: String = Sha256::digest(name.as_bytes())
@@ -154,26 +156,26 @@ impl Address {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let raw = format!("no Docker context `{name}` in {}", contexts.display());
-                return Err(Refused::saying("connect", raw));
+                return Err(DockerError::from_message("connect", raw));
             }
-            Err(error) => return Err(unreadable(format!("{}: {error}", file.display()))),
+            Err(error) => return Err(context_error(format!("{}: {error}", file.display()))),
         };
-        let meta: Meta = serde_json::from_slice(&text)
-            .map_err(|error| unreadable(format!("{}: {error}", file.display())))?;
+        let meta: ContextFile = serde_json::from_slice(&text)
+            .map_err(|error| context_error(format!("{}: {error}", file.display())))?;
         let endpoint = meta.endpoints.docker;
-        let keys = Keys::in_folder(&contexts.join("tls").join(&digest).join("docker"));
+        let files = TlsFiles::in_folder(&contexts.join("tls").join(&digest).join("docker"));
         // As in Docker's client: a context with neither certificates nor `SkipTLSVerify` uses plain HTTP.
-        let is_secured = keys != Keys::default() || endpoint.skip_tls_verify;
+        let is_secured = files != TlsFiles::default() || endpoint.skip_tls_verify;
         Self::parse(
             &endpoint.host,
-            is_secured.then_some(keys),
+            is_secured.then_some(files),
             !endpoint.skip_tls_verify,
         )
     }
 
-    fn parse(host: &str, keys: Option<Keys>, verifies: bool) -> Result<Self, Refused> {
+    fn parse(host: &str, files: Option<TlsFiles>, verifies: bool) -> Result<Self, DockerError> {
         if host.is_empty() {
-            return Ok(Self::Unix(SOCKET.to_owned()));
+            return Ok(Self::Unix(DEFAULT_SOCKET.to_owned()));
         }
         if let Some(path) = host.strip_prefix("unix://") {
             return Ok(Self::Unix(path.to_owned()));
@@ -185,22 +187,23 @@ impl Address {
                 Some(at) => (at, false),
                 None => {
                     let raw = format!("URI scheme is not supported: {host}");
-                    return Err(Refused::saying("connect", raw));
+                    return Err(DockerError::from_message("connect", raw));
                 }
             },
         };
-        let keys = keys.or_else(|| is_https.then(Keys::default));
-        let at = with_port(at.trim_end_matches('/'), keys.is_some());
-        let Some(keys) = keys else {
+        let files = files.or_else(|| is_https.then(TlsFiles::default));
+        let at = with_port(at.trim_end_matches('/'), files.is_some());
+        let Some(files) = files else {
             return Ok(Self::Tcp(at));
         };
         if !verifies {
             let raw = format!("TLS without a look at who answers is not spoken: {at}");
-            return Err(Refused::saying("connect", raw));
+            return Err(DockerError::from_message("connect", raw));
         }
-        keys.check()
-            .map_err(|reason| Refused::saying("connect", format!("certificate file {reason}")))?;
-        Ok(Self::Tls(at, keys))
+        files
+            .check()
+            .map_err(|reason| DockerError::from_message("connect", format!("certificate file {reason}")))?;
+        Ok(Self::Tls(at, files))
     }
 
     /// Whether the daemon shares this host's folders and ports, judged by the address.
@@ -224,7 +227,7 @@ impl Address {
     /// Fails with the reason that the state of the container is unknown.
     pub(super) fn remove_now(&self, id: &str) -> Result<(), String> {
         let request = format!("DELETE /containers/{id}?force=true&v=true HTTP/1.0\r\nHost: docker\r\n\r\n");
-        let ask = |mut stream: Box<dyn Wire>| {
+        let ask = |mut stream: Box<dyn ReadWrite>| {
             let mut answer = Vec::new();
             stream.write_all(request.as_bytes())?;
             match stream.read_to_end(&mut answer) {
@@ -235,17 +238,17 @@ impl Address {
         };
         let reach = |at: &str| {
             let stream = TcpStream::connect(at)?;
-            stream.set_read_timeout(Some(PARTING))?;
+            stream.set_read_timeout(Some(REMOVE_ON_DROP_TIMEOUT))?;
             io::Result::Ok(stream)
         };
         let answer = match self {
             Self::Unix(path) => UnixStream::connect(path).and_then(|stream| {
-                stream.set_read_timeout(Some(PARTING))?;
+                stream.set_read_timeout(Some(REMOVE_ON_DROP_TIMEOUT))?;
                 ask(Box::new(stream))
             }),
             Self::Tcp(at) => reach(at).and_then(|stream| ask(Box::new(stream))),
-            Self::Tls(at, keys) => {
-                let secured = reach(at).and_then(|stream| secured(stream, &self.host(), keys));
+            Self::Tls(at, files) => {
+                let secured = reach(at).and_then(|stream| tls_stream(stream, &self.host(), files));
                 secured.and_then(|stream| ask(Box::new(stream)))
             }
         };
@@ -268,16 +271,16 @@ impl Address {
 }
 
 /// TLS over a blocking connection.
-fn secured(
+fn tls_stream(
     stream: TcpStream,
     host: &str,
-    keys: &Keys,
+    files: &TlsFiles,
 ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
     let mut roots = RootCertStore::empty();
-    match &keys.ca {
+    match &files.ca {
         Some(file) => {
-            let all = CertificateDer::pem_file_iter(file).map_err(io::Error::other)?;
-            roots.add_parsable_certificates(all.flatten());
+            let certs = CertificateDer::pem_file_iter(file).map_err(io::Error::other)?;
+            roots.add_parsable_certificates(certs.flatten());
         }
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -288,7 +291,7 @@ fn secured(
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
         .with_root_certificates(roots);
-    let config = match &keys.client {
+    let config = match &files.client {
         None => builder.with_no_client_auth(),
         Some((cert, key)) => {
             let chain = CertificateDer::pem_file_iter(cert).map_err(io::Error::other)?;
@@ -314,32 +317,32 @@ fn with_port(at: &str, is_secured: bool) -> String {
     }
 }
 
-fn unreadable(reason: String) -> Refused {
-    Refused::saying("connect", format!("Docker's configuration: {reason}"))
+fn context_error(reason: String) -> DockerError {
+    DockerError::from_message("connect", format!("Docker's configuration: {reason}"))
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Meta {
-    endpoints: Endpoints,
+struct ContextFile {
+    endpoints: ContextEndpoints,
 }
 
 #[derive(Deserialize)]
-struct Endpoints {
-    docker: Endpoint,
+struct ContextEndpoints {
+    docker: ContextEndpoint,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[derive(Default)]
-struct Endpoint {
+struct ContextEndpoint {
     host: String,
     #[serde(rename = "SkipTLSVerify")]
     skip_tls_verify: bool,
 }
 
-trait Wire: Read + Write {}
-impl<S: Read + Write> Wire for S {}
+trait ReadWrite: Read + Write {}
+impl<S: Read + Write> ReadWrite for S {}
 
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -371,57 +374,69 @@ mod tests {
 
     #[test]
     fn an_address_is_read_as_docker_host_writes_it() {
-        let of = |host: &str| Address::of(&Whereabouts::at(host)).ok();
+        let parsed = |host: &str| Address::resolve(&DockerEnv::with_host(host)).ok();
         assert_eq!(
-            Address::of(&Whereabouts::default()).ok(),
+            Address::resolve(&DockerEnv::default()).ok(),
             Some(Address::Unix("/var/run/docker.sock".into()))
         );
-        assert_eq!(of(""), Some(Address::Unix("/var/run/docker.sock".into())));
-        assert_eq!(of("unix:///x"), Some(Address::Unix("/x".into())));
-        assert_eq!(of("tcp://h:2375/"), Some(Address::Tcp("h:2375".into())));
-        assert_eq!(of("tcp://h"), Some(Address::Tcp("h:2375".into())));
-        assert_eq!(of("tcp://[::1]"), Some(Address::Tcp("[::1]:2375".into())));
+        assert_eq!(parsed(""), Some(Address::Unix("/var/run/docker.sock".into())));
+        assert_eq!(parsed("unix:///x"), Some(Address::Unix("/x".into())));
+        assert_eq!(parsed("tcp://h:2375/"), Some(Address::Tcp("h:2375".into())));
+        assert_eq!(parsed("tcp://h"), Some(Address::Tcp("h:2375".into())));
+        assert_eq!(parsed("tcp://[::1]"), Some(Address::Tcp("[::1]:2375".into())));
         assert_eq!(
-            of("https://h"),
-            Some(Address::Tls("h:2376".into(), Keys::default()))
+            parsed("https://h"),
+            Some(Address::Tls("h:2376".into(), TlsFiles::default()))
         );
-        let refused = Address::of(&Whereabouts::at("ssh://h")).unwrap_err();
-        assert!(refused.to_string().contains("unix:///path"), "{refused}");
+        let docker_error = Address::resolve(&DockerEnv::with_host("ssh://h")).unwrap_err();
+        assert!(
+            docker_error.to_string().contains("unix:///path"),
+            "{docker_error}"
+        );
     }
 
     #[test]
     fn a_context_is_taken_unless_docker_host_is_set() {
         let folder = with_context("lab", r#"{"Host":"tcp://gpu1:2375","SkipTLSVerify":false}"#);
         let config = folder.path().join("config.json");
-        let mut there = Whereabouts {
+        let mut docker_env = DockerEnv {
             config: Some(folder.path().to_owned()),
-            ..Whereabouts::default()
+            ..DockerEnv::default()
         };
-        assert_eq!(Address::of(&there).unwrap(), Address::Unix(SOCKET.into()));
+        assert_eq!(
+            Address::resolve(&docker_env).unwrap(),
+            Address::Unix(DEFAULT_SOCKET.into())
+        );
         std::fs::write(&config, r#"{"currentContext": "lab"}"#).unwrap();
         let lab = Address::Tcp("gpu1:2375".into());
-        assert_eq!(Address::of(&there).unwrap(), lab);
-        there.context = Some("default".into());
-        assert_eq!(Address::of(&there).unwrap(), Address::Unix(SOCKET.into()));
+        assert_eq!(Address::resolve(&docker_env).unwrap(), lab);
+        docker_env.context = Some("default".into());
+        assert_eq!(
+            Address::resolve(&docker_env).unwrap(),
+            Address::Unix(DEFAULT_SOCKET.into())
+        );
         std::fs::write(&config, "{}").unwrap();
-        there.context = Some("lab".into());
-        assert_eq!(Address::of(&there).unwrap(), lab);
-        there.host = Some("unix:///mine".into());
-        assert_eq!(Address::of(&there).unwrap(), Address::Unix("/mine".into()));
+        docker_env.context = Some("lab".into());
+        assert_eq!(Address::resolve(&docker_env).unwrap(), lab);
+        docker_env.host = Some("unix:///mine".into());
+        assert_eq!(
+            Address::resolve(&docker_env).unwrap(),
+            Address::Unix("/mine".into())
+        );
     }
 
     #[test]
     fn what_cannot_be_reached_says_how_to_mend_it() {
         let says = |endpoint: &str, context: &str, parts: &[&str]| {
             let folder = with_context("lab", endpoint);
-            let there = Whereabouts {
+            let docker_env = DockerEnv {
                 context: Some(context.into()),
                 config: Some(folder.path().to_owned()),
-                ..Whereabouts::default()
+                ..DockerEnv::default()
             };
-            let refused = Address::of(&there).unwrap_err().to_string();
+            let docker_error = Address::resolve(&docker_env).unwrap_err().to_string();
             for part in parts {
-                assert!(refused.contains(part), "{refused}");
+                assert!(docker_error.contains(part), "{docker_error}");
             }
         };
         says(r#"{"Host":"ssh://lab"}"#, "lab", &["ssh -L"]);
@@ -439,13 +454,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ca.pem");
         std::fs::write(&file, "nothing").unwrap();
-        let there = Whereabouts {
+        let docker_env = DockerEnv {
             tls_verify: true,
             cert_path: Some(folder.path().to_owned()),
-            ..Whereabouts::at("tcp://h")
+            ..DockerEnv::with_host("tcp://h")
         };
-        let refused = Address::of(&there).unwrap_err().to_string();
-        assert!(refused.contains(&file.display().to_string()), "{refused}");
-        assert!(refused.contains("DOCKER_CERT_PATH"), "{refused}");
+        let docker_error = Address::resolve(&docker_env).unwrap_err().to_string();
+        assert!(
+            docker_error.contains(&file.display().to_string()),
+            "{docker_error}"
+        );
+        assert!(docker_error.contains("DOCKER_CERT_PATH"), "{docker_error}");
     }
 }

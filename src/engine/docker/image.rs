@@ -12,22 +12,22 @@ use tokio::time::{sleep, timeout};
 use crate::base::clock;
 use crate::engine::docker::client::Daemon;
 use crate::engine::docker::credentials;
+use crate::engine::docker::docker_error::{DockerError, is_not_found};
 use crate::engine::docker::errors;
-use crate::engine::docker::host::Whereabouts;
+use crate::engine::docker::host::DockerEnv;
 use crate::engine::docker::image_ref;
 use crate::engine::docker::pull;
-use crate::engine::docker::refused::{Refused, is_missing};
-use crate::engine::start_progress::Tell;
+use crate::engine::start_progress::ProgressFn;
 use crate::results::store;
 
 /// Pauses before a registry that failed temporarily is asked for a digest again, in seconds.
-const PAUSES: [u64; 2] = [1, 3];
+const RETRY_DELAYS_S: [u64; 2] = [1, 3];
 
 /// How long a registry may take before the progress display says that its answer is awaited.
-const LATE: Duration = Duration::from_secs(2);
+const SLOW_ANSWER: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Pull {
+pub(crate) enum PullPolicy {
     /// A missing image is an error.
     Never,
     /// Pulls images that are missing.
@@ -40,44 +40,44 @@ pub(crate) enum Pull {
 /// Images of a run, with the digest that each name has for the whole run.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
-    pull: Pull,
+    pull: PullPolicy,
     /// By name: repository and digest, or the image id if the image came from no registry.
-    pins: Mutex<BTreeMap<String, Pin>>,
+    resolved: Mutex<BTreeMap<String, ResolvedImage>>,
 }
 
 /// The digest of a name, once it is known. `ensure` holds the lock while it pulls, so that an image is pulled
 /// once.
-type Pin = Arc<tokio::sync::Mutex<Option<String>>>;
+type ResolvedImage = Arc<tokio::sync::Mutex<Option<String>>>;
 
 /// An image that is present.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Had {
+pub(super) struct LocalImage {
     /// Image id, with which containers are created.
     pub(super) id: String,
     /// Digest in a registry, or the id if it came from none.
     pub(super) digest: String,
     pub(super) bytes: Option<u64>,
     /// Duration of the pull, if there was one.
-    pub(super) pulled_seconds: Option<f64>,
+    pub(super) pull_seconds: Option<f64>,
 }
 
 impl Images {
-    pub(crate) fn new(pull: Pull) -> Self {
+    pub(crate) fn new(pull: PullPolicy) -> Self {
         Self {
             pull,
-            pins: Mutex::default(),
+            resolved: Mutex::default(),
         }
     }
 
     /// Sets the digest that a name had when the run began, when the run is resumed.
-    pub(crate) fn hold(&self, image: &str, digest: &str) {
-        let held = Arc::new(tokio::sync::Mutex::new(Some(digest.to_owned())));
-        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
-        pins.insert(image.to_owned(), held);
+    pub(crate) fn pin_digest(&self, image: &str, digest: &str) {
+        let entry = Arc::new(tokio::sync::Mutex::new(Some(digest.to_owned())));
+        let mut pins = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
+        pins.insert(image.to_owned(), entry);
     }
 
-    fn pin(&self, image: &str) -> Pin {
-        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+    fn resolved_image(&self, image: &str) -> ResolvedImage {
+        let mut pins = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(pins.entry(image.to_owned()).or_default())
     }
 
@@ -85,23 +85,25 @@ impl Images {
     pub(super) async fn resolve(
         &self,
         daemon: &Daemon,
-        whereabouts: &Whereabouts,
+        docker_env: &DockerEnv,
         image: &str,
-        tell: &(dyn Fn(String) + Sync),
-    ) -> Result<(), Refused> {
-        let pin = self.pin(image);
+        report_progress: &(dyn Fn(String) + Sync),
+    ) -> Result<(), DockerError> {
+        let pin = self.resolved_image(image);
         let mut pin = pin.lock().await;
         if pin.is_some() {
             return Ok(());
         }
-        let here = inspect(daemon, image).await?;
-        match (here, self.pull) {
-            (Some(seen), Pull::Never | Pull::Missing) => *pin = Some(digest(&seen, image)),
-            (None, Pull::Never) => return Err(forbidden(image)),
+        let local_image = inspect(daemon, image).await?;
+        match (local_image, self.pull) {
+            (Some(image_state), PullPolicy::Never | PullPolicy::Missing) => {
+                *pin = Some(digest(&image_state, image))
+            }
+            (None, PullPolicy::Never) => return Err(pull_forbidden(image)),
             // Podman cannot ask a registry, so only the pull finds the digest.
-            (_, Pull::Missing | Pull::Always) if daemon.is_podman || image.contains('@') => {}
-            (_, Pull::Missing | Pull::Always) => {
-                *pin = Some(ask_registry(daemon, whereabouts, image, tell).await?);
+            (_, PullPolicy::Missing | PullPolicy::Always) if daemon.is_podman || image.contains('@') => {}
+            (_, PullPolicy::Missing | PullPolicy::Always) => {
+                *pin = Some(ask_registry(daemon, docker_env, image, report_progress).await?);
             }
         }
         Ok(())
@@ -111,66 +113,69 @@ impl Images {
     pub(super) async fn ensure(
         &self,
         daemon: &Daemon,
-        whereabouts: &Whereabouts,
+        docker_env: &DockerEnv,
         image: &str,
         mut log: store::Log,
-        tell: Tell<'_>,
-    ) -> Result<Had, Refused> {
-        let pin = self.pin(image);
+        report_progress: ProgressFn<'_>,
+    ) -> Result<LocalImage, DockerError> {
+        let pin = self.resolved_image(image);
         let mut pin = pin.lock().await;
         let reference = pin.clone().unwrap_or_else(|| image.to_owned());
         // The pin is set once the name has been pulled in this run.
-        let is_stale = pin.is_none() && self.pull == Pull::Always;
-        let here = match is_stale {
+        let is_stale = pin.is_none() && self.pull == PullPolicy::Always;
+        let local_image = match is_stale {
             true => None,
             false => inspect(daemon, &reference).await?,
         };
-        let began = clock::now();
+        let started_at = clock::now();
         let mut pulled_seconds = None;
-        let seen = match here {
-            Some(seen) => seen,
-            None if self.pull == Pull::Never => return Err(forbidden(image)),
+        let image_state = match local_image {
+            Some(image_state) => image_state,
+            None if self.pull == PullPolicy::Never => return Err(pull_forbidden(image)),
             None if reference.starts_with("sha256:") => {
                 let raw = format!("the image {reference} that `{image}` meant when the run began is gone");
-                return Err(Refused::saying("inspect the image", raw));
+                return Err(DockerError::from_message("inspect the image", raw));
             }
             None => {
-                let login = credentials::of(whereabouts, image).await;
+                let login = credentials::registry_credentials(docker_env, image).await;
                 let login = login.unwrap_or_else(|reason| {
                     use std::io::Write;
                     // The image may be public; the registry reports an error if it is not.
                     let _ = writeln!(log, "no login: {reason}");
                     None
                 });
-                let wanted = image_ref::whole(&reference);
-                pull::pull(daemon, &wanted, login, &mut log, tell).await?;
-                pulled_seconds = Some(clock::now().since(began).as_secs_f64());
-                let seen = inspect(daemon, &wanted).await?;
-                let seen = seen.ok_or_else(|| {
-                    Refused::saying("pull", format!("No such image: {wanted}, though it was pulled"))
+                let full_reference = image_ref::with_tag(&reference);
+                pull::pull(daemon, &full_reference, login, &mut log, report_progress).await?;
+                pulled_seconds = Some(clock::now().since(started_at).as_secs_f64());
+                let image_state = inspect(daemon, &full_reference).await?;
+                let image_state = image_state.ok_or_else(|| {
+                    DockerError::from_message(
+                        "pull",
+                        format!("No such image: {full_reference}, though it was pulled"),
+                    )
                 })?;
-                self.name(daemon, image, &seen).await;
-                seen
+                self.tag_pulled(daemon, image, &image_state).await;
+                image_state
             }
         };
-        let digest = digest(&seen, image);
+        let digest = digest(&image_state, image);
         *pin = Some(digest.clone());
-        Ok(Had {
-            id: seen.id.clone().unwrap_or(reference),
+        Ok(LocalImage {
+            id: image_state.id.clone().unwrap_or(reference),
             digest,
-            bytes: seen.size.and_then(|size| u64::try_from(size).ok()),
-            pulled_seconds,
+            bytes: image_state.size.and_then(|size| u64::try_from(size).ok()),
+            pull_seconds: pulled_seconds,
         })
     }
 
     /// Tags an image that was pulled by its digest, as `docker pull` would, so that the next run finds it. An
-    /// existing tag stays, except with `Pull::Always`.
-    async fn name(&self, daemon: &Daemon, image: &str, seen: &ImageInspect) {
-        let (Some(tag), Some(id)) = (image_ref::tag(image), &seen.id) else {
+    /// existing tag stays, except with `PullPolicy::Always`.
+    async fn tag_pulled(&self, daemon: &Daemon, image: &str, image_state: &ImageInspect) {
+        let (Some(tag), Some(id)) = (image_ref::tag(image), &image_state.id) else {
             return;
         };
         let is_taken = matches!(inspect(daemon, image).await, Ok(Some(_)));
-        if is_taken && self.pull != Pull::Always {
+        if is_taken && self.pull != PullPolicy::Always {
             return;
         }
         let options = TagImageOptions {
@@ -183,86 +188,95 @@ impl Images {
 }
 
 /// An image as the daemon reports it; `None` if it is unknown.
-async fn inspect(daemon: &Daemon, image: &str) -> Result<Option<ImageInspect>, Refused> {
+async fn inspect(daemon: &Daemon, image: &str) -> Result<Option<ImageInspect>, DockerError> {
     match daemon.docker.inspect_image(image).await {
-        Ok(seen) => Ok(Some(seen)),
-        Err(error) if is_missing(&error) => Ok(None),
-        Err(error) => Err(Refused::of("inspect the image", &error)),
+        Ok(image_state) => Ok(Some(image_state)),
+        Err(error) if is_not_found(&error) => Ok(None),
+        Err(error) => Err(DockerError::new("inspect the image", &error)),
     }
 }
 
 /// Asks the registry for the digest of a name.
 async fn ask_registry(
     daemon: &Daemon,
-    whereabouts: &Whereabouts,
+    docker_env: &DockerEnv,
     image: &str,
-    tell: &(dyn Fn(String) + Sync),
-) -> Result<String, Refused> {
-    let (login, why_not) = match credentials::of(whereabouts, image).await {
+    report_progress: &(dyn Fn(String) + Sync),
+) -> Result<String, DockerError> {
+    let (login, why_not) = match credentials::registry_credentials(docker_env, image).await {
         Ok(login) => (login, None),
         Err(reason) => (None, Some(reason)),
     };
-    let mut pauses = PAUSES.iter();
+    let mut pauses = RETRY_DELAYS_S.iter();
     loop {
-        let wanted = image_ref::whole(image);
-        let asked = daemon.docker.inspect_registry_image(&wanted, login.clone());
-        let asked = told_late(asked, || {
-            tell(format!(
+        let full_reference = image_ref::with_tag(image);
+        let lookup = daemon
+            .docker
+            .inspect_registry_image(&full_reference, login.clone());
+        let lookup = report_if_slow(lookup, || {
+            report_progress(format!(
                 "asking {} what `{image}` means…",
                 image_ref::registry(image)
             ));
         });
-        let mut refused = match asked.await {
-            Ok(found) => {
-                let digest = found.descriptor.digest.unwrap_or_default();
+        let mut docker_error = match lookup.await {
+            Ok(response) => {
+                let digest = response.descriptor.digest.unwrap_or_default();
                 if digest.starts_with("sha256:") {
-                    return Ok(image_ref::by_digest(image, &digest));
+                    return Ok(image_ref::with_digest(image, &digest));
                 }
-                Refused::saying(
+                DockerError::from_message(
                     "ask the registry",
-                    format!("manifest unknown: no digest of {wanted}"),
+                    format!("manifest unknown: no digest of {full_reference}"),
                 )
             }
-            Err(error) => Refused::of("ask the registry", &error),
+            Err(error) => DockerError::new("ask the registry", &error),
         };
-        match pauses.next().filter(|_| errors::is_transient(&refused.raw)) {
+        match pauses
+            .next()
+            .filter(|_| errors::is_transient(&docker_error.message))
+        {
             Some(pause) => sleep(Duration::from_secs(*pause)).await,
             None => {
                 if let Some(reason) = &why_not {
-                    refused.raw.push_str(&format!(" (without a login: {reason})"));
+                    docker_error
+                        .message
+                        .push_str(&format!(" (without a login: {reason})"));
                 }
-                return Err(refused);
+                return Err(docker_error);
             }
         }
     }
 }
 
-/// Awaits `answer` and calls `tell` if it takes longer than [`LATE`].
-async fn told_late<T>(answer: impl Future<Output = T>, tell: impl FnOnce()) -> T {
+/// Awaits `answer` and calls `tell` if it takes longer than [`SLOW_ANSWER`].
+async fn report_if_slow<T>(answer: impl Future<Output = T>, report_progress: impl FnOnce()) -> T {
     let mut answer = std::pin::pin!(answer);
-    match timeout(LATE, &mut answer).await {
+    match timeout(SLOW_ANSWER, &mut answer).await {
         Ok(answer) => answer,
         Err(_) => {
-            tell();
+            report_progress();
             answer.await
         }
     }
 }
 
-fn forbidden(image: &str) -> Refused {
-    Refused::saying(
+fn pull_forbidden(image: &str) -> DockerError {
+    DockerError::from_message(
         "inspect the image",
         format!("No such image: {image}, and pulling is forbidden"),
     )
 }
 
 /// The permanent name of an image: its digest in the registry of `image`, else in any registry, else its id.
-fn digest(seen: &ImageInspect, image: &str) -> String {
-    let named = seen.repo_digests.iter().flatten();
-    let own = format!("{}@", image_ref::repository(image));
-    let ours = named.clone().find(|digest| digest.starts_with(&own));
+fn digest(image_state: &ImageInspect, image: &str) -> String {
+    let named = image_state.repo_digests.iter().flatten();
+    let repository_prefix = format!("{}@", image_ref::repository(image));
+    let ours = named
+        .clone()
+        .find(|digest| digest.starts_with(&repository_prefix));
     ours.or_else(|| named.clone().next())
-        .or(seen.id.as_ref())
+        .or(image_state.id.as_ref())
         .cloned()
         .unwrap_or_else(|| image.to_owned())
 }
@@ -273,33 +287,33 @@ mod tests {
 
     #[test]
     fn an_image_is_known_by_the_digest_of_its_own_registry_else_by_its_id() {
-        let mut seen = ImageInspect {
+        let mut image_state = ImageInspect {
             id: Some("sha256:1".into()),
             repo_digests: Some(vec!["a@sha256:2".into(), "h:5/a@sha256:3".into()]),
             ..ImageInspect::default()
         };
-        assert_eq!(digest(&seen, "h:5/a:1"), "h:5/a@sha256:3");
-        assert_eq!(digest(&seen, "b"), "a@sha256:2");
-        seen.repo_digests = None;
-        assert_eq!(digest(&seen, "a"), "sha256:1");
+        assert_eq!(digest(&image_state, "h:5/a:1"), "h:5/a@sha256:3");
+        assert_eq!(digest(&image_state, "b"), "a@sha256:2");
+        image_state.repo_digests = None;
+        assert_eq!(digest(&image_state, "a"), "sha256:1");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_wait_is_told_once_it_is_long() {
-        let told = std::cell::Cell::new(0);
-        let tell = || told.set(told.get() + 1);
-        told_late(sleep(LATE / 2), tell).await;
-        assert_eq!(told.get(), 0);
-        told_late(sleep(LATE * 20), tell).await;
-        assert_eq!(told.get(), 1);
+        let reports = std::cell::Cell::new(0);
+        let report_progress = || reports.set(reports.get() + 1);
+        report_if_slow(sleep(SLOW_ANSWER / 2), report_progress).await;
+        assert_eq!(reports.get(), 0);
+        report_if_slow(sleep(SLOW_ANSWER * 20), report_progress).await;
+        assert_eq!(reports.get(), 1);
     }
 
     #[test]
     fn what_the_run_began_with_is_held() {
         let images = Images::default();
-        images.hold("a:1", "a@sha256:2");
-        let pin = images.pin("a:1");
+        images.pin_digest("a:1", "a@sha256:2");
+        let pin = images.resolved_image("a:1");
         assert_eq!(pin.try_lock().unwrap().as_deref(), Some("a@sha256:2"));
-        assert!(images.pin("b").try_lock().unwrap().is_none());
+        assert!(images.resolved_image("b").try_lock().unwrap().is_none());
     }
 }

@@ -13,17 +13,17 @@ use crate::base::clock;
 
 /// How far back events are queried, in seconds. A signal and the exit that it causes are close together,
 /// except for the grace period of a stop.
-const BACK_S: f64 = 60.0;
+const LOOKBACK_S: f64 = 60.0;
 
 /// How long the daemon may take to record the event, in seconds.
-const LATE_S: f64 = 0.05;
+const EVENT_DELAY_S: f64 = 0.05;
 
 /// Timeout of the event query. A slow daemon must not delay the report of an exit.
-const ANSWER: Duration = Duration::from_millis(500);
+const QUERY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Signals sent to the container recently, as a sentence. `None` if there were none or the daemon does not
 /// answer.
-pub(super) async fn signals(docker: &Docker, id: &str) -> Option<String> {
+pub(super) async fn recent_signals(docker: &Docker, id: &str) -> Option<String> {
     let now = clock::unix_seconds();
     let filters = HashMap::from([
         ("type".to_owned(), vec!["container".to_owned()]),
@@ -31,25 +31,25 @@ pub(super) async fn signals(docker: &Docker, id: &str) -> Option<String> {
         ("event".to_owned(), vec!["kill".to_owned()]),
     ]);
     let options = EventsOptions {
-        since: Some(format!("{:.9}", now - BACK_S)),
-        until: Some(format!("{:.9}", now + LATE_S)),
+        since: Some(format!("{:.9}", now - LOOKBACK_S)),
+        until: Some(format!("{:.9}", now + EVENT_DELAY_S)),
         filters: Some(filters),
     };
-    let mut told = Vec::new();
+    let mut signals = Vec::new();
     let listen = async {
         let mut events = Box::pin(docker.events(Some(options)));
         while let Some(Ok(event)) = events.next().await {
             let attributes = event.actor.and_then(|actor| actor.attributes);
-            let number = attributes.and_then(|mut of| of.remove("signal"));
-            told.push(number.unwrap_or_else(|| "unknown".to_owned()));
+            let number = attributes.and_then(|mut map| map.remove("signal"));
+            signals.push(number.unwrap_or_else(|| "unknown".to_owned()));
         }
     };
     // Events received before the timeout count.
-    let _ = timeout(ANSWER, listen).await;
-    (!told.is_empty()).then(|| {
+    let _ = timeout(QUERY_TIMEOUT, listen).await;
+    (!signals.is_empty()).then(|| {
         format!(
             "somebody ended it through the container daemon (signal {})",
-            told.join(", ")
+            signals.join(", ")
         )
     })
 }

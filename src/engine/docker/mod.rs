@@ -9,6 +9,7 @@ mod config;
 mod create_body;
 mod creation;
 mod credentials;
+pub(crate) mod docker_error;
 mod errors;
 mod first_process;
 mod gpu_probe;
@@ -17,14 +18,13 @@ pub(crate) mod host;
 pub(crate) mod image;
 mod image_ref;
 mod kill_events;
-pub(crate) mod lack;
 mod lifecycle;
 mod orphans;
 mod own_container;
 pub(crate) mod preflight;
 mod pull;
-pub(crate) mod refused;
 mod removal;
+pub(crate) mod unmet;
 pub(crate) mod unremoved;
 
 use std::sync::Arc;
@@ -42,92 +42,93 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::clock;
 use crate::engine::api;
-use crate::engine::context::{Context, Logs};
+use crate::engine::context::{Logs, StartContext};
 use crate::engine::docker::client::Daemon;
-use crate::engine::docker::create_body::body_with_short_log;
-use crate::engine::docker::creation::{Created, Creation};
+use crate::engine::docker::create_body::with_short_log;
+use crate::engine::docker::creation::{CreatedContainer, Creation};
+use crate::engine::docker::docker_error::{error_text, is_not_found};
 use crate::engine::docker::first_process::FirstProcess;
 use crate::engine::docker::host::Address;
-use crate::engine::docker::image::Had;
-use crate::engine::docker::lifecycle::{Exit, Life, Signs, Watched};
-use crate::engine::docker::refused::{is_missing, words};
-use crate::engine::docker::removal::{REMOVED, remove};
+use crate::engine::docker::image::LocalImage;
+use crate::engine::docker::lifecycle::{ContainerExit, Liveness, LivenessHints, WatchedContainer};
+use crate::engine::docker::removal::{REMOVE_TIMEOUT, remove};
 use crate::engine::endpoint::{Devices, Endpoint};
 use crate::engine::error::StartError;
-use crate::engine::executor::Ended;
+use crate::engine::executor::ExitCause;
 use crate::engine::executor::{Executor, PortHolder};
 use crate::engine::log::Log;
-use crate::engine::ownership::Marks;
+use crate::engine::ownership::OwnershipTags;
 use crate::engine::port;
-use crate::engine::running::Running;
-use crate::engine::start_progress::Tell;
+use crate::engine::running::RunningEngine;
+use crate::engine::start_progress::ProgressFn;
 use crate::engine::start_record::{self, StartRecord};
-use crate::plan::{Container, Launch, Network, command};
+use crate::plan::{Container, ContainerNetwork, Launch, command};
 use crate::results::store;
 
-pub(crate) use help_output::{Dry, help, image_at_hand};
-pub(crate) use host::Whereabouts;
-pub(crate) use image::{Images, Pull};
+pub use docker_error::DockerError;
+pub(crate) use help_output::{HelpContainer, container_help, local_image_id};
+pub(crate) use host::DockerEnv;
+pub(crate) use image::{Images, PullPolicy};
 pub(crate) use orphans::sweep;
-pub(crate) use preflight::{Wanted, lacks};
-pub use refused::Refused;
-pub(crate) use unremoved::Orphans;
+pub(crate) use preflight::{ContainerChecks, unmet_container_requirements};
+pub(crate) use unremoved::UnremovedContainers;
 
 /// How long to wait for the end of the log after a container has ended.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const LOG_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the daemon may take to end a killed container.
-const KILLED: Duration = Duration::from_secs(20);
+const KILL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long the daemon may take to forward a signal. After that `matrix` sends it itself, if it can.
-const SIGNALLED: Duration = Duration::from_secs(10);
+const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval of checks of the first process while the daemon does not answer.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long the daemon may take to report an exit after the first process has ended.
-const TOLD: Duration = Duration::from_secs(2);
+const EXIT_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub(super) struct Engine {
+pub(super) struct ContainerEngine {
     docker: Docker,
-    container: Created,
+    container: CreatedContainer,
     grace: Duration,
-    image: Had,
-    life: Receiver<Life>,
-    signs: Arc<Signs>,
+    image: LocalImage,
+    liveness: Receiver<Liveness>,
+    hints: Arc<LivenessHints>,
     /// Until when `exited` waits for the rest of the log; set at the first call after the exit.
-    last_words: Option<Instant>,
+    log_drain_deadline: Option<Instant>,
     /// The record of its shared memory, if it shares the host's.
     record: Option<StartRecord>,
     /// Whether the daemon publishes its port; otherwise it uses the host's network.
     publishes_port: bool,
     /// Tasks that follow log and state; they end when this is dropped.
-    _following: JoinSet<()>,
+    _watch_tasks: JoinSet<()>,
 }
 
 pub(super) async fn start(
     launch: &Launch,
     container: &Container,
-    context: &Context,
+    context: &StartContext,
     logs: Logs,
-    tell: Tell<'_>,
-) -> Result<Running, StartError> {
-    let refused = |refused: Refused| StartError::Container(Box::new(refused.redacted(&context.redactor)));
-    let headers = api::headers(launch, context)?;
-    let marks = Marks::new(&context.run, &launch.id, context.start)?;
-    let mut body = create_body::body(launch, container, context, &marks)?;
-    let daemon = Daemon::connect(&context.whereabouts).await.map_err(refused)?;
+    report_progress: ProgressFn<'_>,
+) -> Result<RunningEngine, StartError> {
+    let start_error =
+        |start_error: DockerError| StartError::Container(Box::new(start_error.redacted(&context.redactor)));
+    let headers = api::request_headers(launch, context)?;
+    let tags = OwnershipTags::new(&context.run, &launch.id, context.start)?;
+    let mut body = create_body::create_body(launch, container, context, &tags)?;
+    let daemon = Daemon::connect(&context.docker_env).await.map_err(start_error)?;
     let image = context
         .images
         .ensure(
             &daemon,
-            &context.whereabouts,
+            &context.docker_env,
             &container.image,
             logs.install,
-            tell,
+            report_progress,
         )
         .await
-        .map_err(refused)?;
+        .map_err(start_error)?;
     // The id, because the name may have moved to another image.
     body.image = Some(image.id.clone());
     if daemon.address.is_local() && !port::is_free(context.port) {
@@ -137,45 +138,51 @@ pub(super) async fn start(
         program: "the reader of the container's log".to_owned(),
         source,
     };
-    let began = clock::now();
+    let started_at = clock::now();
     let (reader, writer) = std::io::pipe().map_err(pipe)?;
     let writer = tokio::net::unix::pipe::Sender::from_owned_fd(writer.into()).map_err(pipe)?;
-    let log = Log::follow(reader, logs.engine, launch.signs.clone(), &context.redactor).map_err(pipe)?;
-    let labels = own_container::labels(&daemon.docker, &marks).await;
+    let log = Log::follow(
+        reader,
+        logs.engine,
+        launch.log_patterns.clone(),
+        &context.redactor,
+    )
+    .map_err(pipe)?;
+    let labels = own_container::ownership_labels(&daemon.docker, &tags).await;
     body.labels.get_or_insert_default().extend(labels);
-    let body = body_with_short_log(body, daemon.is_podman);
+    let body = with_short_log(body, daemon.is_podman);
     let shares_memory = daemon.address.is_local() && container.ipc.as_deref() == Some("host");
     let record = shares_memory.then(|| {
-        let id = start_record::unique_id(&marks);
-        StartRecord::begin(&context.cache, &id, &marks, None)
+        let id = start_record::unique_id(&tags);
+        StartRecord::begin(&context.cache_dir, &id, &tags, None)
     });
-    let names = names(&command::container_name(launch), context);
+    let names = candidate_names(&command::container_name(launch), context);
     let creation = Creation {
         daemon: daemon.clone(),
         body,
-        marks,
-        cache: context.cache.clone(),
+        tags,
+        cache_dir: context.cache_dir.clone(),
     };
-    let created = creation.create_named(names.to_vec(), &context.orphans).await;
-    let mut created = created.map_err(refused)?;
+    let created = creation.create_named(names.to_vec(), &context.unremoved).await;
+    let mut created = created.map_err(start_error)?;
     let docker = daemon.docker.clone();
     let started = docker.start_container(&created.id, None).await;
-    started.map_err(|error| refused(Refused::of("start", &error)))?;
-    let state = state(&docker, &created.id).await.unwrap_or_default();
+    started.map_err(|error| start_error(DockerError::new("start", &error)))?;
+    let state = inspect_state(&docker, &created.id).await.unwrap_or_default();
     if daemon.address.is_local() {
-        created.first = FirstProcess::of(&created.id, state.pid);
+        created.first_process = FirstProcess::identify(&created.id, state.pid);
     }
-    let signs = Arc::new(Signs::default());
-    let watched = Watched {
+    let hints = Arc::new(LivenessHints::default());
+    let watched = WatchedContainer {
         docker: docker.clone(),
         id: created.id.clone(),
         started_at: state.started_at,
-        first: created.first.clone(),
-        signs: Arc::clone(&signs),
+        first_process: created.first_process.clone(),
+        hints: Arc::clone(&hints),
     };
-    let (following, life) = lifecycle::follow(watched, writer);
+    let (following, liveness) = lifecycle::watch_container(watched, writer);
     let host = daemon.address.host();
-    Ok(Running {
+    Ok(RunningEngine {
         endpoint: Endpoint {
             base_url: format!("http://{host}:{}", context.port),
             host,
@@ -187,54 +194,56 @@ pub(super) async fn start(
             true => Devices::Local(context.devices.clone()),
             false => Devices::Remote,
         },
-        began,
-        executor: Box::new(Engine {
+        started_at,
+        executor: Box::new(ContainerEngine {
             docker,
             container: created,
-            grace: launch.patience.stop.duration(),
+            grace: launch.timeouts.stop.duration(),
             image,
-            life,
-            signs,
-            last_words: None,
+            liveness,
+            hints,
+            log_drain_deadline: None,
             record,
-            publishes_port: container.network == Network::Bridge,
-            _following: following,
+            publishes_port: container.network == ContainerNetwork::Bridge,
+            _watch_tasks: following,
         }),
-        shm: None,
-        alarm: None,
+        shared_memory: None,
+        shared_memory_events: None,
     })
 }
 
 /// Whether the daemon runs on this host, judged by its address.
-pub(crate) fn is_here(whereabouts: &Whereabouts) -> bool {
-    Address::of(whereabouts).is_ok_and(|address| address.is_local())
+pub(crate) fn is_daemon_local(docker_env: &DockerEnv) -> bool {
+    Address::resolve(docker_env).is_ok_and(|address| address.is_local())
 }
 
 /// Pulls the image of a later start. That start reports errors.
-pub(crate) async fn pull_ahead(
-    whereabouts: &Whereabouts,
+pub(crate) async fn prefetch_image(
+    docker_env: &DockerEnv,
     images: &Images,
     image: &str,
     log: store::Log,
-    tell: Tell<'_>,
+    report_progress: ProgressFn<'_>,
 ) {
-    if let Ok(daemon) = Daemon::connect(whereabouts).await {
+    if let Ok(daemon) = Daemon::connect(docker_env).await {
         // The start tries again and reports the error.
-        let _ = images.ensure(&daemon, whereabouts, image, log, tell).await;
+        let _ = images
+            .ensure(&daemon, docker_env, image, log, report_progress)
+            .await;
     }
 }
 
 /// Container names to try: the one that `matrix plan` prints, then with run and start, then also with our
 /// pid.
-fn names(usual: &str, context: &Context) -> [String; 3] {
+fn candidate_names(usual: &str, context: &StartContext) -> [String; 3] {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let run: String = context.run.to_string().chars().filter(|c| allowed(*c)).collect();
-    let own = format!("{usual}-{run}-{}", context.start);
-    let last = format!("{own}-{}", std::process::id());
-    [usual.to_owned(), own, last]
+    let with_run = format!("{usual}-{run}-{}", context.start);
+    let last = format!("{with_run}-{}", std::process::id());
+    [usual.to_owned(), with_run, last]
 }
 
-impl Executor for Engine {
+impl Executor for ContainerEngine {
     fn identity(&self) -> String {
         let id: String = self.container.id.chars().take(12).collect();
         format!("container {} ({id})", self.container.name)
@@ -249,37 +258,40 @@ impl Executor for Engine {
     }
 
     /// Waits for the exit, and then up to [`LAST_WORDS`] for the rest of the log.
-    fn exited<'a>(&'a mut self, log: &'a Log) -> BoxFuture<'a, Ended> {
+    fn wait_for_exit<'a>(&'a mut self, log: &'a Log) -> BoxFuture<'a, ExitCause> {
         Box::pin(async move {
-            let exit = self.ended().await;
+            let exit = self.container_exit().await;
             // The caller may call this repeatedly; the deadline is set once.
-            let until = *self.last_words.get_or_insert_with(|| Instant::now() + LAST_WORDS);
-            if exit.is_over() {
-                log.over(until.saturating_duration_since(Instant::now())).await;
+            let until = *self
+                .log_drain_deadline
+                .get_or_insert_with(|| Instant::now() + LOG_DRAIN_TIMEOUT);
+            if exit.is_certain() {
+                log.wait_closed(until.saturating_duration_since(Instant::now()))
+                    .await;
             }
-            exit.ended()
+            exit.exit_cause()
         })
     }
 
-    fn is_unheard(&self) -> bool {
-        *self.life.borrow() == Life::Unheard
+    fn is_liveness_unknown(&self) -> bool {
+        *self.liveness.borrow() == Liveness::Unknown
     }
 
-    fn moves(&self) {
-        self.signs.moves();
+    fn note_activity(&self) {
+        self.hints.note_activity();
     }
 
-    fn suspect(&self) {
-        self.signs.suspect();
+    fn request_check(&self) {
+        self.hints.request_check();
     }
 
-    fn take_unheard(&self) -> Vec<Duration> {
-        self.signs.take_unheard()
+    fn take_unknown_periods(&self) -> Vec<Duration> {
+        self.hints.take_unknown_periods()
     }
 
     fn root_pids(&self, _endpoint: &Endpoint) -> Vec<u32> {
         self.container
-            .first
+            .first_process
             .as_ref()
             .map(FirstProcess::pid)
             .into_iter()
@@ -305,57 +317,65 @@ impl Executor for Engine {
     fn stop(self: Box<Self>, log: &Log) -> BoxFuture<'_, (String, Option<StartRecord>)> {
         Box::pin(async move {
             let record = self.record.clone();
-            (self.stopped(log).await, record)
+            (self.stop_and_remove(log).await, record)
         })
     }
 }
 
-impl Engine {
-    async fn ended(&mut self) -> Exit {
-        let ended = |life: &Life| matches!(life, Life::Ended(_));
-        match self.life.wait_for(ended).await.map(|life| life.clone()) {
-            Ok(Life::Ended(exit)) => exit,
-            Ok(_) | Err(_) => Exit::foreign("nobody watches it any more"),
+impl ContainerEngine {
+    async fn container_exit(&mut self) -> ContainerExit {
+        let ended = |liveness: &Liveness| matches!(liveness, Liveness::Exited(_));
+        match self
+            .liveness
+            .wait_for(ended)
+            .await
+            .map(|liveness| liveness.clone())
+        {
+            Ok(Liveness::Exited(exit)) => exit,
+            Ok(_) | Err(_) => ContainerExit::external("nobody watches it any more"),
         }
     }
 
-    async fn stopped(mut self, log: &Log) -> String {
-        let before = self.life.borrow().clone();
-        let (how, has_ended) = match before {
-            Life::Ended(exit) => (format!("it had ended before ({})", exit.words()), exit.is_over()),
-            Life::Lives | Life::Unheard => self.end().await,
+    async fn stop_and_remove(mut self, log: &Log) -> String {
+        let before = self.liveness.borrow().clone();
+        let (description, has_ended) = match before {
+            Liveness::Exited(exit) => (
+                format!("it had ended before ({})", exit.description()),
+                exit.is_certain(),
+            ),
+            Liveness::Alive | Liveness::Unknown => self.terminate().await,
         };
-        log.over(LAST_WORDS).await;
-        match remove(&self.docker, &self.container.id, Instant::now() + REMOVED).await {
+        log.wait_closed(LOG_DRAIN_TIMEOUT).await;
+        match remove(&self.docker, &self.container.id, Instant::now() + REMOVE_TIMEOUT).await {
             Ok(()) => {
-                self.container.is_gone = true;
-                format!("{how}; the container is removed")
+                self.container.is_removed = true;
+                format!("{description}; the container is removed")
             }
             Err(reason) => {
-                let how = format!(
-                    "{how}; the container {} is still there: {reason}",
+                let description = format!(
+                    "{description}; the container {} is still there: {reason}",
                     self.container.name
                 );
                 self.container.abandon(has_ended, reason);
-                how
+                description
             }
         }
     }
 
     /// Sends SIGTERM, waits for the grace period, sends SIGKILL. Returns a description and whether it has
     /// certainly ended.
-    async fn end(&mut self) -> (String, bool) {
-        let grace = crate::base::units::Span(self.grace);
-        let asked = self.signal(Signal::TERM).await;
-        if asked.is_ok()
-            && let Ok(words) = timeout(self.grace, self.over()).await
+    async fn terminate(&mut self) -> (String, bool) {
+        let grace = crate::base::units::HumanDuration(self.grace);
+        let sent = self.signal(Signal::TERM).await;
+        if sent.is_ok()
+            && let Ok(words) = timeout(self.grace, self.exit_description()).await
         {
             return (format!("it ended on SIGTERM ({words})"), true);
         }
         if let Err(reason) = self.signal(Signal::KILL).await {
             return (format!("it could not be signalled: {reason}"), false);
         }
-        match timeout(KILLED, self.over()).await {
+        match timeout(KILL_TIMEOUT, self.exit_description()).await {
             Ok(words) => (format!("it was killed after {grace} of grace ({words})"), true),
             Err(_) => (
                 format!("it was killed after {grace} of grace and has not ended since"),
@@ -366,22 +386,22 @@ impl Engine {
 
     /// Waits for the exit and describes it: as the daemon reports it, or, if it does not, as seen from the
     /// first process.
-    async fn over(&mut self) -> String {
-        let first = self.container.first.clone();
+    async fn exit_description(&mut self) -> String {
+        let first = self.container.first_process.clone();
         let gone = async {
             match &first {
                 Some(first) => {
                     while first.is_alive() {
-                        sleep(LOOK).await;
+                        sleep(POLL_INTERVAL).await;
                     }
-                    sleep(TOLD).await;
+                    sleep(EXIT_REPORT_TIMEOUT).await;
                 }
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
-            exit = self.ended() => exit.words(),
+            exit = self.container_exit() => exit.description(),
             () = gone => "its process is gone; the container daemon does not tell how".to_owned(),
         }
     }
@@ -392,35 +412,35 @@ impl Engine {
             Signal::KILL => "SIGKILL",
             _ => "SIGTERM",
         };
-        self.signs.ends();
+        self.hints.note_signal();
         let options = KillContainerOptions {
             signal: name.to_owned(),
         };
-        let asked = self.docker.kill_container(&self.container.id, Some(options));
-        let refused = match timeout(SIGNALLED, asked).await {
+        let request = self.docker.kill_container(&self.container.id, Some(options));
+        let reason = match timeout(SIGNAL_TIMEOUT, request).await {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) if has_ended(&error) => return Ok(()),
-            Ok(Err(error)) => words(&error),
-            Err(_) => format!("no answer within {} s", SIGNALLED.as_secs()),
+            Ok(Err(error)) if is_not_running_error(&error) => return Ok(()),
+            Ok(Err(error)) => error_text(&error),
+            Err(_) => format!("no answer within {} s", SIGNAL_TIMEOUT.as_secs()),
         };
-        let refused = format!("the container daemon at {}: {refused}", self.container.address);
-        match &self.container.first {
+        let reason = format!("the container daemon at {}: {reason}", self.container.address);
+        match &self.container.first_process {
             Some(first) => first
                 .signal(signal)
-                .map_err(|error| format!("{refused}; its process {}: {error}", first.pid())),
-            None => Err(refused),
+                .map_err(|error| format!("{reason}; its process {}: {error}", first.pid())),
+            None => Err(reason),
         }
     }
 }
 
 /// Whether a signal failed because the container has ended.
-fn has_ended(error: &Error) -> bool {
+fn is_not_running_error(error: &Error) -> bool {
     let is_not_running = |message: &str| message.contains("is not running");
-    is_missing(error)
+    is_not_found(error)
         || matches!(error, Error::DockerResponseServerError { message, .. } if is_not_running(message))
 }
 
-async fn state(docker: &Docker, id: &str) -> Option<ContainerState> {
-    let seen = docker.inspect_container(id, None::<InspectContainerOptions>);
-    seen.await.ok()?.state
+async fn inspect_state(docker: &Docker, id: &str) -> Option<ContainerState> {
+    let response = docker.inspect_container(id, None::<InspectContainerOptions>);
+    response.await.ok()?.state
 }

@@ -8,58 +8,58 @@ use std::fs;
 use bollard::Docker;
 use bollard::query_parameters::InspectContainerOptions;
 
-use crate::engine::docker::create_body::{OWNER, OWNER_CONTAINER, RUN, START};
-use crate::engine::docker::refused::is_missing;
-use crate::engine::ownership::Marks;
+use crate::engine::docker::create_body::{OWNER_CONTAINER_LABEL, OWNER_LABEL, RUN_LABEL, START_LABEL};
+use crate::engine::docker::docker_error::is_not_found;
+use crate::engine::ownership::OwnershipTags;
 
 /// Files that a container runtime mounts into every container, from a folder named by the container's id.
-const MOUNTED: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];
+const MOUNTED_FILES: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];
 
 /// Labels by which a later `matrix` recognises the container.
-pub(super) async fn labels(docker: &Docker, marks: &Marks) -> HashMap<String, String> {
+pub(super) async fn ownership_labels(docker: &Docker, tags: &OwnershipTags) -> HashMap<String, String> {
     let mut labels = HashMap::from([
-        (RUN.to_owned(), marks.run.clone()),
-        (START.to_owned(), marks.start.clone()),
-        (OWNER.to_owned(), marks.owner.to_string()),
+        (RUN_LABEL.to_owned(), tags.run.clone()),
+        (START_LABEL.to_owned(), tags.start.clone()),
+        (OWNER_LABEL.to_owned(), tags.owner.to_string()),
     ]);
-    if let Some(own) = label(docker).await {
-        labels.insert(OWNER_CONTAINER.to_owned(), own);
+    if let Some(label) = own_label(docker).await {
+        labels.insert(OWNER_CONTAINER_LABEL.to_owned(), label);
     }
     labels
 }
 
 /// Our own container as a label: id and start time. `None` outside of containers and in a container that this
 /// daemon does not know.
-async fn label(docker: &Docker) -> Option<String> {
-    let id = id(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
-    Some(format!("{id}@{}", started(docker, &id).await.ok()??))
+async fn own_label(docker: &Docker) -> Option<String> {
+    let id = container_id(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
+    Some(format!("{id}@{}", start_time(docker, &id).await.ok()??))
 }
 
 /// Whether the labelled container has ended or was started again.
-pub(super) async fn is_over(docker: &Docker, label: &str) -> bool {
+pub(super) async fn has_ended(docker: &Docker, label: &str) -> bool {
     let (id, since) = label.split_once('@').unwrap_or((label, ""));
-    match started(docker, id).await {
+    match start_time(docker, id).await {
         Ok(now) => now.as_deref() != Some(since),
-        Err(error) => is_missing(&error),
+        Err(error) => is_not_found(&error),
     }
 }
 
 /// Start time of a running container; `None` if it does not run.
-async fn started(docker: &Docker, id: &str) -> Result<Option<String>, bollard::errors::Error> {
-    let seen = docker
+async fn start_time(docker: &Docker, id: &str) -> Result<Option<String>, bollard::errors::Error> {
+    let response = docker
         .inspect_container(id, None::<InspectContainerOptions>)
         .await?;
-    let state = seen.state.filter(|state| state.running == Some(true));
+    let state = response.state.filter(|state| state.running == Some(true));
     Ok(state.and_then(|state| state.started_at))
 }
 
-/// Finds the container id in `/proc/self/mountinfo`: it is part of the source of each file in [`MOUNTED`].
-fn id(mounts: &str) -> Option<String> {
+/// Finds the container id in `/proc/self/mountinfo`: it is part of the source of each file in [`MOUNTED_FILES`].
+fn container_id(mounts: &str) -> Option<String> {
     let is_id = |part: &&str| part.len() == 64 && part.chars().all(|c| c.is_ascii_hexdigit());
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(3);
         let (source, target) = (fields.next()?, fields.next()?);
-        let source = MOUNTED.contains(&target).then_some(source)?;
+        let source = MOUNTED_FILES.contains(&target).then_some(source)?;
         source.split('/').find(is_id).map(str::to_owned)
     })
 }
@@ -74,12 +74,12 @@ mod tests {
         let inside = format!(
             "1 2 0:3 / / rw - overlay overlay rw\n4 1 8:1 /var/lib/docker/containers/{own}/hostname /etc/hostname rw - ext4 /dev/sda1 rw\n"
         );
-        assert_eq!(id(&inside), Some(own.clone()));
+        assert_eq!(container_id(&inside), Some(own.clone()));
         // A host sees the mounts of its containers but is in none of them.
         let host = format!("7 1 0:9 / /var/lib/docker/containers/{own}/mounts/shm rw - tmpfs shm rw\n");
-        assert_eq!(id(&host), None);
+        assert_eq!(container_id(&host), None);
         assert_eq!(
-            id("8 1 8:1 /short/hostname /etc/hostname rw - ext4 /dev/sda1 rw\n"),
+            container_id("8 1 8:1 /short/hostname /etc/hostname rw - ext4 /dev/sda1 rw\n"),
             None
         );
     }

@@ -7,19 +7,19 @@ use std::path::Path;
 use bollard::models::SystemInfo;
 
 use crate::engine::docker::client::Daemon;
+use crate::engine::docker::docker_error::DockerError;
 use crate::engine::docker::gpu_probe;
-use crate::engine::docker::host::Whereabouts;
+use crate::engine::docker::host::DockerEnv;
 use crate::engine::docker::image::Images;
-use crate::engine::docker::lack::Lack;
-use crate::engine::docker::refused::Refused;
-use crate::plan::{Container, Gpus, Launch, Place};
+use crate::engine::docker::unmet::Unmet;
+use crate::plan::{Container, ContainerGpus, ExecutorSpec, Launch};
 
-pub(crate) struct Wanted<'a> {
+pub(crate) struct ContainerChecks<'a> {
     /// All launches; those that do not run in containers are skipped.
     pub launches: Vec<&'a Launch>,
-    pub whereabouts: &'a Whereabouts,
+    pub docker_env: &'a DockerEnv,
     /// Folder of start records.
-    pub cache: &'a Path,
+    pub cache_dir: &'a Path,
     /// The images of the run; this check resolves them.
     pub images: &'a Images,
     /// Folder of the Hugging Face cache, for `{hf_home}`.
@@ -27,36 +27,36 @@ pub(crate) struct Wanted<'a> {
     /// The folder of the matrix file, for `{dir}` and relative paths.
     pub folder: &'a Path,
     /// Receives progress messages of long waits.
-    pub tell: &'a (dyn Fn(String) + Sync),
+    pub report_wait: &'a (dyn Fn(String) + Sync),
     pub secrets: &'a (dyn Fn(&str) -> Option<String> + Send + Sync),
 }
 
-pub(crate) async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
-    let launches: Vec<(&Launch, &Container)> = wanted
+pub(crate) async fn unmet_container_requirements(checks: &ContainerChecks<'_>) -> Vec<Unmet> {
+    let launches: Vec<(&Launch, &Container)> = checks
         .launches
         .iter()
         .filter_map(|launch| match &launch.place {
-            Place::Container(container) => Some((*launch, &**container)),
-            Place::Process(_) | Place::Attach(_) | Place::Imported(_) => None,
+            ExecutorSpec::Container(container) => Some((*launch, &**container)),
+            ExecutorSpec::Process(_) | ExecutorSpec::Attach(_) | ExecutorSpec::Imported(_) => None,
         })
         .collect();
     if launches.is_empty() {
         return Vec::new();
     }
-    let daemon = match Daemon::connect(wanted.whereabouts).await {
+    let daemon = match Daemon::connect(checks.docker_env).await {
         Ok(daemon) => daemon,
-        Err(refused) => return vec![Lack::from(&refused)],
+        Err(docker_error) => return vec![Unmet::from(&docker_error)],
     };
-    let mut found = BTreeSet::new();
-    runtimes(&daemon, &launches, &mut found).await;
-    images(&daemon, wanted, &launches, &mut found).await;
+    let mut unmet = BTreeSet::new();
+    check_runtimes(&daemon, &launches, &mut unmet).await;
+    check_images(&daemon, checks, &launches, &mut unmet).await;
     for (launch, container) in &launches {
         if daemon.address.is_local() {
-            sources(wanted, launch, container, &mut found);
+            check_sources(checks, launch, container, &mut unmet);
         }
-        if daemon.is_podman && (container.runtime.is_some() || container.gpus != Gpus::None) {
-            found.insert(Lack {
-                what: format!(
+        if daemon.is_podman && (container.runtime.is_some() || container.gpus != ContainerGpus::None) {
+            unmet.insert(Unmet {
+                problem: format!(
                     "the daemon is Podman, which silently ignores `runtime` and `gpus` of engine `{}` and would start it without GPUs",
                     launch.engine.name
                 ),
@@ -65,44 +65,45 @@ pub(crate) async fn lacks(wanted: &Wanted<'_>) -> Vec<Lack> {
         }
     }
     // The trial would only repeat what is already found.
-    if found.is_empty() {
-        found = gpu_probe::lacks(&daemon, wanted.cache, &launches).await;
+    if unmet.is_empty() {
+        unmet = gpu_probe::unmet_gpu_requests(&daemon, checks.cache_dir, &launches).await;
     }
-    found.into_iter().collect()
+    unmet.into_iter().collect()
 }
 
-async fn runtimes(daemon: &Daemon, launches: &[(&Launch, &Container)], found: &mut BTreeSet<Lack>) {
+async fn check_runtimes(daemon: &Daemon, launches: &[(&Launch, &Container)], unmet: &mut BTreeSet<Unmet>) {
     let info = match daemon.docker.info().await {
         Ok(info) => info,
         Err(error) => {
-            found.insert(Lack::from(&Refused::of("info", &error)));
+            unmet.insert(Unmet::from(&DockerError::new("info", &error)));
             return;
         }
     };
-    cdi(&info, launches, found);
-    let known = info.runtimes.unwrap_or_default();
+    check_cdi(&info, launches, unmet);
+    let runtimes = info.runtimes.unwrap_or_default();
     for (launch, container) in launches {
         let Some(runtime) = container.runtime.as_ref().filter(|_| !daemon.is_podman) else {
             continue;
         };
-        if !known.contains_key(runtime) {
-            let mut names: Vec<&String> = known.keys().collect();
+        if !runtimes.contains_key(runtime) {
+            let mut names: Vec<&String> = runtimes.keys().collect();
             names.sort();
-            let said = Refused::saying("info", format!("unknown or invalid runtime name: {runtime}"));
-            found.insert(Lack {
-                what: format!(
+            let refusal =
+                DockerError::from_message("info", format!("unknown or invalid runtime name: {runtime}"));
+            unmet.insert(Unmet {
+                problem: format!(
                     "{} of engine `{}`; it knows {names:?}",
-                    said.what(),
+                    refusal.problem(),
                     launch.engine.name
                 ),
-                help: said.meaning.help,
+                help: refusal.diagnosis.help,
             });
         }
     }
 }
 
 /// Adds launches that request GPUs by CDI from a daemon that has no CDI GPUs.
-fn cdi(info: &SystemInfo, launches: &[(&Launch, &Container)], found: &mut BTreeSet<Lack>) {
+fn check_cdi(info: &SystemInfo, launches: &[(&Launch, &Container)], unmet: &mut BTreeSet<Unmet>) {
     let knows_cdi = info
         .cdi_spec_dirs
         .as_ref()
@@ -113,66 +114,72 @@ fn cdi(info: &SystemInfo, launches: &[(&Launch, &Container)], found: &mut BTreeS
         ids.into_iter().any(|id| id.starts_with("nvidia.com/gpu="))
     });
     for (launch, container) in launches {
-        if !matches!(container.gpus, Gpus::Cdi | Gpus::CdiAll) || (knows_cdi && has_gpus) {
+        if !matches!(container.gpus, ContainerGpus::Cdi | ContainerGpus::CdiAll) || (knows_cdi && has_gpus) {
             continue;
         }
-        let said = Refused::saying(
+        let refusal = DockerError::from_message(
             "info",
             match knows_cdi {
                 false => r#"could not select device driver "cdi""#.to_owned(),
                 true => "no CDI device of nvidia.com/gpu".to_owned(),
             },
         );
-        found.insert(Lack {
-            what: format!("{} of engine `{}`", said.what(), launch.engine.name),
-            help: said.meaning.help,
+        unmet.insert(Unmet {
+            problem: format!("{} of engine `{}`", refusal.problem(), launch.engine.name),
+            help: refusal.diagnosis.help,
         });
     }
 }
 
 /// Resolves the image names, and adds those that are not available.
-async fn images(
+async fn check_images(
     daemon: &Daemon,
-    wanted: &Wanted<'_>,
+    checks: &ContainerChecks<'_>,
     launches: &[(&Launch, &Container)],
-    found: &mut BTreeSet<Lack>,
+    unmet: &mut BTreeSet<Unmet>,
 ) {
     let images: BTreeSet<&str> = launches
         .iter()
         .map(|(_, container)| container.image.as_str())
         .collect();
     for image in images {
-        if let Err(refused) = wanted
+        if let Err(docker_error) = checks
             .images
-            .resolve(daemon, wanted.whereabouts, image, wanted.tell)
+            .resolve(daemon, checks.docker_env, image, checks.report_wait)
             .await
         {
-            let lack = Lack::from(&refused);
-            found.insert(Lack {
-                what: format!("image `{image}`: {}", lack.what),
-                ..lack
+            let unmet_requirement = Unmet::from(&docker_error);
+            unmet.insert(Unmet {
+                problem: format!("image `{image}`: {}", unmet_requirement.problem),
+                ..unmet_requirement
             });
         }
     }
 }
 
 /// Adds mount sources that do not exist.
-fn sources(wanted: &Wanted<'_>, launch: &Launch, container: &Container, found: &mut BTreeSet<Lack>) {
+fn check_sources(
+    checks: &ContainerChecks<'_>,
+    launch: &Launch,
+    container: &Container,
+    unmet: &mut BTreeSet<Unmet>,
+) {
     let hole = |name: &str| match name {
-        "hf_home" => wanted.hf_home.map(|path| path.to_string_lossy().into_owned()),
-        "dir" => Some(wanted.folder.to_string_lossy().into_owned()),
+        "hf_home" => checks.hf_home.map(|path| path.to_string_lossy().into_owned()),
+        "dir" => Some(checks.folder.to_string_lossy().into_owned()),
         _ => None,
     };
     for mount in &container.mounts {
         // Placeholders that only a start fills in are checked by that start.
-        let Ok(source) = mount.source.reveal(&hole, wanted.secrets) else {
+        let Ok(source) = mount.source.expand(&hole, checks.secrets) else {
             continue;
         };
-        if !wanted.folder.join(&source).exists() {
-            let said = Refused::saying("create", format!("bind source path does not exist: {source}"));
-            found.insert(Lack {
-                what: format!("{} of engine `{}`", said.what(), launch.engine.name),
-                help: said.meaning.help,
+        if !checks.folder.join(&source).exists() {
+            let refusal =
+                DockerError::from_message("create", format!("bind source path does not exist: {source}"));
+            unmet.insert(Unmet {
+                problem: format!("{} of engine `{}`", refusal.problem(), launch.engine.name),
+                help: refusal.diagnosis.help,
             });
         }
     }
@@ -181,24 +188,27 @@ fn sources(wanted: &Wanted<'_>, launch: &Launch, container: &Container, found: &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::testing::contained;
+    use crate::engine::testing::container_launch;
     use bollard::models::DeviceInfo;
 
     #[test]
     fn a_daemon_without_cdi_or_without_gpus_in_it_is_told_before_the_run() {
-        let launch = contained(Container {
-            gpus: Gpus::Cdi,
+        let launch = container_launch(Container {
+            gpus: ContainerGpus::Cdi,
             ..Container::default()
         });
-        let Place::Container(container) = &launch.place else {
+        let ExecutorSpec::Container(container) = &launch.place else {
             panic!("it is a container");
         };
-        let told = |info: SystemInfo| {
-            let mut found = BTreeSet::new();
-            cdi(&info, &[(&launch, &**container)], &mut found);
-            found.into_iter().map(|lack| lack.what).collect::<String>()
+        let check = |info: SystemInfo| {
+            let mut unmet = BTreeSet::new();
+            check_cdi(&info, &[(&launch, &**container)], &mut unmet);
+            unmet
+                .into_iter()
+                .map(|unmet_requirement| unmet_requirement.problem)
+                .collect::<String>()
         };
-        assert!(told(SystemInfo::default()).contains("does not know CDI"));
+        assert!(check(SystemInfo::default()).contains("does not know CDI"));
         let knows = |ids: Option<&[&str]>| SystemInfo {
             cdi_spec_dirs: Some(vec!["/etc/cdi".into()]),
             discovered_devices: ids.map(|ids| {
@@ -210,8 +220,8 @@ mod tests {
             }),
             ..SystemInfo::default()
         };
-        assert!(told(knows(Some(&["amd.com/gpu=0"]))).contains("by its CDI name"));
-        assert_eq!(told(knows(Some(&["nvidia.com/gpu=0"]))), "");
-        assert_eq!(told(knows(None)), "");
+        assert!(check(knows(Some(&["amd.com/gpu=0"]))).contains("by its CDI name"));
+        assert_eq!(check(knows(Some(&["nvidia.com/gpu=0"]))), "");
+        assert_eq!(check(knows(None)), "");
     }
 }

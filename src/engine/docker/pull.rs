@@ -14,82 +14,94 @@ use tokio::time::{Instant, sleep};
 use crate::base::clock;
 use crate::base::secrets::Redactor;
 use crate::engine::docker::client::Daemon;
+use crate::engine::docker::docker_error::DockerError;
 use crate::engine::docker::errors;
-use crate::engine::docker::refused::Refused;
-use crate::engine::start_progress::{Progress, Tell};
+use crate::engine::start_progress::{Progress, ProgressFn};
 use crate::results::store;
 
 /// Pauses before the retries, in seconds.
-const PAUSES: [u64; 4] = [1, 3, 10, 30];
+const RETRY_DELAYS_S: [u64; 4] = [1, 3, 10, 30];
 
 /// Interval of progress messages.
-const BEAT: Duration = Duration::from_millis(250);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(super) async fn pull(
     daemon: &Daemon,
     image: &str,
     credentials: Option<DockerCredentials>,
     log: &mut store::Log,
-    tell: Tell<'_>,
-) -> Result<(), Refused> {
+    report_progress: ProgressFn<'_>,
+) -> Result<(), DockerError> {
     let secrets = Redactor::new(credentials.iter().flat_map(|login| {
         let all = [&login.password, &login.identitytoken, &login.registrytoken];
         all.into_iter().flatten().map(String::as_str)
     }));
-    let mut say = |line: &str| {
+    let mut log_line = |line: &str| {
         // A failed write is ignored: the pull goes on, and the run's results report a full disk.
         let _ = writeln!(log, "{}", secrets.redact(line)).and_then(|()| log.flush());
     };
-    say(&format!("pulling {image}"));
-    let began = clock::now();
-    let tell = |what: String| {
-        tell(Progress {
+    log_line(&format!("pulling {image}"));
+    let started_at = clock::now();
+    let report_progress = |message: String| {
+        report_progress(Progress {
             phase: "pull".to_owned(),
-            elapsed: clock::now().since(began),
-            last_line: what,
+            elapsed: clock::now().since(started_at),
+            last_line: message,
         });
     };
-    let mut pauses = PAUSES.iter();
+    let mut pauses = RETRY_DELAYS_S.iter();
     loop {
-        let refused = match attempt(daemon, image, credentials.clone(), &mut say, &tell).await {
+        let docker_error = match pull_once(
+            daemon,
+            image,
+            credentials.clone(),
+            &mut log_line,
+            &report_progress,
+        )
+        .await
+        {
             Ok(()) => return Ok(()),
-            Err(refused) => refused.redacted(&secrets),
+            Err(docker_error) => docker_error.redacted(&secrets),
         };
-        let pause = pauses.next().filter(|_| errors::is_transient(&refused.raw));
-        say(&refused.raw);
-        let Some(pause) = pause else { return Err(refused) };
-        let again = format!("{}; tried again in {pause} s", refused.raw.trim());
-        say(&format!("tried again in {pause} s"));
-        tell(again);
+        let pause = pauses
+            .next()
+            .filter(|_| errors::is_transient(&docker_error.message));
+        log_line(&docker_error.message);
+        let Some(pause) = pause else {
+            return Err(docker_error);
+        };
+        let again = format!("{}; tried again in {pause} s", docker_error.message.trim());
+        log_line(&format!("tried again in {pause} s"));
+        report_progress(again);
         sleep(Duration::from_secs(*pause)).await;
     }
 }
 
-async fn attempt(
+async fn pull_once(
     daemon: &Daemon,
     image: &str,
     credentials: Option<DockerCredentials>,
-    say: &mut impl FnMut(&str),
-    tell: &impl Fn(String),
-) -> Result<(), Refused> {
+    log_line: &mut impl FnMut(&str),
+    report_progress: &impl Fn(String),
+) -> Result<(), DockerError> {
     let options = CreateImageOptions {
         from_image: Some(image.to_owned()),
         ..CreateImageOptions::default()
     };
     let mut layers = Layers::default();
-    let mut told: Option<Instant> = None;
+    let mut last_report: Option<Instant> = None;
     let mut pull = daemon.docker.create_image(Some(options), None, credentials);
     while let Some(step) = pull.next().await {
-        let step = step.map_err(|error| Refused::of("pull", &error))?;
-        if let Some(line) = layers.take(&step) {
-            say(&line);
+        let step = step.map_err(|error| DockerError::new("pull", &error))?;
+        if let Some(line) = layers.update(&step) {
+            log_line(&line);
         }
-        if told.is_none_or(|told| told.elapsed() >= BEAT) {
-            told = Some(Instant::now());
-            tell(layers.words());
+        if last_report.is_none_or(|last_report| last_report.elapsed() >= PROGRESS_INTERVAL) {
+            last_report = Some(Instant::now());
+            report_progress(layers.summary());
         }
     }
-    tell(layers.words());
+    report_progress(layers.summary());
     Ok(())
 }
 
@@ -102,13 +114,13 @@ struct Layer {
     /// Bytes downloaded, and in total.
     bytes: (u64, u64),
     /// The last logged progress, in tenths.
-    tenth: u64,
+    reported_tenth: u64,
 }
 
 impl Layers {
     /// Applies a progress message. Returns a log line when a layer changes its state or completes another
     /// tenth.
-    fn take(&mut self, step: &CreateImageInfo) -> Option<String> {
+    fn update(&mut self, step: &CreateImageInfo) -> Option<String> {
         let status = step.status.clone()?;
         let Some(id) = step.id.clone().filter(|_| !status.starts_with("Pulling from")) else {
             return Some(status);
@@ -125,10 +137,10 @@ impl Layers {
         }
         let tenth = (current * 10).checked_div(total).unwrap_or(0);
         let is_new = layer.status != status;
-        if !is_new && tenth <= layer.tenth {
+        if !is_new && tenth <= layer.reported_tenth {
             return None;
         }
-        layer.tenth = tenth;
+        layer.reported_tenth = tenth;
         layer.status.clone_from(&status);
         Some(match total {
             0 => format!("{id}: {status}"),
@@ -137,17 +149,17 @@ impl Layers {
     }
 
     /// Description such as `3 of 7 layers, 1.20 of 4.50 GB`.
-    fn words(&self) -> String {
+    fn summary(&self) -> String {
         let is_whole = |layer: &&Layer| layer.status == "Pull complete" || layer.status == "Already exists";
-        let whole = self.0.values().filter(is_whole).count();
-        let (came, all) = self.0.values().fold((0, 0), |(came, all), layer| {
-            (came + layer.bytes.0, all + layer.bytes.1)
+        let complete = self.0.values().filter(is_whole).count();
+        let (received, total) = self.0.values().fold((0, 0), |(received, total), layer| {
+            (received + layer.bytes.0, total + layer.bytes.1)
         });
         format!(
-            "{whole} of {} layers, {:.2} of {:.2} GB",
+            "{complete} of {} layers, {:.2} of {:.2} GB",
             self.0.len(),
-            came as f64 / 1e9,
-            all as f64 / 1e9
+            received as f64 / 1e9,
+            total as f64 / 1e9
         )
     }
 }
@@ -172,7 +184,7 @@ mod tests {
     #[test]
     fn a_layer_is_told_once_per_state_and_tenth() {
         let mut layers = Layers::default();
-        let mut take = |status: &str, bytes| layers.take(&step("a", status, bytes));
+        let mut take = |status: &str, bytes| layers.update(&step("a", status, bytes));
         assert_eq!(
             take("Pulling fs layer", None).as_deref(),
             Some("a: Pulling fs layer")
@@ -188,11 +200,11 @@ mod tests {
     #[test]
     fn a_pull_is_told_in_layers_and_bytes() {
         let mut layers = Layers::default();
-        layers.take(&step("1", "Pulling from a/b", None));
-        layers.take(&step("a", "Downloading", Some((500_000_000, 1_000_000_000))));
-        layers.take(&step("b", "Already exists", None));
-        assert_eq!(layers.words(), "1 of 2 layers, 0.50 of 1.00 GB");
-        layers.take(&step("a", "Pull complete", None));
-        assert_eq!(layers.words(), "2 of 2 layers, 1.00 of 1.00 GB");
+        layers.update(&step("1", "Pulling from a/b", None));
+        layers.update(&step("a", "Downloading", Some((500_000_000, 1_000_000_000))));
+        layers.update(&step("b", "Already exists", None));
+        assert_eq!(layers.summary(), "1 of 2 layers, 0.50 of 1.00 GB");
+        layers.update(&step("a", "Pull complete", None));
+        assert_eq!(layers.summary(), "2 of 2 layers, 1.00 of 1.00 GB");
     }
 }

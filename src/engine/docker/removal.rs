@@ -4,9 +4,9 @@ use bollard::Docker;
 use bollard::query_parameters::{InspectContainerOptions, RemoveContainerOptions};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::engine::docker::refused::{is_missing, words};
+use crate::engine::docker::docker_error::{error_text, is_not_found};
 
-pub(super) const REMOVED: Duration = Duration::from_secs(30);
+pub(super) const REMOVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Removes a container and waits until the daemon does not list it any more.
 pub(super) async fn remove(docker: &Docker, id: &str, deadline: Instant) -> Result<(), String> {
@@ -19,15 +19,16 @@ pub(super) async fn remove(docker: &Docker, id: &str, deadline: Instant) -> Resu
     loop {
         let attempt = async {
             let removed = docker.remove_container(id, Some(options())).await;
-            let seen = docker
+            let response = docker
                 .inspect_container(id, None::<InspectContainerOptions>)
                 .await;
-            (removed, seen)
+            (removed, response)
         };
         match timeout_at(deadline, attempt).await {
-            Ok((_, Err(error))) if is_missing(&error) => return Ok(()),
+            Ok((_, Err(error))) if is_not_found(&error) => return Ok(()),
             Ok((removed, _)) => {
-                reason = removed.map_or_else(|error| words(&error), |()| "it is being removed".to_owned());
+                reason =
+                    removed.map_or_else(|error| error_text(&error), |()| "it is being removed".to_owned());
             }
             Err(_) => return Err(reason),
         }

@@ -15,32 +15,32 @@ use crate::engine::docker::host::Address;
 use crate::engine::docker::removal::remove;
 
 /// Interval at which pending requests are checked.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug)]
-pub(super) struct Orphan {
+pub(super) struct UnremovedContainer {
     pub(super) address: Address,
     pub(super) id: String,
     pub(super) name: String,
     /// Its first process, if it is on this host and the daemon reported it.
-    pub(super) first: Option<FirstProcess>,
+    pub(super) first_process: Option<FirstProcess>,
     pub(super) has_ended: bool,
     pub(super) reason: String,
 }
 
 /// A create request that the daemon has not answered.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct UnansweredRequest {
     pub(super) address: Address,
     pub(super) name: String,
-    pub(super) asking: JoinHandle<()>,
+    pub(super) task: JoinHandle<()>,
 }
 
 /// An orphan as the user sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Remaining {
+pub(crate) struct UnremovedNotice {
     /// The container's name, with the pid of its first process if that runs.
-    pub what: String,
+    pub description: String,
     pub may_run: bool,
     pub reason: String,
     /// The command that removes it.
@@ -48,35 +48,35 @@ pub(crate) struct Remaining {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Orphans {
-    all: Mutex<Vec<Orphan>>,
+pub(crate) struct UnremovedContainers {
+    containers: Mutex<Vec<UnremovedContainer>>,
     /// The task of each request removes its container once the daemon has answered.
-    requests: Mutex<Vec<Request>>,
+    requests: Mutex<Vec<UnansweredRequest>>,
     /// Held during removal, so that concurrent callers wait for its result.
-    removing: tokio::sync::Mutex<()>,
+    removal_lock: tokio::sync::Mutex<()>,
 }
 
-impl Orphans {
-    pub(super) fn add(&self, orphan: Orphan) {
-        locked(&self.all).push(orphan);
+impl UnremovedContainers {
+    pub(super) fn add(&self, orphan: UnremovedContainer) {
+        lock(&self.containers).push(orphan);
     }
 
-    pub(super) fn add_request(&self, request: Request) {
-        locked(&self.requests).push(request);
+    pub(super) fn add_request(&self, request: UnansweredRequest) {
+        lock(&self.requests).push(request);
     }
 
     /// Tries again to remove every orphan, for at most `patience` each, and returns those that remain.
-    pub(crate) async fn remove(&self, patience: Duration) -> Vec<Remaining> {
-        let _removing = self.removing.lock().await;
-        let mut remaining = self.answered(patience).await;
+    pub(crate) async fn remove(&self, limit: Duration) -> Vec<UnremovedNotice> {
+        let _removing = self.removal_lock.lock().await;
+        let mut remaining = self.await_answers(limit).await;
         // They stay listed until they are gone, because the caller may drop this future.
-        let orphans = locked(&self.all).clone();
+        let orphans = lock(&self.containers).clone();
         for mut orphan in orphans {
-            match orphan.remove(patience).await {
-                Ok(()) => locked(&self.all).retain(|other| other.id != orphan.id),
+            match orphan.remove(limit).await {
+                Ok(()) => lock(&self.containers).retain(|other| other.id != orphan.id),
                 Err(reason) => {
                     orphan.reason = reason;
-                    remaining.push(orphan.words());
+                    remaining.push(orphan.notice());
                 }
             }
         }
@@ -84,30 +84,30 @@ impl Orphans {
     }
 
     /// Waits for the answers to the pending requests, and returns those without one.
-    async fn answered(&self, patience: Duration) -> Vec<Remaining> {
-        let deadline = Instant::now() + patience;
+    async fn await_answers(&self, limit: Duration) -> Vec<UnremovedNotice> {
+        let deadline = Instant::now() + limit;
         loop {
-            let words: Vec<Remaining> = {
-                let mut requests = locked(&self.requests);
-                requests.retain(|request| !request.asking.is_finished());
-                requests.iter().map(Request::words).collect()
+            let words: Vec<UnremovedNotice> = {
+                let mut requests = lock(&self.requests);
+                requests.retain(|request| !request.task.is_finished());
+                requests.iter().map(UnansweredRequest::notice).collect()
             };
             if words.is_empty() || Instant::now() >= deadline {
                 return words;
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-fn locked<T>(all: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(all: &Mutex<T>) -> MutexGuard<'_, T> {
     all.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Request {
-    fn words(&self) -> Remaining {
-        Remaining {
-            what: format!("container {}", self.name),
+impl UnansweredRequest {
+    fn notice(&self) -> UnremovedNotice {
+        UnremovedNotice {
+            description: format!("container {}", self.name),
             // The container is created but not started.
             may_run: false,
             reason: format!(
@@ -119,21 +119,21 @@ impl Request {
     }
 }
 
-impl Orphan {
+impl UnremovedContainer {
     fn may_run(&self) -> bool {
-        !self.has_ended && self.first.as_ref().is_none_or(FirstProcess::is_alive)
+        !self.has_ended && self.first_process.as_ref().is_none_or(FirstProcess::is_alive)
     }
 
-    async fn remove(&self, patience: Duration) -> Result<(), String> {
-        let deadline = Instant::now() + patience;
-        if let Some(first) = &self.first {
+    async fn remove(&self, limit: Duration) -> Result<(), String> {
+        let deadline = Instant::now() + limit;
+        if let Some(first) = &self.first_process {
             // The removal below shows whether it worked.
             let _ = first.signal(Signal::KILL);
         }
-        let daemon = timeout(patience, Daemon::at(self.address.clone())).await;
+        let daemon = timeout(limit, Daemon::connect_to(self.address.clone())).await;
         match daemon {
             Ok(Ok(daemon)) => remove(&daemon.docker, &self.id, deadline).await,
-            Ok(Err(refused)) => Err(refused.what()),
+            Ok(Err(docker_error)) => Err(docker_error.problem()),
             Err(_) => Err(format!(
                 "the container daemon at {} does not answer",
                 self.address
@@ -141,12 +141,12 @@ impl Orphan {
         }
     }
 
-    fn words(&self) -> Remaining {
+    fn notice(&self) -> UnremovedNotice {
         let may_run = self.may_run();
-        let pid = self.first.as_ref().filter(|_| may_run);
+        let pid = self.first_process.as_ref().filter(|_| may_run);
         let pid = pid.map_or_else(String::new, |first| format!(" (pid {})", first.pid()));
-        Remaining {
-            what: format!("container {}{pid}", self.name),
+        UnremovedNotice {
+            description: format!("container {}{pid}", self.name),
             may_run,
             reason: self.reason.clone(),
             help: format!("docker rm -f {}", self.name),
@@ -158,12 +158,12 @@ impl Orphan {
 mod tests {
     use super::*;
 
-    fn orphan(has_ended: bool) -> Orphan {
-        Orphan {
+    fn unremoved(has_ended: bool) -> UnremovedContainer {
+        UnremovedContainer {
             address: Address::Unix("/no/such.sock".to_owned()),
             id: "f".repeat(64),
             name: "matrix-x".to_owned(),
-            first: None,
+            first_process: None,
             has_ended,
             reason: String::new(),
         }
@@ -171,9 +171,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_orphan_stays_until_a_daemon_says_that_it_is_gone() {
-        let orphans = Orphans::default();
-        orphans.add(orphan(false));
-        orphans.add(orphan(true));
+        let orphans = UnremovedContainers::default();
+        orphans.add(unremoved(false));
+        orphans.add(unremoved(true));
         for _ in 0..2 {
             let remaining = orphans.remove(Duration::from_millis(50)).await;
             let may_run: Vec<bool> = remaining.iter().map(|orphan| orphan.may_run).collect();

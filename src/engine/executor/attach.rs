@@ -5,35 +5,35 @@ use std::collections::BTreeSet;
 use futures_util::future::BoxFuture;
 
 use crate::engine::attach;
-use crate::engine::context::Asking;
-use crate::engine::context::{Context, Logs};
+use crate::engine::context::HelpContext;
+use crate::engine::context::{Logs, StartContext};
 use crate::engine::error::StartError;
 use crate::engine::executor::launcher::Launcher;
-use crate::engine::running::Running;
-use crate::engine::start_progress::Tell;
-use crate::plan::{Attach, Launch};
+use crate::engine::running::RunningEngine;
+use crate::engine::start_progress::ProgressFn;
+use crate::plan::{AttachedServer, Launch};
 
-impl Launcher for Attach {
+impl Launcher for AttachedServer {
     fn start<'a>(
         &'a self,
         launch: &'a Launch,
-        context: &'a Context,
+        context: &'a StartContext,
         _logs: Logs,
-        _tell: Tell<'a>,
-    ) -> BoxFuture<'a, Result<Running, StartError>> {
+        _tell: ProgressFn<'a>,
+    ) -> BoxFuture<'a, Result<RunningEngine, StartError>> {
         Box::pin(async move { attach::start(launch, self, context) })
     }
 
     /// Hosted APIs often have no health check, so the list of models is tried as well.
     fn health_paths<'a>(&self, launch: &'a Launch) -> Vec<&'a str> {
-        let contact = &launch.contact;
+        let contact = &launch.api;
         vec![&contact.health, contact.models.as_deref().unwrap_or("/v1/models")]
     }
 
     fn help<'a>(
         &'a self,
         _launch: &'a Launch,
-        _asking: &'a Asking<'a>,
+        _asking: &'a HelpContext<'a>,
     ) -> BoxFuture<'a, Result<BTreeSet<String>, String>> {
         Box::pin(async { Err("somebody else started it".to_owned()) })
     }

@@ -4,26 +4,26 @@ use std::collections::BTreeSet;
 
 use futures_util::future::BoxFuture;
 
-use crate::engine::context::Asking;
-use crate::engine::context::{Context, Logs};
+use crate::engine::context::HelpContext;
+use crate::engine::context::{Logs, StartContext};
 use crate::engine::docker;
-use crate::engine::docker::host::Whereabouts;
+use crate::engine::docker::host::DockerEnv;
 use crate::engine::error::StartError;
 use crate::engine::executor::launcher::Launcher;
 use crate::engine::help_check;
-use crate::engine::running::Running;
-use crate::engine::start_progress::Tell;
+use crate::engine::running::RunningEngine;
+use crate::engine::start_progress::ProgressFn;
 use crate::plan::{Container, Launch};
 
 impl Launcher for Container {
     fn start<'a>(
         &'a self,
         launch: &'a Launch,
-        context: &'a Context,
+        context: &'a StartContext,
         logs: Logs,
-        tell: Tell<'a>,
-    ) -> BoxFuture<'a, Result<Running, StartError>> {
-        Box::pin(docker::start(launch, self, context, logs, tell))
+        report_progress: ProgressFn<'a>,
+    ) -> BoxFuture<'a, Result<RunningEngine, StartError>> {
+        Box::pin(docker::start(launch, self, context, logs, report_progress))
     }
 
     fn shares_memory(&self) -> bool {
@@ -34,23 +34,23 @@ impl Launcher for Container {
         Some(&self.image)
     }
 
-    fn is_local(&self, whereabouts: &Whereabouts) -> bool {
-        docker::is_here(whereabouts)
+    fn is_local(&self, docker_env: &DockerEnv) -> bool {
+        docker::is_daemon_local(docker_env)
     }
 
     fn takes_port(&self) -> bool {
         true
     }
 
-    fn help_source(&self, _launch: &Launch, _asking: &Asking<'_>) -> Option<String> {
+    fn help_source(&self, _launch: &Launch, _asking: &HelpContext<'_>) -> Option<String> {
         Some(self.image.clone())
     }
 
     fn help<'a>(
         &'a self,
         launch: &'a Launch,
-        asking: &'a Asking<'a>,
+        context: &'a HelpContext<'a>,
     ) -> BoxFuture<'a, Result<BTreeSet<String>, String>> {
-        Box::pin(help_check::of_image(launch, self, asking))
+        Box::pin(help_check::image_flags(launch, self, context))
     }
 }

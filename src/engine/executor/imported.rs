@@ -4,30 +4,30 @@ use std::collections::BTreeSet;
 
 use futures_util::future::BoxFuture;
 
-use crate::engine::context::Asking;
-use crate::engine::context::{Context, Logs};
-use crate::engine::docker::lack::Lack;
+use crate::engine::context::HelpContext;
+use crate::engine::context::{Logs, StartContext};
+use crate::engine::docker::unmet::Unmet;
 use crate::engine::error::StartError;
 use crate::engine::executor::launcher::Launcher;
-use crate::engine::running::Running;
-use crate::engine::start_progress::Tell;
-use crate::plan::{Imported, Launch};
+use crate::engine::running::RunningEngine;
+use crate::engine::start_progress::ProgressFn;
+use crate::plan::{ImportedLaunch, Launch};
 
-impl Launcher for Imported {
+impl Launcher for ImportedLaunch {
     fn start<'a>(
         &'a self,
         launch: &'a Launch,
-        _context: &'a Context,
+        _context: &'a StartContext,
         _logs: Logs,
-        _tell: Tell<'a>,
-    ) -> BoxFuture<'a, Result<Running, StartError>> {
+        _tell: ProgressFn<'a>,
+    ) -> BoxFuture<'a, Result<RunningEngine, StartError>> {
         let engine = launch.engine.name.clone();
         Box::pin(async { Err(StartError::NoCommand { engine }) })
     }
 
-    fn lacks(&self, launch: &Launch, _path: Option<&str>) -> Option<Lack> {
-        Some(Lack {
-            what: format!("the launch `{}` was imported and cannot be started", launch.id),
+    fn unmet_requirement(&self, launch: &Launch, _path: Option<&str>) -> Option<Unmet> {
+        Some(Unmet {
+            problem: format!("the launch `{}` was imported and cannot be started", launch.id),
             help: "write a matrix for it".to_owned(),
         })
     }
@@ -35,7 +35,7 @@ impl Launcher for Imported {
     fn help<'a>(
         &'a self,
         _launch: &'a Launch,
-        _asking: &'a Asking<'a>,
+        _asking: &'a HelpContext<'a>,
     ) -> BoxFuture<'a, Result<BTreeSet<String>, String>> {
         Box::pin(async { Err("it was imported".to_owned()) })
     }

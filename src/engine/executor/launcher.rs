@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 
 use futures_util::future::BoxFuture;
 
-use crate::engine::context::Asking;
-use crate::engine::context::{Context, Logs};
-use crate::engine::docker::host::Whereabouts;
-use crate::engine::docker::lack::Lack;
+use crate::engine::context::HelpContext;
+use crate::engine::context::{Logs, StartContext};
+use crate::engine::docker::host::DockerEnv;
+use crate::engine::docker::unmet::Unmet;
 use crate::engine::error::StartError;
-use crate::engine::running::Running;
-use crate::engine::start_progress::Tell;
-use crate::plan::{Launch, Place};
+use crate::engine::running::RunningEngine;
+use crate::engine::start_progress::ProgressFn;
+use crate::plan::{ExecutorSpec, Launch};
 
-pub(crate) fn of(place: &Place) -> &dyn Launcher {
+pub(crate) fn launcher_for(place: &ExecutorSpec) -> &dyn Launcher {
     match place {
-        Place::Container(container) => &**container,
-        Place::Process(process) => process,
-        Place::Attach(attach) => attach,
-        Place::Imported(imported) => imported,
+        ExecutorSpec::Container(container) => &**container,
+        ExecutorSpec::Process(process) => process,
+        ExecutorSpec::Attach(attach) => attach,
+        ExecutorSpec::Imported(imported) => imported,
     }
 }
 
@@ -28,10 +28,10 @@ pub(crate) trait Launcher: Sync {
     fn start<'a>(
         &'a self,
         launch: &'a Launch,
-        context: &'a Context,
+        context: &'a StartContext,
         logs: Logs,
-        tell: Tell<'a>,
-    ) -> BoxFuture<'a, Result<Running, StartError>>;
+        report_progress: ProgressFn<'a>,
+    ) -> BoxFuture<'a, Result<RunningEngine, StartError>>;
 
     fn shares_memory(&self) -> bool {
         false
@@ -42,7 +42,7 @@ pub(crate) trait Launcher: Sync {
     }
 
     /// Whether `matrix` starts it on this host.
-    fn is_local(&self, _whereabouts: &Whereabouts) -> bool {
+    fn is_local(&self, _whereabouts: &DockerEnv) -> bool {
         false
     }
 
@@ -52,17 +52,17 @@ pub(crate) trait Launcher: Sync {
 
     /// What this host lacks for the launch. Container daemon and attached servers have checks of their own.
     /// `path` is the `PATH` of programs.
-    fn lacks(&self, _launch: &Launch, _path: Option<&str>) -> Option<Lack> {
+    fn unmet_requirement(&self, _launch: &Launch, _path: Option<&str>) -> Option<Unmet> {
         None
     }
 
     /// Paths to ask for readiness; the first that answers counts.
     fn health_paths<'a>(&self, launch: &'a Launch) -> Vec<&'a str> {
-        vec![&launch.contact.health]
+        vec![&launch.api.health]
     }
 
     /// The image or program whose `--help` lists the engine's flags; `None` if there is none.
-    fn help_source(&self, _launch: &Launch, _asking: &Asking<'_>) -> Option<String> {
+    fn help_source(&self, _launch: &Launch, _asking: &HelpContext<'_>) -> Option<String> {
         None
     }
 
@@ -70,6 +70,6 @@ pub(crate) trait Launcher: Sync {
     fn help<'a>(
         &'a self,
         launch: &'a Launch,
-        asking: &'a Asking<'a>,
+        asking: &'a HelpContext<'a>,
     ) -> BoxFuture<'a, Result<BTreeSet<String>, String>>;
 }

@@ -12,11 +12,11 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use crate::engine::endpoint::Endpoint;
-use crate::engine::log::{Log, Omen};
-use crate::engine::ownership::Marks;
+use crate::engine::log::{FatalLine, Log};
+use crate::engine::ownership::OwnershipTags;
 use crate::engine::start_record::StartRecord;
 use crate::results::record::cell::FailureClass;
-use crate::results::record::post_mortem::End;
+use crate::results::record::post_mortem::EngineExitStatus;
 
 /// Which processes may answer on the engine's port.
 pub(super) enum PortHolder {
@@ -24,7 +24,7 @@ pub(super) enum PortHolder {
     /// attached.
     EngineAlone,
     /// Only processes of the engine's tree, or with these ownership tags.
-    Processes(Option<Marks>),
+    Processes(Option<OwnershipTags>),
 }
 
 /// A running engine. Drop kills what was started.
@@ -45,29 +45,29 @@ pub(super) trait Executor: Send + Sync {
         true
     }
 
-    /// Whether [`Executor::exited`] can return.
+    /// Whether [`Executor::wait_for_exit`] can return.
     fn sees_exit(&self) -> bool {
         true
     }
 
     /// Waits for the engine's exit. Cancel-safe; later calls give the same answer.
-    fn exited<'a>(&'a mut self, log: &'a Log) -> BoxFuture<'a, Ended>;
+    fn wait_for_exit<'a>(&'a mut self, log: &'a Log) -> BoxFuture<'a, ExitCause>;
 
     /// Whether it is currently unknown if the engine runs, for example because the container daemon does not
     /// answer.
-    fn is_unheard(&self) -> bool {
+    fn is_liveness_unknown(&self) -> bool {
         false
     }
 
     /// Records that the engine sent part of an answer and therefore runs.
-    fn moves(&self) {}
+    fn note_activity(&self) {}
 
     /// Asks the executor to find out why no answer makes progress. If the engine is dead,
-    /// [`Executor::exited`] returns.
-    fn suspect(&self) {}
+    /// [`Executor::wait_for_exit`] returns.
+    fn request_check(&self) {}
 
-    /// Takes the periods in which [`Executor::is_unheard`] was true and after which the engine still ran.
-    fn take_unheard(&self) -> Vec<Duration> {
+    /// Takes the periods in which [`Executor::is_liveness_unknown`] was true and after which the engine still ran.
+    fn take_unknown_periods(&self) -> Vec<Duration> {
         Vec::new()
     }
 
@@ -94,19 +94,19 @@ pub(super) trait Executor: Send + Sync {
 }
 
 /// An engine's exit as the executor saw it.
-pub(super) struct Ended {
+pub(super) struct ExitCause {
     /// Description such as `ended (exit code 3)`.
-    pub(super) how: String,
+    pub(super) description: String,
     /// The cause, if the executor knows it.
-    pub(super) omen: Option<Omen>,
-    pub(super) end: End,
+    pub(super) fatal_line: Option<FatalLine>,
+    pub(super) end: EngineExitStatus,
     /// Whose fault it is, if the executor knows that it is not the engine's.
-    pub(super) blame: Option<FailureClass>,
+    pub(super) fault: Option<FailureClass>,
 }
 
-impl Ended {
+impl ExitCause {
     pub(super) fn class(&self) -> FailureClass {
-        let omen = self.omen.as_ref().map(Omen::class);
-        self.blame.or(omen).unwrap_or(FailureClass::Engine)
+        let fatal_line = self.fatal_line.as_ref().map(FatalLine::class);
+        self.fault.or(fatal_line).unwrap_or(FailureClass::Engine)
     }
 }

@@ -3,26 +3,26 @@ use std::path::Path;
 
 use futures_util::future::BoxFuture;
 
-use crate::engine::context::Asking;
-use crate::engine::context::{Context, Logs};
-use crate::engine::docker::host::Whereabouts;
-use crate::engine::docker::lack::Lack;
+use crate::engine::context::HelpContext;
+use crate::engine::context::{Logs, StartContext};
+use crate::engine::docker::host::DockerEnv;
+use crate::engine::docker::unmet::Unmet;
 use crate::engine::error::StartError;
 use crate::engine::executor::launcher::Launcher;
 use crate::engine::help_check;
 use crate::engine::process;
-use crate::engine::running::Running;
-use crate::engine::start_progress::Tell;
+use crate::engine::running::RunningEngine;
+use crate::engine::start_progress::ProgressFn;
 use crate::plan::{Launch, Process};
 
 impl Launcher for Process {
     fn start<'a>(
         &'a self,
         launch: &'a Launch,
-        context: &'a Context,
+        context: &'a StartContext,
         logs: Logs,
-        _tell: Tell<'a>,
-    ) -> BoxFuture<'a, Result<Running, StartError>> {
+        _tell: ProgressFn<'a>,
+    ) -> BoxFuture<'a, Result<RunningEngine, StartError>> {
         Box::pin(process::start(launch, self, context, logs))
     }
 
@@ -30,7 +30,7 @@ impl Launcher for Process {
         true
     }
 
-    fn is_local(&self, _whereabouts: &Whereabouts) -> bool {
+    fn is_local(&self, _whereabouts: &DockerEnv) -> bool {
         true
     }
 
@@ -38,11 +38,11 @@ impl Launcher for Process {
         true
     }
 
-    fn lacks(&self, launch: &Launch, path: Option<&str>) -> Option<Lack> {
+    fn unmet_requirement(&self, launch: &Launch, path: Option<&str>) -> Option<Unmet> {
         let program = self.command.first().filter(|_| self.venv.is_none())?;
-        let is_known = program.holes().next().is_none();
-        (is_known && !is_program(program.as_str(), path)).then(|| Lack {
-            what: format!(
+        let is_known = program.placeholders().next().is_none();
+        (is_known && !is_program(program.as_str(), path)).then(|| Unmet {
+            problem: format!(
                 "the program `{program}` of engine `{}` is not in PATH",
                 launch.engine.name
             ),
@@ -51,16 +51,18 @@ impl Launcher for Process {
     }
 
     /// A venv that `matrix` creates may not exist yet.
-    fn help_source(&self, launch: &Launch, asking: &Asking<'_>) -> Option<String> {
-        self.venv.is_none().then(|| help_check::program(launch, asking))
+    fn help_source(&self, launch: &Launch, asking: &HelpContext<'_>) -> Option<String> {
+        self.venv
+            .is_none()
+            .then(|| help_check::program_text(launch, asking))
     }
 
     fn help<'a>(
         &'a self,
         launch: &'a Launch,
-        asking: &'a Asking<'a>,
+        asking: &'a HelpContext<'a>,
     ) -> BoxFuture<'a, Result<BTreeSet<String>, String>> {
-        Box::pin(help_check::of_program(launch, self, asking))
+        Box::pin(help_check::program_flags(launch, self, asking))
     }
 }
 

@@ -1,14 +1,14 @@
 //! Checks whether mean, standard deviation and percentiles can belong to one sample.
 
-use super::{About, Checks, Range, time};
+use super::{Checks, Range, WarningSubject, time};
 use crate::analysis::metrics::{
-    Metric, Sample,
+    LatencyKind, Metric,
     Statistic::{self, Max, Mean, Median, P90, P95, P99, Std},
 };
 
 /// A percentile is too far from the mean if the allowed distance is below this share of the actual one: tools
 /// interpolate percentiles differently.
-const ALLOWED: f64 = 0.9;
+const MAX_SPREAD_SHARE: f64 = 0.9;
 
 /// A percentile of a latency.
 struct Percentile {
@@ -16,34 +16,39 @@ struct Percentile {
     range: Range,
     line: u32,
     /// Minimum share of the values at or below the percentile; `at_least` is that at or above it.
-    at_most: f64,
-    at_least: f64,
+    values_at_or_below: f64,
+    values_at_or_above: f64,
 }
 
 impl Checks<'_> {
     /// Warns about percentiles too far from the mean, by the standard deviation or else by the largest
     /// possible value.
-    pub(super) fn spreads(&mut self) {
+    pub(super) fn check_percentile_spread(&mut self) {
         // The figures of `matrix` are derived from records.
-        if self.found.is_ours {
+        if self.result.is_from_matrix {
             return;
         }
-        for sample in [Sample::Ttft, Sample::Tpot, Sample::Itl, Sample::E2e] {
+        for sample in [
+            LatencyKind::Ttft,
+            LatencyKind::Tpot,
+            LatencyKind::Itl,
+            LatencyKind::E2e,
+        ] {
             let all = [(Median, 0.5), (P90, 0.9), (P95, 0.95), (P99, 0.99)];
-            let told = all.into_iter().find_map(|(statistic, share)| {
-                self.far_from_mean(sample, &self.percentile(statistic, sample, share)?)
+            let contradiction = all.into_iter().find_map(|(statistic, share)| {
+                self.spread_contradiction(sample, &self.percentile(statistic, sample, share)?)
             });
-            if let Some((line, says)) = told {
-                self.warn(line, About::Figures, says);
+            if let Some((line, says)) = contradiction {
+                self.warn(line, WarningSubject::Figures, says);
             }
         }
     }
 
-    fn percentile(&self, statistic: Statistic, sample: Sample, share: f64) -> Option<Percentile> {
+    fn percentile(&self, statistic: Statistic, sample: LatencyKind, share: f64) -> Option<Percentile> {
         let metric = time(statistic, sample);
         let (range, line) = self.printed(metric)?;
         let completed = self
-            .found
+            .result
             .figure(Metric::Completed)
             .filter(|count| *count >= 2.0)?;
         // Of n values, at least p(n-1) lie at or below the percentile, and at least (1-p)(n-1) at or above
@@ -53,14 +58,14 @@ impl Checks<'_> {
             metric,
             range,
             line,
-            at_most: share * of_few,
-            at_least: (1.0 - share) * of_few,
+            values_at_or_below: share * of_few,
+            values_at_or_above: (1.0 - share) * of_few,
         })
     }
 
     /// Checks one percentile. Source of the bound: Cantelli's inequality; for the median it says that the
     /// distance to the mean is at most one standard deviation.
-    fn far_from_mean(&self, sample: Sample, percentile: &Percentile) -> Option<(u32, String)> {
+    fn spread_contradiction(&self, sample: LatencyKind, percentile: &Percentile) -> Option<(u32, String)> {
         let mean = self.range(time(Mean, sample))?;
         let distance = (mean.low - percentile.range.high).max(percentile.range.low - mean.high);
         if distance <= 0.0 {
@@ -68,23 +73,23 @@ impl Checks<'_> {
         }
         let is_below = mean.low > percentile.range.high;
         let share = if is_below {
-            percentile.at_most
+            percentile.values_at_or_below
         } else {
-            percentile.at_least
+            percentile.values_at_or_above
         };
         let says = match self.range(time(Std, sample)) {
             Some(std) => {
                 let allowed = std.high / (share / (1.0 - share)).sqrt();
-                (allowed < ALLOWED * distance).then(|| {
+                (allowed < MAX_SPREAD_SHARE * distance).then(|| {
                     format!(
                         "a standard deviation of {:.2} ms allows {allowed:.2} ms between them",
-                        std.middle()
+                        std.midpoint()
                     )
                 })
             }
-            None if is_below => self.longest(sample).and_then(|longest| {
+            None if is_below => self.max_value(sample).and_then(|longest| {
                 let highest = share * percentile.range.high + (1.0 - share) * longest;
-                (highest < ALLOWED * mean.low).then(|| {
+                (highest < MAX_SPREAD_SHARE * mean.low).then(|| {
                     format!("with no value above {longest:.2} ms the mean is {highest:.2} ms at most")
                 })
             }),
@@ -93,16 +98,16 @@ impl Checks<'_> {
         let says = format!(
             "{} is {:.2} ms, and {} {:.2} ms: {}",
             time(Mean, sample).label(),
-            mean.middle(),
+            mean.midpoint(),
             percentile.metric.label(),
-            percentile.range.middle(),
+            percentile.range.midpoint(),
             says?
         );
         Some((percentile.line, says))
     }
 
     /// The largest possible value of a latency, in milliseconds.
-    fn longest(&self, sample: Sample) -> Option<f64> {
+    fn max_value(&self, sample: LatencyKind) -> Option<f64> {
         let duration = || Some(self.range(Metric::Duration)?.high * 1000.0);
         self.range(time(Max, sample))
             .map(|max| max.high)

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::jsonl;
-use super::{Content, DatasetError, Draws, Extras, MakeRows, Prompt, RowInputs, Rows};
+use super::{Content, DatasetError, Extras, MakeRows, Prompt, RngState, RowInputs, Rows};
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::agentic_trace::AgenticTrace;
 
 /// Tokens asked for in each turn where nobody says how many.
-const OUTPUT_LEN: u32 = 220;
+const DEFAULT_OUTPUT_TOKENS: u32 = 220;
 
 impl MakeRows for AgenticTrace {
     /// The conversations of a file, from the offset on and round to it.
-    fn rows(&self, inputs: &RowInputs<'_>, _draws: &mut Draws) -> Result<Rows, DatasetError> {
-        let wish = self.agentic_trace.clone().unwrap_or_default();
+    fn rows(&self, inputs: &RowInputs<'_>, _draws: &mut RngState) -> Result<Rows, DatasetError> {
+        let spec = self.agentic_trace.clone().unwrap_or_default();
         let path = inputs.path()?;
-        let wrong = |reason: String| DatasetError::Malformed {
+        let malformed_error = |reason: String| DatasetError::Malformed {
             dataset: DatasetName::AgenticTrace,
             path: path.to_owned(),
             reason,
@@ -26,14 +26,14 @@ impl MakeRows for AgenticTrace {
             path: path.to_owned(),
             error,
         })?;
-        let file = jsonl::value(&text).map_err(|error| wrong(error.to_string()))?;
+        let file = jsonl::parse_value(&text).map_err(|error| malformed_error(error.to_string()))?;
         let conversations = file
             .get("conversations")
             .and_then(Value::as_array)
-            .ok_or_else(|| wrong("it has no list of `conversations`".to_owned()))?;
-        let output_tokens = self.output_len.unwrap_or(OUTPUT_LEN);
-        let longest = wish.max_turns.map_or(usize::MAX, |turns| turns as usize);
-        let offset = wish.offset as usize % conversations.len().max(1);
+            .ok_or_else(|| malformed_error("it has no list of `conversations`".to_owned()))?;
+        let output_tokens = self.output_len.unwrap_or(DEFAULT_OUTPUT_TOKENS);
+        let longest = spec.max_turns.map_or(usize::MAX, |turns| turns as usize);
+        let offset = spec.offset as usize % conversations.len().max(1);
         let rotated = conversations.iter().enumerate().cycle().skip(offset);
         let mut prompts = Vec::new();
         let mut turns = Vec::new();
@@ -41,12 +41,13 @@ impl MakeRows for AgenticTrace {
             if prompts.len() == inputs.prompts {
                 break;
             }
-            let of_this = |reason: &str| wrong(format!("conversation {number}: {reason}"));
-            let prompt = prompt(conversation, longest, output_tokens).map_err(|reason| of_this(&reason))?;
+            let of_this = |reason: &str| malformed_error(format!("conversation {number}: {reason}"));
+            let prompt = conversation_prompt(conversation, longest, output_tokens)
+                .map_err(|reason| of_this(&reason))?;
             if let Some((mut prompt, count)) = prompt {
                 if self.trace_timestamps {
                     let begins = conversation.get(0).and_then(|turn| turn.get("timestamp"));
-                    let at = jsonl::moment(begins)
+                    let at = jsonl::row_timestamp(begins)
                         .map_err(|_| of_this("its first turn has no `timestamp` in milliseconds"))?;
                     prompt.extras_mut().at = Some(at);
                 }
@@ -54,14 +55,14 @@ impl MakeRows for AgenticTrace {
                 turns.push(count);
             }
         }
-        let mut rows = Rows::of(prompts);
-        rows.said = said(&turns, wish.offset, output_tokens);
+        let mut rows = Rows::new(prompts);
+        rows.printed_lines = printed_lines(&turns, spec.offset, output_tokens);
         Ok(rows)
     }
 }
 
 /// A conversation with its number of turns; `None` if it says nothing.
-fn prompt(
+fn conversation_prompt(
     conversation: &Value,
     longest: usize,
     output_tokens: u32,
@@ -90,7 +91,7 @@ fn prompt(
         .and_then(|tokens| u32::try_from(tokens).ok())
         .ok_or_else(|| "its first turn has no `prompt_tokens`".to_owned())?;
     let first = turns.remove(0);
-    let mut prompt = Prompt::plain(Content::Messages(first), prompt_tokens, output_tokens);
+    let mut prompt = Prompt::new(Content::Messages(first), prompt_tokens, output_tokens);
     prompt.extras = Some(Arc::new(Extras {
         turns: Some(turns),
         ..Extras::default()
@@ -106,14 +107,14 @@ fn message(message: &Value) -> Result<Value, String> {
     }
 }
 
-fn said(turns: &[usize], offset: u32, output_tokens: u32) -> Vec<String> {
-    let (Some(least), Some(most)) = (turns.iter().min(), turns.iter().max()) else {
+fn printed_lines(turns: &[usize], offset: u32, output_tokens: u32) -> Vec<String> {
+    let (Some(min), Some(max)) = (turns.iter().min(), turns.iter().max()) else {
         return Vec::new();
     };
     let mean = turns.iter().sum::<usize>() as f64 / turns.len() as f64;
     vec![
         format!(
-            "#Conversations: {} (offset={offset}, turns/conv min={least} max={most} avg={mean:.1})",
+            "#Conversations: {} (offset={offset}, turns/conv min={min} max={max} avg={mean:.1})",
             turns.len()
         ),
         format!("#Output tokens per turn: {output_tokens}"),

@@ -6,10 +6,10 @@
 
 use tokenizers::{DecoderWrapper, Tokenizer};
 
-struct Spelling {
+struct ByteVocab {
     bytes: Vec<u8>,
     /// By id: the range of its bytes; `None` for an id without a token.
-    places: Vec<Option<(u32, u32)>>,
+    ranges: Vec<Option<(u32, u32)>>,
 }
 
 /// Decodes the lists. Special tokens are kept and ids without a token are left out. `None` if the tokenizer
@@ -18,52 +18,49 @@ pub(super) fn decode_batch(model: &Tokenizer, lists: &[&[u32]]) -> Option<Vec<St
     if !matches!(model.get_decoder(), Some(DecoderWrapper::ByteLevel(_))) {
         return None;
     }
-    let spelling = Spelling::of(model, lists)?;
-    Some(lists.iter().map(|ids| spelling.text(ids)).collect())
+    let vocab = ByteVocab::new(model, lists)?;
+    Some(lists.iter().map(|ids| vocab.text(ids)).collect())
 }
 
-impl Spelling {
+impl ByteVocab {
     /// Returns `None` if the largest id would make the table too large.
-    fn of(model: &Tokenizer, lists: &[&[u32]]) -> Option<Self> {
-        const MOST: usize = 1 << 22;
-        let most = lists
+    fn new(model: &Tokenizer, lists: &[&[u32]]) -> Option<Self> {
+        const MAX_IDS: usize = 1 << 22;
+        let max = lists
             .iter()
             .flat_map(|ids| ids.iter())
             .max()
             .copied()
             .unwrap_or(0) as usize;
-        if most >= MOST {
+        if max >= MAX_IDS {
             return None;
         }
-        let mut occurs = vec![false; most + 1];
+        let mut occurs = vec![false; max + 1];
         for id in lists.iter().flat_map(|ids| ids.iter()) {
             occurs[*id as usize] = true;
         }
-        let mut spelling = Self {
+        let mut vocab = Self {
             bytes: Vec::new(),
-            places: vec![None; most + 1],
+            ranges: vec![None; max + 1],
         };
         for (id, _) in (0..).zip(occurs).filter(|(_, occurs)| *occurs) {
             let Some(token) = model.id_to_token(id) else {
                 continue;
             };
-            let from = spelling.bytes.len();
+            let from = vocab.bytes.len();
             match token.chars().map(byte).collect::<Option<Vec<u8>>>() {
-                Some(bytes) => spelling.bytes.extend(bytes),
+                Some(bytes) => vocab.bytes.extend(bytes),
                 // An added token is written as it is.
-                None => spelling.bytes.extend(token.as_bytes()),
+                None => vocab.bytes.extend(token.as_bytes()),
             }
-            let place = (
-                u32::try_from(from).ok()?,
-                u32::try_from(spelling.bytes.len()).ok()?,
-            );
-            spelling.places[id as usize] = Some(place);
+            let range = (u32::try_from(from).ok()?, u32::try_from(vocab.bytes.len()).ok()?);
+            vocab.ranges[id as usize] = Some(range);
         }
-        Some(spelling)
+        Some(vocab)
     }
 
     fn text(&self, ids: &[u32]) -> String {
-        let places = || ids.iter().filter_map(|id| self.places[*id as usize]);
+        let places = || ids.iter().filter_map(|id| self.ranges[*id as usize]);
         let mut bytes = Vec::with_capacity(places().map(|(from, to)| (to - from) as usize).sum());
         for (from, to) in places() {
             bytes.extend_from_slice(&self.bytes[from as usize..to as usize]);

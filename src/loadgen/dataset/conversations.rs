@@ -16,35 +16,35 @@ use crate::config::workload::Profile;
 
 /// The first two turns of a conversation.
 #[derive(Clone, Debug)]
-pub(super) struct Pair<'a> {
+pub(super) struct TurnPair<'a> {
     /// The first turn, whoever spoke.
-    pub prompt: Said<'a>,
-    pub completion: Said<'a>,
+    pub prompt: TurnText<'a>,
+    pub completion: TurnText<'a>,
     /// When it took place, where the file says so and somebody asked.
-    pub at: Option<Duration>,
+    pub timestamp: Option<Duration>,
 }
 
 /// What was said in a turn.
 #[derive(Clone, Debug)]
-pub(super) enum Said<'a> {
+pub(super) enum TurnText<'a> {
     /// A string as it stands in the file, quoted and escaped.
     Quoted(&'a str),
     /// Text that was read.
     Plain(String),
 }
 
-impl From<String> for Said<'_> {
+impl From<String> for TurnText<'_> {
     fn from(text: String) -> Self {
         Self::Plain(text)
     }
 }
 
-impl Said<'_> {
+impl TurnText<'_> {
     pub(super) fn into_text(self) -> String {
         match self {
             Self::Plain(text) => text,
             Self::Quoted(json) => match serde_json::from_str(json) {
-                Ok(Text(text)) => text,
+                Ok(LenientText(text)) => text,
                 Err(_) => unreachable!("the file was read with this string in it"),
             },
         }
@@ -60,12 +60,12 @@ impl Said<'_> {
 }
 
 /// A file of conversations.
-pub(super) struct File {
+pub(super) struct ConversationFile {
     path: PathBuf,
     bytes: Vec<u8>,
 }
 
-impl File {
+impl ConversationFile {
     pub(super) fn open(path: &Path) -> Result<Self, DatasetError> {
         let bytes = fs::read(path).map_err(|error| DatasetError::Unreadable {
             path: path.to_owned(),
@@ -78,7 +78,7 @@ impl File {
     }
 
     /// The first two turns of every record that has two, in the order of the file.
-    pub(super) fn pairs(&self, profile: Profile) -> Result<Vec<Pair<'_>>, DatasetError> {
+    pub(super) fn pairs(&self, profile: Profile) -> Result<Vec<TurnPair<'_>>, DatasetError> {
         parse(&self.bytes, profile).map_err(|reason| DatasetError::Invalid {
             path: self.path.clone(),
             reason,
@@ -86,7 +86,7 @@ impl File {
     }
 }
 
-fn parse(bytes: &[u8], profile: Profile) -> Result<Vec<Pair<'_>>, String> {
+fn parse(bytes: &[u8], profile: Profile) -> Result<Vec<TurnPair<'_>>, String> {
     let records: Vec<Record<'_>> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let mut pairs = Vec::with_capacity(records.len());
     for (at, record) in records.into_iter().enumerate() {
@@ -98,10 +98,10 @@ fn parse(bytes: &[u8], profile: Profile) -> Result<Vec<Pair<'_>>, String> {
         };
         if turns.count >= 2 {
             let silent = || format!("a turn of record {at} has no `value`");
-            pairs.push(Pair {
-                prompt: Said::Quoted(turns.first.ok_or_else(silent)?),
-                completion: Said::Quoted(turns.second.ok_or_else(silent)?),
-                at: None,
+            pairs.push(TurnPair {
+                prompt: TurnText::Quoted(turns.first.ok_or_else(silent)?),
+                completion: TurnText::Quoted(turns.second.ok_or_else(silent)?),
+                timestamp: None,
             });
         }
     }
@@ -128,7 +128,7 @@ struct Turns<'a> {
 struct Turn<'a>(Option<&'a str>);
 
 /// A string in which lone surrogates are allowed.
-struct Text(String);
+struct LenientText(String);
 
 impl<'de> Deserialize<'de> for Record<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -140,7 +140,7 @@ impl<'de> Deserialize<'de> for Record<'de> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Record<'de>, A::Error> {
                 let mut record = Record::default();
-                while let Some(Text(key)) = map.next_key()? {
+                while let Some(LenientText(key)) = map.next_key()? {
                     match key.as_str() {
                         "conversations" => record.conversations = Some(map.next_value()?),
                         "conversation" => record.conversation = Some(map.next_value()?),
@@ -196,7 +196,7 @@ impl<'de> Deserialize<'de> for Turn<'de> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Turn<'de>, A::Error> {
                 let mut turn = Turn::default();
-                while let Some(Text(key)) = map.next_key()? {
+                while let Some(LenientText(key)) = map.next_key()? {
                     if key == "value" {
                         let value: &'de RawValue = map.next_value()?;
                         let json = value.get();
@@ -215,19 +215,19 @@ impl<'de> Deserialize<'de> for Turn<'de> {
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for LenientText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl Visitor<'_> for Reader {
-            type Value = Text;
+            type Value = LenientText;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
             }
-            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Text, E> {
-                Ok(Text(lenient(bytes)))
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<LenientText, E> {
+                Ok(LenientText(decode_lenient(bytes)))
             }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Text, E> {
-                Ok(Text(text.to_owned()))
+            fn visit_str<E: Error>(self, text: &str) -> Result<LenientText, E> {
+                Ok(LenientText(text.to_owned()))
             }
         }
         // As bytes, because only then does serde_json let lone surrogates pass.
@@ -236,7 +236,7 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 /// UTF-8 in which a lone surrogate, encoded as three bytes, becomes one U+FFFD.
-fn lenient(bytes: &[u8]) -> String {
+fn decode_lenient(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut rest = bytes;
     loop {
@@ -246,16 +246,16 @@ fn lenient(bytes: &[u8]) -> String {
                 return text;
             }
             Err(error) => {
-                let (valid, wrong) = rest.split_at(error.valid_up_to());
+                let (valid, invalid) = rest.split_at(error.valid_up_to());
                 text.push_str(std::str::from_utf8(valid).expect("the error says that these bytes are valid"));
                 text.push(char::REPLACEMENT_CHARACTER);
-                let is_surrogate = matches!(wrong, [0xED, 0xA0..=0xBF, 0x80..=0xBF, ..]);
+                let is_surrogate = matches!(invalid, [0xED, 0xA0..=0xBF, 0x80..=0xBF, ..]);
                 let skipped = if is_surrogate {
                     3
                 } else {
-                    error.error_len().unwrap_or(wrong.len())
+                    error.error_len().unwrap_or(invalid.len())
                 };
-                rest = &wrong[skipped..];
+                rest = &invalid[skipped..];
             }
         }
     }
@@ -328,7 +328,9 @@ mod tests {
 
     #[test]
     fn a_file_that_is_absent_is_named() {
-        let error = File::open(Path::new("/nowhere/file.json")).map(drop).unwrap_err();
+        let error = ConversationFile::open(Path::new("/nowhere/file.json"))
+            .map(drop)
+            .unwrap_err();
         assert!(error.to_string().contains("`/nowhere/file.json`"), "{error}");
     }
 }

@@ -2,44 +2,44 @@
 
 use serde_json::Value;
 
-use super::conversations::Pair;
-use super::jsonl::{Lines, malformed, moment};
+use super::conversations::TurnPair;
+use super::jsonl::{Lines, malformed_line, row_timestamp};
 use super::sharegpt::pair_rows;
-use super::{DatasetError, Draws, MakeRows, RowInputs, Rows};
+use super::{DatasetError, MakeRows, RngState, RowInputs, Rows};
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::custom::Custom;
 
 impl MakeRows for Custom {
-    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut RngState) -> Result<Rows, DatasetError> {
         pair_rows(self, inputs, read(self, inputs)?, draws)
     }
 }
 
 /// The first two turns of every line that has two, with its moment if rows are sent at theirs; lines that are no JSON are passed
 /// over, as the Python tool does.
-fn read(custom: &Custom, inputs: &RowInputs<'_>) -> Result<Vec<Pair<'static>>, DatasetError> {
+fn read(custom: &Custom, inputs: &RowInputs<'_>) -> Result<Vec<TurnPair<'static>>, DatasetError> {
     let path = inputs.path()?;
     let mut pairs = Vec::new();
     for (number, record) in Lines::read(path)?.values() {
-        let wrong = |reason: &str| malformed(DatasetName::Custom, path, number, reason);
+        let malformed_row = |reason: &str| malformed_line(DatasetName::Custom, path, number, reason);
         let Value::Object(record) = record else {
-            return Err(wrong("it is no object with `conversations`"));
+            return Err(malformed_row("it is no object with `conversations`"));
         };
         let turns = record.get("conversations").or_else(|| record.get("conversation"));
         let turns = match turns {
             None | Some(Value::Null) => continue,
             Some(Value::Array(turns)) => turns,
-            Some(_) => return Err(wrong("its `conversations` are no list of turns")),
+            Some(_) => return Err(malformed_row("its `conversations` are no list of turns")),
         };
         if let [first, second, ..] = &turns[..] {
             let silent = "a turn says nothing that is text under `content` or `value`";
             let at = custom
                 .trace_timestamps
-                .then(|| moment(record.get("timestamp")).map_err(wrong));
-            pairs.push(Pair {
-                prompt: said(first).ok_or_else(|| wrong(silent))?.into(),
-                completion: said(second).ok_or_else(|| wrong(silent))?.into(),
-                at: at.transpose()?,
+                .then(|| row_timestamp(record.get("timestamp")).map_err(malformed_row));
+            pairs.push(TurnPair {
+                prompt: turn_text(first).ok_or_else(|| malformed_row(silent))?.into(),
+                completion: turn_text(second).ok_or_else(|| malformed_row(silent))?.into(),
+                timestamp: at.transpose()?,
             });
         }
     }
@@ -47,7 +47,7 @@ fn read(custom: &Custom, inputs: &RowInputs<'_>) -> Result<Vec<Pair<'static>>, D
 }
 
 /// What a turn says; a turn that says nothing says the empty text.
-fn said(turn: &Value) -> Option<String> {
+fn turn_text(turn: &Value) -> Option<String> {
     let turn = turn.as_object()?;
     match turn.get("content").or_else(|| turn.get("value")) {
         None => Some(String::new()),

@@ -62,7 +62,7 @@ impl Case {
         }
     }
 
-    fn prepare(&self, seed: u64, workload: &Workload) -> Prepared {
+    fn prepare(&self, seed: u64, workload: &Workload) -> PreparedPrompts {
         prepare(workload, self.profile, seed, &self.tokenizer, Some(&self.file)).unwrap()
     }
 }
@@ -103,7 +103,7 @@ fn random_ids(tokenize_prompt: bool) -> Workload {
 }
 
 /// Text rows: prompt, its length, the output length.
-fn rows(prepared: &Prepared) -> Vec<(&str, u32, u32)> {
+fn rows(prepared: &PreparedPrompts) -> Vec<(&str, u32, u32)> {
     prepared
         .prompts
         .iter()
@@ -115,7 +115,7 @@ fn rows(prepared: &Prepared) -> Vec<(&str, u32, u32)> {
 }
 
 /// Rows of ids: the ids and the output length.
-fn id_rows(prepared: &Prepared) -> Vec<(Vec<u32>, u32)> {
+fn id_rows(prepared: &PreparedPrompts) -> Vec<(Vec<u32>, u32)> {
     prepared
         .prompts
         .iter()
@@ -130,9 +130,9 @@ fn id_rows(prepared: &Prepared) -> Vec<(Vec<u32>, u32)> {
 }
 
 /// The next numbers of Python's and of numpy's generator.
-pub(super) fn next(prepared: &Prepared) -> (f64, f64) {
-    let mut draws = prepared.draws.clone();
-    (draws.python.random(), draws.numpy.random())
+pub(super) fn next_draws(prepared: &PreparedPrompts) -> (f64, f64) {
+    let mut rng = prepared.rng.clone();
+    (rng.python.random(), rng.numpy.random())
 }
 
 /// What numpy gives next when seed 1 has not been drawn from.
@@ -161,7 +161,7 @@ fn sharegpt_gives_the_tools_rows_in_both_profiles() {
         let prepared = Case::new(profile, Tokenizer::bytes()).prepare(1, &sharegpt(100));
         assert_eq!(rows(&prepared), SHAREGPT_ROWS, "{profile:?}");
         assert_eq!((prepared.input_tokens, prepared.output_tokens), (177, 144));
-        assert_eq!(next(&prepared), (SHUFFLED, UNTOUCHED));
+        assert_eq!(next_draws(&prepared), (SHUFFLED, UNTOUCHED));
     }
 }
 
@@ -193,8 +193,8 @@ fn a_chat_template_is_applied_and_its_bos_left_to_the_tokenizer() {
     };
     let workload = sharegpt_with(3, templated);
     let prepared = Case::new(Profile::Current, Tokenizer::bytes_with_bos()).prepare(1, &workload);
-    let asked = ["Q15:abcdefghijklm", "x", "Q00:"];
-    let texts = asked.map(|text| format!("<|user|>\n{text}<|end|>\n<|assistant|>\n"));
+    let prompts = ["Q15:abcdefghijklm", "x", "Q00:"];
+    let texts = prompts.map(|text| format!("<|user|>\n{text}<|end|>\n<|assistant|>\n"));
     assert_eq!(
         rows(&prepared),
         [
@@ -223,7 +223,7 @@ fn a_fixed_output_length_and_a_suffix_are_the_tools() {
             ("Q07:abc!!Assistant:", 19, 8),
         ]
     );
-    assert_eq!(next(&prepared).0, 0.03178267948178359);
+    assert_eq!(next_draws(&prepared).0, 0.03178267948178359);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn random_gives_the_tools_rows_in_the_current_profile() {
             ("Q07:abcQ07:abcQ0", 16, 1),
         ]
     );
-    assert_eq!(next(&drawn), (SHUFFLED, 0.0923385947687978));
+    assert_eq!(next_draws(&drawn), (SHUFFLED, 0.0923385947687978));
     assert_eq!((drawn.input_tokens, drawn.output_tokens), (56, 21));
 
     let half = case.prepare(1, &random(5, 16, 8, 0.5));
@@ -264,7 +264,7 @@ fn random_gives_the_tools_rows_in_the_current_profile() {
             ("Q07:abcQ", 8, 6),
         ]
     );
-    assert_eq!(next(&half), (SHUFFLED, 0.8463109166860171));
+    assert_eq!(next_draws(&half), (SHUFFLED, 0.8463109166860171));
 
     let full = case.prepare(1, &random(5, 16, 8, 1.0));
     assert_eq!(
@@ -278,7 +278,7 @@ fn random_gives_the_tools_rows_in_the_current_profile() {
         ]
         .map(|text| (text, 16, 8))
     );
-    assert_eq!(next(&full), (SHUFFLED, UNTOUCHED));
+    assert_eq!(next_draws(&full), (SHUFFLED, UNTOUCHED));
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn random_gives_the_tools_rows_in_the_classic_profile() {
             ("Q08:abcdefghijQ0", 16, 7),
         ]
     );
-    assert_eq!(next(&drawn), (SHUFFLED, 0.34556072704304774));
+    assert_eq!(next_draws(&drawn), (SHUFFLED, 0.34556072704304774));
 
     let half = case.prepare(1, &random(5, 16, 8, 0.5));
     assert_eq!(
@@ -308,7 +308,7 @@ fn random_gives_the_tools_rows_in_the_classic_profile() {
             ("Q08:abcd", 8, 6),
         ]
     );
-    assert_eq!(next(&half), (SHUFFLED, 0.8463109166860171));
+    assert_eq!(next_draws(&half), (SHUFFLED, 0.8463109166860171));
 
     let full = case.prepare(1, &random(5, 16, 8, 1.0));
     assert_eq!(
@@ -322,7 +322,7 @@ fn random_gives_the_tools_rows_in_the_classic_profile() {
         ]
         .map(|text| (text, 16, 8))
     );
-    assert_eq!(next(&full), (SHUFFLED, UNTOUCHED));
+    assert_eq!(next_draws(&full), (SHUFFLED, UNTOUCHED));
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn random_sends_ids_on_request() {
             (vec![81, 48, 48, 58, 81, 48, 48, 58, 81, 48, 48, 58, 81], 5),
         ]
     );
-    assert_eq!(next(&prepared).1, 0.1862602113776709);
+    assert_eq!(next_draws(&prepared).1, 0.1862602113776709);
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn random_ids_count_up_from_drawn_offsets() {
             (vec![240, 241, 242], 2),
         ]
     );
-    assert_eq!(next(&prepared), (0.13436424411240122, 0.66974603680348));
+    assert_eq!(next_draws(&prepared), (0.13436424411240122, 0.66974603680348));
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn an_output_length_of_zero_draws_nothing() {
         .map(|prompt| (prompt.prompt_tokens, prompt.output_tokens))
         .collect();
     assert_eq!(lengths, [(4, 0), (6, 0), (3, 0)]);
-    assert_eq!(next(&prepared).1, 0.9325573593386588);
+    assert_eq!(next_draws(&prepared).1, 0.9325573593386588);
 }
 
 #[test]
@@ -426,7 +426,7 @@ fn gaps_go_on_where_the_data_set_stopped_drawing() {
     ] {
         let prepared =
             Case::new(Profile::Current, Tokenizer::bytes()).prepare(1, &random(count, 16, 8, ratio));
-        let mut numpy = prepared.draws.numpy;
+        let mut numpy = prepared.rng.numpy;
         let drawn: Vec<f64> = gaps.iter().map(|_| numpy.exponential(1.0 / rate)).collect();
         assert_eq!(drawn, gaps);
     }
@@ -448,7 +448,7 @@ fn rows_taken_in_blocks_are_those_taken_one_by_one() {
     rng::Python::new(1).shuffle(&mut order);
     order.retain(|at| at % 3 != 0);
     order.truncate(150);
-    let owned = |prepared: &Prepared| -> Vec<(String, u32, u32)> {
+    let owned = |prepared: &PreparedPrompts| -> Vec<(String, u32, u32)> {
         let rows = rows(prepared).into_iter();
         rows.map(|(text, input, output)| (text.to_owned(), input, output))
             .collect()
@@ -494,7 +494,13 @@ fn a_file_that_gives_fewer_rows_shortens_current_and_stops_classic() {
     )
     .unwrap_err();
     assert!(
-        matches!(error, DatasetError::TooFew { have: 14, asked: 20 }),
+        matches!(
+            error,
+            DatasetError::TooFew {
+                available: 14,
+                requested: 20
+            }
+        ),
         "{error}"
     );
 }
@@ -552,9 +558,9 @@ fn the_file_is_the_named_one_or_the_cached_one_or_an_error_that_says_how_to_get_
     };
     let at = |path: &str| Workload {
         path: Some(path.to_owned()),
-        ..Workload::of(DatasetName::Sharegpt)
+        ..Workload::new(DatasetName::Sharegpt)
     };
-    let missing = locate(&Workload::of(DatasetName::Sharegpt), home.path(), &caches)
+    let missing = locate(&Workload::new(DatasetName::Sharegpt), home.path(), &caches)
         .unwrap_err()
         .to_string();
     assert!(missing.contains("matrix fetch --dataset sharegpt"), "{missing}");
@@ -566,7 +572,7 @@ fn the_file_is_the_named_one_or_the_cached_one_or_an_error_that_says_how_to_get_
     let cached = snapshot.join("ShareGPT_V3_unfiltered_cleaned_split.json");
     std::fs::write(&cached, "[]").unwrap();
     assert_eq!(
-        locate(&Workload::of(DatasetName::Random), home.path(), &caches).unwrap(),
+        locate(&Workload::new(DatasetName::Random), home.path(), &caches).unwrap(),
         Some(cached)
     );
 
@@ -575,7 +581,7 @@ fn the_file_is_the_named_one_or_the_cached_one_or_an_error_that_says_how_to_get_
     assert_eq!(mine, Some(home.path().join("mine.json")));
     assert!(locate(&at("absent.json"), home.path(), &caches).is_err());
     assert_eq!(
-        locate(&Workload::of(DatasetName::RandomIds), home.path(), &caches).unwrap(),
+        locate(&Workload::new(DatasetName::RandomIds), home.path(), &caches).unwrap(),
         None
     );
 }

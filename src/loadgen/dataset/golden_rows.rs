@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::golden::next;
+use super::golden::next_draws;
 use super::*;
 use crate::config::dataset::Options;
 use crate::config::dataset::agentic_trace::{AgenticTrace, Conversations};
@@ -13,15 +13,19 @@ use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, Pop
 use crate::config::dataset::mooncake::{Mooncake, Replay};
 
 /// Prepares a workload from a file with this text under the rules of `current`.
-fn prepared(workload: &Workload, tokenizer: &Tokenizer, text: &str) -> Result<Prepared, DatasetError> {
+fn prepare_from(
+    workload: &Workload,
+    tokenizer: &Tokenizer,
+    text: &str,
+) -> Result<PreparedPrompts, DatasetError> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("data");
     std::fs::write(&file, text).unwrap();
     prepare(workload, Profile::Current, 1, tokenizer, Some(&file))
 }
 
-fn rows(workload: &Workload, text: &str) -> Prepared {
-    prepared(workload, &Tokenizer::bytes(), text).unwrap()
+fn rows(workload: &Workload, text: &str) -> PreparedPrompts {
+    prepare_from(workload, &Tokenizer::bytes(), text).unwrap()
 }
 
 fn lines(values: &[Value]) -> String {
@@ -35,7 +39,7 @@ fn text(prompt: &Prompt) -> &str {
     }
 }
 
-fn lengths(prepared: &Prepared) -> Vec<(u32, u32)> {
+fn lengths(prepared: &PreparedPrompts) -> Vec<(u32, u32)> {
     let rows = prepared.prompts.iter();
     rows.map(|prompt| (prompt.prompt_tokens, prompt.output_tokens))
         .collect()
@@ -56,14 +60,14 @@ fn letters() -> Tokenizer {
 }
 
 /// Three groups of two: system prompts of 5, questions of 3, answers of 4 tokens.
-fn gsp(change: impl FnOnce(&mut GeneratedSharedPrefix, &mut SharedPrefix)) -> Prepared {
-    gsp_with(&Tokenizer::bytes(), change)
+fn shared_prefix(change: impl FnOnce(&mut GeneratedSharedPrefix, &mut SharedPrefix)) -> PreparedPrompts {
+    shared_prefix_with(&Tokenizer::bytes(), change)
 }
 
-fn gsp_with(
+fn shared_prefix_with(
     tokenizer: &Tokenizer,
     change: impl FnOnce(&mut GeneratedSharedPrefix, &mut SharedPrefix),
-) -> Prepared {
+) -> PreparedPrompts {
     let mut prefix = SharedPrefix {
         groups: 3,
         prompts_per_group: 2,
@@ -78,10 +82,10 @@ fn gsp_with(
     };
     change(&mut dataset, &mut prefix);
     dataset.shared_prefix = Some(prefix);
-    prepared(&Workload::with(dataset), tokenizer, "").unwrap()
+    prepare_from(&Workload::with(dataset), tokenizer, "").unwrap()
 }
 
-fn ids(prepared: &Prepared) -> Vec<Vec<u32>> {
+fn ids(prepared: &PreparedPrompts) -> Vec<Vec<u32>> {
     let ids = |prompt: &Prompt| match &prompt.content {
         Content::Ids(ids) => ids.to_vec(),
         other => panic!("{other:?} are no ids"),
@@ -113,11 +117,11 @@ fn slots(groups: [usize; 6]) -> Vec<Vec<u32>> {
 
 #[test]
 fn shared_prefixes_are_those_of_the_python_tool() {
-    let ordered = gsp(|workload, _| workload.tokenize_prompt = true);
+    let ordered = shared_prefix(|workload, _| workload.tokenize_prompt = true);
     assert_eq!(ids(&ordered), slots([0, 0, 1, 1, 2, 2]));
     assert_eq!(lengths(&ordered), [(8, 4); 6]);
-    assert_eq!(next(&ordered).0, 0.4596034657377336);
-    let shuffled = gsp(|workload, prefix| {
+    assert_eq!(next_draws(&ordered).0, 0.4596034657377336);
+    let shuffled = shared_prefix(|workload, prefix| {
         workload.tokenize_prompt = true;
         prefix.ordered = false;
     });
@@ -126,8 +130,8 @@ fn shared_prefixes_are_those_of_the_python_tool() {
         ids(&shuffled),
         [4, 5, 1, 0, 2, 3].map(|slot: usize| there[slot].clone())
     );
-    assert_eq!(next(&shuffled).0, 0.1859062658947177);
-    let zipf = gsp(|workload, prefix| {
+    assert_eq!(next_draws(&shuffled).0, 0.1859062658947177);
+    let zipf = shared_prefix(|workload, prefix| {
         workload.tokenize_prompt = true;
         prefix.popularity = Popularity::Zipf { alpha: 1.2 };
     });
@@ -136,7 +140,7 @@ fn shared_prefixes_are_those_of_the_python_tool() {
 
 #[test]
 fn shared_prefixes_of_drawn_lengths_are_those_of_the_python_tool() {
-    let drawn = gsp(|workload, prefix| {
+    let drawn = shared_prefix(|workload, prefix| {
         workload.tokenize_prompt = true;
         prefix.range_ratio = 0.5;
     });
@@ -153,7 +157,7 @@ fn shared_prefixes_of_drawn_lengths_are_those_of_the_python_tool() {
     );
     let outputs: Vec<u32> = lengths(&drawn).iter().map(|(_, output)| *output).collect();
     assert_eq!(outputs, [2, 3, 2, 4, 3, 4]);
-    assert_eq!(next(&drawn), (0.030589983033553536, 0.8463109166860171));
+    assert_eq!(next_draws(&drawn), (0.030589983033553536, 0.8463109166860171));
 }
 
 #[test]
@@ -163,14 +167,14 @@ fn shared_prefixes_of_text_are_those_of_the_python_tool() {
         let letter = |id: &u32| char::from(u8::try_from(*id).unwrap());
         ids.iter().map(letter).collect()
     };
-    let texts = |prepared: &Prepared| -> Vec<String> {
+    let texts = |prepared: &PreparedPrompts| -> Vec<String> {
         let texts = prepared.prompts.iter().map(text);
         texts.map(str::to_owned).collect()
     };
-    let whole = gsp_with(&letters, |_, _| {});
+    let whole = shared_prefix_with(&letters, |_, _| {});
     assert_eq!(lengths(&whole), [(10, 4); 6]);
     assert_eq!(
-        whole.said[9..],
+        whole.printed_lines[9..],
         [
             "Total input tokens: 60",
             "Total output tokens: 24",
@@ -179,7 +183,7 @@ fn shared_prefixes_of_text_are_those_of_the_python_tool() {
             ""
         ]
     );
-    let half = gsp_with(&letters, |_, prefix| prefix.range_ratio = 0.5);
+    let half = shared_prefix_with(&letters, |_, prefix| prefix.range_ratio = 0.5);
     let expected: [(&[u32], u32); 6] = [
         (&[34, 216, 195, 10, 10, 213], 2),
         (&[34, 216, 195, 10, 10, 110, 195], 3),
@@ -193,8 +197,8 @@ fn shared_prefixes_of_text_are_those_of_the_python_tool() {
         lengths(&half),
         expected.map(|(ids, output)| (ids.len() as u32, output))
     );
-    assert_eq!(next(&half), (0.030589983033553536, 0.8463109166860171));
-    let talks = gsp_with(&letters, |_, prefix| prefix.turns = 2);
+    assert_eq!(next_draws(&half), (0.030589983033553536, 0.8463109166860171));
+    let talks = shared_prefix_with(&letters, |_, prefix| prefix.turns = 2);
     let first_turn = |question: &[u32; 3]| spelt(&[&SYSTEMS[0][..], &[10, 10], question].concat());
     assert_eq!(
         texts(&talks)[..2],
@@ -204,15 +208,15 @@ fn shared_prefixes_of_text_are_those_of_the_python_tool() {
 
 #[test]
 fn shared_prefixes_of_text_stand_apart_from_their_questions_and_are_told() {
-    let plain = gsp(|_, _| {});
+    let plain = shared_prefix(|_, _| {});
     let [system, question] = [&SYSTEMS[0][..], &QUESTIONS[0]].map(|ids| {
         Tokenizer::bytes()
-            .decode(ids, tokenizer::CleanUp::SparingBpe)
+            .decode(ids, tokenizer::CleanUp::ExceptBpe)
             .unwrap()
     });
     assert_eq!(text(&plain.prompts[0]), format!("{system}\n\n{question}"));
     assert_eq!(
-        plain.said[..9],
+        plain.printed_lines[..9],
         [
             "",
             "Generating new input data... (num_groups=3, 2, system_prompt_len=5, question_len=3, output_len=4, \
@@ -226,26 +230,26 @@ fn shared_prefixes_of_text_stand_apart_from_their_questions_and_are_told() {
             "Total prompts: 6",
         ]
     );
-    assert_eq!(plain.said.len(), 14);
-    let uncounted = gsp(|_, prefix| {
+    assert_eq!(plain.printed_lines.len(), 14);
+    let uncounted = shared_prefix(|_, prefix| {
         prefix.uncounted = true;
         prefix.popularity = Popularity::Zipf { alpha: 1.2 };
     });
     assert_eq!(lengths(&uncounted), [(1, 4); 6]);
     assert_eq!(
-        uncounted.said[8..],
+        uncounted.printed_lines[8..],
         ["Zipf alpha: 1.2", "Total prompts: 6"].map(str::to_owned)
     );
 }
 
 #[test]
 fn shared_prefixes_of_several_turns_draw_a_question_for_each() {
-    let talks = gsp(|_, prefix| prefix.turns = 2);
-    assert_eq!(next(&talks).0, 0.5875806061435594);
+    let talks = shared_prefix(|_, prefix| prefix.turns = 2);
+    assert_eq!(next_draws(&talks).0, 0.5875806061435594);
     let turns = |at: usize| talks.prompts[at].extras.as_ref().unwrap().turns.clone().unwrap();
     let question = |ids: &[u32]| {
         let content = Tokenizer::bytes()
-            .decode(ids, tokenizer::CleanUp::SparingBpe)
+            .decode(ids, tokenizer::CleanUp::ExceptBpe)
             .unwrap();
         vec![vec![json!({"role": "user", "content": content})]]
     };
@@ -256,7 +260,7 @@ fn shared_prefixes_of_several_turns_draw_a_question_for_each() {
 #[test]
 fn routing_keys_are_the_same_for_the_same_draws_and_differ_by_group() {
     let keyed = || {
-        let rows = gsp(|_, prefix| prefix.routing_key = true);
+        let rows = shared_prefix(|_, prefix| prefix.routing_key = true);
         let keys = rows.prompts.iter().map(|prompt| {
             let extras = prompt.extras.as_ref().unwrap();
             extras.routing_key.clone().unwrap()
@@ -287,17 +291,17 @@ fn custom_conversations_are_those_of_the_python_tool() {
     file.push(json!({"conversations": [{"content": "alone"}]}).to_string());
     let workload = Workload {
         prompts: 4,
-        ..Workload::of(DatasetName::Custom)
+        ..Workload::new(DatasetName::Custom)
     };
     let prepared = rows(&workload, &file.join("\n"));
-    let found: Vec<_> = prepared
+    let prompts: Vec<_> = prepared
         .prompts
         .iter()
         .map(text)
         .zip(lengths(&prepared))
         .collect();
     assert_eq!(
-        found,
+        prompts,
         [
             ("U3aaa", (5, 2)),
             ("U5aaaaa", (7, 4)),
@@ -305,7 +309,10 @@ fn custom_conversations_are_those_of_the_python_tool() {
             ("U0", (2, 2))
         ]
     );
-    assert_eq!(prepared.said, ["#Input tokens: 18", "#Output tokens: 12"]);
+    assert_eq!(
+        prepared.printed_lines,
+        ["#Input tokens: 18", "#Output tokens: 12"]
+    );
 }
 
 #[test]
@@ -315,7 +322,7 @@ fn a_chat_template_is_applied_and_its_first_token_left_to_the_encoding() {
         apply_chat_template: true,
         ..Custom::default()
     });
-    let prepared = prepared(&workload, &Tokenizer::bytes_with_bos(), &turns.to_string()).unwrap();
+    let prepared = prepare_from(&workload, &Tokenizer::bytes_with_bos(), &turns.to_string()).unwrap();
     assert_eq!(text(&prepared.prompts[0]), "<|user|>\nx<|end|>\n<|assistant|>\n");
     assert_eq!(lengths(&prepared), [(33, 5)]);
 }
@@ -332,7 +339,7 @@ fn recorded_requests_keep_their_messages_and_their_own_fields() {
     ]);
     let workload = Workload {
         prompts: 0,
-        ..Workload::of(DatasetName::Openai)
+        ..Workload::new(DatasetName::Openai)
     };
     let prepared = rows(&workload, &format!("no JSON\n{file}"));
     assert_eq!(lengths(&prepared), [(33, 7), (102, 256)]);
@@ -346,7 +353,7 @@ fn recorded_requests_keep_their_messages_and_their_own_fields() {
         json!({"tools": [{"type": "function", "function": {"name": "f"}}]})
     );
     assert_eq!(
-        prepared.said,
+        prepared.printed_lines,
         [
             "Loaded 2 OpenAI-format requests",
             "#Input tokens: 135",
@@ -382,13 +389,13 @@ fn an_agents_conversations_begin_at_the_offset_and_are_cut() {
     let turns = |at: usize| prepared.prompts[at].extras.as_ref().unwrap().turns.clone();
     assert_eq!((turns(0), turns(1)), (Some(vec![]), Some(vec![user("a1")])));
     assert_eq!(
-        prepared.said,
+        prepared.printed_lines,
         [
             "#Conversations: 2 (offset=5, turns/conv min=1 max=2 avg=1.5)",
             "#Output tokens per turn: 220"
         ]
     );
-    let error = self::prepared(&workload, &Tokenizer::bytes(), "[]")
+    let error = prepare_from(&workload, &Tokenizer::bytes(), "[]")
         .unwrap_err()
         .to_string();
     assert!(
@@ -430,7 +437,7 @@ fn a_trace_is_sorted_and_its_rounds_grow() {
     let warm = prepared.warmup.as_ref().map(text).unwrap();
     assert!(warm.starts_with("7hi hi ") && warm.ends_with("Can you tell me a detailed story in 1000 words?"));
     let wrong = lines(&[json!({"timestamp": "x"})]);
-    let error = self::prepared(&workload, &Tokenizer::bytes(), &wrong)
+    let error = prepare_from(&workload, &Tokenizer::bytes(), &wrong)
         .unwrap_err()
         .to_string();
     assert!(error.contains("line 1: it has no `timestamp`"), "{error}");
@@ -438,7 +445,7 @@ fn a_trace_is_sorted_and_its_rounds_grow() {
 
 #[test]
 fn rows_with_moments_are_sent_in_their_order_where_that_is_asked_for() {
-    let said = |dataset: DatasetName, timestamp: Option<u32>| {
+    let printed = |dataset: DatasetName, timestamp: Option<u32>| {
         let mut row = match dataset {
             DatasetName::Custom => json!({"conversations": [{"content": "question"}, {"content": "answer"}]}),
             DatasetName::Openai => json!({"messages": [{"role": "user", "content": "question"}]}),
@@ -455,7 +462,7 @@ fn rows_with_moments_are_sent_in_their_order_where_that_is_asked_for() {
         DatasetName::AgenticTrace,
     ] {
         let file = |moments: &[Option<u32>]| {
-            let rows: Vec<Value> = moments.iter().map(|moment| said(dataset, *moment)).collect();
+            let rows: Vec<Value> = moments.iter().map(|moment| printed(dataset, *moment)).collect();
             match dataset {
                 DatasetName::AgenticTrace => {
                     let talks: Vec<Value> = rows.into_iter().map(|row| json!([row])).collect();
@@ -478,7 +485,7 @@ fn rows_with_moments_are_sent_in_their_order_where_that_is_asked_for() {
         let at_rate = rows(&at_rate, &file(&[Some(1), None]));
         let has_moment = |prompt: &Prompt| prompt.extras.as_ref().is_some_and(|extras| extras.at.is_some());
         assert!(!at_rate.prompts.iter().any(has_moment), "{dataset:?}");
-        let error = prepared(&workload, &Tokenizer::bytes(), &file(&[Some(1), None])).unwrap_err();
+        let error = prepare_from(&workload, &Tokenizer::bytes(), &file(&[Some(1), None])).unwrap_err();
         assert!(
             error.to_string().contains("has no `timestamp` in milliseconds"),
             "{error}"

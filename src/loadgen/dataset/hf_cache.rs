@@ -27,10 +27,10 @@ impl Caches {
         kind: Repository,
         id: &str,
         file: &str,
-        looked: &mut Vec<String>,
+        searched: &mut Vec<String>,
     ) -> Option<PathBuf> {
         let Some(home) = &self.hf_home else {
-            looked.push("the Hugging Face cache (none is known here)".to_owned());
+            searched.push("the Hugging Face cache (none is known here)".to_owned());
             return None;
         };
         let folder = match kind {
@@ -43,18 +43,18 @@ impl Caches {
         let snapshots = repository.join("snapshots");
         if let Ok(revision) = fs::read_to_string(repository.join("refs").join("main")) {
             let path = snapshots.join(revision.trim()).join(file);
-            let found = path.is_file();
-            looked.push(path.display().to_string());
-            return found.then_some(path);
+            let is_found = path.is_file();
+            searched.push(path.display().to_string());
+            return is_found.then_some(path);
         }
-        let mut having = having(&snapshots, file);
-        let place = snapshots.join("*").join(file);
+        let mut having = snapshots_with(&snapshots, file);
+        let pattern = snapshots.join("*").join(file);
         match having.len() {
-            0 => looked.push(place.display().to_string()),
+            0 => searched.push(pattern.display().to_string()),
             1 => return having.pop(),
-            several => looked.push(format!(
+            several => searched.push(format!(
                 "{} ({several} revisions have it and none is called `main`: name the folder of one)",
-                place.display()
+                pattern.display()
             )),
         }
         None
@@ -62,7 +62,7 @@ impl Caches {
 }
 
 /// Returns the file in every snapshot that has it.
-fn having(snapshots: &Path, file: &str) -> Vec<PathBuf> {
+fn snapshots_with(snapshots: &Path, file: &str) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(snapshots) else {
         return Vec::new();
     };
@@ -74,8 +74,8 @@ fn having(snapshots: &Path, file: &str) -> Vec<PathBuf> {
 }
 
 /// Formats the searched places for an error message, one per line.
-pub(super) fn lines(looked: &[String]) -> String {
-    looked.iter().map(|place| format!("\n  {place}")).collect()
+pub(super) fn path_lines(searched: &[String]) -> String {
+    searched.iter().map(|place| format!("\n  {place}")).collect()
 }
 
 #[cfg(test)]
@@ -102,40 +102,40 @@ mod tests {
         (home, caches)
     }
 
-    fn found(caches: &Caches) -> (Option<String>, Vec<String>) {
-        let mut looked = Vec::new();
-        let path = caches.find(Repository::Model, "a/b", "file.json", &mut looked);
-        (path.map(|path| fs::read_to_string(path).unwrap()), looked)
+    fn find(caches: &Caches) -> (Option<String>, Vec<String>) {
+        let mut searched = Vec::new();
+        let path = caches.find(Repository::Model, "a/b", "file.json", &mut searched);
+        (path.map(|path| fs::read_to_string(path).unwrap()), searched)
     }
 
     #[test]
     fn the_main_revision_is_taken() {
         let (_home, caches) = cache(&["one", "two"], Some("two"));
-        assert_eq!(found(&caches).0.as_deref(), Some("two"));
+        assert_eq!(find(&caches).0.as_deref(), Some("two"));
     }
 
     #[test]
     fn an_older_revision_does_not_stand_in_for_main() {
         let (_home, caches) = cache(&["one"], Some("two"));
-        let (path, looked) = found(&caches);
+        let (path, searched) = find(&caches);
         assert_eq!(path, None);
-        assert!(looked[0].ends_with("snapshots/two/file.json"), "{looked:?}");
+        assert!(searched[0].ends_with("snapshots/two/file.json"), "{searched:?}");
     }
 
     #[test]
     fn without_main_a_single_revision_is_taken_and_several_are_not() {
         let (_home, caches) = cache(&["one"], None);
-        assert_eq!(found(&caches).0.as_deref(), Some("one"));
+        assert_eq!(find(&caches).0.as_deref(), Some("one"));
         let (_home, caches) = cache(&["one", "two"], None);
-        let (path, looked) = found(&caches);
+        let (path, searched) = find(&caches);
         assert_eq!(path, None);
-        assert!(looked[0].contains("2 revisions have it"), "{looked:?}");
+        assert!(searched[0].contains("2 revisions have it"), "{searched:?}");
     }
 
     #[test]
     fn without_a_cache_the_message_says_so() {
         assert_eq!(
-            found(&Caches::default()).1,
+            find(&Caches::default()).1,
             ["the Hugging Face cache (none is known here)"]
         );
     }

@@ -1,32 +1,32 @@
 //! The `image` data set: text of random tokens, and pictures of random pixels.
 
-use super::images::{Raster, breakdown, uris};
-use super::random::lengths;
+use super::images::{RgbImage, data_uris, token_breakdown};
+use super::random::draw_lengths;
 use super::template::ChatTemplate;
 use super::tokenizer::CleanUp;
-use super::{Content, DatasetError, Draws, MakeRows, Prompt, RowInputs, Rows, tokens};
+use super::{Content, DatasetError, MakeRows, Prompt, RngState, RowInputs, Rows, token_count};
 use crate::config::dataset::image::{Image, PictureContent, Pictures, Resolution, Size};
 
 /// How many bytes of pictures are drawn before they are encoded, so that memory holds few of them.
-const BLOCK: usize = 256 << 20;
+const MAX_BUFFERED_BYTES: usize = 256 << 20;
 
 /// What is drawn for all rows before the first of them.
-struct Sketch {
+struct ImagePlan {
     counts: Vec<u32>,
     input: Vec<u32>,
     output: Vec<u32>,
 }
 
-impl Sketch {
-    fn draw(image: &Image, rows: usize, wanted: &Pictures, draws: &mut Draws) -> Self {
-        let numpy = &mut draws.numpy;
-        let counts = match wanted.is_count_drawn {
-            true => lengths(wanted.count, 0.0, 1, rows, numpy),
-            false => vec![wanted.count; rows],
+impl ImagePlan {
+    fn draw(image: &Image, rows: usize, spec: &Pictures, rng: &mut RngState) -> Self {
+        let numpy = &mut rng.numpy;
+        let counts = match spec.is_count_drawn {
+            true => draw_lengths(spec.count, 0.0, 1, rows, numpy),
+            false => vec![spec.count; rows],
         };
-        let mut drawn = |most: Option<u32>| {
-            let most = most.expect("a workload without mistakes has both lengths");
-            lengths(most, image.range_ratio, 1, rows, numpy)
+        let mut drawn = |max: Option<u32>| {
+            let max = max.expect("a workload without mistakes has both lengths");
+            draw_lengths(max, image.range_ratio, 1, rows, numpy)
         };
         Self {
             input: drawn(image.input_len),
@@ -37,26 +37,29 @@ impl Sketch {
 }
 
 /// A picture of a drawn or given size.
-fn picture(wanted: &Pictures, draws: &mut Draws) -> Raster {
-    let Size { width, height } = match wanted.resolution {
+fn draw_image(spec: &Pictures, rng: &mut RngState) -> RgbImage {
+    let Size { width, height } = match spec.resolution {
         Resolution::Fixed(size) => size,
-        Resolution::Drawn { least, most } => {
-            let mut side = |least: u32, most: u32| {
-                let drawn = draws.numpy.randint(least.into(), u64::from(most) + 1);
+        Resolution::Drawn {
+            least: min,
+            most: max,
+        } => {
+            let mut side = |min: u32, max: u32| {
+                let drawn = rng.numpy.randint(min.into(), u64::from(max) + 1);
                 u32::try_from(drawn).expect("a drawn side is at most the longest")
             };
             // The order counts.
-            let width = side(least.width, most.width);
-            let height = side(least.height, most.height);
+            let width = side(min.width, max.width);
+            let height = side(min.height, max.height);
             Size { width, height }
         }
     };
     let bytes = width as usize * height as usize * 3;
-    let pixels = match wanted.content {
+    let pixels = match spec.content {
         PictureContent::Blank => vec![255; bytes],
-        PictureContent::Random => (0..bytes).map(|_| (draws.numpy.random() * 255.0) as u8).collect(),
+        PictureContent::Random => (0..bytes).map(|_| (rng.numpy.random() * 255.0) as u8).collect(),
     };
-    Raster {
+    RgbImage {
         width,
         height,
         pixels,
@@ -65,54 +68,54 @@ fn picture(wanted: &Pictures, draws: &mut Draws) -> Raster {
 
 impl MakeRows for Image {
     /// Draws text and pictures row by row.
-    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+    fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError> {
         let tokenizer = inputs.tokenizer;
         let template = ChatTemplate::open(tokenizer)?;
-        let wanted = self.pictures.clone().unwrap_or_default();
+        let spec = self.pictures.clone().unwrap_or_default();
         let ids = tokenizer.ids_for_text();
-        let sketch = Sketch::draw(self, inputs.prompts, &wanted, draws);
+        let plan = ImagePlan::draw(self, inputs.prompts, &spec, rng);
         let mut prompts: Vec<Prompt> = Vec::new();
         let mut sizes: Vec<Size> = Vec::new();
         let mut bytes = 0;
-        let mut waiting: Vec<(String, Vec<Raster>)> = Vec::new();
-        let mut held = 0;
-        for row in 0..sketch.counts.len() {
-            let drawn = draws.python.choices(&ids, sketch.input[row] as usize);
-            let text = tokenizer.decode(&drawn, CleanUp::SparingBpe)?;
-            let pictures: Vec<Raster> = (0..sketch.counts[row]).map(|_| picture(&wanted, draws)).collect();
+        let mut waiting: Vec<(String, Vec<RgbImage>)> = Vec::new();
+        let mut buffered = 0;
+        for row in 0..plan.counts.len() {
+            let drawn = rng.python.choices(&ids, plan.input[row] as usize);
+            let text = tokenizer.decode(&drawn, CleanUp::ExceptBpe)?;
+            let pictures: Vec<RgbImage> = (0..plan.counts[row]).map(|_| draw_image(&spec, rng)).collect();
             sizes.extend(pictures.iter().map(|picture| Size {
                 width: picture.width,
                 height: picture.height,
             }));
-            held += pictures.iter().map(|picture| picture.pixels.len()).sum::<usize>();
+            buffered += pictures.iter().map(|picture| picture.pixels.len()).sum::<usize>();
             waiting.push((text, pictures));
-            if held >= BLOCK || row + 1 == sketch.counts.len() {
-                held = 0;
-                let flat: Vec<Raster> = waiting
+            if buffered >= MAX_BUFFERED_BYTES || row + 1 == plan.counts.len() {
+                buffered = 0;
+                let flat: Vec<RgbImage> = waiting
                     .iter_mut()
                     .flat_map(|(_, pictures)| std::mem::take(pictures))
                     .collect();
-                let mut encoded = uris(&flat, wanted.format).into_iter();
+                let mut encoded = data_uris(&flat, spec.format).into_iter();
                 for (text, _) in waiting.drain(..) {
                     let at = prompts.len();
                     let length = tokenizer.count(&template.render_user(&text)?, true)?;
-                    let images: Vec<_> = encoded.by_ref().take(sketch.counts[at] as usize).collect();
+                    let images: Vec<_> = encoded.by_ref().take(plan.counts[at] as usize).collect();
                     bytes += images.iter().map(|image| image.len()).sum::<usize>();
-                    let content = Content::Pictures { text, images };
-                    prompts.push(Prompt::plain(content, tokens(length), sketch.output[at]));
+                    let content = Content::Images { text, images };
+                    prompts.push(Prompt::new(content, token_count(length), plan.output[at]));
                 }
             }
         }
-        let mut rows = Rows::of(prompts);
-        rows.said.extend(said(&wanted, &sketch, &sizes));
-        let raw: Vec<u64> = sketch.input.iter().copied().map(u64::from).collect();
-        rows.said.extend(breakdown(&raw, &rows.prompts));
-        rows.said.push(String::new());
-        rows.said.push(format!(
+        let mut rows = Rows::new(prompts);
+        rows.printed_lines.extend(printed_lines(&spec, &plan, &sizes));
+        let raw: Vec<u64> = plan.input.iter().copied().map(u64::from).collect();
+        rows.printed_lines.extend(token_breakdown(&raw, &rows.prompts));
+        rows.printed_lines.push(String::new());
+        rows.printed_lines.push(format!(
             "Created {} {} {} images with average {} bytes per request",
             rows.prompts.len(),
-            wanted.content.name(),
-            wanted.format.name(),
+            spec.content.name(),
+            spec.format.name(),
             bytes / rows.prompts.len().max(1)
         ));
         Ok(rows)
@@ -120,24 +123,24 @@ impl MakeRows for Image {
 }
 
 /// What the Python tool says of number and size of the pictures.
-fn said(wanted: &Pictures, sketch: &Sketch, sizes: &[Size]) -> Vec<String> {
-    let counts = &sketch.counts;
+fn printed_lines(spec: &Pictures, plan: &ImagePlan, sizes: &[Size]) -> Vec<String> {
+    let counts = &plan.counts;
     let mean = |sum: u64, count: usize| sum as f64 / count.max(1) as f64;
-    let (least, most) = (
+    let (min, max) = (
         counts.iter().min().unwrap_or(&0),
         counts.iter().max().unwrap_or(&0),
     );
     let mut lines = vec![
         format!("#Total images: {}", sizes.len()),
-        match wanted.is_count_drawn {
-            false => format!("#Images per request: {} (fixed)", wanted.count),
+        match spec.is_count_drawn {
+            false => format!("#Images per request: {} (fixed)", spec.count),
             true => format!(
-                "#Images per request: min={least}, max={most}, mean={:.2}",
+                "#Images per request: min={min}, max={max}, mean={:.2}",
                 mean(counts.iter().copied().map(u64::from).sum(), counts.len())
             ),
         },
     ];
-    if matches!(wanted.resolution, Resolution::Drawn { .. }) {
+    if matches!(spec.resolution, Resolution::Drawn { .. }) {
         let sides = |read: fn(&Size) -> u32| {
             let all = || sizes.iter().map(read);
             (
@@ -178,20 +181,20 @@ mod tests {
     }
 
     /// For each row its ids, its output length and its pictures.
-    fn drawn(pictures: &Pictures) -> Vec<(Vec<u32>, u32, Vec<Raster>)> {
+    fn draw_rows(pictures: &Pictures) -> Vec<(Vec<u32>, u32, Vec<RgbImage>)> {
         let image = image(pictures.clone());
-        let mut draws = Draws::new(1);
-        let sketch = Sketch::draw(&image, 2, pictures, &mut draws);
+        let mut rng = RngState::new(1);
+        let plan = ImagePlan::draw(&image, 2, pictures, &mut rng);
         (0..2)
             .map(|row| {
-                let text = draws.python.choices(&ids(), sketch.input[row] as usize);
-                let pictures = (0..sketch.counts[row]).map(|_| picture(pictures, &mut draws));
-                (text, sketch.output[row], pictures.collect())
+                let text = rng.python.choices(&ids(), plan.input[row] as usize);
+                let pictures = (0..plan.counts[row]).map(|_| draw_image(pictures, &mut rng));
+                (text, plan.output[row], pictures.collect())
             })
             .collect()
     }
 
-    fn pixels(rows: &[(Vec<u32>, u32, Vec<Raster>)]) -> Vec<(u32, u32, &[u8])> {
+    fn pixels(rows: &[(Vec<u32>, u32, Vec<RgbImage>)]) -> Vec<(u32, u32, &[u8])> {
         let pictures = rows.iter().flat_map(|(_, _, pictures)| pictures);
         pictures
             .map(|picture| (picture.height, picture.width, &picture.pixels[..6]))
@@ -200,7 +203,7 @@ mod tests {
 
     #[test]
     fn pictures_of_one_size_are_those_of_the_tool() {
-        let rows = drawn(&Pictures {
+        let rows = draw_rows(&Pictures {
             count: 2,
             resolution: "2x3".parse().unwrap(),
             ..Pictures::default()
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     fn pictures_of_drawn_number_and_size_are_those_of_the_tool() {
-        let rows = drawn(&Pictures {
+        let rows = draw_rows(&Pictures {
             count: 3,
             is_count_drawn: true,
             resolution: "random:2x3-5x7".parse().unwrap(),
@@ -236,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_is_said_is_what_is_sent() {
-        let wanted = Pictures {
+        let spec = Pictures {
             count: 2,
             resolution: "2x3".parse().unwrap(),
             format: PictureFormat::Png,
@@ -251,11 +254,11 @@ mod tests {
             file: None,
             dataset: DatasetName::Image,
         };
-        let rows = image(wanted).rows(&inputs, &mut Draws::new(1)).unwrap();
+        let rows = image(spec).rows(&inputs, &mut RngState::new(1)).unwrap();
         assert_eq!(rows.prompts.len(), 2);
         let mut bytes = 0;
         for prompt in &rows.prompts {
-            let Content::Pictures { images, .. } = &prompt.content else {
+            let Content::Images { images, .. } = &prompt.content else {
                 panic!("these rows have pictures");
             };
             assert_eq!(images.len(), 2);
@@ -264,20 +267,20 @@ mod tests {
         // Three and two bytes, some of which decode to the three of a replacement, in a template of 31.
         let templated: u32 = rows.prompts.iter().map(|prompt| prompt.prompt_tokens).sum();
         assert_eq!(
-            rows.said[2..4],
+            rows.printed_lines[2..4],
             ["#Total images: 4", "#Images per request: 2 (fixed)"]
         );
         assert_eq!(
-            rows.said[6],
+            rows.printed_lines[6],
             "  Raw text prompt tokens (without overhead): avg=2.5, total=5"
         );
         assert!(
-            rows.said[7].ends_with(&format!("total={templated}")),
+            rows.printed_lines[7].ends_with(&format!("total={templated}")),
             "{:?}",
-            rows.said
+            rows.printed_lines
         );
         assert_eq!(
-            rows.said.last().unwrap(),
+            rows.printed_lines.last().unwrap(),
             &format!(
                 "Created 2 blank png images with average {} bytes per request",
                 bytes / 2

@@ -15,19 +15,19 @@ use super::{Content, Prompt};
 use crate::config::dataset::image::PictureFormat;
 
 /// The quality of all JPEG files.
-const QUALITY: u8 = 85;
+const JPEG_QUALITY: u8 = 85;
 
 /// An image with three bytes per pixel, line by line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Raster {
+pub(super) struct RgbImage {
     pub width: u32,
     pub height: u32,
     pub pixels: Vec<u8>,
 }
 
-impl Raster {
+impl RgbImage {
     /// Decodes an image file without its transparency.
-    pub(super) fn decoded(file: &[u8]) -> Result<Self, String> {
+    pub(super) fn decode(file: &[u8]) -> Result<Self, String> {
         let picture = image::load_from_memory(file)
             .map_err(|error| error.to_string())?
             .into_rgb8();
@@ -40,12 +40,12 @@ impl Raster {
 
     /// Encodes the image as a data URI. The pixels equal the Python tool's; the bytes differ, because the
     /// encoder does.
-    pub(super) fn uri(&self, format: PictureFormat) -> Arc<str> {
+    pub(super) fn data_uri(&self, format: PictureFormat) -> Arc<str> {
         let mut file = Vec::new();
         let color = ExtendedColorType::Rgb8;
         let written = match format {
             PictureFormat::Jpeg => {
-                let encoder = JpegEncoder::new_with_quality(&mut file, QUALITY);
+                let encoder = JpegEncoder::new_with_quality(&mut file, JPEG_QUALITY);
                 encoder.write_image(&self.pixels, self.width, self.height, color)
             }
             PictureFormat::Png => {
@@ -60,14 +60,14 @@ impl Raster {
 }
 
 /// Encodes several images as data URIs, on all cores.
-pub(super) fn uris(pictures: &[Raster], format: PictureFormat) -> Vec<Arc<str>> {
+pub(super) fn data_uris(pictures: &[RgbImage], format: PictureFormat) -> Vec<Arc<str>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let share = pictures.len().div_ceil(cores).max(1);
     std::thread::scope(|scope| {
-        let encode = |pictures: &[Raster]| {
+        let encode = |pictures: &[RgbImage]| {
             pictures
                 .iter()
-                .map(|picture| picture.uri(format))
+                .map(|picture| picture.data_uri(format))
                 .collect::<Vec<_>>()
         };
         let workers: Vec<_> = pictures
@@ -92,7 +92,7 @@ pub(super) fn uris(pictures: &[Raster], format: PictureFormat) -> Vec<Arc<str>> 
 /// images.
 ///
 /// Only the server knows the tokens of an image, so that line has no numbers.
-pub(super) fn breakdown(raw: &[u64], prompts: &[Prompt]) -> Vec<String> {
+pub(super) fn token_breakdown(raw: &[u64], prompts: &[Prompt]) -> Vec<String> {
     let templated: u64 = prompts.iter().map(|prompt| u64::from(prompt.prompt_tokens)).sum();
     let raw: u64 = raw.iter().sum();
     let count = prompts.len().max(1) as f64;
@@ -125,12 +125,12 @@ pub(crate) fn with_placeholders(
     content: &Content,
     template: &ChatTemplate,
 ) -> Result<Content, TemplateError> {
-    let Content::Pictures { text, images } = content else {
+    let Content::Images { text, images } = content else {
         return Ok(content.clone());
     };
     let pictures = images.iter().map(|_| json!({"type": "image"}));
     let parts: Vec<Value> = pictures.chain([json!({"type": "text", "text": text})]).collect();
-    Ok(Content::Pictures {
+    Ok(Content::Images {
         text: template.render(&[json!({"role": "user", "content": parts})], None, true)?,
         images: images.clone(),
     })
@@ -142,12 +142,12 @@ mod tests {
 
     #[test]
     fn pictures_survive_their_encoding() {
-        let picture = Raster {
+        let picture = RgbImage {
             width: 3,
             height: 2,
             pixels: (0..18).map(|at| at * 13).collect(),
         };
-        let uris = uris(
+        let uris = data_uris(
             &[picture.clone(), picture.clone(), picture.clone()],
             PictureFormat::Png,
         );
@@ -155,13 +155,13 @@ mod tests {
         let file = STANDARD
             .decode(uris[2].strip_prefix("data:image/png;base64,").unwrap())
             .unwrap();
-        assert_eq!(Raster::decoded(&file), Ok(picture.clone()));
-        let jpeg = picture.uri(PictureFormat::Jpeg);
+        assert_eq!(RgbImage::decode(&file), Ok(picture.clone()));
+        let jpeg = picture.data_uri(PictureFormat::Jpeg);
         let file = STANDARD
             .decode(jpeg.strip_prefix("data:image/jpeg;base64,").unwrap())
             .unwrap();
-        let decoded = Raster::decoded(&file).unwrap();
+        let decoded = RgbImage::decode(&file).unwrap();
         assert_eq!((decoded.width, decoded.height, decoded.pixels.len()), (3, 2, 18));
-        assert!(Raster::decoded(b"no picture").is_err());
+        assert!(RgbImage::decode(b"no picture").is_err());
     }
 }

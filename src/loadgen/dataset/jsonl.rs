@@ -40,12 +40,12 @@ impl Lines {
     /// Every line that is JSON; the others are passed over.
     pub(super) fn values(&self) -> impl Iterator<Item = (usize, Value)> {
         self.iter()
-            .filter_map(|(number, line)| Some((number, value(line).ok()?)))
+            .filter_map(|(number, line)| Some((number, parse_value(line).ok()?)))
     }
 }
 
 /// When a row took place, on the clock of its file: its `timestamp`, in milliseconds.
-pub(super) fn moment(timestamp: Option<&Value>) -> Result<Duration, &'static str> {
+pub(super) fn row_timestamp(timestamp: Option<&Value>) -> Result<Duration, &'static str> {
     timestamp
         .and_then(Value::as_f64)
         .and_then(|at_ms| Duration::try_from_secs_f64(at_ms / 1000.0).ok())
@@ -53,22 +53,22 @@ pub(super) fn moment(timestamp: Option<&Value>) -> Result<Duration, &'static str
 }
 
 /// A text of JSON, lone surrogates allowed.
-pub(super) fn value(json: &str) -> Result<Value, serde_json::Error> {
-    serde_json::from_str(json).or_else(|error| match mended(json) {
+pub(super) fn parse_value(json: &str) -> Result<Value, serde_json::Error> {
+    serde_json::from_str(json).or_else(|error| match without_lone_surrogates(json) {
         Some(mended) => serde_json::from_str(&mended),
         None => Err(error),
     })
 }
 
 /// The text with every escape of a lone surrogate made one of U+FFFD; `None` if it holds none.
-fn mended(json: &str) -> Option<String> {
+fn without_lone_surrogates(json: &str) -> Option<String> {
     let unit = |at: usize| -> Option<u16> {
         let escape = json.get(at..at + 6)?;
         u16::from_str_radix(escape.strip_prefix("\\u")?, 16).ok()
     };
     let (mut mended, mut done, mut at) = (String::new(), 0, 0);
-    while let Some(found) = json[at..].find('\\') {
-        let here = at + found;
+    while let Some(offset) = json[at..].find('\\') {
+        let here = at + offset;
         at = match unit(here) {
             Some(0xD800..=0xDBFF) if matches!(unit(here + 6), Some(0xDC00..=0xDFFF)) => here + 12,
             Some(0xD800..=0xDFFF) => {
@@ -85,7 +85,7 @@ fn mended(json: &str) -> Option<String> {
 }
 
 /// A line that is not what it should be.
-pub(super) fn malformed(dataset: DatasetName, path: &Path, number: usize, reason: &str) -> DatasetError {
+pub(super) fn malformed_line(dataset: DatasetName, path: &Path, number: usize, reason: &str) -> DatasetError {
     DatasetError::Malformed {
         dataset,
         path: path.to_owned(),
@@ -97,15 +97,15 @@ pub(super) fn malformed(dataset: DatasetName, path: &Path, number: usize, reason
 pub(super) fn python_json(value: &Value) -> String {
     let mut bytes = Vec::new();
     value
-        .serialize(&mut Serializer::with_formatter(&mut bytes, Spaced))
+        .serialize(&mut Serializer::with_formatter(&mut bytes, PythonFormatter))
         .expect("a JSON value has string keys, and memory takes all that is written");
     String::from_utf8(bytes).expect("only ASCII is written")
 }
 
 /// A space behind commas and colons, and nothing but ASCII.
-struct Spaced;
+struct PythonFormatter;
 
-impl Formatter for Spaced {
+impl Formatter for PythonFormatter {
     fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
         writer.write_all(if first { b"" } else { b", " })
     }
@@ -146,10 +146,10 @@ mod tests {
     fn lone_surrogates_are_mended_and_pairs_kept() {
         let text = r#"{"a": "\ud83dx\\ud83d\ud83d\ude00\udc00", "b": "\\\ud800"}"#;
         assert_eq!(
-            value(text).unwrap(),
+            parse_value(text).unwrap(),
             json!({"a": "\u{fffd}x\\ud83d😀\u{fffd}", "b": "\\\u{fffd}"})
         );
-        assert!(value(r#"{"a": "\ud83d""#).is_err());
+        assert!(parse_value(r#"{"a": "\ud83d""#).is_err());
     }
 
     #[test]

@@ -1,38 +1,38 @@
 //! The `mmmu` data set: exam questions about a picture.
 
-use super::images::{Raster, breakdown, uris};
+use super::images::{RgbImage, data_uris, token_breakdown};
 use super::template::ChatTemplate;
-use super::{Content, DatasetError, Draws, MakeRows, Prompt, RowInputs, Rows, row_files, tokens};
+use super::{Content, DatasetError, MakeRows, Prompt, RngState, RowInputs, Rows, row_files, token_count};
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::image::PictureFormat;
 use crate::config::dataset::mmmu::Mmmu;
 
 /// Tokens asked for where the scenario does not say how many.
-const OUTPUT_LEN: u32 = 1024;
+const DEFAULT_OUTPUT_TOKENS: u32 = 1024;
 /// The field of the picture.
-const PICTURE: &str = "image_1";
+const IMAGE_FIELD: &str = "image_1";
 
 impl MakeRows for Mmmu {
     /// Samples the questions of the file that have a picture; what is wrong with one is said, and it is left out.
-    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+    fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError> {
         let (tokenizer, path) = (inputs.tokenizer, inputs.path()?);
         let template = ChatTemplate::open(tokenizer)?;
         let records = row_files::read(DatasetName::Mmmu, path)?;
-        let all: Vec<usize> = (0..records.len()).collect();
-        let asked = inputs.prompts;
-        let taken = match all.len() > asked {
-            true => draws.python.sample(&all, asked),
-            false => all,
+        let indices: Vec<usize> = (0..records.len()).collect();
+        let requested = inputs.prompts;
+        let chosen = match indices.len() > requested {
+            true => rng.python.sample(&indices, requested),
+            false => indices,
         };
         let (mut texts, mut pictures, mut complaints) = (Vec::new(), Vec::new(), Vec::new());
-        for at in taken {
-            let Some(file) = records[at].file(PICTURE, path) else {
+        for at in chosen {
+            let Some(file) = records[at].file(IMAGE_FIELD, path) else {
                 continue;
             };
             let question = records[at]
                 .text("question")
                 .ok_or("it has no `question`".to_owned());
-            match question.and_then(|question| Ok((question, Raster::decoded(&file?)?))) {
+            match question.and_then(|question| Ok((question, RgbImage::decode(&file?)?))) {
                 Ok((question, picture)) => {
                     texts.push(format!("Question: {question}\n\nAnswer: "));
                     pictures.push(picture);
@@ -40,21 +40,21 @@ impl MakeRows for Mmmu {
                 Err(reason) => complaints.push(format!("Error processing example {at}: {reason}")),
             }
         }
-        let output_tokens = self.output_len.unwrap_or(OUTPUT_LEN);
+        let output_tokens = self.output_len.unwrap_or(DEFAULT_OUTPUT_TOKENS);
         let (mut prompts, mut raw) = (Vec::new(), Vec::new());
-        for (text, image) in texts.into_iter().zip(uris(&pictures, PictureFormat::Png)) {
+        for (text, image) in texts.into_iter().zip(data_uris(&pictures, PictureFormat::Png)) {
             raw.push(tokenizer.count(&text, true)? as u64);
             let length = tokenizer.count(&template.render_user(&text)?, true)?;
-            let content = Content::Pictures {
+            let content = Content::Images {
                 text,
                 images: vec![image],
             };
-            prompts.push(Prompt::plain(content, tokens(length), output_tokens));
+            prompts.push(Prompt::new(content, token_count(length), output_tokens));
         }
-        let mut rows = Rows::of(prompts);
-        rows.said.splice(0..0, complaints);
-        rows.said
-            .extend(breakdown(&raw, &rows.prompts).into_iter().skip(1));
+        let mut rows = Rows::new(prompts);
+        rows.printed_lines.splice(0..0, complaints);
+        rows.printed_lines
+            .extend(token_breakdown(&raw, &rows.prompts).into_iter().skip(1));
         Ok(rows)
     }
 }
@@ -71,12 +71,12 @@ mod tests {
     #[test]
     fn questions_with_a_picture_are_sampled_and_the_others_passed_over() {
         let folder = tempfile::tempdir().unwrap();
-        let picture = Raster {
+        let picture = RgbImage {
             width: 1,
             height: 2,
             pixels: vec![1, 2, 3, 4, 5, 6],
         };
-        let uri = picture.uri(PictureFormat::Png);
+        let uri = picture.data_uri(PictureFormat::Png);
         let rows = [
             json!({"question": "q0", "image_1": &*uri}),
             json!({"question": "q1", "image_1": null}),
@@ -93,14 +93,14 @@ mod tests {
         let prepared = |prompts: u32| {
             let workload = Workload {
                 prompts,
-                ..Workload::of(DatasetName::Mmmu)
+                ..Workload::new(DatasetName::Mmmu)
             };
             prepare(&workload, Profile::Current, 1, &Tokenizer::bytes(), Some(&path)).unwrap()
         };
         let texts = |prompts: u32| -> Vec<String> {
             let all = prepared(prompts).prompts;
             let text = |prompt: Prompt| match prompt.content {
-                Content::Pictures { text, images } => {
+                Content::Images { text, images } => {
                     assert_eq!(images, std::slice::from_ref(&uri));
                     assert_eq!(
                         (prompt.prompt_tokens as usize, prompt.output_tokens),
@@ -115,10 +115,10 @@ mod tests {
         assert_eq!(texts(4), ["Question: q0\n\nAnswer: ", "Question: q3\n\nAnswer: "]);
         // `random.seed(1); random.sample(range(4), 3)` of CPython 3.11 gives 1, 2, 0 (also in the vectors of speed-bench).
         assert_eq!(texts(3), ["Question: q0\n\nAnswer: "]);
-        let said = prepared(4).said;
+        let printed = prepared(4).printed_lines;
         assert!(
-            said[0].starts_with("Error processing example 2: cannot read"),
-            "{said:?}"
+            printed[0].starts_with("Error processing example 2: cannot read"),
+            "{printed:?}"
         );
     }
 }

@@ -38,11 +38,11 @@ mod shipped;
 use std::path::{Path, PathBuf};
 
 pub use hf_cache::Caches;
-use hf_cache::{Repository, lines};
+use hf_cache::{Repository, path_lines};
 pub use prompt::Content;
-use prompt::hash;
-pub(crate) use prompt::{Extras, Prompt, known_share};
-use prompt_cache::{Key, Shelf};
+use prompt::content_hash;
+pub(crate) use prompt::{Extras, Prompt, shared_with_earlier};
+use prompt_cache::{CacheKey, PromptCache};
 pub(crate) use repeated::repeated_token_share;
 use template::TemplateError;
 use tokenizer::{Tokenizer, TokenizerError};
@@ -57,13 +57,13 @@ pub enum DatasetError {
     /// The data set's file is nowhere.
     #[error(
         "no data file for `{}`{}\n{}",
-        dataset.bench_serving_name(), places(looked), remedy(*dataset)
+        dataset.bench_serving_name(), searched_paths(searched), fix(*dataset)
     )]
     Missing {
         /// The data set.
         dataset: DatasetName,
         /// Every place looked at.
-        looked: Vec<String>,
+        searched: Vec<String>,
     },
     /// The data set's file is there and cannot be read.
     #[error("cannot read the data file `{}`: {error}", path.display())]
@@ -92,10 +92,10 @@ pub enum DatasetError {
         reason: String,
     },
     /// The workload asks for what cannot be.
-    #[error("the workload cannot be prepared: {}", mistakes.iter().map(|mistake| mistake.says.as_str()).collect::<Vec<_>>().join("; "))]
-    Mistaken {
+    #[error("the workload cannot be prepared: {}", errors.iter().map(|mistake| mistake.says.as_str()).collect::<Vec<_>>().join("; "))]
+    InvalidWorkload {
         /// Everything that is wrong with it.
-        mistakes: Vec<Objection>,
+        errors: Vec<Objection>,
     },
     /// numpy takes no seed of more than 32 bits.
     #[error("the seed {seed} is too large; numpy takes 0 to {}", u32::MAX)]
@@ -105,14 +105,14 @@ pub enum DatasetError {
     },
     /// The `classic` profile wants a record per prompt.
     #[error(
-        "the data file has {have} usable conversations and the `classic` profile needs one for each of {asked} prompts; \
+        "the data file has {available} usable conversations and the `classic` profile needs one for each of {requested} prompts; \
          ask for fewer, or use the `current` profile"
     )]
     TooFew {
         /// Usable records.
-        have: usize,
+        available: usize,
         /// Prompts asked for.
-        asked: usize,
+        requested: usize,
     },
     /// No prompt came out.
     #[error("not one conversation of the data file gives a prompt under the rules of `{}`", dataset.bench_serving_name())]
@@ -130,14 +130,14 @@ pub enum DatasetError {
 
 /// The generators after the data set's draws; the arrivals go on from here.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Draws {
+pub struct RngState {
     /// Python's `random`.
     pub python: rng::Python,
     /// numpy's `np.random`.
     pub numpy: rng::Numpy,
 }
 
-impl Draws {
+impl RngState {
     fn new(seed: u32) -> Self {
         Self {
             python: rng::Python::new(seed.into()),
@@ -148,19 +148,19 @@ impl Draws {
 
 /// The prompts of a workload, in the order in which they are sent.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Prepared {
+pub struct PreparedPrompts {
     /// The prompts; fewer than asked for where the file gives no more.
     pub prompts: Vec<Prompt>,
     /// A digest of all prompts with their lengths: equal digests mean that the same was sent.
     pub hash: ContentHash,
     /// The generators after the data set.
-    pub draws: Draws,
+    pub rng: RngState,
     /// The sum the Python tool prints as `#Input tokens`; `random` counts drawn rows that the file did not give, too.
     pub input_tokens: u64,
     /// The sum the Python tool prints as `#Output tokens`.
     pub output_tokens: u64,
     /// What the Python tool prints about them, line by line.
-    pub said: Vec<String>,
+    pub printed_lines: Vec<String>,
     /// What warms up in place of the first prompt.
     pub warmup: Option<Prompt>,
 }
@@ -170,28 +170,28 @@ struct Rows {
     prompts: Vec<Prompt>,
     input_tokens: u64,
     output_tokens: u64,
-    said: Vec<String>,
+    printed_lines: Vec<String>,
     warmup: Option<Prompt>,
 }
 
 impl Rows {
     /// Rows with their sums, which the Python tool prints for most data sets.
-    fn of(prompts: Vec<Prompt>) -> Self {
+    fn new(prompts: Vec<Prompt>) -> Self {
         let sum = |read: fn(&Prompt) -> u32| prompts.iter().map(|prompt| u64::from(read(prompt))).sum();
         let (input, output) = (
             sum(|prompt| prompt.prompt_tokens),
             sum(|prompt| prompt.output_tokens),
         );
-        Self::summed(prompts, input, output)
+        Self::with_sums(prompts, input, output)
     }
 
     /// Rows with sums of their own.
-    fn summed(prompts: Vec<Prompt>, input_tokens: u64, output_tokens: u64) -> Self {
+    fn with_sums(prompts: Vec<Prompt>, input_tokens: u64, output_tokens: u64) -> Self {
         Self {
             prompts,
             input_tokens,
             output_tokens,
-            said: vec![
+            printed_lines: vec![
                 format!("#Input tokens: {input_tokens}"),
                 format!("#Output tokens: {output_tokens}"),
             ],
@@ -216,14 +216,14 @@ impl RowInputs<'_> {
     fn path(&self) -> Result<&Path, DatasetError> {
         self.file.ok_or_else(|| DatasetError::Missing {
             dataset: self.dataset,
-            looked: vec!["no file: none was given".to_owned()],
+            searched: vec!["no file: none was given".to_owned()],
         })
     }
 }
 
 /// A data set that makes rows.
 trait MakeRows {
-    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError>;
+    fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError>;
 }
 
 /// The file a data set is read from: its path relative to `base`, else the one that is published; `None` if it needs none.
@@ -237,46 +237,48 @@ pub(crate) fn locate(
     let Some(file) = workload.facts().file else {
         return Ok(None);
     };
-    let mut looked = Vec::new();
+    let mut searched = Vec::new();
     let mut at = |path: PathBuf| {
-        looked.push(path.display().to_string());
+        searched.push(path.display().to_string());
         path.is_file().then_some(path)
     };
-    let found = match (
+    let data_file = match (
         workload.path.as_deref().filter(|path| !path.is_empty()),
         file.default,
     ) {
         (Some(path), _) => at(base.join(path)),
         (None, Some(PublishedFile::Web(page))) => at(page.path),
         (None, Some(PublishedFile::Hub { repository, file })) => {
-            caches.find(Repository::Dataset, repository, file, &mut looked)
+            caches.find(Repository::Dataset, repository, file, &mut searched)
         }
         (None, None) => None,
     };
     let dataset = workload.dataset.name();
-    found.map(Some).ok_or(DatasetError::Missing { dataset, looked })
+    data_file
+        .map(Some)
+        .ok_or(DatasetError::Missing { dataset, searched })
 }
 
 /// As [`prepare`], but what was prepared before is taken from the disk, and what was not is kept there.
-pub(crate) fn take_or_prepare(
+pub(crate) fn load_or_prepare(
     workload: &Workload,
     profile: Profile,
     seed: u64,
     tokenizer: &Tokenizer,
     file: Option<&Path>,
     caches: &Caches,
-) -> Result<Prepared, DatasetError> {
+) -> Result<PreparedPrompts, DatasetError> {
     let prepare = || prepare(workload, profile, seed, tokenizer, file);
-    let key = Key::of(workload, profile, seed, tokenizer, file);
+    let key = CacheKey::new(workload, profile, seed, tokenizer, file);
     let (Some(folder), Some(key), Ok(numpy_seed)) = (&caches.prompts, key, u32::try_from(seed)) else {
         return prepare();
     };
-    let shelf = Shelf::new(folder);
-    if let Some(kept) = shelf.take(&key, numpy_seed) {
-        return Ok(kept);
+    let cache = PromptCache::new(folder);
+    if let Some(prompts) = cache.get(&key, numpy_seed) {
+        return Ok(prompts);
     }
     let prepared = prepare()?;
-    shelf.put(&key, &prepared);
+    cache.put(&key, &prepared);
     Ok(prepared)
 }
 
@@ -289,14 +291,14 @@ pub fn prepare(
     seed: u64,
     tokenizer: &Tokenizer,
     file: Option<&Path>,
-) -> Result<Prepared, DatasetError> {
-    let mistakes = workload.objections(profile);
-    if !mistakes.is_empty() {
-        return Err(DatasetError::Mistaken { mistakes });
+) -> Result<PreparedPrompts, DatasetError> {
+    let errors = workload.find_errors(profile);
+    if !errors.is_empty() {
+        return Err(DatasetError::InvalidWorkload { errors });
     }
     let numpy_seed = u32::try_from(seed).map_err(|_| DatasetError::Seed { seed })?;
     tokenizer.load()?;
-    let mut draws = Draws::new(numpy_seed);
+    let mut rng = RngState::new(numpy_seed);
     let dataset = workload.dataset.name();
     let inputs = RowInputs {
         prompts: workload.prompts as usize,
@@ -320,7 +322,7 @@ pub fn prepare(
         Dataset::LongbenchV2(dataset) => dataset,
         Dataset::SpeedBench(dataset) => dataset,
     };
-    let mut rows = data_set.rows(&inputs, &mut draws)?;
+    let mut rows = data_set.rows(&inputs, &mut rng)?;
     if rows.prompts.is_empty() {
         return Err(DatasetError::Empty { dataset });
     }
@@ -330,26 +332,26 @@ pub fn prepare(
         rows.prompts
             .sort_by_key(|prompt| prompt.extras.as_ref().and_then(|extras| extras.at));
     }
-    Ok(Prepared {
-        hash: hash(&rows.prompts),
+    Ok(PreparedPrompts {
+        hash: content_hash(&rows.prompts),
         prompts: rows.prompts,
-        draws,
+        rng,
         input_tokens: rows.input_tokens,
         output_tokens: rows.output_tokens,
-        said: rows.said,
+        printed_lines: rows.printed_lines,
         warmup: rows.warmup,
     })
 }
 
-fn places(looked: &[String]) -> String {
-    match looked {
+fn searched_paths(searched: &[String]) -> String {
+    match searched {
         [] => String::new(),
-        looked => format!("; looked at{}", lines(looked)),
+        searched => format!("; looked at{}", path_lines(searched)),
     }
 }
 
 /// How to come by the file of a data set.
-fn remedy(dataset: DatasetName) -> String {
+fn fix(dataset: DatasetName) -> String {
     let named = "name a file of its format as the scenario's `path` (in `matrix bench`, `--dataset-path`)";
     match dataset.fetched_as() {
         Some(fetched) => {
@@ -361,6 +363,6 @@ fn remedy(dataset: DatasetName) -> String {
 }
 
 /// A length in tokens as records keep it.
-fn tokens(count: usize) -> u32 {
+fn token_count(count: usize) -> u32 {
     u32::try_from(count).expect("a text has fewer than four billion tokens")
 }

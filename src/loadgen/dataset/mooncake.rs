@@ -7,36 +7,36 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::jsonl::{Lines, malformed, moment, value};
+use super::jsonl::{Lines, malformed_line, parse_value, row_timestamp};
 use super::template::{ChatTemplate, TemplateError};
-use super::{Content, DatasetError, Draws, Extras, MakeRows, Prompt, RowInputs, Rows, tokens};
+use super::{Content, DatasetError, Extras, MakeRows, Prompt, RngState, RowInputs, Rows, token_count};
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::mooncake::Mooncake;
 
 /// Tokens asked for where an entry does not say how many.
-const OUTPUT_LEN: u32 = 256;
+const DEFAULT_OUTPUT_TOKENS: u32 = 256;
 /// Words of a block, in the load and in the warm-up.
-const WORDS: (usize, usize) = (128, 512);
+const WORDS_PER_BLOCK: (usize, usize) = (128, 512);
 /// How many prompts are tokenized at once.
-const BLOCK: usize = 256;
+const MAX_BATCH: usize = 256;
 
 /// An entry of the trace.
 struct Entry {
-    at: Duration,
+    timestamp: Duration,
     blocks: Vec<String>,
     output_tokens: u32,
 }
 
 impl MakeRows for Mooncake {
     /// The requests of a trace in the order of their moments, the rounds of an entry one after the other.
-    fn rows(&self, inputs: &RowInputs<'_>, _draws: &mut Draws) -> Result<Rows, DatasetError> {
+    fn rows(&self, inputs: &RowInputs<'_>, _draws: &mut RngState) -> Result<Rows, DatasetError> {
         let (tokenizer, path) = (inputs.tokenizer, inputs.path()?);
-        let wish = self.replay();
+        let spec = self.replay();
         let mut entries = Vec::new();
         for (number, line) in Lines::read(path)?.iter().take(inputs.prompts) {
-            let wrong = |reason: &str| malformed(DatasetName::Mooncake, path, number, reason);
-            let line = value(line).map_err(|error| wrong(&error.to_string()))?;
-            entries.push(entry(&line).map_err(wrong)?);
+            let malformed_entry = |reason: &str| malformed_line(DatasetName::Mooncake, path, number, reason);
+            let line = parse_value(line).map_err(|error| malformed_entry(&error.to_string()))?;
+            entries.push(parse_entry(&line).map_err(malformed_entry)?);
         }
         let template = match ChatTemplate::open(tokenizer) {
             Ok(template) => Some(template),
@@ -44,40 +44,47 @@ impl MakeRows for Mooncake {
             Err(error) => return Err(error.into()),
         };
         let warmup = entries.first().map(|entry| {
-            let text = text(entry, WORDS.1, "Can you tell me a detailed story in 1000 words?");
-            Prompt::plain(Content::Text(text.into()), 0, entry.output_tokens)
+            let text = block_text(
+                entry,
+                WORDS_PER_BLOCK.1,
+                "Can you tell me a detailed story in 1000 words?",
+            );
+            Prompt::new(Content::Text(text.into()), 0, entry.output_tokens)
         });
-        entries.sort_by_key(|entry| entry.at);
-        let mut prompts = Vec::with_capacity(entries.len() * wish.rounds as usize);
-        for entries in entries.chunks(BLOCK) {
+        entries.sort_by_key(|entry| entry.timestamp);
+        let mut prompts = Vec::with_capacity(entries.len() * spec.rounds as usize);
+        for entries in entries.chunks(MAX_BATCH) {
             let mut texts = Vec::new();
             for entry in entries {
-                texts.extend(rounds(entry, wish.rounds, template.as_ref())?);
+                texts.extend(round_prompts(entry, spec.rounds, template.as_ref())?);
             }
             let borrowed: Vec<&str> = texts.iter().map(String::as_str).collect();
             let lengths = tokenizer.count_batch(&borrowed, true)?;
             let owners = entries
                 .iter()
-                .flat_map(|entry| std::iter::repeat_n(entry, wish.rounds as usize));
+                .flat_map(|entry| std::iter::repeat_n(entry, spec.rounds as usize));
             for ((text, length), entry) in texts.into_iter().zip(lengths).zip(owners) {
-                let mut prompt =
-                    Prompt::plain(Content::Text(text.into()), tokens(length), entry.output_tokens);
+                let mut prompt = Prompt::new(
+                    Content::Text(text.into()),
+                    token_count(length),
+                    entry.output_tokens,
+                );
                 prompt.extras = Some(Arc::new(Extras {
-                    at: Some(entry.at),
+                    at: Some(entry.timestamp),
                     ..Extras::default()
                 }));
                 prompts.push(prompt);
             }
         }
-        let mut rows = Rows::of(prompts);
-        rows.said.clear();
+        let mut rows = Rows::new(prompts);
+        rows.printed_lines.clear();
         rows.warmup = warmup;
         Ok(rows)
     }
 }
 
-fn entry(line: &Value) -> Result<Entry, &'static str> {
-    let at = moment(line.get("timestamp"))?;
+fn parse_entry(line: &Value) -> Result<Entry, &'static str> {
+    let at = row_timestamp(line.get("timestamp"))?;
     let blocks = match line.get("hash_ids") {
         None => Vec::new(),
         Some(ids) => ids
@@ -88,21 +95,21 @@ fn entry(line: &Value) -> Result<Entry, &'static str> {
             .collect(),
     };
     let output_tokens = match line.get("output_length") {
-        None => OUTPUT_LEN,
+        None => DEFAULT_OUTPUT_TOKENS,
         Some(length) => length
             .as_u64()
             .and_then(|length| u32::try_from(length).ok())
             .ok_or("its `output_length` is no number of tokens")?,
     };
     Ok(Entry {
-        at,
+        timestamp: at,
         blocks,
         output_tokens,
     })
 }
 
 /// The text that the blocks stand for, and what is asked about it.
-fn text(entry: &Entry, words: usize, question: &str) -> String {
+fn block_text(entry: &Entry, words: usize, question: &str) -> String {
     let block = vec!["hi"; words].join(" ");
     let mut text = String::with_capacity(entry.blocks.len() * (block.len() + 12) + question.len());
     for id in &entry.blocks {
@@ -114,8 +121,12 @@ fn text(entry: &Entry, words: usize, question: &str) -> String {
 }
 
 /// The prompt of each round: all that was said before it, with as many words as were asked for in place of each answer.
-fn rounds(entry: &Entry, count: u32, template: Option<&ChatTemplate>) -> Result<Vec<String>, DatasetError> {
-    let base = text(entry, WORDS.0, "Tell me a story based on this context.");
+fn round_prompts(
+    entry: &Entry,
+    count: u32,
+    template: Option<&ChatTemplate>,
+) -> Result<Vec<String>, DatasetError> {
+    let base = block_text(entry, WORDS_PER_BLOCK.0, "Tell me a story based on this context.");
     let answer = vec!["story"; entry.output_tokens as usize].join(" ");
     let mut history = Vec::new();
     let mut prompts = Vec::new();
@@ -123,7 +134,7 @@ fn rounds(entry: &Entry, count: u32, template: Option<&ChatTemplate>) -> Result<
         history.push(json!({"role": "user", "content": format!("Round {round}: {base}")}));
         prompts.push(match template {
             Some(template) => template.render(&history, None, true)?,
-            None => plain(&history),
+            None => plain_text(&history),
         });
         history.push(json!({"role": "assistant", "content": answer}));
     }
@@ -131,7 +142,7 @@ fn rounds(entry: &Entry, count: u32, template: Option<&ChatTemplate>) -> Result<
 }
 
 /// The messages as lines, for a tokenizer without a template.
-fn plain(history: &[Value]) -> String {
+fn plain_text(history: &[Value]) -> String {
     let lines: Vec<String> = history
         .iter()
         .map(|message| {

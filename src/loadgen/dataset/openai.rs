@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::jsonl::{Lines, malformed, moment, python_json};
+use super::jsonl::{Lines, malformed_line, python_json, row_timestamp};
 use super::template::ChatTemplate;
-use super::{Content, DatasetError, Draws, Extras, MakeRows, Prompt, RowInputs, Rows, tokens};
+use super::{Content, DatasetError, Extras, MakeRows, Prompt, RngState, RowInputs, Rows, token_count};
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::openai::Openai;
 
 /// Tokens asked for where neither the scenario nor the row says how many.
-const OUTPUT_LEN: u32 = 256;
+const DEFAULT_OUTPUT_TOKENS: u32 = 256;
 
 struct Record {
     messages: Vec<Value>,
     output_tokens: u32,
-    more: Map<String, Value>,
+    extra_fields: Map<String, Value>,
 }
 
 impl MakeRows for Openai {
@@ -24,53 +24,56 @@ impl MakeRows for Openai {
     ///
     /// Lines that are no JSON are passed over and do not count; lines without messages count and are left out, as by the Python
     /// tool, so that fewer rows than asked for may come out.
-    fn rows(&self, inputs: &RowInputs<'_>, _draws: &mut Draws) -> Result<Rows, DatasetError> {
+    fn rows(&self, inputs: &RowInputs<'_>, _draws: &mut RngState) -> Result<Rows, DatasetError> {
         let (tokenizer, path) = (inputs.tokenizer, inputs.path()?);
-        let asked = match inputs.prompts {
+        let requested = match inputs.prompts {
             0 => usize::MAX,
-            asked => asked,
+            requested => requested,
         };
         let template = ChatTemplate::open(tokenizer)?;
         let mut prompts = Vec::new();
-        for (number, line) in Lines::read(path)?.values().take(asked) {
-            let wrong = |reason: &str| malformed(DatasetName::Openai, path, number, reason);
-            let mut record = record(line, self.output_len).map_err(|reason| wrong(&reason))?;
+        for (number, line) in Lines::read(path)?.values().take(requested) {
+            let malformed_row = |reason: &str| malformed_line(DatasetName::Openai, path, number, reason);
+            let mut record = parse_record(line, self.output_len).map_err(|reason| malformed_row(&reason))?;
             if record.messages.is_empty() {
                 continue;
             }
             let at = match self.trace_timestamps {
                 // It belongs to the file then, not to the request.
-                true => Some(moment(record.more.shift_remove("timestamp").as_ref()).map_err(wrong)?),
+                true => Some(
+                    row_timestamp(record.extra_fields.shift_remove("timestamp").as_ref())
+                        .map_err(malformed_row)?,
+                ),
                 false => None,
             };
             let text = template.render(&record.messages, None, true)?;
             // The template writes the special tokens itself.
             let mut length = tokenizer.count(&text, false)?;
-            if let Some(tools) = record.more.get("tools").filter(|tools| is_something(tools)) {
+            if let Some(tools) = record.extra_fields.get("tools").filter(|tools| is_truthy(tools)) {
                 length += tokenizer.count(&python_json(tools), true)?;
             }
-            let mut prompt = Prompt::plain(
+            let mut prompt = Prompt::new(
                 Content::Messages(record.messages),
-                tokens(length),
+                token_count(length),
                 record.output_tokens,
             );
-            if at.is_some() || !record.more.is_empty() {
+            if at.is_some() || !record.extra_fields.is_empty() {
                 prompt.extras = Some(Arc::new(Extras {
                     at,
-                    body: record.more,
+                    body: record.extra_fields,
                     ..Extras::default()
                 }));
             }
             prompts.push(prompt);
         }
-        let mut rows = Rows::of(prompts);
-        rows.said
+        let mut rows = Rows::new(prompts);
+        rows.printed_lines
             .insert(0, format!("Loaded {} OpenAI-format requests", rows.prompts.len()));
         Ok(rows)
     }
 }
 
-fn record(line: Value, output_len: Option<u32>) -> Result<Record, String> {
+fn parse_record(line: Value, output_len: Option<u32>) -> Result<Record, String> {
     let Value::Object(mut record) = line else {
         return Err("it is no object with `messages`".to_owned());
     };
@@ -79,7 +82,7 @@ fn record(line: Value, output_len: Option<u32>) -> Result<Record, String> {
         Some(Value::Array(messages)) => messages,
         Some(_) => return Err("its `messages` are no list".to_owned()),
     };
-    let own = match record.shift_remove("max_tokens") {
+    let row_limit = match record.shift_remove("max_tokens") {
         None | Some(Value::Null) => None,
         Some(count) => Some(
             count
@@ -94,13 +97,15 @@ fn record(line: Value, output_len: Option<u32>) -> Result<Record, String> {
     let is_given = |count: &u32| *count > 0;
     Ok(Record {
         messages,
-        output_tokens: output_len.or(own.filter(is_given)).unwrap_or(OUTPUT_LEN),
-        more: record,
+        output_tokens: output_len
+            .or(row_limit.filter(is_given))
+            .unwrap_or(DEFAULT_OUTPUT_TOKENS),
+        extra_fields: record,
     })
 }
 
 /// Whether Python takes a value for true.
-fn is_something(value: &Value) -> bool {
+fn is_truthy(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::Array(list) => !list.is_empty(),

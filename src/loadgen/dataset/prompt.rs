@@ -20,7 +20,7 @@ pub enum Content {
     /// Chat messages as they are, objects with `role` and `content`.
     Messages(Vec<Value>),
     /// Text that asks about pictures.
-    Pictures {
+    Images {
         /// The text; for servers that fill pictures into a prompt it holds a placeholder for each.
         text: String,
         /// The pictures in order, as data URIs.
@@ -42,10 +42,10 @@ pub(crate) fn repeated_share(prompts: &[Prompt]) -> Option<f64> {
             Content::Text(text) => Cow::Borrowed(text.as_bytes()),
             Content::Ids(ids) => ids.iter().flat_map(|id| id.to_be_bytes()).collect(),
             Content::Messages(messages) => serde_json::to_vec(messages).ok()?.into(),
-            Content::Pictures { .. } => return None,
+            Content::Images { .. } => return None,
         });
     }
-    let all: usize = texts.iter().map(|text| text.len()).sum();
+    let total: usize = texts.iter().map(|text| text.len()).sum();
     // Sorted, each stands behind the one that it has most in common with; together that is what a tree of prefixes saves.
     texts.sort_unstable();
     let common: usize = texts
@@ -58,45 +58,52 @@ pub(crate) fn repeated_share(prompts: &[Prompt]) -> Option<f64> {
                 .count()
         })
         .sum();
-    (all > 0).then(|| common as f64 / all as f64)
+    (total > 0).then(|| common as f64 / total as f64)
 }
 
 /// The share of the prompts that begins like one of the `earlier` ones, by bytes: so much of them a prefix cache may know from those.
-pub(crate) fn known_share<'p>(earlier: impl IntoIterator<Item = &'p Prompt>, prompts: &[Prompt]) -> f64 {
-    let mut known: Vec<Cow<'_, [u8]>> = earlier.into_iter().map(said).collect();
-    known.sort_unstable();
-    let (mut all, mut common) = (0, 0);
-    for prompt in prompts.iter().map(said) {
-        let place = known.partition_point(|other| *other < prompt);
+pub(crate) fn shared_with_earlier<'p>(
+    earlier: impl IntoIterator<Item = &'p Prompt>,
+    prompts: &[Prompt],
+) -> f64 {
+    let mut earlier_prompts: Vec<Cow<'_, [u8]>> = earlier.into_iter().map(prompt_bytes).collect();
+    earlier_prompts.sort_unstable();
+    let (mut total, mut common) = (0, 0);
+    for prompt in prompts.iter().map(prompt_bytes) {
+        let place = earlier_prompts.partition_point(|other| *other < prompt);
         // What has most in common with it stands beside its place.
-        let beside = known
+        let beside = earlier_prompts
             .get(place)
             .into_iter()
-            .chain(place.checked_sub(1).map(|before| &known[before]));
+            .chain(place.checked_sub(1).map(|before| &earlier_prompts[before]));
         let in_common = |other: &Cow<'_, [u8]>| {
             let pairs = prompt.iter().zip(other.iter());
             pairs.take_while(|(a, b)| a == b).count()
         };
-        all += prompt.len();
+        total += prompt.len();
         common += beside.map(in_common).max().unwrap_or(0);
     }
-    if all == 0 { 0.0 } else { common as f64 / all as f64 }
+    if total == 0 {
+        0.0
+    } else {
+        common as f64 / total as f64
+    }
 }
 
 /// All that a prompt says, in order.
-fn said(prompt: &Prompt) -> Cow<'_, [u8]> {
+fn prompt_bytes(prompt: &Prompt) -> Cow<'_, [u8]> {
     let turns = prompt.extras.as_ref().and_then(|extras| extras.turns.as_ref());
     let mut bytes: Vec<u8> = match &prompt.content {
         Content::Text(text) if turns.is_none() => return Cow::Borrowed(text.as_bytes()),
         Content::Text(text) => text.as_bytes().to_vec(),
         Content::Ids(ids) => ids.iter().flat_map(|id| id.to_be_bytes()).collect(),
-        Content::Messages(messages) => json(messages),
-        Content::Pictures { text, images } => {
+        Content::Messages(messages) => to_json(messages),
+        Content::Images { text, images } => {
             let images = images.iter().flat_map(|image| image.as_bytes());
             images.chain(text.as_bytes()).copied().collect()
         }
     };
-    bytes.extend(turns.iter().flat_map(json));
+    bytes.extend(turns.iter().flat_map(to_json));
     bytes.into()
 }
 
@@ -135,7 +142,7 @@ pub struct Extras {
 
 impl Prompt {
     /// A row without extras.
-    pub(super) fn plain(content: Content, prompt_tokens: u32, output_tokens: u32) -> Self {
+    pub(super) fn new(content: Content, prompt_tokens: u32, output_tokens: u32) -> Self {
         Self {
             content,
             prompt_tokens,
@@ -151,19 +158,19 @@ impl Prompt {
 }
 
 /// The digest of all prompts.
-pub(super) fn hash(prompts: &[Prompt]) -> ContentHash {
+pub(super) fn content_hash(prompts: &[Prompt]) -> ContentHash {
     let mut digest = Digest::default();
-    prompts.iter().for_each(|prompt| digest.take(&written(prompt)));
-    digest.hash()
+    prompts.iter().for_each(|prompt| digest.update(&encode(prompt)));
+    digest.finish()
 }
 
 /// A prompt as bytes: kind, length, content, prompt tokens, output tokens, numbers low byte first; then the extras if it has any.
-pub(super) fn written(prompt: &Prompt) -> Vec<u8> {
+pub(super) fn encode(prompt: &Prompt) -> Vec<u8> {
     let mut bytes = Vec::new();
     match &prompt.content {
         Content::Text(text) => {
             bytes.push(b't');
-            put(&mut bytes, text.as_bytes());
+            append_block(&mut bytes, text.as_bytes());
         }
         Content::Ids(ids) => {
             bytes.push(b'i');
@@ -172,60 +179,62 @@ pub(super) fn written(prompt: &Prompt) -> Vec<u8> {
         }
         Content::Messages(messages) => {
             bytes.push(b'm');
-            put(&mut bytes, &json(messages));
+            append_block(&mut bytes, &to_json(messages));
         }
-        Content::Pictures { text, images } => {
+        Content::Images { text, images } => {
             bytes.push(b'p');
-            put(&mut bytes, text.as_bytes());
+            append_block(&mut bytes, text.as_bytes());
             bytes.extend((images.len() as u64).to_le_bytes());
-            images.iter().for_each(|image| put(&mut bytes, image.as_bytes()));
+            images
+                .iter()
+                .for_each(|image| append_block(&mut bytes, image.as_bytes()));
         }
     }
     bytes.extend(prompt.prompt_tokens.to_le_bytes());
     bytes.extend(prompt.output_tokens.to_le_bytes());
     if let Some(extras) = &prompt.extras {
         bytes.push(b'+');
-        put(&mut bytes, &json(&**extras));
+        append_block(&mut bytes, &to_json(&**extras));
     }
     bytes
 }
 
 /// The prompts that [`written`] wrote one after another; `None` for other bytes.
-pub(super) fn read(mut bytes: impl BufRead) -> Option<Vec<Prompt>> {
+pub(super) fn decode(mut bytes: impl BufRead) -> Option<Vec<Prompt>> {
     let mut prompts = Vec::new();
     while !bytes.fill_buf().ok()?.is_empty() {
-        prompts.push(take_prompt(&mut bytes)?);
+        prompts.push(read_prompt(&mut bytes)?);
     }
     Some(prompts)
 }
 
-fn take_prompt(rest: &mut impl BufRead) -> Option<Prompt> {
-    let content = match &take(rest, 1)?[..] {
-        b"t" => Content::Text(take_text(rest)?.into()),
+fn read_prompt(rest: &mut impl BufRead) -> Option<Prompt> {
+    let content = match &read_exact(rest, 1)?[..] {
+        b"t" => Content::Text(read_text(rest)?.into()),
         b"i" => {
-            let count = take_length(rest)?;
-            let ids = take(rest, count.checked_mul(4)?)?;
+            let count = read_length(rest)?;
+            let ids = read_exact(rest, count.checked_mul(4)?)?;
             let ids = ids.as_chunks::<4>().0.iter();
             Content::Ids(Arc::new(ids.map(|id| u32::from_le_bytes(*id)).collect()))
         }
-        b"m" => Content::Messages(serde_json::from_slice(&take_block(rest)?).ok()?),
+        b"m" => Content::Messages(serde_json::from_slice(&read_block(rest)?).ok()?),
         b"p" => {
-            let text = take_text(rest)?;
-            let count = take_length(rest)?;
-            let images: Option<Vec<Arc<str>>> = (0..count).map(|_| Some(take_text(rest)?.into())).collect();
-            Content::Pictures {
+            let text = read_text(rest)?;
+            let count = read_length(rest)?;
+            let images: Option<Vec<Arc<str>>> = (0..count).map(|_| Some(read_text(rest)?.into())).collect();
+            Content::Images {
                 text,
                 images: images?,
             }
         }
         _ => return None,
     };
-    let mut number = || Some(u32::from_le_bytes(take(rest, 4)?.try_into().ok()?));
+    let mut number = || Some(u32::from_le_bytes(read_exact(rest, 4)?.try_into().ok()?));
     let (prompt_tokens, output_tokens) = (number()?, number()?);
     let extras = match rest.fill_buf().ok()?.first() {
         Some(b'+') => {
-            take(rest, 1)?;
-            Some(Arc::new(serde_json::from_slice(&take_block(rest)?).ok()?))
+            read_exact(rest, 1)?;
+            Some(Arc::new(serde_json::from_slice(&read_block(rest)?).ok()?))
         }
         _ => None,
     };
@@ -237,33 +246,33 @@ fn take_prompt(rest: &mut impl BufRead) -> Option<Prompt> {
     })
 }
 
-fn take(rest: &mut impl BufRead, count: usize) -> Option<Vec<u8>> {
+fn read_exact(rest: &mut impl BufRead, count: usize) -> Option<Vec<u8>> {
     // A length that is none must not ask for as much memory.
-    let mut taken = Vec::with_capacity(count.min(64 << 10));
-    let read = rest.take(count as u64).read_to_end(&mut taken).ok()?;
-    taken.shrink_to_fit();
-    (read == count).then_some(taken)
+    let mut bytes_read = Vec::with_capacity(count.min(64 << 10));
+    let read = rest.take(count as u64).read_to_end(&mut bytes_read).ok()?;
+    bytes_read.shrink_to_fit();
+    (read == count).then_some(bytes_read)
 }
 
-fn take_length(rest: &mut impl BufRead) -> Option<usize> {
-    usize::try_from(u64::from_le_bytes(take(rest, 8)?.try_into().ok()?)).ok()
+fn read_length(rest: &mut impl BufRead) -> Option<usize> {
+    usize::try_from(u64::from_le_bytes(read_exact(rest, 8)?.try_into().ok()?)).ok()
 }
 
-fn take_block(rest: &mut impl BufRead) -> Option<Vec<u8>> {
-    let length = take_length(rest)?;
-    take(rest, length)
+fn read_block(rest: &mut impl BufRead) -> Option<Vec<u8>> {
+    let length = read_length(rest)?;
+    read_exact(rest, length)
 }
 
-fn take_text(rest: &mut impl BufRead) -> Option<String> {
-    String::from_utf8(take_block(rest)?).ok()
+fn read_text(rest: &mut impl BufRead) -> Option<String> {
+    String::from_utf8(read_block(rest)?).ok()
 }
 
-fn put(bytes: &mut Vec<u8>, more: &[u8]) {
+fn append_block(bytes: &mut Vec<u8>, more: &[u8]) {
     bytes.extend((more.len() as u64).to_le_bytes());
     bytes.extend(more);
 }
 
-fn json(value: &(impl Serialize + ?Sized)) -> Vec<u8> {
+fn to_json(value: &(impl Serialize + ?Sized)) -> Vec<u8> {
     serde_json::to_vec(value).expect("it holds no map with keys other than strings")
 }
 
@@ -292,10 +301,10 @@ mod tests {
             (&["x"], 0.0),
             (&[], 0.0),
         ] {
-            let known = known_share(&earlier, &prompts(texts));
+            let known = shared_with_earlier(&earlier, &prompts(texts));
             assert!((known - share).abs() < 1e-12, "{texts:?}: {known}");
         }
-        assert_eq!(known_share(&[], &earlier), 0.0);
+        assert_eq!(shared_with_earlier(&[], &earlier), 0.0);
     }
 
     #[test]
@@ -307,7 +316,7 @@ mod tests {
             extras: extras.map(Arc::new),
         };
         let text = || Content::Text(Arc::new("a".to_owned()));
-        let pictures = |images: &[&str]| Content::Pictures {
+        let pictures = |images: &[&str]| Content::Images {
             text: "a".to_owned(),
             images: images.iter().map(|image| Arc::from(*image)).collect(),
         };
@@ -333,12 +342,12 @@ mod tests {
             with(|extras| extras.routing_key = Some("k".to_owned())),
             with(|extras| drop(extras.body.insert("k".to_owned(), Value::Null))),
         ];
-        let bytes: Vec<u8> = rows.iter().flat_map(written).collect();
-        assert_eq!(read(&bytes[..]).as_deref(), Some(&rows[..]));
-        assert_eq!(read(&bytes[..20]), None);
+        let bytes: Vec<u8> = rows.iter().flat_map(encode).collect();
+        assert_eq!(decode(&bytes[..]).as_deref(), Some(&rows[..]));
+        assert_eq!(decode(&bytes[..20]), None);
         let mut digests: Vec<String> = rows
             .iter()
-            .map(|row| hash(std::slice::from_ref(row)).to_string())
+            .map(|row| content_hash(std::slice::from_ref(row)).to_string())
             .collect();
         digests.sort();
         digests.dedup();

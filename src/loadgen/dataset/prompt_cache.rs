@@ -14,32 +14,32 @@ use serde::{Deserialize, Serialize};
 
 use super::template::ChatTemplate;
 use super::tokenizer::Tokenizer;
-use super::{Content, Draws, Prepared, Prompt, prompt};
+use super::{Content, PreparedPrompts, Prompt, RngState, prompt};
 use crate::base::ids::{ContentHash, Digest};
-use crate::base::{own, unfinished};
+use crate::base::{private_files, unfinished};
 use crate::config::dataset::{PromptForm, TemplateUse};
 use crate::config::workload::{Profile, Workload};
 
 /// The version of the code that makes the prompts. Raise the number whenever draws, counts or the file format
 /// change.
-const MADE_BY: (u32, &str) = (1, env!("CARGO_PKG_VERSION"));
+const FORMAT_VERSION: (u32, &str) = (1, env!("CARGO_PKG_VERSION"));
 /// The first word of every file.
 const MAGIC: &str = "matrix-prompts";
 /// Prefix of the names of incomplete files.
-const UNFINISHED: &str = ".new-";
+const TEMP_PREFIX: &str = ".new-";
 /// Maximum bytes of one preparation, and of the whole cache.
-const MOST: (u64, u64) = (512 << 20, 4 << 30);
+const MAX_BYTES: (u64, u64) = (512 << 20, 4 << 30);
 
 /// The cache folder with its size limits.
 #[derive(Debug)]
-pub(super) struct Shelf<'a> {
+pub(super) struct PromptCache<'a> {
     folder: &'a Path,
-    most: (u64, u64),
+    max_bytes: (u64, u64),
 }
 
 /// The cache key of a workload's prompts.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Key(ContentHash);
+pub(super) struct CacheKey(ContentHash);
 
 /// What is stored besides the rows.
 #[derive(Serialize, Deserialize)]
@@ -56,7 +56,7 @@ struct Head {
 
 /// Metadata that changes whenever the file does, so that the file need not be read.
 #[derive(Serialize)]
-struct Identity {
+struct FileIdentity {
     device: u64,
     inode: u64,
     size: u64,
@@ -64,8 +64,8 @@ struct Identity {
     changed: (i64, i64),
 }
 
-impl Identity {
-    fn of(file: &Path) -> Option<Self> {
+impl FileIdentity {
+    fn read(file: &Path) -> Option<Self> {
         let about = fs::metadata(file).ok().filter(fs::Metadata::is_file)?;
         Some(Self {
             device: about.dev(),
@@ -77,9 +77,9 @@ impl Identity {
     }
 }
 
-impl Key {
+impl CacheKey {
     /// Computes the key of a workload's prompts; `None` if they must not be cached.
-    pub(super) fn of(
+    pub(super) fn new(
         workload: &Workload,
         profile: Profile,
         seed: u64,
@@ -92,12 +92,12 @@ impl Key {
         }
         let templated = facts.template != TemplateUse::None;
         let template = match templated.then(|| ChatTemplate::open(tokenizer).ok()) {
-            Some(Some(template)) if template.tells_time() => return None,
+            Some(Some(template)) if template.uses_date() => return None,
             Some(template) => template.map(|template| template.digest().to_owned()),
             None => None,
         };
         let identity = match file {
-            Some(file) => Some(Identity::of(file)?),
+            Some(file) => Some(FileIdentity::read(file)?),
             None => None,
         };
         // The file matters, not its path.
@@ -106,7 +106,7 @@ impl Key {
             ..workload.clone()
         };
         let everything = (
-            MADE_BY,
+            FORMAT_VERSION,
             workload,
             profile,
             seed,
@@ -114,34 +114,37 @@ impl Key {
             template,
             identity,
         );
-        Some(Self(ContentHash::of(&everything)))
+        Some(Self(ContentHash::from_value(&everything)))
     }
 }
 
-impl<'a> Shelf<'a> {
+impl<'a> PromptCache<'a> {
     pub(super) const fn new(folder: &'a Path) -> Self {
-        Self { folder, most: MOST }
+        Self {
+            folder,
+            max_bytes: MAX_BYTES,
+        }
     }
 
-    fn place(&self, key: &Key) -> PathBuf {
+    fn path(&self, key: &CacheKey) -> PathBuf {
         self.folder.join(format!("{}.prompts", key.0))
     }
 
     /// Returns the prompts that are stored under a key. `seed` is the seed of the generators.
-    pub(super) fn take(&self, key: &Key, seed: u32) -> Option<Prepared> {
+    pub(super) fn get(&self, key: &CacheKey, seed: u32) -> Option<PreparedPrompts> {
         if !self.folder.exists() {
             return None;
         }
-        if let Err(error) = own::make_cache(self.folder) {
+        if let Err(error) = private_files::create_cache_folder(self.folder) {
             tracing::warn!("kept prompts in {} are not used: {error}", self.folder.display());
             return None;
         }
-        let place = self.place(key);
-        let mut file = BufReader::new(File::open(&place).ok()?);
-        let prepared = unpacked(&mut file, key, seed);
+        let path = self.path(key);
+        let mut file = BufReader::new(File::open(&path).ok()?);
+        let prepared = decode_file(&mut file, key, seed);
         match &prepared {
             // The files that were not used for the longest time are removed first.
-            Some(_) => drop(File::open(&place).map(|file| {
+            Some(_) => drop(File::open(&path).map(|file| {
                 rustix::fs::futimens(
                     &file,
                     &rustix::fs::Timestamps {
@@ -153,70 +156,70 @@ impl<'a> Shelf<'a> {
             None => {
                 tracing::warn!(
                     "the kept prompts in {} are broken and are made anew",
-                    place.display()
+                    path.display()
                 );
-                let _ = fs::remove_file(&place);
+                let _ = fs::remove_file(&path);
             }
         }
         prepared
     }
 
-    pub(super) fn put(&self, key: &Key, prepared: &Prepared) {
+    pub(super) fn put(&self, key: &CacheKey, prepared: &PreparedPrompts) {
         if !is_repeatable(&prepared.prompts) {
             return;
         }
-        let Some(head) = packed_head(prepared) else {
+        let Some(head) = encode_head(prepared) else {
             return;
         };
         let (mut size, mut digest) = (0, Digest::default());
-        for bytes in parts(&head, prepared) {
+        for bytes in file_parts(&head, prepared) {
             size += bytes.len() as u64;
-            digest.take(&bytes);
+            digest.update(&bytes);
         }
-        let first = first_line(key, &digest.hash());
-        if size + first.len() as u64 > self.most.0 {
+        let first = first_line(key, &digest.finish());
+        if size + first.len() as u64 > self.max_bytes.0 {
             return;
         }
-        let parts = std::iter::once(first.into_bytes()).chain(parts(&head, prepared));
-        if let Err(error) = self.write(&self.place(key), parts) {
+        let parts = std::iter::once(first.into_bytes()).chain(file_parts(&head, prepared));
+        if let Err(error) = self.write(&self.path(key), parts) {
             tracing::warn!("cannot keep prompts in {}: {error}", self.folder.display());
         }
-        self.make_room();
+        self.evict();
     }
 
-    fn write(&self, place: &Path, parts: impl Iterator<Item = Vec<u8>>) -> std::io::Result<()> {
-        own::make_cache(self.folder)?;
-        unfinished::sweep(self.folder, UNFINISHED);
+    fn write(&self, path: &Path, parts: impl Iterator<Item = Vec<u8>>) -> std::io::Result<()> {
+        private_files::create_cache_folder(self.folder)?;
+        unfinished::sweep(self.folder, TEMP_PREFIX);
         let mut file = tempfile::Builder::new()
-            .prefix(UNFINISHED)
+            .prefix(TEMP_PREFIX)
             .tempfile_in(self.folder)?;
-        unfinished::hold(file.as_file());
+        unfinished::lock(file.as_file());
         let mut buffered = BufWriter::new(file.as_file_mut());
         for part in parts {
             buffered.write_all(&part)?;
         }
         buffered.flush()?;
         drop(buffered);
-        file.persist(place)?;
+        file.persist(path)?;
         Ok(())
     }
 
     /// Removes the files that were not used for the longest time, until the rest is small enough.
-    fn make_room(&self) {
+    fn evict(&self) {
         let Ok(entries) = fs::read_dir(self.folder) else {
             return;
         };
-        let mut kept: Vec<(SystemTime, u64, PathBuf)> = entries
+        let mut files: Vec<(SystemTime, u64, PathBuf)> = entries
             .flatten()
             .filter_map(|entry| {
                 let about = entry.metadata().ok()?;
                 Some((about.modified().ok()?, about.len(), entry.path()))
             })
             .collect();
-        kept.sort();
-        let mut size: u64 = kept.iter().map(|(_, size, _)| size).sum();
-        for (_, bytes, path) in kept {
-            if size <= self.most.1 {
+        files.sort();
+        let mut size: u64 = files.iter().map(|(_, size, _)| size).sum();
+        for (_, bytes, path) in files {
+            if size <= self.max_bytes.1 {
                 return;
             }
             if fs::remove_file(path).is_ok() {
@@ -239,16 +242,16 @@ fn is_repeatable(prompts: &[Prompt]) -> bool {
             .extras
             .as_ref()
             .is_some_and(|extras| extras.routing_key.is_some());
-        !is_keyed && !matches!(prompt.content, Content::Pictures { .. })
+        !is_keyed && !matches!(prompt.content, Content::Images { .. })
     })
 }
 
-fn packed_head(prepared: &Prepared) -> Option<Vec<u8>> {
+fn encode_head(prepared: &PreparedPrompts) -> Option<Vec<u8>> {
     let head = Head {
-        drawn: (prepared.draws.python.drawn(), prepared.draws.numpy.drawn()?),
+        drawn: (prepared.rng.python.draw_count(), prepared.rng.numpy.draw_count()?),
         input_tokens: prepared.input_tokens,
         output_tokens: prepared.output_tokens,
-        said: prepared.said.clone(),
+        said: prepared.printed_lines.clone(),
         has_warmup: prepared.warmup.is_some(),
         rows: prepared.hash.clone(),
     };
@@ -258,18 +261,18 @@ fn packed_head(prepared: &Prepared) -> Option<Vec<u8>> {
 }
 
 /// Returns the parts of a file after its first line: the head, then the rows one at a time.
-fn parts(head: &[u8], prepared: &Prepared) -> impl Iterator<Item = Vec<u8>> {
+fn file_parts(head: &[u8], prepared: &PreparedPrompts) -> impl Iterator<Item = Vec<u8>> {
     let rows = prepared.prompts.iter().chain(&prepared.warmup);
-    std::iter::once(head.to_vec()).chain(rows.map(prompt::written))
+    std::iter::once(head.to_vec()).chain(rows.map(prompt::encode))
 }
 
 /// Returns the first line of a file: magic word, key, and digest of the rest.
-fn first_line(key: &Key, rest: &ContentHash) -> String {
+fn first_line(key: &CacheKey, rest: &ContentHash) -> String {
     format!("{MAGIC} {} {rest}\n", key.0)
 }
 
 /// Reads a file twice, for its digest and for its content, so that the content is in memory only once.
-fn unpacked(file: &mut (impl BufRead + Seek), key: &Key, seed: u32) -> Option<Prepared> {
+fn decode_file(file: &mut (impl BufRead + Seek), key: &CacheKey, seed: u32) -> Option<PreparedPrompts> {
     let mut first = Vec::new();
     file.by_ref().take(1024).read_until(b'\n', &mut first).ok()?;
     let mut digest = Digest::default();
@@ -279,38 +282,38 @@ fn unpacked(file: &mut (impl BufRead + Seek), key: &Key, seed: u32) -> Option<Pr
             break;
         }
         let length = bytes.len();
-        digest.take(bytes);
+        digest.update(bytes);
         file.consume(length);
     }
-    if first != first_line(key, &digest.hash()).as_bytes() {
+    if first != first_line(key, &digest.finish()).as_bytes() {
         return None;
     }
     file.seek(SeekFrom::Start(first.len() as u64)).ok()?;
     let mut head = Vec::new();
     file.read_until(b'\n', &mut head).ok()?;
     let head: Head = serde_json::from_slice(&head).ok()?;
-    let mut draws = Draws::new(seed);
-    draws.python.skip(head.drawn.0);
-    draws.numpy.skip(head.drawn.1);
-    let mut prompts = prompt::read(file)?;
+    let mut rng = RngState::new(seed);
+    rng.python.skip(head.drawn.0);
+    rng.numpy.skip(head.drawn.1);
+    let mut prompts = prompt::decode(file)?;
     let warmup = match head.has_warmup {
         true => Some(prompts.pop()?),
         false => None,
     };
-    Some(Prepared {
+    Some(PreparedPrompts {
         prompts,
         hash: head.rows,
-        draws,
+        rng,
         input_tokens: head.input_tokens,
         output_tokens: head.output_tokens,
-        said: head.said,
+        printed_lines: head.said,
         warmup,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Caches, take_or_prepare};
+    use super::super::{Caches, load_or_prepare};
     use super::*;
     use crate::config::dataset::DatasetName;
     use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, SharedPrefix};
@@ -330,12 +333,17 @@ mod tests {
     }
 
     /// Returns the prompts of a workload and the number of cached files afterwards.
-    fn prepare(workload: &Workload, seed: u64, file: Option<&Path>, folder: &Path) -> (Prepared, usize) {
+    fn prepare(
+        workload: &Workload,
+        seed: u64,
+        file: Option<&Path>,
+        folder: &Path,
+    ) -> (PreparedPrompts, usize) {
         let caches = Caches {
             hf_home: None,
             prompts: Some(folder.to_owned()),
         };
-        let prepared = take_or_prepare(
+        let prepared = load_or_prepare(
             workload,
             Profile::Current,
             seed,
@@ -354,35 +362,35 @@ mod tests {
     #[test]
     fn what_is_kept_is_what_was_prepared_generators_included() {
         let folder = tempfile::tempdir().unwrap();
-        let (made, count) = prepare(&random(), 1, None, folder.path());
+        let (generated, count) = prepare(&random(), 1, None, folder.path());
         assert_eq!(count, 1);
-        let (taken, count) = prepare(&random(), 1, None, folder.path());
-        assert_eq!((taken.clone(), count), (made.clone(), 1));
-        let next = |prepared: &Prepared| {
+        let (cached, count) = prepare(&random(), 1, None, folder.path());
+        assert_eq!((cached.clone(), count), (generated.clone(), 1));
+        let next = |prepared: &PreparedPrompts| {
             (
-                prepared.draws.python.clone().random(),
-                prepared.draws.numpy.clone().random(),
+                prepared.rng.python.clone().random(),
+                prepared.rng.numpy.clone().random(),
             )
         };
-        assert_eq!(next(&taken), next(&made));
+        assert_eq!(next(&cached), next(&generated));
         // Source: docs/bench-serving.md 14.1, random-ids.
-        assert_eq!(next(&taken).1, 0.66974603680348);
+        assert_eq!(next(&cached).1, 0.66974603680348);
     }
 
     #[test]
     fn it_is_taken_from_the_file_and_not_made_again() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut made, _) = prepare(&random(), 1, None, folder.path());
-        made.prompts.truncate(1);
-        let key = Key::of(&random(), Profile::Current, 1, &Tokenizer::bytes(), None).unwrap();
-        Shelf::new(folder.path()).put(&key, &made);
+        let (mut generated, _) = prepare(&random(), 1, None, folder.path());
+        generated.prompts.truncate(1);
+        let key = CacheKey::new(&random(), Profile::Current, 1, &Tokenizer::bytes(), None).unwrap();
+        PromptCache::new(folder.path()).put(&key, &generated);
         assert_eq!(prepare(&random(), 1, None, folder.path()).0.prompts.len(), 1);
     }
 
     #[test]
     fn a_file_that_is_broken_is_made_anew() {
         let folder = tempfile::tempdir().unwrap();
-        let (made, _) = prepare(&random(), 1, None, folder.path());
+        let (generated, _) = prepare(&random(), 1, None, folder.path());
         let whole = fs::read(only_file(folder.path())).unwrap();
         for at in [0, 30, whole.len() / 2, whole.len() - 1] {
             let mut broken = whole.clone();
@@ -390,13 +398,13 @@ mod tests {
             fs::write(only_file(folder.path()), &broken).unwrap();
             assert_eq!(
                 prepare(&random(), 1, None, folder.path()),
-                (made.clone(), 1),
+                (generated.clone(), 1),
                 "byte {at}"
             );
             assert_eq!(fs::read(only_file(folder.path())).unwrap(), whole);
         }
         fs::write(only_file(folder.path()), &whole[..whole.len() / 3]).unwrap();
-        assert_eq!(prepare(&random(), 1, None, folder.path()).0, made);
+        assert_eq!(prepare(&random(), 1, None, folder.path()).0, generated);
     }
 
     #[test]
@@ -406,12 +414,12 @@ mod tests {
         fs::write(&file, "[1]").unwrap();
         let (bytes, bos) = (Tokenizer::bytes(), Tokenizer::bytes_with_bos());
         let key = |workload: &Workload, profile, seed, tokenizer: &Tokenizer, file| {
-            Key::of(workload, profile, seed, tokenizer, file)
+            CacheKey::new(workload, profile, seed, tokenizer, file)
                 .unwrap()
                 .0
                 .to_string()
         };
-        let base = Workload::of(DatasetName::Sharegpt);
+        let base = Workload::new(DatasetName::Sharegpt);
         let templated = Workload::with(Sharegpt {
             apply_chat_template: true,
             ..Sharegpt::default()
@@ -454,8 +462,8 @@ mod tests {
             key(&base, Profile::Current, 1, &bytes, Some(&file))
         );
         assert_eq!(
-            Key::of(
-                &Workload::of(DatasetName::Image),
+            CacheKey::new(
+                &Workload::new(DatasetName::Image),
                 Profile::Current,
                 1,
                 &bytes,
@@ -468,31 +476,31 @@ mod tests {
     #[test]
     fn what_was_used_longest_ago_makes_room() {
         let folder = tempfile::tempdir().unwrap();
-        let (made, _) = prepare(&random(), 1, None, folder.path());
+        let (generated, _) = prepare(&random(), 1, None, folder.path());
         let size = fs::metadata(only_file(folder.path())).unwrap().len();
-        let shelf = Shelf {
+        let cache = PromptCache {
             folder: folder.path(),
-            most: (size, 2 * size),
+            max_bytes: (size, 2 * size),
         };
         let tokenizer = Tokenizer::bytes();
-        let key = |seed| Key::of(&random(), Profile::Current, seed, &tokenizer, None).unwrap();
-        let old = |key: &Key, age: u64| {
-            let file = File::options().write(true).open(shelf.place(key)).unwrap();
+        let key = |seed| CacheKey::new(&random(), Profile::Current, seed, &tokenizer, None).unwrap();
+        let old = |key: &CacheKey, age: u64| {
+            let file = File::options().write(true).open(cache.path(key)).unwrap();
             file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000 - age))
                 .unwrap();
         };
         old(&key(1), 2);
-        shelf.put(&key(2), &made);
+        cache.put(&key(2), &generated);
         old(&key(2), 1);
-        assert!(shelf.take(&key(1), 1).is_some());
-        shelf.put(&key(3), &made);
-        let is_kept: Vec<bool> = [1, 2, 3].map(|seed| shelf.place(&key(seed)).exists()).into();
+        assert!(cache.get(&key(1), 1).is_some());
+        cache.put(&key(3), &generated);
+        let is_kept: Vec<bool> = [1, 2, 3].map(|seed| cache.path(&key(seed)).exists()).into();
         assert_eq!(is_kept, [true, false, true]);
-        let small = Shelf {
+        let small = PromptCache {
             folder: folder.path(),
-            most: (size - 1, 2 * size),
+            max_bytes: (size - 1, 2 * size),
         };
-        small.put(&key(4), &made);
-        assert!(!small.place(&key(4)).exists());
+        small.put(&key(4), &generated);
+        assert!(!small.path(&key(4)).exists());
     }
 }

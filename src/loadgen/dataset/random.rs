@@ -3,16 +3,16 @@
 use super::conversations;
 use super::rng::Numpy;
 use super::tokenizer::{CleanUp, Tokenizer};
-use super::{Content, DatasetError, Draws, MakeRows, Prompt, RowInputs, Rows, tokens};
+use super::{Content, DatasetError, MakeRows, Prompt, RngState, RowInputs, Rows, token_count};
 use crate::config::dataset::random::Random;
 use crate::config::dataset::random_ids::RandomIds;
 use crate::config::workload::Profile;
 
 /// How many conversations are tokenized at once, at most.
-const BLOCK: usize = 1024;
+const MAX_BATCH: usize = 1024;
 
 /// How many ids are decoded at once, at most: they and their text are in memory beside the prompts.
-const BLOCK_IDS: usize = 1 << 18;
+const MAX_BATCH_IDS: usize = 1 << 18;
 
 /// The drawn lengths, row by row.
 struct Lengths {
@@ -32,14 +32,14 @@ impl Lengths {
         let (count, profile) = (inputs.prompts, inputs.profile);
         let [input, output] =
             longest.map(|length| length.expect("a workload without mistakes has both lengths"));
-        let mut input = lengths(input, ratio, 1, count, numpy);
+        let mut input = draw_lengths(input, ratio, 1, count, numpy);
         let shortest_output = match profile {
             Profile::Classic => 0,
             Profile::Current => 1,
         };
-        let output = lengths(output, ratio, shortest_output, count, numpy);
+        let output = draw_lengths(output, ratio, shortest_output, count, numpy);
         if profile == Profile::Current && !sends_ids {
-            let special = tokens(inputs.tokenizer.specials_added());
+            let special = token_count(inputs.tokenizer.special_token_count());
             for length in &mut input {
                 *length = length.saturating_sub(special).max(1);
             }
@@ -49,18 +49,24 @@ impl Lengths {
 
     fn rows(&self, prompts: Vec<Prompt>) -> Rows {
         let sum = |lengths: &[u32]| lengths.iter().copied().map(u64::from).sum();
-        Rows::summed(prompts, sum(&self.input), sum(&self.output))
+        Rows::with_sums(prompts, sum(&self.input), sum(&self.output))
     }
 }
 
 /// `count` lengths between a share of `longest` and all of it; nothing is drawn for a length of 0.
-pub(super) fn lengths(longest: u32, ratio: f64, shortest: u32, count: usize, numpy: &mut Numpy) -> Vec<u32> {
+pub(super) fn draw_lengths(
+    longest: u32,
+    ratio: f64,
+    shortest: u32,
+    count: usize,
+    numpy: &mut Numpy,
+) -> Vec<u32> {
     if longest == 0 {
         return vec![0; count];
     }
     let low = u64::from(((f64::from(longest) * ratio) as u32).max(shortest));
-    let drawn = (0..count).map(|_| numpy.randint(low, u64::from(longest) + 1));
-    drawn
+    let lengths = (0..count).map(|_| numpy.randint(low, u64::from(longest) + 1));
+    lengths
         .map(|length| u32::try_from(length).expect("a drawn length is at most the longest"))
         .collect()
 }
@@ -69,9 +75,9 @@ impl MakeRows for Random {
     /// Rows cut out of shuffled conversations.
     ///
     /// A prompt that encodes to nothing is passed over; the tool of the `classic` profile crashes on one instead.
-    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+    fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError> {
         let (profile, tokenizer) = (inputs.profile, inputs.tokenizer);
-        let file = conversations::File::open(inputs.path()?)?;
+        let file = conversations::ConversationFile::open(inputs.path()?)?;
         let mut pairs = file.pairs(profile)?;
         let longest = [self.input_len, self.output_len];
         let lengths = Lengths::draw(
@@ -79,24 +85,24 @@ impl MakeRows for Random {
             self.range_ratio,
             self.tokenize_prompt,
             inputs,
-            &mut draws.numpy,
+            &mut rng.numpy,
         );
         if profile == Profile::Classic {
             // Before the shuffle: the shuffle has another length for it, and the prompts differ from the current ones.
             pairs.retain(|pair| !pair.prompt.is_empty());
         }
-        draws.python.shuffle(&mut pairs);
-        let asked = lengths.input.len();
-        if profile == Profile::Classic && pairs.len() < asked {
+        rng.python.shuffle(&mut pairs);
+        let count = lengths.input.len();
+        if profile == Profile::Classic && pairs.len() < count {
             return Err(DatasetError::TooFew {
-                have: pairs.len(),
-                asked,
+                available: pairs.len(),
+                requested: count,
             });
         }
-        let mut prompts: Vec<Prompt> = Vec::with_capacity(asked.min(pairs.len()));
+        let mut prompts: Vec<Prompt> = Vec::with_capacity(count.min(pairs.len()));
         let mut pairs = pairs.into_iter();
-        while prompts.len() < asked && pairs.len() > 0 {
-            let block = (asked - prompts.len()).min(BLOCK);
+        while prompts.len() < count && pairs.len() > 0 {
+            let block = (count - prompts.len()).min(MAX_BATCH);
             let texts: Vec<String> = pairs
                 .by_ref()
                 .take(block)
@@ -114,7 +120,7 @@ impl MakeRows for Random {
             let from = prompts.len();
             let contents = contents(cut, self.tokenize_prompt, profile, tokenizer)?;
             for (row, content) in (from..).zip(contents) {
-                prompts.push(Prompt::plain(content, lengths.input[row], lengths.output[row]));
+                prompts.push(Prompt::new(content, lengths.input[row], lengths.output[row]));
             }
         }
         Ok(lengths.rows(prompts))
@@ -123,7 +129,7 @@ impl MakeRows for Random {
 
 impl MakeRows for RandomIds {
     /// Rows of consecutive ids, each from an offset of its own.
-    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+    fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError> {
         let (profile, tokenizer) = (inputs.profile, inputs.tokenizer);
         let longest = [self.input_len, self.output_len];
         let lengths = Lengths::draw(
@@ -131,25 +137,25 @@ impl MakeRows for RandomIds {
             self.range_ratio,
             self.tokenize_prompt,
             inputs,
-            &mut draws.numpy,
+            &mut rng.numpy,
         );
         let vocabulary = tokenizer.vocab_size() as u64;
         let offsets: Vec<u64> = lengths
             .input
             .iter()
-            .map(|_| draws.numpy.randint(0, vocabulary))
+            .map(|_| rng.numpy.randint(0, vocabulary))
             .collect();
         let mut prompts = Vec::with_capacity(offsets.len());
         let longest = lengths.input.iter().max().copied().unwrap_or(0).max(1);
-        let rows = (BLOCK_IDS / longest as usize).clamp(1, BLOCK);
+        let rows = (MAX_BATCH_IDS / longest as usize).clamp(1, MAX_BATCH);
         for block in (0..offsets.len()).collect::<Vec<usize>>().chunks(rows) {
             let counted: Vec<Vec<u32>> = block
                 .iter()
-                .map(|row| counted_up(offsets[*row] + *row as u64, lengths.input[*row], vocabulary))
+                .map(|row| consecutive_ids(offsets[*row] + *row as u64, lengths.input[*row], vocabulary))
                 .collect();
             let contents = contents(counted, self.tokenize_prompt, profile, tokenizer)?;
             for (row, content) in block.iter().zip(contents) {
-                prompts.push(Prompt::plain(content, lengths.input[*row], lengths.output[*row]));
+                prompts.push(Prompt::new(content, lengths.input[*row], lengths.output[*row]));
             }
         }
         Ok(lengths.rows(prompts))
@@ -157,7 +163,7 @@ impl MakeRows for RandomIds {
 }
 
 /// `length` ids from `first` on, beginning again at 0 after the last of the vocabulary.
-fn counted_up(first: u64, length: u32, vocabulary: u64) -> Vec<u32> {
+fn consecutive_ids(first: u64, length: u32, vocabulary: u64) -> Vec<u32> {
     (0..u64::from(length))
         .map(|step| {
             u32::try_from((first + step) % vocabulary)
@@ -179,7 +185,7 @@ fn contents(
     // The transformers of the two times: 4 and 5.
     let clean_up = match profile {
         Profile::Classic => CleanUp::AsConfigured,
-        Profile::Current => CleanUp::SparingBpe,
+        Profile::Current => CleanUp::ExceptBpe,
     };
     let lists: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
     Ok(tokenizer
@@ -197,7 +203,7 @@ mod tests {
     fn sums(seed: u32, count: usize, (input, output): (u32, u32), ratio: f64, shortest: u32) -> (u64, u64) {
         let mut numpy = Numpy::new(seed);
         let mut sum = |longest, shortest| {
-            lengths(longest, ratio, shortest, count, &mut numpy)
+            draw_lengths(longest, ratio, shortest, count, &mut numpy)
                 .into_iter()
                 .map(u64::from)
                 .sum()
@@ -233,14 +239,14 @@ mod tests {
     #[test]
     fn a_ratio_of_one_and_a_length_of_zero_draw_nothing() {
         let mut numpy = Numpy::new(1);
-        assert_eq!(lengths(16, 1.0, 1, 3, &mut numpy), [16, 16, 16]);
-        assert_eq!(lengths(0, 0.5, 1, 3, &mut numpy), [0, 0, 0]);
+        assert_eq!(draw_lengths(16, 1.0, 1, 3, &mut numpy), [16, 16, 16]);
+        assert_eq!(draw_lengths(0, 0.5, 1, 3, &mut numpy), [0, 0, 0]);
         assert_eq!(numpy, Numpy::new(1));
     }
 
     #[test]
     fn ids_count_up_and_begin_again_after_the_last() {
-        assert_eq!(counted_up(254, 4, 256), [254, 255, 0, 1]);
-        assert_eq!(counted_up(600, 2, 256), [88, 89]);
+        assert_eq!(consecutive_ids(254, 4, 256), [254, 255, 0, 1]);
+        assert_eq!(consecutive_ids(600, 2, 256), [88, 89]);
     }
 }

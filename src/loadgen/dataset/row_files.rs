@@ -11,7 +11,7 @@ use parquet::record::Field;
 use serde_json::Value;
 
 use super::DatasetError;
-use super::jsonl::{Lines, malformed, value};
+use super::jsonl::{Lines, malformed_line, parse_value};
 use crate::config::dataset::DatasetName;
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Record {
     }
 
     /// The content of a file that lies in a field: bytes of Parquet, or in JSON a data URI or the path of a file.
-    pub(super) fn file(&self, field: &str, beside: &Path) -> Option<Result<Vec<u8>, String>> {
+    pub(super) fn file(&self, field: &str, data_file: &Path) -> Option<Result<Vec<u8>, String>> {
         if let Some(bytes) = self.files.get(field) {
             return Some(Ok(bytes.clone()));
         }
@@ -40,7 +40,7 @@ impl Record {
                     .map_err(|error| format!("its `{field}` is no base64: {error}")),
             );
         }
-        let path = beside.with_file_name("").join(text);
+        let path = data_file.with_file_name("").join(text);
         Some(fs::read(&path).map_err(|error| format!("cannot read `{}`: {error}", path.display())))
     }
 }
@@ -51,19 +51,18 @@ pub(super) fn read(dataset: DatasetName, path: &Path) -> Result<Vec<Record>, Dat
         path: path.to_owned(),
         error,
     };
-    let mut beginning = [0; 4];
-    let has_four =
-        std::io::Read::read_exact(&mut File::open(path).map_err(unreadable)?, &mut beginning).is_ok();
-    if has_four && &beginning == b"PAR1" {
+    let mut prefix = [0; 4];
+    let has_four = std::io::Read::read_exact(&mut File::open(path).map_err(unreadable)?, &mut prefix).is_ok();
+    if has_four && &prefix == b"PAR1" {
         return parquet(path).map_err(|error| DatasetError::Malformed {
             dataset,
             path: path.to_owned(),
             reason: error.to_string(),
         });
     }
-    if beginning.trim_ascii_start().starts_with(b"[") {
+    if prefix.trim_ascii_start().starts_with(b"[") {
         let text = fs::read_to_string(path).map_err(unreadable)?;
-        let list = value(&text).map_err(|error| DatasetError::Malformed {
+        let list = parse_value(&text).map_err(|error| DatasetError::Malformed {
             dataset,
             path: path.to_owned(),
             reason: error.to_string(),
@@ -71,20 +70,21 @@ pub(super) fn read(dataset: DatasetName, path: &Path) -> Result<Vec<Record>, Dat
         let Value::Array(rows) = list else {
             unreachable!("a text that begins with a bracket is a list");
         };
-        return Ok(rows.into_iter().map(record).collect());
+        return Ok(rows.into_iter().map(to_record).collect());
     }
     let lines = Lines::read(path)?;
     lines
         .iter()
         .map(|(number, line)| {
-            let row = value(line).map_err(|error| malformed(dataset, path, number, &error.to_string()))?;
-            Ok(record(row))
+            let row = parse_value(line)
+                .map_err(|error| malformed_line(dataset, path, number, &error.to_string()))?;
+            Ok(to_record(row))
         })
         .collect()
 }
 
 /// The fields of a JSON object that are text.
-fn record(row: Value) -> Record {
+fn to_record(row: Value) -> Record {
     let mut record = Record::default();
     if let Value::Object(fields) = row {
         for (name, field) in fields {

@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::random::lengths;
-use super::rng::Modern;
+use super::random::draw_lengths;
+use super::rng::NumpyGenerator;
 use super::tokenizer::{CleanUp, Tokenizer};
-use super::{Content, DatasetError, Draws, Extras, MakeRows, Prompt, RowInputs, Rows, tokens};
+use super::{Content, DatasetError, Extras, MakeRows, Prompt, RngState, RowInputs, Rows, token_count};
 use crate::base::ids::ContentHash;
 use crate::config::dataset::generated_shared_prefix::{GeneratedSharedPrefix, Popularity, SharedPrefix};
 
 /// Tokens asked for where nobody says how many.
-const OUTPUT_LEN: u32 = 256;
+const DEFAULT_OUTPUT_TOKENS: u32 = 256;
 
 /// What the rows are put together from.
-struct Parts<T> {
+struct PromptParts<T> {
     /// A system prompt for each group.
     systems: Vec<T>,
     /// The questions of each slot, one slot after the other.
@@ -26,33 +26,33 @@ struct Parts<T> {
 
 impl MakeRows for GeneratedSharedPrefix {
     /// Draws the groups and their questions, and shuffles the rows unless they are to stay in order.
-    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
+    fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError> {
         let (seed, tokenizer) = (inputs.seed, inputs.tokenizer);
-        let wish = self.prefix();
-        let longest_output = self.output_len.unwrap_or(OUTPUT_LEN);
-        let slots = wish.prompts() as usize;
-        let mut lens = |longest, count| lengths(longest, wish.range_ratio, 1, count, &mut draws.numpy);
-        let systems = lens(wish.system_len, wish.groups as usize);
-        let questions = lens(wish.question_len, slots * wish.turns as usize);
+        let spec = self.prefix();
+        let longest_output = self.output_len.unwrap_or(DEFAULT_OUTPUT_TOKENS);
+        let slots = spec.prompts() as usize;
+        let mut lens = |longest, count| draw_lengths(longest, spec.range_ratio, 1, count, &mut rng.numpy);
+        let systems = lens(spec.system_len, spec.groups as usize);
+        let questions = lens(spec.question_len, slots * spec.turns as usize);
         let outputs = lens(longest_output, slots);
         let vocabulary = tokenizer.vocabulary();
         let mut drawn = |lengths: &[u32]| -> Vec<Vec<u32>> {
             let list = lengths.iter();
-            list.map(|length| draws.python.choices(&vocabulary, *length as usize))
+            list.map(|length| rng.python.choices(&vocabulary, *length as usize))
                 .collect()
         };
-        let ids = Parts {
+        let ids = PromptParts {
             systems: drawn(&systems),
             questions: drawn(&questions),
         };
-        let groups = groups(&wish, seed);
-        let keys = wish.routing_key.then(|| keys(&wish, seed));
+        let groups = slot_groups(&spec, seed);
+        let keys = spec.routing_key.then(|| routing_keys(&spec, seed));
         let (mut prompts, averages) = match self.tokenize_prompt {
             true => (
                 id_prompts(&ids, &groups),
                 Some((mean(&systems), mean(&questions))),
             ),
-            false => texts(&wish, &ids, &groups, tokenizer)?,
+            false => text_prompts(&spec, &ids, &groups, tokenizer)?,
         };
         for ((prompt, output), group) in prompts.iter_mut().zip(outputs).zip(&groups) {
             prompt.output_tokens = output;
@@ -61,30 +61,30 @@ impl MakeRows for GeneratedSharedPrefix {
                 Arc::make_mut(extras).routing_key = Some(keys[*group].clone());
             }
         }
-        if !wish.ordered {
-            draws.python.shuffle(&mut prompts);
+        if !spec.ordered {
+            rng.python.shuffle(&mut prompts);
         }
-        let mut rows = Rows::of(prompts);
-        rows.said = said(&wish, longest_output, &rows, averages);
+        let mut rows = Rows::new(prompts);
+        rows.printed_lines = printed_lines(&spec, longest_output, &rows, averages);
         Ok(rows)
     }
 }
 
 /// The group of each slot.
-fn groups(wish: &SharedPrefix, seed: u64) -> Vec<usize> {
-    let slots = 0..wish.prompts() as usize;
-    match wish.popularity {
-        Popularity::Uniform => slots.map(|slot| slot / wish.prompts_per_group as usize).collect(),
+fn slot_groups(spec: &SharedPrefix, seed: u64) -> Vec<usize> {
+    let slots = 0..spec.prompts() as usize;
+    match spec.popularity {
+        Popularity::Uniform => slots.map(|slot| slot / spec.prompts_per_group as usize).collect(),
         Popularity::Zipf { alpha } => {
-            let shares = shares(alpha, wish.groups as usize);
-            let mut modern = Modern::new(seed);
-            slots.map(|_| modern.choice_weighted(&shares)).collect()
+            let shares = zipf_weights(alpha, spec.groups as usize);
+            let mut generator = NumpyGenerator::new(seed);
+            slots.map(|_| generator.choice_weighted(&shares)).collect()
         }
     }
 }
 
 /// How likely each of `count` groups is, by the law of Zipf.
-fn shares(alpha: f64, count: usize) -> Vec<f64> {
+fn zipf_weights(alpha: f64, count: usize) -> Vec<f64> {
     // One over a power: a negative power differs in the last bit.
     let weights: Vec<f64> = (1..=count).map(|rank| 1.0 / (rank as f64).powf(alpha)).collect();
     let sum: f64 = weights.iter().sum();
@@ -93,70 +93,70 @@ fn shares(alpha: f64, count: usize) -> Vec<f64> {
 
 /// A routing key for each group. The Python tool puts a random number and the date into them, so that no two runs are alike;
 /// these are the same for the same draws.
-fn keys(wish: &SharedPrefix, seed: u64) -> Vec<String> {
-    let digest = ContentHash::of(&(seed, wish)).to_string();
+fn routing_keys(spec: &SharedPrefix, seed: u64) -> Vec<String> {
+    let digest = ContentHash::from_value(&(seed, spec)).to_string();
     let digits: String = digest.chars().filter(char::is_ascii_hexdigit).take(8).collect();
-    (0..wish.groups)
+    (0..spec.groups)
         .map(|group| format!("{digits}_{group}"))
         .collect()
 }
 
-fn id_prompts(parts: &Parts<Vec<u32>>, groups: &[usize]) -> Vec<Prompt> {
+fn id_prompts(parts: &PromptParts<Vec<u32>>, groups: &[usize]) -> Vec<Prompt> {
     let rows = groups.iter().zip(&parts.questions);
     rows.map(|(group, question)| {
         let ids = [&parts.systems[*group][..], question].concat();
-        let length = tokens(ids.len());
-        Prompt::plain(Content::Ids(ids.into()), length, 0)
+        let length = token_count(ids.len());
+        Prompt::new(Content::Ids(ids.into()), length, 0)
     })
     .collect()
 }
 
 /// Means of the system prompts' and of the questions' tokens.
-type Averages = (f64, f64);
+type MeanTokens = (f64, f64);
 
 /// Rows of text, and the means unless prompts stay uncounted.
-fn texts(
-    wish: &SharedPrefix,
-    ids: &Parts<Vec<u32>>,
+fn text_prompts(
+    spec: &SharedPrefix,
+    ids: &PromptParts<Vec<u32>>,
     groups: &[usize],
     tokenizer: &Tokenizer,
-) -> Result<(Vec<Prompt>, Option<Averages>), DatasetError> {
+) -> Result<(Vec<Prompt>, Option<MeanTokens>), DatasetError> {
     let decoded = |lists: &[Vec<u32>]| {
         let lists: Vec<&[u32]> = lists.iter().map(Vec::as_slice).collect();
-        tokenizer.decode_batch(&lists, CleanUp::SparingBpe)
+        tokenizer.decode_batch(&lists, CleanUp::ExceptBpe)
     };
-    let parts = Parts {
+    let parts = PromptParts {
         systems: decoded(&ids.systems)?,
         questions: decoded(&ids.questions)?,
     };
     let count = |texts: &[String]| -> Result<Vec<u32>, DatasetError> {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let counted = tokenizer.count_batch(&texts, true)?;
-        Ok(counted.into_iter().map(tokens).collect())
+        Ok(counted.into_iter().map(token_count).collect())
     };
-    let slots: Vec<&[String]> = parts.questions.chunks(wish.turns as usize).collect();
+    let slots: Vec<&[String]> = parts.questions.chunks(spec.turns as usize).collect();
     let firsts: Vec<String> = groups
         .iter()
         .zip(&slots)
         .map(|(group, questions)| format!("{}\n\n{}", parts.systems[*group], questions[0]))
         .collect();
-    let lengths = match wish.uncounted {
+    let lengths = match spec.uncounted {
         true => vec![1; firsts.len()],
         false => count(&firsts)?,
     };
-    let averages = match wish.uncounted {
+    let averages = match spec.uncounted {
         true => None,
         false => Some((mean(&count(&parts.systems)?), mean(&count(&parts.questions)?))),
     };
     let prompts = firsts.into_iter().zip(lengths).zip(&slots);
     let prompts = prompts.map(|((text, length), questions)| {
-        let mut prompt = Prompt::plain(Content::Text(text.into()), length, 0);
-        if wish.turns > 1 {
+        let mut prompt = Prompt::new(Content::Text(text.into()), length, 0);
+        if spec.turns > 1 {
             prompt.extras = Some(Arc::new(Extras {
                 turns: Some(
                     questions[1..]
                         .iter()
-                        .map(|question| vec![user(question)])
+                        .map(|question| vec![user_message(question)])
                         .collect(),
                 ),
                 ..Extras::default()
@@ -167,7 +167,7 @@ fn texts(
     Ok((prompts.collect(), averages))
 }
 
-fn user(text: &str) -> Value {
+fn user_message(text: &str) -> Value {
     json!({"role": "user", "content": text})
 }
 
@@ -175,35 +175,40 @@ fn mean(lengths: &[u32]) -> f64 {
     lengths.iter().copied().map(f64::from).sum::<f64>() / lengths.len() as f64
 }
 
-fn said(wish: &SharedPrefix, longest_output: u32, rows: &Rows, averages: Option<Averages>) -> Vec<String> {
-    let (name, alpha) = match wish.popularity {
+fn printed_lines(
+    spec: &SharedPrefix,
+    longest_output: u32,
+    rows: &Rows,
+    averages: Option<MeanTokens>,
+) -> Vec<String> {
+    let (name, alpha) = match spec.popularity {
         Popularity::Uniform => ("uniform", None),
         Popularity::Zipf { alpha } => ("zipf", Some(format!("{alpha:?}"))),
     };
-    let mut said = vec![
+    let mut lines = vec![
         String::new(),
         format!(
             "Generating new input data... (num_groups={}, {}, system_prompt_len={}, question_len={}, output_len={longest_output}, \
              range_ratio={:?}, num_turns={}, group_distribution='{name}', zipf_alpha={})",
-            wish.groups,
-            wish.prompts_per_group,
-            wish.system_len,
-            wish.question_len,
-            wish.range_ratio,
-            wish.turns,
+            spec.groups,
+            spec.prompts_per_group,
+            spec.system_len,
+            spec.question_len,
+            spec.range_ratio,
+            spec.turns,
             alpha.as_deref().unwrap_or("None")
         ),
         String::new(),
         "Generated shared prefix dataset statistics:".to_owned(),
-        format!("Number of groups: {}", wish.groups),
-        format!("Prompts per group: {}", wish.prompts_per_group),
-        format!("Number of turns: {}", wish.turns),
+        format!("Number of groups: {}", spec.groups),
+        format!("Prompts per group: {}", spec.prompts_per_group),
+        format!("Number of turns: {}", spec.turns),
         format!("Group distribution: {name}"),
     ];
-    said.extend(alpha.map(|alpha| format!("Zipf alpha: {alpha}")));
-    said.push(format!("Total prompts: {}", rows.prompts.len()));
+    lines.extend(alpha.map(|alpha| format!("Zipf alpha: {alpha}")));
+    lines.push(format!("Total prompts: {}", rows.prompts.len()));
     if let Some((system, question)) = averages {
-        said.extend([
+        lines.extend([
             format!("Total input tokens: {}", rows.input_tokens),
             format!("Total output tokens: {}", rows.output_tokens),
             format!("Average system prompt length: {system:.1} tokens"),
@@ -211,7 +216,7 @@ fn said(wish: &SharedPrefix, longest_output: u32, rows: &Rows, averages: Option<
             String::new(),
         ]);
     }
-    said
+    lines
 }
 
 #[cfg(test)]
@@ -222,7 +227,7 @@ mod tests {
     #[test]
     fn the_shares_of_groups_are_numpys() {
         assert_eq!(
-            shares(1.2, 4),
+            zipf_weights(1.2, 4),
             [
                 0.5284517432896202,
                 0.23002198139779884,

@@ -9,7 +9,7 @@ fn folder() -> PathBuf {
 }
 
 /// Number of rows, tokens in, tokens out, and the digest of a workload of the shipped data.
-fn drawn(profile: Profile, seed: u64, workload: &str) -> (usize, u64, u64, String) {
+fn draw_rows(profile: Profile, seed: u64, workload: &str) -> (usize, u64, u64, String) {
     let tokenizer = Tokenizer::open("tokenizer.json", &folder(), &Caches::default()).unwrap();
     let mut workload: Workload = serde_json::from_str(workload).unwrap();
     workload.path = Some("conversations.json".to_owned());
@@ -44,7 +44,7 @@ fn sharegpt_of_the_shipped_data_is_pythons() {
             (100, 10513, 13749, "a1542ac0ba955b0b"),
         ),
     ] {
-        let (rows, input, output, hash) = drawn(profile, seed, workload);
+        let (rows, input, output, hash) = draw_rows(profile, seed, workload);
         assert_eq!(
             (rows, input, output, hash.as_str()),
             expected,
@@ -66,7 +66,7 @@ fn random_of_the_shipped_data_is_pythons() {
         (Profile::Current, 0.0, (300, 76836, 19688, "f1eda5e474208f20")),
         (Profile::Current, 1.0, (300, 153600, 38400, "481160e5667146fb")),
     ] {
-        let (rows, input, output, hash) = drawn(profile, 1, &workload(ratio));
+        let (rows, input, output, hash) = draw_rows(profile, 1, &workload(ratio));
         assert_eq!(
             (rows, input, output, hash.as_str()),
             expected,
@@ -78,7 +78,7 @@ fn random_of_the_shipped_data_is_pythons() {
 #[test]
 fn random_ids_of_the_shipped_tokenizer_are_pythons() {
     let workload = r#"{"dataset": "random-ids", "prompts": 50, "input_len": 100, "output_len": 20, "range_ratio": 0.25}"#;
-    let (rows, input, output, hash) = drawn(Profile::Current, 1, workload);
+    let (rows, input, output, hash) = draw_rows(Profile::Current, 1, workload);
     assert_eq!(
         (rows, input, output, hash.as_str()),
         (50, 2937, 625, "7e2b26693d4a5c97")

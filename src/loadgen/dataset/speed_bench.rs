@@ -2,38 +2,38 @@
 
 use serde_json::Value;
 
-use super::jsonl::{Lines, malformed, value};
+use super::jsonl::{Lines, malformed_line, parse_value};
 use super::template::ChatTemplate;
 use super::tokenizer::CleanUp;
-use super::{Content, DatasetError, Draws, MakeRows, Prompt, RowInputs, Rows, tokens};
+use super::{Content, DatasetError, MakeRows, Prompt, RngState, RowInputs, Rows, token_count};
 use crate::config::dataset::DatasetName;
 use crate::config::dataset::speed_bench::SpeedBench;
 
 /// Tokens asked for where the scenario does not say how many.
-const OUTPUT_LEN: u32 = 512;
+const DEFAULT_OUTPUT_TOKENS: u32 = 512;
 
 impl MakeRows for SpeedBench {
     /// Draws rows of the file; more than it has are drawn from its repetition.
     ///
     /// The Python tool tokenizes all rows before it draws; the draws do not depend on that, so only drawn rows are tokenized here.
-    fn rows(&self, inputs: &RowInputs<'_>, draws: &mut Draws) -> Result<Rows, DatasetError> {
-        let (tokenizer, asked) = (inputs.tokenizer, inputs.prompts);
-        let questions = read(self, inputs)?;
+    fn rows(&self, inputs: &RowInputs<'_>, rng: &mut RngState) -> Result<Rows, DatasetError> {
+        let (tokenizer, requested) = (inputs.tokenizer, inputs.prompts);
+        let questions = first_turns(self, inputs)?;
         if questions.is_empty() {
             return Err(DatasetError::Empty {
                 dataset: DatasetName::SpeedBench,
             });
         }
-        let drawn: Vec<String> = if asked <= questions.len() {
-            draws.python.sample(&questions, asked)
+        let prompt_texts: Vec<String> = if requested <= questions.len() {
+            rng.python.sample(&questions, requested)
         } else {
-            let mut repeated: Vec<String> = questions.iter().cycle().take(asked).cloned().collect();
-            draws.python.shuffle(&mut repeated);
+            let mut repeated: Vec<String> = questions.iter().cycle().take(requested).cloned().collect();
+            rng.python.shuffle(&mut repeated);
             repeated
         };
         let template = ChatTemplate::open(tokenizer).ok();
         // What a template cannot render is sent as it is, as by the Python tool; the template writes special tokens itself.
-        let ids = drawn.iter().map(|question| {
+        let ids = prompt_texts.iter().map(|question| {
             let rendered = template
                 .as_ref()
                 .and_then(|template| template.render_user(question).ok());
@@ -44,28 +44,27 @@ impl MakeRows for SpeedBench {
         });
         let ids = ids.collect::<Result<Vec<_>, _>>()?;
         let lists: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
-        let texts = tokenizer.decode_batch(&lists, CleanUp::SparingBpe)?;
-        let output_tokens = self.output_len.unwrap_or(OUTPUT_LEN);
-        let prompts = texts
-            .into_iter()
-            .zip(&ids)
-            .map(|(text, ids)| Prompt::plain(Content::Text(text.into()), tokens(ids.len()), output_tokens));
-        let mut rows = Rows::of(prompts.collect());
+        let texts = tokenizer.decode_batch(&lists, CleanUp::ExceptBpe)?;
+        let output_tokens = self.output_len.unwrap_or(DEFAULT_OUTPUT_TOKENS);
+        let prompts = texts.into_iter().zip(&ids).map(|(text, ids)| {
+            Prompt::new(Content::Text(text.into()), token_count(ids.len()), output_tokens)
+        });
+        let mut rows = Rows::new(prompts.collect());
         // The Python tool prints nothing for this data set.
-        rows.said.clear();
+        rows.printed_lines.clear();
         Ok(rows)
     }
 }
 
 /// The first turns of the rows of the wanted category, in the order of the file.
-fn read(asked: &SpeedBench, inputs: &RowInputs<'_>) -> Result<Vec<String>, DatasetError> {
+fn first_turns(requested: &SpeedBench, inputs: &RowInputs<'_>) -> Result<Vec<String>, DatasetError> {
     let path = inputs.path()?;
-    let category = asked.speed_bench.as_ref().and_then(|wanted| wanted.category);
+    let category = requested.speed_bench.as_ref().and_then(|spec| spec.category);
     let lines = Lines::read(path)?;
     let mut questions = Vec::new();
     for (number, line) in lines.iter() {
-        let wrong = |reason: &str| malformed(DatasetName::SpeedBench, path, number, reason);
-        let row = value(line).map_err(|error| wrong(&error.to_string()))?;
+        let malformed_row = |reason: &str| malformed_line(DatasetName::SpeedBench, path, number, reason);
+        let row = parse_value(line).map_err(|error| malformed_row(&error.to_string()))?;
         let is_of = |name: &str| row.get("category").and_then(Value::as_str) == Some(name);
         if category.is_some_and(|category| !is_of(category.name())) {
             continue;
@@ -76,7 +75,7 @@ fn read(asked: &SpeedBench, inputs: &RowInputs<'_>) -> Result<Vec<String>, Datas
             .and_then(Value::as_str);
         questions.push(
             question
-                .ok_or_else(|| wrong("it has no text as the first of its `turns`"))?
+                .ok_or_else(|| malformed_row("it has no text as the first of its `turns`"))?
                 .to_owned(),
         );
     }
@@ -108,7 +107,7 @@ mod tests {
     }
 
     /// Which rows come out, after a look at everything else about them.
-    fn drawn(prompts: u32, category: Option<Category>) -> Vec<String> {
+    fn draw_rows(prompts: u32, category: Option<Category>) -> Vec<String> {
         let workload = Workload {
             prompts,
             ..Workload::with(SpeedBench {
@@ -127,7 +126,7 @@ mod tests {
             Some(file.path()),
         )
         .unwrap();
-        assert!(prepared.said.is_empty());
+        assert!(prepared.printed_lines.is_empty());
         let question = |prompt: &Prompt| {
             let Content::Text(text) = &prompt.content else {
                 panic!("these rows are text");
@@ -144,9 +143,9 @@ mod tests {
 
     #[test]
     fn rows_are_those_of_the_tool() {
-        assert_eq!(drawn(3, None), ["t1", "t2", "t0"]);
-        assert_eq!(drawn(7, None), ["t3", "t2", "t1", "t2", "t0", "t0", "t1"]);
-        assert_eq!(drawn(2, Some(Category::LowEntropy)), ["t0", "t2"]);
+        assert_eq!(draw_rows(3, None), ["t1", "t2", "t0"]);
+        assert_eq!(draw_rows(7, None), ["t3", "t2", "t1", "t2", "t0", "t0", "t1"]);
+        assert_eq!(draw_rows(2, Some(Category::LowEntropy)), ["t0", "t2"]);
     }
 
     #[test]
@@ -154,7 +153,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "{\"turns\": [\"a\"]}\n{\"turns\": []}\n").unwrap();
         let error = prepare(
-            &Workload::of(DatasetName::SpeedBench),
+            &Workload::new(DatasetName::SpeedBench),
             Profile::Current,
             1,
             &Tokenizer::bytes(),

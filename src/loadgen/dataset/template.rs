@@ -14,15 +14,15 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::hf_cache::lines;
+use super::hf_cache::path_lines;
 use super::tokenizer::Tokenizer;
 use crate::base::clock;
 use crate::base::ids::hex;
 
 /// The name of the default template.
-const DEFAULT: &str = "default";
+const DEFAULT_TEMPLATE: &str = "default";
 /// The name of the template for messages with tools, if the model has one.
-const TOOL_USE: &str = "tool_use";
+const TOOL_USE_TEMPLATE: &str = "tool_use";
 
 /// Why a chat template could not be opened or rendered.
 #[derive(Debug, thiserror::Error)]
@@ -31,13 +31,13 @@ pub enum TemplateError {
     #[error(
         "the tokenizer `{name}` has no chat template; looked at{}\nfetch its files with `matrix fetch --tokenizer {name}`, or name the \
          tokenizer of a chat model",
-        lines(looked)
+        path_lines(searched)
     )]
     Missing {
         /// The name of the tokenizer.
         name: String,
         /// Every place that was searched.
-        looked: Vec<String>,
+        searched: Vec<String>,
     },
     /// A file exists and cannot be read.
     #[error("cannot read the chat template's file `{}`: {error}", path.display())]
@@ -70,9 +70,9 @@ pub(crate) struct ChatTemplate {
     name: String,
     environment: Environment<'static>,
     /// `bos_token`, `eos_token` and the like, which templates may write.
-    specials: BTreeMap<String, String>,
+    special_tokens: BTreeMap<String, String>,
     digest: String,
-    tells_time: bool,
+    uses_date: bool,
 }
 
 impl std::fmt::Debug for ChatTemplate {
@@ -91,56 +91,56 @@ impl ChatTemplate {
     /// There is no template, or it is invalid.
     pub(crate) fn open(tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
         let Some(path) = tokenizer.path() else {
-            return Ok(Self::of_bytes(tokenizer));
+            return Ok(Self::byte_template(tokenizer));
         };
         let config = path.with_file_name("tokenizer_config.json");
-        let settings = object(&config)?.unwrap_or_default();
-        let map = object(&path.with_file_name("special_tokens_map.json"))?.unwrap_or_default();
-        let specials = specials(&settings, &map);
+        let settings = read_object(&config)?.unwrap_or_default();
+        let map = read_object(&path.with_file_name("special_tokens_map.json"))?.unwrap_or_default();
+        let special_tokens = special_tokens(&settings, &map);
         let alone = path.with_file_name("chat_template.jinja");
         if alone.is_file() {
-            let sources = [(DEFAULT.to_owned(), text(&alone)?)];
-            return Self::of(tokenizer, &alone, sources.into(), specials);
+            let sources = [(DEFAULT_TEMPLATE.to_owned(), read_text(&alone)?)];
+            return Self::build(tokenizer, &alone, sources.into(), special_tokens);
         }
         let processor = path.with_file_name("chat_template.json");
-        for (file, object) in [(&config, Some(settings)), (&processor, object(&processor)?)] {
+        for (file, object) in [(&config, Some(settings)), (&processor, read_object(&processor)?)] {
             let template = object.and_then(|mut object| object.remove("chat_template"));
             if let Some(template) = template.filter(|template| !template.is_null()) {
-                let sources = named(template).map_err(|reason| TemplateError::Invalid {
+                let sources = named_templates(template).map_err(|reason| TemplateError::Invalid {
                     path: file.clone(),
                     reason,
                 })?;
-                return Self::of(tokenizer, file, sources, specials);
+                return Self::build(tokenizer, file, sources, special_tokens);
             }
         }
         Err(TemplateError::Missing {
             name: tokenizer.name().to_owned(),
-            looked: [&alone, &config, &processor]
+            searched: [&alone, &config, &processor]
                 .map(|path| path.display().to_string())
                 .into(),
         })
     }
 
     /// Creates the template of the byte tokenizers, for tests and the simulated engine.
-    fn of_bytes(tokenizer: &Tokenizer) -> Self {
+    fn byte_template(tokenizer: &Tokenizer) -> Self {
         const BYTES: &str = "{{ bos_token }}{% for message in messages %}<|{{ message.role }}|>\n{{ message.content }}<|end|>\n\
                              {% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
-        let bos = (tokenizer.specials_added() > 0).then(|| ("bos_token".to_owned(), "<s>".to_owned()));
-        let sources = [(DEFAULT.to_owned(), BYTES.to_owned())].into();
-        Self::of(tokenizer, Path::new("bytes"), sources, bos.into_iter().collect())
+        let bos = (tokenizer.special_token_count() > 0).then(|| ("bos_token".to_owned(), "<s>".to_owned()));
+        let sources = [(DEFAULT_TEMPLATE.to_owned(), BYTES.to_owned())].into();
+        Self::build(tokenizer, Path::new("bytes"), sources, bos.into_iter().collect())
             .expect("our own template is one")
     }
 
-    fn of(
+    fn build(
         tokenizer: &Tokenizer,
         path: &Path,
         sources: BTreeMap<String, String>,
-        specials: BTreeMap<String, String>,
+        special_tokens: BTreeMap<String, String>,
     ) -> Result<Self, TemplateError> {
-        let mut environment = environment();
+        let mut environment = jinja_environment();
         let mut digest = Sha256::new();
         let tells_time = sources.values().any(|source| source.contains("strftime_now"));
-        for (key, value) in sources.iter().chain(&specials) {
+        for (key, value) in sources.iter().chain(&special_tokens) {
             for part in [key, value] {
                 digest.update((part.len() as u64).to_le_bytes());
                 digest.update(part);
@@ -148,13 +148,13 @@ impl ChatTemplate {
         }
         for (name, source) in sources {
             environment
-                .add_template_owned(name, without_generation(&source))
+                .add_template_owned(name, strip_generation_tags(&source))
                 .map_err(|error| TemplateError::Invalid {
                     path: path.to_owned(),
                     reason: error.to_string(),
                 })?;
         }
-        if environment.get_template(DEFAULT).is_err() {
+        if environment.get_template(DEFAULT_TEMPLATE).is_err() {
             return Err(TemplateError::Invalid {
                 path: path.to_owned(),
                 reason: "none of its templates is called `default`".to_owned(),
@@ -163,9 +163,9 @@ impl ChatTemplate {
         Ok(Self {
             name: tokenizer.name().to_owned(),
             environment,
-            specials,
+            special_tokens,
             digest: hex(&digest.finalize()),
-            tells_time,
+            uses_date: tells_time,
         })
     }
 
@@ -183,16 +183,19 @@ impl ChatTemplate {
             name: self.name.clone(),
             reason: error.to_string(),
         };
-        let with_tools = tools.and_then(|_| self.environment.get_template(TOOL_USE).ok());
-        let template = with_tools.map_or_else(|| self.environment.get_template(DEFAULT), Ok);
-        let given = [
+        let with_tools = tools.and_then(|_| self.environment.get_template(TOOL_USE_TEMPLATE).ok());
+        let template = with_tools.map_or_else(|| self.environment.get_template(DEFAULT_TEMPLATE), Ok);
+        let render_context = [
             ("messages".to_owned(), Jinja::from(Serde(messages))),
             ("tools".to_owned(), Jinja::from(Serde(tools))),
             ("documents".to_owned(), Jinja::from(())),
             ("add_generation_prompt".to_owned(), add_generation_prompt.into()),
         ];
-        let specials = self.specials.iter().map(|(key, text)| (key.clone(), text.into()));
-        let context: BTreeMap<String, Jinja> = specials.chain(given).collect();
+        let special_tokens = self
+            .special_tokens
+            .iter()
+            .map(|(key, text)| (key.clone(), text.into()));
+        let context: BTreeMap<String, Jinja> = special_tokens.chain(render_context).collect();
         template
             .and_then(|template| template.render(context))
             .map_err(|error| failed(&error))
@@ -209,7 +212,7 @@ impl ChatTemplate {
 
     /// Returns the token that begins every text according to the tokenizer's settings, if any.
     pub(crate) fn bos_token(&self) -> Option<&str> {
-        self.specials
+        self.special_tokens
             .get("bos_token")
             .map(String::as_str)
             .filter(|bos| !bos.is_empty())
@@ -221,13 +224,13 @@ impl ChatTemplate {
     }
 
     /// Returns true if the text may also depend on the current date.
-    pub(crate) const fn tells_time(&self) -> bool {
-        self.tells_time
+    pub(crate) const fn uses_date(&self) -> bool {
+        self.uses_date
     }
 }
 
 /// Sets up Jinja as transformers does.
-fn environment() -> Environment<'static> {
+fn jinja_environment() -> Environment<'static> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder()
         .trim_blocks(true)
@@ -242,7 +245,7 @@ fn environment() -> Environment<'static> {
         Err(Error::new(ErrorKind::InvalidOperation, message))
     });
     environment.add_function("strftime_now", |format: String| {
-        clock::local_in(&format).map_err(|reason| Error::new(ErrorKind::InvalidOperation, reason))
+        clock::format_local(&format).map_err(|reason| Error::new(ErrorKind::InvalidOperation, reason))
     });
     environment
 }
@@ -254,7 +257,7 @@ fn write_as_python(out: &mut Output, _: &mut State, value: &Jinja) -> Result<(),
         ValueKind::String => out.write_str(value.as_str().unwrap_or_default()),
         ValueKind::None | ValueKind::Bool | ValueKind::Number | ValueKind::Seq | ValueKind::Map => {
             let mut text = String::new();
-            Style::PYTHON.write(&serde_json::to_value(value).map_err(unfit)?, 0, &mut text);
+            JsonStyle::PYTHON.write(&serde_json::to_value(value).map_err(json_error)?, 0, &mut text);
             out.write_str(&text)
         }
         _ => write!(out, "{value}"),
@@ -262,13 +265,13 @@ fn write_as_python(out: &mut Output, _: &mut State, value: &Jinja) -> Result<(),
     written.map_err(Error::from)
 }
 
-fn unfit(error: serde_json::Error) -> Error {
+fn json_error(error: serde_json::Error) -> Error {
     Error::new(ErrorKind::BadSerialization, error.to_string())
 }
 
 /// transformers' `tojson`: Python's `json.dumps` without escapes for HTML.
 fn tojson(value: &Jinja, options: Kwargs) -> Result<String, Error> {
-    let value = serde_json::to_value(value).map_err(unfit)?;
+    let value = serde_json::to_value(value).map_err(json_error)?;
     let indent: Option<usize> = options.get("indent")?;
     let separators: Option<Vec<String>> = options.get("separators")?;
     let ascii: Option<bool> = options.get("ensure_ascii")?;
@@ -285,10 +288,10 @@ fn tojson(value: &Jinja, options: Kwargs) -> Result<String, Error> {
             ));
         }
     };
-    let style = Style {
+    let style = JsonStyle {
         constants: ["null", "true", "false"],
-        between,
-        after_key,
+        item_separator: between,
+        key_separator: after_key,
         indent,
         quote: if ascii.unwrap_or(false) {
             quote_ascii
@@ -303,29 +306,29 @@ fn tojson(value: &Jinja, options: Kwargs) -> Result<String, Error> {
 }
 
 /// The format of nested values.
-struct Style<'a> {
+struct JsonStyle<'a> {
     /// The words for null, true and false.
     constants: [&'static str; 3],
-    between: &'a str,
-    after_key: &'a str,
+    item_separator: &'a str,
+    key_separator: &'a str,
     /// Spaces per level; `None` writes one line.
     indent: Option<usize>,
     quote: fn(&str, &mut String),
     is_sorted: bool,
 }
 
-impl Style<'static> {
+impl JsonStyle<'static> {
     const PYTHON: Self = Self {
         constants: ["None", "True", "False"],
-        between: ", ",
-        after_key: ": ",
+        item_separator: ", ",
+        key_separator: ": ",
         indent: None,
         quote: quote_python,
         is_sorted: false,
     };
 }
 
-impl Style<'_> {
+impl JsonStyle<'_> {
     fn write(&self, value: &Value, depth: usize, out: &mut String) {
         match value {
             Value::Null => out.push_str(self.constants[0]),
@@ -345,7 +348,7 @@ impl Style<'_> {
                 }
                 self.list(('{', '}'), fields.into_iter(), depth, out, |(key, item), out| {
                     (self.quote)(key, out);
-                    out.push_str(self.after_key);
+                    out.push_str(self.key_separator);
                     self.write(item, depth + 1, out);
                 });
             }
@@ -370,7 +373,7 @@ impl Style<'_> {
         out.push(open);
         for (at, item) in items.enumerate() {
             if at > 0 {
-                out.push_str(self.between);
+                out.push_str(self.item_separator);
             }
             line(depth + 1, out);
             write(item, out);
@@ -450,7 +453,7 @@ fn quote_python(text: &str, out: &mut String) {
 }
 
 /// Removes the `generation` marks, which transformers knows and Jinja does not. They do not affect the text.
-fn without_generation(source: &str) -> String {
+fn strip_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(at) = rest.find("{%") {
@@ -480,23 +483,23 @@ fn without_generation(source: &str) -> String {
 }
 
 /// Reads the templates of a `chat_template` field: one, or several with names.
-fn named(template: Value) -> Result<BTreeMap<String, String>, String> {
-    let wrong = || "`chat_template` is neither a text nor a list of `{name, template}`".to_owned();
+fn named_templates(template: Value) -> Result<BTreeMap<String, String>, String> {
+    let wrong_type = || "`chat_template` is neither a text nor a list of `{name, template}`".to_owned();
     match template {
-        Value::String(source) => Ok([(DEFAULT.to_owned(), source)].into()),
+        Value::String(source) => Ok([(DEFAULT_TEMPLATE.to_owned(), source)].into()),
         Value::Array(items) => items
             .iter()
             .map(|item| {
                 let field = |key: &str| item.get(key).and_then(Value::as_str).map(str::to_owned);
-                field("name").zip(field("template")).ok_or_else(wrong)
+                field("name").zip(field("template")).ok_or_else(wrong_type)
             })
             .collect(),
-        _ => Err(wrong()),
+        _ => Err(wrong_type()),
     }
 }
 
 /// Returns the special tokens that a template may write, by their names in templates.
-fn specials(
+fn special_tokens(
     settings: &serde_json::Map<String, Value>,
     map: &serde_json::Map<String, Value>,
 ) -> BTreeMap<String, String> {
@@ -525,7 +528,7 @@ fn specials(
         .collect()
 }
 
-fn text(path: &Path) -> Result<String, TemplateError> {
+fn read_text(path: &Path) -> Result<String, TemplateError> {
     fs::read_to_string(path).map_err(|error| TemplateError::Unreadable {
         path: path.to_owned(),
         error,
@@ -533,11 +536,11 @@ fn text(path: &Path) -> Result<String, TemplateError> {
 }
 
 /// Reads the fields of a JSON file; `None` if the file does not exist.
-fn object(path: &Path) -> Result<Option<serde_json::Map<String, Value>>, TemplateError> {
+fn read_object(path: &Path) -> Result<Option<serde_json::Map<String, Value>>, TemplateError> {
     if !path.is_file() {
         return Ok(None);
     }
-    serde_json::from_str(&text(path)?)
+    serde_json::from_str(&read_text(path)?)
         .map(Some)
         .map_err(|error| TemplateError::Invalid {
             path: path.to_owned(),
@@ -681,7 +684,7 @@ mod tests {
             template.render(&[system, user(" hi ")], None, false).unwrap(),
             "<s>Year: 4\nBe brief.\n[User] hi</s>"
         );
-        assert_eq!((template.bos_token(), template.tells_time()), (Some("<s>"), true));
+        assert_eq!((template.bos_token(), template.uses_date()), (Some("<s>"), true));
         let error = template
             .render(&[user("a"), user("b")], None, false)
             .unwrap_err()

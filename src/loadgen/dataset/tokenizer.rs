@@ -16,9 +16,9 @@ use sha2::{Digest, Sha256};
 use tokenizers::{ModelWrapper, PostProcessor};
 
 use super::byte_level;
-use super::hf_cache::{Caches, Repository, lines};
+use super::hf_cache::{Caches, Repository, path_lines};
 use crate::base::ids::hex;
-use crate::base::threads::NoThread;
+use crate::base::threads::ThreadLimitError;
 
 /// Why a tokenizer could not be opened, or failed.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +26,7 @@ pub enum TokenizerError {
     /// There is no `tokenizer.json` under this name.
     #[error(
         "no tokenizer for `{name}`; looked at{}\n{}name a `tokenizer.json` or a folder that holds one (in `matrix bench`, `--tokenizer`)",
-        lines(looked),
+        path_lines(searched),
         match is_model_id(name) {
             true => format!("fetch it with `matrix fetch --tokenizer {name}`, or "),
             false => String::new(),
@@ -36,7 +36,7 @@ pub enum TokenizerError {
         /// The requested name or path.
         name: String,
         /// Every place that was searched.
-        looked: Vec<String>,
+        searched: Vec<String>,
     },
     /// A file exists and cannot be read.
     #[error("cannot read the tokenizer's file `{}`: {error}", path.display())]
@@ -56,7 +56,7 @@ pub enum TokenizerError {
     },
     /// The threads that encode texts cannot be started.
     #[error("the threads of the tokenizer cannot be started: {0}")]
-    Threads(Arc<NoThread>),
+    Threads(Arc<ThreadLimitError>),
     /// The tokenizer rejected a text or ids.
     #[error("the tokenizer `{name}` failed: {reason}")]
     Failed {
@@ -74,7 +74,7 @@ pub enum CleanUp {
     /// Whenever `tokenizer_config.json` requests it, as transformers 4 does.
     AsConfigured,
     /// When it is requested, but never for BPE, as transformers 5 does.
-    SparingBpe,
+    ExceptBpe,
 }
 
 /// A shared tokenizer; a clone refers to the same one.
@@ -107,7 +107,7 @@ const BYTES_BOS: u32 = 256;
 /// The part of `tokenizer_config.json` that is used. Unknown fields are allowed, because the format is not
 /// ours.
 #[derive(Default, Deserialize)]
-struct Settings {
+struct TokenizerConfig {
     #[serde(default)]
     clean_up_tokenization_spaces: Option<bool>,
 }
@@ -115,12 +115,12 @@ struct Settings {
 /// Starts the threads that encode texts, once and before their first use. The library would start them
 /// itself, even for a single text, and panic on failure.
 fn start_threads() -> Result<(), TokenizerError> {
-    static STARTED: OnceLock<Option<Arc<NoThread>>> = OnceLock::new();
+    static STARTED: OnceLock<Option<Arc<ThreadLimitError>>> = OnceLock::new();
     let start = || {
         let error = rayon::ThreadPoolBuilder::new().build_global().err()?;
         // An error without a cause means that the threads run already.
         error.source()?;
-        Some(Arc::new(NoThread::from(io::Error::other(error))))
+        Some(Arc::new(ThreadLimitError::from(io::Error::other(error))))
     };
     match STARTED.get_or_init(start) {
         None => Ok(()),
@@ -141,25 +141,25 @@ impl Tokenizer {
     /// Opens a `tokenizer.json`, a folder with one (both relative to `base`), or a model's tokenizer in the
     /// caches.
     pub fn open(name: &str, base: &Path, caches: &Caches) -> Result<Self, TokenizerError> {
-        let found = Self::find(name, base, caches)?;
-        found.load()?;
-        Ok(found)
+        let tokenizer = Self::find(name, base, caches)?;
+        tokenizer.load()?;
+        Ok(tokenizer)
     }
 
     /// Like [`Self::open`], but the content is loaded when it is needed, or by [`Self::load`].
     pub fn find(name: &str, base: &Path, caches: &Caches) -> Result<Self, TokenizerError> {
-        let path = locate(name, base, caches)?;
+        let path = find_file(name, base, caches)?;
         let digest = hex(&Sha256::digest(read_file(&path)?));
-        let beside = path.with_file_name("tokenizer_config.json");
-        let settings = if beside.is_file() {
-            serde_json::from_slice(&read_file(&beside)?).map_err(|error| TokenizerError::Invalid {
-                path: beside,
+        let sibling = path.with_file_name("tokenizer_config.json");
+        let settings = if sibling.is_file() {
+            serde_json::from_slice(&read_file(&sibling)?).map_err(|error| TokenizerError::Invalid {
+                path: sibling,
                 reason: error.to_string(),
             })?
         } else {
-            Settings::default()
+            TokenizerConfig::default()
         };
-        Ok(Self::of(Inner {
+        Ok(Self::new(Inner {
             name: name.to_owned(),
             path: Some(path),
             digest,
@@ -188,23 +188,23 @@ impl Tokenizer {
     }
 
     /// Returns the model; `None` if it cannot be loaded.
-    fn loaded(&self) -> Option<&Model> {
+    fn loaded_model(&self) -> Option<&Model> {
         self.model().ok()
     }
 
     /// The byte tokenizer of tests and the simulated engine: every byte of UTF-8 is a token.
     pub fn bytes() -> Self {
-        Self::of_bytes("bytes", false)
+        Self::byte_tokenizer("bytes", false)
     }
 
     /// The byte tokenizer that begins every text with `<s>`, as tokenizers with a BOS token do.
     #[cfg(test)]
     pub(crate) fn bytes_with_bos() -> Self {
-        Self::of_bytes("bytes-with-bos", true)
+        Self::byte_tokenizer("bytes-with-bos", true)
     }
 
-    fn of_bytes(name: &str, bos: bool) -> Self {
-        Self::of(Inner {
+    fn byte_tokenizer(name: &str, bos: bool) -> Self {
+        Self::new(Inner {
             name: name.to_owned(),
             path: None,
             digest: hex(&Sha256::digest(name)),
@@ -213,7 +213,7 @@ impl Tokenizer {
         })
     }
 
-    fn of(inner: Inner) -> Self {
+    fn new(inner: Inner) -> Self {
         Self {
             inner: Arc::new(inner),
         }
@@ -240,7 +240,7 @@ impl Tokenizer {
             Model::Hub(model) => {
                 let encoding = model
                     .encode_fast(text, special)
-                    .map_err(|error| self.failed(&error))?;
+                    .map_err(|error| self.failure(&error))?;
                 Ok(encoding.get_ids().to_vec())
             }
             Model::Bytes { bos } => Ok((*bos && special)
@@ -251,7 +251,7 @@ impl Tokenizer {
         }
     }
 
-    pub(super) fn append(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+    pub(super) fn encode_into(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
         if !text.is_empty() {
             ids.extend(self.encode(text, false)?);
         }
@@ -276,7 +276,7 @@ impl Tokenizer {
             Model::Hub(model) => {
                 let encodings = model
                     .encode_batch_fast(texts.to_vec(), special)
-                    .map_err(|error| self.failed(&error))?;
+                    .map_err(|error| self.failure(&error))?;
                 Ok(encodings
                     .iter()
                     .map(|encoding| encoding.get_ids().to_vec())
@@ -297,7 +297,7 @@ impl Tokenizer {
             Model::Hub(model) => {
                 let encodings = model
                     .encode_batch_fast(texts.to_vec(), special)
-                    .map_err(|error| self.failed(&error))?;
+                    .map_err(|error| self.failure(&error))?;
                 Ok(encodings.iter().map(tokenizers::Encoding::len).collect())
             }
             Model::Bytes { .. } => texts.iter().map(|text| self.count(text, special)).collect(),
@@ -308,8 +308,8 @@ impl Tokenizer {
     pub fn decode(&self, ids: &[u32], clean_up: CleanUp) -> Result<String, TokenizerError> {
         match self.model()? {
             Model::Hub(model) => {
-                let text = model.decode(ids, false).map_err(|error| self.failed(&error))?;
-                Ok(self.cleaned(text, clean_up))
+                let text = model.decode(ids, false).map_err(|error| self.failure(&error))?;
+                Ok(self.clean_up_text(text, clean_up))
             }
             Model::Bytes { .. } => Ok(bytes_text(ids)),
         }
@@ -327,12 +327,12 @@ impl Tokenizer {
                     Some(texts) => texts,
                     None => model
                         .decode_batch(ids, false)
-                        .map_err(|error| self.failed(&error))?,
+                        .map_err(|error| self.failure(&error))?,
                 };
                 Ok(texts
                     .into_iter()
                     .map(|text| {
-                        let mut text = self.cleaned(text, clean_up);
+                        let mut text = self.clean_up_text(text, clean_up);
                         // While it grows, a string can allocate up to twice its length.
                         text.shrink_to_fit();
                         text
@@ -344,8 +344,8 @@ impl Tokenizer {
     }
 
     /// How many special tokens encoding adds to one text; 0 for a tokenizer that cannot be loaded.
-    pub(crate) fn specials_added(&self) -> usize {
-        match self.loaded() {
+    pub(crate) fn special_token_count(&self) -> usize {
+        match self.loaded_model() {
             Some(Model::Hub(model)) => model
                 .get_post_processor()
                 .map_or(0, |processor| processor.added_tokens(false)),
@@ -356,7 +356,7 @@ impl Tokenizer {
 
     /// The size of the base vocabulary, without added tokens; 0 for a tokenizer that cannot be loaded.
     pub(crate) fn vocab_size(&self) -> usize {
-        match self.loaded() {
+        match self.loaded_model() {
             Some(Model::Hub(model)) => model.get_vocab_size(false),
             Some(Model::Bytes { .. }) => 256,
             None => 0,
@@ -365,7 +365,7 @@ impl Tokenizer {
 
     /// Every id of the vocabulary, added tokens included, in order; none for a tokenizer that cannot be loaded.
     pub(crate) fn vocabulary(&self) -> Vec<u32> {
-        let mut ids: Vec<u32> = match self.loaded() {
+        let mut ids: Vec<u32> = match self.loaded_model() {
             Some(Model::Hub(model)) => model.get_vocab(true).into_values().collect(),
             Some(Model::Bytes { bos }) => (0..BYTES_BOS + u32::from(*bos)).collect(),
             None => Vec::new(),
@@ -386,8 +386,8 @@ impl Tokenizer {
             serde_json::from_slice(&fs::read(path.with_file_name(name)).ok()?).ok()
         };
         let settings = object("tokenizer_config.json").unwrap_or_default();
-        let named: Vec<String> = special_texts(&settings);
-        let mut left_out: Vec<u32> = match self.loaded() {
+        let named: Vec<String> = special_tokens(&settings);
+        let mut left_out: Vec<u32> = match self.loaded_model() {
             Some(Model::Hub(model)) => named.iter().filter_map(|text| model.token_to_id(text)).collect(),
             _ => Vec::new(),
         };
@@ -403,7 +403,7 @@ impl Tokenizer {
     /// The size of the vocabulary with added tokens; 0 for a tokenizer that cannot be loaded.
     #[cfg(test)]
     pub(crate) fn vocab_size_with_added(&self) -> usize {
-        match self.loaded() {
+        match self.loaded_model() {
             Some(Model::Hub(model)) => model.get_vocab_size(true),
             Some(Model::Bytes { bos }) => 256 + usize::from(*bos),
             None => 0,
@@ -415,18 +415,18 @@ impl Tokenizer {
         (&self.inner.digest, self.inner.clean_up)
     }
 
-    fn failed(&self, error: &tokenizers::Error) -> TokenizerError {
+    fn failure(&self, error: &tokenizers::Error) -> TokenizerError {
         TokenizerError::Failed {
             name: self.inner.name.clone(),
             reason: error.to_string(),
         }
     }
 
-    fn cleaned(&self, text: String, clean_up: CleanUp) -> String {
-        let spared = clean_up == CleanUp::SparingBpe
-            && matches!(self.loaded(), Some(Model::Hub(model)) if matches!(model.get_model(), ModelWrapper::BPE(_)));
+    fn clean_up_text(&self, text: String, clean_up: CleanUp) -> String {
+        let spared = clean_up == CleanUp::ExceptBpe
+            && matches!(self.loaded_model(), Some(Model::Hub(model)) if matches!(model.get_model(), ModelWrapper::BPE(_)));
         if self.inner.clean_up && !spared {
-            without_spaces(&text)
+            clean_up_spaces(&text)
         } else {
             text
         }
@@ -434,7 +434,7 @@ impl Tokenizer {
 }
 
 /// Hugging Face's `clean_up_tokenization`: removes spaces before punctuation and contractions, in this order.
-fn without_spaces(text: &str) -> String {
+fn clean_up_spaces(text: &str) -> String {
     const REPLACED: [(&str, &str); 10] = [
         (" .", "."),
         (" ?", "?"),
@@ -478,7 +478,7 @@ fn read_model(path: &Path, digest: &str) -> Result<Model, String> {
 }
 
 /// Returns the special tokens in a tokenizer's settings, as transformers collects them.
-fn special_texts(settings: &serde_json::Map<String, Value>) -> Vec<String> {
+fn special_tokens(settings: &serde_json::Map<String, Value>) -> Vec<String> {
     let text = |value: &Value| {
         value
             .as_str()
@@ -489,8 +489,8 @@ fn special_texts(settings: &serde_json::Map<String, Value>) -> Vec<String> {
     let single = single
         .iter()
         .filter_map(|name| settings.get(&format!("{name}_token")));
-    let listed = ["additional_special_tokens", "extra_special_tokens"];
-    let listed = listed
+    let names = ["additional_special_tokens", "extra_special_tokens"];
+    let names = names
         .iter()
         .filter_map(|name| settings.get(*name))
         .flat_map(|value| match value {
@@ -498,7 +498,7 @@ fn special_texts(settings: &serde_json::Map<String, Value>) -> Vec<String> {
             Value::Object(values) => values.values().collect::<Vec<_>>(),
             _ => Vec::new(),
         });
-    single.chain(listed).filter_map(text).collect()
+    single.chain(names).filter_map(text).collect()
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, TokenizerError> {
@@ -509,37 +509,37 @@ fn read_file(path: &Path) -> Result<Vec<u8>, TokenizerError> {
 }
 
 /// Returns the path of the `tokenizer.json` for a name or path.
-fn locate(name: &str, base: &Path, caches: &Caches) -> Result<PathBuf, TokenizerError> {
-    let given = base.join(name);
-    if given.is_file() {
-        return Ok(given);
+fn find_file(name: &str, base: &Path, caches: &Caches) -> Result<PathBuf, TokenizerError> {
+    let local_path = base.join(name);
+    if local_path.is_file() {
+        return Ok(local_path);
     }
-    let inside = given.join("tokenizer.json");
+    let inside = local_path.join("tokenizer.json");
     if inside.is_file() {
         return Ok(inside);
     }
-    let mut looked = vec![given.display().to_string(), inside.display().to_string()];
+    let mut searched = vec![local_path.display().to_string(), inside.display().to_string()];
     if is_model_id(name)
-        && let Some(cached) = caches.find(Repository::Model, name, "tokenizer.json", &mut looked)
+        && let Some(cached) = caches.find(Repository::Model, name, "tokenizer.json", &mut searched)
     {
         return Ok(cached);
     }
     Err(TokenizerError::Missing {
         name: name.to_owned(),
-        looked,
+        searched,
     })
 }
 
 /// Returns true if the name is a path without a tokenizer. It is a path by its form, or because its parent
 /// folder holds files. A folder that holds models by their names contains only folders.
 pub(crate) fn is_missing_path(name: &str, base: &Path) -> bool {
-    let given = base.join(name);
+    let local_path = base.join(name);
     let holds_files = |folder: &Path| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).any(|path| path.is_file())
     };
-    let is_path = !is_model_id(name) || name.contains('/') && given.parent().is_some_and(holds_files);
-    is_path && !given.is_file() && !given.join("tokenizer.json").is_file()
+    let is_path = !is_model_id(name) || name.contains('/') && local_path.parent().is_some_and(holds_files);
+    is_path && !local_path.is_file() && !local_path.join("tokenizer.json").is_file()
 }
 
 /// Returns true if the name could be a model on the Hugging Face hub: `gpt2`, `Qwen/Qwen3-8B`.
@@ -657,7 +657,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         words(folder.path());
         let tokenizer = open("tokenizer.json", folder.path());
-        assert_eq!(tokenizer.specials_added(), 1);
+        assert_eq!(tokenizer.special_token_count(), 1);
         assert_eq!(tokenizer.encode("one", true).unwrap(), [6, 0]);
         assert_eq!(tokenizer.encode("one<s>two", false).unwrap(), [0, 6, 1]);
         assert_eq!(
@@ -707,7 +707,7 @@ mod tests {
             "tokenizer_config.json",
             &json!({"clean_up_tokenization_spaces": true, "other": 1}),
         );
-        for clean_up in [CleanUp::AsConfigured, CleanUp::SparingBpe] {
+        for clean_up in [CleanUp::AsConfigured, CleanUp::ExceptBpe] {
             assert_eq!(
                 open(".", folder.path()).decode(&[0, 2], clean_up).unwrap(),
                 "one."
@@ -726,10 +726,10 @@ mod tests {
         );
         let tokenizer = open(".", folder.path());
         assert_eq!(tokenizer.decode(&[3, 2], CleanUp::AsConfigured).unwrap(), "ab.");
-        assert_eq!(tokenizer.decode(&[3, 2], CleanUp::SparingBpe).unwrap(), "ab .");
+        assert_eq!(tokenizer.decode(&[3, 2], CleanUp::ExceptBpe).unwrap(), "ab .");
         assert_eq!(
             tokenizer
-                .decode_batch(&[&[3, 2], &[0]], CleanUp::SparingBpe)
+                .decode_batch(&[&[3, 2], &[0]], CleanUp::ExceptBpe)
                 .unwrap(),
             ["ab .", "a"]
         );
@@ -738,7 +738,7 @@ mod tests {
     #[test]
     fn contractions_are_closed_up_in_hugging_faces_order() {
         assert_eq!(
-            without_spaces("I 'm sure , they do n't 've it 's ' here ' !"),
+            clean_up_spaces("I 'm sure , they do n't 've it 's ' here ' !"),
             "I'm sure, they don't've it's'here '!"
         );
     }
@@ -758,7 +758,7 @@ mod tests {
             (
                 bos.vocab_size(),
                 bos.vocab_size_with_added(),
-                bos.specials_added()
+                bos.special_token_count()
             ),
             (256, 257, 1)
         );

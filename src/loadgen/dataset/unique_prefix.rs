@@ -16,32 +16,32 @@ use super::tokenizer::{Tokenizer, TokenizerError};
 use crate::base::ids::ContentHash;
 
 /// Letters of a beginning. Of 26 each they make 2·10¹¹ beginnings: two of a thousand measurements are alike in one of 400 000 runs.
-const LETTERS: usize = 8;
+const PREFIX_LETTERS: usize = 8;
 
 /// Characters of a prompt in which the place is looked for where it goes on: many more than the letters have tokens.
-const WINDOW: usize = 128;
+const SEARCH_CHARS: usize = 128;
 
 /// Letters with which prompts begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Beginning {
+pub(crate) struct PrefixLetters {
     letters: String,
 }
 
 /// What became of the prompts that were given a beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct PrefixStats {
     /// Tokens of the letters by themselves.
     pub tokens: usize,
     /// Prompts that kept their own: there is no text at their beginning, or none of the same length was found.
-    pub kept: usize,
+    pub unchanged: usize,
 }
 
-impl Beginning {
+impl PrefixLetters {
     /// The beginning of what has this name: the same one every time, and another one for every other name.
-    pub(crate) fn of(name: &impl Serialize) -> Self {
-        let digest = ContentHash::of(name);
+    pub(crate) fn from_name(name: &impl Serialize) -> Self {
+        let digest = ContentHash::from_value(name);
         let mut number = u64::from_str_radix(digest.as_str(), 16).expect("a digest has 16 hex digits");
-        let letters = (0..LETTERS).map(|_| {
+        let letters = (0..PREFIX_LETTERS).map(|_| {
             let letter = b'a' + u8::try_from(number % 26).expect("it is below 26");
             number /= 26;
             char::from(letter)
@@ -60,15 +60,15 @@ impl Beginning {
     ///
     /// # Errors
     /// The tokenizer failed.
-    pub(crate) fn put<'c>(
+    pub(crate) fn apply<'c>(
         &self,
         contents: impl Iterator<Item = &'c mut Content>,
         tokenizer: &Tokenizer,
-    ) -> Result<Given, TokenizerError> {
+    ) -> Result<PrefixStats, TokenizerError> {
         let ids = tokenizer.encode(&self.letters, false)?;
-        let mut given = Given {
+        let mut stats = PrefixStats {
             tokens: ids.len(),
-            kept: 0,
+            unchanged: 0,
         };
         let mut texts: Vec<&mut String> = Vec::new();
         for content in contents {
@@ -80,18 +80,18 @@ impl Beginning {
                 }
                 Content::Messages(messages) => match first_text(messages) {
                     Some(text) => texts.push(text),
-                    None => given.kept += 1,
+                    None => stats.unchanged += 1,
                 },
                 // The pictures stand before the text.
-                Content::Pictures { .. } => given.kept += 1,
+                Content::Images { .. } => stats.unchanged += 1,
             }
         }
         let count = |texts: &[&str]| tokenizer.count_batch(texts, false);
         let old: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
         let before = count(&old)?;
-        let head = head(tokenizer);
-        let begun = |text: &&str| self.begun(text, &head, tokenizer);
-        let new: Vec<Option<String>> = old.iter().map(begun).collect::<Result<_, _>>()?;
+        let head = template_head(tokenizer);
+        let rewritten = |text: &&str| self.with_unique_prefix(text, &head, tokenizer);
+        let new: Vec<Option<String>> = old.iter().map(rewritten).collect::<Result<_, _>>()?;
         let tried: Vec<&str> = new
             .iter()
             .map(|text| text.as_deref().unwrap_or_default())
@@ -100,35 +100,40 @@ impl Beginning {
         for (((text, new), before), after) in texts.into_iter().zip(new).zip(before).zip(after) {
             match new.filter(|_| before == after) {
                 Some(new) => *text = new,
-                None => given.kept += 1,
+                None => stats.unchanged += 1,
             }
         }
-        Ok(given)
+        Ok(stats)
     }
 
     /// A text that begins so and has as many tokens; `None` where there is none. What the chat template puts before it stays before it.
-    fn begun(&self, text: &str, head: &str, tokenizer: &Tokenizer) -> Result<Option<String>, TokenizerError> {
+    fn with_unique_prefix(
+        &self,
+        text: &str,
+        head: &str,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<String>, TokenizerError> {
         let head = match text.starts_with(head) {
             true => head,
             false => "",
         };
         let text = &text[head.len()..];
         let places = text.char_indices().map(|(at, _)| at);
-        let end = places.clone().nth(WINDOW).unwrap_or(text.len());
-        let wanted = tokenizer.count(&text[..end], false)?;
+        let end = places.clone().nth(SEARCH_CHARS).unwrap_or(text.len());
+        let token_count = tokenizer.count(&text[..end], false)?;
         // Prompts that are shorter than the letters begin with fewer of them; the least of them begin in no cache's block.
-        for letters in (1..=LETTERS).rev().map(|length| &self.letters[..length]) {
+        for letters in (1..=PREFIX_LETTERS).rev().map(|length| &self.letters[..length]) {
             // To go on with a whole word leaves the tokens behind it as they are; elsewhere the tokens of a word change.
             for is_word in [true, false] {
                 let fits = |at: &usize| text[*at..].starts_with(char::is_whitespace) == is_word;
                 let cuts = places.clone().take_while(|at| *at < end).filter(fits);
                 for cut in cuts.filter(|at| *at > 0).chain([end]) {
                     let count = tokenizer.count(&format!("{letters}{}", &text[cut..end]), false)?;
-                    if count == wanted {
+                    if count == token_count {
                         return Ok(Some(format!("{head}{letters}{}", &text[cut..])));
                     }
                     // The further on the place, the fewer tokens are left, but for a few where a word is torn.
-                    if count + LETTERS < wanted {
+                    if count + PREFIX_LETTERS < token_count {
                         break;
                     }
                 }
@@ -139,7 +144,7 @@ impl Beginning {
 }
 
 /// What the tokenizer's chat template puts before the words of a user; nothing where there is no template.
-fn head(tokenizer: &Tokenizer) -> String {
+fn template_head(tokenizer: &Tokenizer) -> String {
     let rendered = |words: &str| ChatTemplate::open(tokenizer).ok()?.render_user(words).ok();
     let (Some(one), Some(other)) = (rendered("a"), rendered("b")) else {
         return String::new();
@@ -179,31 +184,32 @@ mod tests {
         Tokenizer::open("tokenizer.json", &data, &Caches::default()).unwrap()
     }
 
-    fn put(name: u32, texts: &[&str], tokenizer: &Tokenizer) -> (Vec<String>, Given) {
+    fn put(name: u32, texts: &[&str], tokenizer: &Tokenizer) -> (Vec<String>, PrefixStats) {
         let mut contents: Vec<Content> = texts
             .iter()
             .map(|text| Content::Text(Arc::new((*text).to_owned())))
             .collect();
-        let given = Beginning::of(&name).put(contents.iter_mut(), tokenizer).unwrap();
+        let stats = PrefixLetters::from_name(&name)
+            .apply(contents.iter_mut(), tokenizer)
+            .unwrap();
         let texts = contents.into_iter().map(|content| match content {
             Content::Text(text) => text.to_string(),
             other => panic!("{other:?}"),
         });
-        (texts.collect(), given)
+        (texts.collect(), stats)
     }
 
     #[test]
     fn the_same_name_gives_the_same_beginning_and_another_another() {
-        let name = |repeat: u32| Beginning::of(&("seed", 1, repeat));
+        let name = |repeat: u32| PrefixLetters::from_name(&("seed", 1, repeat));
         assert_eq!(name(1), name(1));
         let all: std::collections::BTreeSet<String> = (0..1000)
             .map(|repeat| name(repeat).letters().to_owned())
             .collect();
         assert_eq!(all.len(), 1000);
-        assert!(
-            all.iter()
-                .all(|letters| letters.len() == LETTERS && letters.bytes().all(|b| b.is_ascii_lowercase()))
-        );
+        assert!(all.iter().all(
+            |letters| letters.len() == PREFIX_LETTERS && letters.bytes().all(|b| b.is_ascii_lowercase())
+        ));
     }
 
     #[test]
@@ -211,20 +217,26 @@ mod tests {
         let tokenizer = tokenizer();
         let common = "The quick brown fox jumps over the lazy dog, again and again, until the dog has had enough of it. ".repeat(3);
         let texts = [format!("{common}One."), format!("{common}Another one.")];
-        let (begun, given) = put(7, &texts.each_ref().map(String::as_str), &tokenizer);
-        assert_eq!(given.kept, 0);
+        let (rewritten, stats) = put(7, &texts.each_ref().map(String::as_str), &tokenizer);
+        assert_eq!(stats.unchanged, 0);
         let shared = |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
         let before = shared(&texts[0], &texts[1]);
-        assert!(shared(&begun[0], &begun[1]).abs_diff(before) < 64, "{begun:?}");
+        assert!(
+            shared(&rewritten[0], &rewritten[1]).abs_diff(before) < 64,
+            "{rewritten:?}"
+        );
         let (others, _) = put(8, &[&texts[0]], &tokenizer);
-        assert!(shared(&begun[0], &others[0]) < LETTERS, "{begun:?} {others:?}");
+        assert!(
+            shared(&rewritten[0], &others[0]) < PREFIX_LETTERS,
+            "{rewritten:?} {others:?}"
+        );
     }
 
     #[test]
     fn each_kind_of_content_begins_with_it_and_keeps_its_length() {
         let tokenizer = Tokenizer::bytes();
-        let beginning = Beginning::of(&1);
-        let letters = beginning.letters();
+        let prefix = PrefixLetters::from_name(&1);
+        let letters = prefix.letters();
         let text = "some words of a user who has to say a little more";
         let mut contents = [
             Content::Text(
@@ -244,13 +256,19 @@ mod tests {
             Content::Messages(vec![
                 json!({"role": "user", "content": [{"type": "image_url"}, {"type": "text", "text": text}]}),
             ]),
-            Content::Pictures {
+            Content::Images {
                 text: text.to_owned(),
                 images: Vec::new(),
             },
         ];
-        let given = beginning.put(contents.iter_mut(), &tokenizer).unwrap();
-        assert_eq!(given, Given { tokens: 8, kept: 2 });
+        let stats = prefix.apply(contents.iter_mut(), &tokenizer).unwrap();
+        assert_eq!(
+            stats,
+            PrefixStats {
+                tokens: 8,
+                unchanged: 2
+            }
+        );
         let begins =
             |text: &Value| text.as_str().unwrap().starts_with(letters) && text.as_str().unwrap().len() == 49;
         let Content::Text(templated) = &contents[0] else {
@@ -280,15 +298,15 @@ mod tests {
         fn no_length_changes(texts in prop::collection::vec("[ -~é你\n]{1,300}", 1..6), name in 0u32..100) {
             let tokenizer = tokenizer();
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            let (begun, given) = put(name, &texts, &tokenizer);
-            let letters = Beginning::of(&name);
-            let mut kept = 0;
-            for (text, begun) in texts.iter().zip(&begun) {
-                prop_assert_eq!(tokenizer.count(text, false).unwrap(), tokenizer.count(begun, false).unwrap());
-                kept += usize::from(!begun.starts_with(&letters.letters()[..1]));
+            let (rewritten, stats) = put(name, &texts, &tokenizer);
+            let letters = PrefixLetters::from_name(&name);
+            let mut unchanged = 0;
+            for (text, rewritten) in texts.iter().zip(&rewritten) {
+                prop_assert_eq!(tokenizer.count(text, false).unwrap(), tokenizer.count(rewritten, false).unwrap());
+                unchanged += usize::from(!rewritten.starts_with(&letters.letters()[..1]));
             }
             // A text may begin with the first of the letters by itself.
-            prop_assert!(kept <= given.kept, "{:?}", begun);
+            prop_assert!(unchanged <= stats.unchanged, "{:?}", rewritten);
         }
     }
 }

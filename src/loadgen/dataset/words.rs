@@ -12,18 +12,18 @@ use tokenizers::{ModelWrapper, NormalizerWrapper};
 use super::tokenizer::{Tokenizer, TokenizerError};
 
 /// Pieces of no more bytes are kept.
-const SHORT: usize = 24;
+const MAX_PIECE_BYTES: usize = 24;
 /// So many pieces are kept.
-const MANY: usize = 1 << 15;
+const MAX_PIECES: usize = 1 << 15;
 /// After so many new pieces it is known whether pieces come again.
-const TRIED: usize = 1 << 12;
+const MIN_SAMPLE: usize = 1 << 12;
 
 // Alternatives of splitting patterns as models ship them. None matches over a letter, a space and a letter.
 //
 // Source: the `tokenizer.json` of GPT-2, Qwen3, Llama 3.1, DeepSeek-V3 and gpt-oss.
 
 /// Those that match letters, up to the last of them or their contraction.
-const LETTERS: [&str; 8] = [
+const LETTER_PATTERNS: [&str; 8] = [
     r" ?\p{L}+",
     r"[^\r\n\p{L}\p{N}]?\p{L}+",
     r"[^\r\n\p{L}\p{N}]?+\p{L}+",
@@ -33,7 +33,7 @@ const LETTERS: [&str; 8] = [
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
 ];
-const OTHERS: [&str; 23] = [
+const OTHER_PATTERNS: [&str; 23] = [
     "'s",
     "'t",
     "'re",
@@ -60,24 +60,24 @@ const OTHERS: [&str; 23] = [
 ];
 
 /// Encodes long texts; each thread has its own.
-pub(crate) struct Words<'t> {
+pub(crate) struct WordEncoder<'t> {
     tokenizer: &'t Tokenizer,
     /// Whether texts may be cut at all.
-    is_cut: bool,
-    known: HashMap<Box<str>, Box<[u32]>>,
-    new: usize,
-    again: usize,
+    can_cut: bool,
+    cache: HashMap<Box<str>, Box<[u32]>>,
+    misses: usize,
+    hits: usize,
 }
 
-impl<'t> Words<'t> {
+impl<'t> WordEncoder<'t> {
     /// For texts that this tokenizer encodes.
     pub(crate) fn new(tokenizer: &'t Tokenizer) -> Self {
         Self {
             tokenizer,
-            is_cut: tokenizer.library().is_some_and(splits_words),
-            known: HashMap::new(),
-            new: 0,
-            again: 0,
+            can_cut: tokenizer.library().is_some_and(splits_words),
+            cache: HashMap::new(),
+            misses: 0,
+            hits: 0,
         }
     }
 
@@ -86,41 +86,41 @@ impl<'t> Words<'t> {
     /// # Errors
     /// The tokenizer cannot be read, or failed.
     pub(crate) fn encode(&mut self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        if !self.is_cut {
+        if !self.can_cut {
             return self.tokenizer.encode(text, false);
         }
         let mut ids = Vec::with_capacity(text.len() / 4);
         // What is not encoded yet is from here on.
-        let (mut left, mut from) = (0, 0);
-        for to in cuts(text).chain([text.len()]) {
+        let (mut left_letter, mut from) = (0, 0);
+        for to in cut_positions(text).chain([text.len()]) {
             let piece = &text[from..to];
-            if let Some(known) = self.known.get(piece) {
-                self.tokenizer.append(&text[left..from], &mut ids)?;
-                ids.extend_from_slice(known);
-                self.again += 1;
-                left = to;
-            } else if piece.len() <= SHORT && self.learns() {
-                self.tokenizer.append(&text[left..from], &mut ids)?;
+            if let Some(cached) = self.cache.get(piece) {
+                self.tokenizer.encode_into(&text[left_letter..from], &mut ids)?;
+                ids.extend_from_slice(cached);
+                self.hits += 1;
+                left_letter = to;
+            } else if piece.len() <= MAX_PIECE_BYTES && self.is_learning() {
+                self.tokenizer.encode_into(&text[left_letter..from], &mut ids)?;
                 let new = self.tokenizer.encode(piece, false)?;
                 ids.extend_from_slice(&new);
-                self.known.insert(piece.into(), new.into());
-                self.new += 1;
-                left = to;
+                self.cache.insert(piece.into(), new.into());
+                self.misses += 1;
+                left_letter = to;
             }
             from = to;
         }
-        self.tokenizer.append(&text[left..], &mut ids)?;
+        self.tokenizer.encode_into(&text[left_letter..], &mut ids)?;
         Ok(ids)
     }
 
     /// Whether pieces come again, as far as is known, and there is room for more.
-    fn learns(&self) -> bool {
-        self.known.len() < MANY && (self.new < TRIED || self.again > self.new)
+    fn is_learning(&self) -> bool {
+        self.cache.len() < MAX_PIECES && (self.misses < MIN_SAMPLE || self.hits > self.misses)
     }
 }
 
 /// Where a letter is followed by a space and another letter, both of ASCII.
-fn cuts(text: &str) -> impl Iterator<Item = usize> + '_ {
+fn cut_positions(text: &str) -> impl Iterator<Item = usize> + '_ {
     let bytes = text.as_bytes();
     let is_letter = |at: Option<usize>| {
         at.and_then(|at| bytes.get(at))
@@ -144,50 +144,50 @@ fn splits_words(library: &tokenizers::Tokenizer) -> bool {
         .into_values()
         .all(|token| !token.lstrip && !token.rstrip && !token.single_word && !token.content.contains(' '));
     let splitter = serde_json::to_value(library.get_pre_tokenizer()).unwrap_or_default();
-    is_plain && is_steady && is_within && split(&splitter) == Split::Words
+    is_plain && is_steady && is_within && split_rule(&splitter) == SplitRule::BetweenWords
 }
 
 /// What a pre-tokenizer does to a letter, a space and a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Split {
-    Nothing,
+enum SplitRule {
+    Never,
     /// A piece ends between the first two.
-    Words,
+    BetweenWords,
     Unknown,
 }
 
-fn split(splitter: &Value) -> Split {
+fn split_rule(splitter: &Value) -> SplitRule {
     match splitter["type"].as_str() {
         Some("Sequence") => {
             let parts = splitter["pretokenizers"].as_array();
-            let parts = parts.into_iter().flatten().map(split);
-            parts.max().unwrap_or(Split::Unknown)
+            let parts = parts.into_iter().flatten().map(split_rule);
+            parts.max().unwrap_or(SplitRule::Unknown)
         }
-        Some("ByteLevel") if splitter["use_regex"] == Value::Bool(false) => Split::Nothing,
-        Some("ByteLevel") => Split::Words,
+        Some("ByteLevel") if splitter["use_regex"] == Value::Bool(false) => SplitRule::Never,
+        Some("ByteLevel") => SplitRule::BetweenWords,
         Some("Split") if splitter["behavior"] == "Isolated" && splitter["invert"] == Value::Bool(false) => {
             splitter["pattern"]["Regex"]
                 .as_str()
-                .map_or(Split::Unknown, pattern)
+                .map_or(SplitRule::Unknown, pattern_split_rule)
         }
-        _ => Split::Unknown,
+        _ => SplitRule::Unknown,
     }
 }
 
 /// Of a pattern, which is alternatives.
-fn pattern(pattern: &str) -> Split {
-    let (mut rest, mut split) = (pattern, Split::Nothing);
+fn pattern_split_rule(pattern: &str) -> SplitRule {
+    let (mut rest, mut split) = (pattern, SplitRule::Never);
     loop {
         let after = |alternative: &&str| {
             let after = rest.strip_prefix(*alternative)?;
             (after.is_empty() || after.starts_with('|')).then_some(after)
         };
-        let letters = LETTERS.iter().find_map(after);
-        let Some(left) = letters.or_else(|| OTHERS.iter().find_map(after)) else {
-            return Split::Unknown;
+        let letters = LETTER_PATTERNS.iter().find_map(after);
+        let Some(left) = letters.or_else(|| OTHER_PATTERNS.iter().find_map(after)) else {
+            return SplitRule::Unknown;
         };
         if letters.is_some() {
-            split = Split::Words;
+            split = SplitRule::BetweenWords;
         }
         match left.strip_prefix('|') {
             Some(next) => rest = next,
@@ -266,14 +266,14 @@ mod tests {
         for splitter in shipped() {
             for normalizer in [Value::Null, json!({"type": "NFC"})] {
                 let tokenizer = with(&splitter, normalizer);
-                let mut words = Words::new(&tokenizer);
-                assert!(words.is_cut, "{splitter}");
+                let mut words = WordEncoder::new(&tokenizer);
+                assert!(words.can_cut, "{splitter}");
                 let words = std::cell::RefCell::new(&mut words);
                 proptest!(ProptestConfig::with_cases(64), |(text in text())| {
                     let ids = words.borrow_mut().encode(&text).unwrap();
                     prop_assert_eq!(ids, tokenizer.encode(&text, false).unwrap());
                 });
-                assert!(words.borrow().again > 0);
+                assert!(words.borrow().hits > 0);
             }
         }
     }
@@ -281,18 +281,18 @@ mod tests {
     #[test]
     fn pieces_that_do_not_come_again_are_left_to_the_library() {
         let tokenizer = with(&shipped()[0], Value::Null);
-        let mut words = Words::new(&tokenizer);
+        let mut words = WordEncoder::new(&tokenizer);
         let letter = |number: usize| char::from(b'a' + (number % 26) as u8);
         let name = |number: usize| {
             String::from_iter([number, number / 26, number / 676, number / 17_576].map(letter))
         };
-        let text: Vec<String> = (0..TRIED + 1000).map(name).collect();
+        let text: Vec<String> = (0..MIN_SAMPLE + 1000).map(name).collect();
         let text = text.join(" ");
         assert_eq!(
             words.encode(&text).unwrap(),
             tokenizer.encode(&text, false).unwrap()
         );
-        assert_eq!((words.new, words.known.len()), (TRIED, TRIED));
+        assert_eq!((words.misses, words.cache.len()), (MIN_SAMPLE, MIN_SAMPLE));
     }
 
     #[test]
@@ -306,14 +306,14 @@ mod tests {
             json!({"type": "Split", "pattern": {"String": " "}, "behavior": "Isolated", "invert": false}),
         ];
         for splitter in &unknown {
-            assert_eq!(split(splitter), Split::Unknown, "{splitter}");
+            assert_eq!(split_rule(splitter), SplitRule::Unknown, "{splitter}");
         }
-        assert_eq!(split(&sequence(&[r"\p{N}{1,3}"])), Split::Nothing);
+        assert_eq!(split_rule(&sequence(&[r"\p{N}{1,3}"])), SplitRule::Never);
         let lower = with(&shipped()[0], json!({"type": "Lowercase"}));
-        assert!(!Words::new(&lower).is_cut);
+        assert!(!WordEncoder::new(&lower).can_cut);
         let bytes = Tokenizer::bytes();
         assert_eq!(
-            Words::new(&bytes).encode("a b").unwrap(),
+            WordEncoder::new(&bytes).encode("a b").unwrap(),
             bytes.encode("a b", false).unwrap()
         );
     }

@@ -10,79 +10,84 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use super::composed::composed;
-use super::load::Item;
-use super::pending::{BEFORE, Job};
+use super::load_spec::PlannedRequest;
+use super::pending::{MAX_PREPARED_BYTES, PendingRequest};
+use super::request_bytes::encode_request;
 use super::shared::Shared;
 
 /// Bytes of bodies that are made ahead while the load runs.
-const AHEAD: usize = BEFORE / 2;
+const MAX_AHEAD_BYTES: usize = MAX_PREPARED_BYTES / 2;
 
 /// The bodies of a share that were not made before the load began.
-pub(super) struct Bodies {
-    made: Receiver<(usize, Vec<u8>)>,
+pub(super) struct DeferredBodies {
+    ready: Receiver<(usize, Vec<u8>)>,
     /// Places below this one were sent.
     next: Arc<AtomicUsize>,
 }
 
-impl Bodies {
+impl DeferredBodies {
     /// Starts to make the bodies that are missing.
-    pub(super) fn of(jobs: &VecDeque<Job>, shared: &Arc<Shared>) -> Self {
-        let later = || {
-            jobs.iter()
-                .filter_map(|job| Some((job.place, Arc::clone(job.item.as_ref()?))))
+    pub(super) fn start(pending_requests: &VecDeque<PendingRequest>, shared: &Arc<Shared>) -> Self {
+        let deferred = || {
+            pending_requests
+                .iter()
+                .filter_map(|pending| Some((pending.position, Arc::clone(pending.planned.as_ref()?))))
         };
         // The capacity is exact, because a growing vector briefly takes twice its memory.
-        let mut items = Vec::with_capacity(later().count());
-        items.extend(later());
+        let mut planned_requests = Vec::with_capacity(deferred().count());
+        planned_requests.extend(deferred());
         // A bounded channel allocates all of its slots at once.
-        let mean = jobs.iter().map(|job| job.length).sum::<usize>() / jobs.len().max(1);
-        let room = (AHEAD / mean.max(1)).max(1).min(items.len());
-        let (sender, made) = sync_channel(room);
+        let mean = pending_requests
+            .iter()
+            .map(|pending| pending.length)
+            .sum::<usize>()
+            / pending_requests.len().max(1);
+        let room = (MAX_AHEAD_BYTES / mean.max(1)).max(1).min(planned_requests.len());
+        let (sender, ready) = sync_channel(room);
         let next = Arc::new(AtomicUsize::new(0));
-        if !items.is_empty() {
+        if !planned_requests.is_empty() {
             let (shared, next) = (Arc::clone(shared), Arc::clone(&next));
-            let work = move || make(&items, &shared, &next, &sender);
+            let work = move || make_bodies(&planned_requests, &shared, &next, &sender);
             // Without a thread, the sending thread makes all bodies itself.
             let _ = thread::Builder::new().name("bodies".to_owned()).spawn(work);
         }
-        Self { made, next }
+        Self { ready, next }
     }
 
     /// Returns the body of a job; jobs come in the order of their share.
-    pub(super) fn take(&self, job: &mut Job, shared: &Shared) -> Vec<u8> {
-        let Some(item) = job.item.take() else {
-            return std::mem::take(&mut job.bytes);
+    pub(super) fn take(&self, pending: &mut PendingRequest, shared: &Shared) -> Vec<u8> {
+        let Some(planned) = pending.planned.take() else {
+            return std::mem::take(&mut pending.bytes);
         };
-        self.next.store(job.place + 1, Ordering::Relaxed);
+        self.next.store(pending.position + 1, Ordering::Relaxed);
         // Skips bodies of jobs that were given up or that the sending thread made itself.
-        while let Ok((place, body)) = self.made.try_recv() {
-            if place == job.place {
+        while let Ok((index, body)) = self.ready.try_recv() {
+            if index == pending.position {
                 return body;
             }
         }
-        body(&item, shared)
+        make_body(&planned, shared)
     }
 }
 
-fn make(
-    items: &[(usize, Arc<Item>)],
+fn make_bodies(
+    planned_requests: &[(usize, Arc<PlannedRequest>)],
     shared: &Shared,
     next: &AtomicUsize,
-    made: &SyncSender<(usize, Vec<u8>)>,
+    ready: &SyncSender<(usize, Vec<u8>)>,
 ) {
-    for (place, item) in items {
-        if *place < next.load(Ordering::Relaxed) {
+    for (index, planned) in planned_requests {
+        if *index < next.load(Ordering::Relaxed) {
             continue;
         }
-        if made.send((*place, body(item, shared))).is_err() {
+        if ready.send((*index, make_body(planned, shared))).is_err() {
             return;
         }
     }
 }
 
-fn body(item: &Item, shared: &Shared) -> Vec<u8> {
-    composed(item, &item.content, shared)
+fn make_body(planned: &PlannedRequest, shared: &Shared) -> Vec<u8> {
+    encode_request(planned, &planned.content, shared)
         .expect("every body was made once before the load began")
         .bytes
 }

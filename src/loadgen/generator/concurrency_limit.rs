@@ -6,20 +6,20 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::base::clock::{self, Moment};
+use crate::base::clock::{self, MonotonicTime};
 
 #[derive(Debug)]
 pub(super) struct Slots {
     free: Arc<Semaphore>,
     /// When each free slot became free, in order. The slot that has been free the longest is taken first.
-    since: Mutex<VecDeque<Moment>>,
+    free_since: Mutex<VecDeque<MonotonicTime>>,
 }
 
 impl Slots {
     pub(super) fn new(count: usize) -> Arc<Self> {
         Arc::new(Self {
             free: Arc::new(Semaphore::new(count)),
-            since: Mutex::new(vec![Moment::default(); count].into()),
+            free_since: Mutex::new(vec![MonotonicTime::default(); count].into()),
         })
     }
 
@@ -37,13 +37,13 @@ impl Slots {
     fn slot(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Slot {
         Slot {
             slots: Arc::clone(self),
-            freed: self.since().pop_front().unwrap_or_default(),
+            free_since: self.lock_free_since().pop_front().unwrap_or_default(),
             _permit: permit,
         }
     }
 
-    fn since(&self) -> MutexGuard<'_, VecDeque<Moment>> {
-        self.since.lock().expect("nobody panics with it")
+    fn lock_free_since(&self) -> MutexGuard<'_, VecDeque<MonotonicTime>> {
+        self.free_since.lock().expect("nobody panics with it")
     }
 }
 
@@ -52,22 +52,22 @@ impl Slots {
 pub(super) struct Slot {
     slots: Arc<Slots>,
     /// When the slot was last given back before it was taken.
-    freed: Moment,
+    free_since: MonotonicTime,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Slot {
     /// Returns the earliest moment at which a request could have been sent: its due time, or when the slot
     /// became free if that was later.
-    pub(super) fn ready(&self, due: Moment) -> Moment {
-        due.max(self.freed)
+    pub(super) fn ready_at(&self, due: MonotonicTime) -> MonotonicTime {
+        due.max(self.free_since)
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         // The permit is released after this, so its next owner finds the moment.
-        self.slots.since().push_back(clock::now());
+        self.slots.lock_free_since().push_back(clock::now());
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
         let slots = Slots::new(2);
         let due = clock::now();
         let (first, second) = (slots.try_take().unwrap(), slots.try_take().unwrap());
-        assert_eq!(second.ready(due), due, "there was one when it fell due");
+        assert_eq!(second.ready_at(due), due, "there was one when it fell due");
         assert!(slots.try_take().is_none());
         let before = clock::now();
         drop(first);
@@ -90,10 +90,10 @@ mod tests {
         drop(second);
         let (first, second) = (slots.try_take().unwrap(), slots.try_take().unwrap());
         // Both were given back before either was taken, so the first to be taken has been free for longer.
-        assert!(first.ready(due) >= before && first.ready(due) <= between);
-        assert!(second.ready(due) >= between && second.ready(due) <= clock::now());
+        assert!(first.ready_at(due) >= before && first.ready_at(due) <= between);
+        assert!(second.ready_at(due) >= between && second.ready_at(due) <= clock::now());
         let later = clock::now();
-        assert_eq!(first.ready(later), later);
+        assert_eq!(first.ready_at(later), later);
     }
 
     #[tokio::test]
@@ -107,7 +107,7 @@ mod tests {
         let before = clock::now();
         drop(slot);
         let after = clock::now();
-        let ready = waiting.await.ready(due);
+        let ready = waiting.await.ready_at(due);
         assert!(ready >= before && ready <= after);
     }
 }

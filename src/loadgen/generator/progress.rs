@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::results::record::request::Request;
 
 /// Number of requests that must have ended before failures can abort a load.
-const FEW_ENDED: u64 = 20;
+const MIN_ENDED: u64 = 20;
 /// Interval of the check for failures.
-const FAILURES_SEEN: Duration = Duration::from_millis(50);
+const FAILURE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The progress of a load. The counters are not read at the same moment.
 #[derive(Debug, Default)]
@@ -51,20 +51,20 @@ impl Progress {
     }
 
     /// Returns once more than this share of the ended requests has failed; never returns without a share.
-    pub(super) async fn fails(&self, share: Option<f64>) {
+    pub(super) async fn wait_for_failures(&self, share: Option<f64>) {
         let Some(share) = share else {
             return std::future::pending().await;
         };
         loop {
             let (ended, failed) = (self.ended(), self.failed());
-            if ended >= FEW_ENDED && failed as f64 > share * ended as f64 {
+            if ended >= MIN_ENDED && failed as f64 > share * ended as f64 {
                 return self.is_aborted.store(true, Ordering::Relaxed);
             }
-            tokio::time::sleep(FAILURES_SEEN).await;
+            tokio::time::sleep(FAILURE_CHECK_INTERVAL).await;
         }
     }
 
-    pub(super) fn end(&self, request: &Request) {
+    pub(super) fn count_end(&self, request: &Request) {
         self.ended.fetch_add(1, Ordering::Relaxed);
         if !request.is_completed() {
             self.failed.fetch_add(1, Ordering::Relaxed);

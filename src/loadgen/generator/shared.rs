@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::concurrency_limit::Slots;
-use super::load::{Item, Load};
+use super::load_spec::{LoadSpec, PlannedRequest};
 use super::progress::Progress;
 use crate::config::scenario::Limits;
 use crate::loadgen::route::Route;
@@ -32,7 +32,7 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Splits a load into the shared state and its requests.
-    pub(super) fn new(load: Load, route: Route, progress: Arc<Progress>) -> (Self, Vec<Item>) {
+    pub(super) fn new(load: LoadSpec, route: Route, progress: Arc<Progress>) -> (Self, Vec<PlannedRequest>) {
         let shared = Self {
             is_closed_loop: load.is_closed_loop(),
             slots: load.concurrency.map(|slots| Slots::new(slots.get() as usize)),
@@ -46,14 +46,14 @@ impl Shared {
             progress,
             threads: load.threads,
         };
-        (shared, load.items)
+        (shared, load.requests)
     }
 
     /// Counts a request that ended, and passes its record to the sink.
-    pub(super) fn end(&self, request: &Request) {
-        self.progress.end(request);
+    pub(super) fn finish_request(&self, request: &Request) {
+        self.progress.count_end(request);
         if let Some(sink) = &self.sink {
-            sink.take(request);
+            sink.push(request);
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Content, EncodeError};
+use super::{Content, EncodeError, RequestParams};
 
-pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
+pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
     let messages = match prompt {
         Content::Text(text) => json!([{"role": "user", "content": text.as_str()}]),
         Content::Messages(messages) => json!(messages),
-        Content::Pictures { text, images } => {
+        Content::Images { text, images } => {
             let pictures = images
                 .iter()
                 .map(|image| json!({"type": "image_url", "image_url": {"url": &**image}}));
@@ -18,12 +18,12 @@ pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>
         Content::Ids(_) => return Err(EncodeError::IdsInChat),
     };
     Ok([
-        ("model", json!(ask.model)),
+        ("model", json!(params.model)),
         ("messages", messages),
-        ("max_completion_tokens", json!(ask.tokens)),
+        ("max_completion_tokens", json!(params.tokens)),
         ("stream", json!(true)),
         ("temperature", json!(0.0)),
-        ("ignore_eos", json!(!ask.stop_at_eos)),
+        ("ignore_eos", json!(!params.stop_at_eos)),
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into_iter()

@@ -2,17 +2,17 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Content, EncodeError, prompt_value};
+use super::{Content, EncodeError, RequestParams, prompt_value};
 
-pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
+pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
     Ok([
-        ("model", json!(ask.model)),
+        ("model", json!(params.model)),
         ("prompt", prompt_value(prompt)?),
         ("best_of", json!(1)),
-        ("max_tokens", json!(ask.tokens)),
+        ("max_tokens", json!(params.tokens)),
         ("stream", json!(true)),
         ("temperature", json!(0.0)),
-        ("ignore_eos", json!(!ask.stop_at_eos)),
+        ("ignore_eos", json!(!params.stop_at_eos)),
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into_iter()

@@ -6,16 +6,21 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Content, Decoded, EncodeError, Words, bare_prompt_value, error_words, lenient};
+use super::{
+    BorrowedStr, Content, Decoded, EncodeError, RequestParams, bare_prompt_value, error_text, lenient,
+};
 
-pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
-    let mut body: Map<String, Value> = [("input", bare_prompt_value(prompt)?), ("model", json!(ask.model))]
-        .map(|(key, value)| (key.to_owned(), value))
-        .into_iter()
-        .collect();
+pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
+    let mut body: Map<String, Value> = [
+        ("input", bare_prompt_value(prompt)?),
+        ("model", json!(params.model)),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into_iter()
+    .collect();
     // Unlike in a chat request, the fields of the scenario override the adapter.
     for key in ["model", "lora_path"] {
-        if let Some(name) = ask.lora {
+        if let Some(name) = params.lora {
             body.insert(key.to_owned(), json!(name));
         }
     }
@@ -27,39 +32,39 @@ struct Answer<'a> {
     #[serde(default)]
     data: Option<Vec<IgnoredAny>>,
     #[serde(borrow, default)]
-    model: Option<Words<'a>>,
+    model: Option<BorrowedStr<'a>>,
     #[serde(default)]
     usage: Option<Counts>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
     /// Older servers send flat errors with `error` here and the text in `message`.
     #[serde(borrow, default)]
-    object: Option<Words<'a>>,
+    object: Option<BorrowedStr<'a>>,
 }
 
 #[derive(Deserialize)]
 struct Counts {
-    #[serde(default, deserialize_with = "lenient::count")]
+    #[serde(default, deserialize_with = "lenient::token_count")]
     prompt_tokens: Option<u32>,
 }
 
-pub(super) enum Read {
+pub(super) enum AnswerContent {
     Vectors(usize),
     /// The server's error message.
     Error(String),
 }
 
-pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<Read, serde_json::Error> {
+pub(super) fn read(json: &str, decoded: &mut Decoded) -> Result<AnswerContent, serde_json::Error> {
     let answer: Answer<'_> = serde_json::from_str(json)?;
     if let Some(error) = answer.error {
-        return Ok(Read::Error(error_words(error.get())));
+        return Ok(AnswerContent::Error(error_text(error.get())));
     }
-    if Words::of(&answer.object) == "error" {
-        return Ok(Read::Error(error_words(json)));
+    if BorrowedStr::as_text(&answer.object) == "error" {
+        return Ok(AnswerContent::Error(error_text(json)));
     }
     if let Some(tokens) = answer.usage.and_then(|usage| usage.prompt_tokens) {
         decoded.usage.get_or_insert_default().prompt = Some(tokens).filter(|tokens| *tokens > 0);
     }
     decoded.note_model(answer.model);
-    Ok(Read::Vectors(answer.data.map_or(0, |data| data.len())))
+    Ok(AnswerContent::Vectors(answer.data.map_or(0, |data| data.len())))
 }

@@ -8,15 +8,15 @@ use crate::results::record::request::ChunkKind;
 
 /// The shape of the last event that carried one text and nothing else.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct EventShape {
     /// The part up to and including the quote before the text; empty if no shape is known.
-    before: Vec<u8>,
+    prefix: Vec<u8>,
     /// The part from the quote after the text.
-    after: Vec<u8>,
+    suffix: Vec<u8>,
     kind: Option<ChunkKind>,
 }
 
-impl Known {
+impl EventShape {
     /// Learns the shape of an event. `text` is a slice of `json` and not empty. The event must carry this
     /// text and no other fact that each event would have to add.
     pub(super) fn learn(&mut self, json: &str, kind: ChunkKind, text: &str) {
@@ -28,18 +28,18 @@ impl Known {
         if !before.ends_with('"') || !after.starts_with('"') || json.get(start..end) != Some(text) {
             return;
         }
-        self.before.clear();
-        self.before.extend_from_slice(before.as_bytes());
-        self.after.clear();
-        self.after.extend_from_slice(after.as_bytes());
+        self.prefix.clear();
+        self.prefix.extend_from_slice(before.as_bytes());
+        self.suffix.clear();
+        self.suffix.extend_from_slice(after.as_bytes());
         self.kind = Some(kind);
     }
 
-    pub(super) fn text_of<'e>(&self, event: &'e [u8]) -> Option<(ChunkKind, &'e str)> {
+    pub(super) fn match_text<'e>(&self, event: &'e [u8]) -> Option<(ChunkKind, &'e str)> {
         let kind = self.kind?;
         let text = event
-            .strip_prefix(self.before.as_slice())?
-            .strip_suffix(self.after.as_slice())?;
+            .strip_prefix(self.prefix.as_slice())?
+            .strip_suffix(self.suffix.as_slice())?;
         let is_as_it_is = !text.is_empty() && text.iter().all(|byte| !matches!(byte, 0..0x20 | b'"' | b'\\'));
         let text = std::str::from_utf8(text).ok().filter(|_| is_as_it_is)?;
         Some((kind, text))
@@ -60,24 +60,24 @@ mod tests {
             Decoder::new(Protocol::Chat, 300),
             Decoder::new(Protocol::Chat, 300),
         );
-        let mut known = 0;
+        let mut shape = 0;
         for (line, at) in lines.iter().zip(0..) {
             full.push(LineKind::Event, line.as_bytes(), at);
-            if quick.push_known(line.as_bytes(), at) {
-                known += 1;
+            if quick.push_fast(line.as_bytes(), at) {
+                shape += 1;
             } else {
                 quick.push(LineKind::Event, line.as_bytes(), at);
             }
         }
-        (full.finish(true), quick.finish(true), known)
+        (full.finish(true), quick.finish(true), shape)
     }
 
     #[test]
     fn an_event_that_differs_in_its_text_alone_is_not_parsed_again() {
         let line = |text: &str| format!(r#"{{"id":"1","choices":[{{"delta":{{"content":"{text}"}}}}]}}"#);
         let lines: Vec<String> = ["a", " b", "é", r"\n", "c\"", "", "d"].map(line).to_vec();
-        let (full, quick, known) = both_ways(&lines[..4]);
-        assert_eq!((full.text.here(), known), ("a bé\n", 2));
+        let (full, quick, shape) = both_ways(&lines[..4]);
+        assert_eq!((full.text.in_memory(), shape), ("a bé\n", 2));
         assert_eq!(full, quick);
         // A quote inside the text breaks the JSON, which only the parser may report.
         let (full, quick, _) = both_ways(&lines);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// Reads a token count. A fraction is truncated; anything else that is not a count becomes `None`.
-pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+pub(super) fn token_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     let number = match Value::deserialize(deserializer)? {
         Value::Number(number) => number,
         _ => return Ok(None),
@@ -24,8 +24,8 @@ pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 }
 
 /// Returns the text as strict JSON; `None` if Python would reject it too.
-pub(super) fn repaired(text: &str) -> Option<String> {
-    let mut value: Value = serde_json::from_str(&strict(text)).ok()?;
+pub(super) fn repair(text: &str) -> Option<String> {
+    let mut value: Value = serde_json::from_str(&to_strict(text)).ok()?;
     // A usage report that is not an object has no information.
     if let Value::Object(event) = &mut value {
         for key in ["usage", "meta_info"] {
@@ -38,7 +38,7 @@ pub(super) fn repaired(text: &str) -> Option<String> {
 }
 
 /// Replaces the words and escapes that only Python accepts.
-fn strict(text: &str) -> String {
+fn to_strict(text: &str) -> String {
     let (mut strict, mut rest) = (String::with_capacity(text.len()), text);
     let mut is_quoted = false;
     while let Some(first) = rest.chars().next() {
@@ -49,7 +49,7 @@ fn strict(text: &str) -> String {
                 1
             }
             (true, '\\') => {
-                let (escape, length) = escape(rest);
+                let (escape, length) = leading_escape(rest);
                 strict.push_str(escape);
                 length
             }
@@ -78,7 +78,7 @@ fn strict(text: &str) -> String {
 
 /// Returns the escape at the start of a text and the length it had there. A lone surrogate becomes the
 /// replacement character.
-fn escape(text: &str) -> (&str, usize) {
+fn leading_escape(text: &str) -> (&str, usize) {
     const UNKNOWN: &str = "\\ufffd";
     let unit = |at: usize| {
         let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -112,10 +112,10 @@ mod tests {
             (r#"{"a":1,"b":2,"a":3}"#, r#"{"a":3,"b":2}"#),
             (r#"{"usage":[1],"meta_info":{"x":1}}"#, r#"{"meta_info":{"x":1}}"#),
         ] {
-            assert_eq!(repaired(text).as_deref(), Some(expected), "{text}");
+            assert_eq!(repair(text).as_deref(), Some(expected), "{text}");
         }
         for text in ["{", "{\"a\":nan}", "{\"a\":\"\\", "{\"a\":\"\\u12\"}", "{\"é\\é"] {
-            assert_eq!(repaired(text), None, "{text}");
+            assert_eq!(repair(text), None, "{text}");
         }
     }
 }

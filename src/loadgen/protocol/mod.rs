@@ -10,8 +10,8 @@ mod errors;
 mod fast_path;
 mod lenient;
 mod openai;
+mod reasoning;
 mod sglang_native;
-mod thoughts;
 mod trt;
 mod truss;
 
@@ -22,14 +22,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use self::fast_path::Known;
-use self::thoughts::Thoughts;
+use self::fast_path::EventShape;
+use self::reasoning::ReasoningScanner;
 use crate::loadgen::dataset::{Content, Extras};
-use crate::loadgen::spill::{Held, Spill};
-use crate::plan::{Dialect, Protocol, Usage as UsageRequest};
+use crate::loadgen::spill::{HeldBytes, Spill};
+use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
 use crate::results::record::chunks::Chunks;
-use crate::results::record::outsourced::Text;
-use crate::results::record::request::{CachedTokens, Chunk, ChunkKind, Class, Failure, Oddity, Usage};
+use crate::results::record::request::{
+    CachedTokens, Chunk, ChunkKind, Failure, Oddity, RequestFailureClass, Usage,
+};
+use crate::results::record::spilled::SpilledText;
 
 /// A prompt that a dialect cannot carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -51,7 +53,7 @@ pub enum EncodeError {
     TurnsOutsideChat,
     /// Pictures that the dialect has no field for.
     #[error("this protocol carries no pictures; use the protocol `chat`, `completions` or `sglang-native`")]
-    Pictures,
+    Images,
     /// The dialect has no field for an adapter.
     #[error(
         "this protocol names no LoRA adapter; use the protocol `chat`, `completions`, `sglang-native` or `embeddings`"
@@ -65,11 +67,11 @@ pub enum EncodeError {
 }
 
 /// The header by which a router recognises requests that belong together.
-pub(crate) const ROUTING_KEY: &str = "X-SMG-Routing-Key";
+pub(crate) const ROUTING_KEY_HEADER: &str = "X-SMG-Routing-Key";
 
 /// The parameters of a request, besides its prompt.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct RequestParams<'a> {
     /// The model name in requests.
     pub model: &'a str,
     /// Requested output tokens.
@@ -83,10 +85,10 @@ pub(crate) struct Ask<'a> {
     pub extras: Option<&'a Extras>,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> RequestParams<'a> {
     /// What a row without extras asks for.
     #[cfg(test)]
-    pub(crate) const fn plain(
+    pub(crate) const fn without_extras(
         model: &'a str,
         tokens: u32,
         stop_at_eos: bool,
@@ -106,12 +108,12 @@ impl<'a> Ask<'a> {
         self.extras.and_then(|extras| extras.routing_key.as_deref())
     }
 
-    fn is_talk(&self) -> bool {
+    fn is_conversation(&self) -> bool {
         self.extras.is_some_and(|extras| extras.turns.is_some())
     }
 }
 
-pub(crate) fn path(dialect: &Dialect) -> &str {
+pub(crate) fn path(dialect: &ProtocolSpec) -> &str {
     match (&dialect.path, dialect.protocol) {
         (Some(path), _) => path,
         (None, Protocol::SglangNative) => "/generate",
@@ -131,15 +133,19 @@ pub(crate) fn path(dialect: &Dialect) -> &str {
 ///
 /// # Errors
 /// The protocol has no place for something that the row carries.
-pub(crate) fn encode(dialect: &Dialect, prompt: &Content, ask: &Ask<'_>) -> Result<Vec<u8>, EncodeError> {
-    refuse(dialect.protocol, ask)?;
+pub(crate) fn encode(
+    dialect: &ProtocolSpec,
+    prompt: &Content,
+    params: &RequestParams<'_>,
+) -> Result<Vec<u8>, EncodeError> {
+    check_supported(dialect.protocol, params)?;
     let mut body = match dialect.protocol {
-        Protocol::SglangNative => sglang_native::body(prompt, ask)?,
-        Protocol::Completions => completions::body(prompt, ask)?,
-        Protocol::Chat => chat::body(prompt, ask)?,
-        Protocol::Trt => trt::body(prompt, ask)?,
-        Protocol::Truss => truss::body(prompt, ask)?,
-        Protocol::Embeddings => embeddings::body(prompt, ask)?,
+        Protocol::SglangNative => sglang_native::body(prompt, params)?,
+        Protocol::Completions => completions::body(prompt, params)?,
+        Protocol::Chat => chat::body(prompt, params)?,
+        Protocol::Trt => trt::body(prompt, params)?,
+        Protocol::Truss => truss::body(prompt, params)?,
+        Protocol::Embeddings => embeddings::body(prompt, params)?,
     };
     const STREAM_OPTIONS: &str = "stream_options";
     let is_asked = dialect.usage == UsageRequest::StreamOptions
@@ -152,24 +158,24 @@ pub(crate) fn encode(dialect: &Dialect, prompt: &Content, ask: &Ask<'_>) -> Resu
         is_overridden |= key == STREAM_OPTIONS;
         match (body.get_mut(key), value) {
             (Some(Value::Object(there)), Value::Object(more)) => {
-                more.iter().for_each(|(key, value)| put(there, key, value));
+                more.iter().for_each(|(key, value)| set_field(there, key, value));
             }
-            _ => put(&mut body, key, value),
+            _ => set_field(&mut body, key, value),
         }
     }
-    for (key, value) in ask.body {
+    for (key, value) in params.body {
         is_overridden |= key == STREAM_OPTIONS;
-        put(&mut body, key, value);
+        set_field(&mut body, key, value);
     }
     // The row's own fields are those of a recorded request. A `null` there was sent as `null`.
-    for (key, value) in ask.extras.iter().flat_map(|extras| &extras.body) {
+    for (key, value) in params.extras.iter().flat_map(|extras| &extras.body) {
         is_overridden |= key == STREAM_OPTIONS;
         body.insert(key.clone(), value.clone());
     }
-    put_lora(&mut body, dialect.protocol, ask);
+    put_lora(&mut body, dialect.protocol, params);
     put_images(&mut body, dialect.protocol, prompt);
     let streams = body.get("stream") == Some(&Value::Bool(true));
-    if ask.is_talk() && streams {
+    if params.is_conversation() && streams {
         let options = body.entry(STREAM_OPTIONS).or_insert_with(|| json!({}));
         if let Value::Object(options) = options {
             options.entry("include_usage").or_insert(Value::Bool(true));
@@ -184,7 +190,7 @@ pub(crate) fn encode(dialect: &Dialect, prompt: &Content, ask: &Ask<'_>) -> Resu
 
 /// Returns the maximum of output tokens that a body allows, summed over its choices. This is the requested
 /// number, unless added fields change it. `None` for embeddings.
-pub(crate) fn limit(dialect: &Dialect, ask: &Ask<'_>) -> Option<u32> {
+pub(crate) fn output_limit(dialect: &ProtocolSpec, params: &RequestParams<'_>) -> Option<u32> {
     let nested = dialect.protocol == Protocol::SglangNative;
     let keys: &[&str] = match dialect.protocol {
         Protocol::SglangNative => &["max_new_tokens"],
@@ -192,9 +198,12 @@ pub(crate) fn limit(dialect: &Dialect, ask: &Ask<'_>) -> Option<u32> {
         Protocol::Completions | Protocol::Trt | Protocol::Truss => &["max_tokens"],
         Protocol::Embeddings => return None,
     };
-    let row = ask.extras.map(|extras| &extras.body);
+    let row = params.extras.map(|extras| &extras.body);
     let (mut tokens, mut choices) = (None, 1);
-    for fields in [Some(&dialect.body), Some(ask.body), row].into_iter().flatten() {
+    for fields in [Some(&dialect.body), Some(params.body), row]
+        .into_iter()
+        .flatten()
+    {
         let fields = match nested {
             true => fields.get("sampling_params").and_then(Value::as_object),
             false => Some(fields),
@@ -203,40 +212,40 @@ pub(crate) fn limit(dialect: &Dialect, ask: &Ask<'_>) -> Option<u32> {
         tokens = keys.iter().find_map(number).or(tokens);
         choices = number(&"n").unwrap_or(choices);
     }
-    let all = tokens.unwrap_or(u64::from(ask.tokens)).saturating_mul(choices);
+    let all = tokens.unwrap_or(u64::from(params.tokens)).saturating_mul(choices);
     Some(u32::try_from(all).unwrap_or(u32::MAX))
 }
 
 /// Returns the model that a body names, if it differs from the load's model.
-pub(crate) fn other_model(dialect: &Dialect, ask: &Ask<'_>) -> Option<String> {
-    let row = ask.extras.map(|extras| &extras.body);
+pub(crate) fn other_model(dialect: &ProtocolSpec, params: &RequestParams<'_>) -> Option<String> {
+    let row = params.extras.map(|extras| &extras.body);
     // The last field that names a model wins.
-    let named = [row, Some(ask.body), Some(&dialect.body)]
+    let named = [row, Some(params.body), Some(&dialect.body)]
         .into_iter()
         .flatten()
         .find_map(|fields| fields.get("model")?.as_str());
-    let name = ask.lora.or(named)?;
-    (name != ask.model).then(|| name.to_owned())
+    let name = params.lora.or(named)?;
+    (name != params.model).then(|| name.to_owned())
 }
 
 /// Rejects what a row carries and the protocol cannot.
-fn refuse(protocol: Protocol, ask: &Ask<'_>) -> Result<(), EncodeError> {
+fn check_supported(protocol: Protocol, params: &RequestParams<'_>) -> Result<(), EncodeError> {
     let is_nameless = matches!(protocol, Protocol::Trt | Protocol::Truss);
-    if ask.is_talk() && protocol != Protocol::Chat {
+    if params.is_conversation() && protocol != Protocol::Chat {
         return Err(EncodeError::TurnsOutsideChat);
     }
-    if ask.lora.is_some() && is_nameless {
+    if params.lora.is_some() && is_nameless {
         return Err(EncodeError::Lora);
     }
-    if ask.routing_key().is_some() && is_nameless {
+    if params.routing_key().is_some() && is_nameless {
         return Err(EncodeError::RoutingKey);
     }
     Ok(())
 }
 
 /// Sets the adapter in the model field of OpenAI's protocols. This overrides the fields of the scenario.
-fn put_lora(body: &mut Map<String, Value>, protocol: Protocol, ask: &Ask<'_>) {
-    let name = ask
+fn put_lora(body: &mut Map<String, Value>, protocol: Protocol, params: &RequestParams<'_>) {
+    let name = params
         .lora
         .filter(|_| matches!(protocol, Protocol::Completions | Protocol::Chat));
     if let Some(name) = name {
@@ -248,7 +257,7 @@ fn put_lora(body: &mut Map<String, Value>, protocol: Protocol, ask: &Ask<'_>) {
 
 /// Adds images for protocols that take them next to the prompt.
 fn put_images(body: &mut Map<String, Value>, protocol: Protocol, prompt: &Content) {
-    if let Content::Pictures { images, .. } = prompt
+    if let Content::Images { images, .. } = prompt
         && matches!(protocol, Protocol::Completions | Protocol::SglangNative)
     {
         let images: Vec<&str> = images.iter().map(|image| &**image).collect();
@@ -257,7 +266,7 @@ fn put_images(body: &mut Map<String, Value>, protocol: Protocol, prompt: &Conten
 }
 
 /// Sets a field; `null` removes it.
-fn put(fields: &mut Map<String, Value>, key: &str, value: &Value) {
+fn set_field(fields: &mut Map<String, Value>, key: &str, value: &Value) {
     match value {
         // `remove` would move the last key into the gap.
         Value::Null => drop(fields.shift_remove(key)),
@@ -269,7 +278,7 @@ fn put(fields: &mut Map<String, Value>, key: &str, value: &Value) {
 fn prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
     match prompt {
         Content::Text(text) => Ok(Value::from(text.as_str())),
-        Content::Pictures { text, .. } => Ok(Value::from(text.as_str())),
+        Content::Images { text, .. } => Ok(Value::from(text.as_str())),
         Content::Ids(ids) => Ok(Value::from(ids.as_slice())),
         Content::Messages(_) => Err(EncodeError::MessagesOutsideChat),
     }
@@ -278,7 +287,7 @@ fn prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
 /// Returns the prompt for protocols that take only text or ids.
 fn bare_prompt_value(prompt: &Content) -> Result<Value, EncodeError> {
     match prompt {
-        Content::Pictures { .. } => Err(EncodeError::Pictures),
+        Content::Images { .. } => Err(EncodeError::Images),
         prompt => prompt_value(prompt),
     }
 }
@@ -296,7 +305,7 @@ pub enum LineKind {
 }
 
 /// Maximum number of model names that are kept of one answer.
-const MODELS: usize = 4;
+const MAX_MODELS: usize = 4;
 
 /// The facts of an answer.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -306,13 +315,13 @@ pub struct Decoded {
     /// The token counts that the server reported.
     pub usage: Option<Usage>,
     /// Where the cached tokens of the prompt were stored.
-    pub cached: Option<CachedTokens>,
+    pub cached_tokens: Option<CachedTokens>,
     /// What bench_serving cannot parse, each kind once.
     pub oddities: Vec<Oddity>,
     /// The server's finish reason.
     pub finish: Option<String>,
     /// The text: reasoning and answer in order of arrival, without tool calls.
-    pub text: Text,
+    pub text: SpilledText,
     /// The text of tool calls: names and arguments in order of arrival.
     pub tool_text: String,
     /// The model names in the answer, each once; usually there is one.
@@ -331,29 +340,29 @@ pub struct Decoder {
     decoded: Decoded,
     /// Number of vectors in an answer of embeddings.
     vectors: usize,
-    known: Known,
+    event_shape: EventShape,
     /// Lines without a field name that are not JSON by themselves; together they may be a body printed over
     /// several lines.
-    plain: Vec<u8>,
+    plain_lines: Vec<u8>,
     plain_at_ns: u64,
     plain_limit: usize,
     /// Whether an answer may end before its first token.
     may_be_empty: bool,
     /// The start of the last event before any output.
-    silent: String,
-    thoughts: Thoughts,
-    relief: Option<Relief>,
+    first_silent_event: String,
+    reasoning: ReasoningScanner,
+    spilling: Option<Spilling>,
 }
 
 /// Where events and text go that exceed the memory budget.
 #[derive(Clone, Debug)]
-struct Relief {
+struct Spilling {
     spill: Arc<Spill>,
-    events: Held,
+    events: HeldBytes,
     /// `None` if the text so far is needed.
-    text: Option<Held>,
+    text: Option<HeldBytes>,
     /// How much of the text in memory was searched for reasoning.
-    looked: usize,
+    scanned: usize,
 }
 
 impl Decoder {
@@ -363,14 +372,14 @@ impl Decoder {
             protocol,
             decoded: Decoded::default(),
             vectors: 0,
-            known: Known::default(),
-            plain: Vec::new(),
+            event_shape: EventShape::default(),
+            plain_lines: Vec::new(),
             plain_at_ns: 0,
             plain_limit,
             may_be_empty: false,
-            silent: String::new(),
-            thoughts: Thoughts::default(),
-            relief: None,
+            first_silent_event: String::new(),
+            reasoning: ReasoningScanner::default(),
+            spilling: None,
         }
     }
 
@@ -379,32 +388,32 @@ impl Decoder {
     pub(crate) fn spill_to(mut self, spill: Option<&Arc<Spill>>, needs_text: bool) -> Self {
         // Each event of this protocol is compared with the text so far.
         let needs_text = needs_text || self.protocol == Protocol::SglangNative;
-        self.relief = spill.map(|spill| Relief {
+        self.spilling = spill.map(|spill| Spilling {
             spill: Arc::clone(spill),
-            events: Held::default(),
-            text: (!needs_text).then(Held::default),
-            looked: 0,
+            events: HeldBytes::default(),
+            text: (!needs_text).then(HeldBytes::default),
+            scanned: 0,
         });
         self
     }
 
-    fn relieve(&mut self) {
-        let Some(relief) = &mut self.relief else {
+    fn spill_if_full(&mut self) {
+        let Some(relief) = &mut self.spilling else {
             return;
         };
         relief
             .spill
-            .relieve(self.decoded.chunks.packed(), &mut relief.events);
+            .spill_if_full(self.decoded.chunks.storage_bytes(), &mut relief.events);
         let text = &mut self.decoded.text;
-        if let Some(held) = relief
-            .text
-            .as_mut()
-            .filter(|held| relief.spill.is_block(text.bytes().here().len(), **held))
-        {
-            self.thoughts.look(&text.here()[relief.looked..]);
-            relief.looked = text.here().len();
-            if relief.spill.relieve(text.bytes(), held) {
-                relief.looked = 0;
+        if let Some(held_bytes) = relief.text.as_mut().filter(|held_bytes| {
+            relief
+                .spill
+                .is_block(text.bytes_mut().in_memory().len(), **held_bytes)
+        }) {
+            self.reasoning.scan(&text.in_memory()[relief.scanned..]);
+            relief.scanned = text.in_memory().len();
+            if relief.spill.spill_if_full(text.bytes_mut(), held_bytes) {
+                relief.scanned = 0;
             }
         }
     }
@@ -418,7 +427,7 @@ impl Decoder {
 
     /// Returns true if every complete stream of the protocol marks its end: by a finish reason, a usage
     /// report or `[DONE]`.
-    pub(crate) fn tells_ends(&self) -> bool {
+    pub(crate) fn reports_end(&self) -> bool {
         matches!(self.protocol, Protocol::Completions | Protocol::Chat)
     }
 
@@ -428,55 +437,58 @@ impl Decoder {
             return;
         }
         let Ok(text) = std::str::from_utf8(line) else {
-            self.fail(Class::Garbled, format!("a line is not UTF-8: {}", excerpt(line)));
+            self.set_failure(
+                RequestFailureClass::Garbled,
+                format!("a line is not UTF-8: {}", excerpt(line)),
+            );
             return;
         };
         match kind {
             LineKind::Event => {
-                if let Err(error) = self.event(text, at_ns) {
-                    self.fail(
-                        Class::Garbled,
+                if let Err(error) = self.push_event(text, at_ns) {
+                    self.set_failure(
+                        RequestFailureClass::Garbled,
                         format!("an event is not readable: {error}: {}", excerpt(line)),
                     );
                 }
             }
-            LineKind::Error => self.fail(Class::ErrorEvent, event_error(text)),
-            LineKind::Plain => self.plain(text, at_ns),
+            LineKind::Error => self.set_failure(RequestFailureClass::ErrorEvent, event_error_text(text)),
+            LineKind::Plain => self.push_plain(text, at_ns),
         }
-        self.relieve();
+        self.spill_if_full();
     }
 
     /// Decodes an event without parsing if it differs from a parsed one only in its text. Returns true if it
     /// did.
-    pub(crate) fn push_known(&mut self, event: &[u8], at_ns: u64) -> bool {
-        let Some((kind, text)) = self.known.text_of(event) else {
+    pub(crate) fn push_fast(&mut self, event: &[u8], at_ns: u64) -> bool {
+        let Some((kind, text)) = self.event_shape.match_text(event) else {
             return false;
         };
         if self.is_garbled() {
             return false;
         }
         self.decoded.text.push_str(text);
-        self.decoded.chunk(at_ns, kind, None, text.len());
-        self.relieve();
+        self.decoded.push_chunk(at_ns, kind, None, text.len());
+        self.spill_if_full();
         true
     }
 
     /// Reserves memory for about this many events with output.
-    pub(crate) fn expect(&mut self, events: usize) {
+    pub(crate) fn reserve(&mut self, events: usize) {
         self.decoded.chunks.reserve(events);
     }
 
     /// Returns the facts. `is_whole` means that the answer ended properly, so missing parts were never sent.
     pub fn finish(&mut self, is_whole: bool) -> Decoded {
-        if is_whole && !self.plain.is_empty() && !self.is_garbled() {
-            let plain = std::mem::take(&mut self.plain);
-            let text = String::from_utf8_lossy(&plain);
-            if self.event(&text, self.plain_at_ns).is_err() {
-                self.fail(
-                    Class::Garbled,
+        if is_whole && !self.plain_lines.is_empty() && !self.is_garbled() {
+            let push_plain = std::mem::take(&mut self.plain_lines);
+            let text = String::from_utf8_lossy(&push_plain);
+            if self.push_event(&text, self.plain_at_ns).is_err() {
+                self.set_failure(
+                    RequestFailureClass::Garbled,
                     format!(
                         "the answer is neither a stream of events nor JSON: {}",
-                        excerpt(&plain)
+                        excerpt(&push_plain)
                     ),
                 );
             }
@@ -491,91 +503,93 @@ impl Decoder {
         };
         if is_whole && is_empty {
             let mut message = "the answer held no output".to_owned();
-            if !self.silent.is_empty() {
-                message.push_str(&format!("; its last event: `{}`", self.silent));
+            if !self.first_silent_event.is_empty() {
+                message.push_str(&format!("; its last event: `{}`", self.first_silent_event));
             }
-            self.fail(Class::Empty, message);
+            self.set_failure(RequestFailureClass::Empty, message);
         }
         let mut decoded = std::mem::take(&mut self.decoded);
-        let looked = self.relief.as_ref().map_or(0, |relief| relief.looked);
-        self.thoughts.look(&decoded.text.here()[looked..]);
-        if let Some(end) = self.thoughts.end() {
+        let scanned = self.spilling.as_ref().map_or(0, |relief| relief.scanned);
+        self.reasoning.scan(&decoded.text.in_memory()[scanned..]);
+        if let Some(end) = self.reasoning.end() {
             decoded.chunks.mark_thoughts(end);
         }
-        if let Some(relief) = &mut self.relief {
-            relief.spill.seal(decoded.chunks.packed(), &mut relief.events);
-            if let Some(held) = &mut relief.text {
-                relief.spill.seal(decoded.text.bytes(), held);
+        if let Some(relief) = &mut self.spilling {
+            relief
+                .spill
+                .spill_rest(decoded.chunks.storage_bytes(), &mut relief.events);
+            if let Some(held_bytes) = &mut relief.text {
+                relief.spill.spill_rest(decoded.text.bytes_mut(), held_bytes);
             }
         }
         decoded.chunks.close();
         decoded
     }
 
-    fn plain(&mut self, text: &str, at_ns: u64) {
+    fn push_plain(&mut self, text: &str, at_ns: u64) {
         // Old versions of llama.cpp sent errors under a field name `error:`.
         if let Some(error) = text.strip_prefix("error:") {
-            self.fail(Class::ErrorEvent, error_words(error.trim()));
+            self.set_failure(RequestFailureClass::ErrorEvent, error_text(error.trim()));
             return;
         }
-        if self.plain.is_empty() && self.event(text, at_ns).is_ok() {
+        if self.plain_lines.is_empty() && self.push_event(text, at_ns).is_ok() {
             return;
         }
-        if self.plain.len() + text.len() >= self.plain_limit {
-            let beginning = excerpt(&self.plain);
-            self.fail(
-                Class::Garbled,
+        if self.plain_lines.len() + text.len() >= self.plain_limit {
+            let beginning = excerpt(&self.plain_lines);
+            self.set_failure(
+                RequestFailureClass::Garbled,
                 format!("the answer is not a stream of events: {beginning}"),
             );
             return;
         }
-        self.plain.extend_from_slice(text.as_bytes());
-        self.plain.push(b'\n');
+        self.plain_lines.extend_from_slice(text.as_bytes());
+        self.plain_lines.push(b'\n');
         self.plain_at_ns = at_ns;
     }
 
-    fn event(&mut self, text: &str, at_ns: u64) -> Result<(), serde_json::Error> {
+    fn push_event(&mut self, text: &str, at_ns: u64) -> Result<(), serde_json::Error> {
         // serde would also accept an array for a struct.
         if !text.starts_with('{') {
             return Err(serde::de::Error::custom("an event must be a JSON object"));
         }
-        if let Err(error) = self.read(text, at_ns) {
-            let repaired = lenient::repaired(text).ok_or(error)?;
-            self.read(&repaired, at_ns)?;
+        if let Err(error) = self.parse_event(text, at_ns) {
+            let repaired = lenient::repair(text).ok_or(error)?;
+            self.parse_event(&repaired, at_ns)?;
         }
         if self.decoded.chunks.is_empty() {
-            self.silent = shorten(text, 120);
+            self.first_silent_event = truncated(text, 120);
         }
         Ok(())
     }
 
-    fn read(&mut self, text: &str, at_ns: u64) -> Result<(), serde_json::Error> {
+    fn parse_event(&mut self, text: &str, at_ns: u64) -> Result<(), serde_json::Error> {
         let error = match self.protocol {
             Protocol::SglangNative => sglang_native::read(text, at_ns, &mut self.decoded)?,
             Protocol::Completions | Protocol::Chat | Protocol::Truss => {
-                openai::read(text, at_ns, &mut self.decoded, &mut self.known)?
+                openai::read(text, at_ns, &mut self.decoded, &mut self.event_shape)?
             }
             Protocol::Trt => trt::read(text, at_ns, &mut self.decoded)?,
             Protocol::Embeddings => match embeddings::read(text, &mut self.decoded)? {
-                embeddings::Read::Vectors(count) => {
+                embeddings::AnswerContent::Vectors(count) => {
                     self.vectors += count;
                     None
                 }
-                embeddings::Read::Error(message) => Some(message),
+                embeddings::AnswerContent::Error(message) => Some(message),
             },
         };
         if let Some(message) = error {
-            self.fail(Class::ErrorEvent, message);
+            self.set_failure(RequestFailureClass::ErrorEvent, message);
         }
         Ok(())
     }
 
     fn is_garbled(&self) -> bool {
-        matches!(&self.decoded.failure, Some(failure) if failure.class == Class::Garbled)
+        matches!(&self.decoded.failure, Some(failure) if failure.class == RequestFailureClass::Garbled)
     }
 
     /// Keeps only the first failure: later ones are its consequences.
-    fn fail(&mut self, class: Class, message: String) {
+    fn set_failure(&mut self, class: RequestFailureClass, message: String) {
         self.decoded.failure.get_or_insert(Failure { class, message });
     }
 }
@@ -583,14 +597,14 @@ impl Decoder {
 /// Where cached tokens were stored, as SGLang reports it under either protocol.
 #[derive(Deserialize)]
 struct CachedDetails<'a> {
-    #[serde(default, deserialize_with = "lenient::count")]
+    #[serde(default, deserialize_with = "lenient::token_count")]
     device: Option<u32>,
-    #[serde(default, deserialize_with = "lenient::count")]
+    #[serde(default, deserialize_with = "lenient::token_count")]
     host: Option<u32>,
-    #[serde(default, deserialize_with = "lenient::count")]
+    #[serde(default, deserialize_with = "lenient::token_count")]
     storage: Option<u32>,
     #[serde(borrow, default)]
-    storage_backend: Option<Words<'a>>,
+    storage_backend: Option<BorrowedStr<'a>>,
 }
 
 impl From<CachedDetails<'_>> for CachedTokens {
@@ -605,23 +619,23 @@ impl From<CachedDetails<'_>> for CachedTokens {
 }
 
 impl Decoded {
-    pub(crate) fn note(&mut self, oddity: Oddity) {
+    pub(crate) fn note_oddity(&mut self, oddity: Oddity) {
         if !self.oddities.contains(&oddity) {
             self.oddities.push(oddity);
         }
     }
 
-    /// Records the model that an event names, up to [`MODELS`] different names.
-    fn note_model(&mut self, model: Option<Words<'_>>) {
+    /// Records the model that an event names, up to [`MAX_MODELS`] different names.
+    fn note_model(&mut self, model: Option<BorrowedStr<'_>>) {
         if let Some(model) = model.filter(|model| !model.0.is_empty())
-            && self.models.len() < MODELS
+            && self.models.len() < MAX_MODELS
             && !self.models.iter().any(|known| *known == *model.0)
         {
             self.models.push(model.0.into_owned());
         }
     }
 
-    fn chunk(&mut self, at_ns: u64, kind: ChunkKind, tokens: Option<u32>, bytes: usize) {
+    fn push_chunk(&mut self, at_ns: u64, kind: ChunkKind, tokens: Option<u32>, bytes: usize) {
         self.chunks.push(Chunk {
             at_ns,
             kind,
@@ -635,45 +649,45 @@ impl Decoded {
 /// type.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
-struct Words<'a>(#[serde(borrow)] Cow<'a, str>);
+struct BorrowedStr<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl Words<'_> {
-    fn of<'w>(words: &'w Option<Words<'_>>) -> &'w str {
-        words.as_ref().map_or("", |words| &words.0)
+impl BorrowedStr<'_> {
+    fn as_text<'w>(text: &'w Option<BorrowedStr<'_>>) -> &'w str {
+        text.as_ref().map_or("", |text| &text.0)
     }
 }
 
 /// Returns the server's message in the JSON of an error, at most 4096 characters.
-fn error_words(json: &str) -> String {
+fn error_text(json: &str) -> String {
     let value = serde_json::from_str::<Value>(json).unwrap_or(Value::Null);
     let message = match &value {
         Value::String(text) => Some(text.as_str()),
         Value::Object(error) => error.get("message").and_then(Value::as_str),
         _ => None,
     };
-    shorten(message.unwrap_or(json), 4096)
+    truncated(message.unwrap_or(json), 4096)
 }
 
 /// Returns the server's message in an event named `error`, whatever its data are.
-fn event_error(data: &str) -> String {
+fn event_error_text(data: &str) -> String {
     #[derive(Deserialize)]
     struct Nested<'a> {
         #[serde(borrow)]
         error: &'a serde_json::value::RawValue,
     }
     match serde_json::from_str::<Nested<'_>>(data) {
-        Ok(nested) => error_words(nested.error.get()),
-        Err(_) => error_words(data),
+        Ok(nested) => error_text(nested.error.get()),
+        Err(_) => error_text(data),
     }
 }
 
 /// Returns the start of some bytes for a message.
 fn excerpt(bytes: &[u8]) -> String {
     let start = &bytes[..bytes.len().min(512)];
-    format!("`{}`", shorten(&String::from_utf8_lossy(start), 120))
+    format!("`{}`", truncated(&String::from_utf8_lossy(start), 120))
 }
 
-fn shorten(text: &str, limit: usize) -> String {
+fn truncated(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),

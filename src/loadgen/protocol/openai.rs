@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::fast_path::Known;
-use super::{CachedDetails, Decoded, Words, error_words, errors, lenient};
-use crate::results::record::outsourced::Text;
-use crate::results::record::request::{ChunkKind, Oddity, is_failed_end};
+use super::fast_path::EventShape;
+use super::{BorrowedStr, CachedDetails, Decoded, error_text, errors, lenient};
+use crate::results::record::request::{ChunkKind, Oddity, is_failed_finish};
+use crate::results::record::spilled::SpilledText;
 
 #[derive(Deserialize)]
 struct Event<'a> {
@@ -18,12 +18,12 @@ struct Event<'a> {
     #[serde(default)]
     usage: Option<Counts>,
     #[serde(borrow, default)]
-    model: Option<Words<'a>>,
+    model: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
     /// Older servers send flat errors with `error` here and the text in `message`.
     #[serde(borrow, default)]
-    object: Option<Words<'a>>,
+    object: Option<BorrowedStr<'a>>,
     /// Web frameworks put an error message here, without any other field.
     #[serde(borrow, default)]
     detail: Option<&'a RawValue>,
@@ -34,13 +34,13 @@ struct Event<'a> {
 #[derive(Deserialize)]
 struct Choice<'a> {
     #[serde(borrow, default)]
-    text: Option<Words<'a>>,
+    text: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
     delta: Option<Message<'a>>,
     #[serde(borrow, default)]
     message: Option<Message<'a>>,
     #[serde(borrow, default)]
-    finish_reason: Option<Words<'a>>,
+    finish_reason: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
@@ -48,11 +48,11 @@ struct Choice<'a> {
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow, default)]
-    content: Option<Words<'a>>,
+    content: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
-    reasoning_content: Option<Words<'a>>,
+    reasoning_content: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
-    reasoning: Option<Words<'a>>,
+    reasoning: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
     tool_calls: Option<Vec<ToolCall<'a>>>,
 }
@@ -66,19 +66,19 @@ struct ToolCall<'a> {
 #[derive(Deserialize)]
 struct Function<'a> {
     #[serde(borrow, default)]
-    name: Option<Words<'a>>,
+    name: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
-    arguments: Option<Words<'a>>,
+    arguments: Option<BorrowedStr<'a>>,
 }
 
 #[derive(Deserialize)]
 struct Counts {
-    #[serde(default, deserialize_with = "lenient::count")]
+    #[serde(default, deserialize_with = "lenient::token_count")]
     prompt_tokens: Option<u32>,
-    #[serde(default, deserialize_with = "lenient::count")]
+    #[serde(default, deserialize_with = "lenient::token_count")]
     completion_tokens: Option<u32>,
     /// SGLang reports it here.
-    #[serde(default, deserialize_with = "lenient::count")]
+    #[serde(default, deserialize_with = "lenient::token_count")]
     reasoning_tokens: Option<u32>,
     #[serde(default)]
     prompt_tokens_details: Option<PromptDetails>,
@@ -88,13 +88,13 @@ struct Counts {
 
 #[derive(Deserialize)]
 struct CompletionDetails {
-    #[serde(default, deserialize_with = "lenient::count")]
+    #[serde(default, deserialize_with = "lenient::token_count")]
     reasoning_tokens: Option<u32>,
 }
 
 #[derive(Deserialize)]
 struct PromptDetails {
-    #[serde(default, deserialize_with = "lenient::count")]
+    #[serde(default, deserialize_with = "lenient::token_count")]
     cached_tokens: Option<u32>,
 }
 
@@ -109,41 +109,41 @@ pub(super) fn read(
     json: &str,
     at_ns: u64,
     decoded: &mut Decoded,
-    known: &mut Known,
+    shape: &mut EventShape,
 ) -> Result<Option<String>, serde_json::Error> {
     let event: Event<'_> = serde_json::from_str(json)?;
     if let Some(error) = event.error {
-        return Ok(Some(error_words(error.get())));
+        return Ok(Some(error_text(error.get())));
     }
-    if Words::of(&event.object) == "error" {
-        return Ok(Some(error_words(json)));
+    if BorrowedStr::as_text(&event.object) == "error" {
+        return Ok(Some(error_text(json)));
     }
     if let Some(detail) = event.detail.filter(|_| event.choices.is_none()) {
-        return Ok(Some(error_words(detail.get())));
+        return Ok(Some(error_text(detail.get())));
     }
     let is_bare = event.usage.is_none() && event.sglext.is_none();
     let reported = event.usage.as_ref().and_then(|usage| usage.completion_tokens);
     note_usage(event.usage, event.sglext, decoded);
     decoded.note_model(event.model);
     let Some(choice) = event.choices.and_then(|choices| choices.into_iter().next()) else {
-        decoded.note(Oddity::NoChoice);
-        return Ok(errors::in_other_form(json));
+        decoded.note_oddity(Oddity::NoChoice);
+        return Ok(errors::nonstandard_error(json));
     };
     if let Some((kind, bytes)) = note_output(&choice, &mut decoded.text) {
-        decoded.chunk(at_ns, kind, reported, bytes);
+        decoded.push_chunk(at_ns, kind, reported, bytes);
         note_tools(&choice, &mut decoded.tool_text);
     }
-    if let Some(error) = choice.error.filter(|error| errors::says_something(error.get())) {
+    if let Some(error) = choice.error.filter(|error| errors::has_content(error.get())) {
         decoded.finish = Some("error".to_owned());
-        return Ok(Some(error_words(error.get())));
+        return Ok(Some(error_text(error.get())));
     }
     let Some(finish) = choice.finish_reason else {
         if is_bare && let Some((kind, text)) = only_text(&choice) {
-            known.learn(json, kind, text);
+            shape.learn(json, kind, text);
         }
         return Ok(None);
     };
-    let error = is_failed_end(&finish.0).then(|| errors::failed_end(&finish.0));
+    let error = is_failed_finish(&finish.0).then(|| errors::failed_finish(&finish.0));
     decoded.finish = Some(finish.0.into_owned());
     Ok(error)
 }
@@ -169,23 +169,23 @@ fn note_usage(counts: Option<Counts>, extension: Option<Extension<'_>>, decoded:
     if let Some(details) = details {
         let tiers = [details.device, details.host, details.storage];
         usage.cached = Some(tiers.into_iter().flatten().fold(0, u32::saturating_add));
-        decoded.cached = Some(details.into());
+        decoded.cached_tokens = Some(details.into());
     }
 }
 
 /// Appends the output of a choice to the text. Returns its kind and its number of bytes, if there was any.
-fn note_output(choice: &Choice<'_>, text: &mut Text) -> Option<(ChunkKind, usize)> {
-    let answer = Words::of(&choice.text);
+fn note_output(choice: &Choice<'_>, text: &mut SpilledText) -> Option<(ChunkKind, usize)> {
+    let answer = BorrowedStr::as_text(&choice.text);
     if !answer.is_empty() {
         text.push_str(answer);
         return Some((ChunkKind::Answer, answer.len()));
     }
     let message = choice.delta.as_ref().or(choice.message.as_ref())?;
-    let reasoning = match Words::of(&message.reasoning_content) {
-        "" => Words::of(&message.reasoning),
+    let reasoning = match BorrowedStr::as_text(&message.reasoning_content) {
+        "" => BorrowedStr::as_text(&message.reasoning),
         reasoning => reasoning,
     };
-    let answer = Words::of(&message.content);
+    let answer = BorrowedStr::as_text(&message.content);
     text.push_str(reasoning);
     text.push_str(answer);
     let calls = message.tool_calls.as_deref().unwrap_or_default();
@@ -205,15 +205,15 @@ fn note_tools(choice: &Choice<'_>, text: &mut String) {
         .iter()
         .filter_map(|call| call.function.as_ref())
     {
-        text.push_str(Words::of(&function.name));
-        text.push_str(Words::of(&function.arguments));
+        text.push_str(BorrowedStr::as_text(&function.name));
+        text.push_str(BorrowedStr::as_text(&function.arguments));
     }
 }
 
 /// Returns the text of a choice that carries one text and nothing else, if the JSON has it without escapes.
 fn only_text<'c>(choice: &'c Choice<'_>) -> Option<(ChunkKind, &'c str)> {
-    let plain = |words: &'c Option<Words<'_>>| match words {
-        Some(Words(Cow::Borrowed(text))) if !text.is_empty() => Some(*text),
+    let plain = |words: &'c Option<BorrowedStr<'_>>| match words {
+        Some(BorrowedStr(Cow::Borrowed(text))) if !text.is_empty() => Some(*text),
         _ => None,
     };
     let called = |message: &Option<Message<'_>>| {
@@ -226,17 +226,19 @@ fn only_text<'c>(choice: &'c Choice<'_>) -> Option<(ChunkKind, &'c str)> {
     if let Some(text) = plain(&choice.text) {
         return Some((ChunkKind::Answer, text));
     }
-    if !Words::of(&choice.text).is_empty() {
+    if !BorrowedStr::as_text(&choice.text).is_empty() {
         return None;
     }
     let message = choice.delta.as_ref().or(choice.message.as_ref())?;
     let reasoning = [&message.reasoning_content, &message.reasoning];
-    let is_silent = reasoning.iter().all(|words| Words::of(words).is_empty());
+    let is_silent = reasoning
+        .iter()
+        .all(|words| BorrowedStr::as_text(words).is_empty());
     match plain(&message.content) {
         Some(text) if is_silent => Some((ChunkKind::Answer, text)),
-        None if Words::of(&message.content).is_empty() => {
+        None if BorrowedStr::as_text(&message.content).is_empty() => {
             let text = plain(reasoning[0])
-                .or_else(|| plain(reasoning[1]).filter(|_| Words::of(reasoning[0]).is_empty()))?;
+                .or_else(|| plain(reasoning[1]).filter(|_| BorrowedStr::as_text(reasoning[0]).is_empty()))?;
             Some((ChunkKind::Reasoning, text))
         }
         _ => None,
@@ -245,6 +247,6 @@ fn only_text<'c>(choice: &'c Choice<'_>) -> Option<(ChunkKind, &'c str)> {
 
 fn tool_bytes(call: &ToolCall<'_>) -> usize {
     call.function.as_ref().map_or(0, |function| {
-        Words::of(&function.name).len() + Words::of(&function.arguments).len()
+        BorrowedStr::as_text(&function.name).len() + BorrowedStr::as_text(&function.arguments).len()
     })
 }

@@ -5,11 +5,12 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Ask, CachedDetails, Content, Decoded, EncodeError, Words, error_words, errors, lenient, prompt_value,
+    BorrowedStr, CachedDetails, Content, Decoded, EncodeError, RequestParams, error_text, errors, lenient,
+    prompt_value,
 };
-use crate::results::record::request::{ChunkKind, Usage, is_failed_end};
+use crate::results::record::request::{ChunkKind, Usage, is_failed_finish};
 
-pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
+pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
     let key = match prompt {
         Content::Ids(_) => "input_ids",
         _ => "text",
@@ -19,10 +20,10 @@ pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>
     for (key, value) in [
         (
             "sampling_params",
-            json!({"temperature": 0.0, "max_new_tokens": ask.tokens, "ignore_eos": !ask.stop_at_eos}),
+            json!({"temperature": 0.0, "max_new_tokens": params.tokens, "ignore_eos": !params.stop_at_eos}),
         ),
         ("stream", json!(true)),
-        ("lora_path", json!(ask.lora)),
+        ("lora_path", json!(params.lora)),
         ("return_logprob", json!(false)),
         ("return_routed_experts", json!(false)),
         ("logprob_start_len", json!(-1)),
@@ -35,7 +36,7 @@ pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow, default)]
-    text: Option<Words<'a>>,
+    text: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
     meta_info: Option<Meta<'a>>,
     /// From servers without a tokenizer: the tokens so far, or those of this event.
@@ -50,13 +51,13 @@ struct Event<'a> {
 
 #[derive(Default, Deserialize)]
 struct Meta<'a> {
-    #[serde(default, deserialize_with = "lenient::count")]
+    #[serde(default, deserialize_with = "lenient::token_count")]
     prompt_tokens: Option<u32>,
-    #[serde(default, deserialize_with = "lenient::count")]
+    #[serde(default, deserialize_with = "lenient::token_count")]
     completion_tokens: Option<u32>,
-    #[serde(default, deserialize_with = "lenient::count")]
+    #[serde(default, deserialize_with = "lenient::token_count")]
     reasoning_tokens: Option<u32>,
-    #[serde(default, deserialize_with = "lenient::count")]
+    #[serde(default, deserialize_with = "lenient::token_count")]
     cached_tokens: Option<u32>,
     #[serde(borrow, default)]
     cached_tokens_details: Option<CachedDetails<'a>>,
@@ -72,13 +73,13 @@ pub(super) fn read(
 ) -> Result<Option<String>, serde_json::Error> {
     let event: Event<'_> = serde_json::from_str(json)?;
     if let Some(error) = event.error {
-        return Ok(Some(error_words(error.get())));
+        return Ok(Some(error_text(error.get())));
     }
     let is_blank = event.text.is_none() && event.meta_info.is_none() && event.output_ids.is_none();
     if let Some(detail) = event.detail.filter(|_| is_blank) {
-        return Ok(Some(error_words(detail.get())));
+        return Ok(Some(error_text(detail.get())));
     }
-    if let Some(error) = is_blank.then(|| errors::in_other_form(json)).flatten() {
+    if let Some(error) = is_blank.then(|| errors::nonstandard_error(json)).flatten() {
         return Ok(Some(error));
     }
     let meta = event.meta_info.unwrap_or_default();
@@ -93,47 +94,47 @@ pub(super) fn read(
         });
     }
     if let Some(details) = meta.cached_tokens_details {
-        decoded.cached = Some(details.into());
+        decoded.cached_tokens = Some(details.into());
     }
-    let text = Words::of(&event.text);
+    let text = BorrowedStr::as_text(&event.text);
     // An event that repeats known text, such as the one with the finish reason, carries no output. An event
     // whose tokens end inside a character adds tokens but no text.
     let has_more_tokens = meta.completion_tokens > before.completion;
     let has_ids = event.output_ids.is_some_and(|ids| ids.get().len() > "[]".len());
     if text.is_empty() && has_ids && has_more_tokens {
-        decoded.chunk(at_ns, ChunkKind::Answer, meta.completion_tokens, 0);
-    } else if has_more_tokens && is_piece(text, decoded.text.here()) {
-        decoded.chunk(at_ns, ChunkKind::Answer, meta.completion_tokens, text.len());
+        decoded.push_chunk(at_ns, ChunkKind::Answer, meta.completion_tokens, 0);
+    } else if has_more_tokens && is_delta(text, decoded.text.in_memory()) {
+        decoded.push_chunk(at_ns, ChunkKind::Answer, meta.completion_tokens, text.len());
         decoded.text.push_str(text);
     } else {
         let added = text.len().saturating_sub(decoded.text.len());
         if !text.is_empty() && (added > 0 || has_more_tokens) {
-            decoded.chunk(at_ns, ChunkKind::Answer, meta.completion_tokens, added);
+            decoded.push_chunk(at_ns, ChunkKind::Answer, meta.completion_tokens, added);
             decoded.text.set(text);
         }
     }
     Ok(meta
         .finish_reason
-        .and_then(|reason| finish(reason.get(), decoded)))
+        .and_then(|reason| note_finish(reason.get(), decoded)))
 }
 
 /// Returns true if an event with more tokens carries only a new piece of the text, as some servers stream it,
 /// and not the whole text. The end of a whole text may change while its last character is incomplete.
-fn is_piece(text: &str, before: &str) -> bool {
-    let known = before.trim_end_matches('\u{fffd}');
-    if text.is_empty() || known.is_empty() || text.starts_with(known) {
+fn is_delta(text: &str, before: &str) -> bool {
+    let stable = before.trim_end_matches('\u{fffd}');
+    if text.is_empty() || stable.is_empty() || text.starts_with(stable) {
         return false;
     }
     let common = text
         .bytes()
-        .zip(known.bytes())
+        .zip(stable.bytes())
         .take_while(|(one, other)| one == other);
-    text.len() <= before.len() || 2 * common.count() < known.len()
+    text.len() <= before.len() || 2 * common.count() < stable.len()
 }
 
 /// Records the finish reason. Returns an error message if the reason is a failure, such as an abort. Old
 /// versions send a word, newer ones an object.
-fn finish(reason: &str, decoded: &mut Decoded) -> Option<String> {
+fn note_finish(reason: &str, decoded: &mut Decoded) -> Option<String> {
     let reason: Value = serde_json::from_str(reason).unwrap_or_default();
     let kind = match &reason {
         Value::String(kind) => kind.as_str(),
@@ -141,8 +142,8 @@ fn finish(reason: &str, decoded: &mut Decoded) -> Option<String> {
         _ => return None,
     };
     decoded.finish = Some(kind.to_owned());
-    is_failed_end(kind).then(|| {
+    is_failed_finish(kind).then(|| {
         let message = reason.get("message").and_then(Value::as_str);
-        message.map_or_else(|| errors::failed_end(kind), str::to_owned)
+        message.map_or_else(|| errors::failed_finish(kind), str::to_owned)
     })
 }

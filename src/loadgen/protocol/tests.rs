@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn dialect(protocol: Protocol) -> Dialect {
-    Dialect {
+fn dialect(protocol: Protocol) -> ProtocolSpec {
+    ProtocolSpec {
         protocol,
         path: None,
         usage: UsageRequest::Unasked,
@@ -18,13 +18,13 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-fn encoded(dialect: &Dialect, prompt: &Content, stop_at_eos: bool, body: Value) -> String {
+fn encode_text(dialect: &ProtocolSpec, prompt: &Content, stop_at_eos: bool, body: Value) -> String {
     let body = object(body);
-    let ask = Ask::plain("m", 5, stop_at_eos, &body);
-    String::from_utf8(encode(dialect, prompt, &ask).unwrap()).unwrap()
+    let params = RequestParams::without_extras("m", 5, stop_at_eos, &body);
+    String::from_utf8(encode(dialect, prompt, &params).unwrap()).unwrap()
 }
 
-fn text() -> Content {
+fn text_prompt() -> Content {
     Content::Text("xxxxxx".to_owned().into())
 }
 
@@ -40,7 +40,7 @@ fn facts(decoded: &Decoded) -> Vec<(u64, ChunkKind, Option<u32>, u32)> {
     decoded.chunks.iter().map(|chunk| chunk.into()).collect()
 }
 
-fn failure(decoded: &Decoded) -> Option<(Class, &str)> {
+fn failure(decoded: &Decoded) -> Option<(RequestFailureClass, &str)> {
     decoded
         .failure
         .as_ref()
@@ -52,11 +52,11 @@ use ChunkKind::{Answer, Reasoning, Tool};
 #[test]
 fn bodies_have_the_keys_and_values_of_bench_serving_in_order() {
     assert_eq!(
-        encoded(&dialect(Protocol::SglangNative), &text(), false, json!({})),
+        encode_text(&dialect(Protocol::SglangNative), &text_prompt(), false, json!({})),
         r#"{"text":"xxxxxx","sampling_params":{"temperature":0.0,"max_new_tokens":5,"ignore_eos":true},"stream":true,"lora_path":null,"return_logprob":false,"return_routed_experts":false,"logprob_start_len":-1}"#
     );
     assert_eq!(
-        encoded(
+        encode_text(
             &dialect(Protocol::Completions),
             &Content::Ids(vec![7, 8].into()),
             true,
@@ -65,11 +65,11 @@ fn bodies_have_the_keys_and_values_of_bench_serving_in_order() {
         r#"{"model":"m","prompt":[7,8],"best_of":1,"max_tokens":5,"stream":true,"temperature":0.0,"ignore_eos":false}"#
     );
     assert_eq!(
-        encoded(&dialect(Protocol::Chat), &text(), false, json!({})),
+        encode_text(&dialect(Protocol::Chat), &text_prompt(), false, json!({})),
         r#"{"model":"m","messages":[{"role":"user","content":"xxxxxx"}],"max_completion_tokens":5,"stream":true,"temperature":0.0,"ignore_eos":true}"#
     );
     assert!(
-        encoded(
+        encode_text(
             &dialect(Protocol::SglangNative),
             &Content::Ids(vec![7].into()),
             false,
@@ -84,9 +84,9 @@ fn the_scenario_overrides_the_dialect_and_null_removes_a_key() {
     let mut dialect = dialect(Protocol::Completions);
     dialect.body = object(json!({"best_of": null, "temperature": 0.5, "top_k": 1}));
     assert_eq!(
-        encoded(
+        encode_text(
             &dialect,
-            &text(),
+            &text_prompt(),
             false,
             json!({"temperature": 1.0, "ignore_eos": null, "top_p": 0.9})
         ),
@@ -99,22 +99,24 @@ fn usage_is_asked_for_only_where_the_answer_streams() {
     let mut dialect = dialect(Protocol::Chat);
     dialect.usage = UsageRequest::StreamOptions;
     let ending = r#","stream_options":{"include_usage":true}}"#;
-    assert!(encoded(&dialect, &text(), false, json!({})).ends_with(ending));
-    assert!(!encoded(&dialect, &text(), false, json!({"stream": false})).contains("stream_options"));
+    assert!(encode_text(&dialect, &text_prompt(), false, json!({})).ends_with(ending));
+    assert!(
+        !encode_text(&dialect, &text_prompt(), false, json!({"stream": false})).contains("stream_options")
+    );
     dialect.protocol = Protocol::SglangNative;
-    assert!(!encoded(&dialect, &text(), false, json!({})).contains("stream_options"));
+    assert!(!encode_text(&dialect, &text_prompt(), false, json!({})).contains("stream_options"));
 }
 
 #[test]
 fn a_chat_refuses_token_ids() {
     let nothing = Map::new();
-    let ask = Ask::plain("m", 5, false, &nothing);
-    let refused = encode(&dialect(Protocol::Chat), &Content::Ids(vec![1].into()), &ask);
-    assert_eq!(refused, Err(EncodeError::IdsInChat));
+    let params = RequestParams::without_extras("m", 5, false, &nothing);
+    let result = encode(&dialect(Protocol::Chat), &Content::Ids(vec![1].into()), &params);
+    assert_eq!(result, Err(EncodeError::IdsInChat));
 }
 
-fn pictures() -> Content {
-    Content::Pictures {
+fn image_prompt() -> Content {
+    Content::Images {
         text: "what?".to_owned(),
         images: vec!["data:a".into(), "data:b".into()],
     }
@@ -123,19 +125,24 @@ fn pictures() -> Content {
 #[test]
 fn messages_and_pictures_go_where_each_protocol_has_them() {
     let messages = Content::Messages(vec![json!({"role": "system", "content": "s", "name": "n"})]);
-    let chat = encoded(&dialect(Protocol::Chat), &messages, false, json!({}));
+    let chat = encode_text(&dialect(Protocol::Chat), &messages, false, json!({}));
     assert!(
         chat.contains(r#""messages":[{"role":"system","content":"s","name":"n"}],"#),
         "{chat}"
     );
-    let chat = encoded(&dialect(Protocol::Chat), &pictures(), false, json!({}));
+    let chat = encode_text(&dialect(Protocol::Chat), &image_prompt(), false, json!({}));
     assert!(
         chat.contains(
             r#""content":[{"type":"image_url","image_url":{"url":"data:a"}},{"type":"image_url","image_url":{"url":"data:b"}},{"type":"text","text":"what?"}]"#
         ),
         "{chat}"
     );
-    let native = encoded(&dialect(Protocol::SglangNative), &pictures(), false, json!({}));
+    let native = encode_text(
+        &dialect(Protocol::SglangNative),
+        &image_prompt(),
+        false,
+        json!({}),
+    );
     assert!(native.starts_with(r#"{"text":"what?","#), "{native}");
     assert!(
         native.ends_with(r#","image_data":["data:a","data:b"]}"#),
@@ -151,29 +158,32 @@ fn rows_add_fields_adapters_and_usage_of_conversations() {
         body: object(json!({"top_k": 2, "stop": null})),
         ..Extras::default()
     };
-    let ask = Ask {
+    let params = RequestParams {
         lora: Some("a"),
         extras: Some(&extras),
-        ..Ask::plain("m", 5, false, &scenario)
+        ..RequestParams::without_extras("m", 5, false, &scenario)
     };
-    let body = |protocol, ask: &Ask<'_>| {
-        let bytes = encode(&dialect(protocol), &text(), ask).unwrap();
+    let body = |protocol, params: &RequestParams<'_>| {
+        let bytes = encode(&dialect(protocol), &text_prompt(), params).unwrap();
         String::from_utf8(bytes).unwrap()
     };
-    let chat = body(Protocol::Chat, &ask);
+    let chat = body(Protocol::Chat, &params);
     assert!(chat.starts_with(r#"{"model":"a","messages""#), "{chat}");
     let tail = r#""lora_path":"a","top_k":2,"stop":null,"stream_options":{"include_usage":true}}"#;
     assert!(chat.ends_with(tail), "{chat}");
-    let ask = Ask { extras: None, ..ask };
-    let native = body(Protocol::SglangNative, &ask);
+    let params = RequestParams {
+        extras: None,
+        ..params
+    };
+    let native = body(Protocol::SglangNative, &params);
     assert!(native.contains(r#""lora_path":"mine""#), "{native}");
     let nothing = Map::new();
-    let ask = Ask {
+    let params = RequestParams {
         body: &nothing,
-        ..ask
+        ..params
     };
-    assert!(body(Protocol::SglangNative, &ask).contains(r#""lora_path":"a""#));
-    let vectors = body(Protocol::Embeddings, &ask);
+    assert!(body(Protocol::SglangNative, &params).contains(r#""lora_path":"a""#));
+    let vectors = body(Protocol::Embeddings, &params);
     assert_eq!(vectors, r#"{"input":"xxxxxx","model":"a","lora_path":"a"}"#);
 }
 
@@ -184,11 +194,11 @@ fn a_conversation_keeps_the_users_own_stream_options() {
         turns: Some(Vec::new()),
         ..Extras::default()
     };
-    let ask = Ask {
+    let params = RequestParams {
         extras: Some(&extras),
-        ..Ask::plain("m", 5, false, &own)
+        ..RequestParams::without_extras("m", 5, false, &own)
     };
-    let body = encode(&dialect(Protocol::Chat), &text(), &ask).unwrap();
+    let body = encode(&dialect(Protocol::Chat), &text_prompt(), &params).unwrap();
     assert!(
         String::from_utf8(body)
             .unwrap()
@@ -199,9 +209,10 @@ fn a_conversation_keeps_the_users_own_stream_options() {
 #[test]
 fn what_a_protocol_cannot_carry_is_refused() {
     let nothing = Map::new();
-    let plain = Ask::plain("m", 5, false, &nothing);
-    let said =
-        |protocol, prompt: &Content, ask: &Ask<'_>| encode(&dialect(protocol), prompt, ask).unwrap_err();
+    let plain = RequestParams::without_extras("m", 5, false, &nothing);
+    let failure = |protocol, prompt: &Content, params: &RequestParams<'_>| {
+        encode(&dialect(protocol), prompt, params).unwrap_err()
+    };
     let messages = Content::Messages(Vec::new());
     for protocol in [
         Protocol::SglangNative,
@@ -210,7 +221,7 @@ fn what_a_protocol_cannot_carry_is_refused() {
         Protocol::Trt,
     ] {
         assert_eq!(
-            said(protocol, &messages, &plain),
+            failure(protocol, &messages, &plain),
             EncodeError::MessagesOutsideChat
         );
     }
@@ -220,26 +231,29 @@ fn what_a_protocol_cannot_carry_is_refused() {
         ..Extras::default()
     };
     let (turns, key) = (extras(Some(Vec::new()), None), extras(None, Some("k")));
-    let with = |extras| Ask {
+    let with = |extras| RequestParams {
         extras: Some(extras),
         ..plain
     };
     assert_eq!(
-        said(Protocol::Completions, &text(), &with(&turns)),
+        failure(Protocol::Completions, &text_prompt(), &with(&turns)),
         EncodeError::TurnsOutsideChat
     );
     for protocol in [Protocol::Trt, Protocol::Truss] {
-        assert_eq!(said(protocol, &pictures(), &plain), EncodeError::Pictures);
-        assert_eq!(said(protocol, &text(), &with(&key)), EncodeError::RoutingKey);
-        let lora = Ask {
+        assert_eq!(failure(protocol, &image_prompt(), &plain), EncodeError::Images);
+        assert_eq!(
+            failure(protocol, &text_prompt(), &with(&key)),
+            EncodeError::RoutingKey
+        );
+        let lora = RequestParams {
             lora: Some("a"),
             ..plain
         };
-        assert_eq!(said(protocol, &text(), &lora), EncodeError::Lora);
+        assert_eq!(failure(protocol, &text_prompt(), &lora), EncodeError::Lora);
     }
     assert_eq!(
-        said(Protocol::Embeddings, &pictures(), &plain),
-        EncodeError::Pictures
+        failure(Protocol::Embeddings, &image_prompt(), &plain),
+        EncodeError::Images
     );
 }
 
@@ -276,7 +290,7 @@ fn native_events_carry_the_whole_text_and_add_the_difference() {
         })
     );
     assert_eq!(
-        (decoded.finish.as_deref(), decoded.text.here()),
+        (decoded.finish.as_deref(), decoded.text.in_memory()),
         (Some("length"), "abcdefg")
     );
     assert_eq!(decoded.failure, None);
@@ -336,7 +350,7 @@ fn an_error_event_is_a_failure_in_the_servers_words() {
     ] {
         assert_eq!(
             failure(&decode(protocol, [(1, event)])),
-            Some((Class::ErrorEvent, words))
+            Some((RequestFailureClass::ErrorEvent, words))
         );
     }
     let mut decoder = Decoder::new(Protocol::Chat, 100);
@@ -347,7 +361,7 @@ fn an_error_event_is_a_failure_in_the_servers_words() {
     );
     assert_eq!(
         failure(&decoder.finish(true)),
-        Some((Class::ErrorEvent, "slot gone"))
+        Some((RequestFailureClass::ErrorEvent, "slot gone"))
     );
 }
 
@@ -377,7 +391,7 @@ fn errors_in_other_forms_are_failures_and_other_events_without_output_are_none()
                 continue;
             }
             let (class, words) = fails(protocol, event).expect(event);
-            assert_eq!(class, Class::ErrorEvent, "{event}");
+            assert_eq!(class, RequestFailureClass::ErrorEvent, "{event}");
             assert!(words.contains("it died"), "{words}");
         }
     }
@@ -425,7 +439,7 @@ fn an_answer_that_the_server_did_not_finish_is_a_failure() {
         "request_timed_out",
         "server_error",
     ] {
-        assert_eq!(class(finish), Some(Class::ErrorEvent), "{finish}");
+        assert_eq!(class(finish), Some(RequestFailureClass::ErrorEvent), "{finish}");
     }
     for finish in [
         "stop",
@@ -445,12 +459,12 @@ fn what_follows_an_error_event_is_still_read_and_what_follows_garbage_is_not() {
     let decoded = decode(Protocol::Completions, [(1, r#"{"error":"x"}"#), (2, answer)]);
     assert_eq!(
         (decoded.chunks.len(), decoded.failure.unwrap().class),
-        (1, Class::ErrorEvent)
+        (1, RequestFailureClass::ErrorEvent)
     );
     let decoded = decode(Protocol::Completions, [(1, answer), (2, "{oops"), (3, answer)]);
     assert_eq!(decoded.chunks.len(), 1);
     let failure = decoded.failure.unwrap();
-    assert_eq!(failure.class, Class::Garbled);
+    assert_eq!(failure.class, RequestFailureClass::Garbled);
     assert!(failure.message.contains("`{oops`"), "{}", failure.message);
 }
 
@@ -478,7 +492,10 @@ fn a_completions_stream_may_end_with_usage_alone() {
         (Some(55), Some(9), Some(4))
     );
     assert_eq!(
-        (decoded.text.here(), decoded.models.first().map(String::as_str)),
+        (
+            decoded.text.in_memory(),
+            decoded.models.first().map(String::as_str)
+        ),
         ("a\nbc", Some("served"))
     );
     assert_eq!(
@@ -495,10 +512,14 @@ fn where_cached_tokens_lay_is_read_from_both_of_sglangs_places() {
     let native = format!(
         r#"{{"text":"a","meta_info":{{"completion_tokens":1,"cached_tokens":6,"cached_tokens_details":{lay}}}}}"#
     );
-    let told = format!(r#"{{"choices":[{{"text":"a"}}],"sglext":{{"cached_tokens_details":{lay}}}}}"#);
-    for (protocol, event) in [(Protocol::SglangNative, native), (Protocol::Completions, told)] {
+    let openai_event =
+        format!(r#"{{"choices":[{{"text":"a"}}],"sglext":{{"cached_tokens_details":{lay}}}}}"#);
+    for (protocol, event) in [
+        (Protocol::SglangNative, native),
+        (Protocol::Completions, openai_event),
+    ] {
         let decoded = decode(protocol, [(10, event.as_str())]);
-        let cached = decoded.cached.unwrap();
+        let cached = decoded.cached_tokens.unwrap();
         assert_eq!(
             (cached.device, cached.host, cached.storage),
             (Some(1), Some(2), Some(3))
@@ -511,7 +532,7 @@ fn where_cached_tokens_lay_is_read_from_both_of_sglangs_places() {
         Protocol::SglangNative,
         [(10, r#"{"text":"a","meta_info":{"cached_tokens_details":null}}"#)],
     );
-    assert_eq!((without.cached, without.failure), (None, None));
+    assert_eq!((without.cached_tokens, without.failure), (None, None));
 }
 
 #[test]
@@ -565,7 +586,7 @@ fn the_first_delta_of_a_tool_call_is_output() {
         ],
     );
     assert_eq!(facts(&decoded), [(10, Tool, None, 1), (20, Tool, None, 2)]);
-    assert_eq!((decoded.text.here(), decoded.failure), ("", None));
+    assert_eq!((decoded.text.in_memory(), decoded.failure), ("", None));
 }
 
 #[test]
@@ -601,8 +622,11 @@ fn an_answer_that_does_not_stream_is_one_chunk() {
 #[test]
 fn an_answer_without_output_is_empty_unless_the_server_counts_tokens() {
     let empty = decode(Protocol::Completions, [(1, r#"{"choices":[{"text":""}]}"#)]);
-    assert_eq!(empty.failure.unwrap().class, Class::Empty);
-    assert_eq!(decode(Protocol::Chat, []).failure.unwrap().class, Class::Empty);
+    assert_eq!(empty.failure.unwrap().class, RequestFailureClass::Empty);
+    assert_eq!(
+        decode(Protocol::Chat, []).failure.unwrap().class,
+        RequestFailureClass::Empty
+    );
     let silent = r#"{"choices":[{"text":""}],"usage":{"completion_tokens":1}}"#;
     let decoded = decode(Protocol::Completions, [(1, silent)]);
     assert_eq!((decoded.chunks.len(), decoded.failure), (0, None));
@@ -613,14 +637,17 @@ fn garbage_is_told_with_its_beginning() {
     let mut decoder = Decoder::new(Protocol::Chat, 1000);
     decoder.push(LineKind::Plain, b"<html>", 1);
     decoder.push(LineKind::Plain, b"</html>", 2);
-    let said = decoder.finish(true).failure.unwrap();
-    assert_eq!(said.class, Class::Garbled);
-    assert!(said.message.contains("<html>"), "{}", said.message);
+    let failure = decoder.finish(true).failure.unwrap();
+    assert_eq!(failure.class, RequestFailureClass::Garbled);
+    assert!(failure.message.contains("<html>"), "{}", failure.message);
     let array = decode(Protocol::SglangNative, [(1, r#"["text"]"#)]);
-    assert_eq!(array.failure.unwrap().class, Class::Garbled);
+    assert_eq!(array.failure.unwrap().class, RequestFailureClass::Garbled);
     let mut decoder = Decoder::new(Protocol::Chat, 1000);
     decoder.push(LineKind::Event, b"\xff\xfe", 1);
-    assert_eq!(decoder.finish(true).failure.unwrap().class, Class::Garbled);
+    assert_eq!(
+        decoder.finish(true).failure.unwrap().class,
+        RequestFailureClass::Garbled
+    );
 }
 
 fn near_json() -> impl Strategy<Value = String> {
@@ -685,18 +712,18 @@ proptest! {
 #[test]
 fn bodies_of_trt_truss_and_embeddings_have_the_keys_of_bench_serving_in_order() {
     assert_eq!(
-        encoded(&dialect(Protocol::Trt), &text(), false, json!({})),
+        encode_text(&dialect(Protocol::Trt), &text_prompt(), false, json!({})),
         r#"{"accumulate_tokens":true,"text_input":"xxxxxx","temperature":1e-6,"top_p":1.0,"max_tokens":5,"stream":true,"min_length":5,"end_id":1048576}"#
     );
-    assert!(!encoded(&dialect(Protocol::Trt), &text(), true, json!({})).contains("min_length"));
+    assert!(!encode_text(&dialect(Protocol::Trt), &text_prompt(), true, json!({})).contains("min_length"));
     assert_eq!(
-        encoded(&dialect(Protocol::Truss), &text(), false, json!({})),
+        encode_text(&dialect(Protocol::Truss), &text_prompt(), false, json!({})),
         r#"{"model":"m","prompt":"xxxxxx","temperature":0.0,"best_of":1,"max_tokens":5,"stream":true,"ignore_eos":true}"#
     );
     assert_eq!(
-        encoded(
+        encode_text(
             &dialect(Protocol::Embeddings),
-            &text(),
+            &text_prompt(),
             false,
             json!({"dimensions": 8})
         ),
@@ -708,10 +735,15 @@ fn bodies_of_trt_truss_and_embeddings_have_the_keys_of_bench_serving_in_order() 
 fn the_dialect_adds_to_objects_and_the_scenario_replaces_them() {
     let mut dialect = dialect(Protocol::SglangNative);
     dialect.body = object(json!({"sampling_params": {"temperature": 0.5, "top_p": 0.9}, "lora_path": "a"}));
-    assert!(encoded(&dialect, &text(), false, json!({})).contains(
+    assert!(encode_text(&dialect, &text_prompt(), false, json!({})).contains(
         r#""sampling_params":{"temperature":0.5,"max_new_tokens":5,"ignore_eos":true,"top_p":0.9},"stream":true,"lora_path":"a""#
     ));
-    let replaced = encoded(&dialect, &text(), false, json!({"sampling_params": {"top_k": 1}}));
+    let replaced = encode_text(
+        &dialect,
+        &text_prompt(),
+        false,
+        json!({"sampling_params": {"top_k": 1}}),
+    );
     assert!(
         replaced.contains(r#""sampling_params":{"top_k":1},"#),
         "{replaced}"
@@ -728,11 +760,17 @@ fn every_event_of_trt_is_a_chunk_and_one_without_text_output_is_garbage() {
         ],
     );
     assert_eq!(facts(&decoded), [(10, Answer, None, 2), (20, Answer, None, 0)]);
-    assert_eq!((decoded.text.here(), failure(&decoded)), ("ab", None));
+    assert_eq!((decoded.text.in_memory(), failure(&decoded)), ("ab", None));
     let garbled = decode(Protocol::Trt, [(10, r#"{"other":1}"#)]);
-    assert_eq!(failure(&garbled).map(|(class, _)| class), Some(Class::Garbled));
+    assert_eq!(
+        failure(&garbled).map(|(class, _)| class),
+        Some(RequestFailureClass::Garbled)
+    );
     let error = decode(Protocol::Trt, [(10, r#"{"error":"out of memory"}"#)]);
-    assert_eq!(failure(&error), Some((Class::ErrorEvent, "out of memory")));
+    assert_eq!(
+        failure(&error),
+        Some((RequestFailureClass::ErrorEvent, "out of memory"))
+    );
 }
 
 #[test]
@@ -746,9 +784,15 @@ fn an_answer_of_embeddings_is_complete_when_it_holds_a_vector() {
     assert_eq!((failure(&sound), facts(&sound)), (None, Vec::new()));
     assert_eq!(sound.usage.and_then(|usage| usage.prompt), Some(4));
     let empty = answer(r#"{"object":"list","data":[]}"#);
-    assert_eq!(failure(&empty).map(|(class, _)| class), Some(Class::Empty));
+    assert_eq!(
+        failure(&empty).map(|(class, _)| class),
+        Some(RequestFailureClass::Empty)
+    );
     let error = answer(r#"{"object":"error","message":"too long"}"#);
-    assert_eq!(failure(&error), Some((Class::ErrorEvent, "too long")));
+    assert_eq!(
+        failure(&error),
+        Some((RequestFailureClass::ErrorEvent, "too long"))
+    );
 }
 
 #[test]
@@ -776,14 +820,14 @@ fn the_golden_streams_are_read_with_their_faults_mended() {
             (40, r#"{"text":"abcdefg","meta_info":{"completion_tokens":7}}"#),
         ],
     );
-    let told = [
+    let openai_event = [
         (10, Answer, Some(2), 2),
         (20, Answer, Some(4), 2),
         (40, Answer, Some(7), 3),
     ];
-    assert_eq!((facts(&native), failure(&native)), (told.to_vec(), None));
+    assert_eq!((facts(&native), failure(&native)), (openai_event.to_vec(), None));
     let error = decode(Protocol::SglangNative, [(10, r#"{"error":{"message":"no"}}"#)]);
-    assert_eq!(failure(&error), Some((Class::ErrorEvent, "no")));
+    assert_eq!(failure(&error), Some((RequestFailureClass::ErrorEvent, "no")));
     let chat = decode(
         Protocol::Chat,
         [
@@ -799,7 +843,7 @@ fn the_golden_streams_are_read_with_their_faults_mended() {
         ],
     );
     let times: Vec<u64> = chat.chunks.iter().map(|chunk| chunk.at_ns).collect();
-    assert_eq!((times, chat.text.here()), (vec![10, 20, 30, 40], "rabc"));
+    assert_eq!((times, chat.text.in_memory()), (vec![10, 20, 30, 40], "rabc"));
     let usage = chat.usage.unwrap();
     assert_eq!((usage.completion, usage.prompt), (Some(9), Some(55)));
     let tools = decode(
@@ -874,21 +918,24 @@ fn an_event_named_error_and_other_words_of_errors_are_failures() {
     decoder.push(LineKind::Error, br#"{"code":500,"message":"engine died"}"#, 2);
     assert_eq!(
         failure(&decoder.finish(true)),
-        Some((Class::ErrorEvent, "engine died"))
+        Some((RequestFailureClass::ErrorEvent, "engine died"))
     );
     let mut decoder = Decoder::new(Protocol::Completions, 300);
     decoder.push(LineKind::Error, br#"{"error":{"message":"oom"}}"#, 2);
-    assert_eq!(failure(&decoder.finish(true)), Some((Class::ErrorEvent, "oom")));
+    assert_eq!(
+        failure(&decoder.finish(true)),
+        Some((RequestFailureClass::ErrorEvent, "oom"))
+    );
     for protocol in [Protocol::Chat, Protocol::SglangNative] {
         let decoded = decode(protocol, [(1, r#"{"detail": "boom"}"#)]);
-        assert_eq!(failure(&decoded), Some((Class::ErrorEvent, "boom")));
+        assert_eq!(failure(&decoded), Some((RequestFailureClass::ErrorEvent, "boom")));
     }
     let decoded = decode(
         Protocol::Chat,
         [(1, r#"{"choices":[{"delta":{"role":"assistant"}}]}"#)],
     );
     let (class, words) = failure(&decoded).unwrap();
-    assert_eq!(class, Class::Empty);
+    assert_eq!(class, RequestFailureClass::Empty);
     assert!(
         words.contains("its last event: `{\"choices\":[{\"delta\""),
         "{words}"
@@ -898,7 +945,7 @@ fn an_event_named_error_and_other_words_of_errors_are_failures() {
 #[test]
 fn an_answer_that_may_end_at_once_is_whole_without_output() {
     let event = br#"{"choices":[{"delta":{"content":""},"finish_reason":"stop"}]}"#;
-    for (may_be_empty, expected) in [(true, None), (false, Some(Class::Empty))] {
+    for (may_be_empty, expected) in [(true, None), (false, Some(RequestFailureClass::Empty))] {
         let mut decoder = Decoder::new(Protocol::Chat, 300).allow_empty(may_be_empty);
         decoder.push(LineKind::Event, event, 1);
         assert_eq!(failure(&decoder.finish(true)).map(|(class, _)| class), expected);
@@ -925,7 +972,7 @@ fn tool_calls_are_kept_beside_the_text() {
         ],
     );
     assert_eq!(
-        (decoded.text.here(), decoded.tool_text.as_str()),
+        (decoded.text.in_memory(), decoded.tool_text.as_str()),
         ("", r#"find{"a":1}"#)
     );
 }
@@ -975,15 +1022,15 @@ fn native_answers_of_ids_alone_and_of_disjoint_pieces_are_read() {
 #[test]
 fn the_limit_is_what_the_body_says() {
     let nothing = Map::new();
-    let mut ask = Ask::plain("m", 5, false, &nothing);
-    assert_eq!(limit(&dialect(Protocol::Chat), &ask), Some(5));
+    let mut params = RequestParams::without_extras("m", 5, false, &nothing);
+    assert_eq!(output_limit(&dialect(Protocol::Chat), &params), Some(5));
     let (more, native) = (
         object(json!({"max_tokens": 100, "n": 2})),
         object(json!({"sampling_params": {"max_new_tokens": 7}})),
     );
-    ask.body = &more;
-    assert_eq!(limit(&dialect(Protocol::Chat), &ask), Some(200));
-    assert_eq!(limit(&dialect(Protocol::SglangNative), &ask), Some(5));
-    ask.body = &native;
-    assert_eq!(limit(&dialect(Protocol::SglangNative), &ask), Some(7));
+    params.body = &more;
+    assert_eq!(output_limit(&dialect(Protocol::Chat), &params), Some(200));
+    assert_eq!(output_limit(&dialect(Protocol::SglangNative), &params), Some(5));
+    params.body = &native;
+    assert_eq!(output_limit(&dialect(Protocol::SglangNative), &params), Some(7));
 }

@@ -6,27 +6,27 @@ use serde::de::Error;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Content, Decoded, EncodeError, Words, bare_prompt_value, error_words};
+use super::{BorrowedStr, Content, Decoded, EncodeError, RequestParams, bare_prompt_value, error_text};
 use crate::results::record::request::ChunkKind;
 
 /// An id that no token has, so that no answer ends before its length.
-const NO_TOKEN: u32 = 1_048_576;
+const UNUSED_TOKEN_ID: u32 = 1_048_576;
 
-pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
+pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
     let mut body: Map<String, Value> = [
         ("accumulate_tokens", json!(true)),
         ("text_input", bare_prompt_value(prompt)?),
         ("temperature", json!(0.000_001)),
         ("top_p", json!(1.0)),
-        ("max_tokens", json!(ask.tokens)),
+        ("max_tokens", json!(params.tokens)),
         ("stream", json!(true)),
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into_iter()
     .collect();
-    if !ask.stop_at_eos {
-        body.insert("min_length".to_owned(), json!(ask.tokens));
-        body.insert("end_id".to_owned(), json!(NO_TOKEN));
+    if !params.stop_at_eos {
+        body.insert("min_length".to_owned(), json!(params.tokens));
+        body.insert("end_id".to_owned(), json!(UNUSED_TOKEN_ID));
     }
     Ok(body)
 }
@@ -34,7 +34,7 @@ pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow, default)]
-    text_output: Option<Words<'a>>,
+    text_output: Option<BorrowedStr<'a>>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
@@ -48,12 +48,12 @@ pub(super) fn read(
 ) -> Result<Option<String>, serde_json::Error> {
     let event: Event<'_> = serde_json::from_str(json)?;
     if let Some(error) = event.error {
-        return Ok(Some(error_words(error.get())));
+        return Ok(Some(error_text(error.get())));
     }
     let Some(text) = event.text_output else {
         return Err(serde_json::Error::custom("an event has no `text_output`"));
     };
-    decoded.chunk(at_ns, ChunkKind::Answer, None, text.0.len());
+    decoded.push_chunk(at_ns, ChunkKind::Answer, None, text.0.len());
     decoded.text.push_str(&text.0);
     Ok(None)
 }

@@ -3,17 +3,17 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Content, EncodeError, bare_prompt_value};
+use super::{Content, EncodeError, RequestParams, bare_prompt_value};
 
-pub(super) fn body(prompt: &Content, ask: &Ask<'_>) -> Result<Map<String, Value>, EncodeError> {
+pub(super) fn body(prompt: &Content, params: &RequestParams<'_>) -> Result<Map<String, Value>, EncodeError> {
     Ok([
-        ("model", json!(ask.model)),
+        ("model", json!(params.model)),
         ("prompt", bare_prompt_value(prompt)?),
         ("temperature", json!(0.0)),
         ("best_of", json!(1)),
-        ("max_tokens", json!(ask.tokens)),
+        ("max_tokens", json!(params.tokens)),
         ("stream", json!(true)),
-        ("ignore_eos", json!(!ask.stop_at_eos)),
+        ("ignore_eos", json!(!params.stop_at_eos)),
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into_iter()

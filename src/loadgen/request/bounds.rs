@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::config::scenario::Limits;
 
 /// Events that a valid answer may have besides those with output: role, finish, usage and the like.
-const OTHER_EVENTS: u64 = 16;
+const EXTRA_EVENTS: u64 = 16;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
@@ -23,13 +23,13 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     /// Computes the limits of a request for this many output tokens.
-    pub(crate) fn of(asked_tokens: u32, limits: &Limits) -> Self {
+    pub(crate) fn new(requested_tokens: u32, limits: &Limits) -> Self {
         Self {
             first_byte: limits.first_byte.duration(),
             request: limits.request.duration(),
             line_bytes: usize::try_from(limits.line_bytes).unwrap_or(usize::MAX),
-            tokens: asked_tokens,
-            events: u64::from(asked_tokens) + u64::from(limits.excess_tokens) + OTHER_EVENTS,
+            tokens: requested_tokens,
+            events: u64::from(requested_tokens) + u64::from(limits.excess_tokens) + EXTRA_EVENTS,
         }
     }
 }

@@ -4,57 +4,57 @@
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
-use super::answer::{Answer, Ending, failed};
 use super::bounds::Bounds;
-use super::response_trace::Trace;
-use crate::base::clock::{self, Moment};
-use crate::loadgen::arrival::Stamp;
+use super::response::{RequestEnd, Response, failure};
+use super::response_trace::ResponseTrace;
+use crate::base::clock::{self, MonotonicTime};
+use crate::loadgen::arrival::TimestampSource;
 use crate::loadgen::protocol::Decoder;
-use crate::loadgen::socket::{Reading, Socket};
-use crate::results::record::request::Class;
+use crate::loadgen::socket::{ReadContext, Socket};
+use crate::results::record::request::RequestFailureClass;
 
 /// Maximum number of full buffers that are read from one stream before other streams are served.
-const TURNS: usize = 4;
+const MAX_READS: usize = 4;
 
-pub(crate) struct Live {
-    trace: Trace,
+pub(crate) struct InFlight {
+    trace: ResponseTrace,
     socket: Option<Socket>,
     request: Vec<u8>,
-    written: usize,
+    bytes_written: usize,
     write_error: Option<io::Error>,
     /// Whether the answer ended before the connection did.
     is_left_open: bool,
 }
 
 /// The state of an exchange after a read.
-pub(crate) enum Course {
+pub(crate) enum ReadState {
     /// The exchange waits for its socket.
-    Waits,
+    Blocked,
     /// Another read may return data at once.
     Ready,
-    Over(Box<Answer>),
+    Done(Box<Response>),
 }
 
 /// What a pass over sockets read.
 #[derive(Default)]
-pub(crate) struct Haul {
+pub(crate) struct ReadStats {
     pub(crate) bytes: usize,
     pub(crate) events: u64,
 }
 
-impl Live {
-    pub(crate) fn begin(request: Vec<u8>, decoder: Decoder, bounds: Bounds, zero: Moment) -> Self {
+impl InFlight {
+    pub(crate) fn start(request: Vec<u8>, decoder: Decoder, bounds: Bounds, zero: MonotonicTime) -> Self {
         Self {
-            trace: Trace::new(decoder, bounds, zero),
+            trace: ResponseTrace::new(decoder, bounds, zero),
             socket: None,
             request,
-            written: 0,
+            bytes_written: 0,
             write_error: None,
             is_left_open: false,
         }
     }
 
-    pub(crate) fn sent(&self) -> Moment {
+    pub(crate) fn sent_at(&self) -> MonotonicTime {
         self.trace.sent
     }
 
@@ -63,18 +63,18 @@ impl Live {
     }
 
     /// Returns the socket if the answer ended before the connection did.
-    pub(crate) fn left_open(&mut self) -> Option<Socket> {
+    pub(crate) fn take_open_socket(&mut self) -> Option<Socket> {
         self.socket.take().filter(|_| self.is_left_open)
     }
 
     /// Returns when the last bytes arrived, or when the request went out if nothing has arrived.
-    pub(crate) fn last_read(&self) -> Moment {
-        self.trace.last_read()
+    pub(crate) fn last_read_at(&self) -> MonotonicTime {
+        self.trace.last_read_at()
     }
 
     /// The clock that takes the times of arrival; `None` if nothing has arrived.
-    pub(crate) fn stamp(&self) -> Option<Stamp> {
-        self.trace.stamp()
+    pub(crate) fn timestamp_source(&self) -> Option<TimestampSource> {
+        self.trace.timestamp_source()
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -84,7 +84,7 @@ impl Live {
     /// Returns true if the request waits for room in the socket's send buffer.
     pub(crate) fn is_writing(&self) -> bool {
         let has_unsent = self.socket.as_ref().is_some_and(Socket::has_unsent);
-        (self.written < self.request.len() || has_unsent) && self.write_error.is_none()
+        (self.bytes_written < self.request.len() || has_unsent) && self.write_error.is_none()
     }
 
     pub(crate) fn socket(&self) -> Option<&Socket> {
@@ -92,145 +92,154 @@ impl Live {
     }
 
     /// Starts to connect. If the connection is expected to be established at once, it also writes.
-    pub(crate) fn connect(&mut self, to: SocketAddr, stands_at_once: bool) -> Result<(), Box<Answer>> {
+    pub(crate) fn connect(&mut self, to: SocketAddr, stands_at_once: bool) -> Result<(), Box<Response>> {
         let ending = match Socket::connect(to) {
             Ok(socket) => {
                 self.socket = Some(socket);
                 if stands_at_once { self.write().err() } else { None }
             }
-            Err(error) => Some(unconnected(error)),
+            Err(error) => Some(connect_failure(error)),
         };
-        ending.map_or(Ok(()), |ending| Err(self.conclude(ending)))
+        ending.map_or(Ok(()), |ending| Err(self.finish(ending)))
     }
 
     /// Takes over a connection that was established at `at`, including its TLS handshake, and writes; or
     /// records why it failed.
-    pub(crate) fn stand(&mut self, socket: io::Result<Socket>, at: Moment) -> Result<(), Box<Answer>> {
+    pub(crate) fn finish_connect(
+        &mut self,
+        socket: io::Result<Socket>,
+        at: MonotonicTime,
+    ) -> Result<(), Box<Response>> {
         let ending = match socket {
             Ok(socket) => {
                 self.socket = Some(socket);
                 self.trace.connected = Some(at);
                 self.write().err()
             }
-            Err(error) => Some(unconnected(error)),
+            Err(error) => Some(connect_failure(error)),
         };
-        ending.map_or(Ok(()), |ending| Err(self.conclude(ending)))
+        ending.map_or(Ok(()), |ending| Err(self.finish(ending)))
     }
 
     /// Continues to write, after the socket got room or failed.
-    pub(crate) fn write_on(&mut self) -> Result<(), Box<Answer>> {
+    pub(crate) fn continue_write(&mut self) -> Result<(), Box<Response>> {
         let fault = match (&self.socket, self.is_connected()) {
-            (Some(socket), false) => socket.fault().unwrap_or_else(Some),
+            (Some(socket), false) => socket.connect_error().unwrap_or_else(Some),
             _ => None,
         };
         let ending = match fault {
-            Some(error) => Some(unconnected(error)),
+            Some(error) => Some(connect_failure(error)),
             None => self.write().err(),
         };
-        ending.map_or(Ok(()), |ending| Err(self.conclude(ending)))
+        ending.map_or(Ok(()), |ending| Err(self.finish(ending)))
     }
 
-    fn write(&mut self) -> Result<(), Ending> {
+    fn write(&mut self) -> Result<(), RequestEnd> {
         let Some(socket) = &mut self.socket else {
             return Ok(());
         };
-        while (self.written < self.request.len() || socket.has_unsent()) && self.write_error.is_none() {
+        while (self.bytes_written < self.request.len() || socket.has_unsent()) && self.write_error.is_none() {
             let before = clock::now();
-            match socket.write(&self.request[self.written..]) {
-                Ok(taken) => {
+            match socket.write(&self.request[self.bytes_written..]) {
+                Ok(count) => {
                     self.trace.connected.get_or_insert(before);
-                    self.written += taken;
+                    self.bytes_written += count;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if self.trace.connected.is_none() => return Err(unconnected(error)),
+                Err(error) if self.trace.connected.is_none() => return Err(connect_failure(error)),
                 // A server may reject a request while it is being written. Its answer, if any, says more than
                 // the write error.
                 Err(error) => self.write_error = Some(error),
             }
         }
         if self.write_error.is_none() && !self.request.is_empty() {
-            self.trace.wrote(clock::now());
+            self.trace.note_written(clock::now());
         }
-        (self.request, self.written) = (Vec::new(), 0);
+        (self.request, self.bytes_written) = (Vec::new(), 0);
         Ok(())
     }
 
     /// Reads what has arrived. `is_ending` means that the other side has ended the connection, after any data
     /// still to be read.
-    pub(crate) fn read(&mut self, is_ending: bool, reading: &mut Reading, haul: &mut Haul) -> Course {
-        for _ in 0..TURNS {
+    pub(crate) fn read(
+        &mut self,
+        is_ending: bool,
+        reading: &mut ReadContext,
+        stats: &mut ReadStats,
+    ) -> ReadState {
+        for _ in 0..MAX_READS {
             let Some(socket) = &mut self.socket else {
-                return Course::Waits;
+                return ReadState::Blocked;
             };
             let arrival = match (socket.read(reading), &self.write_error) {
                 (Ok(arrival), _) => arrival,
-                (Err(error), _) if error.kind() == ErrorKind::WouldBlock => return Course::Waits,
+                (Err(error), _) if error.kind() == ErrorKind::WouldBlock => return ReadState::Blocked,
                 (Err(error), _) if error.kind() == ErrorKind::Interrupted => continue,
                 (Err(_), Some(error)) => {
                     let message = format!("while the request was written: {error}");
-                    return self.over(failed(Class::Reset, message));
+                    return self.finish_read(failure(RequestFailureClass::Reset, message));
                 }
-                (Err(error), None) => return self.over(failed(Class::Reset, error)),
+                (Err(error), None) => return self.finish_read(failure(RequestFailureClass::Reset, error)),
             };
-            let (events, before) = (self.trace.events(), self.trace.last_read());
-            let at = self.trace.arrived(arrival);
+            let (events, before) = (self.trace.events(), self.trace.last_read_at());
+            let at = self.trace.note_arrival(arrival);
             let over = match arrival.length {
                 0 => self.trace.close(arrival.is_truncated).map(|()| true),
-                _ => self.trace.take(reading.bytes(socket, &arrival), at),
+                _ => self.trace.push_bytes(reading.bytes(socket, &arrival), at),
             };
-            haul.bytes += arrival.length;
+            stats.bytes += arrival.length;
             let events = self.trace.events() - events;
-            haul.events += events;
-            let off = at.since(reading.looked.max(before));
-            reading.late.take(events, arrival.stamp, off);
+            stats.events += events;
+            let off = at.since(reading.look_start.max(before));
+            reading.lateness.add_read(events, arrival.timestamp_source, off);
             match over {
-                Ok(true) => return self.over(Ending::Whole(at)),
+                Ok(true) => return self.finish_read(RequestEnd::Complete(at)),
                 Ok(false) if self.trace.is_done() => {
                     self.is_left_open = true;
-                    return self.over(Ending::Whole(at));
+                    return self.finish_read(RequestEnd::Complete(at));
                 }
                 Ok(false) => {}
-                Err(ending) => return self.over(ending),
+                Err(ending) => return self.finish_read(ending),
             }
-            match arrival.stamp {
+            match arrival.timestamp_source {
                 // Parsing delays no time that the kernel takes.
-                Stamp::Kernel => self.trace.fold(),
-                Stamp::User => self.trace.fold_full(),
+                TimestampSource::Kernel => self.trace.parse_lines(),
+                TimestampSource::User => self.trace.parse_full_block(),
             }
             if !is_ending && !arrival.has_more {
-                return Course::Waits;
+                return ReadState::Blocked;
             }
         }
-        Course::Ready
+        ReadState::Ready
     }
 
-    fn over(&mut self, ending: Ending) -> Course {
-        Course::Over(self.conclude(ending))
+    fn finish_read(&mut self, ending: RequestEnd) -> ReadState {
+        ReadState::Done(self.finish(ending))
     }
 
-    pub(crate) fn time_out(&mut self) -> Box<Answer> {
-        self.conclude(Ending::TimedOut)
+    pub(crate) fn time_out(&mut self) -> Box<Response> {
+        self.finish(RequestEnd::TimedOut)
     }
 
     /// Ends the request because epoll cannot watch its socket.
-    pub(crate) fn unwatched(&mut self, error: io::Error) -> Box<Answer> {
+    pub(crate) fn fail_unwatched(&mut self, error: io::Error) -> Box<Response> {
         let message = format!("its connection cannot be watched: {error}");
-        self.conclude(failed(Class::Connect, message))
+        self.finish(failure(RequestFailureClass::Connect, message))
     }
 
-    pub(crate) fn cancel(&mut self) -> Box<Answer> {
-        self.conclude(Ending::Cancelled)
+    pub(crate) fn cancel(&mut self) -> Box<Response> {
+        self.finish(RequestEnd::Cancelled)
     }
 
-    fn conclude(&mut self, ending: Ending) -> Box<Answer> {
-        Box::new(self.trace.conclude(ending))
+    fn finish(&mut self, ending: RequestEnd) -> Box<Response> {
+        Box::new(self.trace.into_response(ending))
     }
 }
 
-fn unconnected(error: io::Error) -> Ending {
+fn connect_failure(error: io::Error) -> RequestEnd {
     match error.kind() {
-        ErrorKind::ConnectionRefused => failed(Class::Refused, error),
-        _ => failed(Class::Connect, error),
+        ErrorKind::ConnectionRefused => failure(RequestFailureClass::Refused, error),
+        _ => failure(RequestFailureClass::Connect, error),
     }
 }

@@ -3,35 +3,35 @@
 
 use std::time::Duration;
 
-use super::answer::{Answer, Ending, failed, nanos};
 use super::bounds::Bounds;
-use crate::base::clock::{self, Moment};
-use crate::base::http1::response::{Fault, Part, Reader};
-use crate::base::units::Span;
-use crate::loadgen::arrival::{Arrival, Stamp};
+use super::response::{RequestEnd, Response, failure, nanos_since};
+use crate::base::clock::{self, MonotonicTime};
+use crate::base::http1::response::{HttpResponseError, ResponsePart, ResponseReader};
+use crate::base::units::HumanDuration;
+use crate::loadgen::arrival::{Arrival, TimestampSource};
 use crate::loadgen::protocol::{Decoded, Decoder, LineKind};
-use crate::loadgen::sse::{Line, Scanner};
-use crate::results::record::request::{Class, Failure};
+use crate::loadgen::sse::{Line, LineScanner};
+use crate::results::record::request::{Failure, RequestFailureClass};
 
 /// Bytes of lines that are kept before they are parsed.
-pub(super) const BLOCK: usize = 32 << 10;
+pub(super) const PARSE_BLOCK_BYTES: usize = 32 << 10;
 /// Bytes that are kept of an answer with a status other than 200.
-const ERROR_LIMIT: usize = 64 << 10;
+const MAX_ERROR_BODY: usize = 64 << 10;
 /// Why an answer of unknown length may be incomplete.
-const TRUNCATED: &str =
+const TRUNCATED_MESSAGE: &str =
     "the TLS connection ended without close_notify, and the answer told no length: its end may be missing";
 /// Start of the error message for a compressed answer.
-pub(crate) const COMPRESSED: &str = "the answer is compressed";
+pub(crate) const COMPRESSED_MESSAGE: &str = "the answer is compressed";
 
 /// The lines of an answer: counters for all lines, and the bytes of lines that are not parsed yet.
 #[derive(Default)]
-struct Lines {
+struct BufferedLines {
     bytes: Vec<u8>,
     /// The end, time of arrival and kind of each line.
-    marks: Vec<(usize, Moment, LineKind)>,
-    last: Option<Moment>,
+    line_ends: Vec<(usize, MonotonicTime, LineKind)>,
+    last_arrival: Option<MonotonicTime>,
     /// Number of events without `[DONE]`.
-    count: u64,
+    event_count: u64,
     /// Bytes of lines that are not events.
     plain_bytes: usize,
     /// Whether at least one line was an event, so that the answer is a stream.
@@ -39,11 +39,18 @@ struct Lines {
     is_done: bool,
 }
 
-impl Lines {
+impl BufferedLines {
     /// Adds a line. With `at_once` it is parsed now. A line that differs from a known one only in its text
     /// needs no parsing.
-    fn keep(&mut self, line: Line<'_>, at: Moment, decoder: &mut Decoder, zero: Moment, at_once: bool) {
-        self.last = Some(at);
+    fn push(
+        &mut self,
+        line: Line<'_>,
+        at: MonotonicTime,
+        decoder: &mut Decoder,
+        zero: MonotonicTime,
+        at_once: bool,
+    ) {
+        self.last_arrival = Some(at);
         let (kind, line) = match line {
             Line::Done => {
                 self.is_done = true;
@@ -56,67 +63,67 @@ impl Lines {
         match kind {
             LineKind::Event | LineKind::Error => {
                 self.is_stream = true;
-                self.count += 1;
+                self.event_count += 1;
             }
             LineKind::Plain => self.plain_bytes += line.len(),
         }
         // Lines are decoded in order, so a known line must not overtake kept lines.
-        if self.marks.is_empty() {
-            if kind == LineKind::Event && decoder.push_known(line, nanos(at, zero)) {
+        if self.line_ends.is_empty() {
+            if kind == LineKind::Event && decoder.push_fast(line, nanos_since(at, zero)) {
                 return;
             }
             if at_once {
-                return decoder.push(kind, line, nanos(at, zero));
+                return decoder.push(kind, line, nanos_since(at, zero));
             }
         }
         self.bytes.extend_from_slice(line);
-        self.marks.push((self.bytes.len(), at, kind));
+        self.line_ends.push((self.bytes.len(), at, kind));
     }
 
-    fn fold(&mut self, decoder: &mut Decoder, zero: Moment) {
-        if self.marks.is_empty() {
+    fn parse(&mut self, decoder: &mut Decoder, zero: MonotonicTime) {
+        if self.line_ends.is_empty() {
             return;
         }
         let mut start = 0;
-        for (end, at, kind) in self.marks.drain(..) {
-            decoder.push(kind, &self.bytes[start..end], nanos(at, zero));
+        for (end, at, kind) in self.line_ends.drain(..) {
+            decoder.push(kind, &self.bytes[start..end], nanos_since(at, zero));
             start = end;
         }
         self.bytes.clear();
         // One huge line must not keep its memory for the rest of the stream.
-        self.bytes.shrink_to(2 * BLOCK);
+        self.bytes.shrink_to(2 * PARSE_BLOCK_BYTES);
     }
 }
 
-pub(super) struct Trace {
+pub(super) struct ResponseTrace {
     bounds: Bounds,
-    zero: Moment,
-    reader: Reader,
-    scanner: Scanner,
-    lines: Lines,
+    zero: MonotonicTime,
+    reader: ResponseReader,
+    scanner: LineScanner,
+    lines: BufferedLines,
     decoder: Decoder,
     error_body: Vec<u8>,
-    pub(super) sent: Moment,
-    pub(super) connected: Option<Moment>,
-    written: Option<Moment>,
-    first_byte: Option<Moment>,
+    pub(super) sent: MonotonicTime,
+    pub(super) connected: Option<MonotonicTime>,
+    written: Option<MonotonicTime>,
+    first_byte: Option<MonotonicTime>,
     /// When the last bytes arrived; before that, when the request went out.
-    last_read: Moment,
-    stamp: Option<Stamp>,
+    last_read: MonotonicTime,
+    timestamp_source: Option<TimestampSource>,
     pub(super) has_body: bool,
     /// Whether the body lasted until the connection ended.
     is_until_close: bool,
 }
 
-impl Trace {
-    pub(super) fn new(decoder: Decoder, bounds: Bounds, zero: Moment) -> Self {
+impl ResponseTrace {
+    pub(super) fn new(decoder: Decoder, bounds: Bounds, zero: MonotonicTime) -> Self {
         let sent = clock::now();
         Self {
             bounds,
             zero,
-            reader: Reader::new(),
-            scanner: Scanner::new(bounds.line_bytes),
-            lines: Lines::default(),
+            reader: ResponseReader::new(),
+            scanner: LineScanner::new(bounds.line_bytes),
+            lines: BufferedLines::default(),
             decoder,
             error_body: Vec::new(),
             sent,
@@ -124,43 +131,43 @@ impl Trace {
             written: None,
             first_byte: None,
             last_read: sent,
-            stamp: None,
+            timestamp_source: None,
             has_body: false,
             is_until_close: false,
         }
     }
 
     pub(super) fn events(&self) -> u64 {
-        self.lines.count
+        self.lines.event_count
     }
 
     pub(super) fn is_done(&self) -> bool {
         self.lines.is_done
     }
 
-    /// The clock that took the times of arrival; [`Stamp::User`] if it took at least one of them.
-    pub(super) fn stamp(&self) -> Option<Stamp> {
-        self.stamp
+    /// The clock that took the times of arrival; [`TimestampSource::User`] if it took at least one of them.
+    pub(super) fn timestamp_source(&self) -> Option<TimestampSource> {
+        self.timestamp_source
     }
 
     /// When the last bytes arrived; before that, when the request went out.
-    pub(super) fn last_read(&self) -> Moment {
+    pub(super) fn last_read_at(&self) -> MonotonicTime {
         self.last_read
     }
 
     /// Parses the lines kept so far.
-    pub(super) fn fold(&mut self) {
-        self.lines.fold(&mut self.decoder, self.zero);
+    pub(super) fn parse_lines(&mut self) {
+        self.lines.parse(&mut self.decoder, self.zero);
     }
 
-    pub(super) fn fold_full(&mut self) {
-        if self.lines.bytes.len() >= BLOCK {
-            self.fold();
+    pub(super) fn parse_full_block(&mut self) {
+        if self.lines.bytes.len() >= PARSE_BLOCK_BYTES {
+            self.parse_lines();
         }
     }
 
     /// Records that the kernel has taken the whole request.
-    pub(super) fn wrote(&mut self, at: Moment) {
+    pub(super) fn note_written(&mut self, at: MonotonicTime) {
         self.written = Some(at);
         self.last_read = self.last_read.max(at);
     }
@@ -168,11 +175,11 @@ impl Trace {
     /// Returns the time of a read for the record, and notes its clock. Times never decrease: the kernel may
     /// timestamp an answer before the client has noted the end of the request, or with another processor's
     /// clock.
-    pub(super) fn arrived(&mut self, arrival: Arrival) -> Moment {
-        if arrival.length > 0 && self.stamp != Some(Stamp::User) {
-            self.stamp = Some(arrival.stamp);
+    pub(super) fn note_arrival(&mut self, arrival: Arrival) -> MonotonicTime {
+        if arrival.length > 0 && self.timestamp_source != Some(TimestampSource::User) {
+            self.timestamp_source = Some(arrival.timestamp_source);
         }
-        arrival.at.max(self.last_read)
+        arrival.received_at.max(self.last_read)
     }
 
     fn status(&self) -> Option<u16> {
@@ -181,17 +188,19 @@ impl Trace {
 
     /// Handles the end of the connection. `is_truncated` means that TLS ended without close_notify; then only
     /// the framing of the answer can prove that it is complete.
-    pub(super) fn close(&mut self, is_truncated: bool) -> Result<(), Ending> {
+    pub(super) fn close(&mut self, is_truncated: bool) -> Result<(), RequestEnd> {
         self.is_until_close = self.reader.is_until_close();
-        self.reader.close().map_err(|fault| failed(Class::Reset, fault))?;
+        self.reader
+            .close()
+            .map_err(|fault| failure(RequestFailureClass::Reset, fault))?;
         match is_truncated && self.is_until_close {
-            true => Err(failed(Class::Reset, TRUNCATED)),
+            true => Err(failure(RequestFailureClass::Reset, TRUNCATED_MESSAGE)),
             false => Ok(()),
         }
     }
 
     /// Handles the bytes of one read. Returns true if the answer is over.
-    pub(super) fn take(&mut self, bytes: &[u8], at: Moment) -> Result<bool, Ending> {
+    pub(super) fn push_bytes(&mut self, bytes: &[u8], at: MonotonicTime) -> Result<bool, RequestEnd> {
         self.first_byte.get_or_insert(at);
         self.last_read = at;
         let mut input = bytes;
@@ -199,19 +208,19 @@ impl Trace {
             let part = self
                 .reader
                 .next(&mut input)
-                .map_err(|fault: Fault| failed(Class::Garbled, fault))?;
+                .map_err(|fault: HttpResponseError| failure(RequestFailureClass::Garbled, fault))?;
             match part {
                 None => return Ok(false),
-                Some(Part::End) => return Ok(true),
-                Some(Part::Head) => self.check_head()?,
-                Some(Part::Body(body)) => {
+                Some(ResponsePart::End) => return Ok(true),
+                Some(ResponsePart::Head) => self.check_head()?,
+                Some(ResponsePart::Body(body)) => {
                     self.has_body = true;
                     if self.status() == Some(200) {
                         self.scan(body, at)?;
                     } else {
-                        let room = ERROR_LIMIT - self.error_body.len();
+                        let room = MAX_ERROR_BODY - self.error_body.len();
                         self.error_body.extend_from_slice(&body[..body.len().min(room)]);
-                        if self.error_body.len() == ERROR_LIMIT {
+                        if self.error_body.len() == MAX_ERROR_BODY {
                             return Ok(true);
                         }
                     }
@@ -220,39 +229,39 @@ impl Trace {
         }
     }
 
-    fn check_head(&self) -> Result<(), Ending> {
+    fn check_head(&self) -> Result<(), RequestEnd> {
         let encoding = self
             .reader
             .head()
             .and_then(|head| head.header("content-encoding"));
         match encoding {
             None | Some("" | "identity") => Ok(()),
-            Some(encoding) => Err(failed(
-                Class::Garbled,
-                format!("{COMPRESSED} (`{encoding}`), which was not asked for"),
+            Some(encoding) => Err(failure(
+                RequestFailureClass::Garbled,
+                format!("{COMPRESSED_MESSAGE} (`{encoding}`), which was not asked for"),
             )),
         }
     }
 
-    fn scan(&mut self, body: &[u8], at: Moment) -> Result<(), Ending> {
+    fn scan(&mut self, body: &[u8], at: MonotonicTime) -> Result<(), RequestEnd> {
         let mut rest = body;
         // Parsing delays no time that the kernel takes.
-        let at_once = self.stamp == Some(Stamp::Kernel);
+        let at_once = self.timestamp_source == Some(TimestampSource::Kernel);
         // Bytes after `[DONE]` do not belong to the answer.
         while !self.lines.is_done {
             let line = self.scanner.next(&mut rest);
-            let Some(line) = line.map_err(|huge| failed(Class::HugeLine, huge))? else {
+            let Some(line) = line.map_err(|huge| failure(RequestFailureClass::HugeLine, huge))? else {
                 break;
             };
-            self.lines.keep(line, at, &mut self.decoder, self.zero, at_once);
+            self.lines.push(line, at, &mut self.decoder, self.zero, at_once);
             if self.lines.plain_bytes > self.bounds.line_bytes {
                 let limit = self.bounds.line_bytes;
                 let message = format!("an answer that is no stream of events exceeds {limit} bytes");
-                return Err(failed(Class::HugeLine, message));
+                return Err(failure(RequestFailureClass::HugeLine, message));
             }
-            if self.lines.count > self.bounds.events {
-                return Err(failed(
-                    Class::Endless,
+            if self.lines.event_count > self.bounds.events {
+                return Err(failure(
+                    RequestFailureClass::Endless,
                     format!("more than {} events arrived; cut", self.bounds.events),
                 ));
             }
@@ -261,15 +270,15 @@ impl Trace {
     }
 
     /// Computes the result; must be called only once.
-    pub(super) fn conclude(&mut self, ending: Ending) -> Answer {
+    pub(super) fn into_response(&mut self, ending: RequestEnd) -> Response {
         let now = clock::now();
         // `[DONE]` ends the answer, whatever happens to the connection.
-        let ending = match self.lines.last {
-            Some(at) if self.lines.is_done => Ending::Whole(at),
+        let ending = match self.lines.last_arrival {
+            Some(at) if self.lines.is_done => RequestEnd::Complete(at),
             _ => ending,
         };
         let (end, is_whole) = match ending {
-            Ending::Whole(at) => (at, true),
+            RequestEnd::Complete(at) => (at, true),
             _ => (now, false),
         };
         if is_whole
@@ -277,27 +286,29 @@ impl Trace {
             && let Some(line) = self.scanner.finish()
         {
             self.lines
-                .keep(line, self.last_read, &mut self.decoder, self.zero, false);
+                .push(line, self.last_read, &mut self.decoder, self.zero, false);
         }
-        self.lines.fold(&mut self.decoder, self.zero);
+        self.lines.parse(&mut self.decoder, self.zero);
         let status = self.status();
         let mut decoded = self.decoder.finish(is_whole && status == Some(200));
-        self.scanner.oddities().for_each(|oddity| decoded.note(oddity));
-        let transport = self.transport(ending, &decoded);
+        self.scanner
+            .oddities()
+            .for_each(|oddity| decoded.note_oddity(oddity));
+        let transport = self.transport_failure(ending, &decoded);
         // An error event or invalid data explains a later break of the connection; a status explains all.
         decoded.failure = match (self.status_failure(), decoded.failure.take()) {
             (Some(failure), _) => Some(failure),
-            (None, Some(failure)) if failure.class != Class::Empty => Some(failure),
+            (None, Some(failure)) if failure.class != RequestFailureClass::Empty => Some(failure),
             (None, failure) => transport.or(failure),
         };
-        Answer {
+        Response {
             sent: self.sent,
             connected: self.connected,
             written: self.written,
             first_byte: self.first_byte,
-            last_line: self.lines.last,
+            last_line: self.lines.last_arrival,
             end,
-            stamp: self.stamp,
+            timestamp_source: self.timestamp_source,
             status,
             decoded,
         }
@@ -318,21 +329,21 @@ impl Trace {
             None => format!("{reason}: {}", body.trim()),
         };
         Some(Failure {
-            class: Class::Status,
+            class: RequestFailureClass::Status,
             message,
         })
     }
 
-    fn transport(&self, ending: Ending, decoded: &Decoded) -> Option<Failure> {
-        let span = |limit: Duration| Span(limit).to_string();
+    fn transport_failure(&self, ending: RequestEnd, decoded: &Decoded) -> Option<Failure> {
+        let span = |limit: Duration| HumanDuration(limit).to_string();
         let (class, message) = match ending {
-            Ending::Failed(failure) => return Some(failure),
-            Ending::Whole(_) => {
+            RequestEnd::Failed(failure) => return Some(failure),
+            RequestEnd::Complete(_) => {
                 // A server that dies ends such a body too, so only its content proves that it is complete.
                 let is_open = self.lines.is_stream && !self.lines.is_done && decoded.finish.is_none();
                 // A proxy may end the stream properly although its engine died. Complete answers of OpenAI
                 // protocols mark their end in some way.
-                let is_short = self.decoder.tells_ends()
+                let is_short = self.decoder.reports_end()
                     && decoded.usage.is_none()
                     && decoded.chunks.len() < self.bounds.tokens as usize;
                 if !is_open || !(self.is_until_close || is_short) {
@@ -343,28 +354,31 @@ impl Trace {
                     false => "stream",
                 };
                 (
-                    Class::Reset,
+                    RequestFailureClass::Reset,
                     format!("the {ended} ended before the answer told its end"),
                 )
             }
-            Ending::Cancelled => (Class::Cancelled, "it was ended from our side".to_owned()),
-            Ending::TimedOut if !decoded.chunks.is_empty() => (
-                Class::TimeoutAfterFirst,
+            RequestEnd::Cancelled => (
+                RequestFailureClass::Cancelled,
+                "it was ended from our side".to_owned(),
+            ),
+            RequestEnd::TimedOut if !decoded.chunks.is_empty() => (
+                RequestFailureClass::TimeoutAfterFirst,
                 format!("it did not end within {}", span(self.bounds.request)),
             ),
-            Ending::TimedOut => {
+            RequestEnd::TimedOut => {
                 let limit = match self.has_body {
                     true => self.bounds.request,
                     false => self.bounds.first_byte.min(self.bounds.request),
                 };
-                let place = if self.connected.is_none() {
+                let phase = if self.connected.is_none() {
                     "connection"
                 } else {
                     "output"
                 };
                 (
-                    Class::TimeoutBeforeFirst,
-                    format!("no {place} came within {}", span(limit)),
+                    RequestFailureClass::TimeoutBeforeFirst,
+                    format!("no {phase} came within {}", span(limit)),
                 )
             }
         };

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::answer::{Answer, Ending};
 use super::bounds::Bounds;
-use super::response_trace::Trace;
-use crate::base::clock::Moment;
+use super::response::{RequestEnd, Response};
+use super::response_trace::ResponseTrace;
+use crate::base::clock::MonotonicTime;
 use crate::loadgen::protocol::{Decoded, Decoder};
 use crate::loadgen::test_server;
-use crate::loadgen::tls::{Session, Tls};
+use crate::loadgen::tls::{TlsClient, TlsSession};
 use crate::plan::Protocol;
-use crate::results::record::request::Class;
+use crate::results::record::request::RequestFailureClass;
 
 const BOUNDS: Bounds = Bounds {
     first_byte: Duration::from_secs(1),
@@ -25,9 +25,9 @@ const BOUNDS: Bounds = Bounds {
 
 /// Returns the result of an answer that arrives in these pieces, one per microsecond, before the connection
 /// ends.
-fn follow<'p>(protocol: Protocol, pieces: impl IntoIterator<Item = &'p [u8]>) -> Answer {
-    let zero = Moment::from_nanos(0);
-    let mut trace = Trace::new(Decoder::new(protocol, 300), BOUNDS, zero);
+fn parse_pieces<'p>(protocol: Protocol, pieces: impl IntoIterator<Item = &'p [u8]>) -> Response {
+    let zero = MonotonicTime::from_nanos(0);
+    let mut trace = ResponseTrace::new(Decoder::new(protocol, 300), BOUNDS, zero);
     let mut at = trace.sent;
     let mut ending = None;
     for piece in pieces
@@ -38,24 +38,24 @@ fn follow<'p>(protocol: Protocol, pieces: impl IntoIterator<Item = &'p [u8]>) ->
         at = at.plus(Duration::from_micros(1));
         let over = match piece {
             [] => trace.close(false).map(|()| true),
-            piece => trace.take(piece, at),
+            piece => trace.push_bytes(piece, at),
         };
         match over {
             Ok(false) => {}
-            Ok(true) => ending = Some(Ending::Whole(at)),
+            Ok(true) => ending = Some(RequestEnd::Complete(at)),
             Err(failed) => ending = Some(failed),
         }
         if ending.is_some() {
             break;
         }
     }
-    trace.conclude(ending.expect("the end of the connection ends an answer"))
+    trace.into_response(ending.expect("the end of the connection ends an answer"))
 }
 
 /// Returns the parts of an answer that do not depend on arrival times.
-fn timeless(answer: Answer) -> (Option<u16>, bool, Decoded) {
+fn without_times(answer: Response) -> (Option<u16>, bool, Decoded) {
     let mut decoded = answer.decoded;
-    decoded.chunks.edit(|_, chunk| chunk.at_ns = 0);
+    decoded.chunks.map_chunks(|_, chunk| chunk.at_ns = 0);
     (answer.status, answer.last_line.is_some(), decoded)
 }
 
@@ -80,7 +80,7 @@ fn lines() -> impl Strategy<Value = Vec<String>> {
     prop::collection::vec(prop_oneof![12 => line.prop_map(str::to_owned), 1 => long], 0..16)
 }
 
-fn respond(framing: u8, status: u16, lines: &[String], kept: f64) -> Vec<u8> {
+fn respond(framing: u8, status: u16, lines: &[String], kept_share: f64) -> Vec<u8> {
     let body = lines.join("\n");
     let mut bytes = format!("HTTP/1.1 {status} Said\r\n").into_bytes();
     match framing {
@@ -96,21 +96,21 @@ fn respond(framing: u8, status: u16, lines: &[String], kept: f64) -> Vec<u8> {
         1 => bytes.extend_from_slice(format!("content-length: {}\r\n\r\n{body}", body.len()).as_bytes()),
         _ => bytes.extend_from_slice(format!("\r\n{body}").as_bytes()),
     }
-    let kept = (kept * bytes.len() as f64).min(bytes.len() as f64);
-    bytes.truncate(kept as usize);
+    let kept_share = (kept_share * bytes.len() as f64).min(bytes.len() as f64);
+    bytes.truncate(kept_share as usize);
     bytes
 }
 
 /// Returns both ends of an in-memory TLS connection after the handshake.
-fn session(version: &'static rustls::SupportedProtocolVersion) -> (rustls::ServerConnection, Session) {
+fn session(version: &'static rustls::SupportedProtocolVersion) -> (rustls::ServerConnection, TlsSession) {
     let config = test_server::server_config(&[version]);
     let mut server = rustls::ServerConnection::new(Arc::new(config)).unwrap();
-    let mut client = Tls::new("localhost", test_server::roots())
+    let mut client = TlsClient::new("localhost", test_server::roots())
         .unwrap()
         .session()
         .unwrap();
     let mut pipe = Pipe::default();
-    while !client.shake_hands(&mut pipe).unwrap() {
+    while !client.continue_handshake(&mut pipe).unwrap() {
         while !pipe.to_server.is_empty() {
             server.read_tls(&mut pipe.to_server).unwrap();
             server.process_new_packets().unwrap();
@@ -154,15 +154,15 @@ impl Write for Pipe {
 
 /// Encrypts an answer as a TLS server sends it: session tickets, a record for each piece, occasional key
 /// updates, and close_notify at the end.
-fn encrypted(server: &mut rustls::ServerConnection, answer: &[u8], record: usize) -> Vec<u8> {
+fn encrypt_answer(server: &mut rustls::ServerConnection, answer: &[u8], record: usize) -> Vec<u8> {
     let mut wire = Vec::new();
     let mut send = |server: &mut rustls::ServerConnection| {
         while server.wants_write() {
             server.write_tls(&mut wire).unwrap();
         }
     };
-    for (place, piece) in answer.chunks(record).enumerate() {
-        if place % 3 == 1 && server.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_3) {
+    for (index, piece) in answer.chunks(record).enumerate() {
+        if index % 3 == 1 && server.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_3) {
             server.refresh_traffic_keys().unwrap();
         }
         server.writer().write_all(piece).unwrap();
@@ -202,7 +202,7 @@ proptest! {
         let answer = respond(framing, 200, &lines, 1.0);
         let version = if is_old { &rustls::version::TLS12 } else { &rustls::version::TLS13 };
         let (mut server, mut client) = session(version);
-        let wire = encrypted(&mut server, &answer, record);
+        let wire = encrypt_answer(&mut server, &answer, record);
         let mut places: Vec<usize> = cuts.iter().map(|cut| (cut * wire.len() as f64) as usize).collect();
         places.extend([0, wire.len()]);
         places.sort_unstable();
@@ -214,8 +214,8 @@ proptest! {
         }
         prop_assert!(client.is_closed());
         prop_assert_eq!(&pieces.concat(), &answer);
-        let whole = timeless(follow(Protocol::Completions, [answer.as_slice()]));
-        let cut = timeless(follow(Protocol::Completions, pieces.iter().map(Vec::as_slice)));
+        let whole = without_times(parse_pieces(Protocol::Completions, [answer.as_slice()]));
+        let cut = without_times(parse_pieces(Protocol::Completions, pieces.iter().map(Vec::as_slice)));
         prop_assert_eq!(&cut, &whole);
     }
 }
@@ -227,22 +227,22 @@ proptest! {
         framing in 0u8..3,
         status in prop::sample::select(vec![200, 200, 200, 400]),
         lines in lines(),
-        kept in 0.0f64..3.0,
+        kept_share in 0.0f64..3.0,
         cuts in prop::collection::vec(0.0f64..1.0, 0..12),
     ) {
-        let bytes = respond(framing, status, &lines, kept);
+        let bytes = respond(framing, status, &lines, kept_share);
         let mut places: Vec<usize> = cuts.iter().map(|cut| (cut * bytes.len() as f64) as usize).collect();
         places.extend([0, bytes.len()]);
         places.sort_unstable();
-        let whole = timeless(follow(protocol, [bytes.as_slice()]));
+        let whole = without_times(parse_pieces(protocol, [bytes.as_slice()]));
         let cut = places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]);
-        prop_assert_eq!(&timeless(follow(protocol, cut)), &whole);
-        prop_assert_eq!(&timeless(follow(protocol, bytes.chunks(1))), &whole);
+        prop_assert_eq!(&without_times(parse_pieces(protocol, cut)), &whole);
+        prop_assert_eq!(&without_times(parse_pieces(protocol, bytes.chunks(1))), &whole);
     }
 
     #[test]
     fn arbitrary_bytes_end_in_a_record(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let answer = follow(Protocol::Chat, bytes.chunks(7));
+        let answer = parse_pieces(Protocol::Chat, bytes.chunks(7));
         prop_assert!(answer.decoded.failure.is_some());
     }
 }
@@ -256,13 +256,13 @@ fn an_event_has_the_moment_of_the_read_that_completed_it() {
         b"xt\":\"a\"}]}\n\ndata: {\"choices\":[{\"text\":\"b\"}]}\n",
         b"data: [DONE]",
     ];
-    let answer = follow(Protocol::Completions, pieces);
+    let answer = parse_pieces(Protocol::Completions, pieces);
     let after = |micros| answer.sent.plus(Duration::from_micros(micros));
     let moments: Vec<_> = answer
         .decoded
         .chunks
         .iter()
-        .map(|chunk| Moment::from_nanos(chunk.at_ns))
+        .map(|chunk| MonotonicTime::from_nanos(chunk.at_ns))
         .collect();
     assert_eq!(moments, [after(3), after(3)]);
     assert_eq!(answer.first_byte, Some(after(1)));
@@ -272,25 +272,25 @@ fn an_event_has_the_moment_of_the_read_that_completed_it() {
 #[test]
 fn a_break_after_an_error_event_is_told_in_the_servers_words() {
     let head = "HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n";
-    let answer = follow(
+    let answer = parse_pieces(
         Protocol::Chat,
         [format!("{head}data: {{\"error\":\"oom\"}}\n\n").as_bytes()],
     );
     let failure = answer.decoded.failure.unwrap();
     assert_eq!(
         (failure.class, failure.message.as_str()),
-        (Class::ErrorEvent, "oom")
+        (RequestFailureClass::ErrorEvent, "oom")
     );
 }
 
 #[test]
 fn a_redirect_names_where_it_leads() {
-    let answer = follow(
+    let answer = parse_pieces(
         Protocol::Chat,
         [&b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://other/v1\r\nContent-Length: 0\r\n\r\n"[..]],
     );
     let failure = answer.decoded.failure.unwrap();
-    assert_eq!(failure.class, Class::Status);
+    assert_eq!(failure.class, RequestFailureClass::Status);
     assert_eq!(
         failure.message,
         "Temporary Redirect: redirects are not followed; send to `http://other/v1` instead"
@@ -302,10 +302,10 @@ fn a_redirect_names_where_it_leads() {
 fn lines_that_are_no_events_are_bounded_by_their_bytes() {
     let head = &b"HTTP/1.1 200 OK\r\n\r\n"[..];
     let pretty = format!("{{\"data\": [{}]}}\n", "\n1,".repeat(30).trim_end_matches(','));
-    let answer = follow(Protocol::Embeddings, [head, pretty.as_bytes()]);
+    let answer = parse_pieces(Protocol::Embeddings, [head, pretty.as_bytes()]);
     assert_eq!(answer.decoded.failure, None);
     let endless = "x\n".repeat(400);
-    let answer = follow(Protocol::Chat, [head, endless.as_bytes()]);
+    let answer = parse_pieces(Protocol::Chat, [head, endless.as_bytes()]);
     assert!(answer.decoded.failure.is_some(), "it was cut");
 }
 
@@ -315,11 +315,11 @@ fn lines_that_are_no_events_are_bounded_by_their_bytes() {
 fn a_stream_that_tells_no_end_is_cut() {
     let event = r#"data: {"choices":[{"text":"a"}]}"#.to_owned();
     let class = |lines: &[String]| {
-        let answer = follow(Protocol::Completions, [respond(0, 200, lines, 3.0).as_slice()]);
+        let answer = parse_pieces(Protocol::Completions, [respond(0, 200, lines, 3.0).as_slice()]);
         answer.decoded.failure.map(|failure| failure.class)
     };
     let few = vec![event.clone(); 3];
-    assert_eq!(class(&few), Some(Class::Reset));
+    assert_eq!(class(&few), Some(RequestFailureClass::Reset));
     for end in [
         "data: [DONE]",
         r#"data: {"choices":[{"text":"","finish_reason":"stop"}]}"#,

@@ -27,11 +27,15 @@ async fn connections_take_turns_over_the_addresses_that_listen() {
     let at = |host: &str| SocketAddr::new(host.parse().unwrap(), port);
     let other = TcpListener::bind(at("127.0.0.3")).await.unwrap();
     let ports = [at("127.0.0.1"), at("127.0.0.2"), at("127.0.0.3")];
-    let route = Route::over(listening(ports.to_vec()).await, None);
+    let route = Route::from_sockets(listening_sockets(ports.to_vec()).await, None);
     let reached: Vec<SocketAddr> = (0..4).map(|_| route.next()).collect();
     assert_eq!(reached, [ports[0], ports[2], ports[0], ports[2]]);
     drop((one, other));
-    assert_eq!(listening(ports.to_vec()).await, [ports[0]], "where none listens");
+    assert_eq!(
+        listening_sockets(ports.to_vec()).await,
+        [ports[0]],
+        "where none listens"
+    );
 }
 
 #[tokio::test]
@@ -42,6 +46,6 @@ async fn addresses_of_two_kinds_are_never_mixed() {
         return;
     };
     let other = other.local_addr().unwrap();
-    assert_eq!(listening(vec![other, socket]).await, [other]);
-    assert_eq!(listening(vec![socket, other]).await, [socket]);
+    assert_eq!(listening_sockets(vec![other, socket]).await, [other]);
+    assert_eq!(listening_sockets(vec![socket, other]).await, [socket]);
 }

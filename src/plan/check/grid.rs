@@ -1,21 +1,21 @@
 //! Checks grid points, exclusions and inclusions.
 
-use super::{at, unknown};
+use super::{unknown_name, with_place};
 use crate::base::ids::CellKey;
 use crate::config::dataset::DatasetName;
 use crate::config::engine::Executor;
 use crate::config::matrix::{Exclusion, Inclusion, Matrix, Override, engine_name};
-use crate::config::search::By;
-use crate::config::template::Text;
-use crate::config::yaml::{Mistake, Place, Spanned};
-use crate::plan::grid::Point;
-use crate::plan::resolve::Site;
+use crate::config::search::SearchVariable;
+use crate::config::template::Template;
+use crate::config::yaml::{Diagnostic, SourceSpan, Spanned};
+use crate::plan::grid::GridPoint;
+use crate::plan::resolve::ResolveContext;
 
 /// The errors of one grid point.
-pub(crate) fn point(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
-    let mut mistakes = Vec::new();
+pub(crate) fn check_point(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
     if !site.recipe.executors.contains(&point.executor) {
-        mistakes.push(Mistake::new(format!(
+        diagnostics.push(Diagnostic::new(format!(
             "the recipe `{}` does not run by the executor `{}`",
             site.recipe.name,
             point.executor.name()
@@ -26,12 +26,12 @@ pub(crate) fn point(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
     let process = site.recipe.process.as_ref();
     let process = process.and_then(|process| process.command.as_ref());
     let commands = [site.recipe.command.as_ref(), container, process];
-    let written = || -> String {
+    let describe = || -> String {
         commands
             .into_iter()
             .flatten()
             .flatten()
-            .map(Text::as_str)
+            .map(Template::as_str)
             .collect()
     };
     let model = site.model_entry;
@@ -40,24 +40,24 @@ pub(crate) fn point(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
         if size == 1 {
             continue;
         }
-        let known = written().contains(&format!("{{{axis}}}")) || site.recipe.parallel.get(axis).is_some();
+        let known = describe().contains(&format!("{{{axis}}}")) || site.recipe.parallel.get(axis).is_some();
         if size > 1 && !known && point.executor != Executor::Attach && site.entry.command.is_none() {
-            mistakes.push(
-                at(
-                    Mistake::new(format!("the recipe `{}` knows no argument for `{axis}`, and {axis} is {size}", site.recipe.name)),
+            diagnostics.push(
+                with_place(
+                    Diagnostic::new(format!("the recipe `{}` knows no argument for `{axis}`, and {axis} is {size}", site.recipe.name)),
                     place,
                     format!("`{}` cannot be spread like this", site.engine),
                 )
-                .help(format!("give the engine its own size, as in `{axis}: {{ {}: 1, default: {size} }}`, or add `{axis}` to `parallel` of the recipe", site.engine)),
+                .with_help(format!("give the engine its own size, as in `{axis}: {{ {}: 1, default: {size} }}`, or add `{axis}` to `parallel` of the recipe", site.engine)),
             );
         }
     }
-    mistakes.extend(fixed(site, point));
-    mistakes
+    diagnostics.extend(check_fixed_axes(site, point));
+    diagnostics
 }
 
 /// Axes that set a value which the scenario itself varies.
-fn fixed(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
+fn check_fixed_axes(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<Diagnostic> {
     let entry = site.scenario_entry;
     let by = entry
         .search
@@ -65,75 +65,77 @@ fn fixed(site: &Site<'_>, point: &Point) -> Vec<Mistake> {
         .map(|search| (search.by, search.place.as_ref()));
     let paced = entry.ramp.as_ref().map(|ramp| ramp.place.as_ref());
     let paced = paced.or(entry.stages.as_ref().map(|stages| stages.place.as_ref()));
-    let no = |axis: &str, value: String, place: Option<&Place>, says: &str| {
-        at(
-            Mistake::new(format!(
+    let no = |axis: &str, value: String, place: Option<&SourceSpan>, says: &str| {
+        with_place(
+            Diagnostic::new(format!(
                 "the scenario `{}` {says}, and `{axis}` is {value}",
                 site.scenario
             )),
             place,
             format!("`{axis}` cannot be given as well"),
         )
-        .help(format!(
+        .with_help(format!(
             "leave `{axis}` out of the scenario and of `axes`, or put it at the other scenarios"
         ))
     };
-    let mut mistakes = Vec::new();
+    let mut diagnostics = Vec::new();
     if !point.rate.is_infinite() {
         let rate = point.rate.to_string();
         if entry.dataset == Some(DatasetName::Mooncake) {
-            mistakes.push(no("rate", rate.clone(), None, "has its moments in a trace"));
+            diagnostics.push(no("rate", rate.clone(), None, "has its moments in a trace"));
         }
         if let Some(place) = paced {
-            mistakes.push(no("rate", rate.clone(), place, "has a rate that changes"));
+            diagnostics.push(no("rate", rate.clone(), place, "has a rate that changes"));
         }
-        if let Some((By::Rate, place)) = by {
-            mistakes.push(no("rate", rate, place, "searches for a rate"));
+        if let Some((SearchVariable::Rate, place)) = by {
+            diagnostics.push(no("rate", rate, place, "searches for a rate"));
         }
     }
-    if let (Some((By::Concurrency, place)), Some(users)) = (by, point.concurrency) {
-        mistakes.push(no(
+    if let (Some((SearchVariable::Concurrency, place)), Some(users)) = (by, point.concurrency) {
+        diagnostics.push(no(
             "concurrency",
             users.to_string(),
             place,
             "searches for a concurrency",
         ));
     }
-    mistakes
+    diagnostics
 }
 
 /// The error for an exclusion that matches no cell.
-pub(crate) fn useless_exclusion(exclusion: &Spanned<Exclusion>) -> Mistake {
-    at(
-        Mistake::new("the exclusion leaves nothing out"),
+pub(crate) fn unused_exclusion(exclusion: &Spanned<Exclusion>) -> Diagnostic {
+    with_place(
+        Diagnostic::new("the exclusion leaves nothing out"),
         exclusion.when.place.as_ref(),
         "no cell fits",
     )
-    .help("`matrix plan` shows the cells with their axes; correct the patterns or take the exclusion out")
+    .with_help(
+        "`matrix plan` shows the cells with their axes; correct the patterns or take the exclusion out",
+    )
 }
 
 /// The error for an override that selects no cell.
-pub(crate) fn useless_override(over: &Override) -> Mistake {
-    at(
-        Mistake::new("the override selects no cell"),
+pub(crate) fn unused_override(over: &Override) -> Diagnostic {
+    with_place(
+        Diagnostic::new("the override selects no cell"),
         over.when.place.as_ref(),
         "no cell fits",
     )
-    .help("`matrix plan` shows the cells with their axes; correct the patterns or take the override out")
+    .with_help("`matrix plan` shows the cells with their axes; correct the patterns or take the override out")
 }
 
 /// The error for an inclusion of a cell that the axes produce already.
-pub(crate) fn useless_inclusion(inclusion: &Spanned<Inclusion>, cell: &CellKey) -> Mistake {
-    at(
-        Mistake::new("the inclusion adds a cell that the axes give already"),
+pub(crate) fn redundant_inclusion(inclusion: &Spanned<Inclusion>, cell: &CellKey) -> Diagnostic {
+    with_place(
+        Diagnostic::new("the inclusion adds a cell that the axes give already"),
         inclusion.place.as_ref(),
         cell.to_string(),
     )
-    .help("take it out, or give it a value that differs")
+    .with_help("take it out, or give it a value that differs")
 }
 
 /// Unknown names in an inclusion.
-pub(crate) fn inclusion_names(matrix: &Matrix, inclusion: &Inclusion) -> Vec<Mistake> {
+pub(crate) fn check_inclusion_names(matrix: &Matrix, inclusion: &Inclusion) -> Vec<Diagnostic> {
     let engines: Vec<&str> = matrix
         .engines
         .iter()
@@ -156,20 +158,20 @@ pub(crate) fn inclusion_names(matrix: &Matrix, inclusion: &Inclusion) -> Vec<Mis
     ]
     .into_iter()
     .filter(|(_, name, known)| !known.contains(&name.as_str()))
-    .map(|(kind, name, known)| unknown(kind, name, &known, &format!("a {kind} of this matrix")))
+    .map(|(kind, name, known)| unknown_name(kind, name, &known, &format!("a {kind} of this matrix")))
     .collect()
 }
 
 /// The error for a matrix whose exclusions leave no cell.
-pub(crate) fn nothing_left(matrix: &Matrix) -> Mistake {
+pub(crate) fn no_cells_error(matrix: &Matrix) -> Diagnostic {
     let place = matrix
         .exclude
         .first()
         .and_then(|exclusion| exclusion.place.as_ref());
-    at(
-        Mistake::new("the exclusions leave no cell"),
+    with_place(
+        Diagnostic::new("the exclusions leave no cell"),
         place,
         "nothing is left to measure",
     )
-    .help("take one of them back")
+    .with_help("take one of them back")
 }

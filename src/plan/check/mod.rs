@@ -10,30 +10,31 @@ mod templates;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use grid::{
-    inclusion_names, nothing_left, point, useless_exclusion, useless_inclusion, useless_override,
+    check_inclusion_names, check_point, no_cells_error, redundant_inclusion, unused_exclusion,
+    unused_override,
 };
-pub(crate) use protocol_support::carry;
+pub(crate) use protocol_support::check_support;
 
-use crate::config::engine::{ContactRecipe, Executor, Recipe, Recipes};
+use crate::config::engine::{ApiRecipe, Executor, Recipe, Recipes};
 use crate::config::forms::Named;
 use crate::config::forms::{ByEngine, OneOrMany};
 use crate::config::matrix::{EngineEntry, Matrix, engine_name};
 use crate::config::metrics;
 use crate::config::select::{AXES, Selector};
-use crate::config::template::{Piece, Text};
-use crate::config::yaml::{Mistake, Place, Spanned, listed, nearest};
+use crate::config::template::{Template, TemplatePart};
+use crate::config::yaml::{Diagnostic, SourceSpan, Spanned, backtick_list, nearest_name};
 
 /// The errors of a matrix as a whole.
-pub(crate) fn matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Mistake> {
-    let mut mistakes = Vec::new();
-    names(matrix, &mut mistakes);
-    engines(matrix, recipes, &mut mistakes);
-    models(matrix, &mut mistakes);
-    scenario::all(matrix, &mut mistakes);
-    axes(matrix, &mut mistakes);
-    selectors(matrix, &mut mistakes);
-    templates::all(matrix, &mut mistakes);
-    repeats::all(&matrix.repeats, &mut mistakes);
+pub(crate) fn check_matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
+    check_names(matrix, &mut diagnostics);
+    check_engines(matrix, recipes, &mut diagnostics);
+    check_models(matrix, &mut diagnostics);
+    scenario::check_scenarios(matrix, &mut diagnostics);
+    check_axes(matrix, &mut diagnostics);
+    check_selectors(matrix, &mut diagnostics);
+    templates::check_templates(matrix, &mut diagnostics);
+    repeats::check_repeats(&matrix.repeats, &mut diagnostics);
     if let Some(reference) = &matrix.reference {
         let known: Vec<&str> = matrix
             .engines
@@ -41,59 +42,64 @@ pub(crate) fn matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Mistake> {
             .map(|named| engine_name(named).value.as_str())
             .collect();
         if !known.contains(&reference.as_str()) {
-            mistakes.push(unknown("engine", reference, &known, "an engine of this matrix"));
+            diagnostics.push(unknown_name(
+                "engine",
+                reference,
+                &known,
+                "an engine of this matrix",
+            ));
         }
     }
     if let Some(bounds) = &matrix.validity {
-        for (field, wanted) in bounds.objections() {
-            mistakes.push(at(
-                Mistake::new(format!("`validity: {field}` must be {wanted}")),
+        for (field, wanted) in bounds.find_errors() {
+            diagnostics.push(with_place(
+                Diagnostic::new(format!("`validity: {field}` must be {wanted}")),
                 bounds.place.as_ref(),
                 "in here",
             ));
         }
     }
-    mistakes
+    diagnostics
 }
 
 /// The error for a matrix with too many cells or measurements.
-pub(crate) fn too_many(what: &str, most: u64) -> Mistake {
-    Mistake::new(format!("the matrix comes to more than {most} {what}"))
-        .help("take values out of its axes or lower `repeats`, or write several matrices")
+pub(crate) fn too_many(things: &str, limit: u64) -> Diagnostic {
+    Diagnostic::new(format!("the matrix comes to more than {limit} {things}"))
+        .with_help("take values out of its axes or lower `repeats`, or write several matrices")
 }
 
-fn at(mistake: Mistake, place: Option<&Place>, label: impl Into<String>) -> Mistake {
+fn with_place(diagnostic: Diagnostic, place: Option<&SourceSpan>, label: impl Into<String>) -> Diagnostic {
     match place {
-        Some(place) => mistake.at(place, label),
-        None => mistake,
+        Some(place) => diagnostic.with_place(place, label),
+        None => diagnostic,
     }
 }
 
 /// The error for an unknown name, with the nearest known name.
-fn unknown(kind: &str, name: &Spanned<String>, known: &[&str], label: &str) -> Mistake {
-    let mistake = at(
-        Mistake::new(format!("unknown {kind} `{name}`")),
+fn unknown_name(kind: &str, name: &Spanned<String>, known: &[&str], label: &str) -> Diagnostic {
+    let diagnostic = with_place(
+        Diagnostic::new(format!("unknown {kind} `{name}`")),
         name.place.as_ref(),
         format!("not {label}"),
     );
-    match (nearest(name, known.iter().copied()), name.place.as_ref()) {
-        (Some(near), Some(place)) => mistake
-            .help(format!("did you mean `{near}`?"))
-            .replace(place, near),
-        (Some(near), None) => mistake.help(format!("did you mean `{near}`?")),
-        (None, _) => mistake.help(format!("known: {}", listed(known.iter().copied()))),
+    match (nearest_name(name, known.iter().copied()), name.place.as_ref()) {
+        (Some(near), Some(place)) => diagnostic
+            .with_help(format!("did you mean `{near}`?"))
+            .with_replacement(place, near),
+        (Some(near), None) => diagnostic.with_help(format!("did you mean `{near}`?")),
+        (None, _) => diagnostic.with_help(format!("known: {}", backtick_list(known.iter().copied()))),
     }
 }
 
-fn names(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
+fn check_names(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     if matrix.name.trim().is_empty() || matrix.name.contains('/') {
-        mistakes.push(
-            at(
-                Mistake::new("the name of the matrix names its runs"),
+        diagnostics.push(
+            with_place(
+                Diagnostic::new("the name of the matrix names its runs"),
                 matrix.name.place.as_ref(),
                 "not fit for a folder's name",
             )
-            .help("use letters, digits, `-`, `_` and `.`"),
+            .with_help("use letters, digits, `-`, `_` and `.`"),
         );
     }
     let lists = [
@@ -118,77 +124,77 @@ fn names(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
     ];
     for (list, is_empty, place, help) in lists {
         if is_empty {
-            mistakes.push(
-                at(
-                    Mistake::new(format!("`{list}` is empty")),
+            diagnostics.push(
+                with_place(
+                    Diagnostic::new(format!("`{list}` is empty")),
                     place,
                     "nothing to measure",
                 )
-                .help(help),
+                .with_help(help),
             );
         }
     }
-    twice(
+    check_duplicates(
         "engine",
         matrix.engines.iter().map(engine_name),
         "give one of them another name with `as:`",
-        mistakes,
+        diagnostics,
     );
-    twice(
+    check_duplicates(
         "model",
         matrix.models.iter().map(|named| &named.name),
         "put what differs into one entry, as an axis",
-        mistakes,
+        diagnostics,
     );
-    twice(
+    check_duplicates(
         "scenario",
         matrix.scenarios.iter().map(|named| &named.name),
         "give one of them another name",
-        mistakes,
+        diagnostics,
     );
 }
 
-fn twice<'a>(
+fn check_duplicates<'a>(
     kind: &str,
-    all: impl Iterator<Item = &'a Spanned<String>>,
+    names: impl Iterator<Item = &'a Spanned<String>>,
     help: &str,
-    mistakes: &mut Vec<Mistake>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
-    let mut seen: BTreeMap<&str, &Spanned<String>> = BTreeMap::new();
-    for name in all {
-        match seen.get(name.as_str()) {
+    let mut first_uses: BTreeMap<&str, &Spanned<String>> = BTreeMap::new();
+    for name in names {
+        match first_uses.get(name.as_str()) {
             None => {
-                seen.insert(name.as_str(), name);
+                first_uses.insert(name.as_str(), name);
             }
             Some(first) => {
-                let mistake = at(
-                    Mistake::new(format!("the {kind} `{name}` stands twice")),
+                let diagnostic = with_place(
+                    Diagnostic::new(format!("the {kind} `{name}` stands twice")),
                     name.place.as_ref(),
                     "again",
                 );
-                let mistake = match first.place.as_ref() {
-                    Some(place) => mistake.also(place, "first here"),
-                    None => mistake,
+                let diagnostic = match first.place.as_ref() {
+                    Some(place) => diagnostic.with_secondary(place, "first here"),
+                    None => diagnostic,
                 };
-                mistakes.push(mistake.help(help));
+                diagnostics.push(diagnostic.with_help(help));
             }
         }
     }
 }
 
-fn engines(matrix: &Matrix, recipes: &Recipes, mistakes: &mut Vec<Mistake>) {
-    let mut seen = BTreeSet::new();
+fn check_engines(matrix: &Matrix, recipes: &Recipes, diagnostics: &mut Vec<Diagnostic>) {
+    let mut names = BTreeSet::new();
     let known: Vec<&str> = recipes.keys().map(String::as_str).collect();
     for named in matrix.engines.iter() {
         let Some(recipe) = recipes.get(&named.name.value) else {
-            let mistake = unknown("engine", &named.name, &known, "a recipe in `engines/`");
-            mistakes.push(mistake.note("an engine is a file `engines/<name>.yaml` beside the folder of the matrix, or one that is shipped"));
+            let diagnostic = unknown_name("engine", &named.name, &known, "a recipe in `engines/`");
+            diagnostics.push(diagnostic.with_note("an engine is a file `engines/<name>.yaml` beside the folder of the matrix, or one that is shipped"));
             continue;
         };
-        if seen.insert(recipe.name.as_str()) {
-            metrics(recipe, mistakes);
-            caches(recipe, mistakes);
-            recipe::all(recipe, mistakes);
+        if names.insert(recipe.name.as_str()) {
+            check_metrics(recipe, diagnostics);
+            check_cache_reset(recipe, diagnostics);
+            recipe::check_recipe(recipe, diagnostics);
         }
         let entry = &named.value;
         if let Some(variant) = &entry.variant {
@@ -198,7 +204,7 @@ fn engines(matrix: &Matrix, recipes: &Recipes, mistakes: &mut Vec<Mistake>) {
                 .map(|(name, _)| name.value.as_str())
                 .collect();
             if !known.contains(&variant.as_str()) {
-                mistakes.push(unknown(
+                diagnostics.push(unknown_name(
                     "variant",
                     variant,
                     &known,
@@ -206,22 +212,22 @@ fn engines(matrix: &Matrix, recipes: &Recipes, mistakes: &mut Vec<Mistake>) {
                 ));
             }
         }
-        refuse_empty(&entry.version, mistakes);
-        refuse_empty(&entry.executor, mistakes);
-        refuse_empty(&entry.precision, mistakes);
-        runs(matrix, named, recipe, mistakes);
+        refuse_empty(&entry.version, diagnostics);
+        refuse_empty(&entry.executor, diagnostics);
+        refuse_empty(&entry.precision, diagnostics);
+        check_execution(matrix, named, recipe, diagnostics);
     }
 }
 
 /// Every API description of a recipe, including variants and versions.
-fn contacts(recipe: &Recipe) -> impl Iterator<Item = &ContactRecipe> {
-    let patched = recipe.patches().filter_map(|patch| patch.contact.as_ref());
-    std::iter::once(&recipe.contact).chain(patched)
+fn api_recipes(recipe: &Recipe) -> impl Iterator<Item = &ApiRecipe> {
+    let patched = recipe.patches().filter_map(|patch| patch.api.as_ref());
+    std::iter::once(&recipe.api).chain(patched)
 }
 
 /// Errors about several ways to make caches cold in one API, because it is unclear which one applies.
-fn caches(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
-    for contact in contacts(recipe) {
+fn check_cache_reset(recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
+    for contact in api_recipes(recipe) {
         let (unique, restart) = (&contact.unique_prefixes, &contact.restart_for_cells);
         let ways = [
             ("reset", contact.reset.is_some(), None),
@@ -236,41 +242,46 @@ fn caches(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
         let [(first, ..), .., (last, _, place)] = named[..] else {
             continue;
         };
-        let mistake = Mistake::new(format!(
+        let diagnostic = Diagnostic::new(format!(
             "the recipe `{}` knows more than one way to cold caches: `{first}` and `{last}`",
             recipe.name
         ));
-        let mistake = at(mistake, place, format!("beside `{first}`")).help(
+        let diagnostic = with_place(diagnostic, place, format!("beside `{first}`")).with_help(
             "keep one: `reset` where the engine has such an endpoint, else `unique_prefixes`, and `restart_for_cells` where a new \
              beginning of the prompts does not keep it from finding them",
         );
         // A YAML anchor may bring the same line into several variants.
-        if !mistakes.contains(&mistake) {
-            mistakes.push(mistake);
+        if !diagnostics.contains(&diagnostic) {
+            diagnostics.push(diagnostic);
         }
     }
 }
 
 /// Errors about unknown metric names, which would never be read.
-fn metrics(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
-    let known: Vec<&str> = metrics::KNOWN.iter().map(|(name, _)| *name).collect();
-    let names = contacts(recipe)
+fn check_metrics(recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
+    let known: Vec<&str> = metrics::METRICS.iter().map(|(name, _)| *name).collect();
+    let names = api_recipes(recipe)
         .filter_map(|contact| contact.metrics.as_ref())
         .flat_map(|metrics| metrics.names.iter());
-    let wrong = names.filter(|(name, _)| metrics::kind(metrics::todays(&name.value)).is_none());
+    let wrong = names.filter(|(name, _)| metrics::metric_kind(metrics::current_name(&name.value)).is_none());
     let label = format!("one that `matrix` reads from the engine `{}`", recipe.name);
     for (name, _) in wrong {
-        let mistake = unknown("metric", name, &known, &label);
+        let diagnostic = unknown_name("metric", name, &known, &label);
         // A YAML anchor may bring the same line into several variants.
-        if !mistakes.contains(&mistake) {
-            mistakes.push(mistake);
+        if !diagnostics.contains(&diagnostic) {
+            diagnostics.push(diagnostic);
         }
     }
 }
 
 /// Errors about how an engine runs: its recipe must offer the executor, and the entry must have the keys that
 /// this executor needs and no others.
-fn runs(matrix: &Matrix, named: &Named<EngineEntry>, recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
+fn check_execution(
+    matrix: &Matrix,
+    named: &Named<EngineEntry>,
+    recipe: &Recipe,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
     let entry = &named.value;
     if let Some(executors) = &entry.executor {
         for executor in executors
@@ -279,9 +290,9 @@ fn runs(matrix: &Matrix, named: &Named<EngineEntry>, recipe: &Recipe, mistakes: 
             .filter(|executor| !recipe.executors.contains(executor))
         {
             let offered: Vec<&str> = recipe.executors.iter().map(|executor| executor.name()).collect();
-            mistakes.push(
-                at(
-                    Mistake::new(format!(
+            diagnostics.push(
+                with_place(
+                    Diagnostic::new(format!(
                         "the recipe `{}` does not run by the executor `{}`",
                         recipe.name,
                         executor.name()
@@ -289,7 +300,7 @@ fn runs(matrix: &Matrix, named: &Named<EngineEntry>, recipe: &Recipe, mistakes: 
                     executors.place.as_ref(),
                     "not offered",
                 )
-                .help(format!("use {}", listed(offered))),
+                .with_help(format!("use {}", backtick_list(offered))),
             );
         }
     }
@@ -299,13 +310,13 @@ fn runs(matrix: &Matrix, named: &Named<EngineEntry>, recipe: &Recipe, mistakes: 
         |executors| executors.0.contains(&Executor::Container),
     );
     if let Some(change) = entry.container.as_ref().filter(|_| !is_contained) {
-        mistakes.push(
-            at(
-                Mistake::new(format!("`{}` runs in no container", engine_name(named))),
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!("`{}` runs in no container", engine_name(named))),
                 change.place.as_ref(),
                 "changes nothing",
             )
-            .help("say `executor: container`, or take `container:` out"),
+            .with_help("say `executor: container`, or take `container:` out"),
         );
     }
     let attaches = entry.executor.as_ref().map_or_else(
@@ -313,45 +324,45 @@ fn runs(matrix: &Matrix, named: &Named<EngineEntry>, recipe: &Recipe, mistakes: 
         |executors| executors.0.contains(&Executor::Attach),
     );
     if !attaches {
-        declared_gpus(named, mistakes);
+        check_declared_gpus(named, diagnostics);
     }
     if attaches && entry.url.is_none() {
-        mistakes.push(
-            at(
-                Mistake::new(format!(
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!(
                     "`{}` attaches to a server and says not where",
                     engine_name(named)
                 )),
                 named.name.place.as_ref(),
                 "no `url`",
             )
-            .help("add its address, such as `url: http://127.0.0.1:8000`"),
+            .with_help("add its address, such as `url: http://127.0.0.1:8000`"),
         );
     }
     let names_scheme =
-        |url: &&Spanned<Text>| url.as_str().contains("://") || url.pieces().iter().any(is_filled);
+        |url: &&Spanned<Template>| url.as_str().contains("://") || url.parts().iter().any(is_placeholder);
     if let Some(url) = entry.url.as_ref().filter(|url| !names_scheme(url)) {
-        mistakes.push(
-            at(
-                Mistake::new(format!(
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!(
                     "the url `{url}` of `{}` has no scheme",
                     engine_name(named)
                 )),
                 named.name.place.as_ref(),
                 "its `url`",
             )
-            .help(format!("did you mean `http://{url}`?")),
+            .with_help(format!("did you mean `http://{url}`?")),
         );
     }
 }
 
 /// Whether a piece of a text is a placeholder or a secret.
-fn is_filled(piece: &Piece<'_>) -> bool {
-    !matches!(piece, Piece::Plain(_))
+fn is_placeholder(piece: &TemplatePart<'_>) -> bool {
+    !matches!(piece, TemplatePart::Literal(_))
 }
 
 /// Errors about GPUs that are declared for an engine which is not attached; such an engine leases its GPUs.
-fn declared_gpus(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
+fn check_declared_gpus(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnostic>) {
     let gpus = named
         .value
         .gpus
@@ -360,56 +371,65 @@ fn declared_gpus(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
     let gpu = named.value.gpu.as_ref().map(|gpu| ("gpu", gpu.place.as_ref()));
     for (key, place) in gpus.into_iter().chain(gpu) {
         let engine = engine_name(named);
-        mistakes.push(
-            at(
-                Mistake::new(format!(
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!(
                     "`{key}` declares the GPUs of an attached server, and `{engine}` is started here"
                 )),
                 place,
                 "declares what is known",
             )
-            .help("take it out; how many GPUs it leases is `tp` times `pp` times `dp` of the model"),
+            .with_help("take it out; how many GPUs it leases is `tp` times `pp` times `dp` of the model"),
         );
     }
 }
 
 /// An axis that is written without a value.
-fn refuse_empty<T>(axis: &Option<Spanned<OneOrMany<T>>>, mistakes: &mut Vec<Mistake>) {
+fn refuse_empty<T>(axis: &Option<Spanned<OneOrMany<T>>>, diagnostics: &mut Vec<Diagnostic>) {
     if let Some(list) = axis
         && list.0.is_empty()
     {
-        mistakes.push(empty_axis(list.place.as_ref()));
+        diagnostics.push(empty_axis(list.place.as_ref()));
     }
 }
 
-fn empty_axis(place: Option<&Place>) -> Mistake {
-    at(
-        Mistake::new("the axis is empty"),
+fn empty_axis(place: Option<&SourceSpan>) -> Diagnostic {
+    with_place(
+        Diagnostic::new("the axis is empty"),
         place,
         "an empty list crosses to nothing",
     )
-    .help("give it at least one value, or take the key out")
+    .with_help("give it at least one value, or take the key out")
 }
 
-fn sizes(axis: &str, sizes: &Spanned<ByEngine<OneOrMany<u32>>>, mistakes: &mut Vec<Mistake>) {
+fn check_sizes(axis: &str, sizes: &Spanned<ByEngine<OneOrMany<u32>>>, diagnostics: &mut Vec<Diagnostic>) {
     for list in sizes.values() {
-        size_list(axis, list, sizes.place.as_ref(), mistakes);
+        check_size_list(axis, list, sizes.place.as_ref(), diagnostics);
     }
 }
 
-fn size_list(axis: &str, list: &OneOrMany<u32>, place: Option<&Place>, mistakes: &mut Vec<Mistake>) {
+fn check_size_list(
+    axis: &str,
+    list: &OneOrMany<u32>,
+    place: Option<&SourceSpan>,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
     if list.0.is_empty() {
-        mistakes.push(empty_axis(place));
+        diagnostics.push(empty_axis(place));
     }
     for size in list.0.iter().filter(|size| **size == 0 || **size > 4096) {
-        mistakes.push(
-            at(Mistake::new(format!("`{axis}` is {size}")), place, "impossible")
-                .help("a parallel size is a number of devices from 1 on"),
+        diagnostics.push(
+            with_place(
+                Diagnostic::new(format!("`{axis}` is {size}")),
+                place,
+                "impossible",
+            )
+            .with_help("a parallel size is a number of devices from 1 on"),
         );
     }
 }
 
-fn models(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
+fn check_models(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     let engines: Vec<&str> = matrix
         .engines
         .iter()
@@ -424,31 +444,31 @@ fn models(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
             ("ep", &entry.ep),
         ] {
             if let Some(value) = value {
-                sizes(axis, value, mistakes);
-                by_engine(value, &engines, mistakes);
+                check_sizes(axis, value, diagnostics);
+                check_engine_names(value, &engines, diagnostics);
             }
         }
         if let Some(value) = &entry.args {
-            by_engine(value, &engines, mistakes);
+            check_engine_names(value, &engines, diagnostics);
         }
         if let Some(value) = &entry.precision {
-            by_engine(value, &engines, mistakes);
+            check_engine_names(value, &engines, diagnostics);
         }
         if let Some(value) = &entry.checkpoint {
-            by_engine(value, &engines, mistakes);
+            check_engine_names(value, &engines, diagnostics);
         }
     }
 }
 
-fn by_engine<T>(value: &ByEngine<T>, engines: &[&str], mistakes: &mut Vec<Mistake>) {
+fn check_engine_names<T>(value: &ByEngine<T>, engines: &[&str], diagnostics: &mut Vec<Diagnostic>) {
     for (name, _) in value.entries() {
         if name.value != "default" && !engines.contains(&name.as_str()) {
-            mistakes.push(unknown("engine", name, engines, "an engine of this matrix"));
+            diagnostics.push(unknown_name("engine", name, engines, "an engine of this matrix"));
         }
     }
 }
 
-fn axes(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
+fn check_axes(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     let axes = &matrix.axes;
     for (axis, list) in [
         ("tp", &axes.tp),
@@ -457,69 +477,69 @@ fn axes(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
         ("ep", &axes.ep),
     ] {
         if let Some(list) = list {
-            size_list(axis, &list.value, list.place.as_ref(), mistakes);
+            check_size_list(axis, &list.value, list.place.as_ref(), diagnostics);
         }
     }
-    refuse_empty(&axes.version, mistakes);
-    refuse_empty(&axes.precision, mistakes);
-    refuse_empty(&axes.executor, mistakes);
-    refuse_empty(&axes.rate, mistakes);
-    refuse_empty(&axes.concurrency, mistakes);
+    refuse_empty(&axes.version, diagnostics);
+    refuse_empty(&axes.precision, diagnostics);
+    refuse_empty(&axes.executor, diagnostics);
+    refuse_empty(&axes.rate, diagnostics);
+    refuse_empty(&axes.concurrency, diagnostics);
     let known: Vec<&str> = AXES
         .into_iter()
         .filter(|axis| !["engine", "model", "scenario", "variant"].contains(axis))
         .collect();
     for group in &matrix.zip {
         for name in group.iter().filter(|name| !known.contains(&name.as_str())) {
-            mistakes.push(unknown("axis", name, &known, "an axis that can be zipped"));
+            diagnostics.push(unknown_name("axis", name, &known, "an axis that can be zipped"));
         }
         if let [only] = group.as_slice() {
-            mistakes.push(
-                at(
-                    Mistake::new("a group of `zip` needs two axes"),
+            diagnostics.push(
+                with_place(
+                    Diagnostic::new("a group of `zip` needs two axes"),
                     only.place.as_ref(),
                     "alone",
                 )
-                .help("name the axes that move together, such as `[rate, concurrency]`"),
+                .with_help("name the axes that move together, such as `[rate, concurrency]`"),
             );
         }
     }
 }
 
-fn selectors(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
+fn check_selectors(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     let all = matrix
         .exclude
         .iter()
         .map(|exclusion| &exclusion.when)
         .chain(matrix.overrides.iter().map(|over| &over.when));
     for selector in all {
-        selector_axes(selector, mistakes);
+        check_selector_axes(selector, diagnostics);
     }
     for exclusion in matrix
         .exclude
         .iter()
         .filter(|exclusion| exclusion.why.trim().is_empty())
     {
-        mistakes.push(
-            at(
-                Mistake::new("an exclusion needs its reason"),
+        diagnostics.push(
+            with_place(
+                Diagnostic::new("an exclusion needs its reason"),
                 exclusion.place.as_ref(),
                 "`why` is empty",
             )
-            .help("say it in a sentence; `plan` and the reports show it"),
+            .with_help("say it in a sentence; `plan` and the reports show it"),
         );
     }
 }
 
-fn selector_axes(selector: &Spanned<Selector>, mistakes: &mut Vec<Mistake>) {
+fn check_selector_axes(selector: &Spanned<Selector>, diagnostics: &mut Vec<Diagnostic>) {
     if selector.value.0.is_empty() {
-        mistakes.push(
-            at(
-                Mistake::new("`when` is empty"),
+        diagnostics.push(
+            with_place(
+                Diagnostic::new("`when` is empty"),
                 selector.place.as_ref(),
                 "this would be every cell",
             )
-            .help("name axes, such as `{ engine: vllm }`"),
+            .with_help("name axes, such as `{ engine: vllm }`"),
         );
     }
     for (axis, _) in selector
@@ -528,6 +548,6 @@ fn selector_axes(selector: &Spanned<Selector>, mistakes: &mut Vec<Mistake>) {
         .iter()
         .filter(|(axis, _)| !AXES.contains(&axis.as_str()))
     {
-        mistakes.push(unknown("axis", axis, &AXES, "an axis of a cell"));
+        diagnostics.push(unknown_name("axis", axis, &AXES, "an axis of a cell"));
     }
 }

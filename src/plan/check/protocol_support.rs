@@ -1,21 +1,25 @@
 //! Finds data sets that an engine's protocol cannot carry. Their requests would all fail once the engine
 //! runs.
 
-use super::at;
+use super::with_place;
 use crate::config::dataset::PromptForm;
 use crate::config::scenario::Scenario;
 use crate::config::workload::Workload;
-use crate::config::yaml::{Mistake, Place};
+use crate::config::yaml::{Diagnostic, SourceSpan};
 use crate::plan::Protocol;
-use crate::plan::resolve::Site;
+use crate::plan::resolve::ResolveContext;
 
 /// The errors of one scenario at an engine with `protocol`.
-pub(crate) fn carry(site: &Site<'_>, protocol: Protocol, scenario: &Scenario) -> Vec<Mistake> {
-    let place = place(site);
-    let unfit = unfit(protocol, &scenario.workload, scenario.lora.is_some());
-    let told = unfit.into_iter().map(|(what, help)| {
-        at(
-            Mistake::new(format!(
+pub(crate) fn check_support(
+    site: &ResolveContext<'_>,
+    protocol: Protocol,
+    scenario: &Scenario,
+) -> Vec<Diagnostic> {
+    let place = scenario_place(site);
+    let unfit = unsupported_features(protocol, &scenario.workload, scenario.lora.is_some());
+    let diagnostics = unfit.into_iter().map(|(what, help)| {
+        with_place(
+            Diagnostic::new(format!(
                 "the protocol `{}` of the engine `{}` {what}",
                 protocol.name(),
                 site.engine
@@ -23,17 +27,17 @@ pub(crate) fn carry(site: &Site<'_>, protocol: Protocol, scenario: &Scenario) ->
             place,
             format!("asked for by the scenario `{}`", site.scenario),
         )
-        .help(help)
-        .note(
+        .with_help(help)
+        .with_note(
             "a variant of the recipe may speak another protocol, such as `variant: chat`; `exclude` leaves cells of this \
              engine out",
         )
     });
-    told.collect()
+    diagnostics.collect()
 }
 
 /// Place of the scenario's name in the matrix.
-fn place<'a>(site: &Site<'a>) -> Option<&'a Place> {
+fn scenario_place<'a>(site: &ResolveContext<'a>) -> Option<&'a SourceSpan> {
     let named = site
         .matrix
         .scenarios
@@ -43,21 +47,25 @@ fn place<'a>(site: &Site<'a>) -> Option<&'a Place> {
 }
 
 /// Features of a scenario that the protocol cannot carry, each with the fix.
-fn unfit(protocol: Protocol, workload: &Workload, has_lora: bool) -> Vec<(String, &'static str)> {
+fn unsupported_features(
+    protocol: Protocol,
+    workload: &Workload,
+    has_lora: bool,
+) -> Vec<(String, &'static str)> {
     const CHAT: &str = "use an engine or a variant with the protocol `chat`";
     let name = workload.dataset.bench_serving_name();
     let facts = workload.facts();
     let is_chat = protocol == Protocol::Chat;
     let is_bare = matches!(protocol, Protocol::Trt | Protocol::Truss);
-    let mut found = Vec::new();
+    let mut features = Vec::new();
     match facts.prompts {
         PromptForm::Messages if !is_chat => {
-            found.push((
+            features.push((
                 format!("carries no chat messages, of which `{name}` consists"),
                 CHAT,
             ));
         }
-        PromptForm::Conversations { turns } if !is_chat => found.push(match turns {
+        PromptForm::Conversations { turns } if !is_chat => features.push(match turns {
             None => (
                 format!("carries no conversations, of which `{name}` consists"),
                 CHAT,
@@ -69,13 +77,13 @@ fn unfit(protocol: Protocol, workload: &Workload, has_lora: bool) -> Vec<(String
         }),
         // The template stands in its prompts already, and a chat would apply it again.
         PromptForm::Templated if !matches!(protocol, Protocol::SglangNative | Protocol::Completions) => {
-            found.push((
+            features.push((
                 format!("does not take the prompts of `{name}` as they are"),
                 "use an engine or a variant with the protocol `sglang-native` or `completions`",
             ));
         }
         PromptForm::Pictures if is_bare || protocol == Protocol::Embeddings => {
-            found.push((
+            features.push((
                 format!("carries no pictures, of which `{name}` consists"),
                 "use an engine or a variant with the protocol `chat`, `completions` or `sglang-native`",
             ));
@@ -83,24 +91,24 @@ fn unfit(protocol: Protocol, workload: &Workload, has_lora: bool) -> Vec<(String
         _ => {}
     }
     if facts.has_routing_key && is_bare {
-        found.push((
+        features.push((
             "has no routing key, which `routing_key` sends".to_owned(),
             "leave `routing_key` out",
         ));
     }
     if facts.sends_ids && is_chat {
-        found.push((
+        features.push((
             "carries no token ids, which `tokenize_prompt` sends".to_owned(),
             "leave `tokenize_prompt` out, or use an engine or a variant with the protocol `completions` or `sglang-native`",
         ));
     }
     if has_lora && is_bare {
-        found.push((
+        features.push((
             "names no LoRA adapter, which `lora` asks for".to_owned(),
             "leave `lora` out",
         ));
     }
-    found
+    features
 }
 
 #[cfg(test)]
@@ -120,9 +128,9 @@ mod tests {
     ];
 
     /// Names of the protocols that cannot carry this workload.
-    fn refused(workload: &Workload, has_lora: bool) -> Vec<&'static str> {
+    fn refusing_protocols(workload: &Workload, has_lora: bool) -> Vec<&'static str> {
         let all = ALL.into_iter();
-        all.filter(|protocol| !unfit(*protocol, workload, has_lora).is_empty())
+        all.filter(|protocol| !unsupported_features(*protocol, workload, has_lora).is_empty())
             .map(Protocol::name)
             .collect()
     }
@@ -131,7 +139,7 @@ mod tests {
     fn every_data_set_is_refused_where_its_rows_have_no_place() {
         let but_chat = ["sglang-native", "completions", "trt", "truss", "embeddings"];
         let bare = ["trt", "truss"];
-        let of = |dataset| refused(&Workload::with(dataset), false);
+        let of = |dataset| refusing_protocols(&Workload::with(dataset), false);
         assert_eq!(of(DatasetName::Openai), but_chat);
         assert_eq!(of(DatasetName::AgenticTrace), but_chat);
         assert_eq!(of(DatasetName::Mooncake), ["chat", "trt", "truss", "embeddings"]);
@@ -158,15 +166,18 @@ mod tests {
                 ..GeneratedSharedPrefix::default()
             })
         };
-        assert_eq!(refused(&prefix(2, false), false), but_chat);
-        assert_eq!(refused(&prefix(1, true), false), bare);
+        assert_eq!(refusing_protocols(&prefix(2, false), false), but_chat);
+        assert_eq!(refusing_protocols(&prefix(1, true), false), bare);
         let ids = Workload::with(RandomIds {
             input_len: Some(1),
             output_len: Some(1),
             range_ratio: 1.0,
             tokenize_prompt: true,
         });
-        assert_eq!(refused(&ids, false), ["chat"]);
-        assert_eq!(refused(&Workload::of(DatasetName::Random), true), bare);
+        assert_eq!(refusing_protocols(&ids, false), ["chat"]);
+        assert_eq!(
+            refusing_protocols(&Workload::new(DatasetName::Random), true),
+            bare
+        );
     }
 }

@@ -2,73 +2,75 @@
 
 use std::collections::BTreeMap;
 
-use super::at;
+use super::with_place;
 use crate::config::engine::{ContainerRecipe, Recipe};
 use crate::config::forms::OrderedMap;
-use crate::config::yaml::{Mistake, Place};
+use crate::config::yaml::{Diagnostic, SourceSpan};
 
 /// The errors of a recipe's container and environments.
-pub(super) fn all(recipe: &Recipe, mistakes: &mut Vec<Mistake>) {
+pub(super) fn check_recipe(recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
     let mut found = Vec::new();
     if let Some(container) = &recipe.container {
-        mounts(container, &mut found);
-        variables(&container.env, &mut found);
+        check_mounts(container, &mut found);
+        check_variables(&container.env, &mut found);
     }
     if let Some(process) = &recipe.process {
-        variables(&process.env, &mut found);
+        check_variables(&process.env, &mut found);
     }
     for patch in recipe.patches() {
-        variables(&patch.env, &mut found);
+        check_variables(&patch.env, &mut found);
         if let Some(process) = &patch.process {
-            variables(&process.env, &mut found);
+            check_variables(&process.env, &mut found);
         }
     }
-    for mistake in found {
+    for diagnostic in found {
         // A YAML anchor may bring the same line into several variants.
-        if !mistakes.contains(&mistake) {
-            mistakes.push(mistake);
+        if !diagnostics.contains(&diagnostic) {
+            diagnostics.push(diagnostic);
         }
     }
 }
 
 /// Errors about mount targets that are relative or given twice.
-fn mounts(container: &ContainerRecipe, mistakes: &mut Vec<Mistake>) {
-    let mut seen: BTreeMap<&str, Option<&Place>> = BTreeMap::new();
+fn check_mounts(container: &ContainerRecipe, diagnostics: &mut Vec<Diagnostic>) {
+    let mut targets: BTreeMap<&str, Option<&SourceSpan>> = BTreeMap::new();
     for mount in &container.mounts {
         let target = &mount.target;
         if !target.starts_with('/') {
-            let mistake = Mistake::new(format!("the target `{target}` of a mount is not absolute"));
-            mistakes.push(
-                at(mistake, target.place.as_ref(), "a path in the container").help("begin it with `/`"),
+            let diagnostic = Diagnostic::new(format!("the target `{target}` of a mount is not absolute"));
+            diagnostics.push(
+                with_place(diagnostic, target.place.as_ref(), "a path in the container")
+                    .with_help("begin it with `/`"),
             );
             continue;
         }
-        match seen.insert(target.trim_end_matches('/'), target.place.as_ref()) {
+        match targets.insert(target.trim_end_matches('/'), target.place.as_ref()) {
             None => {}
             Some(first) => {
-                let mistake = Mistake::new(format!("two mounts have the target `{target}`"));
-                let mistake = at(mistake, target.place.as_ref(), "again");
-                let mistake = match first {
-                    Some(place) => mistake.also(place, "first here"),
-                    None => mistake,
+                let diagnostic = Diagnostic::new(format!("two mounts have the target `{target}`"));
+                let diagnostic = with_place(diagnostic, target.place.as_ref(), "again");
+                let diagnostic = match first {
+                    Some(place) => diagnostic.with_secondary(place, "first here"),
+                    None => diagnostic,
                 };
-                mistakes.push(mistake.help("give each mount a target of its own"));
+                diagnostics.push(diagnostic.with_help("give each mount a target of its own"));
             }
         }
     }
 }
 
 /// Errors about names that a shell or daemon would misread.
-pub(super) fn variables<V>(map: &OrderedMap<V>, mistakes: &mut Vec<Mistake>) {
+pub(super) fn check_variables<V>(map: &OrderedMap<V>, diagnostics: &mut Vec<Diagnostic>) {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     for (name, _) in map.iter() {
         if name.is_empty() || !name.chars().all(is_allowed) {
-            let mistake = Mistake::new(format!(
+            let diagnostic = Diagnostic::new(format!(
                 "`{}` is no name of an environment variable",
                 name.escape_debug()
             ));
-            mistakes.push(
-                at(mistake, name.place.as_ref(), "not a name").help("use letters, digits, `_`, `.` and `-`"),
+            diagnostics.push(
+                with_place(diagnostic, name.place.as_ref(), "not a name")
+                    .with_help("use letters, digits, `_`, `.` and `-`"),
             );
         }
     }

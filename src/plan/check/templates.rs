@@ -1,16 +1,16 @@
 //! Finds unknown placeholders and secrets written in plain text. Passwords in URLs are found by the reader
 //! (`config::yaml`).
 
-use super::at;
-use super::recipe::variables;
+use super::recipe::check_variables;
+use super::with_place;
 use crate::base::secrets::looks_secret;
 use crate::config::forms::{Named, OrderedMap};
 use crate::config::matrix::{EngineEntry, Matrix};
-use crate::config::template::Text;
-use crate::config::yaml::{Mistake, Place, Spanned, listed, nearest};
+use crate::config::template::Template;
+use crate::config::yaml::{Diagnostic, SourceSpan, Spanned, backtick_list, nearest_name};
 
 /// The placeholders that a text of a matrix or recipe may contain.
-pub(crate) const HOLES: [&str; 14] = [
+pub(crate) const PLACEHOLDERS: [&str; 14] = [
     "model",
     "served_model_name",
     "served",
@@ -28,22 +28,26 @@ pub(crate) const HOLES: [&str; 14] = [
 ];
 
 /// The errors of all arguments, variables and headers.
-pub(super) fn all(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
-    let mut env = |map: &OrderedMap<Spanned<Text>>| {
-        variables(map, mistakes);
+pub(super) fn check_templates(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
+    let mut env = |map: &OrderedMap<Spanned<Template>>| {
+        check_variables(map, diagnostics);
         for (name, value) in map.iter() {
-            text(value, mistakes);
-            if looks_secret(name) && is_written_secret(value) {
-                let mistake = Mistake::new(format!(
+            check_template(value, diagnostics);
+            if looks_secret(name) && is_plaintext_secret(value) {
+                let diagnostic = Diagnostic::new(format!(
                     "the value of `{name}` looks like a secret, and would be written down"
                 ));
-                mistakes.push(
-                    at(mistake, value.place.as_ref(), "a secret is named, never written")
-                        .hide()
-                        .help(format!(
-                            "export it as an environment variable and write `{name}: ${{{}}}`",
-                            variable(name)
-                        )),
+                diagnostics.push(
+                    with_place(
+                        diagnostic,
+                        value.place.as_ref(),
+                        "a secret is named, never written",
+                    )
+                    .with_hidden_source()
+                    .with_help(format!(
+                        "export it as an environment variable and write `{name}: ${{{}}}`",
+                        suggested_variable(name)
+                    )),
                 );
             }
         }
@@ -56,82 +60,89 @@ pub(super) fn all(matrix: &Matrix, mistakes: &mut Vec<Mistake>) {
     matrix.overrides.iter().for_each(|over| env(&over.env));
     matrix.axes.env.iter().for_each(|(_, map)| env(map));
     for named in matrix.engines.iter() {
-        named.value.args.iter().for_each(|arg| text(arg, mistakes));
-        secret_arguments(&named.value.args, mistakes);
-        secret_in_words(named, mistakes);
+        named
+            .value
+            .args
+            .iter()
+            .for_each(|arg| check_template(arg, diagnostics));
+        check_secret_arguments(&named.value.args, diagnostics);
+        check_command_secrets(named, diagnostics);
         let body = &named.value.body.0;
-        mistakes.extend(secret_in_body(body, &format!("engine `{}`", named.name.value)));
+        diagnostics.extend(secret_in_body(body, &format!("engine `{}`", named.name.value)));
     }
     for named in matrix.scenarios.iter() {
         let body = &named.value.body.0;
-        mistakes.extend(secret_in_body(body, &format!("scenario `{}`", named.name.value)));
+        diagnostics.extend(secret_in_body(body, &format!("scenario `{}`", named.name.value)));
     }
     for args in matrix.models.iter().filter_map(|named| named.value.args.as_ref()) {
         for list in args.value.values() {
-            let at = |text: &Text| Spanned {
+            let at = |text: &Template| Spanned {
                 value: text.clone(),
                 place: args.place.clone(),
             };
-            secret_arguments(&list.iter().map(at).collect::<Vec<_>>(), mistakes);
+            check_secret_arguments(&list.iter().map(at).collect::<Vec<_>>(), diagnostics);
         }
     }
     for over in &matrix.overrides {
-        over.args.iter().for_each(|arg| text(arg, mistakes));
-        secret_arguments(&over.args, mistakes);
+        over.args.iter().for_each(|arg| check_template(arg, diagnostics));
+        check_secret_arguments(&over.args, diagnostics);
     }
 }
 
 /// The error for a plain-text secret.
-fn written_secret(what: &str, place: Option<&Place>, variable: &str) -> Mistake {
-    let mistake = Mistake::new(format!("{what} looks like a secret, and would be written down"));
-    at(mistake, place, "a secret is named, never written")
-        .hide()
-        .help(format!("export it and write `${{{variable}}}`"))
+fn plaintext_secret(what: &str, place: Option<&SourceSpan>, variable: &str) -> Diagnostic {
+    let diagnostic = Diagnostic::new(format!("{what} looks like a secret, and would be written down"));
+    with_place(diagnostic, place, "a secret is named, never written")
+        .with_hidden_source()
+        .with_help(format!("export it and write `${{{variable}}}`"))
 }
 
 /// The error for a secret that is named in a request body, because bodies are sent unchanged.
-fn secret_in_body(body: &serde_json::Map<String, serde_json::Value>, whose: &str) -> Option<Mistake> {
+fn secret_in_body(body: &serde_json::Map<String, serde_json::Value>, owner: &str) -> Option<Diagnostic> {
     let text = serde_json::Value::Object(body.clone()).to_string();
     let (name, _) = text.split_once("${")?.1.split_once('}')?;
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     if name.is_empty() || !name.chars().all(is_name) {
         return None;
     }
-    let what = format!("the body of {whose} holds `${{{name}}}`, which nothing replaces there");
+    let what = format!("the body of {owner} holds `${{{name}}}`, which nothing replaces there");
     let why = "the server would get these very letters";
-    Some(at(Mistake::new(what), None, why).help("send a secret in `headers:`, where its value is put in"))
+    Some(
+        with_place(Diagnostic::new(what), None, why)
+            .with_help("send a secret in `headers:`, where its value is put in"),
+    )
 }
 
 /// Errors about secrets in the command of an engine.
-fn secret_in_words(named: &Named<EngineEntry>, mistakes: &mut Vec<Mistake>) {
-    for word in named
+fn check_command_secrets(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnostic>) {
+    for argument in named
         .value
         .command
         .iter()
         .flatten()
-        .filter(|word| is_secret_word(word))
+        .filter(|argument| is_secret_argument(argument))
     {
-        let flag = word.as_str().split('=').next().unwrap_or_default();
+        let flag = argument.as_str().split('=').next().unwrap_or_default();
         let what = format!(
             "the value of `{flag}` in the command of engine `{}`",
             named.name.value
         );
         // Words of a command have no place of their own.
-        mistakes.push(written_secret(
+        diagnostics.push(plaintext_secret(
             &what,
             None,
-            &variable(flag.trim_start_matches('-')),
+            &suggested_variable(flag.trim_start_matches('-')),
         ));
     }
 }
 
 /// Whether an argument is a flag that looks secret with its value: `--api-key=sk-1234`.
-fn is_secret_word(word: &Text) -> bool {
-    let flag = word
+fn is_secret_argument(argument: &Template) -> bool {
+    let flag = argument
         .as_str()
         .split_once('=')
         .filter(|(flag, _)| flag.starts_with("--"));
-    flag.is_some_and(|(flag, value)| is_secret_flag(flag) && is_written_secret(&Text::from(value)))
+    flag.is_some_and(|(flag, value)| is_secret_flag(flag) && is_plaintext_secret(&Template::from(value)))
 }
 
 fn is_secret_flag(flag: &str) -> bool {
@@ -140,11 +151,11 @@ fn is_secret_flag(flag: &str) -> bool {
     flag.starts_with("--") && looks_secret(&name) && ends.iter().any(|end| name.ends_with(end))
 }
 
-fn is_written_secret(value: &Text) -> bool {
+fn is_plaintext_secret(value: &Template) -> bool {
     !value.is_empty() && !is_switch(value.as_str()) && value.secrets().next().is_none()
 }
 
-fn variable(name: &str) -> String {
+fn suggested_variable(name: &str) -> String {
     name.chars()
         .map(|c| {
             if c.is_ascii_alphanumeric() {
@@ -160,38 +171,38 @@ fn is_switch(value: &str) -> bool {
     matches!(value, "true" | "false") || value.parse::<f64>().is_ok()
 }
 
-fn secret_arguments(args: &[Spanned<Text>], mistakes: &mut Vec<Mistake>) {
+fn check_secret_arguments(args: &[Spanned<Template>], diagnostics: &mut Vec<Diagnostic>) {
     let mut follows: Option<&str> = None;
     for arg in args {
         let name = match (follows.take(), arg.as_str().split_once('=')) {
-            (Some(flag), _) if is_written_secret(arg) && !arg.as_str().starts_with("--") => Some(flag),
-            (_, Some((flag, _))) if is_secret_word(arg) => Some(flag),
+            (Some(flag), _) if is_plaintext_secret(arg) && !arg.as_str().starts_with("--") => Some(flag),
+            (_, Some((flag, _))) if is_secret_argument(arg) => Some(flag),
             _ => None,
         };
         if let Some(name) = name {
-            mistakes.push(written_secret(
+            diagnostics.push(plaintext_secret(
                 &format!("the value of `{name}`"),
                 arg.place.as_ref(),
-                &variable(name.trim_start_matches('-')),
+                &suggested_variable(name.trim_start_matches('-')),
             ));
         }
         follows = is_secret_flag(arg.as_str()).then_some(arg.as_str());
     }
 }
 
-fn text(text: &Spanned<Text>, mistakes: &mut Vec<Mistake>) {
+fn check_template(text: &Spanned<Template>, diagnostics: &mut Vec<Diagnostic>) {
     for hole in text
-        .holes()
-        .filter(|hole| !HOLES.contains(hole) && *hole != "variant" && *hole != "dir")
+        .placeholders()
+        .filter(|hole| !PLACEHOLDERS.contains(hole) && *hole != "variant" && *hole != "dir")
     {
-        let mistake = at(
-            Mistake::new(format!("nothing fills `{{{hole}}}`")),
+        let diagnostic = with_place(
+            Diagnostic::new(format!("nothing fills `{{{hole}}}`")),
             text.place.as_ref(),
             "unknown hole",
         );
-        mistakes.push(match nearest(hole, HOLES) {
-            Some(near) => mistake.help(format!("did you mean `{{{near}}}`?")),
-            None => mistake.help(format!("known: {}", listed(HOLES))),
+        diagnostics.push(match nearest_name(hole, PLACEHOLDERS) {
+            Some(near) => diagnostic.with_help(format!("did you mean `{{{near}}}`?")),
+            None => diagnostic.with_help(format!("known: {}", backtick_list(PLACEHOLDERS))),
         });
     }
 }

@@ -2,16 +2,16 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::analysis::metrics::{self, CacheHits, Held, SteadyState};
+use crate::analysis::metrics::{self, BenchServingView, CacheHits, SteadyState};
 use crate::config::scenario::Slo;
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
-use crate::report::bench_serving::jsonl::{goodput, insert, measured};
+use crate::report::bench_serving::jsonl::{add_goodput, add_measured, insert_fields};
 use crate::report::bench_serving::python;
 use crate::report::bench_serving::traffic::Traffic;
-use crate::results::record::cell::Figures;
-use crate::results::record::outsourced::Text;
+use crate::results::record::cell::MetricValues;
 use crate::results::record::request::Request;
+use crate::results::record::spilled::SpilledText;
 
 /// The requested load, which the line repeats.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,35 +43,35 @@ pub(crate) struct Details<'a> {
     /// The profile whose definitions the times follow.
     pub profile: Profile,
     /// Whether the known faults of the Python tool are reproduced.
-    pub copied: bool,
+    pub as_published: bool,
 }
 
 impl Details<'_> {
     /// A list with one value for each request.
-    pub(in crate::report) fn list(&self, fact: &dyn Fn(&Request) -> Value) -> Value {
+    pub(in crate::report) fn request_list(&self, fact: &dyn Fn(&Request) -> Value) -> Value {
         Value::from_iter(self.requests.iter().map(fact))
     }
 
     /// What the metrics of the profile take from a request.
-    pub(in crate::report) fn held(&self, request: &Request) -> Held {
-        metrics::held(request, self.protocol, self.profile, self.copied)
+    pub(in crate::report) fn bench_serving_view(&self, request: &Request) -> BenchServingView {
+        metrics::bench_serving_view(request, self.protocol, self.profile, self.as_published)
     }
 }
 
 /// The line of one bench, without its line break.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BenchLine<'a> {
-    pub asked: &'a RequestedLoad,
+    pub requested: &'a RequestedLoad,
     pub server_info: Option<&'a Value>,
     /// The figures of the printed block.
-    pub figures: &'a Figures,
+    pub figures: &'a MetricValues,
     /// The cache report, if requested.
     pub cache: Option<&'a CacheHits>,
     /// The records, if details are requested.
     pub details: Option<Details<'a>>,
-    pub ours: &'a Value,
+    pub matrix_fields: &'a Value,
     /// Whether an infinite rate is written as Python's `Infinity`, which is not JSON.
-    pub infinity: bool,
+    pub writes_infinity: bool,
 }
 
 impl BenchLine<'_> {
@@ -80,41 +80,41 @@ impl BenchLine<'_> {
     /// Source: docs/bench-serving.md 9.
     pub(crate) fn text(&self) -> String {
         let mut line = Map::new();
-        self.asked(&mut line);
-        measured(&mut line, self.figures);
-        if let Some(slo) = &self.asked.slo {
-            goodput(&mut line, self.figures, slo);
+        self.requested_load(&mut line);
+        add_measured(&mut line, self.figures);
+        if let Some(slo) = &self.requested.slo {
+            add_goodput(&mut line, self.figures, slo);
         }
         if let Some(cache) = self.cache {
             line.insert("cache_report".to_owned(), cache_report(cache));
         }
-        if let Some(of) = &self.details {
-            details(&mut line, of, self.cache.is_some());
+        if let Some(details) = &self.details {
+            add_details(&mut line, details, self.cache.is_some());
         }
-        line.insert("matrix".to_owned(), self.ours.clone());
+        line.insert("matrix".to_owned(), self.matrix_fields.clone());
         let text = python::json(&Value::Object(line));
-        match self.infinity {
+        match self.writes_infinity {
             // Quotes within strings are escaped, so this text can only be the key.
             true => text.replacen(r#""request_rate": "inf""#, r#""request_rate": Infinity"#, 1),
             false => text,
         }
     }
 
-    fn asked(&self, line: &mut Map<String, Value>) {
-        let asked = self.asked;
+    fn requested_load(&self, line: &mut Map<String, Value>) {
+        let requested = self.requested;
         let fields = [
-            ("tag", json!(asked.tag)),
-            ("backend", json!(asked.backend)),
-            ("dataset_name", json!(asked.dataset)),
-            ("request_rate", asked.rate.json()),
-            ("max_concurrency", json!(asked.concurrency)),
-            ("sharegpt_output_len", json!(asked.sharegpt_output_len)),
-            ("random_input_len", json!(asked.random_input_len)),
-            ("random_output_len", json!(asked.random_output_len)),
-            ("random_range_ratio", json!(asked.random_range_ratio)),
+            ("tag", json!(requested.tag)),
+            ("backend", json!(requested.backend)),
+            ("dataset_name", json!(requested.dataset)),
+            ("request_rate", requested.rate.json()),
+            ("max_concurrency", json!(requested.concurrency)),
+            ("sharegpt_output_len", json!(requested.sharegpt_output_len)),
+            ("random_input_len", json!(requested.random_input_len)),
+            ("random_output_len", json!(requested.random_output_len)),
+            ("random_range_ratio", json!(requested.random_range_ratio)),
             ("server_info", json!(self.server_info)),
         ];
-        insert(line, fields);
+        insert_fields(line, fields);
     }
 }
 
@@ -126,13 +126,13 @@ pub(crate) fn steady_line(steady: &SteadyState) -> String {
 }
 
 fn cache_report(hits: &CacheHits) -> Value {
-    let percent = format!("{:.2}", CacheHits::percent(hits.cached, hits.prompt));
+    let percent = format!("{:.2}", CacheHits::percentage(hits.cached, hits.prompt));
     let tiers = hits.tiers.as_ref();
     let storage = tiers.filter(|tiers| tiers.storage > 0);
     json!({
         "total_prompt_tokens": hits.prompt,
-        "total_cached_tokens": hits.is_told.then_some(hits.cached),
-        "cache_hit_rate_pct": percent.parse::<f64>().ok().filter(|_| hits.is_told),
+        "total_cached_tokens": hits.is_reported.then_some(hits.cached),
+        "cache_hit_rate_pct": percent.parse::<f64>().ok().filter(|_| hits.is_reported),
         "device_cached_tokens": tiers.map(|tiers| tiers.device),
         "host_cached_tokens": tiers.map(|tiers| tiers.host),
         "storage_cached_tokens": storage.map(|tiers| tiers.storage),
@@ -141,44 +141,53 @@ fn cache_report(hits: &CacheHits) -> Value {
 }
 
 /// Adds a list for each fact, in the order in which requests were issued.
-fn details(line: &mut Map<String, Value>, of: &Details<'_>, has_cache: bool) {
-    let list = |fact: &dyn Fn(&Request) -> Value| of.list(fact);
+fn add_details(line: &mut Map<String, Value>, details: &Details<'_>, has_cache: bool) {
+    let list = |fact: &dyn Fn(&Request) -> Value| details.request_list(fact);
     // Source: docs/bench-serving.md 2.1: for these protocols the Python tool keeps the prompt length of the
     // data set.
     let is_kept = matches!(
-        of.protocol,
+        details.protocol,
         Protocol::Trt | Protocol::Truss | Protocol::Embeddings
     );
     let reported = |request: &Request| {
-        let usage = request.usage.filter(|_| !(of.copied && is_kept))?;
+        let usage = request.usage.filter(|_| !(details.as_published && is_kept))?;
         usage.prompt
     };
     let prompt = |request: &Request| match request.round {
-        Some(_) if !of.copied => request.prompt_sent(),
+        Some(_) if !details.as_published => request.prompt_sent(),
         _ => reported(request).unwrap_or(request.prompt_tokens),
     };
     let fields = [
         ("input_lens", list(&|request| json!(prompt(request)))),
-        ("output_lens", list(&|request| json!(of.held(request).tokens))),
-        ("ttfts", list(&|request| json!(of.held(request).ttft_s))),
-        ("itls", list(&|request| json!(of.held(request).itl_s))),
+        (
+            "output_lens",
+            list(&|request| json!(details.bench_serving_view(request).tokens)),
+        ),
+        (
+            "ttfts",
+            list(&|request| json!(details.bench_serving_view(request).ttft_s)),
+        ),
+        (
+            "itls",
+            list(&|request| json!(details.bench_serving_view(request).itl_s)),
+        ),
         (
             "generated_texts",
-            list(&|request| json!(request.text.as_ref().map(Text::read).unwrap_or_default())),
+            list(&|request| json!(request.text.as_ref().map(SpilledText::read).unwrap_or_default())),
         ),
         (
             "errors",
             list(&|request| json!(request.failure.as_ref().map_or("", |failure| &failure.message))),
         ),
     ];
-    insert(line, fields);
+    insert_fields(line, fields);
     if has_cache {
         let cached = |request: &Request| request.usage.and_then(|usage| usage.cached).unwrap_or(0);
         let fields = [
             ("cached_tokens", list(&|request| json!(cached(request)))),
             ("cached_tokens_details", list(&|request| json!(request.cached))),
         ];
-        insert(line, fields);
+        insert_fields(line, fields);
     }
 }
 
@@ -187,11 +196,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::units::{RequestRate, Span};
+    use crate::base::units::{HumanDuration, RequestRate};
     use crate::report::testing::request;
     use crate::results::record::request::{CachedTokens, Usage};
 
-    fn asked() -> RequestedLoad {
+    fn requested_load() -> RequestedLoad {
         RequestedLoad {
             tag: Some("a \"request_rate\": \"inf\" b".to_owned()),
             backend: "sglang".to_owned(),
@@ -203,7 +212,7 @@ mod tests {
             random_output_len: Some(8),
             random_range_ratio: 0.0,
             slo: Some(Slo {
-                ttft: Some(Span(Duration::from_millis(500))),
+                ttft: Some(HumanDuration(Duration::from_millis(500))),
                 tpot: None,
                 e2e: None,
             }),
@@ -214,22 +223,22 @@ mod tests {
         let cache = CacheHits {
             prompt: 18,
             cached: 6,
-            is_told: true,
+            is_reported: true,
             tiers: None,
         };
         line_with(&cache, details, infinity)
     }
 
     fn line_with(cache: &CacheHits, details: Option<Details<'_>>, infinity: bool) -> String {
-        let (figures, ours, asked) = (Figures::new(), json!({}), asked());
+        let (figures, ours, requested) = (MetricValues::new(), json!({}), requested_load());
         BenchLine {
-            asked: &asked,
+            requested: &requested,
             server_info: None,
             figures: &figures,
             cache: Some(cache),
             details,
-            ours: &ours,
-            infinity,
+            matrix_fields: &ours,
+            writes_infinity: infinity,
         }
         .text()
     }
@@ -241,7 +250,7 @@ mod tests {
             requests: &requests,
             protocol: Protocol::Completions,
             profile: Profile::Current,
-            copied: false,
+            as_published: false,
         };
         let text = line(Some(details), false);
         assert!(!text.contains('\n') && text.is_ascii());
@@ -331,7 +340,7 @@ mod tests {
             requests: &requests,
             protocol: Protocol::SglangNative,
             profile: Profile::Current,
-            copied: false,
+            as_published: false,
         };
         let hits = metrics::cache_hits(&requests);
         let value: Value = serde_json::from_str(&line_with(&hits, Some(details), false)).unwrap();

@@ -5,21 +5,21 @@
 use std::num::NonZeroU32;
 
 use crate::analysis::metrics::{
-    self, CacheHits, CacheTiers, Count, Flow, Metric, Percentiles, Sample,
+    self, CacheHits, CacheTiers, LatencyKind, Metric, Percentiles, Quantity,
     Statistic::{self, Max, Mean, Median, P90, P95, P99},
-    SteadyState, Target,
+    SteadyState, Target, TokenCount,
 };
 use crate::config::scenario::Slo;
 use crate::config::workload::Profile;
 use crate::report::bench_serving::traffic::Traffic;
 use crate::report::{MISSING, bench_serving::jsonl, bench_serving::python};
-use crate::results::record::cell::Figures;
+use crate::results::record::cell::MetricValues;
 
 const WIDTH: usize = 50;
 
 /// Facts of a block besides its figures.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct BlockFacts<'a> {
     /// bench_serving's name of the backend.
     pub backend: &'a str,
     pub rate: Traffic,
@@ -30,7 +30,7 @@ pub(crate) struct Facts<'a> {
     /// The hits of the prefix cache, if requested.
     pub cache: Option<&'a CacheHits>,
     /// Whether prompts contain images.
-    pub has_pictures: bool,
+    pub has_images: bool,
     /// Whether answers are embeddings, which have neither output tokens nor a first token.
     pub embeds: bool,
     pub layout: Layout,
@@ -52,7 +52,7 @@ pub(crate) enum Layout {
 /// The block of a profile, including the empty line before it.
 ///
 /// Source: docs/bench-serving.md 8.1 and 8.2.
-pub(crate) fn block(profile: Profile, facts: &Facts<'_>, figures: &Figures) -> String {
+pub(crate) fn block(profile: Profile, facts: &BlockFacts<'_>, figures: &MetricValues) -> String {
     let mut lines = Lines {
         figures,
         is_whole: facts.layout == Layout::Whole,
@@ -69,64 +69,84 @@ pub(crate) fn block(profile: Profile, facts: &Facts<'_>, figures: &Figures) -> S
     lines.text
 }
 
-fn classic(lines: &mut Lines<'_>, facts: &Facts<'_>) {
-    lines.whole("Successful requests:", Metric::Completed);
+fn classic(lines: &mut Lines<'_>, facts: &BlockFacts<'_>) {
+    lines.integer("Successful requests:", Metric::Completed);
     lines.number("Benchmark duration (s):", Metric::Duration);
-    lines.whole("Total input tokens:", Metric::Tokens(Count::Input));
+    lines.integer("Total input tokens:", Metric::Tokens(TokenCount::Input));
     if facts.layout != Layout::Whole {
         lines.input_parts(facts);
     }
-    lines.whole("Total generated tokens:", Metric::Tokens(Count::Output));
-    lines.whole(
+    lines.integer("Total generated tokens:", Metric::Tokens(TokenCount::Output));
+    lines.integer(
         "Total generated tokens (retokenized):",
-        Metric::Tokens(Count::OutputCounted),
+        Metric::Tokens(TokenCount::OutputCounted),
     );
-    lines.number("Request throughput (req/s):", Metric::Throughput(Flow::Requests));
-    lines.number("Input token throughput (tok/s):", Metric::Throughput(Flow::Input));
+    lines.number(
+        "Request throughput (req/s):",
+        Metric::Throughput(Quantity::Requests),
+    );
+    lines.number(
+        "Input token throughput (tok/s):",
+        Metric::Throughput(Quantity::Input),
+    );
     lines.number(
         "Output token throughput (tok/s):",
-        Metric::Throughput(Flow::Output),
+        Metric::Throughput(Quantity::Output),
     );
-    lines.times("End-to-End Latency", "E2E Latency", Sample::E2e, &[Mean, Median]);
+    lines.times(
+        "End-to-End Latency",
+        "E2E Latency",
+        LatencyKind::E2e,
+        &[Mean, Median],
+    );
     let wanted = [Mean, Median, P99];
-    lines.times("Time to First Token", "TTFT", Sample::Ttft, &wanted);
+    lines.times("Time to First Token", "TTFT", LatencyKind::Ttft, &wanted);
     lines.times(
         "Time per Output Token (excl. 1st token)",
         "TPOT",
-        Sample::Tpot,
+        LatencyKind::Tpot,
         &wanted,
     );
-    lines.times("Inter-token Latency", "ITL", Sample::Itl, &wanted);
+    lines.times("Inter-token Latency", "ITL", LatencyKind::Itl, &wanted);
 }
 
-fn current(lines: &mut Lines<'_>, facts: &Facts<'_>) {
+fn current(lines: &mut Lines<'_>, facts: &BlockFacts<'_>) {
     let limit = facts
         .concurrency
         .map_or_else(|| "not set".to_owned(), |limit| limit.to_string());
     lines.text("Max request concurrency:", &limit);
-    lines.whole("Successful requests:", Metric::Completed);
+    lines.integer("Successful requests:", Metric::Completed);
     lines.number("Benchmark duration (s):", Metric::Duration);
-    lines.whole("Total input tokens:", Metric::Tokens(Count::Input));
+    lines.integer("Total input tokens:", Metric::Tokens(TokenCount::Input));
     lines.input_parts(facts);
     if !facts.embeds {
-        lines.whole("Total generated tokens:", Metric::Tokens(Count::Output));
-        lines.whole(
+        lines.integer("Total generated tokens:", Metric::Tokens(TokenCount::Output));
+        lines.integer(
             "Total generated tokens (retokenized):",
-            Metric::Tokens(Count::OutputCounted),
+            Metric::Tokens(TokenCount::OutputCounted),
         );
     }
-    lines.number("Request throughput (req/s):", Metric::Throughput(Flow::Requests));
-    lines.number("Input token throughput (tok/s):", Metric::Throughput(Flow::Input));
+    lines.number(
+        "Request throughput (req/s):",
+        Metric::Throughput(Quantity::Requests),
+    );
+    lines.number(
+        "Input token throughput (tok/s):",
+        Metric::Throughput(Quantity::Input),
+    );
     if !facts.embeds {
         lines.number(
             "Output token throughput (tok/s):",
-            Metric::Throughput(Flow::Output),
+            Metric::Throughput(Quantity::Output),
         );
         lines.number("Peak output token throughput (tok/s):", Metric::PeakOutput);
     }
-    lines.whole("Peak concurrent requests:", Metric::PeakConcurrency);
+    lines.integer("Peak concurrent requests:", Metric::PeakConcurrency);
     if !facts.embeds {
-        lines.number("Total token throughput (tok/s):", Metric::Throughput(Flow::Total));
+        lines.number(
+            "Total token throughput (tok/s):",
+            Metric::Throughput(Quantity::Total),
+        );
     }
     lines.number("Concurrency:", Metric::MeanConcurrency);
     if lines
@@ -139,17 +159,17 @@ fn current(lines: &mut Lines<'_>, facts: &Facts<'_>) {
         goodput(lines, slo);
     }
     let wanted = [Mean, Median, P90, P95, P99];
-    lines.times("End-to-End Latency", "E2E Latency", Sample::E2e, &wanted);
+    lines.times("End-to-End Latency", "E2E Latency", LatencyKind::E2e, &wanted);
     if !facts.embeds {
-        lines.times("Time to First Token", "TTFT", Sample::Ttft, &wanted);
+        lines.times("Time to First Token", "TTFT", LatencyKind::Ttft, &wanted);
         lines.times(
             "Time per Output Token (excl. 1st token)",
             "TPOT",
-            Sample::Tpot,
+            LatencyKind::Tpot,
             &wanted,
         );
         let wanted = [Mean, Median, P90, P95, P99, Max];
-        lines.times("Inter-Token Latency", "ITL", Sample::Itl, &wanted);
+        lines.times("Inter-Token Latency", "ITL", LatencyKind::Itl, &wanted);
     }
     if let Some(cache) = facts.cache {
         lines.cache(cache);
@@ -158,7 +178,7 @@ fn current(lines: &mut Lines<'_>, facts: &Facts<'_>) {
 
 /// A block with figures that the Python tool does not print, including the empty line before it. Figures
 /// without a value are left out.
-pub(crate) fn more_block(figures: &Figures, percentiles: &[Percentiles], embeds: bool) -> String {
+pub(crate) fn additional_block(figures: &MetricValues, percentiles: &[Percentiles], embeds: bool) -> String {
     let mut lines = Lines {
         figures,
         is_whole: false,
@@ -168,35 +188,38 @@ pub(crate) fn more_block(figures: &Figures, percentiles: &[Percentiles], embeds:
     lines.times(
         "End-to-End Latency from Due",
         "E2E from Due",
-        Sample::E2eLineDue,
+        LatencyKind::E2eLineDue,
         &[Mean, P99],
     );
     lines.times(
         "Wait until Sent, from Due",
         "Wait until Sent",
-        Sample::Lag,
+        LatencyKind::Lag,
         &[Mean, P99],
     );
     if !embeds {
-        if lines.figure(Metric::Tokens(Count::OutputReasoning)).is_some() {
+        if lines
+            .figure(Metric::Tokens(TokenCount::OutputReasoning))
+            .is_some()
+        {
             lines.times(
                 "Time to First Token of the Answer",
                 "TTFT of Answer",
-                Sample::TtftAnswer,
+                LatencyKind::TtftAnswer,
                 &[Mean, P99],
             );
-            lines.whole("Reasoning tokens:", Metric::Tokens(Count::OutputReasoning));
+            lines.integer("Reasoning tokens:", Metric::Tokens(TokenCount::OutputReasoning));
         }
         lines.section('-', "Engine and Users");
-        lines.known("Interactivity (tok/s per user):", Metric::Interactivity, 1.0);
-        lines.known("Prefix-cache hit rate (%):", Metric::CacheHitShare, 100.0);
-        lines.known("Accept length (tokens per step):", Metric::AcceptLength, 1.0);
-        lines.known("Accept rate (%):", Metric::AcceptRate, 100.0);
+        lines.optional_number("Interactivity (tok/s per user):", Metric::Interactivity, 1.0);
+        lines.optional_number("Prefix-cache hit rate (%):", Metric::CacheHitShare, 100.0);
+        lines.optional_number("Accept length (tokens per step):", Metric::AcceptLength, 1.0);
+        lines.optional_number("Accept rate (%):", Metric::AcceptRate, 100.0);
     }
-    for told in percentiles {
-        let name = told.sample.label();
+    for latency in percentiles {
+        let name = latency.sample.label();
         lines.section('-', &format!("Percentiles of {name}"));
-        for (percent, value) in &told.values {
+        for (percent, value) in &latency.values {
             lines.value(&format!("P{percent} {name} (ms):"), Some(*value), 2);
         }
     }
@@ -208,7 +231,7 @@ pub(crate) fn more_block(figures: &Figures, percentiles: &[Percentiles], embeds:
 ///
 /// Source: docs/bench-serving.md 8.1, steady state.
 pub(crate) fn steady_block(steady: &SteadyState) -> String {
-    let none = Figures::new();
+    let none = MetricValues::new();
     let mut lines = Lines {
         figures: &none,
         is_whole: true,
@@ -260,14 +283,14 @@ fn goodput(lines: &mut Lines<'_>, slo: &Slo) {
     let limits = metrics::slo_limits(slo);
     let words: Vec<String> = limits
         .iter()
-        .map(|(target, limit)| format!("{}:{}", target.compat_name(), python::general(*limit)))
+        .map(|(target, limit)| format!("{}:{}", target.bench_serving_name(), python::format_g(*limit)))
         .collect();
     lines.section('-', "Goodput");
     lines.text("SLOs (ms):", &words.join(" "));
     lines.number("Request goodput (req/s):", Metric::Goodput);
     lines.percent("SLO attainment (%):", Metric::Attainment);
     for (target, _) in limits {
-        let name = Target::compat_name(target).to_uppercase();
+        let name = Target::bench_serving_name(target).to_uppercase();
         lines.percent(
             &format!("{name} SLO attainment (%):"),
             Metric::AttainmentOf(target),
@@ -276,7 +299,7 @@ fn goodput(lines: &mut Lines<'_>, slo: &Slo) {
 }
 
 struct Lines<'a> {
-    figures: &'a Figures,
+    figures: &'a MetricValues,
     /// Whether lines without a value are printed too.
     is_whole: bool,
     text: String,
@@ -284,7 +307,7 @@ struct Lines<'a> {
 
 impl Lines<'_> {
     fn figure(&self, metric: Metric) -> Option<f64> {
-        metrics::figure(self.figures, metric)
+        metrics::metric_value(self.figures, metric)
     }
 
     /// Centres a title; if the space is odd, the right side gets the larger part.
@@ -304,7 +327,7 @@ impl Lines<'_> {
     }
 
     /// Adds a line only if the figure has a value.
-    fn known(&mut self, label: &str, metric: Metric, scale: f64) {
+    fn optional_number(&mut self, label: &str, metric: Metric, scale: f64) {
         if let Some(value) = self.figure(metric) {
             self.value(label, Some(value * scale), 2);
         }
@@ -314,7 +337,7 @@ impl Lines<'_> {
         self.line(label, metric, 100.0, 2);
     }
 
-    fn whole(&mut self, label: &str, metric: Metric) {
+    fn integer(&mut self, label: &str, metric: Metric) {
         self.line(label, metric, 1.0, 0);
     }
 
@@ -323,27 +346,27 @@ impl Lines<'_> {
             Some(value) => self.value(label, Some(value * scale), decimals),
             None if self.is_whole => self.value(label, None, decimals),
             // Python prints a value that is not a number as `nan`.
-            None if self.has(metric) => self.text(label, "nan"),
+            None if self.may_show(metric) => self.text(label, "nan"),
             None => {}
         }
     }
 
     /// Whether the block has a line for that figure, with or without a value.
-    fn has(&self, metric: Metric) -> bool {
+    fn may_show(&self, metric: Metric) -> bool {
         self.is_whole || self.figures.contains_key(&metric.name())
     }
 
     /// Prompt tokens of text and of images.
-    fn input_parts(&mut self, facts: &Facts<'_>) {
-        let (text, vision) = jsonl::input_parts(self.figures).unzip();
+    fn input_parts(&mut self, facts: &BlockFacts<'_>) {
+        let (text, vision) = jsonl::input_tokens_by_kind(self.figures).unzip();
         let count =
             |tokens: Option<u64>| tokens.map_or_else(|| MISSING.to_owned(), |tokens| tokens.to_string());
-        if !self.has(Metric::Tokens(Count::InputVision)) {
+        if !self.may_show(Metric::Tokens(TokenCount::InputVision)) {
             return;
         }
         self.text("Total input text tokens:", &count(text));
         let is_shown = match facts.layout {
-            Layout::Whole => facts.has_pictures,
+            Layout::Whole => facts.has_images,
             Layout::AsPrinted { vision } => vision,
         };
         if is_shown {
@@ -356,10 +379,10 @@ impl Lines<'_> {
         self.text(label, &text);
     }
 
-    fn times(&mut self, title: &str, name: &str, sample: Sample, wanted: &[Statistic]) {
+    fn times(&mut self, title: &str, name: &str, sample: LatencyKind, wanted: &[Statistic]) {
         if !wanted
             .iter()
-            .any(|&statistic| self.has(Metric::Time(statistic, sample)))
+            .any(|&statistic| self.may_show(Metric::Time(statistic, sample)))
         {
             return;
         }
@@ -380,13 +403,13 @@ impl Lines<'_> {
 
     fn cache(&mut self, hits: &CacheHits) {
         let tiers: Vec<(String, u64)> = match &hits.tiers {
-            Some(tiers) if hits.cached > 0 => rows(tiers),
+            Some(tiers) if hits.cached > 0 => tier_rows(tiers),
             _ => Vec::new(),
         };
         self.section('-', "Cache Hit Details");
         self.text("Total prompt tokens:", &hits.prompt.to_string());
         // If no answer reports cached tokens, the number is unknown.
-        let cached = if hits.is_told {
+        let cached = if hits.is_reported {
             hits.cached.to_string()
         } else {
             MISSING.to_owned()
@@ -395,12 +418,12 @@ impl Lines<'_> {
         for (label, tokens) in &tiers {
             self.text(label, &tokens.to_string());
         }
-        if !hits.is_told {
+        if !hits.is_reported {
             self.text("Cache hit rate:", MISSING);
             return;
         }
         let mut rate = |label: &str, part: u64, whole: u64| {
-            let percent = CacheHits::percent(part, whole);
+            let percent = CacheHits::percentage(part, whole);
             self.text.push_str(&format!("{label:<40} {percent:.1}%\n"));
         };
         rate("Cache hit rate:", hits.cached, hits.prompt);
@@ -411,7 +434,7 @@ impl Lines<'_> {
 }
 
 /// A line for each cache tier; storage only if tokens came from it.
-fn rows(tiers: &CacheTiers) -> Vec<(String, u64)> {
+fn tier_rows(tiers: &CacheTiers) -> Vec<(String, u64)> {
     let mut rows = vec![
         ("  Device:".to_owned(), tiers.device),
         ("  Host:".to_owned(), tiers.host),
@@ -431,23 +454,23 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::units::{RequestRate, Span};
+    use crate::base::units::{HumanDuration, RequestRate};
 
-    fn figures(values: &[(&str, f64)]) -> Figures {
+    fn figures(values: &[(&str, f64)]) -> MetricValues {
         values
             .iter()
             .map(|(name, value)| ((*name).to_owned(), Some(*value)))
             .collect()
     }
 
-    fn facts<'a>(backend: &'a str) -> Facts<'a> {
-        Facts {
+    fn facts<'a>(backend: &'a str) -> BlockFacts<'a> {
+        BlockFacts {
             backend,
             rate: RequestRate::INFINITE.into(),
             concurrency: None,
             slo: None,
             cache: None,
-            has_pictures: false,
+            has_images: false,
             embeds: false,
             layout: Layout::Whole,
         }
@@ -498,7 +521,7 @@ mod tests {
             ("p99_itl_ms", 13.96),
             ("max_itl_ms", 14.2),
         ]);
-        let span = |ms| Some(Span(Duration::from_millis(ms)));
+        let span = |ms| Some(HumanDuration(Duration::from_millis(ms)));
         let slo = Slo {
             ttft: span(500),
             tpot: span(50),
@@ -507,14 +530,14 @@ mod tests {
         let cache = CacheHits {
             prompt: 18,
             cached: 6,
-            is_told: true,
+            is_reported: true,
             tiers: Some(CacheTiers {
                 device: 3,
                 host: 3,
                 ..CacheTiers::default()
             }),
         };
-        let facts = Facts {
+        let facts = BlockFacts {
             rate: RequestRate::new(20.0).unwrap().into(),
             concurrency: NonZeroU32::new(2),
             slo: Some(&slo),
@@ -554,14 +577,14 @@ mod tests {
 
     #[test]
     fn what_has_no_value_is_no_zero() {
-        let text = block(Profile::Classic, &facts("vllm"), &Figures::new());
+        let text = block(Profile::Classic, &facts("vllm"), &MetricValues::new());
         assert!(text.contains(&format!("{:<40} –         \n", "Mean TTFT (ms):")));
         assert!(!text.contains(" 0"));
     }
 
     #[test]
     fn an_unlimited_concurrency_and_no_goodput_are_said_as_in_python() {
-        let text = block(Profile::Current, &facts("vllm"), &Figures::new());
+        let text = block(Profile::Current, &facts("vllm"), &MetricValues::new());
         assert!(text.contains("Max request concurrency:                 not set   \n"));
         assert!(text.contains("Traffic request rate:                    inf       \n"));
         assert!(!text.contains("Goodput") && !text.contains("Accept length") && !text.contains("Cache"));
@@ -573,14 +596,14 @@ mod tests {
             let cache = CacheHits {
                 prompt: 80,
                 cached,
-                is_told: true,
+                is_reported: true,
                 tiers,
             };
-            let facts = Facts {
+            let facts = BlockFacts {
                 cache: Some(&cache),
                 ..facts("sglang")
             };
-            let text = block(Profile::Current, &facts, &Figures::new());
+            let text = block(Profile::Current, &facts, &MetricValues::new());
             let (_, details) = text.split_once("Cache Hit Details-----------------\n").unwrap();
             details.to_owned()
         };
@@ -628,15 +651,15 @@ mod tests {
             ("slo_attainment_tpot_share", 0.8),
             ("slo_attainment_e2e_share", 0.6),
         ]);
-        let span = |ms| Some(Span(Duration::from_millis(ms)));
+        let span = |ms| Some(HumanDuration(Duration::from_millis(ms)));
         let slo = Slo {
             ttft: span(600),
             tpot: span(500),
             e2e: span(3000),
         };
-        let facts = Facts {
+        let facts = BlockFacts {
             slo: Some(&slo),
-            has_pictures: true,
+            has_images: true,
             ..facts("vllm")
         };
         let text = block(Profile::Current, &facts, &figures);
@@ -710,11 +733,11 @@ mod tests {
             (Some(1e-5), "1e-05     "),
         ] {
             let rate = rate.map_or(RequestRate::INFINITE, |rate| RequestRate::new(rate).unwrap());
-            let facts = Facts {
+            let facts = BlockFacts {
                 rate: rate.into(),
                 ..facts("vllm")
             };
-            let text = block(Profile::Classic, &facts, &Figures::new());
+            let text = block(Profile::Classic, &facts, &MetricValues::new());
             let line = format!("Traffic request rate:                    {expected}\n");
             assert!(text.contains(&line), "{text}");
         }
@@ -725,11 +748,11 @@ mod tests {
 
     #[test]
     fn embeddings_have_no_lines_about_output() {
-        let facts = Facts {
+        let facts = BlockFacts {
             embeds: true,
             ..facts("vllm-embedding")
         };
-        let text = block(Profile::Current, &facts, &Figures::new());
+        let text = block(Profile::Current, &facts, &MetricValues::new());
         let labels: Vec<&str> = text
             .lines()
             .filter_map(|line| line.split_once(':'))

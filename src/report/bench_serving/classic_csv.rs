@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::report::bench_serving::bench_line::RequestedLoad;
-use crate::report::bench_serving::jsonl::measured;
+use crate::report::bench_serving::jsonl::add_measured;
 use crate::report::bench_serving::python;
-use crate::results::record::cell::Figures;
+use crate::results::record::cell::MetricValues;
 
 const COLUMNS: [&str; 18] = [
     "backend",
@@ -34,21 +34,21 @@ pub(crate) fn header() -> String {
 }
 
 /// The row of one bench, with its line break; missing values are empty.
-pub(crate) fn row(asked: &RequestedLoad, figures: &Figures) -> String {
-    let mut all = Map::new();
-    measured(&mut all, figures);
+pub(crate) fn row(requested: &RequestedLoad, figures: &MetricValues) -> String {
+    let mut fields = Map::new();
+    add_measured(&mut fields, figures);
     for (key, value) in [
-        ("backend", json!(asked.backend)),
-        ("dataset_name", json!(asked.dataset)),
-        ("sharegpt_output_len", json!(asked.sharegpt_output_len)),
-        ("random_input_len", json!(asked.random_input_len)),
-        ("random_output_len", json!(asked.random_output_len)),
-        ("random_range_ratio", json!(asked.random_range_ratio)),
-        ("request_rate", json!(asked.rate.text())),
+        ("backend", json!(requested.backend)),
+        ("dataset_name", json!(requested.dataset)),
+        ("sharegpt_output_len", json!(requested.sharegpt_output_len)),
+        ("random_input_len", json!(requested.random_input_len)),
+        ("random_output_len", json!(requested.random_output_len)),
+        ("random_range_ratio", json!(requested.random_range_ratio)),
+        ("request_rate", json!(requested.rate.text())),
     ] {
-        all.insert(key.to_owned(), value);
+        fields.insert(key.to_owned(), value);
     }
-    let cells = COLUMNS.map(|column| match all.get(column) {
+    let cells = COLUMNS.map(|column| match fields.get(column) {
         None | Some(Value::Null) => String::new(),
         // Names of backends and data sets and numbers contain nothing that CSV quotes.
         Some(Value::String(text)) => text.clone(),
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_row_has_a_cell_for_each_column_and_what_was_not_asked_is_empty() {
-        let asked = RequestedLoad {
+        let requested = RequestedLoad {
             tag: None,
             backend: "vllm".to_owned(),
             dataset: "sharegpt".to_owned(),
@@ -77,7 +77,7 @@ mod tests {
             random_range_ratio: 0.0,
             slo: None,
         };
-        let row = row(&asked, &Figures::default());
+        let row = row(&requested, &MetricValues::default());
         assert!(row.starts_with("vllm,sharegpt,,,8,0.0,inf,"), "{row}");
         assert!(row.ends_with("\r\n"));
         assert_eq!(row.matches(',').count(), 17);

@@ -5,28 +5,29 @@
 use serde_json::{Map, Value, json};
 
 use crate::analysis::metrics::{
-    self, Count, Flow, Metric, Sample,
+    self, LatencyKind, Metric, Quantity,
     Statistic::{Mean, Median, P90, P95, P99, Std},
+    TokenCount,
 };
 use crate::config::scenario::Slo;
 use crate::plan::{Cell, Launch};
 use crate::report::bench_serving::python;
 use crate::report::bench_serving::traffic::Traffic;
-use crate::results::record::cell::{Definitions, Ending, Figures, Summary};
+use crate::results::record::cell::{Definitions, MeasurementStatus, MetricValues, Summary};
 
 /// Default of bench_serving's length options.
 ///
 /// Source: docs/bench-serving.md 10.
-const USUAL_LENGTH: u32 = 1024;
+const DEFAULT_LENGTH: u32 = 1024;
 
 /// The line of one measurement, without a line break. Its figures follow the profile `current`.
 ///
 /// Source: docs/bench-serving.md 9.
 pub(crate) fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
-    let none = Figures::new();
+    let none = MetricValues::new();
     let figures = |definitions| summary.figures.get(&definitions).unwrap_or(&none);
     let mut line = Map::new();
-    asked(&mut line, launch, cell, summary);
+    add_requested(&mut line, launch, cell, summary);
     // An import has the figures that were printed, whichever profile they follow.
     let theirs = match (
         &summary.imported,
@@ -35,26 +36,29 @@ pub(crate) fn line(launch: &Launch, cell: &Cell, summary: &Summary) -> String {
         (Some(_), false) => figures(Definitions::Classic),
         _ => figures(Definitions::Current),
     };
-    measured(&mut line, theirs);
+    add_measured(&mut line, theirs);
     if let Some(slo) = &cell.scenario.slo {
-        goodput(&mut line, theirs, slo);
+        add_goodput(&mut line, theirs, slo);
     }
-    let ours = ours(launch, cell, summary, figures(Definitions::Matrix));
+    let ours = matrix_fields(launch, cell, summary, figures(Definitions::Matrix));
     line.insert("matrix".to_owned(), ours);
     python::json(&Value::Object(line))
 }
 
-fn asked(line: &mut Map<String, Value>, launch: &Launch, cell: &Cell, summary: &Summary) {
+fn add_requested(line: &mut Map<String, Value>, launch: &Launch, cell: &Cell, summary: &Summary) {
     let (workload, arrival) = (&cell.scenario.workload, summary.arrival(&cell.scenario));
     let facts = workload.facts();
     let is_drawn = facts.output_flag == Some("random-output-len");
     let is_grouped = facts.output_flag == Some("gsp-output-len");
-    let length = |length: Option<u32>| length.filter(|_| is_drawn).unwrap_or(USUAL_LENGTH);
+    let length = |length: Option<u32>| length.filter(|_| is_drawn).unwrap_or(DEFAULT_LENGTH);
     let fields = [
         ("tag", Value::Null),
         ("backend", json!(launch.engine.backend)),
         ("dataset_name", json!(workload.dataset.bench_serving_name())),
-        ("request_rate", Traffic::of(&cell.scenario, &arrival).json()),
+        (
+            "request_rate",
+            Traffic::from_scenario(&cell.scenario, &arrival).json(),
+        ),
         ("max_concurrency", json!(arrival.concurrency)),
         (
             "sharegpt_output_len",
@@ -68,38 +72,41 @@ fn asked(line: &mut Map<String, Value>, launch: &Launch, cell: &Cell, summary: &
         ),
         ("server_info", json!(summary.engine.info)),
     ];
-    insert(line, fields);
+    insert_fields(line, fields);
 }
 
-pub(in crate::report) fn measured(line: &mut Map<String, Value>, figures: &Figures) {
-    let float = |metric| json!(metrics::figure(figures, metric));
-    let whole = |metric| match metrics::figure(figures, metric) {
+pub(in crate::report) fn add_measured(line: &mut Map<String, Value>, figures: &MetricValues) {
+    let float = |metric| json!(metrics::metric_value(figures, metric));
+    let whole = |metric| match metrics::metric_value(figures, metric) {
         Some(value) => json!(value as u64),
         None => Value::Null,
     };
-    let (text, vision) = input_parts(figures).unzip();
+    let (text, vision) = input_tokens_by_kind(figures).unzip();
     let fields = [
         ("duration", float(Metric::Duration)),
         ("completed", whole(Metric::Completed)),
-        ("total_input_tokens", whole(Metric::Tokens(Count::Input))),
+        ("total_input_tokens", whole(Metric::Tokens(TokenCount::Input))),
         ("total_input_text_tokens", json!(text)),
         ("total_input_vision_tokens", json!(vision)),
-        ("total_output_tokens", whole(Metric::Tokens(Count::Output))),
+        ("total_output_tokens", whole(Metric::Tokens(TokenCount::Output))),
         (
             "total_output_tokens_retokenized",
-            whole(Metric::Tokens(Count::OutputCounted)),
+            whole(Metric::Tokens(TokenCount::OutputCounted)),
         ),
-        ("request_throughput", float(Metric::Throughput(Flow::Requests))),
-        ("input_throughput", float(Metric::Throughput(Flow::Input))),
-        ("output_throughput", float(Metric::Throughput(Flow::Output))),
-        ("total_throughput", float(Metric::Throughput(Flow::Total))),
+        (
+            "request_throughput",
+            float(Metric::Throughput(Quantity::Requests)),
+        ),
+        ("input_throughput", float(Metric::Throughput(Quantity::Input))),
+        ("output_throughput", float(Metric::Throughput(Quantity::Output))),
+        ("total_throughput", float(Metric::Throughput(Quantity::Total))),
     ];
-    insert(line, fields);
+    insert_fields(line, fields);
     for (name, sample) in [
-        ("e2e_latency", Sample::E2e),
-        ("ttft", Sample::Ttft),
-        ("tpot", Sample::Tpot),
-        ("itl", Sample::Itl),
+        ("e2e_latency", LatencyKind::E2e),
+        ("ttft", LatencyKind::Ttft),
+        ("tpot", LatencyKind::Tpot),
+        ("itl", LatencyKind::Itl),
     ] {
         for (word, statistic) in [
             ("mean", Mean),
@@ -121,23 +128,26 @@ pub(in crate::report) fn measured(line: &mut Map<String, Value>, figures: &Figur
         ("max_output_tokens_per_s", float(Metric::PeakOutput)),
         ("max_concurrent_requests", whole(Metric::PeakConcurrency)),
     ];
-    insert(line, fields);
+    insert_fields(line, fields);
 }
 
 /// Prompt tokens of text and of images. Old runs had no images and no figure for them.
-pub(in crate::report) fn input_parts(figures: &Figures) -> Option<(u64, u64)> {
-    let tokens = |count| metrics::figure(figures, Metric::Tokens(count)).map(|tokens| tokens as u64);
-    let (input, vision) = (tokens(Count::Input)?, tokens(Count::InputVision).unwrap_or(0));
+pub(in crate::report) fn input_tokens_by_kind(figures: &MetricValues) -> Option<(u64, u64)> {
+    let tokens = |count| metrics::metric_value(figures, Metric::Tokens(count)).map(|tokens| tokens as u64);
+    let (input, vision) = (
+        tokens(TokenCount::Input)?,
+        tokens(TokenCount::InputVision).unwrap_or(0),
+    );
     Some((input.saturating_sub(vision), vision))
 }
 
-pub(in crate::report) fn goodput(line: &mut Map<String, Value>, figures: &Figures, slo: &Slo) {
-    let float = |metric| json!(metrics::figure(figures, metric));
+pub(in crate::report) fn add_goodput(line: &mut Map<String, Value>, figures: &MetricValues, slo: &Slo) {
+    let float = |metric| json!(metrics::metric_value(figures, metric));
     let limits = metrics::slo_limits(slo);
     let by_target = |value: &dyn Fn(metrics::Target, f64) -> Value| -> Value {
         let fields = limits
             .iter()
-            .map(|(target, limit)| (target.compat_name().to_owned(), value(*target, *limit)));
+            .map(|(target, limit)| (target.bench_serving_name().to_owned(), value(*target, *limit)));
         Value::Object(fields.collect())
     };
     let fields = [
@@ -149,14 +159,14 @@ pub(in crate::report) fn goodput(line: &mut Map<String, Value>, figures: &Figure
             by_target(&|target, _| float(Metric::AttainmentOf(target))),
         ),
     ];
-    insert(line, fields);
+    insert_fields(line, fields);
 }
 
-fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> Value {
-    let (phase, reason) = match &summary.ending {
-        Ending::Failed { phase, reason, .. } => (Some(phase.name()), Some(reason)),
-        Ending::Skipped { reason } => (None, Some(reason)),
-        Ending::Done | Ending::Interrupted => (None, None),
+fn matrix_fields(launch: &Launch, cell: &Cell, summary: &Summary, figures: &MetricValues) -> Value {
+    let (phase, reason) = match &summary.status {
+        MeasurementStatus::Failed { phase, reason, .. } => (Some(phase.name()), Some(reason)),
+        MeasurementStatus::Skipped { reason } => (None, Some(reason)),
+        MeasurementStatus::Done | MeasurementStatus::Interrupted => (None, None),
     };
     let failures: Map<String, Value> = summary
         .failures
@@ -181,7 +191,7 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
         "profile": cell.scenario.profile,
         "origin": summary.origin,
         "validity": summary.validity,
-        "ending": summary.ending.word(),
+        "ending": summary.status.name(),
         "phase": phase,
         "reason": reason,
         "began": summary.began,
@@ -196,7 +206,7 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
         "figures": figures,
     });
     let prefix = summary
-        .reset
+        .cache_reset
         .as_ref()
         .and_then(|proof| proof.unique_prefix.as_ref());
     if let Some(prefix) = prefix {
@@ -205,7 +215,10 @@ fn ours(launch: &Launch, cell: &Cell, summary: &Summary, figures: &Figures) -> V
     ours
 }
 
-pub(in crate::report) fn insert<const N: usize>(line: &mut Map<String, Value>, fields: [(&str, Value); N]) {
+pub(in crate::report) fn insert_fields<const N: usize>(
+    line: &mut Map<String, Value>,
+    fields: [(&str, Value); N],
+) {
     line.extend(fields.map(|(name, value)| (name.to_owned(), value)));
 }
 
@@ -214,7 +227,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::units::{RequestRate, Span};
+    use crate::base::units::{HumanDuration, RequestRate};
     use crate::config::dataset::Dataset;
     use crate::config::dataset::random::Random;
     use crate::config::dataset::sharegpt::Sharegpt;
@@ -228,7 +241,7 @@ mod tests {
     #[test]
     fn the_line_has_bench_servings_keys_in_order_and_ours_last() {
         let mut case = Case::new("vllm", "bf16", 2, 4000.0);
-        let limit = |ms| Some(Span(Duration::from_millis(ms)));
+        let limit = |ms| Some(HumanDuration(Duration::from_millis(ms)));
         case.cell.scenario.slo = Some(Slo {
             ttft: limit(500),
             tpot: None,
@@ -264,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_failed_cell_is_a_line_with_nulls_and_its_reason() {
-        let case = Case::new("vllm", "bf16", 1, 1.0).failed(Phase::Launch, "it \"died\"");
+        let case = Case::new("vllm", "bf16", 1, 1.0).with_failure(Phase::Launch, "it \"died\"");
         let value: Value = serde_json::from_str(&line_of(&case)).unwrap();
         assert_eq!(value["output_throughput"], Value::Null);
         assert_eq!(value["completed"], Value::Null);

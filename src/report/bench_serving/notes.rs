@@ -3,27 +3,29 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::calibration;
-use crate::analysis::metrics::{self, Basis, Count, Flow, Metric, MetricSets, Sample, Statistic};
+use crate::analysis::metrics::{
+    self, LatencyKind, Metric, MetricInputs, MetricSets, Quantity, Statistic, TokenCount,
+};
 use crate::base::text::is_control;
 use crate::config::workload::Profile;
 use crate::plan::Protocol;
-use crate::report::caveats::{Itl, counted_prompts, prompt_count_note, traps};
-use crate::results::record::cell::Figures;
+use crate::report::caveats::{Itl, latency_caveats, prompt_count_note, prompt_counts};
+use crate::results::record::cell::MetricValues;
 use crate::results::record::client::{Calibration, ClientFacts, SendLag};
-use crate::results::record::request::{Class, Request};
+use crate::results::record::request::{Request, RequestFailureClass};
 use crate::results::record::telemetry::Telemetry;
 
 /// A client that sends later than this measures itself.
 const LATE_MS: f64 = 10.0;
 /// An answer that is held open for longer than this after its last token, and by so much of its time, says so.
-const HELD_MS: f64 = 5.0;
-const HELD: f64 = 1.05;
+const MIN_HELD_OPEN_MS: f64 = 5.0;
+const HELD_OPEN_FACTOR: f64 = 1.05;
 /// Number of characters of a server's message that are repeated.
-const WORDS: usize = 300;
+const MAX_MESSAGE_CHARS: usize = 300;
 
 /// Lines about failed requests: their number, and for each class the first message.
-pub(crate) fn failures(requests: &[Request]) -> Vec<String> {
-    let mut classes: BTreeMap<Class, (usize, &str)> = BTreeMap::new();
+pub(crate) fn failure_lines(requests: &[Request]) -> Vec<String> {
+    let mut classes: BTreeMap<RequestFailureClass, (usize, &str)> = BTreeMap::new();
     for failure in requests.iter().filter_map(|request| request.failure.as_ref()) {
         classes.entry(failure.class).or_insert((0, &failure.message)).0 += 1;
     }
@@ -35,7 +37,7 @@ pub(crate) fn failures(requests: &[Request]) -> Vec<String> {
     lines.extend(classes.into_iter().map(|(class, (count, message))| {
         let message: String = message
             .chars()
-            .take(WORDS)
+            .take(MAX_MESSAGE_CHARS)
             .map(|character| if is_control(character) { ' ' } else { character })
             .collect();
         format!("  {count} × {}, such as: {message}\n", class.name())
@@ -44,11 +46,11 @@ pub(crate) fn failures(requests: &[Request]) -> Vec<String> {
 }
 
 /// Notes on the fixed faults of the Python tool that changed a figure of the block.
-pub(crate) fn mended(requests: &[Request], sets: &MetricSets, embeds: bool) -> Vec<String> {
+pub(crate) fn fixed_figure_notes(requests: &[Request], sets: &MetricSets, embeds: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let pair = |metric: Metric| {
-        let value = |figures: &Figures| metrics::figure(figures, metric);
-        (value(&sets.block), value(&sets.copied))
+        let value = |figures: &MetricValues| metrics::metric_value(figures, metric);
+        (value(&sets.block), value(&sets.as_published))
     };
     if let (Some(ours), Some(theirs)) = pair(Metric::Completed)
         && ours != theirs
@@ -61,12 +63,12 @@ pub(crate) fn mended(requests: &[Request], sets: &MetricSets, embeds: bool) -> V
             "bench_serving would count {theirs} requests as successful instead of {ours}: {why}"
         ));
     }
-    if let (Some(ours), Some(theirs)) = pair(Metric::Tokens(Count::Output))
+    if let (Some(ours), Some(theirs)) = pair(Metric::Tokens(TokenCount::Output))
         && ours != theirs
     {
         let counted = requests
             .iter()
-            .filter(|request| request.is_completed() && is_counted(request))
+            .filter(|request| request.is_completed() && is_counted_by_client(request))
             .count();
         let by_us = match counted {
             0 => String::new(),
@@ -79,7 +81,7 @@ pub(crate) fn mended(requests: &[Request], sets: &MetricSets, embeds: bool) -> V
              where it reads no other"
         ));
     }
-    let first = Metric::Time(Statistic::Mean, Sample::Ttft);
+    let first = Metric::Time(Statistic::Mean, LatencyKind::Ttft);
     if let (Some(ours), Some(theirs)) = pair(first)
         && ours != theirs
     {
@@ -113,7 +115,7 @@ pub(crate) fn mended(requests: &[Request], sets: &MetricSets, embeds: bool) -> V
 }
 
 /// Whether the number of output tokens comes from our own tokenizer only.
-fn is_counted(request: &Request) -> bool {
+fn is_counted_by_client(request: &Request) -> bool {
     let is_reported =
         request.usage.and_then(|usage| usage.completion).is_some() || request.chunks.last_tokens().is_some();
     !is_reported
@@ -127,11 +129,14 @@ pub(crate) fn client_error(
     stamps: &str,
     calibration: &Calibration,
 ) -> Option<String> {
-    let most = calibration::most_at_once(requests);
+    let max_streams = calibration::peak_concurrency(requests);
     let gap = calibration::mean_gap_ms(requests);
-    let point = calibration::point(calibration, most, gap).filter(|_| stamps == calibration.stamps)?;
-    let beyond = match most > point.streams {
-        true => format!(", though {most} were under way at once; `matrix calibrate --streams` measures more"),
+    let point = calibration::matching_point(calibration, max_streams, gap)
+        .filter(|_| stamps == calibration.timestamp_source)?;
+    let beyond = match max_streams > point.streams {
+        true => format!(
+            ", though {max_streams} were under way at once; `matrix calibrate --streams` measures more"
+        ),
         false => String::new(),
     };
     let facts = ClientFacts {
@@ -147,27 +152,27 @@ pub(crate) fn client_error(
 }
 
 /// What qualifies the figures, whoever computes them.
-pub(crate) fn doubts(
+pub(crate) fn figure_notes(
     requests: &[Request],
-    basis: &Basis,
+    basis: &MetricInputs,
     profile: Profile,
     sets: &MetricSets,
     lag: Option<SendLag>,
 ) -> Vec<String> {
     let mut notes = Vec::new();
-    let of_matrix = |metric: Metric| metrics::figure(&sets.matrix, metric);
+    let of_matrix = |metric: Metric| metrics::metric_value(&sets.matrix, metric);
     let (backend, accepted) = (basis.backend.as_str(), basis.accept_length);
-    let itl = Itl::of_block(profile, basis.protocol, backend, accepted);
-    notes.extend(traps(&of_matrix, itl));
-    if let Some(vision) = of_matrix(Metric::Tokens(Count::InputVision)).filter(|vision| *vision > 0.0) {
+    let itl = Itl::for_block(profile, basis.protocol, backend, accepted);
+    notes.extend(latency_caveats(&of_matrix, itl));
+    if let Some(vision) = of_matrix(Metric::Tokens(TokenCount::InputVision)).filter(|vision| *vision > 0.0) {
         notes.push(format!(
             "{vision} prompt tokens stand for pictures: the server's count (`usage`) less our own of the text"
         ));
     }
-    let mean = |sample: Sample| of_matrix(Metric::Time(Statistic::Mean, sample));
-    if let (Some(line), Some(token)) = (mean(Sample::E2eLine), mean(Sample::E2e))
-        && line - token > HELD_MS
-        && line > HELD * token
+    let mean = |sample: LatencyKind| of_matrix(Metric::Time(Statistic::Mean, sample));
+    if let (Some(line), Some(token)) = (mean(LatencyKind::E2eLine), mean(LatencyKind::E2e))
+        && line - token > MIN_HELD_OPEN_MS
+        && line > HELD_OPEN_FACTOR * token
     {
         notes.push(format!(
             "the server ends its answers {:.1} ms after their last token, on average: E2E of the block is {line:.1} ms with that and \
@@ -176,7 +181,7 @@ pub(crate) fn doubts(
         ));
     }
     notes.extend(
-        counted_prompts(&of_matrix)
+        prompt_counts(&of_matrix)
             .filter(|(reported, input)| reported != input)
             .map(prompt_count_note),
     );
@@ -217,16 +222,16 @@ pub(crate) fn doubts(
 }
 
 /// The energy of the server's devices, and output tokens per joule.
-pub(crate) fn energy(telemetry: &Telemetry, figures: &Figures) -> Option<String> {
+pub(crate) fn energy_note(telemetry: &Telemetry, figures: &MetricValues) -> Option<String> {
     let energy = telemetry.energy.as_ref()?;
     let devices: Vec<String> = telemetry.gpus.iter().map(|gpu| gpu.device.to_string()).collect();
-    let most = energy
+    let max_power = energy
         .peak_w
         .map_or_else(String::new, |peak| format!(", {peak:.0} W at most"));
-    let each = metrics::figure(figures, Metric::PerEnergy(Flow::Output))
+    let each = metrics::metric_value(figures, Metric::PerEnergy(Quantity::Output))
         .map_or_else(String::new, |each| format!("; {each:.3} output tokens per joule"));
     Some(format!(
-        "GPU {} took {:.1} J in {:.2} s: {:.0} W on average{most}{each}",
+        "GPU {} took {:.1} J in {:.2} s: {:.0} W on average{max_power}{each}",
         devices.join(", "),
         energy.joules,
         telemetry.seconds,
@@ -239,7 +244,7 @@ mod tests {
     use super::*;
     use crate::results::record::request::Failure;
 
-    fn failed(class: Class, message: &str) -> Request {
+    fn failed(class: RequestFailureClass, message: &str) -> Request {
         let mut request: Request = serde_json::from_value(serde_json::json!({
             "index": 0, "prompt_tokens": 1, "asked_tokens": 1, "due_ns": 0, "chunks": [], "end_ns": 0,
         }))
@@ -254,18 +259,18 @@ mod tests {
     #[test]
     fn failures_are_told_by_class_with_the_words_of_the_first() {
         let requests = [
-            failed(Class::Status, "Internal Server Error:\nboom"),
-            failed(Class::Refused, "connection refused"),
-            failed(Class::Status, "other"),
+            failed(RequestFailureClass::Status, "Internal Server Error:\nboom"),
+            failed(RequestFailureClass::Refused, "connection refused"),
+            failed(RequestFailureClass::Status, "other"),
         ];
         assert_eq!(
-            failures(&requests),
+            failure_lines(&requests),
             [
                 "3 of 3 requests failed:\n",
                 "  1 × refused, such as: connection refused\n",
                 "  2 × status, such as: Internal Server Error: boom\n",
             ]
         );
-        assert!(failures(&[]).is_empty());
+        assert!(failure_lines(&[]).is_empty());
     }
 }

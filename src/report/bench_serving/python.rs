@@ -13,7 +13,7 @@ pub(in crate::report) fn repr(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "inf" } else { "-inf" }.to_owned();
     }
-    let (digits, exponent) = parts(&format!("{value:e}"));
+    let (digits, exponent) = digits_and_exponent(&format!("{value:e}"));
     if (-4..16).contains(&exponent) {
         let text = format!("{value}");
         return if text.contains('.') { text } else { text + ".0" };
@@ -24,16 +24,16 @@ pub(in crate::report) fn repr(value: f64) -> String {
 /// Formats a number like Python's `%g`: six significant digits without trailing zeros.
 ///
 /// Source: docs/bench-serving.md 8.1 row 21 and 14.4.
-pub(in crate::report) fn general(value: f64) -> String {
+pub(in crate::report) fn format_g(value: f64) -> String {
     if !value.is_finite() {
         return repr(value);
     }
-    let (digits, exponent) = parts(&format!("{value:.5e}"));
+    let (digits, exponent) = digits_and_exponent(&format!("{value:.5e}"));
     if (-4..6).contains(&exponent) {
         let decimals = usize::try_from(5 - exponent).unwrap_or(0);
-        return trimmed(&format!("{value:.decimals$}")).to_owned();
+        return without_trailing_zeros(&format!("{value:.decimals$}")).to_owned();
     }
-    scientific(trimmed(&digits), exponent)
+    scientific(without_trailing_zeros(&digits), exponent)
 }
 
 /// Formats JSON with Python's separators, floats as `repr`, and non-ASCII characters escaped.
@@ -139,7 +139,7 @@ fn write_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-fn parts(text: &str) -> (String, i32) {
+fn digits_and_exponent(text: &str) -> (String, i32) {
     let (digits, exponent) = text.split_once('e').expect("`{:e}` writes an exponent");
     let exponent = exponent.parse().expect("`{:e}` writes a whole exponent");
     (digits.to_owned(), exponent)
@@ -150,7 +150,7 @@ fn scientific(digits: &str, exponent: i32) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-fn trimmed(text: &str) -> &str {
+fn without_trailing_zeros(text: &str) -> &str {
     if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.')
     } else {
@@ -189,7 +189,7 @@ mod tests {
             (0.0, "0"),
             (999_999.5, "1e+06"),
         ] {
-            assert_eq!(general(value), expected);
+            assert_eq!(format_g(value), expected);
         }
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn lines(details: &Details<'_>, zero_s: f64, asked: impl Fn(&Request)
 
 /// What came. Left out is what no record holds: the texts of chunks, and what single requests say of speculative decoding.
 fn answered(details: &Details<'_>, request: &Request, sent_ns: u64) -> Value {
-    let held = metrics::held(request, details.protocol, details.profile, details.copied);
+    let held = metrics::bench_serving_view(request, details.protocol, details.profile, details.as_published);
     let latency_ns = request.last_line_ns.filter(|_| request.is_completed());
     let usage = request.usage.unwrap_or_default();
     let failure = request.failure.as_ref();
@@ -84,7 +84,7 @@ fn object(class: &str, fields: &Value) -> String {
 /// A name in the form of a UUID that ties the two lines of a request together. It is drawn from nothing, so that no draw of the
 /// load depends on whether lines are printed.
 fn id(zero_s: f64, index: u32) -> String {
-    let hex = ["a", "b"].map(|half| ContentHash::of(&(half, zero_s.to_bits(), index)).to_string());
+    let hex = ["a", "b"].map(|half| ContentHash::from_value(&(half, zero_s.to_bits(), index)).to_string());
     let hex = hex.concat();
     format!(
         "{}-{}-4{}-8{}-{}",

@@ -39,15 +39,15 @@ impl Traffic {
 
 impl Traffic {
     /// The traffic of a scenario at `arrival`, which is its own or the one that a search found.
-    pub(crate) fn of(scenario: &Scenario, arrival: &Arrival) -> Self {
+    pub(crate) fn from_scenario(scenario: &Scenario, arrival: &Arrival) -> Self {
         match scenario.workload.is_replayed() {
             true => Self::Trace,
-            false => Self::at(arrival),
+            false => Self::from_arrival(arrival),
         }
     }
 
     /// The traffic of an arrival that replays no trace.
-    pub(crate) fn at(arrival: &Arrival) -> Self {
+    pub(crate) fn from_arrival(arrival: &Arrival) -> Self {
         match &arrival.pace {
             Some(pace) => Self::Changing(pace.name()),
             None => Self::Rate(arrival.rate),

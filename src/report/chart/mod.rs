@@ -1,7 +1,7 @@
 //! Charts as SVG, drawn without a library: nothing has to be loaded, and equal figures give equal bytes.
 //!
 //! Colours are classes (`c0` to `c6`), so that the page sets them for light, dark and print. Each line also
-//! has its own dash and marker, and every mark has a `<title>` with its values. [`Picture::table`] has the
+//! has its own dash and marker, and every mark has a `<title>` with its values. [`Chart::table`] has the
 //! same content as a table.
 
 mod bars;
@@ -9,7 +9,7 @@ mod plot;
 mod scale;
 mod svg;
 
-pub(crate) use scale::Kind;
+pub(crate) use scale::AxisKind;
 
 use super::{Align, Column, Row, Table, Value};
 
@@ -20,7 +20,7 @@ const MARKERS: usize = 6;
 
 /// A chart that is not drawn yet.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Picture {
+pub(crate) enum Chart {
     Bars(Bars),
     Plot(Plot),
 }
@@ -62,23 +62,23 @@ pub(crate) struct Plot {
     /// The range of the x axis that is shaded.
     pub window: Option<[f64; 2]>,
     /// Events at places of the x axis.
-    pub turns: Vec<Turn>,
+    pub events: Vec<PlotEvent>,
 }
 
 /// An event at a place of the x axis of a [`Plot`].
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Turn {
+pub(crate) struct PlotEvent {
     pub x: f64,
-    pub look: TurnLook,
+    pub style: PlotEventStyle,
     /// Text above the mark; empty for none.
     pub label: String,
     pub title: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TurnLook {
+pub(crate) enum PlotEventStyle {
     /// A dashed line: values on its two sides are not comparable.
-    Cut,
+    Break,
     /// A line: values are worse from here on.
     Worse,
     /// A line: values are better from here on.
@@ -86,7 +86,7 @@ pub(crate) enum TurnLook {
     /// A fine dotted line: something besides the values changed.
     Note,
     /// A cross on the axis: there is no value.
-    Gap,
+    MissingNight,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -94,7 +94,7 @@ pub(crate) struct Axis {
     pub label: String,
     /// Empty if the values have no unit.
     pub unit: &'static str,
-    pub kind: Kind,
+    pub kind: AxisKind,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -102,33 +102,33 @@ pub(crate) struct Line {
     pub name: String,
     /// Index in the order of colours, dashes and markers.
     pub color: usize,
-    pub look: Look,
+    pub style: StrokeStyle,
     /// In the order in which they are joined.
-    pub points: Vec<Dot>,
+    pub points: Vec<PlotPoint>,
     /// Indices of points that are not joined to the previous one.
     pub breaks: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum StrokeStyle {
     Line,
     /// A line with a marker at each point.
-    Marked,
+    LineWithMarkers,
     /// A broad, faint line behind the others.
-    Behind,
+    Background,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Dot {
+pub(crate) struct PlotPoint {
     pub x: f64,
     pub y: f64,
     /// Further text for the title of the point.
-    pub note: String,
+    pub tooltip: String,
     /// Whether the value is suspect or invalid; its marker is then hollow.
     pub is_doubtful: bool,
 }
 
-impl Picture {
+impl Chart {
     pub(crate) fn title(&self) -> &str {
         match self {
             Self::Bars(bars) => &bars.title,
@@ -148,7 +148,7 @@ impl Picture {
     pub(crate) fn legend(&self) -> Vec<(String, String)> {
         match self {
             Self::Plot(plot) if plot.lines.len() > 1 => {
-                let sample = |line: &Line| (sample(line), line.name.clone());
+                let sample = |line: &Line| (line_sample(line), line.name.clone());
                 plot.lines.iter().map(sample).collect()
             }
             _ => Vec::new(),
@@ -160,11 +160,11 @@ impl Picture {
     pub(crate) fn table(&self) -> Table {
         match self {
             Self::Bars(bars) => bars_table(bars),
-            Self::Plot(plot) if plot.x.kind == Kind::Dates => dated(plot),
+            Self::Plot(plot) if plot.x.kind == AxisKind::Dates => dated_table(plot),
             Self::Plot(plot)
-                if plot.lines.iter().all(|line| line.look == Look::Line) && plot.x.unit == "s" =>
+                if plot.lines.iter().all(|line| line.style == StrokeStyle::Line) && plot.x.unit == "s" =>
             {
-                over_time(plot)
+                over_time_table(plot)
             }
             Self::Plot(plot) => points_table(plot),
         }
@@ -172,13 +172,13 @@ impl Picture {
 }
 
 /// Draws the mark of an event as SVG, for a legend.
-pub(crate) fn turn_sample(look: TurnLook) -> String {
-    plot::turn_sample(look)
+pub(crate) fn event_sample(style: PlotEventStyle) -> String {
+    plot::event_sample(style)
 }
 
 /// Draws a sample of a line as SVG, for a legend.
-pub(crate) fn sample(line: &Line) -> String {
-    plot::sample(line)
+pub(crate) fn line_sample(line: &Line) -> String {
+    plot::line_sample(line)
 }
 
 fn column(head: &str, unit: &'static str, align: Align) -> Column {
@@ -207,7 +207,7 @@ fn row(cells: Vec<Value>) -> Row {
 
 fn bars_table(bars: &Bars) -> Table {
     let rows = bars.rows.iter().map(|bar| {
-        let each: Vec<String> = bar.values.iter().map(|value| scale::text(*value)).collect();
+        let each: Vec<String> = bar.values.iter().map(|value| scale::value_text(*value)).collect();
         row(vec![
             Value::text(&bar.name),
             number(bar.value),
@@ -234,7 +234,7 @@ fn points_table(plot: &Plot) -> Table {
         line.points.iter().map(|dot| {
             row(vec![
                 Value::text(&line.name),
-                Value::text(&dot.note),
+                Value::text(&dot.tooltip),
                 number(dot.x),
                 number(dot.y),
             ])
@@ -254,39 +254,39 @@ fn points_table(plot: &Plot) -> Table {
 }
 
 /// Maximum number of rows of a table by date.
-const MOMENTS: usize = 90;
+const MAX_TABLE_ROWS: usize = 90;
 
 /// A row for each time, the latest first: the values of all lines in front, and events.
-fn dated(plot: &Plot) -> Table {
+fn dated_table(plot: &Plot) -> Table {
     let lines: Vec<&Line> = plot
         .lines
         .iter()
-        .filter(|line| line.look != Look::Behind)
+        .filter(|line| line.style != StrokeStyle::Background)
         .collect();
     let dots = lines.iter().flat_map(|line| &line.points);
-    let turns = plot.turns.iter().map(|turn| turn.x);
-    let mut moments: Vec<f64> = dots.map(|dot| dot.x).chain(turns).collect();
+    let events = plot.events.iter().map(|event| event.x);
+    let mut moments: Vec<f64> = dots.map(|dot| dot.x).chain(events).collect();
     moments.sort_by(|a, b| b.total_cmp(a));
     moments.dedup();
-    let rows = moments.iter().take(MOMENTS).map(|x| {
-        let happened = plot.turns.iter().filter(|turn| turn.x == *x);
-        let happened: Vec<&str> = happened.map(|turn| turn.title.as_str()).collect();
+    let rows = moments.iter().take(MAX_TABLE_ROWS).map(|x| {
+        let happened = plot.events.iter().filter(|event| event.x == *x);
+        let happened: Vec<&str> = happened.map(|event| event.title.as_str()).collect();
         let value = |line: &&Line| {
             let dot = line.points.iter().find(|dot| dot.x == *x);
             dot.map_or(Value::Missing, |dot| number(dot.y))
         };
-        let first = [Value::Text(scale::moment(*x))].into_iter();
-        let told = match happened[..] {
+        let first = [Value::Text(scale::date_text(*x))].into_iter();
+        let text = match happened[..] {
             [] => Value::Missing,
             _ => Value::Text(happened.join("; ")),
         };
-        row(first.chain(lines.iter().map(value)).chain([told]).collect())
+        row(first.chain(lines.iter().map(value)).chain([text]).collect())
     });
     let first = [column(&plot.x.label, "", Align::Left)].into_iter();
     let values = lines
         .iter()
         .map(|line| column(&line.name, plot.y.unit, Align::Right));
-    let left_out = moments.len().saturating_sub(MOMENTS);
+    let left_out = moments.len().saturating_sub(MAX_TABLE_ROWS);
     Table {
         title: plot.title.clone(),
         columns: first
@@ -301,7 +301,7 @@ fn dated(plot: &Plot) -> Table {
     }
 }
 
-fn over_time(plot: &Plot) -> Table {
+fn over_time_table(plot: &Plot) -> Table {
     let rows = plot
         .lines
         .iter()

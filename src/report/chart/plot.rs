@@ -1,8 +1,8 @@
 //! Draws lines and points between two axes.
 
-use super::scale::{Kind, Scale, moment, text};
-use super::svg::{Svg, place};
-use super::{Axis, COLORS, DASHES, Line, Look, Plot, TurnLook};
+use super::scale::{AxisKind, Scale, date_text, value_text};
+use super::svg::{Svg, coordinate};
+use super::{Axis, COLORS, DASHES, Line, Plot, PlotEventStyle, StrokeStyle};
 
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 240.0;
@@ -10,7 +10,7 @@ const TOP: f64 = 24.0;
 const RIGHT: f64 = 14.0;
 const BOTTOM: f64 = 38.0;
 /// Assumed width of a letter of a tick's label, slightly above the real one.
-const LETTER: f64 = 6.6;
+const CHAR_WIDTH: f64 = 6.6;
 
 pub(super) fn draw(plot: &Plot) -> String {
     let xs = || {
@@ -22,21 +22,26 @@ pub(super) fn draw(plot: &Plot) -> String {
         .lines
         .iter()
         .flat_map(|line| line.points.iter().map(|dot| dot.y));
-    let y = Scale::of(plot.y.kind, ys, HEIGHT - BOTTOM, TOP, 5);
+    let y = Scale::from_values(plot.y.kind, ys, HEIGHT - BOTTOM, TOP, 5);
     let longest = y.labels().iter().map(|(_, text)| text.chars().count()).max();
-    let left = 14.0 + LETTER * longest.unwrap_or(1) as f64;
+    let left = 14.0 + CHAR_WIDTH * longest.unwrap_or(1) as f64;
     let ends = plot.window.into_iter().flatten();
-    let happened = plot.turns.iter().map(|turn| turn.x);
-    let x = Scale::of(
+    let happened = plot.events.iter().map(|event| event.x);
+    let x = Scale::from_values(
         plot.x.kind,
         xs().chain(ends).chain(happened),
         left,
         WIDTH - RIGHT,
         6,
     );
-    let mut svg = Svg::new(WIDTH, HEIGHT, &shows(plot), &told_to_script(plot, &x, &y, left));
+    let mut svg = Svg::new(
+        WIDTH,
+        HEIGHT,
+        &alt_text(plot),
+        &script_attributes(plot, &x, &y, left),
+    );
     if let Some([from, to]) = plot.window {
-        let (from, to) = (x.at(from.max(x.from)), x.at(to.min(x.to)));
+        let (from, to) = (x.position(from.max(x.from)), x.position(to.min(x.to)));
         let title = "the measured window";
         svg.rectangle(
             (from, TOP),
@@ -46,18 +51,20 @@ pub(super) fn draw(plot: &Plot) -> String {
         );
     }
     axes(&mut svg, plot, (&x, &y), left);
-    turns(&mut svg, plot, &x);
+    draw_events(&mut svg, plot, &x);
     // Lines behind others are drawn first.
-    let (behind, before): (Vec<&Line>, Vec<&Line>) =
-        plot.lines.iter().partition(|line| line.look == Look::Behind);
+    let (behind, before): (Vec<&Line>, Vec<&Line>) = plot
+        .lines
+        .iter()
+        .partition(|line| line.style == StrokeStyle::Background);
     for line in behind.into_iter().chain(before) {
         draw_line(&mut svg, plot, line, (&x, &y));
     }
-    svg.end()
+    svg.finish()
 }
 
 /// Attributes from which the page's script converts positions to values.
-fn told_to_script(plot: &Plot, x: &Scale, y: &Scale, left: f64) -> Vec<(&'static str, String)> {
+fn script_attributes(plot: &Plot, x: &Scale, y: &Scale, left: f64) -> Vec<(&'static str, String)> {
     let axis = |axis: &Axis, scale: &Scale| {
         let (from, to) = (scale.from, scale.to);
         let kind = scale.spacing.name();
@@ -70,7 +77,7 @@ fn told_to_script(plot: &Plot, x: &Scale, y: &Scale, left: f64) -> Vec<(&'static
         ("data-y", axis(&plot.y, y)),
         (
             "data-box",
-            [left, TOP, right, HEIGHT - BOTTOM].map(place).join(" "),
+            [left, TOP, right, HEIGHT - BOTTOM].map(coordinate).join(" "),
         ),
     ]
 }
@@ -78,13 +85,16 @@ fn told_to_script(plot: &Plot, x: &Scale, y: &Scale, left: f64) -> Vec<(&'static
 fn axes(svg: &mut Svg, plot: &Plot, (x, y): (&Scale, &Scale), left: f64) {
     let bottom = HEIGHT - BOTTOM;
     for (tick, written) in y.labels() {
-        let at = y.at(tick);
+        let at = y.position(tick);
         svg.line((left, at), (WIDTH - RIGHT, at), "g");
         svg.label((left - 6.0, at + 4.0), "end", "t", &written);
     }
     let mut free = f64::NEG_INFINITY;
     for (tick, written) in x.labels() {
-        let (at, half) = (x.at(tick), LETTER * written.chars().count() as f64 / 2.0);
+        let (at, half) = (
+            x.position(tick),
+            CHAR_WIDTH * written.chars().count() as f64 / 2.0,
+        );
         svg.line((at, bottom), (at, bottom + 4.0), "ax");
         // A tick keeps no label if that would overlap the previous one.
         if at - half > free {
@@ -93,11 +103,11 @@ fn axes(svg: &mut Svg, plot: &Plot, (x, y): (&Scale, &Scale), left: f64) {
         }
     }
     svg.line((left, bottom), (WIDTH - RIGHT, bottom), "ax");
-    svg.label((4.0, 13.0), "start", "l", &named(&plot.y));
-    svg.label((WIDTH - RIGHT, HEIGHT - 5.0), "end", "l", &named(&plot.x));
+    svg.label((4.0, 13.0), "start", "l", &axis_title(&plot.y));
+    svg.label((WIDTH - RIGHT, HEIGHT - 5.0), "end", "l", &axis_title(&plot.x));
 }
 
-fn named(axis: &Axis) -> String {
+fn axis_title(axis: &Axis) -> String {
     match (axis.label.as_str(), axis.unit) {
         (label, "") => label.to_owned(),
         ("", unit) => unit.to_owned(),
@@ -106,11 +116,15 @@ fn named(axis: &Axis) -> String {
 }
 
 fn draw_line(svg: &mut Svg, plot: &Plot, line: &Line, (x, y): (&Scale, &Scale)) {
-    let places: Vec<(f64, f64)> = line.points.iter().map(|dot| (x.at(dot.x), y.at(dot.y))).collect();
+    let places: Vec<(f64, f64)> = line
+        .points
+        .iter()
+        .map(|dot| (x.position(dot.x), y.position(dot.y)))
+        .collect();
     for stroke in strokes(line, &places) {
         let points: Vec<String> = stroke
             .iter()
-            .map(|(x, y)| format!("{},{}", place(*x), place(*y)))
+            .map(|(x, y)| format!("{},{}", coordinate(*x), coordinate(*y)))
             .collect();
         svg.element(
             "polyline",
@@ -123,15 +137,15 @@ fn draw_line(svg: &mut Svg, plot: &Plot, line: &Line, (x, y): (&Scale, &Scale)) 
         );
     }
     // A single point would be invisible as a line, so it gets a marker.
-    if line.look == Look::Behind || (line.look == Look::Line && places.len() > 1) {
+    if line.style == StrokeStyle::Background || (line.style == StrokeStyle::Line && places.len() > 1) {
         return;
     }
     for (dot, at) in line.points.iter().zip(places) {
-        let note = match dot.note.as_str() {
+        let note = match dot.tooltip.as_str() {
             "" => String::new(),
             note => format!(", {note}"),
         };
-        let (across, up) = (valued(&plot.x, dot.x), valued(&plot.y, dot.y));
+        let (across, up) = (value_with_unit(&plot.x, dot.x), value_with_unit(&plot.y, dot.y));
         let hollow = if dot.is_doubtful { " hollow" } else { "" };
         svg.marker(
             at,
@@ -142,10 +156,10 @@ fn draw_line(svg: &mut Svg, plot: &Plot, line: &Line, (x, y): (&Scale, &Scale)) 
     }
 }
 
-fn valued(axis: &Axis, value: f64) -> String {
+fn value_with_unit(axis: &Axis, value: f64) -> String {
     let written = match axis.kind {
-        Kind::Dates => moment(value),
-        _ => text(value),
+        AxisKind::Dates => date_text(value),
+        _ => value_text(value),
     };
     let words = [axis.label.as_str(), written.as_str(), axis.unit];
     let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
@@ -165,30 +179,30 @@ fn strokes<'a>(line: &Line, places: &'a [(f64, f64)]) -> Vec<&'a [(f64, f64)]> {
 }
 
 /// Draws events over the whole height of the plot.
-fn turns(svg: &mut Svg, plot: &Plot, x: &Scale) {
+fn draw_events(svg: &mut Svg, plot: &Plot, x: &Scale) {
     let bottom = HEIGHT - BOTTOM;
     // Labels stand to the right of the axis' name and do not overlap.
-    let mut free = 4.0 + LETTER * (named(&plot.y).chars().count() + 1) as f64;
-    for turn in &plot.turns {
-        let at = x.at(turn.x);
-        turn_mark(svg, turn.look, at, (TOP, bottom), Some(&turn.title));
-        let half = LETTER * turn.label.chars().count() as f64 / 2.0;
+    let mut free = 4.0 + CHAR_WIDTH * (axis_title(&plot.y).chars().count() + 1) as f64;
+    for event in &plot.events {
+        let at = x.position(event.x);
+        draw_event(svg, event.style, at, (TOP, bottom), Some(&event.title));
+        let half = CHAR_WIDTH * event.label.chars().count() as f64 / 2.0;
         let middle = at.min(WIDTH - half);
-        if !turn.label.is_empty() && middle - half > free {
-            svg.label((middle, 13.0), "middle", "v", &turn.label);
+        if !event.label.is_empty() && middle - half > free {
+            svg.label((middle, 13.0), "middle", "v", &event.label);
             free = middle + half + 4.0;
         }
     }
 }
 
-fn turn_mark(svg: &mut Svg, look: TurnLook, at: f64, (top, bottom): (f64, f64), title: Option<&str>) {
+fn draw_event(svg: &mut Svg, style: PlotEventStyle, at: f64, (top, bottom): (f64, f64), title: Option<&str>) {
     const R: f64 = 3.5;
-    let (class, shape) = match look {
-        TurnLook::Cut => ("turn cut", vec![[(at, top), (at, bottom)]]),
-        TurnLook::Worse => ("turn worse", vec![[(at, top), (at, bottom)]]),
-        TurnLook::Better => ("turn better", vec![[(at, top), (at, bottom)]]),
-        TurnLook::Note => ("turn note", vec![[(at, top), (at, bottom)]]),
-        TurnLook::Gap => {
+    let (class, shape) = match style {
+        PlotEventStyle::Break => ("turn cut", vec![[(at, top), (at, bottom)]]),
+        PlotEventStyle::Worse => ("turn worse", vec![[(at, top), (at, bottom)]]),
+        PlotEventStyle::Better => ("turn better", vec![[(at, top), (at, bottom)]]),
+        PlotEventStyle::Note => ("turn note", vec![[(at, top), (at, bottom)]]),
+        PlotEventStyle::MissingNight => {
             let middle = bottom - 7.0;
             let stroke = |way: f64| [(at - R, middle - way * R), (at + R, middle + way * R)];
             ("turn gap", vec![stroke(1.0), stroke(-1.0)])
@@ -199,10 +213,10 @@ fn turn_mark(svg: &mut Svg, look: TurnLook, at: f64, (top, bottom): (f64, f64), 
         .map(|[from, to]| {
             format!(
                 "M{} {}L{} {}",
-                place(from.0),
-                place(from.1),
-                place(to.0),
-                place(to.1)
+                coordinate(from.0),
+                coordinate(from.1),
+                coordinate(to.0),
+                coordinate(to.1)
             )
         })
         .collect();
@@ -211,34 +225,40 @@ fn turn_mark(svg: &mut Svg, look: TurnLook, at: f64, (top, bottom): (f64, f64), 
         &[
             ("d", path.concat()),
             ("class", class.to_owned()),
-            ("data-at", place(at)),
+            ("data-at", coordinate(at)),
         ],
         title,
     );
 }
 
 /// Draws the mark of an event, for the legend.
-pub(super) fn turn_sample(look: TurnLook) -> String {
+pub(super) fn event_sample(style: PlotEventStyle) -> String {
     let mut svg = Svg::new(
         30.0,
         12.0,
         "",
         &[("class", "key".to_owned()), ("aria-hidden", "true".to_owned())],
     );
-    let bottom = if look == TurnLook::Gap { 13.0 } else { 12.0 };
-    turn_mark(&mut svg, look, 15.0, (0.0, bottom), None);
-    svg.end()
+    let bottom = if style == PlotEventStyle::MissingNight {
+        13.0
+    } else {
+        12.0
+    };
+    draw_event(&mut svg, style, 15.0, (0.0, bottom), None);
+    svg.finish()
 }
 
 fn class_of(line: &Line) -> String {
-    match line.look {
-        Look::Behind => "s behind".to_owned(),
-        Look::Line | Look::Marked => format!("s c{} d{}", line.color % COLORS, line.color % DASHES),
+    match line.style {
+        StrokeStyle::Background => "s behind".to_owned(),
+        StrokeStyle::Line | StrokeStyle::LineWithMarkers => {
+            format!("s c{} d{}", line.color % COLORS, line.color % DASHES)
+        }
     }
 }
 
 /// Draws a sample of a line, for the legend.
-pub(super) fn sample(line: &Line) -> String {
+pub(super) fn line_sample(line: &Line) -> String {
     let mut svg = Svg::new(
         30.0,
         12.0,
@@ -246,7 +266,7 @@ pub(super) fn sample(line: &Line) -> String {
         &[("class", "key".to_owned()), ("aria-hidden", "true".to_owned())],
     );
     svg.line((1.0, 6.0), (29.0, 6.0), &class_of(line));
-    if line.look == Look::Marked {
+    if line.style == StrokeStyle::LineWithMarkers {
         svg.marker(
             (15.0, 6.0),
             line.color,
@@ -254,17 +274,17 @@ pub(super) fn sample(line: &Line) -> String {
             None,
         );
     }
-    svg.end()
+    svg.finish()
 }
 
 /// The content of the chart in one sentence, for screen readers.
-fn shows(plot: &Plot) -> String {
+fn alt_text(plot: &Plot) -> String {
     let names: Vec<&str> = plot.lines.iter().map(|line| line.name.as_str()).collect();
     let over = match plot.y.kind {
-        Kind::Share => format!("share of values up to each {}", named(&plot.x)),
-        _ => format!("{} over {}", named(&plot.y), named(&plot.x)),
+        AxisKind::Share => format!("share of values up to each {}", axis_title(&plot.x)),
+        _ => format!("{} over {}", axis_title(&plot.y), axis_title(&plot.x)),
     };
-    let happened: Vec<&str> = plot.turns.iter().map(|turn| turn.title.as_str()).collect();
+    let happened: Vec<&str> = plot.events.iter().map(|event| event.title.as_str()).collect();
     let happened = match happened[..] {
         [] => String::new(),
         _ => format!("; what happened: {}", happened.join("; ")),

@@ -4,7 +4,7 @@ use crate::base::date;
 
 /// The kind of an axis, which decides its range and spacing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AxisKind {
     /// From zero, evenly spaced.
     FromZero,
     /// Around the values, evenly spaced.
@@ -12,7 +12,7 @@ pub(crate) enum Kind {
     /// A share between 0 and 1.
     Share,
     /// Logarithmic. [`Self::FromZero`] if a value is not above 0 or if the values span less than a factor of
-    /// [`WIDE`].
+    /// [`MIN_LOG_RATIO`].
     Ratio,
     /// Times in days after 1970-01-01 UTC, written as dates.
     Dates,
@@ -54,40 +54,40 @@ pub(super) struct Scale {
 }
 
 /// Ratio of maximum to minimum from which an axis is logarithmic.
-const WIDE: f64 = 30.0;
+const MIN_LOG_RATIO: f64 = 30.0;
 
 impl Scale {
     /// A scale for `values` between two positions, with about `count` ticks.
-    pub(super) fn of(
-        kind: Kind,
+    pub(super) fn from_values(
+        kind: AxisKind,
         values: impl Iterator<Item = f64>,
         start: f64,
         end: f64,
         count: usize,
     ) -> Self {
-        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+        let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()) {
-            (least, most) = (least.min(value), most.max(value));
+            (min, max) = (min.min(value), max.max(value));
         }
-        if least > most {
-            (least, most) = (0.0, 1.0);
+        if min > max {
+            (min, max) = (0.0, 1.0);
         }
-        let is_log = kind == Kind::Ratio && least > 0.0 && most / least >= WIDE;
-        if kind == Kind::Dates {
-            return Self::dates((least, most), start, end, count);
+        let is_log = kind == AxisKind::Ratio && min > 0.0 && max / min >= MIN_LOG_RATIO;
+        if kind == AxisKind::Dates {
+            return Self::dates((min, max), start, end, count);
         }
         let ticks = match kind {
-            _ if is_log => decades(least, most),
-            Kind::Share => even(0.0, 1.0, 5),
-            Kind::Around => {
+            _ if is_log => log_ticks(min, max),
+            AxisKind::Share => even_ticks(0.0, 1.0, 5),
+            AxisKind::Around => {
                 // A minimum range keeps the noise of nearly equal values from filling the chart.
-                let room = ((most - least) / 2.0)
-                    .max(most.abs() * 0.02)
-                    .max(f64::MIN_POSITIVE);
-                let middle = f64::midpoint(least, most);
-                even(middle - room, middle + room, count)
+                let room = ((max - min) / 2.0).max(max.abs() * 0.02).max(f64::MIN_POSITIVE);
+                let middle = f64::midpoint(min, max);
+                even_ticks(middle - room, middle + room, count)
             }
-            Kind::FromZero | Kind::Ratio | Kind::Dates => even(least.min(0.0), most.max(0.0), count),
+            AxisKind::FromZero | AxisKind::Ratio | AxisKind::Dates => {
+                even_ticks(min.min(0.0), max.max(0.0), count)
+            }
         };
         let (from, to) = (ticks[0], ticks[ticks.len() - 1]);
         Self {
@@ -101,21 +101,21 @@ impl Scale {
     }
 
     /// A scale for times. It ends slightly beyond them instead of at a round date.
-    fn dates((least, most): (f64, f64), start: f64, end: f64, count: usize) -> Self {
-        let room = ((most - least) * 0.03).max(0.5 / 24.0);
-        let (from, to) = (least - room, most + room);
+    fn dates((min, max): (f64, f64), start: f64, end: f64, count: usize) -> Self {
+        let room = ((max - min) * 0.03).max(0.5 / 24.0);
+        let (from, to) = (min - room, max + room);
         Self {
             from,
             to,
             spacing: Spacing::Dates,
             start,
             end,
-            ticks: round_dates(from, to, count),
+            ticks: date_ticks(from, to, count),
         }
     }
 
     /// The position of a value.
-    pub(super) fn at(&self, value: f64) -> f64 {
+    pub(super) fn position(&self, value: f64) -> f64 {
         let share = match self.spacing {
             Spacing::Log => (value.max(self.from).ln() - self.from.ln()) / (self.to.ln() - self.from.ln()),
             Spacing::Even | Spacing::Dates => (value - self.from) / (self.to - self.from),
@@ -130,12 +130,12 @@ impl Scale {
             _ => 0.0,
         };
         let date = match self.to - self.from {
-            range if range <= HOURS => "%m-%d %H:%M",
-            range if range <= DAYS => "%m-%d",
+            range if range <= MAX_HOUR_DAYS => "%m-%d %H:%M",
+            range if range <= MAX_DAY_DAYS => "%m-%d",
             _ => "%Y-%m",
         };
         let written = |tick: &f64| match self.spacing {
-            Spacing::Dates => (*tick, date::written(*tick, date)),
+            Spacing::Dates => (*tick, date::format_date(*tick, date)),
             Spacing::Even | Spacing::Log => (*tick, tick_text(*tick, step)),
         };
         self.ticks.iter().map(written).collect()
@@ -143,36 +143,41 @@ impl Scale {
 }
 
 /// Maximum range in days with ticks at hours.
-const HOURS: f64 = 2.5;
+const MAX_HOUR_DAYS: f64 = 2.5;
 /// Maximum range in days with ticks at days; longer ranges have ticks at months.
-const DAYS: f64 = 130.0;
+const MAX_DAY_DAYS: f64 = 130.0;
 /// The first Monday after 1970-01-01, from which steps of weeks are counted.
-const MONDAY: f64 = 4.0;
+const FIRST_MONDAY: f64 = 4.0;
 
 /// At most `count` + 1 ticks at round hours, days, Mondays or first days of months between two times.
-fn round_dates(from: f64, to: f64, count: usize) -> Vec<f64> {
-    let fits = |found: &Vec<f64>| found.len() <= count + 1;
-    if to - from > DAYS {
+fn date_ticks(from: f64, to: f64, count: usize) -> Vec<f64> {
+    let fits = |ticks: &Vec<f64>| ticks.len() <= count + 1;
+    if to - from > MAX_DAY_DAYS {
         return [1, 2, 3, 6]
             .into_iter()
-            .map(|every| date::months(from, to, every))
+            .map(|every| date::month_starts(from, to, every))
             .find(fits)
-            .unwrap_or_else(|| date::months(from, to, 12));
+            .unwrap_or_else(|| date::month_starts(from, to, 12));
     }
-    let steps: &[f64] = match to - from <= HOURS {
+    let steps: &[f64] = match to - from <= MAX_HOUR_DAYS {
         true => &[1.0 / 24.0, 3.0 / 24.0, 6.0 / 24.0, 0.5, 1.0],
         false => &[1.0, 2.0, 7.0, 14.0, 28.0],
     };
     let multiples = |step: &f64| {
-        let (first, last) = (((from - MONDAY) / step).ceil(), ((to - MONDAY) / step).floor());
+        let (first, last) = (
+            ((from - FIRST_MONDAY) / step).ceil(),
+            ((to - FIRST_MONDAY) / step).floor(),
+        );
         let count = (last - first + 1.0).max(0.0) as usize;
-        (0..count).map(|at| MONDAY + (first + at as f64) * step).collect()
+        (0..count)
+            .map(|at| FIRST_MONDAY + (first + at as f64) * step)
+            .collect()
     };
     steps.iter().map(multiples).find(fits).unwrap_or_default()
 }
 
 /// About `count` steps of 1, 2, 2.5, 5 or 10 times a power of ten that include both ends.
-fn even(from: f64, to: f64, count: usize) -> Vec<f64> {
+fn even_ticks(from: f64, to: f64, count: usize) -> Vec<f64> {
     let range = if to > from { to - from } else { 1.0 };
     let rough = range / count.max(1) as f64;
     let power = 10f64.powf(rough.log10().floor());
@@ -188,19 +193,22 @@ fn even(from: f64, to: f64, count: usize) -> Vec<f64> {
 }
 
 /// Powers of ten that include both ends, also 2 and 5 times each if the range is small enough.
-fn decades(least: f64, most: f64) -> Vec<f64> {
-    let (first, last) = (least.log10().floor() as i32, most.log10().ceil() as i32);
+fn log_ticks(min: f64, max: f64) -> Vec<f64> {
+    let (first, last) = (min.log10().floor() as i32, max.log10().ceil() as i32);
     let factors: &[f64] = if last - first > 4 {
         &[1.0]
     } else {
         &[1.0, 2.0, 5.0]
     };
-    let all: Vec<f64> = (first..=last)
+    let ticks: Vec<f64> = (first..=last)
         .flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
         .collect();
-    let begin = all.iter().rposition(|tick| *tick <= least).unwrap_or(0);
-    let end = all.iter().position(|tick| *tick >= most).unwrap_or(all.len() - 1);
-    all[begin..=end].to_vec()
+    let begin = ticks.iter().rposition(|tick| *tick <= min).unwrap_or(0);
+    let end = ticks
+        .iter()
+        .position(|tick| *tick >= max)
+        .unwrap_or(ticks.len() - 1);
+    ticks[begin..=end].to_vec()
 }
 
 fn tick_text(tick: f64, step: f64) -> String {
@@ -230,11 +238,11 @@ pub(super) fn decimals(value: f64) -> usize {
 }
 
 /// The text of a time beside a mark.
-pub(super) fn moment(days: f64) -> String {
-    date::written(days, "%Y-%m-%d %H:%M")
+pub(super) fn date_text(days: f64) -> String {
+    date::format_date(days, "%Y-%m-%d %H:%M")
 }
 
 /// The text of a value beside a mark.
-pub(super) fn text(value: f64) -> String {
+pub(super) fn value_text(value: f64) -> String {
     format!("{value:.*}", decimals(value))
 }

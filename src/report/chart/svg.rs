@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::plain;
+use crate::report::single_line;
 
 #[derive(Default)]
 pub(super) struct Svg {
@@ -16,9 +16,9 @@ impl Svg {
         let _ = write!(
             svg.text,
             "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\"",
-            place(width),
-            place(height),
-            escaped(shows)
+            coordinate(width),
+            coordinate(height),
+            escape(shows)
         );
         svg.attributes(attributes);
         svg.text.push_str(">\n");
@@ -27,7 +27,7 @@ impl Svg {
 
     fn attributes(&mut self, attributes: &[(&str, String)]) {
         for (name, value) in attributes {
-            let _ = write!(self.text, " {name}=\"{}\"", escaped(value));
+            let _ = write!(self.text, " {name}=\"{}\"", escape(value));
         }
     }
 
@@ -37,7 +37,7 @@ impl Svg {
         self.attributes(attributes);
         match title {
             Some(title) => {
-                let _ = writeln!(self.text, "><title>{}</title></{name}>", escaped(title));
+                let _ = writeln!(self.text, "><title>{}</title></{name}>", escape(title));
             }
             None => self.text.push_str("/>\n"),
         }
@@ -48,9 +48,9 @@ impl Svg {
         let _ = writeln!(
             self.text,
             "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\" class=\"{class}\">{}</text>",
-            place(x),
-            place(y),
-            escaped(text)
+            coordinate(x),
+            coordinate(y),
+            escape(text)
         );
     }
 
@@ -58,10 +58,10 @@ impl Svg {
         self.element(
             "line",
             &[
-                ("x1", place(from.0)),
-                ("y1", place(from.1)),
-                ("x2", place(to.0)),
-                ("y2", place(to.1)),
+                ("x1", coordinate(from.0)),
+                ("y1", coordinate(from.1)),
+                ("x2", coordinate(to.0)),
+                ("y2", coordinate(to.1)),
                 ("class", class.to_owned()),
             ],
             None,
@@ -73,10 +73,10 @@ impl Svg {
         self.element(
             "rect",
             &[
-                ("x", place(at.0)),
-                ("y", place(at.1)),
-                ("width", place(size.0.max(0.0))),
-                ("height", place(size.1.max(0.0))),
+                ("x", coordinate(at.0)),
+                ("y", coordinate(at.1)),
+                ("width", coordinate(size.0.max(0.0))),
+                ("height", coordinate(size.1.max(0.0))),
                 ("class", class.to_owned()),
             ],
             title,
@@ -89,16 +89,16 @@ impl Svg {
         let path = |points: &[(f64, f64)]| {
             let corners: Vec<String> = points
                 .iter()
-                .map(|(dx, dy)| format!("{} {}", place(x + dx * R), place(y + dy * R)))
+                .map(|(dx, dy)| format!("{} {}", coordinate(x + dx * R), coordinate(y + dy * R)))
                 .collect();
             format!("M{}Z", corners.join("L"))
         };
         let shape = match which % super::MARKERS {
             0 => {
                 let attributes = [
-                    ("cx", place(x)),
-                    ("cy", place(y)),
-                    ("r", place(R)),
+                    ("cx", coordinate(x)),
+                    ("cy", coordinate(y)),
+                    ("r", coordinate(R)),
                     ("class", class.to_owned()),
                 ];
                 return self.element("circle", &attributes, title);
@@ -125,14 +125,14 @@ impl Svg {
         self.element("path", &[("d", shape), ("class", class.to_owned())], title);
     }
 
-    pub(super) fn end(mut self) -> String {
+    pub(super) fn finish(mut self) -> String {
         self.text.push_str("</svg>");
         self.text
     }
 }
 
 /// A coordinate with one digit after the point.
-pub(super) fn place(value: f64) -> String {
+pub(super) fn coordinate(value: f64) -> String {
     let text = format!("{value:.1}");
     match text.strip_suffix(".0") {
         Some("-0") => "0".to_owned(),
@@ -142,9 +142,9 @@ pub(super) fn place(value: f64) -> String {
 }
 
 /// Escapes text for SVG and HTML.
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for letter in plain(text).chars() {
+    for letter in single_line(text).chars() {
         match letter {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),

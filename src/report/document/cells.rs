@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::time_series::{self, Distribution, Series, Trace};
-use crate::analysis::compare::precision::Certainty;
+use super::time_series::{self, Distribution, MeasurementTimeSeries, Series};
+use crate::analysis::compare::precision::CellPrecision;
 use crate::analysis::metrics::Metric;
 use crate::plan::Measurement;
 use crate::report::engine_report::command_of;
-use crate::report::tables::{Shown, lacks, mean_of_starts, status, verdict_of};
-use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
-use crate::results::record::provenance::Unknown;
+use crate::report::tables::{ReportCell, is_unknown, mean_of_starts, status_in_words, summary_validity};
+use crate::results::record::cell::{Definitions, MeasurementStatus, Origin, Summary};
+use crate::results::record::provenance::UnknownFact;
 use crate::results::record::validity::{Reason, Verdict};
 
 /// A cell with everything that was measured of it.
@@ -72,7 +72,7 @@ pub(crate) struct CellFacts {
     pub validity: Verdict,
     /// How well it is known; absent unless its matrix says how well it should be.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub certainty: Option<CertaintyFacts>,
+    pub certainty: Option<PrecisionFacts>,
     /// Every measurement.
     pub measurements: Vec<MeasurementFacts>,
     /// The figures by definition set and name, over the measurements that are not invalid, or over all if every one is. A name ends in
@@ -114,7 +114,7 @@ pub(crate) struct Figure {
 
 /// How well a cell is known by its starts.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct CertaintyFacts {
+pub(crate) struct PrecisionFacts {
     /// How far its 95 % interval should reach to either side, as a share.
     pub wanted_share: f64,
     /// How far it reaches, for the figure known worst of those that gate; absent where that cannot be told.
@@ -157,73 +157,84 @@ pub(crate) struct MeasurementFacts {
 
 /// The unit of a figure, from its name on disk; empty for a share.
 pub(crate) fn unit(name: &str) -> &'static str {
-    Metric::of_name(name).map_or("", |metric| metric.unit().symbol())
+    Metric::from_name(name).map_or("", |metric| metric.unit().symbol())
 }
 
 /// The printed name of a figure, from its name on disk.
 pub(crate) fn label(name: &str) -> String {
-    Metric::of_name(name).map_or_else(|| name.to_owned(), Metric::label)
+    Metric::from_name(name).map_or_else(|| name.to_owned(), Metric::label)
 }
 
-pub(super) fn cell(shown: &Shown<'_>, run: &str, traces: &BTreeMap<Measurement, Trace>) -> CellFacts {
-    let (launch, scenario) = (shown.launch, &shown.cell.scenario);
-    let said = |fact: &dyn Fn(&Summary) -> Option<String>| shown.summaries.iter().find_map(|one| fact(one));
-    let middle = shown.middle();
+pub(super) fn cell(
+    report_cell: &ReportCell<'_>,
+    run: &str,
+    traces: &BTreeMap<Measurement, MeasurementTimeSeries>,
+) -> CellFacts {
+    let (launch, scenario) = (report_cell.launch, &report_cell.cell.scenario);
+    let reported =
+        |fact: &dyn Fn(&Summary) -> Option<String>| report_cell.summaries.iter().find_map(|one| fact(one));
+    let middle = report_cell.median_summary();
     let arrival = middle.map_or_else(|| scenario.arrival.clone(), |summary| summary.arrival(scenario));
     let is_steady = arrival.pace.is_none() && !arrival.rate.is_infinite();
     let trace = middle.and_then(|summary| traces.get(&measurement(summary)));
     CellFacts {
         run: run.to_owned(),
-        cell: shown.cell.key.to_string(),
+        cell: report_cell.cell.key.to_string(),
         launch: launch.id.to_string(),
-        engine: shown.engine(),
+        engine: report_cell.engine(),
         engine_name: launch.engine.name.clone(),
         version: launch
             .engine
             .version
             .clone()
-            .or_else(|| said(&|one| one.engine.version.clone())),
+            .or_else(|| reported(&|one| one.engine.version.clone())),
         model: launch.model.clone(),
         checkpoint: launch.checkpoint.clone(),
         precision: launch.precision.clone(),
-        tp: (!lacks(shown, Unknown::Tp)).then_some(launch.parallel.tp),
+        tp: (!is_unknown(report_cell, UnknownFact::Tp)).then_some(launch.parallel.tp),
         pp: launch.parallel.pp,
         dp: launch.parallel.dp,
         ep: launch.parallel.ep,
-        gpus: launch.gpus().filter(|_| !lacks(shown, Unknown::Gpus)),
+        gpus: launch
+            .gpus()
+            .filter(|_| !is_unknown(report_cell, UnknownFact::Gpus)),
         executor: launch.place.executor().to_owned(),
         scenario: scenario.name.clone(),
-        scenario_in_full: shown.scenario(),
+        scenario_in_full: report_cell.scenario(),
         rate_req_s: is_steady.then(|| arrival.rate.per_second()),
         concurrency: arrival.concurrency.map(Into::into),
-        prompts: shown
+        prompts: report_cell
             .summaries
             .iter()
             .find_map(|summary| summary.prompts)
             .unwrap_or(scenario.workload.prompts),
-        prompts_hash: shown.prompts_hash().map(|hash| hash.as_str().to_owned()),
-        image_digest: said(&|one| one.engine.image_digest.clone()),
-        command: command_of(&[shown]),
-        status: status(shown),
-        origin: shown.origin(),
-        validity: shown.verdict(),
-        certainty: shown.certainty.map(certainty),
-        measurements: shown.summaries.iter().map(|summary| measured(summary)).collect(),
-        figures: figures(shown),
-        distributions: time_series::distributions(shown, traces),
-        series: trace.map(time_series::series).unwrap_or_default(),
+        prompts_hash: report_cell.prompts_hash().map(|hash| hash.as_str().to_owned()),
+        image_digest: reported(&|one| one.engine.image_digest.clone()),
+        command: command_of(&[report_cell]),
+        status: status_in_words(report_cell),
+        origin: report_cell.origin(),
+        validity: report_cell.validity(),
+        certainty: report_cell.precision.map(precision_facts),
+        measurements: report_cell
+            .summaries
+            .iter()
+            .map(|summary| measurement_facts(summary))
+            .collect(),
+        figures: figure_facts(report_cell),
+        distributions: time_series::distributions(report_cell, traces),
+        series: trace.map(time_series::all_series).unwrap_or_default(),
         window_s: middle.and_then(time_series::window_s),
     }
 }
 
-fn certainty(certainty: &Certainty) -> CertaintyFacts {
-    let known = certainty.known.as_ref();
-    CertaintyFacts {
-        wanted_share: certainty.until.half_width.share(),
-        half_width_share: known.map(|known| known.half_width),
-        figure: known.map(|known| known.figure.clone()),
-        starts: known.map(|known| known.starts),
-        outlook: certainty.outlook.name().to_owned(),
+fn precision_facts(precision: &CellPrecision) -> PrecisionFacts {
+    let figure = precision.figure.as_ref();
+    PrecisionFacts {
+        wanted_share: precision.stop_rule.half_width.share(),
+        half_width_share: figure.map(|figure| figure.half_width),
+        figure: figure.map(|figure| figure.figure.clone()),
+        starts: figure.map(|figure| figure.starts),
+        outlook: precision.next_step.name().to_owned(),
     }
 }
 
@@ -236,22 +247,22 @@ pub(super) fn measurement(summary: &Summary) -> Measurement {
     }
 }
 
-fn measured(summary: &Summary) -> MeasurementFacts {
-    let reason = match &summary.ending {
-        Ending::Done | Ending::Interrupted => None,
-        Ending::Failed { phase, reason, .. } => Some(format!("{}: {reason}", phase.name())),
-        Ending::Skipped { reason } => Some(reason.clone()),
+fn measurement_facts(summary: &Summary) -> MeasurementFacts {
+    let reason = match &summary.status {
+        MeasurementStatus::Done | MeasurementStatus::Interrupted => None,
+        MeasurementStatus::Failed { phase, reason, .. } => Some(format!("{}: {reason}", phase.name())),
+        MeasurementStatus::Skipped { reason } => Some(reason.clone()),
     };
     let failures = summary.failures.iter();
     MeasurementFacts {
         intervals: summary.intervals.clone(),
         start: summary.start,
         repeat: summary.repeat,
-        ending: summary.ending.word().to_owned(),
+        ending: summary.status.name().to_owned(),
         reason,
         began: summary.began.clone(),
         ended: summary.ended.clone(),
-        validity: verdict_of(summary),
+        validity: summary_validity(summary),
         reasons: summary
             .validity
             .as_ref()
@@ -264,23 +275,23 @@ fn measured(summary: &Summary) -> MeasurementFacts {
     }
 }
 
-fn figures(shown: &Shown<'_>) -> BTreeMap<Definitions, BTreeMap<String, Figure>> {
+fn figure_facts(cell: &ReportCell<'_>) -> BTreeMap<Definitions, BTreeMap<String, Figure>> {
     let mut names: BTreeSet<(Definitions, &String)> = BTreeSet::new();
-    let counted: Vec<&Summary> = shown.counted().collect();
+    let counted: Vec<&Summary> = cell.counted_summaries().collect();
     for summary in &counted {
         for (definitions, figures) in &summary.figures {
             names.extend(figures.keys().map(|name| (*definitions, name)));
         }
     }
-    let mut all: BTreeMap<Definitions, BTreeMap<String, Figure>> = BTreeMap::new();
+    let mut by_definitions: BTreeMap<Definitions, BTreeMap<String, Figure>> = BTreeMap::new();
     for (definitions, name) in names {
         let read = |summary: &Summary| {
             let value = summary.figures.get(&definitions)?.get(name).copied().flatten();
             value.filter(|value| value.is_finite())
         };
         let values: Vec<f64> = counted.iter().filter_map(|summary| read(summary)).collect();
-        let figures = all.entry(definitions).or_default();
-        if let Some(value) = mean_of_starts(&shown.by_start(read)) {
+        let figures = by_definitions.entry(definitions).or_default();
+        if let Some(value) = mean_of_starts(&cell.read_by_start(read)) {
             let figure = Figure {
                 value,
                 least: values.iter().copied().fold(f64::INFINITY, f64::min),
@@ -290,5 +301,5 @@ fn figures(shown: &Shown<'_>) -> BTreeMap<Definitions, BTreeMap<String, Figure>>
             figures.insert(name.clone(), figure);
         }
     }
-    all
+    by_definitions
 }

@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::analysis::metrics::{Better, Metric};
-use crate::report::tables::{Group, Held, Ratio, Shown, Standing};
+use crate::analysis::metrics::{Direction, Metric};
+use crate::report::tables::{Group, Ratio, RatioOrReason, RatioVerdict, ReportCell};
 use crate::results::record::validity::Verdict;
 
 /// A mean over cells is given only if the engines share at least this part of them.
-const COVERAGE: f64 = 0.8;
+const MIN_COVERAGE: f64 = 0.8;
 
 /// The cells of one model and scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct Comparison {
+pub(crate) struct ComparisonTable {
     /// Model and scenario.
     pub title: String,
     /// The engine that ratios refer to, by its name in the matrix.
@@ -22,12 +22,12 @@ pub(crate) struct Comparison {
     /// The figure that ratios are of, by its name.
     pub figure: String,
     /// The cells.
-    pub rows: Vec<Placed>,
+    pub rows: Vec<ComparisonRow>,
 }
 
 /// A cell in a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct Placed {
+pub(crate) struct ComparisonRow {
     /// Its place among the cells of the report, from 0.
     pub cell: usize,
     /// What it is called among its neighbours.
@@ -58,7 +58,7 @@ pub(crate) struct RatioFacts {
     /// Starts of the cell that count.
     pub starts: usize,
     /// What the decision function says of it.
-    pub standing: Standpoint,
+    pub standing: VersusReference,
     /// Why it says so.
     pub reason: String,
 }
@@ -66,7 +66,7 @@ pub(crate) struct RatioFacts {
 /// What a ratio says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Standpoint {
+pub(crate) enum VersusReference {
     /// It is the reference itself.
     Reference,
     /// Better, beyond chance and beyond the practical bound.
@@ -83,7 +83,7 @@ pub(crate) enum Standpoint {
 
 /// How one engine did against the reference over all comparisons.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct Standings {
+pub(crate) struct Ranking {
     /// The engine with its version, and the run where there are several.
     pub engine: String,
     /// Cells that have a ratio to another cell.
@@ -117,16 +117,18 @@ pub(crate) struct MeanFacts {
     pub most: f64,
 }
 
-pub(super) fn comparisons(shown: &[Shown<'_>], groups: &[Group<'_, '_>]) -> Vec<Comparison> {
-    let place = |one: &Shown<'_>| {
-        let same = shown.iter().position(|other| std::ptr::eq(other, one));
+pub(super) fn comparisons(report_cells: &[ReportCell<'_>], groups: &[Group<'_, '_>]) -> Vec<ComparisonTable> {
+    let place = |compared: &ReportCell<'_>| {
+        let same = report_cells
+            .iter()
+            .position(|candidate| std::ptr::eq(candidate, compared));
         same.expect("groups hold the cells that they were made of")
     };
     let comparison = |group: &Group<'_, '_>| {
         let rows = group.rows.iter().zip(&group.names).enumerate();
-        let rows = rows.map(|(at, (one, name))| {
-            let mut placed = Placed {
-                cell: place(one),
+        let rows = rows.map(|(at, (compared, name))| {
+            let mut placed = ComparisonRow {
+                cell: place(compared),
                 name: name.clone(),
                 ratio: None,
                 no_ratio: Vec::new(),
@@ -134,20 +136,20 @@ pub(super) fn comparisons(shown: &[Shown<'_>], groups: &[Group<'_, '_>]) -> Vec<
                 ratio_per_gpu: None,
                 is_best: group.best == Some(at),
             };
-            match &group.held[at] {
-                _ if !one.is_done() => {}
-                Held::Ratio(ratio, differences) => {
-                    placed.ratio = Some(facts(ratio));
+            match &group.ratios[at] {
+                _ if !compared.is_done() => {}
+                RatioOrReason::Ratio(ratio, differences) => {
+                    placed.ratio = Some(ratio_facts(ratio));
                     placed.differences.clone_from(differences);
                 }
-                Held::Refused(why, per_gpu) => {
-                    placed.no_ratio.clone_from(why);
-                    placed.ratio_per_gpu = *per_gpu;
+                RatioOrReason::Refused(failure_reason, ratio_per_gpu) => {
+                    placed.no_ratio.clone_from(failure_reason);
+                    placed.ratio_per_gpu = *ratio_per_gpu;
                 }
             }
             placed
         });
-        Comparison {
+        ComparisonTable {
             title: group.title.clone(),
             reference: group.reference.clone(),
             figure: group.metric().name(),
@@ -157,7 +159,7 @@ pub(super) fn comparisons(shown: &[Shown<'_>], groups: &[Group<'_, '_>]) -> Vec<
     groups.iter().map(comparison).collect()
 }
 
-fn facts(ratio: &Ratio) -> RatioFacts {
+fn ratio_facts(ratio: &Ratio) -> RatioFacts {
     let [reference_starts, starts] = ratio.starts;
     RatioFacts {
         value: ratio.value,
@@ -165,26 +167,26 @@ fn facts(ratio: &Ratio) -> RatioFacts {
         most: ratio.interval.map(|[_, most]| most),
         reference_starts,
         starts,
-        standing: match ratio.standing {
-            _ if ratio.is_reference => Standpoint::Reference,
-            Standing::Better => Standpoint::Better,
-            Standing::Worse => Standpoint::Worse,
-            Standing::Same => Standpoint::Same,
-            Standing::Unclear => Standpoint::Unclear,
-            Standing::NotJudged => Standpoint::NotJudged,
+        standing: match ratio.verdict {
+            _ if ratio.is_reference => VersusReference::Reference,
+            RatioVerdict::Better => VersusReference::Better,
+            RatioVerdict::Worse => VersusReference::Worse,
+            RatioVerdict::Same => VersusReference::Same,
+            RatioVerdict::Unclear => VersusReference::Unclear,
+            RatioVerdict::NotJudged => VersusReference::NotJudged,
         },
         reason: ratio.reason.clone(),
     }
 }
 
 /// How each engine did, in the order of first appearance, and the note on the means.
-pub(super) fn standings(shown: &[Shown<'_>], comparisons: &[Comparison]) -> (Vec<Standings>, String) {
-    let name = |one: &Shown<'_>| match one.run {
-        "" => one.engine(),
-        run => format!("{} run={run}", one.engine()),
+pub(super) fn rankings(cells: &[ReportCell<'_>], comparisons: &[ComparisonTable]) -> (Vec<Ranking>, String) {
+    let name = |ranked_cell: &ReportCell<'_>| match ranked_cell.run {
+        "" => ranked_cell.engine(),
+        run => format!("{} run={run}", ranked_cell.engine()),
     };
-    let engines_of = |comparison: &Comparison| -> BTreeSet<String> {
-        comparison.rows.iter().map(|row| name(&shown[row.cell])).collect()
+    let engines_of = |comparison: &ComparisonTable| -> BTreeSet<String> {
+        comparison.rows.iter().map(|row| name(&cells[row.cell])).collect()
     };
     // An engine that shares no comparison with another one has no standing.
     let listed: BTreeSet<String> = comparisons
@@ -193,14 +195,14 @@ pub(super) fn standings(shown: &[Shown<'_>], comparisons: &[Comparison]) -> (Vec
         .filter(|engines| engines.len() > 1)
         .flatten()
         .collect();
-    let comparisons: Vec<&Comparison> = comparisons
+    let comparisons: Vec<&ComparisonTable> = comparisons
         .iter()
         .filter(|comparison| !engines_of(comparison).is_disjoint(&listed))
         .collect();
     let mut order: Vec<String> = Vec::new();
-    let mut rows: BTreeMap<String, Vec<&Placed>> = BTreeMap::new();
+    let mut rows: BTreeMap<String, Vec<&ComparisonRow>> = BTreeMap::new();
     for row in comparisons.iter().flat_map(|comparison| &comparison.rows) {
-        let name = name(&shown[row.cell]);
+        let name = name(&cells[row.cell]);
         if !listed.contains(&name) {
             continue;
         }
@@ -209,70 +211,75 @@ pub(super) fn standings(shown: &[Shown<'_>], comparisons: &[Comparison]) -> (Vec
         }
         rows.entry(name).or_default().push(row);
     }
-    let has_ratio = |comparison: &&Comparison, engine: &String| {
+    let has_ratio = |comparison: &&ComparisonTable, engine: &String| {
         let own = comparison
             .rows
             .iter()
-            .filter(|row| name(&shown[row.cell]) == *engine);
+            .filter(|row| name(&cells[row.cell]) == *engine);
         own.into_iter().any(|row| row.ratio.is_some())
     };
-    let shared: Vec<&Comparison> = comparisons
+    let shared: Vec<&ComparisonTable> = comparisons
         .iter()
         .copied()
         .filter(|comparison| order.iter().all(|engine| has_ratio(comparison, engine)))
         .collect();
     let count = format!("the engines share {} of {} rows", shared.len(), comparisons.len());
-    let no_mean = no_mean(shown, &shared, comparisons.len());
+    let no_mean = no_mean_reason(cells, &shared, comparisons.len());
     let standing = |engine: String| {
         let mean = no_mean
             .is_none()
-            .then(|| mean(shown, &shared, &|one| name(one) == engine));
-        Standings {
+            .then(|| mean_ratio(cells, &shared, &|ranked_cell| name(ranked_cell) == engine));
+        Ranking {
             mean: mean.flatten(),
-            ..standing(&rows[&engine], engine)
+            ..ranking(&rows[&engine], engine)
         }
     };
-    let said = match &no_mean {
+    let note = match &no_mean {
         None => format!(
             "mean: {count}; geometric, above 1 is better than the reference, with the least and the most"
         ),
         Some(why) => format!("no mean over rows: {count}{why}"),
     };
-    (order.into_iter().map(standing).collect(), said)
+    (order.into_iter().map(standing).collect(), note)
 }
 
 /// Why a mean over these comparisons would mislead; `None` if it would not.
-fn no_mean(shown: &[Shown<'_>], shared: &[&Comparison], all: usize) -> Option<String> {
-    if (shared.len() as f64) < COVERAGE * all as f64 || shared.is_empty() {
-        return Some(format!(", which is less than {:.0} %", COVERAGE * 100.0));
+fn no_mean_reason(
+    report_cells: &[ReportCell<'_>],
+    shared: &[&ComparisonTable],
+    total: usize,
+) -> Option<String> {
+    if (shared.len() as f64) < MIN_COVERAGE * total as f64 || shared.is_empty() {
+        return Some(format!(", which is less than {:.0} %", MIN_COVERAGE * 100.0));
     }
     let rows = || shared.iter().flat_map(|comparison| &comparison.rows);
     let mut ratios = rows().filter_map(|row| row.ratio.as_ref());
     if ratios.any(|ratio| ratio.starts < 2 || ratio.reference_starts < 2) {
         return Some(", and some have a single start".to_owned());
     }
-    let is_flagged = |row: &&Placed| shown[row.cell].verdict() > Verdict::Valid;
+    let is_flagged = |row: &&ComparisonRow| report_cells[row.cell].validity() > Verdict::Valid;
     let flagged = rows().filter(is_flagged).count();
     (flagged > 0).then(|| format!(", and {flagged} of their cells are suspect or invalid"))
 }
 
 /// Geometric mean of an engine's ratios over comparisons, each with the same weight and above 1 if the engine
 /// is better.
-fn mean(
-    shown: &[Shown<'_>],
-    shared: &[&Comparison],
-    is_own: &dyn Fn(&Shown<'_>) -> bool,
+fn mean_ratio(
+    cells: &[ReportCell<'_>],
+    shared: &[&ComparisonTable],
+    is_own: &dyn Fn(&ReportCell<'_>) -> bool,
 ) -> Option<MeanFacts> {
     let logs: Vec<f64> = shared
         .iter()
         .filter_map(|comparison| {
-            let metric = Metric::of_name(&comparison.figure)?;
-            let own = comparison.rows.iter().filter(|row| is_own(&shown[row.cell]));
+            let metric = Metric::from_name(&comparison.figure)?;
+            let own = comparison.rows.iter().filter(|row| is_own(&cells[row.cell]));
             let ratios = own.filter_map(|row| row.ratio.as_ref());
-            let others = ratios.filter(|ratio| ratio.standing != Standpoint::Reference && ratio.value > 0.0);
+            let others =
+                ratios.filter(|ratio| ratio.standing != VersusReference::Reference && ratio.value > 0.0);
             let logs: Vec<f64> = others.map(|ratio| ratio.value.ln()).collect();
             let mean = (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / logs.len() as f64)?;
-            Some(if metric.better() == Some(Better::Lower) {
+            Some(if metric.direction() == Some(Direction::Lower) {
                 -mean
             } else {
                 mean
@@ -286,22 +293,22 @@ fn mean(
     })
 }
 
-fn standing(rows: &[&Placed], engine: String) -> Standings {
+fn ranking(rows: &[&ComparisonRow], engine: String) -> Ranking {
     let count = |wanted| {
         let all = rows.iter().filter_map(|row| row.ratio.as_ref());
         all.filter(|ratio| ratio.standing == wanted).count()
     };
     let ratios = rows.iter().filter(|row| row.ratio.is_some()).count();
-    let reference = count(Standpoint::Reference);
-    Standings {
+    let reference = count(VersusReference::Reference);
+    Ranking {
         engine,
         compared: ratios - reference,
         mean: None,
-        wins: count(Standpoint::Better),
-        losses: count(Standpoint::Worse),
-        same: count(Standpoint::Same),
-        unclear: count(Standpoint::Unclear),
-        not_judged: count(Standpoint::NotJudged),
+        wins: count(VersusReference::Better),
+        losses: count(VersusReference::Worse),
+        same: count(VersusReference::Same),
+        unclear: count(VersusReference::Unclear),
+        not_judged: count(VersusReference::NotJudged),
         refused: rows.len() - ratios,
         reference,
     }

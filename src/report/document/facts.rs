@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::Source;
+use super::ReportedRun;
 use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::Gpu;
 
@@ -50,19 +50,19 @@ pub(crate) struct RunFacts {
     pub doubts: Vec<String>,
 }
 
-pub(super) fn run(source: &Source<'_>) -> RunFacts {
-    let left_out = source.plan.left_out.iter().map(|left| LeftOutFact {
-        cell: left.cell.to_string(),
-        why: left.why.clone(),
+pub(super) fn run_facts(source: &ReportedRun<'_>) -> RunFacts {
+    let left_out = source.plan.left_out.iter().map(|cell| LeftOutFact {
+        cell: cell.cell.to_string(),
+        why: cell.why.clone(),
     });
     RunFacts {
-        run: source.about.run.to_string(),
+        run: source.run_info.run.to_string(),
         matrix: source.plan.matrix.clone(),
-        began: source.about.began.clone(),
-        tool: source.about.tool.clone(),
+        began: source.run_info.began.clone(),
+        tool: source.run_info.tool.clone(),
         machine: machine_facts(source.machine),
         left_out: left_out.collect(),
-        doubts: source.doubts.to_vec(),
+        doubts: source.warnings.to_vec(),
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn machine_facts(machine: &Machine) -> Vec<Fact> {
     };
     say("GPUs", gpus);
     for gpu in &machine.devices {
-        say(&format!("GPU {}", gpu.device), Some(device(gpu)));
+        say(&format!("GPU {}", gpu.device), Some(device_in_words(gpu)));
     }
     say("GPU driver", machine.driver.clone());
     say("CPU", machine.cpu.clone());
@@ -103,7 +103,7 @@ pub(crate) fn machine_facts(machine: &Machine) -> Vec<Fact> {
     facts
 }
 
-fn device(gpu: &Gpu) -> String {
+fn device_in_words(gpu: &Gpu) -> String {
     let mut words = vec![gpu.name.clone()];
     let memory = gpu.memory_bytes.map(|bytes| bytes as f64 / f64::from(1 << 30));
     words.extend(memory.map(|size| format!("{size:.1} GiB")));

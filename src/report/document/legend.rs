@@ -15,7 +15,7 @@ const GENERAL: [&str; 8] = [
 ];
 
 /// Removes the general notes from the tables and returns each once, in the order of appearance.
-pub(super) fn gathered<'t>(tables: impl Iterator<Item = &'t mut Table>) -> Vec<String> {
+pub(super) fn take_general_notes<'t>(tables: impl Iterator<Item = &'t mut Table>) -> Vec<String> {
     let mut legend: Vec<String> = Vec::new();
     for table in tables {
         table.notes.retain(|note| {

@@ -20,39 +20,39 @@ use serde::Serialize;
 
 pub(crate) use cells::{CellFacts, Figure, label, unit};
 #[cfg(test)]
-pub(crate) use comparisons::Standpoint;
-pub(crate) use comparisons::{Comparison, Placed, Standings};
+pub(crate) use comparisons::VersusReference;
+pub(crate) use comparisons::{ComparisonRow, ComparisonTable, Ranking};
 pub(crate) use facts::{Fact, LeftOutFact, RunFacts, machine_facts};
-pub(crate) use tables::Tables;
-pub(crate) use time_series::{Quantity, Series, Trace};
-pub(crate) use tradeoffs::{Operating, Tradeoff};
+pub(crate) use tables::ReportTables;
+pub(crate) use time_series::{MeasurementTimeSeries, Series, SeriesQuantity};
+pub(crate) use tradeoffs::{OperatingPoint, Tradeoff};
 
-use super::Shown;
-use super::tables::compared;
-use crate::analysis::compare::precision::Certainty;
+use super::ReportCell;
+use super::tables::compare_groups;
+use crate::analysis::compare::precision::CellPrecision;
 use crate::base::ids::CellKey;
 use crate::plan::{Measurement, Plan};
 use crate::results::record::cell::Summary;
 use crate::results::record::cell_stats::Noise;
 use crate::results::record::machine::Machine;
-use crate::results::record::run::About;
+use crate::results::record::run::RunInfo;
 
 /// The version of the layout of `report.json`.
 pub(crate) const FORMAT: u32 = 1;
 
 /// A run as input of a report.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
-    pub about: &'a About,
+pub(crate) struct ReportedRun<'a> {
+    pub run_info: &'a RunInfo,
     pub plan: &'a Plan,
     pub machine: &'a Machine,
     pub summaries: &'a [Summary],
     /// What was recorded of each measurement over time.
-    pub traces: &'a BTreeMap<Measurement, Trace>,
+    pub traces: &'a BTreeMap<Measurement, MeasurementTimeSeries>,
     /// Warnings about files that could not be read and were skipped.
-    pub doubts: &'a [String],
+    pub warnings: &'a [String],
     /// Precision of the cells; empty unless the matrix asks for a precision.
-    pub certainties: &'a BTreeMap<CellKey, Certainty>,
+    pub precisions: &'a BTreeMap<CellKey, CellPrecision>,
     /// Noise of this machine's figures, if `matrix noise` measured it.
     pub noise: Option<&'a Noise>,
 }
@@ -69,14 +69,14 @@ pub(crate) struct Document {
     /// Every cell of every run, in the order of the plans.
     pub cells: Vec<CellFacts>,
     /// Cells side by side: one comparison for each model and scenario.
-    pub comparisons: Vec<Comparison>,
+    pub comparisons: Vec<ComparisonTable>,
     /// How each engine did over all comparisons.
-    pub standings: Vec<Standings>,
+    pub standings: Vec<Ranking>,
     /// What each user gets against what each GPU gives, over the loads of a workload; one for each model and workload.
     pub tradeoffs: Vec<Tradeoff>,
     /// The tables that the formats for people draw.
     #[serde(skip)]
-    pub tables: Tables,
+    pub tables: ReportTables,
 }
 
 impl Document {
@@ -85,45 +85,45 @@ impl Document {
     /// Ratios refer to the engine `reference`, without it to the one that the first run's plan names. If
     /// neither is given, they refer to the engine of the first cell, and in a comparison that lacks that
     /// engine to the one of its first row. `bound` is the smallest change that counts, as a share.
-    pub(crate) fn of(sources: &[Source<'_>], reference: Option<&str>, bound: f64) -> Self {
+    pub(crate) fn from_runs(sources: &[ReportedRun<'_>], reference: Option<&str>, bound: f64) -> Self {
         let has_several = sources.len() > 1;
-        let shown: Vec<Shown<'_>> = sources
+        let report_cells: Vec<ReportCell<'_>> = sources
             .iter()
             .flat_map(|source| {
                 let run = if has_several {
-                    source.about.run.as_str()
+                    source.run_info.run.as_str()
                 } else {
                     ""
                 };
                 let machine = has_several.then_some(source.machine);
-                let shown = Shown::of_run(run, machine, source.plan, source.summaries);
-                shown
+                let report_cells = ReportCell::from_run(run, machine, source.plan, source.summaries);
+                report_cells
                     .into_iter()
-                    .map(|one| one.known(source.certainties).beside(source.noise))
+                    .map(|cell| cell.with_precisions(source.precisions).with_noise(source.noise))
             })
             .collect();
-        let traces: Vec<&BTreeMap<Measurement, Trace>> = sources
+        let traces: Vec<&BTreeMap<Measurement, MeasurementTimeSeries>> = sources
             .iter()
             .flat_map(|source| source.plan.cells.iter().map(|_| source.traces))
             .collect();
         let runs: Vec<&str> = sources
             .iter()
-            .flat_map(|source| source.plan.cells.iter().map(|_| source.about.run.as_str()))
+            .flat_map(|source| source.plan.cells.iter().map(|_| source.run_info.run.as_str()))
             .collect();
         let reference = reference.or_else(|| sources.first()?.plan.reference.as_deref());
-        let cells = shown.iter().zip(traces).zip(runs);
-        let groups = compared(&shown, reference, bound);
-        let comparisons = comparisons::comparisons(&shown, &groups);
-        let (standings, of_means) = comparisons::standings(&shown, &comparisons);
+        let cells = report_cells.iter().zip(traces).zip(runs);
+        let groups = compare_groups(&report_cells, reference, bound);
+        let comparisons = comparisons::comparisons(&report_cells, &groups);
+        let (standings, of_means) = comparisons::rankings(&report_cells, &comparisons);
         Self {
             format: FORMAT,
             title: title(sources),
-            runs: sources.iter().map(facts::run).collect(),
+            runs: sources.iter().map(facts::run_facts).collect(),
             cells: cells
-                .map(|((one, traces), run)| cells::cell(one, run, traces))
+                .map(|((cell, traces), run)| cells::cell(cell, run, traces))
                 .collect(),
-            tradeoffs: tradeoffs::tradeoffs(&shown),
-            tables: Tables::of(&shown, &groups, &standings, of_means, bound),
+            tradeoffs: tradeoffs::tradeoffs(&report_cells),
+            tables: ReportTables::build(&report_cells, &groups, &standings, of_means, bound),
             comparisons,
             standings,
         }
@@ -135,7 +135,7 @@ impl Document {
     }
 }
 
-fn title(sources: &[Source<'_>]) -> String {
+fn title(sources: &[ReportedRun<'_>]) -> String {
     let mut names: Vec<&str> = sources.iter().map(|source| source.plan.matrix.as_str()).collect();
     names.dedup();
     names.join(", ")

@@ -3,21 +3,21 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
-use super::comparisons::Standings;
+use super::comparisons::Ranking;
 use super::legend;
-use crate::report::tables::{self, Group, Shown, latencies};
+use crate::report::tables::{self, Group, ReportCell, latency_tables};
 use crate::report::{Align, Column, Mark, Row, Table, Value};
 use crate::results::record::validity::{Reason, Verdict};
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Tables {
+pub(crate) struct ReportTables {
     /// All engines side by side, a row for each model and scenario; `None` if no two engines share one.
-    pub across: Option<Table>,
+    pub overview_matrix: Option<Table>,
     pub overview: Table,
     /// How each engine did over all comparisons; `None` if there is only one engine.
-    pub standings: Option<Table>,
+    pub rankings: Option<Table>,
     /// In the order of `Document::comparisons`.
-    pub comparisons: Vec<Compared>,
+    pub comparisons: Vec<CellTables>,
     /// Reasons for or against the validity of measurements; `None` if there are none.
     pub validity: Option<Table>,
     /// The meaning of marks and columns of all tables.
@@ -26,42 +26,45 @@ pub(crate) struct Tables {
 
 /// The two tables of one comparison.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Compared {
+pub(crate) struct CellTables {
     /// Throughput and the ratio.
     pub figures: Table,
     pub latencies: Table,
 }
 
-impl Tables {
-    pub(super) fn of(
-        shown: &[Shown<'_>],
+impl ReportTables {
+    pub(super) fn build(
+        cells: &[ReportCell<'_>],
         groups: &[Group<'_, '_>],
-        standings: &[Standings],
+        standings: &[Ranking],
         of_means: String,
         bound: f64,
     ) -> Self {
-        let compared = tables::comparison(groups).into_iter();
-        let across = tables::across(groups);
+        let compared = tables::comparison_tables(groups).into_iter();
+        let across = tables::overview_matrix(groups);
         let mut tables = Self {
-            across: (!across.rows.is_empty()).then_some(across),
-            overview: tables::overview(shown),
-            standings: (standings.len() > 1).then(|| standing(standings, of_means, bound)),
+            overview_matrix: (!across.rows.is_empty()).then_some(across),
+            overview: tables::overview(cells),
+            rankings: (standings.len() > 1).then(|| ranking_table(standings, of_means, bound)),
             comparisons: compared
-                .zip(latencies(groups))
-                .map(|(figures, latencies)| Compared { figures, latencies })
+                .zip(latency_tables(groups))
+                .map(|(figures, latencies)| CellTables { figures, latencies })
                 .collect(),
-            validity: validity(shown),
+            validity: validity_table(cells),
             legend: Vec::new(),
         };
-        tables.legend = legend::gathered(tables.all());
+        tables.legend = legend::take_general_notes(tables.iter_mut());
         tables
     }
 
-    fn all(&mut self) -> impl Iterator<Item = &mut Table> {
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Table> {
         let compared = self.comparisons.iter_mut();
         let compared = compared.flat_map(|compared| [&mut compared.figures, &mut compared.latencies]);
-        let first = self.across.iter_mut().chain(std::iter::once(&mut self.overview));
-        first.chain(self.standings.as_mut()).chain(compared)
+        let first = self
+            .overview_matrix
+            .iter_mut()
+            .chain(std::iter::once(&mut self.overview));
+        first.chain(self.rankings.as_mut()).chain(compared)
     }
 }
 
@@ -75,7 +78,7 @@ fn column(head: &str, align: Align, rank: u8) -> Column {
     }
 }
 
-fn standing(standings: &[Standings], of_means: String, bound: f64) -> Table {
+fn ranking_table(standings: &[Ranking], of_means: String, bound: f64) -> Table {
     let columns = vec![
         column("engine", Align::Left, 0),
         column("wins", Align::Right, 0),
@@ -88,17 +91,17 @@ fn standing(standings: &[Standings], of_means: String, bound: f64) -> Table {
         column("mean", Align::Right, 0),
     ];
     let count = |count: usize| Value::Count(count as u64);
-    let row = |one: &Standings| Row {
+    let row = |ranking: &Ranking| Row {
         cells: vec![
-            Value::text(&one.engine),
-            count(one.wins),
-            count(one.losses),
-            count(one.same),
-            count(one.unclear),
-            count(one.not_judged),
-            count(one.refused),
-            count(one.reference),
-            one.mean.map_or(Value::Missing, |mean| Value::Spread {
+            Value::text(&ranking.engine),
+            count(ranking.wins),
+            count(ranking.losses),
+            count(ranking.same),
+            count(ranking.unclear),
+            count(ranking.not_judged),
+            count(ranking.refused),
+            count(ranking.reference),
+            ranking.mean.map_or(Value::Missing, |mean| Value::Spread {
                 median: mean.value,
                 least: mean.least,
                 most: mean.most,
@@ -124,10 +127,10 @@ fn standing(standings: &[Standings], of_means: String, bound: f64) -> Table {
 }
 
 /// A finding names at most this many cells, then the number of the rest.
-const NAMED: usize = 4;
+const MAX_NAMED_CELLS: usize = 4;
 
 /// Every finding with the cells that it concerns, the worst first.
-fn validity(shown: &[Shown<'_>]) -> Option<Table> {
+fn validity_table(cells: &[ReportCell<'_>]) -> Option<Table> {
     let columns = vec![
         column("finding", Align::Left, 0),
         column("weight", Align::Left, 0),
@@ -138,8 +141,8 @@ fn validity(shown: &[Shown<'_>]) -> Option<Table> {
         column("cells", Align::Left, 1),
     ];
     let mut findings: BTreeMap<_, Vec<(String, &Reason)>> = BTreeMap::new();
-    for (one, name) in shown.iter().zip(names(shown)) {
-        for summary in &one.summaries {
+    for (cell, name) in cells.iter().zip(short_names(cells)) {
+        for summary in &cell.summaries {
             for reason in summary.validity.iter().flat_map(|validity| &validity.reasons) {
                 let key = (Reverse(reason.weight), reason.code, reason.advice.as_str());
                 findings.entry(key).or_default().push((name.clone(), reason));
@@ -149,7 +152,10 @@ fn validity(shown: &[Shown<'_>]) -> Option<Table> {
     (!findings.is_empty()).then(|| Table {
         title: "Findings".to_owned(),
         columns,
-        rows: findings.into_values().map(|found| finding(&found)).collect(),
+        rows: findings
+            .into_values()
+            .map(|reasons| finding_row(&reasons))
+            .collect(),
         notes: vec![
             "what was measured of each measurement is in report.json and in `matrix explain`".to_owned(),
         ],
@@ -157,17 +163,19 @@ fn validity(shown: &[Shown<'_>]) -> Option<Table> {
 }
 
 /// The row of one finding: different measured values and cells are listed, each once.
-fn finding(found: &[(String, &Reason)]) -> Row {
-    let reason = found[0].1;
+fn finding_row(reasons: &[(String, &Reason)]) -> Row {
+    let reason = reasons[0].1;
     Row {
         cells: vec![
             Value::text(reason.code.name()),
-            Value::text(reason.weight_in_words()),
+            Value::text(reason.describe_weight()),
             Value::text(&reason.advice),
-            Value::Count(found.len() as u64),
-            Value::Text(few(found.iter().map(|(_, reason)| reason.measured.as_str()))),
+            Value::Count(reasons.len() as u64),
+            Value::Text(abbreviate(
+                reasons.iter().map(|(_, reason)| reason.measured.as_str()),
+            )),
             reason.bound.as_deref().map_or(Value::Missing, Value::text),
-            Value::Text(few(found.iter().map(|(name, _)| name.as_str()))),
+            Value::Text(abbreviate(reasons.iter().map(|(name, _)| name.as_str()))),
         ],
         marks: match reason.weight {
             Verdict::Valid => Vec::new(),
@@ -178,29 +186,30 @@ fn finding(found: &[(String, &Reason)]) -> Row {
 }
 
 /// Joins the first [`NAMED`] different texts and the number of the rest.
-fn few<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+fn abbreviate<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let mut seen = HashSet::new();
     let different: Vec<&str> = texts.filter(|text| seen.insert(*text)).collect();
-    let more = match different.len().saturating_sub(NAMED) {
+    let more = match different.len().saturating_sub(MAX_NAMED_CELLS) {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    different[..different.len().min(NAMED)].join("; ") + &more
+    different[..different.len().min(MAX_NAMED_CELLS)].join("; ") + &more
 }
 
 /// Names of cells: in words if these are unique in the report, else by run and key.
-fn names(shown: &[Shown<'_>]) -> Vec<String> {
-    let words = |one: &Shown<'_>| format!("{} · {} · {}", one.engine(), one.launch.model, one.scenario());
-    let words: Vec<String> = shown.iter().map(words).collect();
+fn short_names(cells: &[ReportCell<'_>]) -> Vec<String> {
+    let words =
+        |cell: &ReportCell<'_>| format!("{} · {} · {}", cell.engine(), cell.launch.model, cell.scenario());
+    let words: Vec<String> = cells.iter().map(words).collect();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for words in &words {
         *counts.entry(words).or_default() += 1;
     }
-    let named = shown.iter().zip(&words);
+    let named = cells.iter().zip(&words);
     named
-        .map(|(one, words)| match counts[words.as_str()] {
+        .map(|(cell, words)| match counts[words.as_str()] {
             1 => words.clone(),
-            _ => one.name(),
+            _ => cell.name(),
         })
         .collect()
 }

@@ -1,31 +1,31 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::analysis::compare::decision::USUAL_BOUND;
-use crate::analysis::metrics::{self, Flow, Metric};
+use crate::analysis::compare::decision::DEFAULT_BOUND;
+use crate::analysis::metrics::{self, Metric, Quantity};
 use crate::report::testing::{Case, request};
 use crate::report::{Value, csv, html, text};
 use crate::results::record::cell::Definitions;
-use crate::results::record::telemetry::{Sample, Source as Told};
-use crate::results::record::validity::{Code, Reason, Validity, Verdict};
+use crate::results::record::telemetry::{Sample, TelemetrySource as Told};
+use crate::results::record::validity::{Reason, ReasonCode, Validity, Verdict};
 
 /// Text that breaks every format that does not escape it.
 const HOSTILE: &str =
     "=<script>alert(1)</script>\"'|`*_](http://x) ,\r\n\u{1b}[31m\u{202e}{{ 7*7 }}{% raw %}</style>";
 
 /// A run made of cases, with histograms and samples.
-struct Made {
-    about: About,
+struct TestRun {
+    about: RunInfo,
     plan: Plan,
     machine: Machine,
     summaries: Vec<Summary>,
-    traces: BTreeMap<Measurement, Trace>,
+    traces: BTreeMap<Measurement, MeasurementTimeSeries>,
     doubts: Vec<String>,
-    certainties: BTreeMap<CellKey, Certainty>,
+    certainties: BTreeMap<CellKey, CellPrecision>,
 }
 
-impl Made {
-    fn of(run: &str, cases: Vec<Case>) -> Self {
+impl TestRun {
+    fn new(run: &str, cases: Vec<Case>) -> Self {
         let mut plan = Plan {
             matrix: "small".to_owned(),
             launches: Vec::new(),
@@ -46,8 +46,8 @@ impl Made {
             plan.cells.push(case.cell);
             summaries.extend(case.summaries);
         }
-        let trace = Trace {
-            seconds: metrics::seconds(&[request(0), request(1)]),
+        let trace = MeasurementTimeSeries {
+            seconds: metrics::histograms_per_second(&[request(0), request(1)]),
             samples: vec![Sample {
                 at_ns: 500_000_000,
                 source: Told::Nvml,
@@ -59,7 +59,7 @@ impl Made {
             .iter()
             .map(|summary| (cells::measurement(summary), trace.clone()));
         Self {
-            about: About {
+            about: RunInfo {
                 format: 1,
                 run: crate::base::ids::RunId::new(run),
                 matrix: "small".to_owned(),
@@ -76,21 +76,21 @@ impl Made {
         }
     }
 
-    fn source(&self) -> Source<'_> {
-        Source {
-            about: &self.about,
+    fn source(&self) -> ReportedRun<'_> {
+        ReportedRun {
+            run_info: &self.about,
             plan: &self.plan,
             machine: &self.machine,
             summaries: &self.summaries,
             traces: &self.traces,
-            doubts: &self.doubts,
-            certainties: &self.certainties,
+            warnings: &self.doubts,
+            precisions: &self.certainties,
             noise: None,
         }
     }
 
     fn document(&self) -> Document {
-        Document::of(&[self.source()], None, USUAL_BOUND)
+        Document::from_runs(&[self.source()], None, DEFAULT_BOUND)
     }
 }
 
@@ -98,7 +98,7 @@ fn invalid() -> Validity {
     Validity {
         verdict: Verdict::Invalid,
         reasons: vec![Reason {
-            code: Code::ClientLate,
+            code: ReasonCode::ClientLate,
             weight: Verdict::Invalid,
             only: Vec::new(),
             measured: "p99 of the lag 40 ms".to_owned(),
@@ -109,7 +109,7 @@ fn invalid() -> Validity {
 }
 
 /// A run in which every text from elsewhere is [`HOSTILE`].
-fn hostile() -> Made {
+fn hostile_run() -> TestRun {
     let mut case = Case::new("vllm@0.10.1", "bf16", 1, 5000.0);
     case.launch.engine.name = HOSTILE.to_owned();
     case.launch.engine.title = HOSTILE.to_owned();
@@ -125,7 +125,7 @@ fn hostile() -> Made {
     summary.validity = Some(Validity {
         verdict: Verdict::Suspect,
         reasons: vec![Reason {
-            code: Code::Errors,
+            code: ReasonCode::Errors,
             weight: Verdict::Suspect,
             only: Vec::new(),
             measured: HOSTILE.to_owned(),
@@ -133,7 +133,7 @@ fn hostile() -> Made {
             advice: HOSTILE.to_owned(),
         }],
     });
-    let mut made = Made::of(HOSTILE, vec![case]);
+    let mut made = TestRun::new(HOSTILE, vec![case]);
     made.plan.matrix = HOSTILE.to_owned();
     made.machine.cpu = Some(HOSTILE.to_owned());
     made.machine.gpus = vec![HOSTILE.to_owned()];
@@ -151,11 +151,11 @@ fn fields(line: &str) -> usize {
 fn the_document_of_a_small_run_is_what_it_was() {
     let mut last = Case::new("lmdeploy@0.10.0", "bf16", 1, 9000.0);
     last.summaries[0].validity = Some(invalid());
-    let made = Made::of(
+    let made = TestRun::new(
         "one",
         vec![
             Case::new("sglang@0.5.1", "bf16", 1, 4000.0),
-            Case::new("vllm@0.10.1", "bf16", 1, 5000.0).again(5200.0),
+            Case::new("vllm@0.10.1", "bf16", 1, 5000.0).measured_again(5200.0),
             last,
         ],
     );
@@ -164,9 +164,9 @@ fn the_document_of_a_small_run_is_what_it_was() {
     let rows = &document.comparisons[0].rows;
     let mean = (5000.0f64 * 5200.0).sqrt();
     let ratio = |at: usize| rows[at].ratio.clone().unwrap();
-    assert_eq!(ratio(0).standing, Standpoint::Reference);
+    assert_eq!(ratio(0).standing, VersusReference::Reference);
     assert!((ratio(1).value - mean / 4000.0).abs() < 1e-9);
-    assert_eq!(ratio(1).standing, Standpoint::NotJudged);
+    assert_eq!(ratio(1).standing, VersusReference::NotJudged);
     assert_eq!(rows[2].no_ratio, ["it is invalid (client-late)"]);
     let standing = &document.standings[1];
     assert_eq!((standing.compared, standing.wins, standing.not_judged), (1, 0, 1));
@@ -193,13 +193,15 @@ fn the_document_of_a_small_run_is_what_it_was() {
 
 #[test]
 fn a_measurement_that_is_invalid_is_left_out_of_the_figures_of_its_cell() {
-    let mut case = Case::new("vllm", "bf16", 1, 5000.0).again(1.0).again(5200.0);
+    let mut case = Case::new("vllm", "bf16", 1, 5000.0)
+        .measured_again(1.0)
+        .measured_again(5200.0);
     case.summaries[1].validity = Some(invalid());
-    let document = Made::of("one", vec![case]).document();
+    let document = TestRun::new("one", vec![case]).document();
     let cell = &document.cells[0];
     assert_eq!(cell.validity, Verdict::Valid);
     assert_eq!(cell.measurements[1].validity, Verdict::Invalid);
-    let figure = cell.figure(Metric::Throughput(Flow::Output)).unwrap();
+    let figure = cell.figure(Metric::Throughput(Quantity::Output)).unwrap();
     assert_eq!((figure.value.round(), figure.values.len()), (5099.0, 2));
     let notes = &document.tables.overview.notes;
     assert!(
@@ -212,8 +214,8 @@ fn a_measurement_that_is_invalid_is_left_out_of_the_figures_of_its_cell() {
 
 #[test]
 fn cells_of_two_runs_stand_side_by_side_and_are_told_apart() {
-    let made = ["monday", "tuesday"].map(|run| Made::of(run, vec![Case::new("vllm", "bf16", 1, 5000.0)]));
-    let document = Document::of(&made.each_ref().map(Made::source), None, USUAL_BOUND);
+    let made = ["monday", "tuesday"].map(|run| TestRun::new(run, vec![Case::new("vllm", "bf16", 1, 5000.0)]));
+    let document = Document::from_runs(&made.each_ref().map(TestRun::source), None, DEFAULT_BOUND);
     assert_eq!(document.runs.len(), 2);
     let names: Vec<&str> = document.comparisons[0]
         .rows
@@ -231,22 +233,22 @@ fn cells_of_two_runs_stand_side_by_side_and_are_told_apart() {
             .collect::<Vec<_>>(),
         ["monday", "tuesday"]
     );
-    let columns = tables.across.iter().flat_map(|across| &across.columns);
+    let columns = tables.overview_matrix.iter().flat_map(|across| &across.columns);
     let heads: Vec<&str> = columns.map(|column| column.head.as_str()).collect();
     assert_eq!(heads[5..], ["vllm@1.0 monday", "vllm@1.0 tuesday"]);
     let ratio = document.comparisons[0].rows[1].ratio.clone();
     assert_eq!(
         ratio.map(|ratio| (ratio.value, ratio.standing)),
-        Some((1.0, Standpoint::NotJudged))
+        Some((1.0, VersusReference::NotJudged))
     );
     assert_eq!(document.standings.len(), 2);
 }
 
 /// A cell with five starts around a value.
-fn around(engine: &str, model: &str, tok_s: f64) -> Case {
+fn cell_around(engine: &str, model: &str, tok_s: f64) -> Case {
     let mut case = Case::new(engine, "bf16", 1, tok_s);
     for factor in [1.004, 0.996, 1.002, 0.998] {
-        case = case.again(tok_s * factor);
+        case = case.measured_again(tok_s * factor);
     }
     for (start, summary) in (1..).zip(&mut case.summaries) {
         (summary.start, summary.repeat) = (start, 1);
@@ -265,12 +267,12 @@ fn around(engine: &str, model: &str, tok_s: f64) -> Case {
 fn a_mean_is_over_cells_that_all_engines_share_and_none_where_these_are_few_or_flagged() {
     let models = ["a", "b", "c", "d", "e"];
     let made = |change: &dyn Fn(&mut Vec<Case>)| {
-        let mut cases: Vec<Case> = models.map(|model| around("sglang", model, 1000.0)).into();
+        let mut cases: Vec<Case> = models.map(|model| cell_around("sglang", model, 1000.0)).into();
         let scaled = models.iter().zip([1.1, 1.2, 1.3, 1.4, 1.5]);
-        cases.extend(scaled.map(|(model, factor)| around("vllm", model, 1000.0 * factor)));
+        cases.extend(scaled.map(|(model, factor)| cell_around("vllm", model, 1000.0 * factor)));
         change(&mut cases);
-        let document = Made::of("one", cases).document();
-        let notes = document.tables.standings.as_ref().unwrap().notes.join("\n");
+        let document = TestRun::new("one", cases).document();
+        let notes = document.tables.rankings.as_ref().unwrap().notes.join("\n");
         (document.standings[1].clone(), notes)
     };
     let (standing, notes) = made(&|_| ());
@@ -311,7 +313,7 @@ fn a_mean_is_over_cells_that_all_engines_share_and_none_where_these_are_few_or_f
 #[test]
 fn what_explains_columns_and_a_finding_of_many_cells_stand_once() {
     let flagged = |engine: &str| {
-        let mut case = around(engine, "a", 1000.0);
+        let mut case = cell_around(engine, "a", 1000.0);
         for summary in &mut case.summaries {
             summary.validity = Some(invalid());
         }
@@ -320,10 +322,10 @@ fn what_explains_columns_and_a_finding_of_many_cells_stand_once() {
     let cases = vec![
         flagged("a"),
         flagged("b"),
-        around("c", "b", 1.0),
-        around("d", "b", 1.0),
+        cell_around("c", "b", 1.0),
+        cell_around("d", "b", 1.0),
     ];
-    let document = Made::of("one", cases).document();
+    let document = TestRun::new("one", cases).document();
     let page = text::markdown(&document);
     assert_eq!(page.matches("- definitions: matrix").count(), 1, "{page}");
     let findings = document.tables.validity.as_ref().unwrap();
@@ -334,20 +336,20 @@ fn what_explains_columns_and_a_finding_of_many_cells_stand_once() {
 #[test]
 fn every_mark_stands_in_the_first_table() {
     let flagged = |engine: &str, verdict| {
-        let mut case = around(engine, "a", 1000.0);
+        let mut case = cell_around(engine, "a", 1000.0);
         for summary in &mut case.summaries {
             summary.validity = Some(Validity { verdict, ..invalid() });
         }
         case
     };
     let cases = vec![
-        around("sglang", "a", 900.0),
+        cell_around("sglang", "a", 900.0),
         flagged("vllm", Verdict::Suspect),
         flagged("lmdeploy", Verdict::Invalid),
-        around("sim", "a", 1.0).simulated(),
+        cell_around("sim", "a", 1.0).on_simulated_engine(),
     ];
-    let document = Made::of("one", cases).document();
-    let first = document.tables.across.as_ref().unwrap();
+    let document = TestRun::new("one", cases).document();
+    let first = document.tables.overview_matrix.as_ref().unwrap();
     let texts = first.rows[0].texts();
     let ends = ["900.0", "× [suspect]", "≠ [invalid]", "≠ [simulated]"];
     for (text, end) in texts[5..].iter().zip(ends) {
@@ -365,7 +367,7 @@ fn the_frontier_holds_what_nothing_beats() {
         figures.insert(Metric::PerUser.name(), Some(user));
         case
     };
-    let made = Made::of(
+    let made = TestRun::new(
         "one",
         vec![
             case("a", 50.0, 100.0),
@@ -385,7 +387,7 @@ fn the_frontier_holds_what_nothing_beats() {
 #[test]
 fn the_same_results_give_the_same_bytes_in_every_format() {
     let made = || {
-        Made::of(
+        TestRun::new(
             "one",
             vec![
                 Case::new("sglang", "bf16", 1, 4000.0),
@@ -408,7 +410,7 @@ fn the_same_results_give_the_same_bytes_in_every_format() {
 
 #[test]
 fn hostile_text_stays_text_in_every_format() {
-    let made = hostile();
+    let made = hostile_run();
     let document = made.document();
     let page = html::draw(&document);
     assert!(!page.contains("<script>alert"), "it is markup");
@@ -445,10 +447,11 @@ fn json_follows_its_schema() {
         .into_root_schema_for::<Document>();
     let validator = jsonschema::validator_for(schema.as_value()).unwrap();
     let cases = vec![
-        Case::new("sglang", "bf16", 1, 4000.0).again(4100.0),
-        Case::new("slow", "bf16", 1, 1.0).failed(crate::results::record::cell::Phase::Launch, "it died"),
+        Case::new("sglang", "bf16", 1, 4000.0).measured_again(4100.0),
+        Case::new("slow", "bf16", 1, 1.0)
+            .with_failure(crate::results::record::cell::Phase::Launch, "it died"),
     ];
-    for made in [Made::of("one", cases), hostile()] {
+    for made in [TestRun::new("one", cases), hostile_run()] {
         let json = serde_json::from_str(&made.document().json()).unwrap();
         let errors: Vec<String> = validator
             .iter_errors(&json)

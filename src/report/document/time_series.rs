@@ -7,15 +7,15 @@ use serde::Serialize;
 
 use super::cells::measurement;
 use crate::analysis::compare::gates::Load;
-use crate::analysis::metrics::{self, Kept, Metric};
+use crate::analysis::metrics::{self, HistogramKind, Metric};
 use crate::plan::Measurement;
-use crate::report::tables::Shown;
+use crate::report::tables::ReportCell;
 use crate::results::record::cell::{Definitions, Summary};
-use crate::results::record::histogram::Second;
-use crate::results::record::telemetry::{Sample, Source};
+use crate::results::record::histogram::SecondHistogram;
+use crate::results::record::telemetry::{Sample, TelemetrySource};
 
 /// Maximum number of points of a series; longer series are averaged over neighbours.
-const POINTS: usize = 180;
+const MAX_POINTS: usize = 180;
 
 /// The shares at which a distribution is evaluated.
 const SHARES: [f64; 17] = [
@@ -24,8 +24,8 @@ const SHARES: [f64; 17] = [
 
 /// What was recorded of a measurement over time.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Trace {
-    pub seconds: Vec<Second>,
+pub(crate) struct MeasurementTimeSeries {
+    pub seconds: Vec<SecondHistogram>,
     pub samples: Vec<Sample>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Distribution {
 /// What a series shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Quantity {
+pub(crate) enum SeriesQuantity {
     /// Output tokens that arrived, per second.
     Output,
     /// Requests under way: at the end of each second by the client, whenever it was asked by the engine.
@@ -58,7 +58,7 @@ pub(crate) enum Quantity {
     Clock,
 }
 
-impl Quantity {
+impl SeriesQuantity {
     /// In the order of reports.
     pub(crate) const ALL: [Self; 7] = [
         Self::Output,
@@ -94,7 +94,7 @@ impl Quantity {
     }
 
     /// The name in telemetry samples; `None` for what the histograms give.
-    const fn sampled(self) -> Option<&'static str> {
+    const fn telemetry_name(self) -> Option<&'static str> {
         match self {
             Self::Output => None,
             Self::Running => Some("running"),
@@ -111,7 +111,7 @@ impl Quantity {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Series {
     /// What it shows.
-    pub quantity: Quantity,
+    pub quantity: SeriesQuantity,
     /// About which device; absent where it is about none.
     pub device: Option<u32>,
     /// Who told it: `client`, or a source of telemetry.
@@ -122,19 +122,22 @@ pub(crate) struct Series {
 
 /// Latency distributions over the measurements of a cell that count. A histogram that cannot be read gives
 /// none. A burst has no TTFT: its time to the first token is the wait in the engine's queue.
-pub(super) fn distributions(shown: &Shown<'_>, traces: &BTreeMap<Measurement, Trace>) -> Vec<Distribution> {
-    let seconds: Vec<&Second> = shown
-        .counted()
+pub(super) fn distributions(
+    cell: &ReportCell<'_>,
+    traces: &BTreeMap<Measurement, MeasurementTimeSeries>,
+) -> Vec<Distribution> {
+    let seconds: Vec<&SecondHistogram> = cell
+        .counted_summaries()
         .filter_map(|summary| traces.get(&measurement(summary)))
         .flat_map(|trace| &trace.seconds)
         .collect();
-    let told = |sample: Kept| {
-        let values = metrics::reached(&seconds, sample, &SHARES).unwrap_or_default();
-        let latency = match sample {
-            Kept::Ttft => "TTFT",
-            Kept::Tpot => "TPOT",
-            Kept::Itl => "ITL",
-            Kept::E2e => "E2E",
+    let distribution = |kind: HistogramKind| {
+        let values = metrics::values_at_shares(&seconds, kind, &SHARES).unwrap_or_default();
+        let latency = match kind {
+            HistogramKind::Ttft => "TTFT",
+            HistogramKind::Tpot => "TPOT",
+            HistogramKind::Itl => "ITL",
+            HistogramKind::E2e => "E2E",
         };
         (!values.is_empty()).then(|| Distribution {
             latency: latency.to_owned(),
@@ -145,81 +148,91 @@ pub(super) fn distributions(shown: &Shown<'_>, traces: &BTreeMap<Measurement, Tr
                 .collect(),
         })
     };
-    let is_burst = Load::of(&shown.cell.scenario) == Load::Burst;
-    let has_meaning = |sample: &Kept| !(is_burst && *sample == Kept::Ttft);
-    Kept::ALL
+    let is_burst = Load::from_scenario(&cell.cell.scenario) == Load::Burst;
+    let has_meaning = |kind: &HistogramKind| !(is_burst && *kind == HistogramKind::Ttft);
+    HistogramKind::ALL
         .into_iter()
         .filter(has_meaning)
-        .filter_map(told)
+        .filter_map(distribution)
         .collect()
 }
 
 /// Length of the measured window in seconds.
 pub(super) fn window_s(summary: &Summary) -> Option<f64> {
-    metrics::figure(summary.figures.get(&Definitions::Matrix)?, Metric::Duration)
+    metrics::metric_value(summary.figures.get(&Definitions::Matrix)?, Metric::Duration)
 }
 
-pub(super) fn series(trace: &Trace) -> Vec<Series> {
+pub(super) fn all_series(trace: &MeasurementTimeSeries) -> Vec<Series> {
     let of_client = |quantity, points: Vec<[f64; 2]>| Series {
         quantity,
         device: None,
         source: "client".to_owned(),
-        points: thinned(&points),
+        points: thin(&points),
     };
-    let mut all = Vec::new();
+    let mut series_list = Vec::new();
     if !trace.seconds.is_empty() {
-        all.extend(output(&trace.seconds).map(|points| of_client(Quantity::Output, points)));
-        all.push(of_client(Quantity::Running, running(&trace.seconds)));
+        series_list
+            .extend(output_points(&trace.seconds).map(|points| of_client(SeriesQuantity::Output, points)));
+        series_list.push(of_client(SeriesQuantity::Running, running_points(&trace.seconds)));
     }
-    for quantity in Quantity::ALL {
-        all.extend(sampled(quantity, &trace.samples));
+    for quantity in SeriesQuantity::ALL {
+        series_list.extend(sampled_series(quantity, &trace.samples));
     }
-    all
+    series_list
 }
 
 /// A value for every second from the first to the last, including seconds without events, at the middle of
 /// its second.
-fn every<'a, T>(seconds: &'a [Second], mut value: impl FnMut(Option<&'a Second>) -> T) -> Vec<(f64, T)> {
+fn per_second<'a, T>(
+    seconds: &'a [SecondHistogram],
+    mut value: impl FnMut(Option<&'a SecondHistogram>) -> T,
+) -> Vec<(f64, T)> {
     let last = seconds.iter().map(|second| second.second).max().unwrap_or(0);
-    let by_number: BTreeMap<u32, &Second> = seconds.iter().map(|second| (second.second, second)).collect();
+    let by_number: BTreeMap<u32, &SecondHistogram> =
+        seconds.iter().map(|second| (second.second, second)).collect();
     (0..=last)
         .map(|number| (f64::from(number) + 0.5, value(by_number.get(&number).copied())))
         .collect()
 }
 
-fn output(seconds: &[Second]) -> Option<Vec<[f64; 2]>> {
-    let told = every(seconds, |second| {
+fn output_points(seconds: &[SecondHistogram]) -> Option<Vec<[f64; 2]>> {
+    let second_tokens = per_second(seconds, |second| {
         second.map_or(Some(0), |second| second.output_tokens)
     });
-    told.into_iter()
+    second_tokens
+        .into_iter()
         .map(|(at, tokens)| Some([at, tokens? as f64]))
         .collect()
 }
 
-fn running(seconds: &[Second]) -> Vec<[f64; 2]> {
+fn running_points(seconds: &[SecondHistogram]) -> Vec<[f64; 2]> {
     let mut under_way: i64 = 0;
-    let told = every(seconds, |second| {
+    let counts = per_second(seconds, |second| {
         if let Some(second) = second {
             under_way += i64::from(second.sent) - i64::from(second.completed) - i64::from(second.failed);
         }
         // A request that failed before it was sent is counted as failed but not as sent.
         under_way.max(0) as f64
     });
-    told.into_iter()
+    counts
+        .into_iter()
         .map(|(at, running)| [at + 0.5, running])
         .collect()
 }
 
-fn sampled(quantity: Quantity, samples: &[Sample]) -> Vec<Series> {
-    let Some(name) = quantity.sampled() else {
+fn sampled_series(quantity: SeriesQuantity, samples: &[Sample]) -> Vec<Series> {
+    let Some(name) = quantity.telemetry_name() else {
         return Vec::new();
     };
     let mut lines: BTreeMap<(Option<u32>, &str), Vec<[f64; 2]>> = BTreeMap::new();
     // Other sources use the same names for other quantities.
-    let is_of_engine = matches!(quantity, Quantity::Running | Quantity::Waiting | Quantity::KvUse);
+    let is_of_engine = matches!(
+        quantity,
+        SeriesQuantity::Running | SeriesQuantity::Waiting | SeriesQuantity::KvUse
+    );
     let samples = samples
         .iter()
-        .filter(|sample| !is_of_engine || sample.source == Source::Engine);
+        .filter(|sample| !is_of_engine || sample.source == TelemetrySource::Engine);
     for sample in samples {
         if let Some(value) = sample.values.get(name).filter(|value| value.is_finite()) {
             let line = lines.entry((sample.device, sample.source.name())).or_default();
@@ -232,15 +245,15 @@ fn sampled(quantity: Quantity, samples: &[Sample]) -> Vec<Series> {
             quantity,
             device,
             source: source.to_owned(),
-            points: thinned(&points),
+            points: thin(&points),
         }
     };
     lines.into_iter().map(line).collect()
 }
 
-/// Averages neighbours so that at most [`POINTS`] points remain, rounded to three decimals.
-fn thinned(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
-    let per = points.len().div_ceil(POINTS).max(1);
+/// Averages neighbours so that at most [`MAX_POINTS`] points remain, rounded to three decimals.
+fn thin(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
+    let per = points.len().div_ceil(MAX_POINTS).max(1);
     let mean =
         |some: &[[f64; 2]], at: usize| some.iter().map(|point| point[at]).sum::<f64>() / some.len() as f64;
     let rounded = |value: f64| (value * 1e3).round() / 1e3;

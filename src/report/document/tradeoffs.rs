@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::analysis::metrics::{self, Flow, Metric};
-use crate::report::tables::{Shown, grouped, lacks};
-use crate::results::record::provenance::Unknown;
+use crate::analysis::metrics::{self, Metric, Quantity};
+use crate::report::tables::{ReportCell, group_by_name, is_unknown};
+use crate::results::record::provenance::UnknownFact;
 use crate::results::record::validity::Verdict;
 
 /// The points of one model and workload.
@@ -16,12 +16,12 @@ pub(crate) struct Tradeoff {
     /// Whether `output_tok_s` is of each GPU. Where no engine has GPUs, as simulated ones, it is of all together.
     pub is_per_gpu: bool,
     /// Every point, by engine in the order of first appearance, then by load.
-    pub points: Vec<Operating>,
+    pub points: Vec<OperatingPoint>,
 }
 
 /// An engine at one load.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub(crate) struct Operating {
+pub(crate) struct OperatingPoint {
     /// The engine with its version, precision and GPUs, and the run where there are several.
     pub engine: String,
     /// The load, in words.
@@ -36,19 +36,22 @@ pub(crate) struct Operating {
     pub is_on_frontier: bool,
 }
 
-pub(super) fn tradeoffs(shown: &[Shown<'_>]) -> Vec<Tradeoff> {
-    let title = |one: &Shown<'_>| format!("{} · {}", one.launch.model, one.cell.scenario.name);
-    let groups = grouped(shown.iter().map(|one| (title(one), one)));
-    let tradeoff = |(title, group): (String, Vec<&Shown<'_>>)| {
+pub(super) fn tradeoffs(cells: &[ReportCell<'_>]) -> Vec<Tradeoff> {
+    let title = |cell: &ReportCell<'_>| format!("{} · {}", cell.launch.model, cell.cell.scenario.name);
+    let groups = group_by_name(cells.iter().map(|cell| (title(cell), cell)));
+    let tradeoff = |(title, group): (String, Vec<&ReportCell<'_>>)| {
         let is_per_gpu = group
             .iter()
-            .any(|one| one.launch.gpus().is_some_and(|gpus| gpus > 0));
+            .any(|cell| cell.launch.gpus().is_some_and(|gpus| gpus > 0));
         let metric = match is_per_gpu {
-            true => Metric::PerDevice(Flow::Output),
-            false => Metric::Throughput(Flow::Output),
+            true => Metric::PerDevice(Quantity::Output),
+            false => Metric::Throughput(Quantity::Output),
         };
-        let mut points: Vec<Operating> = group.iter().flat_map(|one| points(one, metric)).collect();
-        by_engine(&mut points);
+        let mut points: Vec<OperatingPoint> = group
+            .iter()
+            .flat_map(|cell| operating_points(cell, metric))
+            .collect();
+        sort_by_engine(&mut points);
         mark_frontier(&mut points);
         (!points.is_empty()).then_some(Tradeoff {
             title,
@@ -60,34 +63,36 @@ pub(super) fn tradeoffs(shown: &[Shown<'_>]) -> Vec<Tradeoff> {
 }
 
 /// The points of a cell: one, or those of its search.
-fn points(shown: &Shown<'_>, output: Metric) -> Vec<Operating> {
-    let launch = shown.launch;
-    let mut engine = shown.engine();
+fn operating_points(cell: &ReportCell<'_>, output: Metric) -> Vec<OperatingPoint> {
+    let launch = cell.launch;
+    let mut engine = cell.engine();
     if let Some(precision) = &launch.precision {
         engine.push_str(&format!(" {precision}"));
     }
-    if !lacks(shown, Unknown::Tp) {
+    if !is_unknown(cell, UnknownFact::Tp) {
         engine.push_str(&format!(" tp{}", launch.parallel.tp));
     }
-    if !shown.run.is_empty() {
-        engine.push_str(&format!(" run={}", shown.run));
+    if !cell.run.is_empty() {
+        engine.push_str(&format!(" run={}", cell.run));
     }
     let point = |load: String, user: Option<f64>, gpu: Option<f64>| {
-        Some(Operating {
+        Some(OperatingPoint {
             engine: engine.clone(),
             load,
             per_user_tok_s: user?,
             output_tok_s: gpu?,
-            validity: shown.verdict(),
+            validity: cell.validity(),
             is_on_frontier: false,
         })
     };
-    let searched = shown.counted().filter_map(|summary| summary.search.as_ref());
-    let searched: Vec<Operating> = searched
+    let searched = cell
+        .counted_summaries()
+        .filter_map(|summary| summary.search.as_ref());
+    let searched: Vec<OperatingPoint> = searched
         .flat_map(|record| {
-            record.points.iter().filter_map(|found| {
-                let figure = |metric| metrics::figure(&found.figures, metric);
-                let load = format!("{} {}", found.value, record.by.unit());
+            record.points.iter().filter_map(|search_point| {
+                let figure = |metric| metrics::metric_value(&search_point.figures, metric);
+                let load = format!("{} {}", search_point.value, record.by.unit());
                 point(load, figure(Metric::PerUser), figure(output))
             })
         })
@@ -95,13 +100,13 @@ fn points(shown: &Shown<'_>, output: Metric) -> Vec<Operating> {
     if !searched.is_empty() {
         return searched;
     }
-    let own = point(load(shown), shown.value(Metric::PerUser), shown.value(output));
+    let own = point(load(cell), cell.value(Metric::PerUser), cell.value(output));
     own.into_iter().collect()
 }
 
-fn load(shown: &Shown<'_>) -> String {
-    let full = shown.scenario();
-    let load = full.strip_prefix(&shown.cell.scenario.name).unwrap_or(&full);
+fn load(cell: &ReportCell<'_>) -> String {
+    let full = cell.scenario();
+    let load = full.strip_prefix(&cell.cell.scenario.name).unwrap_or(&full);
     match load.trim_start_matches([',', ' ']) {
         "" => "all at once".to_owned(),
         load => load.to_owned(),
@@ -109,14 +114,14 @@ fn load(shown: &Shown<'_>) -> String {
 }
 
 /// Groups points by engine, the lighter load (more output for each user) first.
-fn by_engine(points: &mut [Operating]) {
+fn sort_by_engine(points: &mut [OperatingPoint]) {
     let mut order: Vec<String> = Vec::new();
     for point in points.iter() {
         if !order.contains(&point.engine) {
             order.push(point.engine.clone());
         }
     }
-    let place = |point: &Operating| order.iter().position(|engine| *engine == point.engine);
+    let place = |point: &OperatingPoint| order.iter().position(|engine| *engine == point.engine);
     points.sort_by(|a, b| {
         place(a)
             .cmp(&place(b))
@@ -124,17 +129,17 @@ fn by_engine(points: &mut [Operating]) {
     });
 }
 
-fn mark_frontier(points: &mut [Operating]) {
-    let beats = |a: &Operating, b: &Operating| {
+fn mark_frontier(points: &mut [OperatingPoint]) {
+    let beats = |a: &OperatingPoint, b: &OperatingPoint| {
         let (user, gpu) = (
             a.per_user_tok_s.total_cmp(&b.per_user_tok_s),
             a.output_tok_s.total_cmp(&b.output_tok_s),
         );
         user.is_ge() && gpu.is_ge() && (user.is_gt() || gpu.is_gt())
     };
-    let all = points.to_vec();
+    let copies = points.to_vec();
     for point in points {
-        let is_beaten = all
+        let is_beaten = copies
             .iter()
             .any(|other| other.validity != Verdict::Invalid && beats(other, point));
         point.is_on_frontier = point.validity != Verdict::Invalid && !is_beaten;

@@ -7,50 +7,55 @@ mod reproduce;
 
 use std::collections::BTreeMap;
 
-use super::bench_serving::block::{self, Facts, Layout};
+use super::bench_serving::block::{self, BlockFacts, Layout};
 use super::bench_serving::traffic::Traffic;
-use super::caveats::{Itl, traps};
+use super::caveats::{Itl, latency_caveats};
 use super::document::machine_facts;
-use super::markdown::{anchor, draw, escaped, fenced, list};
-use super::tables::{self, engine_results, grouped};
-use super::{Shown, Value};
-use crate::analysis::metrics::{Flow, Metric};
+use super::markdown::{anchor, code_block, draw, escape, list};
+use super::tables::{self, engine_results, group_by_name};
+use super::{ReportCell, Value};
+use crate::analysis::metrics::{Metric, Quantity};
 use crate::config::dataset::PromptForm;
 use crate::config::workload::Profile;
 use crate::plan::{Launch, command};
-use crate::results::record::cell::{Definitions, Ending, Figures, Origin, Summary};
+use crate::results::record::cell::{Definitions, MeasurementStatus, MetricValues, Origin, Summary};
 use crate::results::record::client::ClientFacts;
 use crate::results::record::machine::Machine;
-use crate::results::record::provenance::Unknown;
-use crate::results::record::request::by_class;
+use crate::results::record::provenance::UnknownFact;
+use crate::results::record::request::format_failures;
 
 /// Groups cells by engine and version, in the order of first appearance.
-pub(crate) fn by_engine<'a>(shown: &[Shown<'a>]) -> Vec<(String, Vec<Shown<'a>>)> {
-    grouped(shown.iter().map(|one| (one.engine(), one.clone())))
+pub(crate) fn group_by_engine<'a>(report_cells: &[ReportCell<'a>]) -> Vec<(String, Vec<ReportCell<'a>>)> {
+    group_by_name(report_cells.iter().map(|cell| (cell.engine(), cell.clone())))
 }
 
 /// Draws the report in Markdown; `shown` holds the cells of one engine in one version, as [`by_engine`]
 /// groups them.
-pub(crate) fn engine_report(shown: &[Shown<'_>], machine: Option<&Machine>) -> String {
-    let Some(first) = shown.first() else {
+pub(crate) fn engine_report(report_cells: &[ReportCell<'_>], machine: Option<&Machine>) -> String {
+    let Some(first) = report_cells.first() else {
         return String::new();
     };
     let title = title(first);
-    let launches = launches(shown);
+    let launches = launches(report_cells);
     // The machine is not the one on which imported cells were measured.
-    let machine = machine.filter(|_| !shown.iter().all(is_imported));
-    let mut text = format!("# {}\n\n", escaped(&title));
-    if shown.iter().any(|one| is_simulated(one)) {
+    let machine = machine.filter(|_| !report_cells.iter().all(is_imported));
+    let mut text = format!("# {}\n\n", escape(&title));
+    if report_cells.iter().any(|cell| is_simulated(cell)) {
         text.push_str("**Simulated**: these figures come from the simulated engine and say nothing about a real one.\n\n");
     }
-    if shown.iter().any(is_imported) {
+    if report_cells.iter().any(is_imported) {
         text.push_str("**Imported**: these figures were read from what another tool wrote; they are as good as that.\n\n");
     }
-    text.push_str(&reproduce::when(shown));
-    text.push_str(&getting(&launches));
-    text.push_str(&serving(&launches));
-    let again = reproduce::section(shown);
-    text.push_str(&contents(&title, &launches, machine.is_some(), again.is_some()));
+    text.push_str(&reproduce::measured_period(report_cells));
+    text.push_str(&installation(&launches));
+    text.push_str(&serve_command(&launches));
+    let again = reproduce::reproduce_section(report_cells);
+    text.push_str(&table_of_contents(
+        &title,
+        &launches,
+        machine.is_some(),
+        again.is_some(),
+    ));
     if let Some(machine) = machine {
         text.push_str("## Machine\n\n");
         let facts: Vec<String> = machine_facts(machine).iter().map(ToString::to_string).collect();
@@ -58,27 +63,27 @@ pub(crate) fn engine_report(shown: &[Shown<'_>], machine: Option<&Machine>) -> S
         text.push('\n');
     }
     text.push_str("## Results\n\n");
-    for table in engine_results(shown) {
+    for table in engine_results(report_cells) {
         text.push_str(&draw(&table, 3));
         text.push('\n');
     }
     for (heading, cells) in &launches {
-        text.push_str(&format!("## {}\n\n", escaped(heading)));
-        text.push_str(&launched(cells));
-        for one in cells {
-            text.push_str(&workload(one));
+        text.push_str(&format!("## {}\n\n", escape(heading)));
+        text.push_str(&launch_facts(cells));
+        for cell in cells {
+            text.push_str(&workload_in_words(cell));
         }
     }
     text.extend(again);
     text
 }
 
-fn title(shown: &Shown<'_>) -> String {
-    let reported = shown
+fn title(cell: &ReportCell<'_>) -> String {
+    let reported = cell
         .summaries
         .iter()
         .find_map(|summary| summary.engine.version.as_deref());
-    let engine = &shown.launch.engine;
+    let engine = &cell.launch.engine;
     match engine.version.as_deref().or(reported) {
         Some(version) if version.starts_with(|first: char| first.is_ascii_digit()) => {
             format!("{} v{version}", engine.title)
@@ -88,27 +93,26 @@ fn title(shown: &Shown<'_>) -> String {
     }
 }
 
-fn is_imported(shown: &Shown<'_>) -> bool {
-    shown
-        .summaries
+fn is_imported(cell: &ReportCell<'_>) -> bool {
+    cell.summaries
         .iter()
         .any(|summary| summary.origin == Origin::Imported)
 }
 
-fn is_simulated(shown: &Shown<'_>) -> bool {
+fn is_simulated(cell: &ReportCell<'_>) -> bool {
     let is_simulated = |summary: &&Summary| summary.origin == Origin::Simulated;
-    shown.launch.engine.simulated || shown.summaries.iter().any(is_simulated)
+    cell.launch.engine.simulated || cell.summaries.iter().any(is_simulated)
 }
 
 /// Groups cells by launch. The heading is the last part of the checkpoint's name, with the launch's id if two
 /// launches share it.
-fn launches<'s, 'a>(shown: &'s [Shown<'a>]) -> Vec<(String, Vec<&'s Shown<'a>>)> {
-    let mut groups: Vec<(String, Vec<&Shown<'a>>)> = Vec::new();
-    for one in shown {
-        let is_same = |group: &&mut (String, Vec<&Shown<'a>>)| group.1[0].launch.id == one.launch.id;
+fn launches<'s, 'a>(cells: &'s [ReportCell<'a>]) -> Vec<(String, Vec<&'s ReportCell<'a>>)> {
+    let mut groups: Vec<(String, Vec<&ReportCell<'a>>)> = Vec::new();
+    for cell in cells {
+        let is_same = |group: &&mut (String, Vec<&ReportCell<'a>>)| group.1[0].launch.id == cell.launch.id;
         match groups.iter_mut().find(is_same) {
-            Some((_, group)) => group.push(one),
-            None => groups.push((short_name(one.launch), vec![one])),
+            Some((_, group)) => group.push(cell),
+            None => groups.push((short_name(cell.launch), vec![cell])),
         }
     }
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -129,7 +133,7 @@ fn short_name(launch: &Launch) -> String {
 }
 
 /// How to get the engine: each image or installation that its launches use, once.
-fn getting(launches: &[(String, Vec<&Shown<'_>>)]) -> String {
+fn installation(launches: &[(String, Vec<&ReportCell<'_>>)]) -> String {
     let mut ways: Vec<(&str, String)> = Vec::new();
     for (_, cells) in launches {
         let place = &cells[0].launch.place;
@@ -139,13 +143,13 @@ fn getting(launches: &[(String, Vec<&Shown<'_>>)]) -> String {
         ways.extend(way.filter(|way| !ways.contains(way)));
     }
     ways.iter()
-        .map(|(words, line)| format!("{words}\n\n{}\n", fenced(line, "shell")))
+        .map(|(words, line)| format!("{words}\n\n{}\n", code_block(line, "shell")))
         .collect()
 }
 
 /// How to serve a model: the command with `$MODEL`, if all commands are equal apart from the model.
-fn serving(launches: &[(String, Vec<&Shown<'_>>)]) -> String {
-    let general = |cells: &Vec<&Shown<'_>>| {
+fn serve_command(launches: &[(String, Vec<&ReportCell<'_>>)]) -> String {
+    let general = |cells: &Vec<&ReportCell<'_>>| {
         let launch = cells[0].launch;
         let command = command_of(cells).replace(&command::container_name(launch), "matrix");
         if launch.checkpoint.is_empty() {
@@ -157,7 +161,7 @@ fn serving(launches: &[(String, Vec<&Shown<'_>>)]) -> String {
     let mut commands: Vec<String> = launches.iter().map(|(_, cells)| general(cells)).collect();
     commands.dedup();
     match &commands[..] {
-        [one] if one.contains("$MODEL") => format!("Serve a model:\n\n{}\n", fenced(one, "shell")),
+        [one] if one.contains("$MODEL") => format!("Serve a model:\n\n{}\n", code_block(one, "shell")),
         _ => "Each model below shows the command that served it.\n\n".to_owned(),
     }
 }
@@ -175,9 +179,9 @@ fn without_model(command: &str, model: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-fn contents(
+fn table_of_contents(
     title: &str,
-    launches: &[(String, Vec<&Shown<'_>>)],
+    launches: &[(String, Vec<&ReportCell<'_>>)],
     has_machine: bool,
     has_again: bool,
 ) -> String {
@@ -193,7 +197,7 @@ fn contents(
         let indent = "  ".repeat(depth);
         text.push_str(&format!(
             "{indent}- [{}](#{})\n",
-            escaped(&heading),
+            escape(&heading),
             anchor(&heading)
         ));
     }
@@ -202,7 +206,7 @@ fn contents(
 }
 
 /// The facts of one launch and its exact command.
-fn launched(cells: &[&Shown<'_>]) -> String {
+fn launch_facts(cells: &[&ReportCell<'_>]) -> String {
     let launch = cells[0].launch;
     let mut facts = vec![format!("model: {}", launch.model)];
     if launch.checkpoint != launch.model {
@@ -211,60 +215,61 @@ fn launched(cells: &[&Shown<'_>]) -> String {
     if let Some(precision) = &launch.precision {
         facts.push(format!("precision: {precision}"));
     }
-    let or_unknown = |what, number: u32| match tables::lacks(cells[0], what) {
+    let or_unknown = |what, number: u32| match tables::is_unknown(cells[0], what) {
         true => "unknown".to_owned(),
         false => number.to_string(),
     };
-    let tp = or_unknown(Unknown::Tp, launch.parallel.tp);
+    let tp = or_unknown(UnknownFact::Tp, launch.parallel.tp);
     facts.push(format!("tensor-parallel size: {tp}"));
     facts.push(format!(
         "GPUs: {}",
-        or_unknown(Unknown::Gpus, launch.gpus().unwrap_or(0))
+        or_unknown(UnknownFact::Gpus, launch.gpus().unwrap_or(0))
     ));
-    let summaries = || cells.iter().flat_map(|one| &one.summaries);
-    let said = |fact: &dyn Fn(&Summary) -> Option<String>| summaries().find_map(|summary| fact(summary));
-    if let Some(version) = said(&|summary| summary.engine.version.clone()) {
+    let summaries = || cells.iter().flat_map(|cell| &cell.summaries);
+    let reported = |fact: &dyn Fn(&Summary) -> Option<String>| summaries().find_map(|summary| fact(summary));
+    if let Some(version) = reported(&|summary| summary.engine.version.clone()) {
         facts.push(format!("version that the engine reports: {version}"));
     }
-    if let Some(digest) = said(&|summary| summary.engine.image_digest.clone()) {
-        let size = said(&|summary| Some(format!(" ({:.2} GB)", summary.engine.image_bytes? as f64 / 1e9)));
+    if let Some(digest) = reported(&|summary| summary.engine.image_digest.clone()) {
+        let size =
+            reported(&|summary| Some(format!(" ({:.2} GB)", summary.engine.image_bytes? as f64 / 1e9)));
         facts.push(format!("image digest: {digest}{}", size.unwrap_or_default()));
     }
-    format!("{}\n{}\n", list(&facts), fenced(&command_of(cells), "shell"))
+    format!("{}\n{}\n", list(&facts), code_block(&command_of(cells), "shell"))
 }
 
 /// The command that started the engine: the recorded one, or the planned one with line breaks if both are
 /// equal or none is recorded.
-pub(super) fn command_of(cells: &[&Shown<'_>]) -> String {
-    let planned = command::line(cells[0].launch);
+pub(super) fn command_of(cells: &[&ReportCell<'_>]) -> String {
+    let planned = command::command_line(cells[0].launch);
     let recorded = cells
         .iter()
-        .flat_map(|one| &one.summaries)
+        .flat_map(|cell| &cell.summaries)
         .find_map(|summary| summary.engine.command.clone());
     match recorded {
-        Some(recorded) if recorded != planned.joined() => recorded,
-        _ => planned.wrapped(),
+        Some(recorded) if recorded != planned.to_line() => recorded,
+        _ => planned.to_wrapped(),
     }
 }
 
-fn workload(shown: &Shown<'_>) -> String {
-    let scenario = &shown.cell.scenario;
-    let mut text = format!("### {}\n\n", escaped(&shown.scenario()));
-    let chosen = shown.middle();
+fn workload_in_words(cell: &ReportCell<'_>) -> String {
+    let scenario = &cell.cell.scenario;
+    let mut text = format!("### {}\n\n", escape(&cell.scenario()));
+    let chosen = cell.median_summary();
     if let Some(summary) = chosen {
         let (profile, definitions) = match scenario.profile {
             Profile::Classic => (Profile::Classic, Definitions::Classic),
             Profile::Current => (Profile::Current, Definitions::Current),
         };
-        let none = Figures::new();
+        let none = MetricValues::new();
         let arrival = summary.arrival(scenario);
-        let facts = Facts {
-            backend: &shown.launch.engine.backend,
-            rate: Traffic::of(scenario, &arrival),
+        let facts = BlockFacts {
+            backend: &cell.launch.engine.backend,
+            rate: Traffic::from_scenario(scenario, &arrival),
             concurrency: arrival.concurrency,
             slo: scenario.slo.as_ref(),
             cache: None,
-            has_pictures: scenario.workload.facts().prompts == PromptForm::Pictures,
+            has_images: scenario.workload.facts().prompts == PromptForm::Pictures,
             embeds: false,
             layout: match &summary.imported {
                 Some(imported) => Layout::AsPrinted {
@@ -275,36 +280,36 @@ fn workload(shown: &Shown<'_>) -> String {
         };
         let figures = summary.figures.get(&definitions).unwrap_or(&none);
         let block = block::block(profile, &facts, figures);
-        text.push_str(&fenced(block.trim_matches('\n'), "text"));
+        text.push_str(&code_block(block.trim_matches('\n'), "text"));
         text.push('\n');
     }
-    text.push_str(&list(&remarks(shown, chosen)));
+    text.push_str(&list(&remarks(cell, chosen)));
     text.push('\n');
-    for summary in &shown.summaries {
-        if let Ending::Failed { tail, .. } = &summary.ending
+    for summary in &cell.summaries {
+        if let MeasurementStatus::Failed { tail, .. } = &summary.status
             && !tail.is_empty()
         {
             text.push_str("The engine's last words:\n\n");
-            text.push_str(&fenced(&tail.join("\n"), "text"));
+            text.push_str(&code_block(&tail.join("\n"), "text"));
             text.push('\n');
         }
     }
     text
 }
 
-const COMPARED: Metric = Metric::Throughput(Flow::Output);
+const COMPARED_METRIC: Metric = Metric::Throughput(Quantity::Output);
 
 /// Remarks beside a block: what was requested, failures, repeats, validity.
-fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
+fn remarks(cell: &ReportCell<'_>, chosen: Option<&Summary>) -> Vec<String> {
     let mut remarks = Vec::new();
-    let asked = shown.cell.scenario.workload.prompts;
-    match shown.summaries.iter().find_map(|summary| summary.prompts) {
-        Some(given) if given != asked => {
-            remarks.push(format!("prompts: {given}, of {asked} that were asked for"));
+    let requested = cell.cell.scenario.workload.prompts;
+    match cell.summaries.iter().find_map(|summary| summary.prompts) {
+        Some(sent) if sent != requested => {
+            remarks.push(format!("prompts: {sent}, of {requested} that were asked for"));
         }
-        _ => remarks.push(format!("prompts: {asked}")),
+        _ => remarks.push(format!("prompts: {requested}")),
     }
-    let mut hashes: Vec<&str> = shown
+    let mut hashes: Vec<&str> = cell
         .summaries
         .iter()
         .filter_map(|summary| summary.prompts_hash.as_ref())
@@ -314,9 +319,9 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
     if !hashes.is_empty() {
         remarks.push(format!("digest of the prompts: {}", hashes.join(", ")));
     }
-    if let Some(summary) = chosen.filter(|_| shown.summaries.len() > 1) {
-        let values = shown.values(COMPARED);
-        let spread = shown.spread(COMPARED, 2);
+    if let Some(summary) = chosen.filter(|_| cell.summaries.len() > 1) {
+        let values = cell.values(COMPARED_METRIC);
+        let spread = cell.value_with_range(COMPARED_METRIC, 2);
         let word = if matches!(spread, Value::Spread { .. }) {
             "mean and range of output throughput"
         } else {
@@ -324,47 +329,42 @@ fn remarks(shown: &Shown<'_>, chosen: Option<&Summary>) -> Vec<String> {
         };
         remarks.push(format!(
             "measured {} times, {} of them done; shown is start {}, repeat {}; {word}: {spread} tok/s",
-            shown.summaries.len(),
+            cell.summaries.len(),
             values.len(),
             summary.start,
             summary.repeat,
         ));
     }
-    for summary in &shown.summaries {
-        let which = if shown.summaries.len() > 1 {
+    for summary in &cell.summaries {
+        let which = if cell.summaries.len() > 1 {
             format!("start {}, repeat {}: ", summary.start, summary.repeat)
         } else {
             String::new()
         };
         remarks.extend(
-            of_measurement(summary)
+            measurement_remarks(summary)
                 .into_iter()
                 .map(|remark| format!("{which}{remark}")),
         );
     }
     if let Some(figures) = chosen.and_then(|summary| summary.figures.get(&Definitions::Matrix)) {
-        let launch = shown.launch;
-        let protocol = launch.contact.dialect.protocol;
-        let itl = Itl::of_block(
-            shown.cell.scenario.profile,
-            protocol,
-            &launch.engine.backend,
-            None,
-        );
-        let figure = |metric| crate::analysis::metrics::figure(figures, metric);
+        let launch = cell.launch;
+        let protocol = launch.api.dialect.protocol;
+        let itl = Itl::for_block(cell.cell.scenario.profile, protocol, &launch.engine.backend, None);
+        let figure = |metric| crate::analysis::metrics::metric_value(figures, metric);
         remarks.extend(
-            traps(&figure, itl)
+            latency_caveats(&figure, itl)
                 .into_iter()
                 .map(|trap| format!("note: {trap}")),
         );
     }
-    if shown.summaries.is_empty() {
+    if cell.summaries.is_empty() {
         remarks.push("not measured".to_owned());
     }
     remarks
 }
 
-fn of_measurement(summary: &Summary) -> Vec<String> {
+fn measurement_remarks(summary: &Summary) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(imported) = &summary.imported {
         let unknown: Vec<&str> = imported.unknown.iter().map(|what| what.name()).collect();
@@ -379,24 +379,24 @@ fn of_measurement(summary: &Summary) -> Vec<String> {
             imported.tool.name()
         ));
     }
-    match &summary.ending {
-        Ending::Done => {}
-        Ending::Failed { phase, reason, .. } => {
+    match &summary.status {
+        MeasurementStatus::Done => {}
+        MeasurementStatus::Failed { phase, reason, .. } => {
             remarks.push(format!("failed in {}: {reason}", phase.name()));
         }
-        Ending::Skipped { reason } => remarks.push(format!("skipped: {reason}")),
-        Ending::Interrupted => remarks.push("interrupted".to_owned()),
+        MeasurementStatus::Skipped { reason } => remarks.push(format!("skipped: {reason}")),
+        MeasurementStatus::Interrupted => remarks.push("interrupted".to_owned()),
     }
-    remarks.extend(reproduce::validity(summary));
-    let failures = by_class(summary.failures.iter().map(|(class, count)| (*class, *count)));
+    remarks.extend(reproduce::validity_lines(summary));
+    let failures = format_failures(summary.failures.iter().map(|(class, count)| (*class, *count)));
     if !failures.is_empty() {
         remarks.push(format!("failed requests: {failures}"));
     }
     if let Some(client) = &summary.client {
-        remarks.push(client_words(client));
+        remarks.push(client_in_words(client));
     }
-    if !summary.beside.is_empty() {
-        remarks.push(tables::beside(&summary.beside));
+    if !summary.concurrent_launches.is_empty() {
+        remarks.push(tables::concurrent_launches_note(&summary.concurrent_launches));
     }
     for retry in &summary.retries {
         remarks.push(format!(
@@ -413,7 +413,7 @@ fn of_measurement(summary: &Summary) -> Vec<String> {
 }
 
 /// The load of the client and its timing error.
-fn client_words(client: &ClientFacts) -> String {
+fn client_in_words(client: &ClientFacts) -> String {
     let mut words = Vec::new();
     if let Some(lag) = &client.send_lag {
         words.push(format!(

@@ -4,26 +4,26 @@ use std::collections::BTreeMap;
 
 use super::is_imported;
 use crate::config::workload::Profile;
-use crate::report::Shown;
-use crate::report::markdown::{fenced, list};
-use crate::report::tables::{doubts, told, verdict_of};
+use crate::report::ReportCell;
+use crate::report::markdown::{code_block, list};
+use crate::report::tables::{reason_in_words, summary_validity, suspect_reasons};
 use crate::results::record::cell::Summary;
 use crate::results::record::validity::Verdict;
 
 /// From when to when the engine was measured; empty if nothing was measured here.
-pub(super) fn when(shown: &[Shown<'_>]) -> String {
-    let all = || shown.iter().flat_map(|one| &one.summaries);
-    let measured = || all().filter(|summary| summary.imported.is_none());
+pub(super) fn measured_period(cells: &[ReportCell<'_>]) -> String {
+    let summaries = || cells.iter().flat_map(|cell| &cell.summaries);
+    let measured = || summaries().filter(|summary| summary.imported.is_none());
     let began = measured().map(|summary| summary.began.as_str()).min();
     let ended = measured().map(|summary| summary.ended.as_str()).max();
     match began.zip(ended) {
-        Some((began, ended)) => format!("Measured from {} to {}.\n\n", minute(began), minute(ended)),
+        Some((began, ended)) => format!("Measured from {} to {}.\n\n", to_minute(began), to_minute(ended)),
         None => String::new(),
     }
 }
 
 /// Shortens an RFC 3339 time to its minute.
-fn minute(moment: &str) -> String {
+fn to_minute(moment: &str) -> String {
     match moment.split_once('T') {
         Some((day, time)) if time.len() >= 5 && time.is_char_boundary(5) => {
             format!("{day} {} UTC", &time[..5])
@@ -35,16 +35,16 @@ fn minute(moment: &str) -> String {
 pub(super) const HEADING: &str = "How to reproduce";
 
 /// How to measure the engine again; `None` if all cells are imported.
-pub(super) fn section(shown: &[Shown<'_>]) -> Option<String> {
-    let ours: Vec<&Shown<'_>> = shown.iter().filter(|one| !is_imported(one)).collect();
-    let name = &ours.first()?.launch.engine.name;
+pub(super) fn reproduce_section(cells: &[ReportCell<'_>]) -> Option<String> {
+    let own_cells: Vec<&ReportCell<'_>> = cells.iter().filter(|cell| !is_imported(cell)).collect();
+    let name = &own_cells.first()?.launch.engine.name;
     let command = format!(
         "matrix run matrix.yaml --only {}",
-        quoted(&format!("engine={name}"))
+        shell_quote(&format!("engine={name}"))
     );
     let mut sent: BTreeMap<String, String> = BTreeMap::new();
-    for one in ours {
-        let scenario = &one.cell.scenario;
+    for cell in own_cells {
+        let scenario = &cell.cell.scenario;
         let rules = match scenario.profile {
             Profile::Classic => "classic",
             Profile::Current => "current",
@@ -53,7 +53,7 @@ pub(super) fn section(shown: &[Shown<'_>]) -> Option<String> {
             "{} prompts by the rules {rules}, seed {}",
             scenario.workload.prompts, scenario.seed
         );
-        sent.insert(one.scenario(), words);
+        sent.insert(cell.scenario(), words);
     }
     let sent: Vec<String> = sent
         .into_iter()
@@ -63,13 +63,13 @@ pub(super) fn section(shown: &[Shown<'_>]) -> Option<String> {
         "## {HEADING}\n\nThe matrix as it was run lies with the results as `matrix.yaml`, the recipes of its engines beside it in `recipes/`. \
          Put it back into the folder where its paths begin, then:\n\n{}\nWhat was sent is the same where its digest, above in each \
          workload, is the same:\n\n{}\n",
-        fenced(&command, "shell"),
+        code_block(&command, "shell"),
         list(&sent)
     ))
 }
 
 /// Quotes a word for a shell.
-fn quoted(word: &str) -> String {
+fn shell_quote(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.=/:@".contains(letter);
     match word.chars().all(is_plain) {
         true => word.to_owned(),
@@ -78,14 +78,14 @@ fn quoted(word: &str) -> String {
 }
 
 /// The validity of a measurement with every reason against it; empty if it was never judged.
-pub(super) fn validity(summary: &Summary) -> Vec<String> {
+pub(super) fn validity_lines(summary: &Summary) -> Vec<String> {
     if summary.validity.is_none() {
         return Vec::new();
     }
-    match verdict_of(summary) {
+    match summary_validity(summary) {
         Verdict::Valid => vec!["validity: valid".to_owned()],
-        _ => doubts(summary)
-            .map(|reason| format!("validity: {}", told(reason)))
+        _ => suspect_reasons(summary)
+            .map(|reason| format!("validity: {}", reason_in_words(reason)))
             .collect(),
     }
 }

@@ -1,17 +1,18 @@
 use super::*;
-use crate::report::testing::{Case, shown};
+use crate::report::testing::{Case, report_cells};
 use crate::results::record::cell::Phase;
 
 #[test]
 fn a_report_has_the_command_and_the_block_of_every_launch() {
-    let mut last = Case::new("vllm@0.10.1", "bf16", 4, 1.0).failed(Phase::Measure, "it died\nunder load");
+    let mut last =
+        Case::new("vllm@0.10.1", "bf16", 4, 1.0).with_failure(Phase::Measure, "it died\nunder load");
     last.summaries[0]
         .warnings
         .push("the client <b>was</b> late".to_owned());
     let cases = [
         Case::new("vllm@0.10.1", "bf16", 1, 5000.0)
-            .again(5200.0)
-            .again(4000.0),
+            .measured_again(5200.0)
+            .measured_again(4000.0),
         Case::new("vllm@0.10.1", "fp8", 1, 7000.0),
         last,
     ];
@@ -22,7 +23,10 @@ fn a_report_has_the_command_and_the_block_of_every_launch() {
         tool: "matrix 0.1.0".to_owned(),
         ..Machine::default()
     };
-    insta::assert_snapshot!("engine_report", engine_report(&shown(&cases), Some(&machine)));
+    insta::assert_snapshot!(
+        "engine_report",
+        engine_report(&report_cells(&cases), Some(&machine))
+    );
 }
 
 #[test]
@@ -30,9 +34,9 @@ fn every_entry_of_the_contents_leads_to_a_heading() {
     let cases = [
         Case::new("vllm", "bf16", 1, 1.0),
         Case::new("vllm", "bf16", 2, 1.0),
-        Case::new("vllm", "fp8", 2, 1.0).simulated(),
+        Case::new("vllm", "fp8", 2, 1.0).on_simulated_engine(),
     ];
-    let text = engine_report(&shown(&cases), None);
+    let text = engine_report(&report_cells(&cases), None);
     let headings: Vec<String> = text
         .lines()
         .filter(|line| line.starts_with('#'))
@@ -60,14 +64,14 @@ fn a_command_that_differs_in_the_model_alone_is_given_once_for_all() {
         Case::new("vllm", "bf16", 1, 1.0),
         Case::new("vllm", "fp8", 1, 1.0),
     ];
-    let text = engine_report(&shown(&cases), None);
+    let text = engine_report(&report_cells(&cases), None);
     assert!(
         text.contains("Serve a model:") && text.contains("serve $MODEL --tp 1\n"),
         "{text}"
     );
     assert_eq!(text.matches("docker pull").count(), 1);
     cases[1].summaries[0].engine.command = Some("another command".to_owned());
-    assert!(!engine_report(&shown(&cases), None).contains("Serve a model:"));
+    assert!(!engine_report(&report_cells(&cases), None).contains("Serve a model:"));
 }
 
 #[test]
@@ -82,7 +86,7 @@ fn a_short_model_name_is_replaced_as_a_word_only() {
 #[test]
 fn no_name_or_message_breaks_out_of_its_place() {
     const EVIL: &str = "evil`|<b>\n# x\n```\n</details>\u{1b}[31m";
-    let mut case = Case::new("vllm", "bf16", 1, 1.0).failed(Phase::Launch, EVIL);
+    let mut case = Case::new("vllm", "bf16", 1, 1.0).with_failure(Phase::Launch, EVIL);
     case.launch.model = EVIL.to_owned();
     case.launch.checkpoint = EVIL.to_owned();
     case.launch.engine.title = EVIL.to_owned();
@@ -90,7 +94,7 @@ fn no_name_or_message_breaks_out_of_its_place() {
     case.summaries[0].engine.version = Some(EVIL.to_owned());
     case.summaries[0].engine.command = Some(EVIL.to_owned());
     case.summaries[0].warnings.push(EVIL.to_owned());
-    let text = engine_report(&shown(&[case]), None);
+    let text = engine_report(&report_cells(&[case]), None);
     assert!(!text.contains('\u{1b}'));
     // Outside of code fences nothing is interpreted as Markdown or HTML.
     let mut fence: Option<&str> = None;
@@ -116,8 +120,8 @@ fn engines_are_grouped_by_version() {
         Case::new("vllm@2", "bf16", 1, 1.0),
         Case::new("vllm@1", "fp8", 1, 1.0),
     ];
-    let shown = shown(&cases);
-    let groups = by_engine(&shown);
+    let cells = report_cells(&cases);
+    let groups = group_by_engine(&cells);
     let counts: Vec<(&str, usize)> = groups
         .iter()
         .map(|(name, group)| (&**name, group.len()))

@@ -9,65 +9,70 @@ use std::collections::BTreeMap;
 
 pub(crate) use export::{csv, json};
 
-use super::comparison::{numbers, percent, unit, words};
+use super::comparison::{number_column, percent, text_column, unit};
 use super::labels::Labels;
 use super::{Mark, Row, Table, Value, ascii_plot};
-use crate::analysis::compare::time_series::{self, Event, Series, Step};
-use crate::analysis::compare::verdict::chance;
+use crate::analysis::compare::time_series::{self, ContextEvent, LevelChange, Series};
+use crate::analysis::compare::verdict::p_in_words;
 use crate::base::date;
 use crate::results::record::cell::Origin;
-use crate::results::record::night::{Finding, Night};
+use crate::results::record::nightly::{Finding, NightlyRun};
 
 /// Number of nightly runs in the trend beside a metric.
-const TREND: usize = 30;
+const TREND_NIGHTS: usize = 30;
 /// Maximum number of findings in a table.
-const FINDINGS: usize = 300;
+const MAX_FINDINGS: usize = 300;
 
 /// Consecutive nightly runs with their series and events.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct History<'a> {
     pub matrix: &'a str,
     /// Oldest first.
-    pub nights: &'a [Night],
+    pub nights: &'a [NightlyRun],
     pub series: Vec<Series>,
     /// Changes besides figures.
-    pub events: Vec<Event>,
+    pub events: Vec<ContextEvent>,
     pub labels: Labels,
 }
 
 impl<'a> History<'a> {
     /// Computes series, level changes of at least `floor` (a share), and events of these nightly runs.
-    pub(crate) fn of(matrix: &'a str, nights: &'a [Night], floor: f64) -> Self {
-        let series = time_series::all(nights, floor);
+    pub(crate) fn from_nights(matrix: &'a str, nights: &'a [NightlyRun], floor: f64) -> Self {
+        let series = time_series::build_series(nights, floor);
         Self {
             matrix,
             nights,
-            labels: Labels::of(nights.iter().flat_map(|night| night.cells.keys())),
+            labels: Labels::from_keys(nights.iter().flat_map(|night| night.cells.keys())),
             series,
-            events: time_series::events(nights),
+            events: time_series::context_events(nights),
         }
     }
 }
 
 /// The date of a time; text that is no time stays as it is.
-pub(super) fn day(moment: &str) -> String {
-    date::days(moment).map_or_else(|| moment.to_owned(), |days| date::written(days, "%Y-%m-%d"))
+pub(super) fn date(moment: &str) -> String {
+    date::days_since_epoch(moment)
+        .map_or_else(|| moment.to_owned(), |days| date::format_date(days, "%Y-%m-%d"))
 }
 
 /// Describes a level change.
-pub(super) fn told(series: &Series, step: &Step) -> String {
-    let since = day(&series.nights[step.at].at);
-    format!("{} since {since}, p {}", percent(step.change), compared(step.p))
+pub(super) fn level_change_in_words(series: &Series, step: &LevelChange) -> String {
+    let since = date(&series.nights[step.index].at);
+    format!(
+        "{} since {since}, p {}",
+        percent(step.change),
+        p_value_text(step.p)
+    )
 }
 
-fn compared(p: f64) -> String {
-    match chance(p) {
+fn p_value_text(p: f64) -> String {
+    match p_in_words(p) {
         small if small.starts_with('<') => small,
         other => format!("= {other}"),
     }
 }
 
-pub(super) fn starts(count: usize) -> String {
+pub(super) fn starts_in_words(count: usize) -> String {
     match count {
         1 => "1 start".to_owned(),
         count => format!("{count} starts"),
@@ -79,29 +84,34 @@ pub(super) fn starts(count: usize) -> String {
 pub(crate) fn table(history: &History<'_>) -> Table {
     let changes = history.series.iter().flat_map(|series| {
         let (cell, figure) = (history.labels.name(&series.cell), series.metric.label());
-        let note = move |step: &Step| format!("{cell}: {figure}: {}", told(series, step));
+        let note =
+            move |step: &LevelChange| format!("{cell}: {figure}: {}", level_change_in_words(series, step));
         series.changes.iter().map(note)
     });
     let events = history.events.iter().map(|event| {
-        let cells = of_cells(history, event);
+        let cells = event_cells(history, event);
         let cells = match event.cells.len() {
             0 => String::new(),
             _ => format!(" ({cells})"),
         };
-        format!("{}: {}{cells}", day(&event.at), event.what)
+        format!("{}: {}{cells}", date(&event.at), event.text)
     });
-    let mut table = figures(history);
+    let mut table = series_table(history);
     table.notes = changes.chain(events).chain(table.notes).collect();
     table
 }
 
 /// A row for each series, with notes that explain the table only.
-pub(crate) fn figures(history: &History<'_>) -> Table {
+pub(crate) fn series_table(history: &History<'_>) -> Table {
     let row = |series: &Series| {
         let level =
             |value: Option<f64>| value.map_or(Value::Missing, |value| Value::Number { value, decimals: 2 });
-        let course: Vec<Option<f64>> = series.course().into_iter().map(|(_, value)| value).collect();
-        let recent = &course[course.len().saturating_sub(TREND)..];
+        let course: Vec<Option<f64>> = series
+            .values_by_night()
+            .into_iter()
+            .map(|(_, value)| value)
+            .collect();
+        let recent = &course[course.len().saturating_sub(TREND_NIGHTS)..];
         Row {
             cells: vec![
                 Value::Text(history.labels.name(&series.cell)),
@@ -120,18 +130,18 @@ pub(crate) fn figures(history: &History<'_>) -> Table {
         }
     };
     let explained = format!(
-        "trend: the last {TREND} nights at most, the lowest to the highest of them; · where a night has no figure"
+        "trend: the last {TREND_NIGHTS} nights at most, the lowest to the highest of them; · where a night has no figure"
     );
     Table {
         title: format!("Nights of {}", history.matrix),
         columns: vec![
-            words("cell", 0),
-            words("figure", 0),
-            numbers("nights", "", 1),
-            numbers("first", "", 1),
-            numbers("last", "", 0),
-            numbers("changes", "", 0),
-            words("trend", 9),
+            text_column("cell", 0),
+            text_column("figure", 0),
+            number_column("nights", "", 1),
+            number_column("first", "", 1),
+            number_column("last", "", 0),
+            number_column("changes", "", 0),
+            text_column("trend", 9),
         ],
         rows: history.series.iter().map(row).collect(),
         notes: history
@@ -144,7 +154,7 @@ pub(crate) fn figures(history: &History<'_>) -> Table {
     }
 }
 
-fn of_cells(history: &History<'_>, event: &Event) -> String {
+fn event_cells(history: &History<'_>, event: &ContextEvent) -> String {
     match &event.cells[..] {
         [] => "all".to_owned(),
         [only] => history.labels.name(only),
@@ -153,25 +163,29 @@ fn of_cells(history: &History<'_>, event: &Event) -> String {
 }
 
 /// Events, the latest first.
-pub(crate) fn events(history: &History<'_>) -> Table {
-    let row = |event: &Event| Row {
+pub(crate) fn events_table(history: &History<'_>) -> Table {
+    let row = |event: &ContextEvent| Row {
         cells: vec![
-            Value::Text(day(&event.at)),
-            Value::text(&event.what),
-            Value::Text(of_cells(history, event)),
+            Value::Text(date(&event.at)),
+            Value::text(&event.text),
+            Value::Text(event_cells(history, event)),
         ],
         marks: Vec::new(),
     };
     Table {
         title: "What else changed".to_owned(),
-        columns: vec![words("night", 0), words("event", 0), words("cells", 1)],
+        columns: vec![
+            text_column("night", 0),
+            text_column("event", 0),
+            text_column("cells", 1),
+        ],
         rows: history.events.iter().rev().map(row).collect(),
         notes: Vec::new(),
     }
 }
 
 /// A finding that one or several consecutive nightly runs reported.
-struct Told<'a> {
+struct RepeatedFinding<'a> {
     first: usize,
     last: usize,
     finding: &'a Finding,
@@ -179,17 +193,19 @@ struct Told<'a> {
 
 /// Findings of these nightly runs, the latest first. A finding of consecutive runs is printed once, in the
 /// words of the last one.
-pub(crate) fn findings(history: &History<'_>, nights: &[Night]) -> Table {
-    let mut all: Vec<Told<'_>> = Vec::new();
+pub(crate) fn findings_table(history: &History<'_>, nights: &[NightlyRun]) -> Table {
+    let mut repeated_findings: Vec<RepeatedFinding<'_>> = Vec::new();
     let mut open: BTreeMap<String, usize> = BTreeMap::new();
     for (at, night) in nights.iter().enumerate() {
         for finding in &night.findings {
             let known = open.get(&finding.identity()).copied();
-            match known.filter(|known| all[*known].last + 1 >= at) {
-                Some(known) => (all[known].last, all[known].finding) = (at, finding),
+            match known.filter(|known| repeated_findings[*known].last + 1 >= at) {
+                Some(known) => {
+                    (repeated_findings[known].last, repeated_findings[known].finding) = (at, finding)
+                }
                 None => {
-                    open.insert(finding.identity(), all.len());
-                    all.push(Told {
+                    open.insert(finding.identity(), repeated_findings.len());
+                    repeated_findings.push(RepeatedFinding {
                         first: at,
                         last: at,
                         finding,
@@ -198,14 +214,14 @@ pub(crate) fn findings(history: &History<'_>, nights: &[Night]) -> Table {
             }
         }
     }
-    all.sort_by_key(|told| (std::cmp::Reverse(told.last), told.finding.kind));
-    let row = |told: &Told<'_>| {
-        let finding = told.finding;
+    repeated_findings.sort_by_key(|repeated| (std::cmp::Reverse(repeated.last), repeated.finding.kind));
+    let row = |repeated: &RepeatedFinding<'_>| {
+        let finding = repeated.finding;
         let cell = finding.cell.as_ref();
         let when = [
-            Value::Text(day(&nights[told.last].at)),
-            Value::Text(day(&nights[told.first].at)),
-            Value::Count((told.last - told.first + 1) as u64),
+            Value::Text(date(&nights[repeated.last].at)),
+            Value::Text(date(&nights[repeated.first].at)),
+            Value::Count((repeated.last - repeated.first + 1) as u64),
         ];
         let what = [
             Value::text(finding.kind.name()),
@@ -221,9 +237,17 @@ pub(crate) fn findings(history: &History<'_>, nights: &[Night]) -> Table {
             marks: Vec::new(),
         }
     };
-    let when = [words("last", 0), words("first", 0), numbers("nights", "", 0)];
-    let what = [words("kind", 0), words("cell", 0), words("finding", 0)];
-    let left_out = all.len().saturating_sub(FINDINGS);
+    let when = [
+        text_column("last", 0),
+        text_column("first", 0),
+        number_column("nights", "", 0),
+    ];
+    let what = [
+        text_column("kind", 0),
+        text_column("cell", 0),
+        text_column("finding", 0),
+    ];
+    let left_out = repeated_findings.len().saturating_sub(MAX_FINDINGS);
     Table {
         title: "What nights found".to_owned(),
         columns: when
@@ -231,7 +255,7 @@ pub(crate) fn findings(history: &History<'_>, nights: &[Night]) -> Table {
             .filter(|_| nights.len() > 1)
             .chain(what)
             .collect(),
-        rows: all.iter().take(FINDINGS).map(row).collect(),
+        rows: repeated_findings.iter().take(MAX_FINDINGS).map(row).collect(),
         notes: (left_out > 0)
             .then(|| format!("{left_out} older findings are left out"))
             .into_iter()

@@ -2,7 +2,7 @@ use super::*;
 use crate::base::ids::CellKey;
 use crate::report::testing::nights;
 use crate::report::{Format, draw, html};
-use crate::results::record::night::FindingKind;
+use crate::results::record::nightly::FindingKind;
 
 #[test]
 fn a_history_shows_trend_changes_and_events() {
@@ -10,7 +10,7 @@ fn a_history_shows_trend_changes_and_events() {
         "engine=vllm,model=m,scenario=chat",
         "engine=sglang,model=m,scenario=chat",
     ]);
-    let history = History::of("m", &nights, 0.02);
+    let history = History::from_nights("m", &nights, 0.02);
     let wide = Format::Terminal {
         width: 160,
         colors: false,
@@ -40,8 +40,8 @@ fn what_nights_find_in_a_row_is_told_once() {
     for at in [5, 6, 7, 20] {
         nights[at].findings.push(worse(&format!("night {at}")));
     }
-    let history = History::of("m", &nights, 0.02);
-    let rows: Vec<String> = findings(&history, &nights)
+    let history = History::from_nights("m", &nights, 0.02);
+    let rows: Vec<String> = findings_table(&history, &nights)
         .rows
         .iter()
         .map(|row| row.texts().join(" "))
@@ -55,25 +55,33 @@ fn what_nights_find_in_a_row_is_told_once() {
             format!("2026-01-08 2026-01-06 3 worse {cell} night 7"),
         ]
     );
-    let last = findings(&history, &nights[20..21]);
+    let last = findings_table(&history, &nights[20..21]);
     assert_eq!(last.rows[0].texts(), ["worse", cell, "night 20"]);
 }
 
 #[test]
 fn a_row_of_csv_is_a_night_and_a_gap_says_why() {
     let nights = nights(&["engine=vllm,model=m,scenario=a, b"]);
-    let text = csv(&History::of("m", &nights, 0.02));
+    let text = csv(&History::from_nights("m", &nights, 0.02));
     let rows: Vec<&str> = text.lines().collect();
     assert_eq!(rows.len(), 1 + nights.len());
-    let of = |day: &str| rows.iter().find(|row| row.starts_with(day)).unwrap();
-    insta::assert_snapshot!([rows[0], of("2026-01-12"), of("2026-01-17"), of("2026-01-21")].join("\n"));
+    let row_of = |day: &str| rows.iter().find(|row| row.starts_with(day)).unwrap();
+    insta::assert_snapshot!(
+        [
+            rows[0],
+            row_of("2026-01-12"),
+            row_of("2026-01-17"),
+            row_of("2026-01-21")
+        ]
+        .join("\n")
+    );
 }
 
 #[test]
 fn machines_read_the_same() {
     let nights = nights(&["engine=vllm,model=m"]);
-    let told = json(&History::of("m", &nights, 0.02));
-    let series = &told["series"][0];
+    let document = json(&History::from_nights("m", &nights, 0.02));
+    let series = &document["series"][0];
     assert_eq!(series["nights"].as_array().unwrap().len(), nights.len() - 1);
     assert_eq!(series["gaps"][0]["why"], "invalid: client-late");
     let cuts: Vec<&serde_json::Value> = series["turns"]
@@ -91,7 +99,7 @@ fn machines_read_the_same() {
 #[test]
 fn the_page_breaks_lines_at_gaps_and_cuts_and_names_what_happened() {
     let nights = nights(&["engine=vllm,model=m,scenario=chat"]);
-    let page = html::nights(&History::of("m", &nights, 0.02));
+    let page = html::draw_history(&History::from_nights("m", &nights, 0.02));
     // One stroke before the gap, one up to the cut, one after it.
     let strokes = page.matches("class=\"s c0 d0\" data-name=\"output throughput\"");
     assert_eq!(strokes.count(), 3);
@@ -119,7 +127,7 @@ fn names_of_others_stay_text_on_the_page() {
         figure: None,
         text: "<b onclick=\"x\">".to_owned(),
     });
-    let page = html::nights(&History::of("<m>\u{2066}", &nights, 0.02));
+    let page = html::draw_history(&History::from_nights("<m>\u{2066}", &nights, 0.02));
     for word in [
         "<script>alert",
         "<img",

@@ -1,12 +1,14 @@
 //! Chooses the charts of a report's page.
 
-use crate::analysis::metrics::{Flow, Metric};
-use crate::report::chart::{Axis, Bar, Bars, Dot, Kind, Line, Look, Picture, Plot};
-use crate::report::document::{CellFacts, Comparison, Document, Operating, Quantity, Series, unit};
+use crate::analysis::metrics::{Metric, Quantity};
+use crate::report::chart::{Axis, AxisKind, Bar, Bars, Chart, Line, Plot, PlotPoint, StrokeStyle};
+use crate::report::document::{
+    CellFacts, ComparisonTable, Document, OperatingPoint, Series, SeriesQuantity, unit,
+};
 use crate::results::record::validity::Verdict;
 
 /// The name of a cell away from its neighbours.
-pub(super) fn name_of(document: &Document, cell: &CellFacts) -> String {
+pub(super) fn cell_name(document: &Document, cell: &CellFacts) -> String {
     let name = format!("{} · {} · {}", cell.engine, cell.model, cell.scenario_in_full);
     let is_alike = |other: &&CellFacts| {
         let (a, b) = (*other, cell);
@@ -24,13 +26,13 @@ pub(super) fn name_of(document: &Document, cell: &CellFacts) -> String {
 }
 
 /// Charts of a comparison: throughput, latency distributions, and the spread of repeats.
-pub(super) fn of_comparison(document: &Document, comparison: &Comparison) -> Vec<Picture> {
+pub(super) fn comparison_charts(document: &Document, comparison: &ComparisonTable) -> Vec<Chart> {
     let placed: Vec<(&str, &CellFacts)> = comparison
         .rows
         .iter()
         .filter_map(|row| Some((row.name.as_str(), document.cells.get(row.cell)?)))
         .collect();
-    let names = unequal(&placed);
+    let names = disambiguated_names(&placed);
     let named: Vec<(&str, &CellFacts)> = names
         .iter()
         .zip(&placed)
@@ -38,43 +40,43 @@ pub(super) fn of_comparison(document: &Document, comparison: &Comparison) -> Vec
         .collect();
     let mut pictures = Vec::new();
     let shown = [
-        Metric::of_name(&comparison.figure),
-        Some(Metric::Throughput(Flow::Output)),
-        Some(Metric::PerDevice(Flow::Output)),
+        Metric::from_name(&comparison.figure),
+        Some(Metric::Throughput(Quantity::Output)),
+        Some(Metric::PerDevice(Quantity::Output)),
     ];
     let mut drawn = Vec::new();
     for metric in shown.into_iter().flatten() {
         // If every engine has one GPU, both charts would be equal.
-        let is_new = |picture: &Picture| {
-            let Picture::Bars(bars) = picture else { return true };
+        let is_new = |picture: &Chart| {
+            let Chart::Bars(bars) = picture else { return true };
             let values: Vec<u64> = bars.rows.iter().map(|bar| bar.value.to_bits()).collect();
             !drawn.contains(&values)
         };
-        if let Some(picture) = bars(&named, metric, true).filter(is_new) {
-            if let Picture::Bars(bars) = &picture {
+        if let Some(picture) = bar_chart(&named, metric, true).filter(is_new) {
+            if let Chart::Bars(bars) = &picture {
                 drawn.push(bars.rows.iter().map(|bar| bar.value.to_bits()).collect());
             }
             pictures.push(picture);
         }
     }
     for latency in ["TTFT", "TPOT", "ITL", "E2E"] {
-        pictures.extend(distribution(&named, latency));
+        pictures.extend(distribution_chart(&named, latency));
     }
     let is_repeated = |(_, cell): &(&str, &CellFacts)| {
-        let figure = cell.figure(Metric::Throughput(Flow::Output));
+        let figure = cell.figure(Metric::Throughput(Quantity::Output));
         figure.is_some_and(|figure| figure.values.len() > 1)
     };
     if named.iter().any(is_repeated) {
-        pictures.extend(bars(&named, Metric::Throughput(Flow::Output), false));
+        pictures.extend(bar_chart(&named, Metric::Throughput(Quantity::Output), false));
     }
     pictures
 }
 
 /// Adds precision and number of GPUs to names if they differ, since bars side by side are read as a
 /// comparison.
-fn unequal(named: &[(&str, &CellFacts)]) -> Vec<String> {
-    let differs = |told: &dyn Fn(&CellFacts) -> Option<String>| {
-        named.iter().any(|(_, cell)| told(cell) != told(named[0].1))
+fn disambiguated_names(named: &[(&str, &CellFacts)]) -> Vec<String> {
+    let differs = |fact: &dyn Fn(&CellFacts) -> Option<String>| {
+        named.iter().any(|(_, cell)| fact(cell) != fact(named[0].1))
     };
     let precision = |cell: &CellFacts| cell.precision.clone();
     let gpus = |cell: &CellFacts| match cell.gpus? {
@@ -91,7 +93,7 @@ fn unequal(named: &[(&str, &CellFacts)]) -> Vec<String> {
     named.iter().map(name).collect()
 }
 
-fn bars(named: &[(&str, &CellFacts)], metric: Metric, has_bars: bool) -> Option<Picture> {
+fn bar_chart(named: &[(&str, &CellFacts)], metric: Metric, has_bars: bool) -> Option<Chart> {
     let bar = |(color, (name, cell)): (usize, &(&str, &CellFacts))| {
         let figure = cell.figure(metric)?;
         Some(Bar {
@@ -103,12 +105,12 @@ fn bars(named: &[(&str, &CellFacts)], metric: Metric, has_bars: bool) -> Option<
         })
     };
     let rows: Vec<Bar> = named.iter().enumerate().filter_map(bar).collect();
-    let label = capitalised(&metric.label());
+    let label = capitalize(&metric.label());
     let title = match has_bars {
         true => label,
         false => format!("{label}, each measurement"),
     };
-    (!rows.is_empty()).then_some(Picture::Bars(Bars {
+    (!rows.is_empty()).then_some(Chart::Bars(Bars {
         title,
         unit: unit(&metric.name()),
         has_bars,
@@ -116,55 +118,55 @@ fn bars(named: &[(&str, &CellFacts)], metric: Metric, has_bars: bool) -> Option<
     }))
 }
 
-fn capitalised(text: &str) -> String {
+fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(char::to_uppercase);
     first.into_iter().flatten().chain(letters).collect()
 }
 
-fn distribution(named: &[(&str, &CellFacts)], latency: &str) -> Option<Picture> {
+fn distribution_chart(named: &[(&str, &CellFacts)], latency: &str) -> Option<Chart> {
     let line = |(color, (name, cell)): (usize, &(&str, &CellFacts))| {
-        let found = cell
+        let points = cell
             .distributions
             .iter()
             .find(|distribution| distribution.latency == latency)?;
-        let point = |[value, share]: &[f64; 2]| Dot {
+        let point = |[value, share]: &[f64; 2]| PlotPoint {
             x: *value,
             y: *share,
-            note: format!("{} % of values", share * 100.0),
+            tooltip: format!("{} % of values", share * 100.0),
             is_doubtful: false,
         };
         Some(Line {
             name: (*name).to_owned(),
             color,
-            look: Look::Line,
-            points: found.points.iter().map(point).collect(),
+            style: StrokeStyle::Line,
+            points: points.points.iter().map(point).collect(),
             breaks: Vec::new(),
         })
     };
     let lines: Vec<Line> = named.iter().enumerate().filter_map(line).collect();
     (!lines.is_empty()).then(|| {
-        Picture::Plot(Plot {
+        Chart::Plot(Plot {
             title: format!("{latency}, distribution"),
             x: Axis {
                 label: latency.to_owned(),
                 unit: "ms",
-                kind: Kind::Ratio,
+                kind: AxisKind::Ratio,
             },
             y: Axis {
                 label: "share of values".to_owned(),
                 unit: "",
-                kind: Kind::Share,
+                kind: AxisKind::Share,
             },
             lines,
             window: None,
-            turns: Vec::new(),
+            events: Vec::new(),
         })
     })
 }
 
 /// Charts of output per user against output per GPU, with the frontier.
-pub(super) fn tradeoffs(document: &Document) -> Vec<Picture> {
+pub(super) fn tradeoff_charts(document: &Document) -> Vec<Chart> {
     let drawn = document
         .tradeoffs
         .iter()
@@ -173,25 +175,25 @@ pub(super) fn tradeoffs(document: &Document) -> Vec<Picture> {
         .map(|tradeoff| {
             let mut lines: Vec<Line> = Vec::new();
             for point in &tradeoff.points {
-                let dot = dot(point);
+                let dot = plot_point(point);
                 match lines.iter_mut().find(|line| line.name == point.engine) {
                     Some(line) => line.points.push(dot),
                     None => lines.push(Line {
                         name: point.engine.clone(),
                         color: lines.len(),
-                        look: Look::Marked,
+                        style: StrokeStyle::LineWithMarkers,
                         points: vec![dot],
                         breaks: Vec::new(),
                     }),
                 }
             }
-            lines.extend(frontier(&tradeoff.points));
+            lines.extend(frontier_line(&tradeoff.points));
             let axis = |label: &str| Axis {
                 label: label.to_owned(),
                 unit: "tok/s",
-                kind: Kind::FromZero,
+                kind: AxisKind::FromZero,
             };
-            Picture::Plot(Plot {
+            Chart::Plot(Plot {
                 title: tradeoff.title.clone(),
                 x: axis("output per user"),
                 y: axis(match tradeoff.is_per_gpu {
@@ -200,36 +202,36 @@ pub(super) fn tradeoffs(document: &Document) -> Vec<Picture> {
                 }),
                 lines,
                 window: None,
-                turns: Vec::new(),
+                events: Vec::new(),
             })
         })
         .collect()
 }
 
-fn dot(point: &Operating) -> Dot {
-    Dot {
+fn plot_point(point: &OperatingPoint) -> PlotPoint {
+    PlotPoint {
         x: point.per_user_tok_s,
         y: point.output_tok_s,
-        note: point.load.clone(),
+        tooltip: point.load.clone(),
         is_doubtful: point.validity > Verdict::Valid,
     }
 }
 
-fn frontier(points: &[Operating]) -> Option<Line> {
-    let mut best: Vec<&Operating> = points.iter().filter(|point| point.is_on_frontier).collect();
+fn frontier_line(points: &[OperatingPoint]) -> Option<Line> {
+    let mut best: Vec<&OperatingPoint> = points.iter().filter(|point| point.is_on_frontier).collect();
     best.sort_by(|a, b| a.per_user_tok_s.total_cmp(&b.per_user_tok_s));
     (best.len() > 1).then(|| Line {
         name: "frontier".to_owned(),
         color: 0,
-        look: Look::Behind,
-        points: best.into_iter().map(dot).collect(),
+        style: StrokeStyle::Background,
+        points: best.into_iter().map(plot_point).collect(),
         breaks: Vec::new(),
     })
 }
 
 /// Charts of a cell over time, one for each quantity.
-pub(super) fn over_time(cell: &CellFacts) -> Vec<Picture> {
-    let picture = |quantity: Quantity| {
+pub(super) fn time_series_charts(cell: &CellFacts) -> Vec<Chart> {
+    let chart = |quantity: SeriesQuantity| {
         let of_quantity: Vec<&Series> = cell
             .series
             .iter()
@@ -241,26 +243,26 @@ pub(super) fn over_time(cell: &CellFacts) -> Vec<Picture> {
                 None => format!("by the {}", series.source),
             },
             color,
-            look: Look::Line,
+            style: StrokeStyle::Line,
             points: series
                 .points
                 .iter()
-                .map(|[at, value]| Dot {
+                .map(|[at, value]| PlotPoint {
                     x: *at,
                     y: *value,
-                    note: String::new(),
+                    tooltip: String::new(),
                     is_doubtful: false,
                 })
                 .collect(),
             breaks: Vec::new(),
         };
         (!of_quantity.is_empty()).then(|| {
-            Picture::Plot(Plot {
+            Chart::Plot(Plot {
                 title: quantity.label().to_owned(),
                 x: Axis {
                     label: "time".to_owned(),
                     unit: "s",
-                    kind: Kind::FromZero,
+                    kind: AxisKind::FromZero,
                 },
                 y: Axis {
                     label: match quantity.unit() {
@@ -269,15 +271,15 @@ pub(super) fn over_time(cell: &CellFacts) -> Vec<Picture> {
                     },
                     unit: quantity.unit(),
                     kind: match quantity {
-                        Quantity::Utilisation | Quantity::KvUse => Kind::Share,
-                        _ => Kind::FromZero,
+                        SeriesQuantity::Utilisation | SeriesQuantity::KvUse => AxisKind::Share,
+                        _ => AxisKind::FromZero,
                     },
                 },
                 lines: of_quantity.iter().enumerate().map(line).collect(),
                 window: cell.window_s.map(|end| [0.0, end]),
-                turns: Vec::new(),
+                events: Vec::new(),
             })
         })
     };
-    Quantity::ALL.into_iter().filter_map(picture).collect()
+    SeriesQuantity::ALL.into_iter().filter_map(chart).collect()
 }

@@ -4,12 +4,12 @@
 use minijinja::Value as Safe;
 use serde::Serialize;
 
-use crate::analysis::metrics::Better;
-use crate::report::chart::Picture;
-use crate::report::{Align, Mark, Table, Value, plain};
+use crate::analysis::metrics::Direction;
+use crate::report::chart::Chart;
+use crate::report::{Align, Mark, Table, Value, single_line};
 
 /// Texts with more letters than this may wrap.
-const LONG: usize = 40;
+const MIN_BREAKABLE_CHARS: usize = 40;
 
 /// An entry of the table of contents.
 #[derive(Serialize)]
@@ -32,7 +32,7 @@ impl Key {
     pub(super) fn new(sample: String, name: &str) -> Self {
         Self {
             sample: Safe::from_safe_string(sample),
-            name: plain(name),
+            name: single_line(name),
         }
     }
 }
@@ -90,9 +90,9 @@ struct CellView {
 }
 
 /// Charts with their legends and tables.
-pub(super) fn figures(pictures: Vec<Picture>) -> Vec<FigureView> {
-    let figure = |picture: Picture| FigureView {
-        title: plain(picture.title()),
+pub(super) fn chart_views(pictures: Vec<Chart>) -> Vec<FigureView> {
+    let figure = |picture: Chart| FigureView {
+        title: single_line(picture.title()),
         svg: Safe::from_safe_string(picture.svg()),
         legend: picture
             .legend()
@@ -101,66 +101,66 @@ pub(super) fn figures(pictures: Vec<Picture>) -> Vec<FigureView> {
             .collect(),
         notes: Vec::new(),
         words: String::new(),
-        table: table(&picture.table()),
+        table: table_view(&picture.table()),
     };
     pictures.into_iter().map(figure).collect()
 }
 
-pub(super) fn called(table: TableView, caption: &str) -> TableView {
+pub(super) fn with_caption(table: TableView, caption: &str) -> TableView {
     TableView {
         caption: caption.to_owned(),
         ..table
     }
 }
 
-pub(super) fn table(table: &Table) -> TableView {
+pub(super) fn table_view(table: &Table) -> TableView {
     // A column without any value is left out.
     let is_known = |at: usize| {
         let mut cells = table.rows.iter().map(|row| &row.cells[at]);
         at == 0 || table.rows.is_empty() || cells.any(|cell| *cell != Value::Missing)
     };
-    let kept: Vec<usize> = (0..table.columns.len()).filter(|&at| is_known(at)).collect();
-    let columns = kept
+    let shown_columns: Vec<usize> = (0..table.columns.len()).filter(|&at| is_known(at)).collect();
+    let columns = shown_columns
         .iter()
         .map(|&at| &table.columns[at])
         .map(|column| ColumnView {
-            head: plain(&column.head),
+            head: single_line(&column.head),
             unit: column.unit,
             is_right: column.align == Align::Right,
             first: match (column.better, column.align) {
-                (Some(Better::Lower), _) | (None, Align::Left) => "ascending",
+                (Some(Direction::Lower), _) | (None, Align::Left) => "ascending",
                 _ => "descending",
             },
         });
     let rows = table.rows.iter().map(|row| RowView {
-        cells: kept
+        cells: shown_columns
             .iter()
-            .map(|&at| cell(&row.cells[at], table.columns[at].align))
+            .map(|&at| cell_view(&row.cells[at], table.columns[at].align))
             .collect(),
         marks: row.marks.iter().filter_map(|mark| mark.word()).collect(),
         is_doubtful: row.marks.iter().any(|mark| {
             matches!(
                 mark,
-                Mark::Warned | Mark::Suspect | Mark::SuspectIn(_) | Mark::Invalid | Mark::Failed
+                Mark::Warning | Mark::Suspect | Mark::SuspectIn(_) | Mark::Invalid | Mark::Failed
             )
         }),
     });
     TableView {
-        title: plain(&table.title),
-        caption: plain(&table.title),
+        title: single_line(&table.title),
+        caption: single_line(&table.title),
         columns: columns.collect(),
         rows: rows.collect(),
-        notes: table.notes.iter().map(|note| plain(note)).collect(),
+        notes: table.notes.iter().map(|note| single_line(note)).collect(),
     }
 }
 
-fn cell(value: &Value, align: Align) -> CellView {
-    let text = plain(&value.to_string());
+fn cell_view(value: &Value, align: Align) -> CellView {
+    let text = single_line(&value.to_string());
     CellView {
-        value: value.number().map(|number| number.to_string()),
+        value: value.sort_key().map(|number| number.to_string()),
         class: match align {
             Align::Right => "right",
-            Align::Left if text.chars().count() > LONG => "long",
+            Align::Left if text.chars().count() > MIN_BREAKABLE_CHARS => "long",
             Align::Left => "",
         },
         text,

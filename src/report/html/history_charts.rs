@@ -1,138 +1,157 @@
 //! Charts of metrics over nightly runs.
 
 use super::components::Key;
-use crate::analysis::compare::time_series::{Series, TurnKind};
-use crate::analysis::metrics::Better;
+use crate::analysis::compare::time_series::{ContextChangeKind, Series};
+use crate::analysis::metrics::Direction;
 use crate::base::date;
-use crate::report::chart::{Axis, Dot, Kind, Line, Look, Picture, Plot, Turn, TurnLook, sample, turn_sample};
+use crate::report::chart::{
+    Axis, AxisKind, Chart, Line, Plot, PlotEvent, PlotEventStyle, PlotPoint, StrokeStyle, event_sample,
+    line_sample,
+};
 use crate::report::comparison::percent;
 use crate::report::history;
 
 /// Maximum number of nightly runs with a marker for each.
-const MARKED: usize = 120;
+const MAX_MARKED_NIGHTS: usize = 120;
 
 /// The chart of a series; `None` if it has no nightly runs or one of them has no valid time.
-pub(super) fn picture(series: &Series, title: &str) -> Option<Picture> {
+pub(super) fn series_chart(series: &Series, title: &str) -> Option<Chart> {
     let days: Vec<f64> = series
         .nights
         .iter()
-        .map(|night| date::days(&night.at))
+        .map(|night| date::days_since_epoch(&night.at))
         .collect::<Option<_>>()?;
     if days.is_empty() {
         return None;
     }
     let lines = [
-        Some(levels(series, &days)),
-        baseline(series, &days),
-        Some(figure(series, &days)),
+        Some(level_line(series, &days)),
+        baseline_line(series, &days),
+        Some(figure_line(series, &days)),
     ];
-    Some(Picture::Plot(Plot {
+    Some(Chart::Plot(Plot {
         title: title.to_owned(),
         x: Axis {
             label: "night".to_owned(),
             unit: "",
-            kind: Kind::Dates,
+            kind: AxisKind::Dates,
         },
         y: Axis {
             label: String::new(),
             unit: series.metric.unit().symbol(),
-            kind: Kind::Around,
+            kind: AxisKind::Around,
         },
         lines: lines.into_iter().flatten().collect(),
         window: None,
-        turns: turns(series, &days),
+        events: plot_events(series, &days),
     }))
 }
 
 /// The legend of lines and marks, the same for all charts.
 pub(super) fn legend() -> Vec<Key> {
-    let line = |line: Line| (sample(&line), line.name);
+    let line = |line: Line| (line_sample(&line), line.name);
     let lines = [
-        line(drawn("the figure", FIGURE, Look::Marked, Vec::new(), Vec::new())),
-        line(drawn(
-            "its level between changes",
-            FIGURE,
-            Look::Behind,
+        line(new_line(
+            "the figure",
+            FIGURE_COLOR,
+            StrokeStyle::LineWithMarkers,
             Vec::new(),
             Vec::new(),
         )),
-        line(drawn(
+        line(new_line(
+            "its level between changes",
+            FIGURE_COLOR,
+            StrokeStyle::Background,
+            Vec::new(),
+            Vec::new(),
+        )),
+        line(new_line(
             "the baseline of the night",
-            BASELINE,
-            Look::Line,
+            BASELINE_COLOR,
+            StrokeStyle::Line,
             Vec::new(),
             Vec::new(),
         )),
     ];
     let turns = [
-        (TurnLook::Worse, "level changed for the worse"),
-        (TurnLook::Better, "level changed for the better"),
+        (PlotEventStyle::Worse, "level changed for the worse"),
+        (PlotEventStyle::Better, "level changed for the better"),
         (
-            TurnLook::Cut,
+            PlotEventStyle::Break,
             "machine or prompts changed: what lies before is something else",
         ),
-        (TurnLook::Note, "engine changed, or baseline moved"),
-        (TurnLook::Gap, "failed, invalid or not measured"),
+        (PlotEventStyle::Note, "engine changed, or baseline moved"),
+        (PlotEventStyle::MissingNight, "failed, invalid or not measured"),
     ];
-    let turns = turns.map(|(look, name)| (turn_sample(look), name.to_owned()));
+    let turns = turns.map(|(style, name)| (event_sample(style), name.to_owned()));
     let keys = lines.into_iter().chain(turns);
     keys.map(|(sample, name)| Key::new(sample, &name)).collect()
 }
 
-const FIGURE: usize = 0;
-const BASELINE: usize = 6;
+const FIGURE_COLOR: usize = 0;
+const BASELINE_COLOR: usize = 6;
 
-fn drawn(name: &str, color: usize, look: Look, points: Vec<Dot>, breaks: Vec<usize>) -> Line {
+fn new_line(
+    name: &str,
+    color: usize,
+    style: StrokeStyle,
+    points: Vec<PlotPoint>,
+    breaks: Vec<usize>,
+) -> Line {
     Line {
         name: name.to_owned(),
         color,
-        look,
+        style,
         points,
         breaks,
     }
 }
 
-fn dot(x: f64, y: f64, note: String) -> Dot {
-    Dot {
+fn plot_point(x: f64, y: f64, note: String) -> PlotPoint {
+    PlotPoint {
         x,
         y,
-        note,
+        tooltip: note,
         is_doubtful: false,
     }
 }
 
-fn figure(series: &Series, days: &[f64]) -> Line {
+fn figure_line(series: &Series, days: &[f64]) -> Line {
     let nights = series.nights.iter().zip(days);
-    let points = nights.map(|(night, day)| dot(*day, night.value, history::starts(night.starts)));
-    let look = if days.len() <= MARKED {
-        Look::Marked
+    let points =
+        nights.map(|(night, day)| plot_point(*day, night.value, history::starts_in_words(night.starts)));
+    let style = if days.len() <= MAX_MARKED_NIGHTS {
+        StrokeStyle::LineWithMarkers
     } else {
-        Look::Line
+        StrokeStyle::Line
     };
-    drawn(
+    new_line(
         &series.metric.label(),
-        FIGURE,
-        look,
+        FIGURE_COLOR,
+        style,
         points.collect(),
-        broken(series),
+        break_indices(series),
     )
 }
 
 /// Indices at which the line of a figure is interrupted: after runs without the figure, and at cuts,
 /// whose two sides are not comparable.
-fn broken(series: &Series) -> Vec<usize> {
-    let gaps = series.gaps.iter().map(|gap| gap.before);
-    let cuts = series.turns.iter().filter(|turn| turn.kind == TurnKind::Cut);
-    let mut breaks: Vec<usize> = gaps.chain(cuts.map(|turn| turn.at)).collect();
+fn break_indices(series: &Series) -> Vec<usize> {
+    let gaps = series.gaps.iter().map(|gap| gap.index);
+    let cuts = series
+        .context_changes
+        .iter()
+        .filter(|change| change.kind == ContextChangeKind::SeriesBreak);
+    let mut breaks: Vec<usize> = gaps.chain(cuts.map(|change| change.index)).collect();
     breaks.retain(|at| *at < series.nights.len());
     breaks.sort_unstable();
     breaks.dedup();
     breaks
 }
 
-fn levels(series: &Series, days: &[f64]) -> Line {
+fn level_line(series: &Series, days: &[f64]) -> Line {
     let (mut points, mut breaks) = (Vec::new(), Vec::new());
-    for [from, to] in series.levels() {
+    for [from, to] in series.level_ranges() {
         let nights = &series.nights[from..to];
         if nights.len() < 2 {
             continue;
@@ -140,13 +159,13 @@ fn levels(series: &Series, days: &[f64]) -> Line {
         let logs: f64 = nights.iter().map(|night| night.value.ln()).sum();
         let level = (logs / nights.len() as f64).exp();
         breaks.extend((!points.is_empty()).then_some(points.len()));
-        points.extend([days[from], days[to - 1]].map(|day| dot(day, level, String::new())));
+        points.extend([days[from], days[to - 1]].map(|day| plot_point(day, level, String::new())));
     }
-    drawn("level", FIGURE, Look::Behind, points, breaks)
+    new_line("level", FIGURE_COLOR, StrokeStyle::Background, points, breaks)
 }
 
 /// The baseline level of each nightly run, interrupted where it changed.
-fn baseline(series: &Series, days: &[f64]) -> Option<Line> {
+fn baseline_line(series: &Series, days: &[f64]) -> Option<Line> {
     let mut last = None;
     let (mut points, mut breaks) = (Vec::new(), Vec::new());
     for (night, day) in series.nights.iter().zip(days) {
@@ -154,43 +173,45 @@ fn baseline(series: &Series, days: &[f64]) -> Option<Line> {
             breaks.push(points.len());
         }
         last = night.baseline;
-        points.extend(last.map(|value| dot(*day, value, String::new())));
+        points.extend(last.map(|value| plot_point(*day, value, String::new())));
     }
-    (points.len() > 1).then(|| drawn("baseline", BASELINE, Look::Line, points, breaks))
+    (points.len() > 1).then(|| new_line("baseline", BASELINE_COLOR, StrokeStyle::Line, points, breaks))
 }
 
-fn turns(series: &Series, days: &[f64]) -> Vec<Turn> {
+fn plot_events(series: &Series, days: &[f64]) -> Vec<PlotEvent> {
     let gaps = series.gaps.iter().filter_map(|gap| {
-        Some(Turn {
-            x: date::days(&gap.at)?,
-            look: TurnLook::Gap,
+        Some(PlotEvent {
+            x: date::days_since_epoch(&gap.at)?,
+            style: PlotEventStyle::MissingNight,
             label: String::new(),
-            title: gap.why.clone(),
+            title: gap.reason.clone(),
         })
     });
-    let turns = series.turns.iter().map(|turn| Turn {
-        x: days[turn.at],
-        look: match turn.kind {
-            TurnKind::Cut => TurnLook::Cut,
-            TurnKind::Host | TurnKind::Engine | TurnKind::Baseline => TurnLook::Note,
+    let turns = series.context_changes.iter().map(|change| PlotEvent {
+        x: days[change.index],
+        style: match change.kind {
+            ContextChangeKind::SeriesBreak => PlotEventStyle::Break,
+            ContextChangeKind::Host | ContextChangeKind::Engine | ContextChangeKind::Baseline => {
+                PlotEventStyle::Note
+            }
         },
         label: String::new(),
-        title: turn.what.clone(),
+        title: change.text.clone(),
     });
     let changes = series.changes.iter().map(|step| {
-        let is_better = (step.change > 0.0) == (series.metric.better() != Some(Better::Lower));
-        Turn {
-            x: days[step.at],
-            look: if is_better {
-                TurnLook::Better
+        let is_better = (step.change > 0.0) == (series.metric.direction() != Some(Direction::Lower));
+        PlotEvent {
+            x: days[step.index],
+            style: if is_better {
+                PlotEventStyle::Better
             } else {
-                TurnLook::Worse
+                PlotEventStyle::Worse
             },
             label: percent(step.change),
-            title: history::told(series, step),
+            title: history::level_change_in_words(series, step),
         }
     });
-    let mut turns: Vec<Turn> = gaps.chain(turns).chain(changes).collect();
+    let mut turns: Vec<PlotEvent> = gaps.chain(turns).chain(changes).collect();
     turns.sort_by(|a, b| a.x.total_cmp(&b.x));
     turns
 }

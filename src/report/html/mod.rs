@@ -35,7 +35,7 @@ pub(crate) fn draw(document: &Document) -> String {
 }
 
 /// Draws the page of a history.
-pub(crate) fn nights(history: &History<'_>) -> String {
+pub(crate) fn draw_history(history: &History<'_>) -> String {
     page(NIGHTS, nights::view(history))
 }
 

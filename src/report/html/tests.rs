@@ -15,10 +15,10 @@ fn the_page_is_forbidden_the_network_and_asks_for_nothing() {
         "WebSocket",
         "import(",
     ] {
-        let told = page
+        let requests = page
             .replace("http://www.w3.org/2000/svg", "")
             .replace("http-equiv", "");
-        assert!(!told.contains(word), "{word}");
+        assert!(!requests.contains(word), "{word}");
     }
     assert!(HEAD.contains("default-src 'none'"));
     // The policy would reject style attributes.

@@ -3,16 +3,16 @@
 use serde::Serialize;
 
 use super::charts;
-use super::components::{Entry, FigureView, TableView, called, figures, table};
+use super::components::{Entry, FigureView, TableView, chart_views, table_view, with_caption};
 use crate::report::document::{Document, Fact, LeftOutFact};
-use crate::report::plain;
+use crate::report::single_line;
 use crate::results::record::cell::Origin;
 
 /// Maximum number of cells with charts over time, to limit the size of the page.
-const COURSES: usize = 60;
+const MAX_CELL_CHARTS: usize = 60;
 
 #[derive(Serialize)]
-pub(super) struct View {
+pub(super) struct ReportView {
     title: String,
     runs: Vec<RunView>,
     warnings: Vec<String>,
@@ -22,7 +22,7 @@ pub(super) struct View {
     standings: Option<TableView>,
     comparisons: Vec<Group>,
     tradeoffs: Vec<FigureView>,
-    courses: Vec<Course>,
+    courses: Vec<CellCharts>,
     courses_left_out: usize,
     validity: Option<TableView>,
     legend: Vec<String>,
@@ -51,7 +51,7 @@ struct Group {
 }
 
 #[derive(Serialize)]
-struct Course {
+struct CellCharts {
     title: String,
     figures: Vec<FigureView>,
 }
@@ -63,69 +63,69 @@ struct LaunchView {
     command: String,
 }
 
-pub(super) fn view(document: &Document) -> View {
+pub(super) fn view(document: &Document) -> ReportView {
     let tables = &document.tables;
     let groups = document.comparisons.iter().zip(&tables.comparisons).enumerate();
     let comparisons: Vec<Group> = groups
         .map(|(at, (comparison, compared))| Group {
             id: format!("comparison-{}", at + 1),
-            title: plain(&comparison.title),
-            table: called(table(&compared.figures), "Comparison"),
-            latencies: called(table(&compared.latencies), "Latencies"),
-            figures: figures(charts::of_comparison(document, comparison)),
+            title: single_line(&comparison.title),
+            table: with_caption(table_view(&compared.figures), "Comparison"),
+            latencies: with_caption(table_view(&compared.latencies), "Latencies"),
+            figures: chart_views(charts::comparison_charts(document, comparison)),
         })
         .collect();
     let with_course = || document.cells.iter().filter(|cell| !cell.series.is_empty());
-    let tradeoffs = figures(charts::tradeoffs(document));
-    let courses: Vec<Course> = with_course()
-        .take(COURSES)
-        .map(|cell| Course {
-            title: plain(&charts::name_of(document, cell)),
-            figures: figures(charts::over_time(cell)),
+    let tradeoffs = chart_views(charts::tradeoff_charts(document));
+    let courses: Vec<CellCharts> = with_course()
+        .take(MAX_CELL_CHARTS)
+        .map(|cell| CellCharts {
+            title: single_line(&charts::cell_name(document, cell)),
+            figures: chart_views(charts::time_series_charts(cell)),
         })
         .collect();
-    View {
-        title: plain(&document.title),
+    ReportView {
+        title: single_line(&document.title),
         runs: document.runs.iter().map(run).collect(),
         warnings: warnings(document),
         contents: contents(!tradeoffs.is_empty(), !courses.is_empty()),
-        overview: table(&tables.overview),
-        across: tables.across.as_ref().map(table),
-        standings: tables.standings.as_ref().map(table),
+        overview: table_view(&tables.overview),
+        across: tables.overview_matrix.as_ref().map(table_view),
+        standings: tables.rankings.as_ref().map(table_view),
         comparisons,
         tradeoffs,
         courses_left_out: with_course().count().saturating_sub(courses.len()),
         courses,
-        validity: tables.validity.as_ref().map(table),
-        legend: tables.legend.iter().map(|line| plain(line)).collect(),
+        validity: tables.validity.as_ref().map(table_view),
+        legend: tables.legend.iter().map(|line| single_line(line)).collect(),
         launches: launches(document),
         redraw: {
             let runs = document.runs.iter().map(|run| format!("results/{}", run.run));
             let runs: Vec<String> = runs.collect();
-            plain(&format!("matrix report {} --out report", runs.join(" ")))
+            single_line(&format!("matrix report {} --out report", runs.join(" ")))
         },
     }
 }
 
 fn run(run: &crate::report::document::RunFacts) -> RunView {
     let fact = |fact: &Fact| Fact {
-        name: plain(&fact.name),
-        value: plain(&fact.value),
+        name: single_line(&fact.name),
+        value: single_line(&fact.value),
     };
-    let left_out = run.left_out.iter().map(|left| LeftOutFact {
-        cell: plain(&left.cell),
-        why: plain(&left.why),
+    let left_out = run.left_out.iter().map(|cell| LeftOutFact {
+        cell: single_line(&cell.cell),
+        why: single_line(&cell.why),
     });
     RunView {
-        run: plain(&run.run),
-        began: plain(&run.began),
-        tool: plain(&run.tool),
+        run: single_line(&run.run),
+        began: single_line(&run.began),
+        tool: single_line(&run.tool),
         machine: run.machine.iter().map(fact).collect(),
         left_out: left_out.collect(),
-        doubts: run.doubts.iter().map(|doubt| plain(doubt)).collect(),
+        doubts: run.doubts.iter().map(|doubt| single_line(doubt)).collect(),
         again: format!(
             "cp results/{}/matrix.yaml matrices/again.yaml\nmatrix run matrices/again.yaml",
-            plain(&run.run)
+            single_line(&run.run)
         ),
     }
 }
@@ -133,14 +133,14 @@ fn run(run: &crate::report::document::RunFacts) -> RunView {
 fn warnings(document: &Document) -> Vec<String> {
     let count = |origin| document.cells.iter().filter(|cell| cell.origin == origin).count();
     let mut warnings = Vec::new();
-    let of = |count: usize| match count == document.cells.len() {
+    let share_in_words = |count: usize| match count == document.cells.len() {
         true => "Every cell".to_owned(),
         false => format!("{count} of {} cells", document.cells.len()),
     };
     if let simulated @ 1.. = count(Origin::Simulated) {
         warnings.push(format!(
             "{} measured on the simulated engine: such figures say nothing about a real one.",
-            of(simulated)
+            share_in_words(simulated)
                 + if simulated == document.cells.len() {
                     " was"
                 } else {
@@ -151,7 +151,7 @@ fn warnings(document: &Document) -> Vec<String> {
     if let imported @ 1.. = count(Origin::Imported) {
         warnings.push(format!(
             "{} read from what other tools wrote; what those did not write is unknown.",
-            of(imported)
+            share_in_words(imported)
                 + if imported == document.cells.len() {
                     " was"
                 } else {
@@ -201,12 +201,12 @@ fn launches(document: &Document) -> Vec<LaunchView> {
         let fact = |(name, value): (&str, Option<String>)| {
             Some(Fact {
                 name: name.to_owned(),
-                value: plain(&value?),
+                value: single_line(&value?),
             })
         };
-        let lines: Vec<String> = cell.command.split('\n').map(plain).collect();
+        let lines: Vec<String> = cell.command.split('\n').map(single_line).collect();
         launches.push(LaunchView {
-            title: plain(&title),
+            title: single_line(&title),
             facts: known.into_iter().filter_map(fact).collect(),
             command: lines.join("\n"),
         });

@@ -1,147 +1,154 @@
 //! The columns that tables share, and the values of a cell in them.
 
-use super::{Shown, Value, lacks, status, value_of};
+use super::{ReportCell, Value, is_unknown, metric_value, status_in_words};
 use crate::analysis::compare::gates::Load;
 use crate::analysis::compare::percentile;
-use crate::analysis::metrics::{Flow, Metric, Sample, Statistic};
+use crate::analysis::metrics::{LatencyKind, Metric, Quantity, Statistic};
 use crate::report::{Align, Column};
-use crate::results::record::provenance::Unknown;
-use crate::results::record::search::SearchEnding;
+use crate::results::record::provenance::UnknownFact;
+use crate::results::record::search::SearchStopReason;
 
 /// A metric column: metric, heading, digits after the point, and rank.
-pub(super) type Measured<'h> = (Metric, &'h str, usize, u8);
+pub(super) type MetricColumn<'h> = (Metric, &'h str, usize, u8);
 
-const fn time(statistic: Statistic, sample: Sample) -> Metric {
+const fn time(statistic: Statistic, sample: LatencyKind) -> Metric {
     Metric::Time(statistic, sample)
 }
 
 /// The figures of comparison tables and of the tables per engine.
-pub(super) const FIGURES: [Measured<'static>; 14] = [
+pub(super) const FIGURES: [MetricColumn<'static>; 14] = [
     (Metric::Duration, "duration", 1, 6),
-    (Metric::Throughput(Flow::Requests), "requests", 2, 3),
-    (Metric::Throughput(Flow::Output), "output", 1, 0),
-    (Metric::Throughput(Flow::Total), "total", 1, 6),
-    (Metric::PerDevice(Flow::Output), "output per GPU", 1, 2),
-    (time(Statistic::Mean, Sample::Ttft), "TTFT mean", 1, 1),
-    (time(Statistic::Median, Sample::Ttft), "TTFT p50", 1, 5),
-    (time(Statistic::P99, Sample::Ttft), "TTFT p99", 1, 2),
-    (time(Statistic::Mean, Sample::Tpot), "TPOT mean", 2, 1),
-    (time(Statistic::P99, Sample::Tpot), "TPOT p99", 2, 4),
-    (time(Statistic::Mean, Sample::Itl), "ITL mean", 2, 4),
-    (time(Statistic::P99, Sample::Itl), "ITL p99", 2, 5),
-    (time(Statistic::Mean, Sample::E2e), "E2E mean", 1, 3),
-    (time(Statistic::P99, Sample::E2e), "E2E p99", 1, 5),
+    (Metric::Throughput(Quantity::Requests), "requests", 2, 3),
+    (Metric::Throughput(Quantity::Output), "output", 1, 0),
+    (Metric::Throughput(Quantity::Total), "total", 1, 6),
+    (Metric::PerDevice(Quantity::Output), "output per GPU", 1, 2),
+    (time(Statistic::Mean, LatencyKind::Ttft), "TTFT mean", 1, 1),
+    (time(Statistic::Median, LatencyKind::Ttft), "TTFT p50", 1, 5),
+    (time(Statistic::P99, LatencyKind::Ttft), "TTFT p99", 1, 2),
+    (time(Statistic::Mean, LatencyKind::Tpot), "TPOT mean", 2, 1),
+    (time(Statistic::P99, LatencyKind::Tpot), "TPOT p99", 2, 4),
+    (time(Statistic::Mean, LatencyKind::Itl), "ITL mean", 2, 4),
+    (time(Statistic::P99, LatencyKind::Itl), "ITL p99", 2, 5),
+    (time(Statistic::Mean, LatencyKind::E2e), "E2E mean", 1, 3),
+    (time(Statistic::P99, LatencyKind::E2e), "E2E p99", 1, 5),
 ];
 
 /// The figures of the overview; energy is added if a cell has it.
-const FEW_FIGURES: [Measured<'static>; 4] = [
-    (Metric::Throughput(Flow::Requests), "requests", 2, 2),
-    (Metric::Throughput(Flow::Output), "output", 1, 0),
-    (time(Statistic::Mean, Sample::Ttft), "TTFT mean", 1, 1),
-    (time(Statistic::Mean, Sample::Tpot), "TPOT mean", 2, 1),
+const OVERVIEW_FIGURES: [MetricColumn<'static>; 4] = [
+    (Metric::Throughput(Quantity::Requests), "requests", 2, 2),
+    (Metric::Throughput(Quantity::Output), "output", 1, 0),
+    (time(Statistic::Mean, LatencyKind::Ttft), "TTFT mean", 1, 1),
+    (time(Statistic::Mean, LatencyKind::Tpot), "TPOT mean", 2, 1),
 ];
 
 /// Output tokens per joule.
-const fn energy(rank: u8) -> Measured<'static> {
-    (Metric::PerEnergy(Flow::Output), "energy", 3, rank)
+const fn energy_column(rank: u8) -> MetricColumn<'static> {
+    (Metric::PerEnergy(Quantity::Output), "energy", 3, rank)
 }
 
 /// Figures of a comparison that only some scenarios have.
-const ALSO: [Measured<'static>; 5] = [
+const OPTIONAL_FIGURES: [MetricColumn<'static>; 5] = [
     (Metric::PerUser, "output per user", 1, 5),
     (Metric::Goodput, "goodput", 2, 2),
     (Metric::Attainment, "SLO attainment", 4, 3),
-    energy(3),
+    energy_column(3),
     (Metric::MeanPower, "power", 0, 3),
 ];
 
-/// The figures of a comparison: [`FIGURES`], and those of [`ALSO`] that any cell has.
-pub(super) fn known(group: &[&Shown<'_>]) -> Vec<Measured<'static>> {
-    let also = ALSO.into_iter().filter(|measured| is_known(group, measured));
-    shown_of(group, FIGURES).chain(also).collect()
+/// The figures of a comparison: [`FIGURES`], and those of [`OPTIONAL_FIGURES`] that any cell has.
+pub(super) fn comparison_columns(group: &[&ReportCell<'_>]) -> Vec<MetricColumn<'static>> {
+    let also = OPTIONAL_FIGURES
+        .into_iter()
+        .filter(|measured| has_value(group, measured));
+    meaningful_columns(group, FIGURES).chain(also).collect()
 }
 
 /// Filters out TTFT if all cells send bursts: their time to the first token is the wait in the engine's
 /// queue.
-pub(super) fn shown_of<'h>(
-    group: &[&Shown<'_>],
-    measured: impl IntoIterator<Item = Measured<'h>>,
-) -> impl Iterator<Item = Measured<'h>> {
-    let is_burst = |one: &&Shown<'_>| Load::of(&one.cell.scenario) == Load::Burst;
+pub(super) fn meaningful_columns<'h>(
+    group: &[&ReportCell<'_>],
+    measured: impl IntoIterator<Item = MetricColumn<'h>>,
+) -> impl Iterator<Item = MetricColumn<'h>> {
+    let is_burst = |cell: &&ReportCell<'_>| Load::from_scenario(&cell.cell.scenario) == Load::Burst;
     let has_ttft = !group.iter().all(is_burst);
-    let is_ttft = |metric: &Metric| matches!(metric, Metric::Time(_, Sample::Ttft));
+    let is_ttft = |metric: &Metric| matches!(metric, Metric::Time(_, LatencyKind::Ttft));
     measured
         .into_iter()
         .filter(move |(metric, ..)| has_ttft || !is_ttft(metric))
 }
 
 /// The figures of the overview of these cells.
-pub(super) fn few(group: &[&Shown<'_>]) -> Vec<Measured<'static>> {
-    let also = [energy(1)]
+pub(super) fn overview_columns(group: &[&ReportCell<'_>]) -> Vec<MetricColumn<'static>> {
+    let also = [energy_column(1)]
         .into_iter()
-        .filter(|measured| is_known(group, measured));
-    shown_of(group, FEW_FIGURES).chain(also).collect()
+        .filter(|measured| has_value(group, measured));
+    meaningful_columns(group, OVERVIEW_FIGURES).chain(also).collect()
 }
 
-fn is_known(group: &[&Shown<'_>], measured: &Measured<'_>) -> bool {
-    group.iter().any(|one| !one.values(measured.0).is_empty())
+fn has_value(group: &[&ReportCell<'_>], measured: &MetricColumn<'_>) -> bool {
+    group.iter().any(|cell| !cell.values(measured.0).is_empty())
 }
 
 /// The columns of the client's own error.
-pub(super) fn client() -> [Column; 2] {
+pub(super) fn client_error_columns() -> [Column; 2] {
     ["TTFT ±", "ITL ±"].map(|head| column(head, "ms", Align::Right, 5))
 }
 
 /// The client's error in TTFT and ITL: 99 of 100 of its timestamps lie within it; the worst of several
 /// measurements.
-pub(super) fn client_error(shown: &Shown<'_>) -> [Value; 2] {
+pub(super) fn client_error(cell: &ReportCell<'_>) -> [Value; 2] {
     [0, 1].map(|place| {
-        let errors = shown.done().filter_map(|summary| summary.client?.error_ms());
+        let errors = cell.completed().filter_map(|summary| summary.client?.error_ms());
         let worst = errors.map(|errors| errors[place]).max_by(f64::total_cmp);
         worst.map_or(Value::Missing, |value| Value::Number { value, decimals: 2 })
     })
 }
 
 /// A left-aligned column without a unit.
-pub(super) fn words(head: &str, rank: u8) -> Column {
+pub(super) fn text_column(head: &str, rank: u8) -> Column {
     column(head, "", Align::Left, rank)
 }
 
 /// A right-aligned column without a unit.
-pub(super) fn numbers(head: &str, rank: u8) -> Column {
+pub(super) fn number_column(head: &str, rank: u8) -> Column {
     column(head, "", Align::Right, rank)
 }
 
-pub(super) fn figures(measured: &[Measured<'_>]) -> impl Iterator<Item = Column> {
+pub(super) fn metric_columns(measured: &[MetricColumn<'_>]) -> impl Iterator<Item = Column> {
     measured.iter().map(|(metric, head, _, rank)| Column {
-        better: metric.better(),
+        better: metric.direction(),
         ..column(head, metric.unit().symbol(), Align::Right, *rank)
     })
 }
 
-pub(super) fn values(shown: &Shown<'_>, measured: &[Measured<'_>]) -> impl Iterator<Item = Value> {
+pub(super) fn metric_values(
+    cell: &ReportCell<'_>,
+    measured: &[MetricColumn<'_>],
+) -> impl Iterator<Item = Value> {
     measured
         .iter()
-        .map(|(metric, _, decimals, _)| value(shown, *metric, *decimals))
+        .map(|(metric, _, decimals, _)| metric_cell(cell, *metric, *decimals))
 }
 
 /// The value of a figure. A percentile with few requests beyond it is rough, one with fewer than one is
 /// missing. A burst has no TTFT.
-fn value(shown: &Shown<'_>, metric: Metric, decimals: usize) -> Value {
-    if matches!(metric, Metric::Time(_, Sample::Ttft)) && Load::of(&shown.cell.scenario) == Load::Burst {
+fn metric_cell(report_cell: &ReportCell<'_>, metric: Metric, decimals: usize) -> Value {
+    if matches!(metric, Metric::Time(_, LatencyKind::Ttft))
+        && Load::from_scenario(&report_cell.cell.scenario) == Load::Burst
+    {
         return Value::Missing;
     }
-    let value = shown.spread(metric, decimals);
-    match sampled(shown, metric) {
-        Sampled::TooFew => Value::Missing,
-        Sampled::Few if value != Value::Missing => Value::Rough(Box::new(value)),
-        Sampled::Few | Sampled::Enough => value,
+    let value = report_cell.value_with_range(metric, decimals);
+    match sample_size(report_cell, metric) {
+        SampleSize::TooFew => Value::Missing,
+        SampleSize::Few if value != Value::Missing => Value::Approximate(Box::new(value)),
+        SampleSize::Few | SampleSize::Enough => value,
     }
 }
 
 /// How many requests lie beyond a percentile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sampled {
+pub(super) enum SampleSize {
     /// Enough, or the metric is no percentile.
     Enough,
     Few,
@@ -150,75 +157,75 @@ pub(super) enum Sampled {
 }
 
 /// Whether the measurements of a cell have enough requests for a metric; the smallest measurement decides.
-pub(super) fn sampled(shown: &Shown<'_>, metric: Metric) -> Sampled {
-    let counts = shown
-        .counted()
-        .filter_map(|summary| value_of(summary, Metric::Completed));
+pub(super) fn sample_size(cell: &ReportCell<'_>, metric: Metric) -> SampleSize {
+    let counts = cell
+        .counted_summaries()
+        .filter_map(|summary| metric_value(summary, Metric::Completed));
     let fewest = counts.fold(f64::INFINITY, f64::min);
-    match percentile::beyond(metric, fewest) {
-        Some(beyond) if beyond < 1.0 => Sampled::TooFew,
+    match percentile::observations_beyond(metric, fewest) {
+        Some(beyond) if beyond < 1.0 => SampleSize::TooFew,
         // Rounding tolerates a few failures among a thousand requests.
-        Some(beyond) if beyond.round() < percentile::BEYOND => Sampled::Few,
-        _ => Sampled::Enough,
+        Some(beyond) if beyond.round() < percentile::MIN_OBSERVATIONS_BEYOND => SampleSize::Few,
+        _ => SampleSize::Enough,
     }
 }
 
 /// The columns that describe a row, after its name.
-pub(super) fn identity() -> [Column; 5] {
+pub(super) fn identity_columns() -> [Column; 5] {
     [
-        words("precision", 4),
-        words("tp", 3),
-        numbers("GPUs", 1),
-        words("status", 0),
-        numbers("ok/failed", 1),
+        text_column("precision", 4),
+        text_column("tp", 3),
+        number_column("GPUs", 1),
+        text_column("status", 0),
+        number_column("ok/failed", 1),
     ]
 }
 
 /// The values of the columns of [`identity`].
-pub(super) fn identified(shown: &Shown<'_>) -> [Value; 5] {
-    let precision = shown.launch.precision.as_deref();
+pub(super) fn identity_values(cell: &ReportCell<'_>) -> [Value; 5] {
+    let precision = cell.launch.precision.as_deref();
     [
         precision.map_or(Value::Missing, Value::text),
-        match lacks(shown, Unknown::Tp) {
+        match is_unknown(cell, UnknownFact::Tp) {
             true => Value::Missing,
-            false => Value::Text(parallel(shown)),
+            false => Value::Text(parallelism(cell)),
         },
-        match lacks(shown, Unknown::Gpus) {
+        match is_unknown(cell, UnknownFact::Gpus) {
             true => Value::Missing,
-            false => Value::Count(u64::from(shown.launch.gpus().unwrap_or(0))),
+            false => Value::Count(u64::from(cell.launch.gpus().unwrap_or(0))),
         },
-        Value::Text(status(shown)),
-        requests(shown),
+        Value::Text(status_in_words(cell)),
+        requests_value(cell),
     ]
 }
 
 /// Whether any of the cells searches.
-pub(super) fn searches(group: &[&Shown<'_>]) -> bool {
-    group.iter().any(|one| one.cell.scenario.search.is_some())
+pub(super) fn has_search(group: &[&ReportCell<'_>]) -> bool {
+    group.iter().any(|cell| cell.cell.scenario.search.is_some())
 }
 
-pub(super) fn found() -> Column {
-    words("highest that holds the SLO", 0)
+pub(super) fn search_column() -> Column {
+    text_column("highest that holds the SLO", 0)
 }
 
 /// The results of a cell's searches: the value with its attainment, and whether the limit was bracketed.
-pub(super) fn found_by(shown: &Shown<'_>) -> Value {
-    let found: Vec<String> = shown
+pub(super) fn search_value(cell: &ReportCell<'_>) -> Value {
+    let values: Vec<String> = cell
         .summaries
         .iter()
         .filter_map(|summary| summary.search.as_ref())
         .map(|record| {
             let what = match record.found.zip(record.attainment) {
-                Some((found, attainment)) => {
+                Some((values, attainment)) => {
                     let due = record
-                        .found_due()
+                        .due_rate_found()
                         .map_or_else(String::new, |due| format!(", {due:.2} fell due"));
-                    format!("{found} {}{due} ({:.2} %)", record.by.unit(), attainment * 100.0)
+                    format!("{values} {}{due} ({:.2} %)", record.by.unit(), attainment * 100.0)
                 }
                 None => "none".to_owned(),
             };
             match record.ending {
-                SearchEnding::Bracketed => match record.failed_above() {
+                SearchStopReason::Bracketed => match record.describe_failed_above() {
                     Some(failed) => format!("{what}; above it {failed}"),
                     None => what,
                 },
@@ -226,14 +233,14 @@ pub(super) fn found_by(shown: &Shown<'_>) -> Value {
             }
         })
         .collect();
-    match found.is_empty() {
+    match values.is_empty() {
         true => Value::Missing,
-        false => Value::Text(found.join("; ")),
+        false => Value::Text(values.join("; ")),
     }
 }
 
-fn parallel(shown: &Shown<'_>) -> String {
-    let parallel = shown.launch.parallel;
+fn parallelism(cell: &ReportCell<'_>) -> String {
+    let parallel = cell.launch.parallel;
     let mut words = parallel.tp.to_string();
     for (name, size) in [("pp", parallel.pp), ("dp", parallel.dp), ("ep", parallel.ep)] {
         if size > 1 {
@@ -244,12 +251,12 @@ fn parallel(shown: &Shown<'_>) -> String {
 }
 
 /// Completed and failed requests of all measurements together, unfinished measurements included.
-fn requests(shown: &Shown<'_>) -> Value {
+fn requests_value(cell: &ReportCell<'_>) -> Value {
     let total = |metric| {
-        let values: Vec<f64> = shown
+        let values: Vec<f64> = cell
             .summaries
             .iter()
-            .filter_map(|summary| value_of(summary, metric))
+            .filter_map(|summary| metric_value(summary, metric))
             .collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>())
     };

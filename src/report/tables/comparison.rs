@@ -1,105 +1,119 @@
 //! Tables of engines side by side, one for each model and scenario.
 
-use super::columns::Measured;
+use super::columns::MetricColumn;
 use super::family::Group;
-use super::overview_matrix::{is_striking, striking};
-use super::ratio::{Held, better};
+use super::overview_matrix::{implausible_ratio_note, is_implausible};
+use super::ratio::{RatioOrReason, ratio_direction};
 use super::{
-    DEFINITIONS, Mark, Row, Shown, Table, Value, certain, columns, grouped, misread, notes, queue_bound,
-    rough, told_apart, units,
+    DEFINITIONS, Mark, ReportCell, Row, Table, Value, approximate_note, burst_ttft_note, caveat_notes,
+    columns, disambiguate, group_by_name, precision_notes, row_notes, units,
 };
-use crate::analysis::metrics::{Better, Metric};
+use crate::analysis::metrics::{Direction, Metric};
 use crate::report::Column;
 
-const BEST: &str = "[best]: better than every other row, by the decision rule of `matrix compare`";
+const BEST_NOTE: &str = "[best]: better than every other row, by the decision rule of `matrix compare`";
 
 /// Draws a table for each model and scenario.
 ///
 /// A ratio is given only if both cells are done and comparable (`analysis::compare::comparable`); a note
 /// names the differences.
-pub(crate) fn comparison(groups: &[Group<'_, '_>]) -> Vec<Table> {
+pub(crate) fn comparison_tables(groups: &[Group<'_, '_>]) -> Vec<Table> {
     groups.iter().map(table).collect()
 }
 
 /// Groups cells by model and scenario, in the order of first appearance.
-pub(crate) fn groups<'s, 'a>(shown: &'s [Shown<'a>]) -> Vec<(String, Vec<&'s Shown<'a>>)> {
-    let title = |one: &Shown<'_>| format!("{} · {}", one.launch.model, one.scenario());
-    grouped(shown.iter().map(|one| (title(one), one)))
+pub(crate) fn group_cells<'s, 'a>(cells: &'s [ReportCell<'a>]) -> Vec<(String, Vec<&'s ReportCell<'a>>)> {
+    let title = |cell: &ReportCell<'_>| format!("{} · {}", cell.launch.model, cell.scenario());
+    group_by_name(cells.iter().map(|cell| (title(cell), cell)))
 }
 
-fn table(of: &Group<'_, '_>) -> Table {
-    let group = &of.rows[..];
-    let searches = columns::searches(group);
-    let label = of.metric().label();
-    let is_measured = group.iter().any(|one| one.value(of.metric()).is_some());
+fn table(comparison_group: &Group<'_, '_>) -> Table {
+    let group = &comparison_group.rows[..];
+    let searches = columns::has_search(group);
+    let label = comparison_group.metric().label();
+    let is_measured = group
+        .iter()
+        .any(|cell| cell.value(comparison_group.metric()).is_some());
     let figures = match is_measured {
-        true => with_compared(columns::known(group), of.metric(), &label),
-        false => columns::known(group),
+        true => with_ratio_metric(
+            columns::comparison_columns(group),
+            comparison_group.metric(),
+            &label,
+        ),
+        false => columns::comparison_columns(group),
     };
-    let mut columns = vec![columns::words("engine", 0), ratio_column(of)];
-    columns.extend(columns::identity());
-    columns.extend(searches.then(columns::found));
-    columns.extend(columns::figures(&figures));
-    columns.extend(columns::client());
+    let mut columns = vec![columns::text_column("engine", 0), ratio_column(comparison_group)];
+    columns.extend(columns::identity_columns());
+    columns.extend(searches.then(columns::search_column));
+    columns.extend(columns::metric_columns(&figures));
+    columns.extend(columns::client_error_columns());
     let mut rows = Vec::new();
-    let mut said = Vec::new();
-    for (at, (one, name)) in group.iter().zip(&of.names).enumerate() {
+    let mut ratio_remarks = Vec::new();
+    for (at, (cell, name)) in group.iter().zip(&comparison_group.names).enumerate() {
         let mut cells = vec![Value::text(name)];
-        cells.push(match &of.held[at] {
+        cells.push(match &comparison_group.ratios[at] {
             // The status and the note on the failure explain the missing ratio.
-            _ if !one.is_done() => Value::Missing,
-            Held::Ratio(ratio, beside) => {
-                if is_striking(ratio.value) {
-                    said.push(format!("{name}: {}", striking()));
+            _ if !cell.is_done() => Value::Missing,
+            RatioOrReason::Ratio(ratio, remarks) => {
+                if is_implausible(ratio.value) {
+                    ratio_remarks.push(format!("{name}: {}", implausible_ratio_note()));
                 }
-                if ratio.is_reference && !beside.is_empty() {
-                    said.push(format!("{name}: a reference of its own: {}", beside.join(", ")));
-                } else if !beside.is_empty() {
-                    said.push(format!(
+                if ratio.is_reference && !remarks.is_empty() {
+                    ratio_remarks.push(format!("{name}: a reference of its own: {}", remarks.join(", ")));
+                } else if !remarks.is_empty() {
+                    ratio_remarks.push(format!(
                         "{name}: compared with {} with differences: {}",
-                        of.reference,
-                        beside.join(", ")
+                        comparison_group.reference,
+                        remarks.join(", ")
                     ));
                 }
                 Value::Ratio {
                     value: ratio.value,
                     interval: ratio.interval,
-                    is_of_one_start: ratio.is_of_one_start(),
+                    is_of_one_start: ratio.is_single_start(),
                 }
             }
-            Held::Refused(why, per_gpu) => {
+            RatioOrReason::Refused(why, per_gpu) => {
                 let per_gpu = per_gpu.map_or_else(String::new, |ratio| {
-                    format!("; per GPU it has {ratio:.2} of its {}", of.metric().label())
+                    format!(
+                        "; per GPU it has {ratio:.2} of its {}",
+                        comparison_group.metric().label()
+                    )
                 });
                 let why = why.join(", ");
-                let reference = match one.launch.engine.name == of.reference {
+                let reference = match cell.launch.engine.name == comparison_group.reference {
                     true => String::new(),
-                    false => format!(" to {}", of.reference),
+                    false => format!(" to {}", comparison_group.reference),
                 };
-                said.push(format!("{name}: no ratio{reference}: {why}{per_gpu}"));
+                ratio_remarks.push(format!("{name}: no ratio{reference}: {why}{per_gpu}"));
                 Value::Missing
             }
         });
-        cells.extend(columns::identified(one));
-        cells.extend(searches.then(|| columns::found_by(one)));
-        cells.extend(columns::values(one, &figures));
-        cells.extend(columns::client_error(one));
-        let mut marks = one.marks();
-        marks.extend((of.best == Some(at)).then_some(Mark::Best));
+        cells.extend(columns::identity_values(cell));
+        cells.extend(searches.then(|| columns::search_value(cell)));
+        cells.extend(columns::metric_values(cell, &figures));
+        cells.extend(columns::client_error(cell));
+        let mut marks = cell.marks();
+        marks.extend((comparison_group.best == Some(at)).then_some(Mark::Best));
         rows.push(Row { cells, marks });
     }
-    let named: Vec<(String, &Shown<'_>)> = of.names.iter().cloned().zip(group.iter().copied()).collect();
-    let mut notes = notes(&named);
-    notes.extend(misread(&named));
-    notes.extend(queue_bound(&named));
-    notes.extend(certain(&named));
-    notes.extend(said);
-    notes.extend(ratios_explained(of));
-    notes.extend(of.best.map(|_| BEST.to_owned()));
-    notes.extend(rough(&rows));
+    let named: Vec<(String, &ReportCell<'_>)> = comparison_group
+        .names
+        .iter()
+        .cloned()
+        .zip(group.iter().copied())
+        .collect();
+    let mut notes = row_notes(&named);
+    notes.extend(caveat_notes(&named));
+    notes.extend(burst_ttft_note(&named));
+    notes.extend(precision_notes(&named));
+    notes.extend(ratio_remarks);
+    notes.extend(ratio_notes(comparison_group));
+    notes.extend(comparison_group.best.map(|_| BEST_NOTE.to_owned()));
+    notes.extend(approximate_note(&rows));
     notes.push(DEFINITIONS.to_owned());
-    units::fit(Table {
-        title: of.title.clone(),
+    units::fit_time_units(Table {
+        title: comparison_group.title.clone(),
         columns,
         rows,
         notes,
@@ -108,38 +122,48 @@ fn table(of: &Group<'_, '_>) -> Table {
 
 /// Makes sure that the metric of the ratios is among the columns and is dropped last. A search result has its
 /// own column.
-fn with_compared<'h>(mut figures: Vec<Measured<'h>>, compared: Metric, label: &'h str) -> Vec<Measured<'h>> {
-    match figures.iter_mut().find(|(metric, ..)| *metric == compared) {
+fn with_ratio_metric<'h>(
+    mut figures: Vec<MetricColumn<'h>>,
+    ratio_metric: Metric,
+    label: &'h str,
+) -> Vec<MetricColumn<'h>> {
+    match figures.iter_mut().find(|(metric, ..)| *metric == ratio_metric) {
         Some((.., rank)) => *rank = 0,
-        None if matches!(compared, Metric::Found(_)) => {}
-        None => figures.insert(0, (compared, label, 1, 0)),
+        None if matches!(ratio_metric, Metric::Found(_)) => {}
+        None => figures.insert(0, (ratio_metric, label, 1, 0)),
     }
     figures
 }
 
 /// The column of ratios; its heading names the reference, the metric and the better direction.
-fn ratio_column(of: &Group<'_, '_>) -> Column {
-    let metric = of.metric();
+fn ratio_column(comparison_group: &Group<'_, '_>) -> Column {
+    let metric = comparison_group.metric();
     Column {
-        unit: match better(metric) {
-            Better::Higher => "more is better",
-            Better::Lower => "less is better",
+        unit: match ratio_direction(metric) {
+            Direction::Higher => "more is better",
+            Direction::Lower => "less is better",
         },
-        better: metric.better(),
-        ..columns::numbers(&format!("vs {}, {}", of.reference, metric.label()), 0)
+        better: metric.direction(),
+        ..columns::number_column(
+            &format!("vs {}, {}", comparison_group.reference, metric.label()),
+            0,
+        )
     }
 }
 
 /// The note on the marks beside ratios, if there are any.
-fn ratios_explained(of: &Group<'_, '_>) -> Option<String> {
-    let ratios = of.held.iter().filter_map(|held| match held {
-        Held::Ratio(ratio, _) => Some(ratio),
-        Held::Refused(..) => None,
-    });
+fn ratio_notes(comparison_group: &Group<'_, '_>) -> Option<String> {
+    let ratios = comparison_group
+        .ratios
+        .iter()
+        .filter_map(|ratio_or_reason| match ratio_or_reason {
+            RatioOrReason::Ratio(ratio, _) => Some(ratio),
+            RatioOrReason::Refused(..) => None,
+        });
     let (mut words, mut has_interval, mut is_of_one_start) = (Vec::new(), false, false);
     for ratio in ratios {
         has_interval |= ratio.interval.is_some();
-        is_of_one_start |= ratio.is_of_one_start();
+        is_of_one_start |= ratio.is_single_start();
     }
     if has_interval {
         words.push("[a, b]: 95 % interval of the ratio; (a–b): the least and the most of the measurements");
@@ -151,14 +175,14 @@ fn ratios_explained(of: &Group<'_, '_>) -> Option<String> {
 }
 
 /// Names of the rows of a group, each different from the others.
-pub(crate) fn names(group: &[&Shown<'_>]) -> Vec<String> {
-    let mut names: Vec<String> = group.iter().map(|one| one.engine()).collect();
+pub(crate) fn names(group: &[&ReportCell<'_>]) -> Vec<String> {
+    let mut names: Vec<String> = group.iter().map(|cell| cell.engine()).collect();
     let engines = names.clone();
     let is_alike = |at: usize, other: usize| {
         let (a, b) = (group[at].launch, group[other].launch);
         engines[at] == engines[other]
             && (&a.precision, a.parallel, a.devices) == (&b.precision, b.parallel, b.devices)
     };
-    told_apart(group, &mut names, &is_alike);
+    disambiguate(group, &mut names, &is_alike);
     names
 }

@@ -5,19 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ratio::{self, Held, Ratio, Standing};
-use super::{Shown, names};
+use super::ratio::{self, Ratio, RatioOrReason, RatioVerdict};
+use super::{ReportCell, names};
 use crate::analysis::compare::comparable::Comparability;
-use crate::analysis::compare::decision::{self, Answer, Gap, Outcome};
+use crate::analysis::compare::decision::{self, Answer, NoVerdict, Outcome};
 use crate::analysis::compare::{from_run, verdict};
-use crate::analysis::metrics::{Flow, Metric};
-use crate::results::record::validity::{Code, Verdict};
+use crate::analysis::metrics::{Metric, Quantity};
+use crate::results::record::validity::{ReasonCode, Verdict};
 
 /// The cells of one model and scenario, each compared with the reference.
 #[derive(Clone, Debug)]
 pub(crate) struct Group<'s, 'a> {
     pub title: String,
-    pub rows: Vec<&'s Shown<'a>>,
+    pub rows: Vec<&'s ReportCell<'a>>,
     /// Names of the rows, each different from the others.
     pub names: Vec<String>,
     /// The gating metrics for the load; ratios are of the first.
@@ -25,7 +25,7 @@ pub(crate) struct Group<'s, 'a> {
     /// Name of the engine that ratios refer to.
     pub reference: String,
     /// The relation of each row to the reference.
-    pub held: Vec<Held>,
+    pub ratios: Vec<RatioOrReason>,
     /// Index of the row that is better than every other one.
     pub best: Option<usize>,
 }
@@ -35,7 +35,7 @@ impl Group<'_, '_> {
         self.metrics
             .first()
             .copied()
-            .unwrap_or(Metric::Throughput(Flow::Output))
+            .unwrap_or(Metric::Throughput(Quantity::Output))
     }
 }
 
@@ -47,13 +47,13 @@ type Answers = BTreeMap<(usize, usize), Vec<Answer>>;
 ///
 /// `reference` names that engine; without it, it is the engine of the first cell, and in a group that lacks
 /// that engine the one of the group's first row. `bound` is the smallest change that counts, as a share.
-pub(crate) fn compared<'s, 'a>(
-    shown: &'s [Shown<'a>],
+pub(crate) fn compare_groups<'s, 'a>(
+    report_cells: &'s [ReportCell<'a>],
     reference: Option<&str>,
     bound: f64,
 ) -> Vec<Group<'s, 'a>> {
-    let usual = shown.first().map_or("", |first| &first.launch.engine.name);
-    let mut groups: Vec<Group<'s, 'a>> = super::groups(shown)
+    let usual = report_cells.first().map_or("", |first| &first.launch.engine.name);
+    let mut groups: Vec<Group<'s, 'a>> = super::group_cells(report_cells)
         .into_iter()
         .map(|(title, rows)| {
             let has_usual = rows.iter().any(|row| row.launch.engine.name == usual);
@@ -64,18 +64,20 @@ pub(crate) fn compared<'s, 'a>(
             Group {
                 title,
                 names: names(&rows),
-                metrics: ratio::gates_of(&rows),
+                metrics: ratio::gating_metrics(&rows),
                 reference: reference.unwrap_or(own).to_owned(),
-                held: Vec::new(),
+                ratios: Vec::new(),
                 best: None,
                 rows,
             }
         })
         .collect();
-    let all = answers(&groups, bound);
-    for (group, answers) in groups.iter_mut().zip(&all) {
-        group.held = (0..group.rows.len()).map(|at| held(group, at, answers)).collect();
-        group.best = best(group, answers);
+    let answers_by_group = answer_pairs(&groups, bound);
+    for (group, answers) in groups.iter_mut().zip(&answers_by_group) {
+        group.ratios = (0..group.rows.len())
+            .map(|at| ratio_to_reference(group, at, answers))
+            .collect();
+        group.best = best_row(group, answers);
     }
     groups
 }
@@ -83,52 +85,56 @@ pub(crate) fn compared<'s, 'a>(
 /// Asks the decision function about every pair of cells that may be compared. The correction for multiple
 /// tests spans all pairs. Variances are pooled only between cells of the same two sides, as in `compare`, so
 /// that both give the same interval for a ratio.
-fn answers(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
+fn answer_pairs(groups: &[Group<'_, '_>], bound: f64) -> Vec<Answers> {
     let mut questions = Vec::new();
-    let mut asked = Vec::new();
+    let mut pair_questions = Vec::new();
     let mut of_sides = Vec::new();
     for (number, group) in groups.iter().enumerate() {
-        for pair in pairs(group) {
+        for pair in comparable_pairs(group) {
             let (baseline, candidate) = (group.rows[pair.0], group.rows[pair.1]);
             let comparability = ratio::comparability(candidate, baseline);
-            if !comparability.gives_ratio() {
+            if !comparability.allows_ratio() {
                 continue;
             }
             for metric in &group.metrics {
-                of_sides.push(sides(baseline, candidate));
+                of_sides.push(side_names(baseline, candidate));
                 questions.push(ratio::question(baseline, candidate, *metric, &comparability));
-                asked.push((number, pair, *metric));
+                pair_questions.push((number, pair, *metric));
             }
         }
     }
-    let told = decision::decide_by_pairs(&questions, &of_sides, &decision::Terms { bound, family: 0 });
-    let mut all = vec![Answers::new(); groups.len()];
-    for ((number, pair, metric), mut answer) in asked.into_iter().zip(told) {
+    let decided = decision::decide_by_pairs(
+        &questions,
+        &of_sides,
+        &decision::DecisionOptions { bound, family: 0 },
+    );
+    let mut answers_by_group = vec![Answers::new(); groups.len()];
+    for ((number, pair, metric), mut answer) in pair_questions.into_iter().zip(decided) {
         let [baseline, candidate] = [pair.0, pair.1].map(|at| groups[number].rows[at]);
         let why = match answer.outcome {
-            Outcome::Judged(verdict::Verdict::Better) => suspect_in(candidate, baseline, metric),
-            Outcome::Judged(verdict::Verdict::Worse) => suspect_in(baseline, candidate, metric),
+            Outcome::Judged(verdict::Verdict::Better) => suspect_metric_reason(candidate, baseline, metric),
+            Outcome::Judged(verdict::Verdict::Worse) => suspect_metric_reason(baseline, candidate, metric),
             _ => None,
         };
         if let Some(why) = why {
-            answer.outcome = Outcome::NotJudged(Gap::NotComparable(why));
+            answer.outcome = Outcome::NotJudged(NoVerdict::NotComparable(why));
         }
-        all[number].entry(pair).or_default().push(answer);
+        answers_by_group[number].entry(pair).or_default().push(answer);
     }
-    all
+    answers_by_group
 }
 
 /// Why a better figure does not win: it is suspect in its metric family by a reason that the other row does
 /// not have.
-fn suspect_in(winner: &Shown<'_>, loser: &Shown<'_>, metric: Metric) -> Option<String> {
-    let family = from_run::family(metric)?;
-    let codes = |shown: &Shown<'_>| -> BTreeSet<Code> {
-        let reasons = shown.counted().flat_map(super::notes::doubts);
+fn suspect_metric_reason(winner: &ReportCell<'_>, loser: &ReportCell<'_>, metric: Metric) -> Option<String> {
+    let family = from_run::metric_family(metric)?;
+    let codes = |cell: &ReportCell<'_>| -> BTreeSet<ReasonCode> {
+        let reasons = cell.counted_summaries().flat_map(super::notes::suspect_reasons);
         let concerned = reasons.filter(|reason| reason.only.contains(&family));
         concerned.map(|reason| reason.code).collect()
     };
     let (ours, theirs) = (codes(winner), codes(loser));
-    let codes = named(ours.difference(&theirs))?;
+    let codes = code_list(ours.difference(&theirs))?;
     Some(format!(
         "{} of {} is suspect ({codes})",
         metric.label(),
@@ -137,17 +143,17 @@ fn suspect_in(winner: &Shown<'_>, loser: &Shown<'_>, metric: Metric) -> Option<S
 }
 
 /// The two sides as `compare` names them: two engines, or two runs of one engine.
-fn sides(baseline: &Shown<'_>, candidate: &Shown<'_>) -> [String; 2] {
+fn side_names(baseline: &ReportCell<'_>, candidate: &ReportCell<'_>) -> [String; 2] {
     let is_one_engine = baseline.engine() == candidate.engine();
-    [baseline, candidate].map(|shown| match is_one_engine {
-        true => shown.run.to_owned(),
-        false => format!("{} {}", shown.run, shown.engine()),
+    [baseline, candidate].map(|cell| match is_one_engine {
+        true => cell.run.to_owned(),
+        false => format!("{} {}", cell.run, cell.engine()),
     })
 }
 
 /// Every pair of finished cells as (baseline, candidate). A row of the reference engine is the baseline,
 /// otherwise the earlier row.
-fn pairs(group: &Group<'_, '_>) -> Vec<(usize, usize)> {
+fn comparable_pairs(group: &Group<'_, '_>) -> Vec<(usize, usize)> {
     let is_reference = |at: usize| group.rows[at].launch.engine.name == group.reference;
     let done: Vec<usize> = (0..group.rows.len())
         .filter(|at| group.rows[*at].is_done())
@@ -165,62 +171,65 @@ fn pairs(group: &Group<'_, '_>) -> Vec<(usize, usize)> {
 
 /// Relates a row to the first row of the reference engine that it can be compared with. A row of that engine
 /// that is comparable with no earlier one is a reference of its own; the result says why.
-fn held(group: &Group<'_, '_>, at: usize, answers: &Answers) -> Held {
+fn ratio_to_reference(group: &Group<'_, '_>, at: usize, answers: &Answers) -> RatioOrReason {
     let references: Vec<usize> = (0..group.rows.len())
         .filter(|other| group.rows[*other].launch.engine.name == group.reference)
         .collect();
     if references.is_empty() {
-        return Held::Refused(vec!["it is not in this table".to_owned()], None);
+        return RatioOrReason::Refused(vec!["it is not in this table".to_owned()], None);
     }
     let mut refused = Vec::new();
     for other in references {
-        let found = match other == at {
-            true => itself(group, at),
-            false => against(group, at, other, answers),
+        let best_match = match other == at {
+            true => ratio_to_itself(group, at),
+            false => ratio_to(group, at, other, answers),
         };
-        match found {
-            Held::Ratio(ratio, _) if other == at => return Held::Ratio(ratio, apart(&refused)),
-            Held::Ratio(..) => return found,
-            Held::Refused(..) => refused.push(found),
+        match best_match {
+            RatioOrReason::Ratio(ratio, _) if other == at => {
+                return RatioOrReason::Ratio(ratio, incomparable_reasons(&refused));
+            }
+            RatioOrReason::Ratio(..) => return best_match,
+            RatioOrReason::Refused(..) => refused.push(best_match),
         }
     }
-    let has_per_gpu = |held: &Held| matches!(held, Held::Refused(_, Some(_)));
+    let has_per_gpu =
+        |ratio_or_reason: &RatioOrReason| matches!(ratio_or_reason, RatioOrReason::Refused(_, Some(_)));
     let chosen = refused.iter().position(has_per_gpu).unwrap_or(0);
     refused.swap_remove(chosen)
 }
 
 /// Why a row cannot be compared with earlier rows of its engine, each reason once.
-fn apart(refused: &[Held]) -> Vec<String> {
-    let mut said: Vec<String> = Vec::new();
-    for held in refused {
-        if let Held::Refused(why, _) = held {
-            said.extend(
+fn incomparable_reasons(refused: &[RatioOrReason]) -> Vec<String> {
+    let mut reasons: Vec<String> = Vec::new();
+    for ratio_or_reason in refused {
+        if let RatioOrReason::Refused(why, _) = ratio_or_reason {
+            reasons.extend(
                 why.iter()
-                    .filter(|why| !said.contains(why))
+                    .filter(|why| !reasons.contains(why))
                     .cloned()
                     .collect::<Vec<_>>(),
             );
         }
     }
-    said
+    reasons
 }
 
 /// The relation of a reference row to itself: the ratio 1.
-fn itself(group: &Group<'_, '_>, at: usize) -> Held {
-    let one = group.rows[at];
-    if let Comparability::Not(why) = ratio::comparability(one, one) {
-        return Held::Refused(of_itself(why), None);
+fn ratio_to_itself(group: &Group<'_, '_>, at: usize) -> RatioOrReason {
+    let cell = group.rows[at];
+    if let Comparability::Not(why) = ratio::comparability(cell, cell) {
+        return RatioOrReason::Refused(self_comparison_reasons(why), None);
     }
-    let [sample, _] = ratio::samples(one, one, group.metric());
+    let [sample, _] = ratio::comparison_samples(cell, cell, group.metric());
     match sample.logs.len() {
-        0 => Held::Refused(vec![format!("{} is not known", group.metric().label())], None),
-        starts => Held::Ratio(
+        0 => RatioOrReason::Refused(vec![format!("{} is not known", group.metric().label())], None),
+        starts => RatioOrReason::Ratio(
             Ratio {
                 value: 1.0,
                 interval: None,
                 starts: [starts; 2],
                 is_reference: true,
-                standing: Standing::NotJudged,
+                verdict: RatioVerdict::NotJudged,
                 reason: "it is the reference".to_owned(),
             },
             Vec::new(),
@@ -230,7 +239,7 @@ fn itself(group: &Group<'_, '_>, at: usize) -> Held {
 
 /// Why a reference cannot be compared with itself. Both sides are the same row, so reasons that appear for
 /// both are kept once.
-fn of_itself(why: Vec<String>) -> Vec<String> {
+fn self_comparison_reasons(why: Vec<String>) -> Vec<String> {
     let of_reference = |why: &str| why.strip_prefix("the reference").map(str::to_owned);
     let twins: Vec<String> = why.iter().filter_map(|why| of_reference(why)).collect();
     let is_twin = |why: &String| {
@@ -241,53 +250,61 @@ fn of_itself(why: Vec<String>) -> Vec<String> {
 }
 
 /// Compares one row with a row of the reference engine.
-fn against(group: &Group<'_, '_>, at: usize, other: usize, answers: &Answers) -> Held {
-    let (one, reference) = (group.rows[at], group.rows[other]);
+fn ratio_to(group: &Group<'_, '_>, at: usize, reference_index: usize, answers: &Answers) -> RatioOrReason {
+    let (cell, reference) = (group.rows[at], group.rows[reference_index]);
     if !reference.is_done() {
-        return Held::Refused(vec![format!("{} is not done", reference.engine())], None);
+        return RatioOrReason::Refused(vec![format!("{} is not done", reference.engine())], None);
     }
-    let comparability = ratio::comparability(one, reference);
+    let comparability = ratio::comparability(cell, reference);
     let is_described = matches!(comparability, Comparability::DescribedOnly(_));
     let ratio = || {
-        let straight = answers.get(&(other, at)).map(|answers| (answers, false));
-        let (answers, is_reversed) = straight.or_else(|| Some((answers.get(&(at, other))?, true)))?;
+        let straight = answers
+            .get(&(reference_index, at))
+            .map(|answers| (answers, false));
+        let (answers, is_reversed) =
+            straight.or_else(|| Some((answers.get(&(at, reference_index))?, true)))?;
         let mut ratio = ratio::ratio(answers, is_reversed)?;
-        let doubt = match ratio.standing {
-            Standing::Better => doubt(one, reference),
-            Standing::Worse => doubt(reference, one),
-            Standing::Same | Standing::Unclear | Standing::NotJudged => None,
+        let doubt = match ratio.verdict {
+            RatioVerdict::Better => no_win_reason(cell, reference),
+            RatioVerdict::Worse => no_win_reason(reference, cell),
+            RatioVerdict::Same | RatioVerdict::Unclear | RatioVerdict::NotJudged => None,
         };
         if let Some(why) = doubt {
-            (ratio.standing, ratio.reason) = (Standing::NotJudged, why);
-        } else if is_described && let Some(why) = suspect_alone(one, reference) {
+            (ratio.verdict, ratio.reason) = (RatioVerdict::NotJudged, why);
+        } else if is_described && let Some(why) = one_sided_suspicion(cell, reference) {
             // The difference may be what the reason is about, so both are printed.
             ratio.reason = format!("{why}; {}", ratio.reason);
         }
         Some(ratio)
     };
-    let with = |mut said: Vec<String>| match ratio() {
+    let with = |mut reasons: Vec<String>| match ratio() {
         Some(ratio) => {
-            said.extend(of_common_rounds(&ratio, reference, one));
-            Held::Ratio(ratio, said)
+            reasons.extend(common_rounds_note(&ratio, reference, cell));
+            RatioOrReason::Ratio(ratio, reasons)
         }
-        None => Held::Refused(vec![format!("{} is not known", group.metric().label())], None),
+        None => RatioOrReason::Refused(vec![format!("{} is not known", group.metric().label())], None),
     };
     match comparability {
         Comparability::Comparable => with(Vec::new()),
-        Comparability::WithDifferences(said) | Comparability::DescribedOnly(said) => with(said),
-        Comparability::PerGpuOnly(said) => Held::Refused(said, per_gpu(one, reference, group.metric())),
-        Comparability::Not(said) => Held::Refused(said, None),
+        Comparability::WithDifferences(reasons) | Comparability::DescribedOnly(reasons) => with(reasons),
+        Comparability::PerGpuOnly(reasons) => {
+            RatioOrReason::Refused(reasons, ratio_per_gpu(cell, reference, group.metric()))
+        }
+        Comparability::Not(reasons) => RatioOrReason::Refused(reasons, None),
     }
 }
 
 /// The note that a ratio uses fewer starts than the values beside it. If two engines alternated, only rounds
 /// in which both starts count enter the ratio.
-fn of_common_rounds(ratio: &Ratio, reference: &Shown<'_>, one: &Shown<'_>) -> Option<String> {
-    if reference.launch.is_attached() || one.launch.is_attached() {
+fn common_rounds_note(ratio: &Ratio, reference: &ReportCell<'_>, cell: &ReportCell<'_>) -> Option<String> {
+    if reference.launch.is_attached() || cell.launch.is_attached() {
         return None;
     }
-    let starts = [reference, one].map(|shown| {
-        let starts: BTreeSet<u32> = shown.counted().map(|summary| summary.start).collect();
+    let starts = [reference, cell].map(|report_cell| {
+        let starts: BTreeSet<u32> = report_cell
+            .counted_summaries()
+            .map(|summary| summary.start)
+            .collect();
         starts.len()
     });
     let common = ratio.starts[0].min(ratio.starts[1]);
@@ -301,10 +318,10 @@ fn of_common_rounds(ratio: &Ratio, reference: &Shown<'_>, one: &Shown<'_>) -> Op
 
 /// Why a row with better figures does not win against another one: at least one of its starts is suspect, or
 /// at least half of the other row's starts were disturbed and none of its own.
-fn doubt(winner: &Shown<'_>, loser: &Shown<'_>) -> Option<String> {
-    let (ours, theirs) = (doubts(winner), doubts(loser));
+fn no_win_reason(winner: &ReportCell<'_>, loser: &ReportCell<'_>) -> Option<String> {
+    let (ours, theirs) = (suspect_counts(winner), suspect_counts(loser));
     let both = || {
-        let codes = named(ours.keys())?;
+        let codes = code_list(ours.keys())?;
         Some(format!(
             "{} and {} are suspect ({codes})",
             winner.engine(),
@@ -312,28 +329,30 @@ fn doubt(winner: &Shown<'_>, loser: &Shown<'_>) -> Option<String> {
         ))
     };
     // A single slow start among several is part of the spread.
-    let half = loser.counted().count().div_ceil(2);
+    let half = loser.counted_summaries().count().div_ceil(2);
     let disturbed = || {
-        let found = theirs
+        let shared = theirs
             .iter()
             .filter(|(code, starts)| code.is_disturbance() && **starts >= half && !ours.contains_key(code));
-        named(found.map(|(code, _)| code))
+        code_list(shared.map(|(code, _)| code))
             .map(|codes| format!("{} alone was disturbed ({codes})", loser.engine()))
     };
-    suspect_alone(winner, loser).or_else(both).or_else(disturbed)
+    one_sided_suspicion(winner, loser)
+        .or_else(both)
+        .or_else(disturbed)
 }
 
 /// The note that one row is suspect for a reason that the other row does not have.
-fn suspect_alone(one: &Shown<'_>, other: &Shown<'_>) -> Option<String> {
-    let (ours, theirs) = (doubts(one), doubts(other));
+fn one_sided_suspicion(cell: &ReportCell<'_>, opponent: &ReportCell<'_>) -> Option<String> {
+    let (ours, theirs) = (suspect_counts(cell), suspect_counts(opponent));
     let own = ours.keys().filter(|code| !theirs.contains_key(code));
-    named(own).map(|codes| format!("{} alone is suspect ({codes})", one.engine()))
+    code_list(own).map(|codes| format!("{} alone is suspect ({codes})", cell.engine()))
 }
 
 /// Codes for which whole measurements of a row are suspect, with the number of measurements.
-fn doubts(one: &Shown<'_>) -> BTreeMap<Code, usize> {
-    let mut counts: BTreeMap<Code, usize> = BTreeMap::new();
-    for reason in one.counted().flat_map(super::notes::doubts) {
+fn suspect_counts(cell: &ReportCell<'_>) -> BTreeMap<ReasonCode, usize> {
+    let mut counts: BTreeMap<ReasonCode, usize> = BTreeMap::new();
+    for reason in cell.counted_summaries().flat_map(super::notes::suspect_reasons) {
         if reason.only.is_empty() {
             *counts.entry(reason.code).or_default() += 1;
         }
@@ -342,16 +361,16 @@ fn doubts(one: &Shown<'_>) -> BTreeMap<Code, usize> {
 }
 
 /// Joins the names of codes; `None` if there are none.
-fn named<'a>(codes: impl Iterator<Item = &'a Code>) -> Option<String> {
+fn code_list<'a>(codes: impl Iterator<Item = &'a ReasonCode>) -> Option<String> {
     let names: Vec<&str> = codes.map(|code| code.name()).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// The ratio of throughput per GPU; `None` for metrics that are no throughput.
-fn per_gpu(one: &Shown<'_>, reference: &Shown<'_>, metric: Metric) -> Option<f64> {
+fn ratio_per_gpu(cell: &ReportCell<'_>, reference: &ReportCell<'_>, metric: Metric) -> Option<f64> {
     let is_throughput = matches!(metric, Metric::Throughput(_) | Metric::SteadyOutput);
-    let devices = [reference, one].map(|shown| f64::from(shown.launch.gpus().unwrap_or(0)));
-    let [theirs, ours] = ratio::samples(reference, one, metric).map(|sample| sample.value());
+    let devices = [reference, cell].map(|report_cell| f64::from(report_cell.launch.gpus().unwrap_or(0)));
+    let [theirs, ours] = ratio::comparison_samples(reference, cell, metric).map(|sample| sample.value());
     (is_throughput && devices.iter().all(|count| *count > 0.0))
         .then(|| Some(ours? / devices[1] / (theirs? / devices[0])))
         .flatten()
@@ -359,25 +378,27 @@ fn per_gpu(one: &Shown<'_>, reference: &Shown<'_>, metric: Metric) -> Option<f64
 
 /// The row that is better than every other row that is done and not invalid. Suspect rows and attached
 /// servers cannot be best.
-fn best(group: &Group<'_, '_>, answers: &Answers) -> Option<usize> {
-    let counts = |at: &usize| group.rows[*at].is_done() && group.rows[*at].verdict() != Verdict::Invalid;
+fn best_row(group: &Group<'_, '_>, answers: &Answers) -> Option<usize> {
+    let counts = |at: &usize| group.rows[*at].is_done() && group.rows[*at].validity() != Verdict::Invalid;
     let rivals: Vec<usize> = (0..group.rows.len()).filter(counts).collect();
     if rivals.len() < 2 {
         return None;
     }
     let may_win = |at: &usize| {
         let row = group.rows[*at];
-        row.verdict() == Verdict::Valid && !row.launch.is_attached()
+        row.validity() == Verdict::Valid && !row.launch.is_attached()
     };
     let beats = |one: usize, other: usize| {
-        let straight = answers.get(&(other, one)).map(|answers| Standing::of(answers));
+        let straight = answers
+            .get(&(other, one))
+            .map(|answers| RatioVerdict::from_answers(answers));
         let reversed = || {
             answers
                 .get(&(one, other))
-                .map(|answers| Standing::of(answers).reversed())
+                .map(|answers| RatioVerdict::from_answers(answers).reversed())
         };
-        let is_better = straight.or_else(reversed) == Some(Standing::Better);
-        is_better && doubt(group.rows[one], group.rows[other]).is_none()
+        let is_better = straight.or_else(reversed) == Some(RatioVerdict::Better);
+        is_better && no_win_reason(group.rows[one], group.rows[other]).is_none()
     };
     let wins_all = |at: &usize| rivals.iter().all(|other| other == at || beats(*at, *other));
     rivals.iter().copied().filter(may_win).find(wins_all)
@@ -386,20 +407,20 @@ fn best(group: &Group<'_, '_>, answers: &Answers) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::compare::decision::USUAL_BOUND;
-    use crate::analysis::metrics::{Sample, Statistic};
+    use crate::analysis::compare::decision::DEFAULT_BOUND;
+    use crate::analysis::metrics::{LatencyKind, Statistic};
     use crate::base::units::RequestRate;
-    use crate::report::testing::{Case, shown};
+    use crate::report::testing::{Case, report_cells};
     use crate::results::record::cell::Definitions;
     use crate::results::record::machine::Machine;
     use crate::results::record::telemetry::Gpu;
-    use crate::results::record::validity::{Family, Reason, Validity};
+    use crate::results::record::validity::{MetricFamily, Reason, Validity};
 
     /// A cell with one start for each value.
-    fn starts_of(engine: &str, values: &[f64]) -> Case {
+    fn cell_with_starts(engine: &str, values: &[f64]) -> Case {
         let mut case = Case::new(engine, "bf16", 1, values[0]);
         for value in &values[1..] {
-            case = case.again(*value);
+            case = case.measured_again(*value);
         }
         for (at, summary) in case.summaries.iter_mut().enumerate() {
             (summary.start, summary.repeat) = (u32::try_from(at).unwrap() + 1, 1);
@@ -407,56 +428,72 @@ mod tests {
         case
     }
 
-    fn around(engine: &str, value: f64) -> Case {
-        starts_of(
+    fn cell_around(engine: &str, value: f64) -> Case {
+        cell_with_starts(
             engine,
             &[1.0, 1.004, 0.996, 1.002, 0.998].map(|factor| factor * value),
         )
     }
 
-    fn ratio_of(held: &Held) -> &Ratio {
-        match held {
-            Held::Ratio(ratio, _) => ratio,
-            Held::Refused(why, _) => panic!("{why:?}"),
+    fn ratio_of(ratio_or_reason: &RatioOrReason) -> &Ratio {
+        match ratio_or_reason {
+            RatioOrReason::Ratio(ratio, _) => ratio,
+            RatioOrReason::Refused(why, _) => panic!("{why:?}"),
         }
     }
 
     /// The standing of the second cell against the first, and the index of the best one.
-    fn judged(first: Case, second: Case) -> (Standing, Option<usize>) {
+    fn judge_second(first: Case, second: Case) -> (RatioVerdict, Option<usize>) {
         let cases = [first, second];
-        let shown = shown(&cases);
-        let groups = compared(&shown, None, USUAL_BOUND);
+        let cells = report_cells(&cases);
+        let groups = compare_groups(&cells, None, DEFAULT_BOUND);
         assert_eq!(groups.len(), 1);
-        (ratio_of(&groups[0].held[1]).standing, groups[0].best)
+        (ratio_of(&groups[0].ratios[1]).verdict, groups[0].best)
     }
 
     #[test]
     fn only_what_the_decision_function_calls_better_is_a_win() {
-        let base = || around("a", 100.0);
-        assert_eq!(judged(base(), around("b", 150.0)), (Standing::Better, Some(1)));
-        assert_eq!(judged(base(), around("b", 70.0)), (Standing::Worse, Some(0)));
+        let base = || cell_around("a", 100.0);
+        assert_eq!(
+            judge_second(base(), cell_around("b", 150.0)),
+            (RatioVerdict::Better, Some(1))
+        );
+        assert_eq!(
+            judge_second(base(), cell_around("b", 70.0)),
+            (RatioVerdict::Worse, Some(0))
+        );
         // A single start decides nothing, and neither do repeats on it.
         assert_eq!(
-            judged(Case::new("a", "bf16", 1, 100.0), Case::new("b", "bf16", 1, 200.0)),
-            (Standing::NotJudged, None)
+            judge_second(Case::new("a", "bf16", 1, 100.0), Case::new("b", "bf16", 1, 200.0)),
+            (RatioVerdict::NotJudged, None)
         );
-        let repeated = |engine| Case::new(engine, "bf16", 1, 100.0).again(100.0).again(100.0);
-        assert_eq!(judged(repeated("a"), repeated("b")), (Standing::NotJudged, None));
+        let repeated = |engine| {
+            Case::new(engine, "bf16", 1, 100.0)
+                .measured_again(100.0)
+                .measured_again(100.0)
+        };
+        assert_eq!(
+            judge_second(repeated("a"), repeated("b")),
+            (RatioVerdict::NotJudged, None)
+        );
     }
 
     #[test]
     fn a_thousandth_of_a_percent_is_no_win() {
-        let steady = |engine, value| starts_of(engine, &[value; 5]);
+        let steady = |engine, value| cell_with_starts(engine, &[value; 5]);
         assert_eq!(
-            judged(steady("a", 100.0), steady("b", 100.001)),
-            (Standing::Same, None)
+            judge_second(steady("a", 100.0), steady("b", 100.001)),
+            (RatioVerdict::Same, None)
         );
         // The difference is certain, but below the bound.
-        assert_eq!(judged(around("a", 100.0), around("b", 101.0)).1, None);
         assert_eq!(
-            judged(
-                around("a", 100.0),
-                starts_of("b", &[90.0, 160.0, 100.0, 120.0, 140.0])
+            judge_second(cell_around("a", 100.0), cell_around("b", 101.0)).1,
+            None
+        );
+        assert_eq!(
+            judge_second(
+                cell_around("a", 100.0),
+                cell_with_starts("b", &[90.0, 160.0, 100.0, 120.0, 140.0])
             )
             .1,
             None
@@ -466,12 +503,12 @@ mod tests {
     #[test]
     fn value_and_interval_come_from_the_same_starts() {
         let cases = [
-            starts_of("a", &[100.0, 101.0, 99.0, 100.0, 100.0]),
-            starts_of("b", &[50.0, 101.0, 102.0, 101.0, 100.0]),
+            cell_with_starts("a", &[100.0, 101.0, 99.0, 100.0, 100.0]),
+            cell_with_starts("b", &[50.0, 101.0, 102.0, 101.0, 100.0]),
         ];
-        let shown = shown(&cases);
-        let groups = compared(&shown, None, USUAL_BOUND);
-        let ratio = ratio_of(&groups[0].held[1]);
+        let cells = report_cells(&cases);
+        let groups = compare_groups(&cells, None, DEFAULT_BOUND);
+        let ratio = ratio_of(&groups[0].ratios[1]);
         let expected = (0.5f64 * 1.01 * 1.02 * 1.01).powf(0.2) / (1.01f64 * 0.99).powf(0.2);
         assert!((ratio.value - expected).abs() < 1e-9, "{ratio:?}");
         let [low, high] = ratio.interval.unwrap();
@@ -481,62 +518,68 @@ mod tests {
     #[test]
     fn a_slower_engine_at_a_fixed_rate_loses_although_its_throughput_is_the_same() {
         let paced = |engine: &str, e2e_ms: f64| {
-            let mut case = around(engine, 100.0);
+            let mut case = cell_around(engine, 100.0);
             case.cell.scenario.arrival.rate = RequestRate::new(12.0).unwrap();
             for (at, summary) in case.summaries.iter_mut().enumerate() {
                 let figures = summary.figures.get_mut(&Definitions::Matrix).unwrap();
-                let name = Metric::Time(Statistic::Median, Sample::E2e).name();
+                let name = Metric::Time(Statistic::Median, LatencyKind::E2e).name();
                 figures.insert(name, Some(e2e_ms * (1.0 + 0.002 * at as f64)));
             }
             case
         };
         let cases = [paced("quick", 300.0), paced("slow", 900.0)];
-        let shown = shown(&cases);
-        let groups = compared(&shown, None, USUAL_BOUND);
-        assert_eq!(groups[0].metric(), Metric::Time(Statistic::Median, Sample::E2e));
-        let ratio = ratio_of(&groups[0].held[1]);
+        let cells = report_cells(&cases);
+        let groups = compare_groups(&cells, None, DEFAULT_BOUND);
+        assert_eq!(
+            groups[0].metric(),
+            Metric::Time(Statistic::Median, LatencyKind::E2e)
+        );
+        let ratio = ratio_of(&groups[0].ratios[1]);
         assert!((ratio.value - 3.0).abs() < 1e-9, "{ratio:?}");
-        assert_eq!((ratio.standing, groups[0].best), (Standing::Worse, Some(0)));
+        assert_eq!((ratio.verdict, groups[0].best), (RatioVerdict::Worse, Some(0)));
     }
 
     #[test]
     fn a_metric_that_is_suspect_wins_nothing_and_may_lose() {
         let good = |engine: &str, goodput: f64, is_suspect: bool| {
-            let mut case = around(engine, 100.0);
+            let mut case = cell_around(engine, 100.0);
             case.cell.scenario.arrival.rate = RequestRate::new(12.0).unwrap();
             case.cell.scenario.slo = serde_json::from_value(serde_json::json!({"ttft": "60ms"})).unwrap();
             for (at, summary) in case.summaries.iter_mut().enumerate() {
                 let figures = summary.figures.get_mut(&Definitions::Matrix).unwrap();
-                let e2e = Metric::Time(Statistic::Median, Sample::E2e).name();
+                let e2e = Metric::Time(Statistic::Median, LatencyKind::E2e).name();
                 figures.insert(e2e, Some(300.0 + 0.1 * at as f64));
                 let goodput = goodput * (1.0 + 0.002 * at as f64);
                 figures.insert(Metric::Goodput.name(), Some(goodput));
                 if is_suspect {
                     let reason = Reason {
-                        code: Code::FirstEventAhead,
+                        code: ReasonCode::FirstEventAhead,
                         weight: Verdict::Suspect,
-                        only: vec![Family::Ttft, Family::Goodput],
+                        only: vec![MetricFamily::Ttft, MetricFamily::Goodput],
                         measured: String::new(),
                         bound: None,
                         advice: String::new(),
                     };
-                    summary.validity = Some(Validity::of(vec![reason]));
+                    summary.validity = Some(Validity::from_reasons(vec![reason]));
                 }
             }
             case
         };
         let plain = || good("a", 5.0, false);
-        assert_eq!(judged(plain(), good("b", 10.0, false)).0, Standing::Better);
         assert_eq!(
-            judged(plain(), good("b", 10.0, true)),
-            (Standing::NotJudged, None)
+            judge_second(plain(), good("b", 10.0, false)).0,
+            RatioVerdict::Better
         );
-        assert_eq!(judged(plain(), good("b", 2.5, true)).0, Standing::Worse);
+        assert_eq!(
+            judge_second(plain(), good("b", 10.0, true)),
+            (RatioVerdict::NotJudged, None)
+        );
+        assert_eq!(judge_second(plain(), good("b", 2.5, true)).0, RatioVerdict::Worse);
     }
 
     #[test]
     fn machines_that_differ_leave_a_ratio_and_no_verdict_and_the_first_run_is_the_reference() {
-        let cases = [around("a", 100.0), around("a", 80.0)];
+        let cases = [cell_around("a", 100.0), cell_around("a", 80.0)];
         let machine = |watts: f64| Machine {
             devices: vec![Gpu {
                 device: 0,
@@ -549,51 +592,51 @@ mod tests {
             ..Machine::default()
         };
         let machines = [machine(700.0), machine(350.0)];
-        let mut rows = shown(&cases);
+        let mut rows = report_cells(&cases);
         for ((row, machine), run) in rows.iter_mut().zip(&machines).zip(["one", "two"]) {
             (row.machine, row.run) = (Some(machine), run);
         }
-        let groups = compared(&rows, None, USUAL_BOUND);
-        assert!(ratio_of(&groups[0].held[0]).is_reference);
-        let Held::Ratio(ratio, differences) = &groups[0].held[1] else {
-            panic!("{:?}", groups[0].held)
+        let groups = compare_groups(&rows, None, DEFAULT_BOUND);
+        assert!(ratio_of(&groups[0].ratios[0]).is_reference);
+        let RatioOrReason::Ratio(ratio, differences) = &groups[0].ratios[1] else {
+            panic!("{:?}", groups[0].ratios)
         };
         assert!((ratio.value - 0.8).abs() < 1e-9);
-        assert_eq!((ratio.standing, groups[0].best), (Standing::NotJudged, None));
+        assert_eq!((ratio.verdict, groups[0].best), (RatioVerdict::NotJudged, None));
         assert_eq!(differences, &["GPU power limit 350 W against 700 W"]);
         for row in &mut rows {
             row.machine = Some(&machines[0]);
         }
-        let groups = compared(&rows, None, USUAL_BOUND);
+        let groups = compare_groups(&rows, None, DEFAULT_BOUND);
         assert_eq!(
-            (ratio_of(&groups[0].held[1]).standing, groups[0].best),
-            (Standing::Worse, Some(0))
+            (ratio_of(&groups[0].ratios[1]).verdict, groups[0].best),
+            (RatioVerdict::Worse, Some(0))
         );
     }
 
     #[test]
     fn an_invalid_cell_has_no_ratio_gives_none_and_wins_nothing() {
-        let mut cases = [around("a", 100.0), around("b", 200.0)];
+        let mut cases = [cell_around("a", 100.0), cell_around("b", 200.0)];
         for summary in &mut cases[1].summaries {
             summary.validity = Some(Validity {
                 verdict: Verdict::Invalid,
                 reasons: Vec::new(),
             });
         }
-        let shown = shown(&cases);
+        let cells = report_cells(&cases);
         for reference in ["a", "b"] {
-            let groups = compared(&shown, Some(reference), USUAL_BOUND);
-            let held = &groups[0].held[1];
+            let groups = compare_groups(&cells, Some(reference), DEFAULT_BOUND);
+            let ratio_or_reason = &groups[0].ratios[1];
             assert!(
-                matches!(held, Held::Refused(why, None) if why[0].contains("invalid")),
-                "{held:?}"
+                matches!(ratio_or_reason, RatioOrReason::Refused(why, None) if why[0].contains("invalid")),
+                "{ratio_or_reason:?}"
             );
             assert_eq!(groups[0].best, None);
         }
     }
 
     /// The case with this code in all of its starts.
-    fn with(mut case: Case, code: Code) -> Case {
+    fn with_code(mut case: Case, code: ReasonCode) -> Case {
         for summary in &mut case.summaries {
             let reason = Reason {
                 code,
@@ -603,37 +646,40 @@ mod tests {
                 bound: None,
                 advice: String::new(),
             };
-            summary.validity = Some(Validity::of(vec![reason]));
+            summary.validity = Some(Validity::from_reasons(vec![reason]));
         }
         case
     }
 
     #[test]
     fn who_is_suspect_does_not_win_and_who_alone_was_disturbed_does_not_lose() {
-        let (slow, quick) = (|| around("a", 100.0), || around("b", 150.0));
-        let of = |slow, quick| judged(slow, quick);
+        let (slow, quick) = (|| cell_around("a", 100.0), || cell_around("b", 150.0));
+        let verdict_for = |slow, quick| judge_second(slow, quick);
         assert_eq!(
-            of(slow(), with(quick(), Code::TokensDisagree)),
-            (Standing::NotJudged, None)
+            verdict_for(slow(), with_code(quick(), ReasonCode::TokensDisagree)),
+            (RatioVerdict::NotJudged, None)
         );
         assert_eq!(
-            of(with(slow(), Code::HostBusy), quick()),
-            (Standing::NotJudged, None)
+            verdict_for(with_code(slow(), ReasonCode::HostBusy), quick()),
+            (RatioVerdict::NotJudged, None)
         );
         // A growing queue is caused by the slower engine itself.
         assert_eq!(
-            of(with(slow(), Code::QueueGrowing), quick()),
-            (Standing::Better, Some(1))
+            verdict_for(with_code(slow(), ReasonCode::QueueGrowing), quick()),
+            (RatioVerdict::Better, Some(1))
         );
         // A row that is suspect for the same reason as the other one does not win.
         assert_eq!(
-            of(with(slow(), Code::WindowShort), with(quick(), Code::WindowShort)),
-            (Standing::NotJudged, None)
+            verdict_for(
+                with_code(slow(), ReasonCode::WindowShort),
+                with_code(quick(), ReasonCode::WindowShort)
+            ),
+            (RatioVerdict::NotJudged, None)
         );
         // The first one is the reference. It loses because its token counts disagree.
         assert_eq!(
-            of(with(quick(), Code::TokensDisagree), slow()).0,
-            Standing::NotJudged
+            verdict_for(with_code(quick(), ReasonCode::TokensDisagree), slow()).0,
+            RatioVerdict::NotJudged
         );
         // One suspect start of five prevents a win. One disturbed start of the slower row does not.
         let once = |mut case: Case| {
@@ -643,12 +689,12 @@ mod tests {
             case
         };
         assert_eq!(
-            of(slow(), once(with(quick(), Code::TokensDisagree))),
-            (Standing::NotJudged, None)
+            verdict_for(slow(), once(with_code(quick(), ReasonCode::TokensDisagree))),
+            (RatioVerdict::NotJudged, None)
         );
         assert_eq!(
-            of(once(with(slow(), Code::HostBusy)), quick()),
-            (Standing::Better, Some(1))
+            verdict_for(once(with_code(slow(), ReasonCode::HostBusy)), quick()),
+            (RatioVerdict::Better, Some(1))
         );
     }
 }

@@ -1,9 +1,9 @@
 //! Tables of latencies side by side: mean and percentiles of each latency.
 
-use super::columns::{self, Measured};
+use super::columns::{self, MetricColumn};
 use super::family::Group;
-use super::{Row, Shown, Table, Value, misread, rough, units};
-use crate::analysis::metrics::{Metric, Sample, Statistic};
+use super::{ReportCell, Row, Table, Value, approximate_note, caveat_notes, units};
+use crate::analysis::metrics::{LatencyKind, Metric, Statistic};
 
 /// The statistics, with the end of their heading and their rank.
 const STATISTICS: [(Statistic, &str, u8); 6] = [
@@ -16,20 +16,20 @@ const STATISTICS: [(Statistic, &str, u8); 6] = [
 ];
 
 /// The latencies, with their name and digits after the point.
-const SAMPLES: [(Sample, &str, usize); 4] = [
-    (Sample::Ttft, "TTFT", 1),
-    (Sample::Tpot, "TPOT", 2),
-    (Sample::Itl, "ITL", 2),
-    (Sample::E2e, "E2E", 1),
+const SAMPLES: [(LatencyKind, &str, usize); 4] = [
+    (LatencyKind::Ttft, "TTFT", 1),
+    (LatencyKind::Tpot, "TPOT", 2),
+    (LatencyKind::Itl, "ITL", 2),
+    (LatencyKind::E2e, "E2E", 1),
 ];
 
 /// Draws a table for each model and scenario, with the same rows as the comparison.
-pub(crate) fn latencies(groups: &[Group<'_, '_>]) -> Vec<Table> {
+pub(crate) fn latency_tables(groups: &[Group<'_, '_>]) -> Vec<Table> {
     groups.iter().map(table).collect()
 }
 
-fn table(of: &Group<'_, '_>) -> Table {
-    let group = &of.rows[..];
+fn table(comparison_group: &Group<'_, '_>) -> Table {
+    let group = &comparison_group.rows[..];
     let heads: Vec<(Metric, String, usize, u8)> = SAMPLES
         .iter()
         .flat_map(|(sample, name, decimals)| {
@@ -46,23 +46,28 @@ fn table(of: &Group<'_, '_>) -> Table {
     let measured = heads
         .iter()
         .map(|(metric, head, decimals, rank)| (*metric, head.as_str(), *decimals, *rank));
-    let measured: Vec<Measured<'_>> = columns::shown_of(group, measured).collect();
-    let mut columns = vec![columns::words("engine", 0)];
-    columns.extend(columns::figures(&measured));
-    let row = |(one, name): (&&Shown<'_>, &String)| {
+    let measured: Vec<MetricColumn<'_>> = columns::meaningful_columns(group, measured).collect();
+    let mut columns = vec![columns::text_column("engine", 0)];
+    columns.extend(columns::metric_columns(&measured));
+    let row = |(cell, name): (&&ReportCell<'_>, &String)| {
         let mut cells = vec![Value::text(name)];
-        cells.extend(columns::values(one, &measured));
+        cells.extend(columns::metric_values(cell, &measured));
         Row {
             cells,
-            marks: one.marks(),
+            marks: cell.marks(),
         }
     };
-    let named: Vec<(String, &Shown<'_>)> = of.names.iter().cloned().zip(group.iter().copied()).collect();
-    let rows: Vec<Row> = group.iter().zip(&of.names).map(row).collect();
-    let mut notes = misread(&named);
-    notes.extend(rough(&rows));
-    units::fit(Table {
-        title: format!("{}: latencies", of.title),
+    let named: Vec<(String, &ReportCell<'_>)> = comparison_group
+        .names
+        .iter()
+        .cloned()
+        .zip(group.iter().copied())
+        .collect();
+    let rows: Vec<Row> = group.iter().zip(&comparison_group.names).map(row).collect();
+    let mut notes = caveat_notes(&named);
+    notes.extend(approximate_note(&rows));
+    units::fit_time_units(Table {
+        title: format!("{}: latencies", comparison_group.title),
         columns,
         rows,
         notes,

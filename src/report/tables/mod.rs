@@ -15,37 +15,37 @@ mod ratio;
 mod units;
 
 pub(crate) use comparison::names;
-pub(crate) use comparison::{comparison, groups};
-pub(crate) use family::{Group, compared};
-pub(crate) use latencies::latencies;
-pub(crate) use notes::{beside, doubts, told};
-use notes::{certain, misread, notes, queue_bound, rough};
+pub(crate) use comparison::{comparison_tables, group_cells};
+pub(crate) use family::{Group, compare_groups};
+pub(crate) use latencies::latency_tables;
+use notes::{approximate_note, burst_ttft_note, caveat_notes, precision_notes, row_notes};
+pub(crate) use notes::{concurrent_launches_note, reason_in_words, suspect_reasons};
 pub(crate) use overview::{engine_results, overview};
-pub(crate) use overview_matrix::across;
-pub(crate) use ratio::{Held, Ratio, Standing};
+pub(crate) use overview_matrix::overview_matrix;
+pub(crate) use ratio::{Ratio, RatioOrReason, RatioVerdict};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{Mark, Row, Table, Value};
-use crate::analysis::compare::precision::Certainty;
-use crate::analysis::metrics::{self, Flow, Metric};
+use crate::analysis::compare::precision::CellPrecision;
+use crate::analysis::metrics::{self, Metric, Quantity};
 use crate::base::ids::{CellKey, ContentHash};
 use crate::plan::{Cell, Launch, Plan};
-use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
+use crate::results::record::cell::{Definitions, MeasurementStatus, Origin, Summary};
 use crate::results::record::cell_stats::Noise;
 use crate::results::record::machine::Machine;
-use crate::results::record::provenance::Unknown;
-use crate::results::record::validity::{Family, Verdict};
+use crate::results::record::provenance::UnknownFact;
+use crate::results::record::validity::{MetricFamily, Verdict};
 
 /// Groups values by name, in the order of first appearance.
-pub(crate) fn grouped<T>(named: impl Iterator<Item = (String, T)>) -> Vec<(String, Vec<T>)> {
+pub(crate) fn group_by_name<T>(named: impl Iterator<Item = (String, T)>) -> Vec<(String, Vec<T>)> {
     let mut groups: Vec<(String, Vec<T>)> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
-    for (name, one) in named {
+    for (name, item) in named {
         let place = *places.entry(name.clone()).or_insert(groups.len());
         match groups.get_mut(place) {
-            Some((_, group)) => group.push(one),
-            None => groups.push((name, vec![one])),
+            Some((_, group)) => group.push(item),
+            None => groups.push((name, vec![item])),
         }
     }
     groups
@@ -53,7 +53,7 @@ pub(crate) fn grouped<T>(named: impl Iterator<Item = (String, T)>) -> Vec<(Strin
 
 /// A cell with all of its measurements.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct ReportCell<'a> {
     /// Name of the run; empty if the report has only one.
     pub run: &'a str,
     /// The machine of the run; set only if the report has several runs.
@@ -64,9 +64,9 @@ pub(crate) struct Shown<'a> {
     pub summaries: Vec<&'a Summary>,
     /// The version that the engine reports in other cells of the run, if all of them agree. With it, a cell
     /// that is not measured yet or failed to start is shown as the same engine.
-    pub elsewhere: Option<&'a str>,
+    pub other_engine_version: Option<&'a str>,
     /// Precision of the cell, if its matrix asks for one.
-    pub certainty: Option<&'a Certainty>,
+    pub precision: Option<&'a CellPrecision>,
     /// The plan of the run; it determines which starts alternated.
     pub plan: Option<&'a Plan>,
     /// The last start that was planned before a stopping rule looked at results; `None` without a stopping
@@ -76,14 +76,14 @@ pub(crate) struct Shown<'a> {
     pub noise: Option<&'a Noise>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> ReportCell<'a> {
     /// Every cell of a plan with its measurements, in the order of the plan.
-    pub(crate) fn of_plan(plan: &'a Plan, summaries: &'a [Summary]) -> Vec<Self> {
-        Self::of_run("", None, plan, summaries)
+    pub(crate) fn from_plan(plan: &'a Plan, summaries: &'a [Summary]) -> Vec<Self> {
+        Self::from_run("", None, plan, summaries)
     }
 
-    /// Like [`Self::of_plan`], for one of several runs.
-    pub(crate) fn of_run(
+    /// Like [`Self::from_plan`], for one of several runs.
+    pub(crate) fn from_run(
         run: &'a str,
         machine: Option<&'a Machine>,
         plan: &'a Plan,
@@ -104,29 +104,29 @@ impl<'a> Shown<'a> {
             _ => None,
         };
         let mut of_cells = Summary::by_cell(summaries);
-        let shown = plan.cells.iter().map(|cell| Self {
+        let cells = plan.cells.iter().map(|cell| Self {
             run,
             machine,
             launch: plan.launch(&cell.launch),
             cell,
             summaries: of_cells.remove(&cell.key).unwrap_or_default(),
-            elsewhere: only(plan.launch(&cell.launch)),
-            certainty: None,
+            other_engine_version: only(plan.launch(&cell.launch)),
+            precision: None,
             plan: Some(plan),
             stage: plan.until.as_ref().map(|until| until.stage),
             noise: None,
         });
-        shown.collect()
+        cells.collect()
     }
 
     /// Sets the precision of the cell.
-    pub(crate) fn known(self, certainties: &'a BTreeMap<CellKey, Certainty>) -> Self {
-        let certainty = certainties.get(&self.cell.key);
-        Self { certainty, ..self }
+    pub(crate) fn with_precisions(self, certainties: &'a BTreeMap<CellKey, CellPrecision>) -> Self {
+        let precision = certainties.get(&self.cell.key);
+        Self { precision, ..self }
     }
 
     /// Sets the noise of the host.
-    pub(crate) fn beside(self, noise: Option<&'a Noise>) -> Self {
+    pub(crate) fn with_noise(self, noise: Option<&'a Noise>) -> Self {
         Self { noise, ..self }
     }
 
@@ -139,30 +139,36 @@ impl<'a> Shown<'a> {
                 .iter()
                 .find_map(|summary| summary.engine.version.as_deref())
         };
-        match engine.version.as_deref().or_else(reported).or(self.elsewhere) {
+        match engine
+            .version
+            .as_deref()
+            .or_else(reported)
+            .or(self.other_engine_version)
+        {
             Some(version) => format!("{}@{version}", engine.name),
             None => engine.name.clone(),
         }
     }
 
     /// The measurements that ended as `Done`.
-    pub(crate) fn done(&self) -> impl Iterator<Item = &'a Summary> {
+    pub(crate) fn completed(&self) -> impl Iterator<Item = &'a Summary> {
         self.summaries
             .iter()
             .copied()
-            .filter(|summary| summary.ending == Ending::Done)
+            .filter(|summary| summary.status == MeasurementStatus::Done)
     }
 
     /// The measurements that figures come from: those that are done and not invalid, or all that are done if
     /// all are invalid.
-    pub(crate) fn counted(&self) -> impl Iterator<Item = &'a Summary> {
-        let verdict = self.verdict();
-        self.done().filter(move |summary| verdict_of(summary) <= verdict)
+    pub(crate) fn counted_summaries(&self) -> impl Iterator<Item = &'a Summary> {
+        let verdict = self.validity();
+        self.completed()
+            .filter(move |summary| summary_validity(summary) <= verdict)
     }
 
     /// The worst validity verdict of the measurements that count.
-    pub(crate) fn verdict(&self) -> Verdict {
-        let verdicts = || self.done().map(verdict_of);
+    pub(crate) fn validity(&self) -> Verdict {
+        let verdicts = || self.completed().map(summary_validity);
         let sound = verdicts().filter(|verdict| *verdict < Verdict::Invalid).max();
         sound.or_else(|| verdicts().max()).unwrap_or_default()
     }
@@ -184,7 +190,7 @@ impl<'a> Shown<'a> {
 
     /// Whether the cell was measured and every measurement is done.
     pub(crate) fn is_done(&self) -> bool {
-        !self.summaries.is_empty() && self.done().count() == self.summaries.len()
+        !self.summaries.is_empty() && self.completed().count() == self.summaries.len()
     }
 
     /// The scenario's name with the values that an axis may have set.
@@ -208,9 +214,9 @@ impl<'a> Shown<'a> {
 
     /// Values that `read` gives for the measurements that count, grouped by start, since repeats on one start
     /// are not independent. An attached server has one start, however often it is measured.
-    pub(crate) fn by_start(&self, read: impl Fn(&Summary) -> Option<f64>) -> Vec<Vec<f64>> {
+    pub(crate) fn read_by_start(&self, read: impl Fn(&Summary) -> Option<f64>) -> Vec<Vec<f64>> {
         let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-        for summary in self.counted() {
+        for summary in self.counted_summaries() {
             if let Some(value) = read(summary) {
                 let start = if self.launch.is_attached() {
                     1
@@ -225,18 +231,18 @@ impl<'a> Shown<'a> {
 
     /// The values of a metric in the measurements that count and have it.
     pub(crate) fn values(&self, metric: Metric) -> Vec<f64> {
-        self.counted()
-            .filter_map(|summary| value_of(summary, metric))
+        self.counted_summaries()
+            .filter_map(|summary| metric_value(summary, metric))
             .collect()
     }
 
     /// The value shown for a metric: the mean over starts, as comparisons use it.
     pub(crate) fn value(&self, metric: Metric) -> Option<f64> {
-        mean_of_starts(&self.by_start(|summary| value_of(summary, metric)))
+        mean_of_starts(&self.read_by_start(|summary| metric_value(summary, metric)))
     }
 
     /// The value of a metric with the smallest and the largest of several measurements.
-    pub(crate) fn spread(&self, metric: Metric, decimals: usize) -> Value {
+    pub(crate) fn value_with_range(&self, metric: Metric, decimals: usize) -> Value {
         let values = self.values(metric);
         match (&values[..], self.value(metric)) {
             (_, None) => Value::Missing,
@@ -252,9 +258,10 @@ impl<'a> Shown<'a> {
 
     /// The measurement with the median output throughput among those that count; the lower of two in the
     /// middle.
-    pub(crate) fn middle(&self) -> Option<&'a Summary> {
-        let value = |summary: &Summary| value_of(summary, Metric::Throughput(Flow::Output)).unwrap_or(0.0);
-        let mut counted: Vec<&Summary> = self.counted().collect();
+    pub(crate) fn median_summary(&self) -> Option<&'a Summary> {
+        let value =
+            |summary: &Summary| metric_value(summary, Metric::Throughput(Quantity::Output)).unwrap_or(0.0);
+        let mut counted: Vec<&Summary> = self.counted_summaries().collect();
         counted.sort_by(|a, b| value(a).total_cmp(&value(b)));
         let middle = counted.len().checked_sub(1)? / 2;
         counted.get(middle).copied()
@@ -278,23 +285,27 @@ impl<'a> Shown<'a> {
         if self.origin() == Origin::Imported && self.launch.engine.simulated {
             marks.push(Mark::Simulated);
         }
-        match self.verdict() {
+        match self.validity() {
             Verdict::Valid => {}
             Verdict::Suspect => marks.push(Mark::Suspect),
             Verdict::Invalid => marks.push(Mark::Invalid),
         }
-        let in_part = |family: &Family| {
-            let mut told = self.counted().filter_map(|summary| summary.validity.as_ref());
-            told.any(|validity| validity.on(*family) > validity.verdict)
+        let in_part = |family: &MetricFamily| {
+            let mut validities = self
+                .counted_summaries()
+                .filter_map(|summary| summary.validity.as_ref());
+            validities.any(|validity| validity.verdict_for(*family) > validity.verdict)
         };
-        marks.extend(Family::ALL.into_iter().filter(in_part).map(Mark::SuspectIn));
+        marks.extend(MetricFamily::ALL.into_iter().filter(in_part).map(Mark::SuspectIn));
         let is_doubtful = |summary: &&Summary| {
-            !summary.warnings.is_empty() || !summary.retries.is_empty() || !summary.beside.is_empty()
+            !summary.warnings.is_empty()
+                || !summary.retries.is_empty()
+                || !summary.concurrent_launches.is_empty()
         };
         if self.summaries.iter().any(is_doubtful) {
-            marks.push(Mark::Warned);
+            marks.push(Mark::Warning);
         }
-        let is_failed = |summary: &&Summary| matches!(summary.ending, Ending::Failed { .. });
+        let is_failed = |summary: &&Summary| matches!(summary.status, MeasurementStatus::Failed { .. });
         if self.summaries.iter().any(is_failed) {
             marks.push(Mark::Failed);
         }
@@ -303,7 +314,7 @@ impl<'a> Shown<'a> {
 }
 
 /// The validity verdict of a measurement; `Valid` if it was never judged.
-pub(crate) fn verdict_of(summary: &Summary) -> Verdict {
+pub(crate) fn summary_validity(summary: &Summary) -> Verdict {
     summary
         .validity
         .as_ref()
@@ -311,19 +322,19 @@ pub(crate) fn verdict_of(summary: &Summary) -> Verdict {
 }
 
 /// Whether a fact is unknown: an import does not have it, or an attached server was not declared with it.
-pub(crate) fn lacks(shown: &Shown<'_>, what: Unknown) -> bool {
-    let imported = shown
+pub(crate) fn is_unknown(cell: &ReportCell<'_>, what: UnknownFact) -> bool {
+    let imported = cell
         .summaries
         .iter()
         .filter_map(|summary| summary.imported.as_ref());
-    let is_undeclared = what == Unknown::Gpus && shown.launch.gpus().is_none();
+    let is_undeclared = what == UnknownFact::Gpus && cell.launch.gpus().is_none();
     is_undeclared || imported.into_iter().any(|imported| imported.lacks(what))
 }
 
 /// A figure under the definitions `matrix`. An import that lacks them gives it under the definitions that it
 /// follows.
-fn value_of(summary: &Summary, metric: Metric) -> Option<f64> {
-    let by = |definitions| metrics::figure(summary.figures.get(definitions)?, metric);
+fn metric_value(summary: &Summary, metric: Metric) -> Option<f64> {
+    let by = |definitions| metrics::metric_value(summary.figures.get(definitions)?, metric);
     let others = || match summary.origin {
         Origin::Imported => [Definitions::Classic, Definitions::Current].iter().find_map(by),
         Origin::Measured | Origin::Simulated => None,
@@ -332,7 +343,7 @@ fn value_of(summary: &Summary, metric: Metric) -> Option<f64> {
 }
 
 /// The mean that comparisons use: geometric, or arithmetic if a value is not above zero.
-fn mean(values: &[f64]) -> Option<f64> {
+fn mean_value(values: &[f64]) -> Option<f64> {
     let n = values.len() as f64;
     match values {
         [] => None,
@@ -346,50 +357,54 @@ fn mean(values: &[f64]) -> Option<f64> {
 
 /// The mean over starts; each start is represented by the mean of its repeats.
 pub(crate) fn mean_of_starts(starts: &[Vec<f64>]) -> Option<f64> {
-    let starts: Vec<f64> = starts.iter().filter_map(|repeats| mean(repeats)).collect();
-    mean(&starts)
+    let starts: Vec<f64> = starts.iter().filter_map(|repeats| mean_value(repeats)).collect();
+    mean_value(&starts)
 }
 
 /// How a cell ended, in a few words.
-pub(crate) fn status(shown: &Shown<'_>) -> String {
-    let all = shown.summaries.len();
-    let done = shown.done().count();
-    let is_invalid = shown.verdict() == Verdict::Invalid;
-    let counted = shown.counted().count();
-    match (done, all) {
+pub(crate) fn status_in_words(cell: &ReportCell<'_>) -> String {
+    let total = cell.summaries.len();
+    let done = cell.completed().count();
+    let is_invalid = cell.validity() == Verdict::Invalid;
+    let counted = cell.counted_summaries().count();
+    match (done, total) {
         (_, 0) => "not measured".to_owned(),
         (1, 1) if is_invalid => "invalid".to_owned(),
         (1, 1) => "done".to_owned(),
-        (0, _) => shown
+        (0, _) => cell
             .summaries
             .last()
-            .map_or_else(String::new, |summary| ended(summary)),
-        (done, all) if done == all && is_invalid => format!("invalid, n={all}"),
-        (done, all) if done == all && counted < all => {
-            format!("done, n={counted}, {} invalid", all - counted)
+            .map_or_else(String::new, |summary| ending_in_words(summary)),
+        (done, total) if done == total && is_invalid => format!("invalid, n={total}"),
+        (done, total) if done == total && counted < total => {
+            format!("done, n={counted}, {} invalid", total - counted)
         }
-        (done, all) if done == all => format!("done, n={all}"),
-        (done, all) => format!("{done} of {all} done"),
+        (done, total) if done == total => format!("done, n={total}"),
+        (done, total) => format!("{done} of {total} done"),
     }
 }
 
-fn ended(summary: &Summary) -> String {
-    match &summary.ending {
-        Ending::Failed { phase, .. } => format!("failed in {}", phase.name()),
-        other => other.word().to_owned(),
+fn ending_in_words(summary: &Summary) -> String {
+    match &summary.status {
+        MeasurementStatus::Failed { phase, .. } => format!("failed in {}", phase.name()),
+        other => other.name().to_owned(),
     }
 }
 
 const DEFINITIONS: &str = "definitions: matrix (TTFT and E2E from sending to the first and last token, ITL per token); ±: the client's own error, 99 of 100 moments lie within it";
 
 /// Appends to names of rows that would read alike the axis values in which they differ.
-fn told_apart(shown: &[&Shown<'_>], names: &mut [String], is_alike: &dyn Fn(usize, usize) -> bool) {
-    const AXES: [&str; 4] = ["executor", "variant", "args", "env"];
-    let value = |at: usize, axis: &str| shown[at].cell.axes.get(axis).map_or("", String::as_str);
-    let all: Vec<usize> = (0..shown.len()).collect();
+fn disambiguate(cells: &[&ReportCell<'_>], names: &mut [String], is_alike: &dyn Fn(usize, usize) -> bool) {
+    const DISTINGUISHING_AXES: [&str; 4] = ["executor", "variant", "args", "env"];
+    let value = |at: usize, axis: &str| cells[at].cell.axes.get(axis).map_or("", String::as_str);
+    let indices: Vec<usize> = (0..cells.len()).collect();
     for (at, name) in names.iter_mut().enumerate() {
-        let alike: Vec<usize> = all.iter().copied().filter(|&other| is_alike(at, other)).collect();
-        for axis in AXES {
+        let alike: Vec<usize> = indices
+            .iter()
+            .copied()
+            .filter(|&other| is_alike(at, other))
+            .collect();
+        for axis in DISTINGUISHING_AXES {
             if alike.iter().any(|&other| value(other, axis) != value(at, axis)) {
                 let value = match value(at, axis) {
                     "" => "none",
@@ -399,8 +414,8 @@ fn told_apart(shown: &[&Shown<'_>], names: &mut [String], is_alike: &dyn Fn(usiz
             }
         }
         // Otherwise identical cells of two runs differ only in the run.
-        let run = shown[at].run;
-        if alike.iter().any(|&other| shown[other].run != run) {
+        let run = cells[at].run;
+        if alike.iter().any(|&other| cells[other].run != run) {
             name.push_str(&format!(" run={run}"));
         }
     }

@@ -3,38 +3,38 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::{Row, Shown, Value};
+use super::{ReportCell, Row, Value};
 use crate::analysis::compare::gates::Load;
 use crate::analysis::compare::percentile;
-use crate::analysis::compare::precision::Outlook;
-use crate::analysis::metrics::{self, Count, Metric};
+use crate::analysis::compare::precision::NextStep;
+use crate::analysis::metrics::{self, Metric, TokenCount};
 use crate::base::ids::LaunchId;
-use crate::base::text::counted;
-use crate::report::caveats::{Itl, counted_prompts, prompt_count_note, traps};
-use crate::results::record::cell::{Definitions, Ending, Origin, Summary};
-use crate::results::record::prompt::are_apart;
-use crate::results::record::validity::{Code, Reason, Verdict};
+use crate::base::text::pluralize;
+use crate::report::caveats::{Itl, latency_caveats, prompt_count_note, prompt_counts};
+use crate::results::record::cell::{Definitions, MeasurementStatus, Origin, Summary};
+use crate::results::record::prompt::counts_differ;
+use crate::results::record::validity::{Reason, ReasonCode, Verdict};
 
 /// Notes on rows: failures, warnings, retries, validity, and whether they are simulated or imported.
-pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
+pub(super) fn row_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String> {
     let mut notes = Vec::new();
-    let mut found = Findings::default();
-    for (name, shown) in named {
-        for summary in &shown.summaries {
-            let which = if shown.summaries.len() > 1 {
+    let mut findings = Findings::default();
+    for (name, cell) in named {
+        for summary in &cell.summaries {
+            let which = if cell.summaries.len() > 1 {
                 format!("{name} (start {}, repeat {})", summary.start, summary.repeat)
             } else {
                 name.clone()
             };
-            notes.extend(of_measurement(summary).map(|note| format!("{which}: {note}")));
-            for reason in doubts(summary) {
-                found.add(name, &which, reason);
+            notes.extend(measurement_notes(summary).map(|note| format!("{which}: {note}")));
+            for reason in suspect_reasons(summary) {
+                findings.add(name, &which, reason);
             }
         }
     }
-    notes.extend(found.told());
-    let has = |origin| named.iter().any(|(_, shown)| shown.origin() == origin);
-    if has(Origin::Simulated) || named.iter().any(|(_, shown)| shown.launch.engine.simulated) {
+    notes.extend(findings.in_words());
+    let has = |origin| named.iter().any(|(_, cell)| cell.origin() == origin);
+    if has(Origin::Simulated) || named.iter().any(|(_, cell)| cell.launch.engine.simulated) {
         notes.push("[simulated]: measured on the simulated engine; says nothing about a real one".to_owned());
     }
     if has(Origin::Imported) {
@@ -43,8 +43,8 @@ pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    for (name, shown) in named {
-        let (done, counted) = (shown.done().count(), shown.counted().count());
+    for (name, cell) in named {
+        let (done, counted) = (cell.completed().count(), cell.counted_summaries().count());
         if counted < done {
             notes.push(format!(
                 "{name}: {} of {done} measurements {} invalid and left out",
@@ -53,10 +53,10 @@ pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
             ));
         }
     }
-    notes.extend(named.iter().filter_map(other_prompts));
-    notes.extend(unique_prefixes(named));
-    notes.extend(attached(named));
-    if named.iter().any(|(_, shown)| shown.counted().count() > 1) {
+    notes.extend(named.iter().filter_map(differing_prompts_note));
+    notes.extend(unique_prefix_note(named));
+    notes.extend(attached_note(named));
+    if named.iter().any(|(_, cell)| cell.counted_summaries().count() > 1) {
         notes.push(
             "n measurements: the mean over starts, with the least and the most of the measurements; ok/failed counts them together"
                 .to_owned(),
@@ -66,9 +66,10 @@ pub(super) fn notes(named: &[(String, &Shown<'_>)]) -> Vec<String> {
 }
 
 /// The note on rows that were measured repeatedly on attached servers.
-fn attached(named: &[(String, &Shown<'_>)]) -> Option<String> {
-    let is_repeated = |shown: &Shown<'_>| shown.launch.is_attached() && shown.counted().count() > 1;
-    let with = named.iter().filter(|(_, shown)| is_repeated(shown));
+fn attached_note(named: &[(String, &ReportCell<'_>)]) -> Option<String> {
+    let is_repeated =
+        |cell: &ReportCell<'_>| cell.launch.is_attached() && cell.counted_summaries().count() > 1;
+    let with = named.iter().filter(|(_, cell)| is_repeated(cell));
     let names: Vec<&str> = with.map(|(name, _)| name.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
@@ -79,12 +80,12 @@ fn attached(named: &[(String, &Shown<'_>)]) -> Option<String> {
 }
 
 /// The note on rows whose prompts had unique prefixes.
-fn unique_prefixes(named: &[(String, &Shown<'_>)]) -> Option<String> {
+fn unique_prefix_note(named: &[(String, &ReportCell<'_>)]) -> Option<String> {
     let has = |summary: &&Summary| {
-        let proof = summary.reset.as_ref();
+        let proof = summary.cache_reset.as_ref();
         proof.is_some_and(|proof| proof.unique_prefix.is_some())
     };
-    let with = named.iter().filter(|(_, shown)| shown.summaries.iter().any(has));
+    let with = named.iter().filter(|(_, cell)| cell.summaries.iter().any(has));
     let names: Vec<&str> = with.map(|(name, _)| name.as_str()).collect();
     (!names.is_empty()).then(|| {
         format!(
@@ -96,13 +97,16 @@ fn unique_prefixes(named: &[(String, &Shown<'_>)]) -> Option<String> {
 }
 
 /// Notes on one measurement, apart from its validity.
-fn of_measurement(summary: &Summary) -> impl Iterator<Item = String> {
-    let ending = match &summary.ending {
-        Ending::Done | Ending::Interrupted => None,
-        Ending::Failed { phase, reason, .. } => Some(format!("failed in {}: {reason}", phase.name())),
-        Ending::Skipped { reason } => Some(format!("skipped: {reason}")),
+fn measurement_notes(summary: &Summary) -> impl Iterator<Item = String> {
+    let ending = match &summary.status {
+        MeasurementStatus::Done | MeasurementStatus::Interrupted => None,
+        MeasurementStatus::Failed { phase, reason, .. } => {
+            Some(format!("failed in {}: {reason}", phase.name()))
+        }
+        MeasurementStatus::Skipped { reason } => Some(format!("skipped: {reason}")),
     };
-    let beside = (!summary.beside.is_empty()).then(|| beside(&summary.beside));
+    let concurrent = (!summary.concurrent_launches.is_empty())
+        .then(|| concurrent_launches_note(&summary.concurrent_launches));
     let retries = summary.retries.iter().map(|retry| {
         format!(
             "tried again after a failure of class {} in {}: {}",
@@ -111,70 +115,70 @@ fn of_measurement(summary: &Summary) -> impl Iterator<Item = String> {
             retry.reason
         )
     });
-    let ending = ending.into_iter().chain(beside);
+    let ending = ending.into_iter().chain(concurrent);
     ending.chain(retries).chain(summary.warnings.iter().cloned())
 }
 
 /// A reason with the names of its row and of its measurement.
-type Of<'a> = (&'a str, String, &'a Reason);
+type RowReason<'a> = (&'a str, String, &'a Reason);
 
 /// Validity findings of a table's measurements. A finding that several measurements share is printed once.
 #[derive(Default)]
 struct Findings<'a> {
     /// By weight, the worst first, then by code and advice: row, measurement, reason.
-    all: BTreeMap<(Reverse<Verdict>, Code, &'a str), Vec<Of<'a>>>,
+    by_code: BTreeMap<(Reverse<Verdict>, ReasonCode, &'a str), Vec<RowReason<'a>>>,
 }
 
 impl<'a> Findings<'a> {
     fn add(&mut self, name: &'a str, which: &str, reason: &'a Reason) {
         let key = (Reverse(reason.weight), reason.code, reason.advice.as_str());
-        let rows = self.all.entry(key).or_default();
+        let rows = self.by_code.entry(key).or_default();
         rows.push((name, which.to_owned(), reason));
     }
 
-    fn told(self) -> impl Iterator<Item = String> {
-        self.all.into_values().map(|rows| match &rows[..] {
-            [(_, which, reason)] => format!("{which}: {}", told(reason)),
-            several => told_of(several),
+    fn in_words(self) -> impl Iterator<Item = String> {
+        self.by_code.into_values().map(|rows| match &rows[..] {
+            [(_, which, reason)] => format!("{which}: {}", reason_in_words(reason)),
+            several => shared_finding_in_words(several),
         })
     }
 }
 
 /// Number of rows that a shared finding names.
-const NAMED: usize = 6;
+const MAX_NAMED_ROWS: usize = 6;
 
 /// A finding that several measurements share, in one sentence. The table of findings has the measured values.
-fn told_of(rows: &[Of<'_>]) -> String {
+fn shared_finding_in_words(rows: &[RowReason<'_>]) -> String {
     let reason = rows[0].2;
     let mut names: Vec<&str> = rows.iter().map(|(name, ..)| *name).collect();
     names.dedup();
-    let more = match names.len().saturating_sub(NAMED) {
+    let more = match names.len().saturating_sub(MAX_NAMED_ROWS) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    names.truncate(NAMED);
+    names.truncate(MAX_NAMED_ROWS);
     format!(
         "{} ({}) in {}, of {}{more}: {}",
-        reason.weight_in_words(),
+        reason.describe_weight(),
         reason.code.name(),
-        counted(rows.len(), "measurement", "measurements"),
+        pluralize(rows.len(), "measurement", "measurements"),
         names.join(", "),
         reason.advice
     )
 }
 
 /// The reasons with weight suspect or invalid.
-pub(crate) fn doubts(summary: &Summary) -> impl Iterator<Item = &Reason> {
+pub(crate) fn suspect_reasons(summary: &Summary) -> impl Iterator<Item = &Reason> {
     let reasons = summary.validity.iter().flat_map(|validity| &validity.reasons);
     reasons.filter(|reason| reason.weight > Verdict::Valid)
 }
 
-pub(crate) fn told(reason: &Reason) -> String {
+pub(crate) fn reason_in_words(reason: &Reason) -> String {
     let bound = reason.bound.as_ref();
     let bound = bound.map_or_else(String::new, |bound| format!(" against {bound}"));
     format!(
         "{} ({}): {}{bound}; {}",
-        reason.weight_in_words(),
+        reason.describe_weight(),
         reason.code.name(),
         reason.measured,
         reason.advice
@@ -182,122 +186,126 @@ pub(crate) fn told(reason: &Reason) -> String {
 }
 
 /// Says which launches ran on the same host at the same time.
-pub(crate) fn beside(launches: &[LaunchId]) -> String {
+pub(crate) fn concurrent_launches_note(launches: &[LaunchId]) -> String {
     let names: Vec<&str> = launches.iter().map(LaunchId::as_str).collect();
     format!("measured beside {} on the same host", names.join(", "))
 }
 
 /// The note on the mark of rough values, if there are any.
-pub(super) fn rough(rows: &[Row]) -> Option<String> {
+pub(super) fn approximate_note(rows: &[Row]) -> Option<String> {
     let mut cells = rows.iter().flat_map(|row| &row.cells);
     cells
-        .any(|cell| matches!(cell, Value::Rough(_)))
-        .then(rough_explained)
+        .any(|cell| matches!(cell, Value::Approximate(_)))
+        .then(approximate_mark_text)
 }
 
-pub(super) fn rough_explained() -> String {
+pub(super) fn approximate_mark_text() -> String {
     format!(
         "~: rough: fewer than {:.0} requests lie beyond this percentile",
-        percentile::BEYOND
+        percentile::MIN_OBSERVATIONS_BEYOND
     )
 }
 
 /// The note that the server counts other prompt tokens than were sent, by more than a few for each prompt, as
 /// a chat template may add them. There is none if validity reports this already, for imports, for the
 /// simulated engine (it has no tokenizer), and for prompts with images (their token count is unknown).
-fn other_prompts((name, shown): &(String, &Shown<'_>)) -> Option<String> {
-    let is_found = |reason: &Reason| reason.code == Code::PromptTokensDisagree;
-    let is_simulated = shown.origin() != Origin::Measured || shown.launch.engine.simulated;
-    if is_simulated || shown.counted().flat_map(doubts).any(is_found) {
+fn differing_prompts_note((name, cell): &(String, &ReportCell<'_>)) -> Option<String> {
+    let is_found = |reason: &Reason| reason.code == ReasonCode::PromptTokensDisagree;
+    let is_simulated = cell.origin() != Origin::Measured || cell.launch.engine.simulated;
+    if is_simulated || cell.counted_summaries().flat_map(suspect_reasons).any(is_found) {
         return None;
     }
-    let figure = |metric| median(shown, metric);
-    let vision = figure(Metric::Tokens(Count::InputVision)).unwrap_or(0.0);
+    let figure = |metric| median_value(cell, metric);
+    let vision = figure(Metric::Tokens(TokenCount::InputVision)).unwrap_or(0.0);
     let prompts = figure(Metric::Completed)?;
-    counted_prompts(&figure)
-        .filter(|(reported, input)| vision <= 0.0 && are_apart(*reported, *input, prompts))
+    prompt_counts(&figure)
+        .filter(|(reported, input)| vision <= 0.0 && counts_differ(*reported, *input, prompts))
         .map(|counts| format!("{name}: {}", prompt_count_note(counts)))
 }
 
 /// The median of a metric over the measurements of a row, under the definitions `matrix` only: imports carry
 /// their own notes.
-fn median(shown: &Shown<'_>, metric: Metric) -> Option<f64> {
-    let of = |summary: &Summary| metrics::figure(summary.figures.get(&Definitions::Matrix)?, metric);
-    let values: Vec<f64> = shown.counted().filter_map(of).collect();
-    metrics::Statistics::of(&values).map(|statistics| statistics.median)
+fn median_value(cell: &ReportCell<'_>, metric: Metric) -> Option<f64> {
+    let read = |summary: &Summary| metrics::metric_value(summary.figures.get(&Definitions::Matrix)?, metric);
+    let values: Vec<f64> = cell.counted_summaries().filter_map(read).collect();
+    metrics::Statistics::from_values(&values).map(|statistics| statistics.median)
 }
 
 /// Caveats of rows that show latencies.
-pub(super) fn misread(named: &[(String, &Shown<'_>)]) -> Vec<String> {
-    let told = |(name, shown): &(String, &Shown<'_>)| {
-        let figure = |metric| median(shown, metric);
-        let told = traps(&figure, Itl::Token).into_iter();
-        told.map(|trap| format!("{name}: {trap}")).collect::<Vec<_>>()
+pub(super) fn caveat_notes(code_list: &[(String, &ReportCell<'_>)]) -> Vec<String> {
+    let row_caveats = |(name, cell): &(String, &ReportCell<'_>)| {
+        let figure = |metric| median_value(cell, metric);
+        let row_caveats = latency_caveats(&figure, Itl::Token).into_iter();
+        row_caveats
+            .map(|trap| format!("{name}: {trap}"))
+            .collect::<Vec<_>>()
     };
-    named.iter().flat_map(told).collect()
+    code_list.iter().flat_map(row_caveats).collect()
 }
 
 /// Notes on the precision of rows and on why no further starts were made, if the matrix asks for a precision.
 /// Rows with the same ending share a sentence.
-pub(super) fn certain(named: &[(String, &Shown<'_>)]) -> Vec<String> {
+pub(super) fn precision_notes(named: &[(String, &ReportCell<'_>)]) -> Vec<String> {
     let mut alike: Vec<(String, Vec<String>)> = Vec::new();
-    for (name, shown) in named {
-        let Some(certainty) = shown.certainty.filter(|_| !shown.summaries.is_empty()) else {
+    for (name, cell) in named {
+        let Some(precision) = cell.precision.filter(|_| !cell.summaries.is_empty()) else {
             continue;
         };
-        let until = &certainty.until;
-        let why = match &certainty.outlook {
-            Outlook::Enough
-                if certainty
-                    .known
+        let stop_rule = &precision.stop_rule;
+        let why = match &precision.next_step {
+            NextStep::TargetReached
+                if precision
+                    .figure
                     .as_ref()
-                    .is_some_and(|known| known.half_width > until.half_width.share()) =>
+                    .is_some_and(|figure| figure.half_width > stop_rule.half_width.share()) =>
             {
                 format!(
                     "not within {}, later starts vary more than the first ones, from which the number of starts was computed",
-                    until.half_width
+                    stop_rule.half_width
                 )
             }
-            Outlook::Enough => format!("narrow enough, within {}", until.half_width),
-            Outlook::Wants(_) => format!("not yet within {}, `--resume` goes on", until.half_width),
-            Outlook::Most => format!(
+            NextStep::TargetReached => format!("narrow enough, within {}", stop_rule.half_width),
+            NextStep::MoreStarts(_) => format!("not yet within {}, `--resume` goes on", stop_rule.half_width),
+            NextStep::MaxStartsReached => format!(
                 "not within {}, {} starts are the most",
-                until.half_width, until.most
+                stop_rule.half_width, stop_rule.most
             ),
-            Outlook::Budget => {
-                let budget = until.budget.map_or_else(String::new, |budget| budget.to_string());
+            NextStep::BudgetSpent => {
+                let budget = stop_rule
+                    .budget
+                    .map_or_else(String::new, |budget| budget.to_string());
                 format!(
                     "not within {}, the budget of {budget} of GPU time is spent",
-                    until.half_width
+                    stop_rule.half_width
                 )
             }
-            Outlook::Hopeless(why) => format!("not started again, {why}"),
+            NextStep::NotPossible(why) => format!("not started again, {why}"),
         };
-        let known = certainty.known.as_ref().map(|known| {
+        let figure = precision.figure.as_ref().map(|figure| {
             format!(
                 "{name}: {} ±{:.1} % after {}",
-                known.figure,
-                known.half_width * 100.0,
-                counted(known.starts, "start", "starts")
+                figure.figure,
+                figure.half_width * 100.0,
+                pluralize(figure.starts, "start", "starts")
             )
         });
-        let row = known.unwrap_or_else(|| name.clone());
+        let row = figure.unwrap_or_else(|| name.clone());
         match alike.iter_mut().find(|(ending, _)| *ending == why) {
             Some((_, rows)) => rows.push(row),
             None => alike.push((why, vec![row])),
         }
     }
-    let told = alike
+    let reached_rows = alike
         .into_iter()
         .map(|(why, rows)| format!("{why}: {}", rows.join("; ")));
-    told.collect()
+    reached_rows.collect()
 }
 
 /// The note that TTFT is not shown for bursts.
-pub(super) fn queue_bound(named: &[(String, &Shown<'_>)]) -> Option<String> {
-    let is_burst = |shown: &&Shown<'_>| Load::of(&shown.cell.scenario) == Load::Burst;
-    let rows = named.iter().map(|(_, shown)| *shown);
-    let measured: Vec<&Shown<'_>> = rows.filter(|shown| shown.done().next().is_some()).collect();
+pub(super) fn burst_ttft_note(named: &[(String, &ReportCell<'_>)]) -> Option<String> {
+    let is_burst = |cell: &&ReportCell<'_>| Load::from_scenario(&cell.cell.scenario) == Load::Burst;
+    let rows = named.iter().map(|(_, cell)| *cell);
+    let measured: Vec<&ReportCell<'_>> = rows.filter(|cell| cell.completed().next().is_some()).collect();
     let bursts = measured.iter().copied().filter(is_burst).count();
     (bursts > 0).then(|| {
         let which = match bursts == measured.len() {

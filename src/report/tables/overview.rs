@@ -2,82 +2,86 @@
 
 use super::columns;
 use super::{
-    DEFINITIONS, Row, Shown, Table, Value, certain, grouped, misread, notes, queue_bound, units, value_of,
+    DEFINITIONS, ReportCell, Row, Table, Value, burst_ttft_note, caveat_notes, group_by_name, metric_value,
+    precision_notes, row_notes, units,
 };
 use crate::analysis::metrics::Metric;
 use crate::results::record::cell::Summary;
-use crate::results::record::request::by_class;
+use crate::results::record::request::format_failures;
 
 /// Draws a table for each engine and version, with a row for each of its cells.
-pub(crate) fn engine_results(shown: &[Shown<'_>]) -> Vec<Table> {
-    grouped(shown.iter().map(|one| (one.engine(), one)))
+pub(crate) fn engine_results(cells: &[ReportCell<'_>]) -> Vec<Table> {
+    group_by_name(cells.iter().map(|cell| (cell.engine(), cell)))
         .into_iter()
-        .map(|(engine, group)| results(engine, &group))
+        .map(|(engine, group)| results_table(engine, &group))
         .collect()
 }
 
-fn results(engine: String, group: &[&Shown<'_>]) -> Table {
-    let searches = columns::searches(group);
-    let figures = columns::known(group);
-    let mut columns = vec![columns::words("model", 0), columns::words("scenario", 0)];
-    columns.extend(columns::identity());
-    columns.extend(searches.then(columns::found));
-    columns.extend(columns::figures(&figures));
-    columns.extend(columns::client());
-    let row = |one: &&Shown<'_>| {
-        let mut cells = vec![Value::text(&one.launch.model), Value::Text(one.scenario())];
-        cells.extend(columns::identified(one));
-        cells.extend(searches.then(|| columns::found_by(one)));
-        cells.extend(columns::values(one, &figures));
-        cells.extend(columns::client_error(one));
+fn results_table(engine: String, group: &[&ReportCell<'_>]) -> Table {
+    let searches = columns::has_search(group);
+    let figures = columns::comparison_columns(group);
+    let mut columns = vec![
+        columns::text_column("model", 0),
+        columns::text_column("scenario", 0),
+    ];
+    columns.extend(columns::identity_columns());
+    columns.extend(searches.then(columns::search_column));
+    columns.extend(columns::metric_columns(&figures));
+    columns.extend(columns::client_error_columns());
+    let row = |cell: &&ReportCell<'_>| {
+        let mut cells = vec![Value::text(&cell.launch.model), Value::Text(cell.scenario())];
+        cells.extend(columns::identity_values(cell));
+        cells.extend(searches.then(|| columns::search_value(cell)));
+        cells.extend(columns::metric_values(cell, &figures));
+        cells.extend(columns::client_error(cell));
         Row {
             cells,
-            marks: one.marks(),
+            marks: cell.marks(),
         }
     };
     Table {
         title: engine,
         columns,
         rows: group.iter().map(row).collect(),
-        notes: noted(group, misread),
+        notes: table_notes(group, caveat_notes),
     }
 }
 
 /// Draws a row for each cell: status, the most important figures, and failures by class.
-pub(crate) fn overview(shown: &[Shown<'_>]) -> Table {
-    let has_runs = shown.iter().any(|one| one.run != shown[0].run);
-    let mut columns = vec![columns::words("engine", 0)];
-    columns.extend(has_runs.then(|| columns::words("run", 0)));
+pub(crate) fn overview(report_cells: &[ReportCell<'_>]) -> Table {
+    let has_runs = report_cells.iter().any(|cell| cell.run != report_cells[0].run);
+    let mut columns = vec![columns::text_column("engine", 0)];
+    columns.extend(has_runs.then(|| columns::text_column("run", 0)));
     columns.extend([
-        columns::words("model", 0),
-        columns::words("scenario", 0),
-        columns::words("precision", 4),
-        columns::numbers("GPUs", 5),
-        columns::words("status", 0),
+        columns::text_column("model", 0),
+        columns::text_column("scenario", 0),
+        columns::text_column("precision", 4),
+        columns::number_column("GPUs", 5),
+        columns::text_column("status", 0),
     ]);
-    let group: Vec<&Shown<'_>> = shown.iter().collect();
-    let searches = columns::searches(&group);
-    columns.extend(searches.then(columns::found));
-    let figures = columns::few(&group);
-    columns.extend(columns::figures(&figures));
-    columns.push(columns::words("failed requests", 3));
-    let row = |one: &Shown<'_>| {
-        let [precision, _, devices, status, _] = columns::identified(one);
-        let mut cells = vec![Value::Text(one.engine())];
-        cells.extend(has_runs.then(|| Value::text(one.run)));
+    let group: Vec<&ReportCell<'_>> = report_cells.iter().collect();
+    let searches = columns::has_search(&group);
+    columns.extend(searches.then(columns::search_column));
+    let figures = columns::overview_columns(&group);
+    columns.extend(columns::metric_columns(&figures));
+    columns.push(columns::text_column("failed requests", 3));
+    let row = |cell: &ReportCell<'_>| {
+        let [precision, _, devices, status, _] = columns::identity_values(cell);
+        let mut cells = vec![Value::Text(cell.engine())];
+        cells.extend(has_runs.then(|| Value::text(cell.run)));
         cells.extend([
-            Value::text(&one.launch.model),
-            Value::Text(one.scenario()),
+            Value::text(&cell.launch.model),
+            Value::Text(cell.scenario()),
             precision,
             devices,
             status,
         ]);
-        cells.extend(searches.then(|| columns::found_by(one)));
-        cells.extend(columns::values(one, &figures));
-        cells.push(failures(one));
+        cells.extend(searches.then(|| columns::search_value(cell)));
+        cells.extend(columns::metric_values(cell, &figures));
+        cells.push(failures_by_class(cell));
         Row {
             cells,
-            marks: one.marks(),
+            marks: cell.marks(),
         }
     };
     let title = if has_runs {
@@ -85,38 +89,41 @@ pub(crate) fn overview(shown: &[Shown<'_>]) -> Table {
     } else {
         "Cells of this run"
     };
-    units::fit(Table {
+    units::fit_time_units(Table {
         title: title.to_owned(),
         columns,
-        rows: shown.iter().map(row).collect(),
-        notes: noted(&group, |_| Vec::new()),
+        rows: report_cells.iter().map(row).collect(),
+        notes: table_notes(&group, |_| Vec::new()),
     })
 }
 
 /// The notes of a table; `more` adds those on the figures that it shows.
-fn noted(group: &[&Shown<'_>], more: fn(&[(String, &Shown<'_>)]) -> Vec<String>) -> Vec<String> {
-    let named: Vec<(String, &Shown<'_>)> = group.iter().map(|one| (one.name(), *one)).collect();
-    let mut notes = notes(&named);
+fn table_notes(
+    group: &[&ReportCell<'_>],
+    more: fn(&[(String, &ReportCell<'_>)]) -> Vec<String>,
+) -> Vec<String> {
+    let named: Vec<(String, &ReportCell<'_>)> = group.iter().map(|cell| (cell.name(), *cell)).collect();
+    let mut notes = row_notes(&named);
     notes.extend(more(&named));
-    notes.extend(queue_bound(&named));
-    notes.extend(certain(&named));
+    notes.extend(burst_ttft_note(&named));
+    notes.extend(precision_notes(&named));
     notes.push(DEFINITIONS.to_owned());
     notes
 }
 
 /// Failed requests of all measurements by class; missing if nothing was measured.
-fn failures(shown: &Shown<'_>) -> Value {
+fn failures_by_class(cell: &ReportCell<'_>) -> Value {
     let is_counted = |summary: &&Summary| !(summary.figures.is_empty() && summary.failures.is_empty());
-    if !shown.summaries.iter().any(is_counted) {
+    if !cell.summaries.iter().any(is_counted) {
         return Value::Missing;
     }
-    let failures = shown.summaries.iter().flat_map(|summary| &summary.failures);
-    let words = by_class(failures.map(|(class, count)| (*class, *count)));
+    let failures = cell.summaries.iter().flat_map(|summary| &summary.failures);
+    let words = format_failures(failures.map(|(class, count)| (*class, *count)));
     // An import has at most the total number of failures, without classes.
-    let failed: Vec<f64> = shown
+    let failed: Vec<f64> = cell
         .summaries
         .iter()
-        .filter_map(|summary| value_of(summary, Metric::Failed))
+        .filter_map(|summary| metric_value(summary, Metric::Failed))
         .collect();
     match (words.is_empty(), failed.is_empty()) {
         (false, _) => Value::Text(words),

@@ -2,26 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use super::columns::{Sampled, sampled};
+use super::columns::{SampleSize, sample_size};
 use super::family::Group;
-use super::notes::rough_explained;
-use super::ratio::{Held, better};
-use super::{Mark, Row, Shown, Table, Value, columns, lacks, queue_bound};
-use crate::analysis::metrics::{Better, Metric, Unit};
+use super::notes::approximate_mark_text;
+use super::ratio::{RatioOrReason, ratio_direction};
+use super::{Mark, ReportCell, Row, Table, Value, burst_ttft_note, columns, is_unknown};
+use crate::analysis::metrics::{Direction, Metric, Unit};
 use crate::report::{Align, Column};
 use crate::results::record::cell::Origin;
-use crate::results::record::provenance::Unknown;
+use crate::results::record::provenance::UnknownFact;
 
 /// A ratio beyond this factor, or below its inverse, gets a note.
-const STRIKING: f64 = 3.0;
+const IMPLAUSIBLE_RATIO: f64 = 3.0;
 
-pub(super) fn is_striking(ratio: f64) -> bool {
-    !(1.0 / STRIKING..=STRIKING).contains(&ratio)
+pub(super) fn is_implausible(ratio: f64) -> bool {
+    !(1.0 / IMPLAUSIBLE_RATIO..=IMPLAUSIBLE_RATIO).contains(&ratio)
 }
 
 /// The note on a striking ratio.
-pub(super) fn striking() -> String {
-    format!("a ratio beyond {STRIKING:.0} is more often a broken run than a better engine: look at both")
+pub(super) fn implausible_ratio_note() -> String {
+    format!(
+        "a ratio beyond {IMPLAUSIBLE_RATIO:.0} is more often a broken run than a better engine: look at both"
+    )
 }
 
 /// Draws the main metric of all engines, with a row for each model and scenario that several engines have.
@@ -29,38 +31,39 @@ pub(super) fn striking() -> String {
 /// A value comes with the precision and the number of GPUs if they differ within the row, the ratio to
 /// the reference (`≠` if the cells are not comparable; the reasons are below the table), and the marks of
 /// the cell.
-pub(crate) fn across(groups: &[Group<'_, '_>]) -> Table {
+pub(crate) fn overview_matrix(groups: &[Group<'_, '_>]) -> Table {
     let has_several = |group: &&Group<'_, '_>| {
-        let first = column_of(group.rows[0]);
-        group.rows.iter().any(|one| column_of(one) != first)
+        let first = column_name(group.rows[0]);
+        group.rows.iter().any(|cell| column_name(cell) != first)
     };
     let rows: Vec<&Group<'_, '_>> = groups.iter().filter(has_several).collect();
     let mut engines: Vec<String> = Vec::new();
-    for one in rows.iter().flat_map(|group| &group.rows) {
-        let engine = column_of(one);
+    for cell in rows.iter().flat_map(|group| &group.rows) {
+        let engine = column_name(cell);
         if !engines.contains(&engine) {
             engines.push(engine);
         }
     }
-    let all: Vec<&Shown<'_>> = rows.iter().flat_map(|group| group.rows.iter().copied()).collect();
+    let rows_of_groups: Vec<&ReportCell<'_>> =
+        rows.iter().flat_map(|group| group.rows.iter().copied()).collect();
     let everywhere: Vec<Mark> = [Mark::Simulated, Mark::Imported]
         .into_iter()
-        .filter(|mark| all.iter().all(|one| one.marks().contains(mark)))
+        .filter(|mark| rows_of_groups.iter().all(|cell| cell.marks().contains(mark)))
         .collect();
     let mut columns = vec![
-        columns::words("model", 0),
-        columns::words("scenario", 0),
-        columns::words("metric", 0),
-        columns::words("precision", 2),
-        columns::numbers("GPUs", 2),
+        columns::text_column("model", 0),
+        columns::text_column("scenario", 0),
+        columns::text_column("metric", 0),
+        columns::text_column("precision", 2),
+        columns::number_column("GPUs", 2),
     ];
     columns.extend(engines.iter().map(|engine| Column {
         align: Align::Right,
-        ..columns::words(engine, 0)
+        ..columns::text_column(engine, 0)
     }));
-    let mut said = Reasons::default();
+    let mut reasons = Reasons::default();
     let drawn = rows.iter().map(|group| {
-        let (precision, gpus) = (shared(group, precision), shared(group, gpus));
+        let (precision, gpus) = (shared_fact(group, precision), shared_fact(group, gpu_count));
         let of_row = |value: &Option<Option<String>>| {
             let known = value.clone().flatten();
             known.map_or(Value::Missing, Value::Text)
@@ -68,15 +71,15 @@ pub(crate) fn across(groups: &[Group<'_, '_>]) -> Table {
         let mut cells = vec![
             Value::text(&group.rows[0].launch.model),
             Value::Text(group.rows[0].scenario()),
-            Value::Text(described(group.metric())),
+            Value::Text(metric_heading(group.metric())),
             of_row(&precision),
             of_row(&gpus),
         ];
         let own = [precision.is_none(), gpus.is_none()];
         cells.extend(engines.iter().map(|engine| {
             let of_engine: Vec<String> = (0..group.rows.len())
-                .filter(|at| column_of(group.rows[*at]) == *engine)
-                .map(|at| told(group, at, own, &everywhere, &mut said))
+                .filter(|at| column_name(group.rows[*at]) == *engine)
+                .map(|at| cell_text(group, at, own, &everywhere, &mut reasons))
                 .collect();
             match of_engine.is_empty() {
                 true => Value::Missing,
@@ -93,34 +96,34 @@ pub(crate) fn across(groups: &[Group<'_, '_>]) -> Table {
         title: "All engines side by side".to_owned(),
         columns,
         rows: drawn,
-        notes: notes(&rows, &engines, groups.len() - rows.len(), &said, &everywhere),
+        notes: notes(&rows, &engines, groups.len() - rows.len(), &reasons, &everywhere),
     }
 }
 
 /// The name of a cell's column: the engine, with the run if there are several.
-fn column_of(one: &Shown<'_>) -> String {
-    match one.run {
-        "" => one.engine(),
-        run => format!("{} {run}", one.engine()),
+fn column_name(cell: &ReportCell<'_>) -> String {
+    match cell.run {
+        "" => cell.engine(),
+        run => format!("{} {run}", cell.engine()),
     }
 }
 
 /// A metric with its unit and better direction.
-fn described(metric: Metric) -> String {
+fn metric_heading(metric: Metric) -> String {
     let unit = match metric.unit() {
         // Times carry their unit in each value.
         Unit::Millis => String::new(),
         unit => format!(", {}", unit.symbol()),
     };
-    let less = match better(metric) {
-        Better::Higher => "",
-        Better::Lower => ", less is better",
+    let less = match ratio_direction(metric) {
+        Direction::Higher => "",
+        Direction::Lower => ", less is better",
     };
     format!("{}{unit}{less}", metric.label())
 }
 
 /// Formats a value; times get a unit that suits their size.
-fn valued(metric: Metric, value: f64) -> String {
+fn value_with_unit(metric: Metric, value: f64) -> String {
     match metric.unit() {
         Unit::Millis if value >= 600_000.0 => format!("{:.1} min", value / 60_000.0),
         Unit::Millis if value >= 10_000.0 => format!("{:.1} s", value / 1000.0),
@@ -130,13 +133,16 @@ fn valued(metric: Metric, value: f64) -> String {
     }
 }
 
-fn precision(one: &Shown<'_>) -> Option<String> {
-    one.launch.precision.clone()
+fn precision(cell: &ReportCell<'_>) -> Option<String> {
+    cell.launch.precision.clone()
 }
 
 /// The number of GPUs; `?` if unknown, `None` without GPUs.
-fn gpus(one: &Shown<'_>) -> Option<String> {
-    match (lacks(one, Unknown::Gpus), one.launch.gpus().unwrap_or(0)) {
+fn gpu_count(cell: &ReportCell<'_>) -> Option<String> {
+    match (
+        is_unknown(cell, UnknownFact::Gpus),
+        cell.launch.gpus().unwrap_or(0),
+    ) {
         (true, _) => Some("?".to_owned()),
         (false, 0) => None,
         (false, count) => Some(count.to_string()),
@@ -144,9 +150,9 @@ fn gpus(one: &Shown<'_>) -> Option<String> {
 }
 
 /// The value that all rows of a group share; the outer `None` if they differ.
-fn shared(group: &Group<'_, '_>, of: fn(&Shown<'_>) -> Option<String>) -> Option<Option<String>> {
-    let first = of(group.rows[0]);
-    group.rows.iter().all(|one| of(one) == first).then_some(first)
+fn shared_fact(group: &Group<'_, '_>, fact: fn(&ReportCell<'_>) -> Option<String>) -> Option<Option<String>> {
+    let first = fact(group.rows[0]);
+    group.rows.iter().all(|cell| fact(cell) == first).then_some(first)
 }
 
 /// Reasons by engine, in the order of their first row, with the number of rows.
@@ -167,51 +173,58 @@ impl Reasons {
 }
 
 /// A value with its ratio, marks and differences.
-fn told(
+fn cell_text(
     group: &Group<'_, '_>,
     at: usize,
     [has_precision, has_gpus]: [bool; 2],
     everywhere: &[Mark],
-    said: &mut Reasons,
+    reasons: &mut Reasons,
 ) -> String {
-    let one = group.rows[at];
-    let Some(value) = one.value(group.metric()).filter(|_| one.is_done()) else {
-        return super::status(one);
+    let cell = group.rows[at];
+    let Some(value) = cell.value(group.metric()).filter(|_| cell.is_done()) else {
+        return super::status_in_words(cell);
     };
-    let valued = valued(group.metric(), value);
-    let mut words = vec![match sampled(one, group.metric()) {
-        Sampled::Enough => valued,
-        Sampled::Few | Sampled::TooFew => format!("~{valued}"),
+    let valued = value_with_unit(group.metric(), value);
+    let mut words = vec![match sample_size(cell, group.metric()) {
+        SampleSize::Enough => valued,
+        SampleSize::Few | SampleSize::TooFew => format!("~{valued}"),
     }];
-    words.extend(precision(one).filter(|_| has_precision));
-    words.extend(gpus(one).filter(|_| has_gpus).map(|count| match count.as_str() {
-        "1" => "1 GPU".to_owned(),
-        count => format!("{count} GPUs"),
-    }));
-    match &group.held[at] {
-        Held::Ratio(ratio, apart) if ratio.is_reference => {
+    words.extend(precision(cell).filter(|_| has_precision));
+    words.extend(
+        gpu_count(cell)
+            .filter(|_| has_gpus)
+            .map(|count| match count.as_str() {
+                "1" => "1 GPU".to_owned(),
+                count => format!("{count} GPUs"),
+            }),
+    );
+    match &group.ratios[at] {
+        RatioOrReason::Ratio(ratio, apart) if ratio.is_reference => {
             if !apart.is_empty() {
                 words.push("≠".to_owned());
-                said.add(column_of(one), format!("no ratio: {}", apart.join(", ")));
+                reasons.add(column_name(cell), format!("no ratio: {}", apart.join(", ")));
             }
         }
-        Held::Ratio(ratio, beside) => {
-            let of_one = if ratio.is_of_one_start() { " n=1" } else { "" };
+        RatioOrReason::Ratio(ratio, remarks) => {
+            let of_one = if ratio.is_single_start() { " n=1" } else { "" };
             words.push(format!("{:.2}×{of_one}", ratio.value));
-            if is_striking(ratio.value) {
-                said.add(column_of(one), striking());
+            if is_implausible(ratio.value) {
+                reasons.add(column_name(cell), implausible_ratio_note());
             }
-            if !beside.is_empty() {
-                said.add(column_of(one), format!("with differences: {}", beside.join(", ")));
+            if !remarks.is_empty() {
+                reasons.add(
+                    column_name(cell),
+                    format!("with differences: {}", remarks.join(", ")),
+                );
             }
         }
-        Held::Refused(why, per_gpu) => {
+        RatioOrReason::Refused(why, per_gpu) => {
             let per_gpu = per_gpu.map(|ratio| format!("{ratio:.2}× per GPU"));
             words.push(per_gpu.unwrap_or_else(|| "≠".to_owned()));
-            said.add(column_of(one), format!("no ratio: {}", why.join(", ")));
+            reasons.add(column_name(cell), format!("no ratio: {}", why.join(", ")));
         }
     }
-    let mut marks = one.marks();
+    let mut marks = cell.marks();
     marks.retain(|mark| !everywhere.contains(mark));
     marks.extend((group.best == Some(at)).then_some(Mark::Best));
     let marks = marks.into_iter().filter_map(Mark::word);
@@ -223,7 +236,7 @@ fn notes(
     rows: &[&Group<'_, '_>],
     engines: &[String],
     alone: usize,
-    said: &Reasons,
+    reasons: &Reasons,
     everywhere: &[Mark],
 ) -> Vec<String> {
     let mut references: Vec<&str> = rows.iter().map(|group| group.reference.as_str()).collect();
@@ -242,12 +255,12 @@ fn notes(
         );
     }
     let is_rough = |group: &&Group<'_, '_>| {
-        let mut shown = group.rows.iter().filter(|one| one.is_done());
-        shown.any(|one| sampled(one, group.metric()) != Sampled::Enough)
+        let mut cells = group.rows.iter().filter(|report_cell| report_cell.is_done());
+        cells.any(|report_cell| sample_size(report_cell, group.metric()) != SampleSize::Enough)
     };
-    notes.extend(rows.iter().any(is_rough).then(rough_explained));
-    for (engine, reason) in &said.order {
-        let rows = said.rows[&(engine.clone(), reason.clone())];
+    notes.extend(rows.iter().any(is_rough).then(approximate_mark_text));
+    for (engine, reason) in &reasons.order {
+        let rows = reasons.rows[&(engine.clone(), reason.clone())];
         let rows = if rows == 1 {
             "1 row".to_owned()
         } else {
@@ -255,16 +268,21 @@ fn notes(
         };
         notes.push(format!("{engine}, {rows}: {reason}"));
     }
-    let group: Vec<(String, &Shown<'_>)> = rows
+    let group: Vec<(String, &ReportCell<'_>)> = rows
         .iter()
-        .flat_map(|group| group.rows.iter().map(|one| (column_of(one), *one)))
+        .flat_map(|group| {
+            group
+                .rows
+                .iter()
+                .map(|report_cell| (column_name(report_cell), *report_cell))
+        })
         .collect();
     for engine in engines {
         let imported = group
             .iter()
-            .filter(|(name, one)| name == engine && one.origin() == Origin::Imported);
+            .filter(|(name, report_cell)| name == engine && report_cell.origin() == Origin::Imported);
         let mut sources: Vec<String> = imported
-            .flat_map(|(_, one)| &one.summaries)
+            .flat_map(|(_, report_cell)| &report_cell.summaries)
             .filter_map(|summary| summary.imported.as_ref())
             .map(|imported| {
                 format!(
@@ -278,7 +296,7 @@ fn notes(
         sources.dedup();
         notes.extend(sources.into_iter().map(|source| format!("{engine}: {source}")));
     }
-    notes.extend(queue_bound(&group));
+    notes.extend(burst_ttft_note(&group));
     if alone > 0 {
         notes.push(format!(
             "{alone} more {} of one engine alone",

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use super::Shown;
-use crate::analysis::compare::comparable::{self, Comparability, Side};
-use crate::analysis::compare::decision::{Answer, Design, Gap, LEVEL, Outcome, Question, Sample};
+use super::ReportCell;
+use crate::analysis::compare::comparable::{self, Comparability, ComparedCell};
+use crate::analysis::compare::decision::{Answer, CONFIDENCE, Design, NoVerdict, Outcome, Question, Sample};
 use crate::analysis::compare::{from_run, gates, percentile, question, resolution, stored, verdict};
-use crate::analysis::metrics::{self, Better, Flow, Metric};
+use crate::analysis::metrics::{self, Direction, Metric, Quantity};
 use crate::results::record::cell::{Definitions, Summary};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -21,20 +21,20 @@ pub(crate) struct Ratio {
     pub starts: [usize; 2],
     pub is_reference: bool,
     /// The decision over all gating metrics together.
-    pub standing: Standing,
+    pub verdict: RatioVerdict,
     pub reason: String,
 }
 
 impl Ratio {
     /// Whether a side has a single start, so that the error of the ratio is unknown.
-    pub(crate) fn is_of_one_start(&self) -> bool {
+    pub(crate) fn is_single_start(&self) -> bool {
         !self.is_reference && self.starts.contains(&1)
     }
 }
 
 /// The relation of a row to the row that it is compared with.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Held {
+pub(crate) enum RatioOrReason {
     /// The ratio, and the differences to print beside it.
     Ratio(Ratio, Vec<String>),
     /// The reasons for which there is no ratio, and the ratio per GPU if only the numbers of GPUs differ.
@@ -43,7 +43,7 @@ pub(crate) enum Held {
 
 /// How a cell compares with its reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Standing {
+pub(crate) enum RatioVerdict {
     /// Better in at least one gating metric, worse in none.
     Better,
     /// Worse in at least one gating metric, better in none.
@@ -55,7 +55,7 @@ pub(crate) enum Standing {
     NotJudged,
 }
 
-impl Standing {
+impl RatioVerdict {
     /// The same comparison seen from the other side.
     pub(super) const fn reversed(self) -> Self {
         match self {
@@ -66,7 +66,7 @@ impl Standing {
     }
 
     /// Combines the answers on all gating metrics of a pair.
-    pub(super) fn of(answers: &[Answer]) -> Self {
+    pub(super) fn from_answers(answers: &[Answer]) -> Self {
         let mut all = answers.iter().map(|answer| match answer.outcome {
             Outcome::Judged(verdict::Verdict::Better) => Self::Better,
             Outcome::Judged(verdict::Verdict::Worse) => Self::Worse,
@@ -80,7 +80,9 @@ impl Standing {
         all.fold(first, |one, other| match (one, other) {
             (one, other) if one == other => one,
             (Self::Better, Self::Worse) | (Self::Worse, Self::Better) => Self::Unclear,
-            (found @ (Self::Better | Self::Worse), _) | (_, found @ (Self::Better | Self::Worse)) => found,
+            (verdict @ (Self::Better | Self::Worse), _) | (_, verdict @ (Self::Better | Self::Worse)) => {
+                verdict
+            }
             (Self::NotJudged, _) | (_, Self::NotJudged) => Self::NotJudged,
             _ => Self::Unclear,
         })
@@ -89,14 +91,14 @@ impl Standing {
 
 /// The gating metrics of one model and scenario; ratios are of the first. A metric that some measurement
 /// lacks is replaced by its counterpart over the full run.
-pub(super) fn gates_of(group: &[&Shown<'_>]) -> Vec<Metric> {
+pub(super) fn gating_metrics(group: &[&ReportCell<'_>]) -> Vec<Metric> {
     let Some(first) = group.first() else {
         return Vec::new();
     };
-    let measured = || group.iter().filter(|one| one.is_done());
+    let measured = || group.iter().filter(|cell| cell.is_done());
     let fitting = |metric: Metric| {
-        let full = gates::of_full_run(metric);
-        let is_known = measured().all(|one| one.counted().all(|summary| has(summary, metric)));
+        let full = gates::full_run_metric(metric);
+        let is_known = measured().all(|cell| cell.counted_summaries().all(|summary| has(summary, metric)));
         if is_known { metric } else { full }
     };
     gates::gates(&first.cell.scenario)
@@ -107,85 +109,101 @@ pub(super) fn gates_of(group: &[&Shown<'_>]) -> Vec<Metric> {
 
 fn has(summary: &Summary, metric: Metric) -> bool {
     let known = summary.figures.get(&Definitions::Matrix);
-    known.is_some_and(|figures| gates::has(figures, metric))
+    known.is_some_and(|figures| gates::has_metric(figures, metric))
 }
 
 /// Whether `one` may be compared with `other`.
-pub(super) fn comparability(one: &Shown<'_>, other: &Shown<'_>) -> Comparability {
-    let (our_part, their_part) = (part(one), part(other));
-    comparable::comparable(&told(one, &our_part), &told(other, &their_part))
+pub(super) fn comparability(cell: &ReportCell<'_>, reference_cell: &ReportCell<'_>) -> Comparability {
+    let (our_part, their_part) = (comparison_summaries(cell), comparison_summaries(reference_cell));
+    comparable::comparable(
+        &compared_cell(cell, &our_part),
+        &compared_cell(reference_cell, &their_part),
+    )
 }
 
 /// Samples of `reference` and `one` under the metric set that both have; empty samples if they share none.
-pub(super) fn samples(reference: &Shown<'_>, one: &Shown<'_>, metric: Metric) -> [Sample; 2] {
-    let (our_part, their_part) = (part(one), part(reference));
-    let shared = comparable::shared(&told(one, &our_part), &told(reference, &their_part));
+pub(super) fn comparison_samples(
+    reference: &ReportCell<'_>,
+    compared: &ReportCell<'_>,
+    metric: Metric,
+) -> [Sample; 2] {
+    let (our_part, their_part) = (comparison_summaries(compared), comparison_summaries(reference));
+    let shared = comparable::shared_definitions(
+        &compared_cell(compared, &our_part),
+        &compared_cell(reference, &their_part),
+    );
     let Some(set) = shared else {
         return [Sample::default(), Sample::default()];
     };
-    let least = resolution::common([reference, one].map(|shown| least(shown, set, metric)));
-    [reference, one].map(|shown| {
-        let starts = shown.by_start(|summary| read(summary, set, metric));
-        of_starts(shown, set, metric, &starts, least)
+    let min_value =
+        resolution::common_min([reference, compared].map(|report_cell| min_value(report_cell, set, metric)));
+    [reference, compared].map(|report_cell| {
+        let starts = report_cell.read_by_start(|summary| read_metric(summary, set, metric));
+        sample_of_starts(report_cell, set, metric, &starts, min_value)
     })
 }
 
 /// The measurements that a comparison looks at. An invalid measurement beside valid ones is left out of the
 /// figures, so it must not make the cells incomparable either.
-fn part<'a>(shown: &Shown<'a>) -> Vec<&'a Summary> {
-    let verdict = shown.verdict();
-    let is_known = |summary: &&Summary| super::verdict_of(summary) <= verdict;
-    shown.summaries.iter().copied().filter(is_known).collect()
+fn comparison_summaries<'a>(cell: &ReportCell<'a>) -> Vec<&'a Summary> {
+    let verdict = cell.validity();
+    let is_known = |summary: &&Summary| super::summary_validity(summary) <= verdict;
+    cell.summaries.iter().copied().filter(is_known).collect()
 }
 
 /// The question whether a metric of `one` is better than that of its reference, with the noise of the host,
 /// as `compare` asks it.
 pub(super) fn question(
-    reference: &Shown<'_>,
-    one: &Shown<'_>,
+    reference: &ReportCell<'_>,
+    compared: &ReportCell<'_>,
     metric: Metric,
     comparability: &Comparability,
 ) -> Question {
-    let noise = one
+    let noise = compared
         .noise
-        .and_then(|noise| stored::known(noise, &one.cell.key, &metric.name()));
-    let attached = [reference, one].map(|shown| shown.launch.is_attached());
+        .and_then(|noise| stored::known_noise(noise, &compared.cell.key, &metric.name()));
+    let attached = [reference, compared].map(|cell| cell.launch.is_attached());
     let lengths = || {
-        let [theirs, ours] = [reference, one].map(|shown| {
-            let counted: Vec<&Summary> = shown.counted().collect();
-            comparable::answer_tokens(&shown.cell.scenario, &counted)
+        let [theirs, ours] = [reference, compared].map(|cell| {
+            let counted: Vec<&Summary> = cell.counted_summaries().collect();
+            comparable::mean_response_tokens(&cell.cell.scenario, &counted)
         });
-        let told = comparable::lengths_apart(ours, theirs)?;
-        comparable::depends_on_length(metric).then_some(Gap::NotComparable(told))
+        let difference = comparable::length_difference(ours, theirs)?;
+        comparable::depends_on_length(metric).then_some(NoVerdict::NotComparable(difference))
     };
     let slo = || {
-        let [theirs, ours] = [reference, one].map(|shown| comparable::slo(&shown.cell.scenario));
-        comparable::slo_apart(metric, &ours, &theirs).map(Gap::NotComparable)
+        let [theirs, ours] = [reference, compared].map(|cell| comparable::slo_in_words(&cell.cell.scenario));
+        comparable::slo_difference(metric, &ours, &theirs).map(NoVerdict::NotComparable)
     };
     let drained = || {
-        let mut rows = [reference, one].into_iter();
-        rows.find_map(|shown| {
-            let figures = shown
-                .counted()
+        let mut rows = [reference, compared].into_iter();
+        rows.find_map(|cell| {
+            let figures = cell
+                .counted_summaries()
                 .filter_map(|summary| summary.figures.get(&Definitions::Matrix));
-            let why = gates::drained(&shown.cell.scenario, metric, figures)?;
-            Some(Gap::NotComparable(format!("{}: {why}", shown.engine())))
+            let why = gates::drain_reason(&cell.cell.scenario, metric, figures)?;
+            Some(NoVerdict::NotComparable(format!("{}: {why}", cell.engine())))
         })
     };
     let scarce = || {
-        let mut rows = [reference, one].into_iter();
-        rows.find_map(|shown| {
-            let completed = shown.counted().filter_map(|summary| {
+        let mut rows = [reference, compared].into_iter();
+        rows.find_map(|cell| {
+            let completed = cell.counted_summaries().filter_map(|summary| {
                 let figures = summary.figures.get(&Definitions::Matrix)?;
-                metrics::figure(figures, Metric::Completed)
+                metrics::metric_value(figures, Metric::Completed)
             });
             let fewest = completed.reduce(f64::min)?;
-            let why = percentile::too_few(metric, fewest as u32)?;
-            Some(Gap::Missing(format!("{}: {why}", shown.engine())))
+            let why = percentile::too_few_requests(metric, fewest as u32)?;
+            Some(NoVerdict::Missing(format!("{}: {why}", cell.engine())))
         })
     };
-    let whole = question::of_samples(samples(reference, one, metric), attached, metric, noise);
-    let asked = match rounds(reference, one, metric) {
+    let whole = question::sample_question(
+        comparison_samples(reference, compared, metric),
+        attached,
+        metric,
+        noise,
+    );
+    let sample_question = match round_samples(reference, compared, metric) {
         Some([baseline, candidate]) => Question {
             baseline,
             candidate,
@@ -195,34 +213,41 @@ pub(super) fn question(
         None => whole,
     };
     Question {
-        gap: gap(comparability)
+        no_verdict: no_verdict(comparability)
             .or_else(lengths)
             .or_else(slo)
             .or_else(drained)
             .or_else(scarce),
-        ..asked
+        ..sample_question
     }
 }
 
 /// Samples of two rows of one run that alternated, from the rounds in which both starts count; `None` if they
 /// did not alternate. Rounds on an attached server are repeats on its one start.
-fn rounds(reference: &Shown<'_>, one: &Shown<'_>, metric: Metric) -> Option<[Sample; 2]> {
-    let (plan, theirs) = (one.plan?, reference.plan?);
+fn round_samples(
+    reference: &ReportCell<'_>,
+    compared: &ReportCell<'_>,
+    metric: Metric,
+) -> Option<[Sample; 2]> {
+    let (plan, theirs) = (compared.plan?, reference.plan?);
     if !std::ptr::eq(plan, theirs) {
         return None;
     }
-    let (our_part, their_part) = (part(one), part(reference));
-    let set = comparable::shared(&told(one, &our_part), &told(reference, &their_part))?;
-    let values = [reference, one].map(|shown| {
+    let (our_part, their_part) = (comparison_summaries(compared), comparison_summaries(reference));
+    let set = comparable::shared_definitions(
+        &compared_cell(compared, &our_part),
+        &compared_cell(reference, &their_part),
+    )?;
+    let values = [reference, compared].map(|cell| {
         let mut starts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-        for summary in shown.counted() {
+        for summary in cell.counted_summaries() {
             let own = starts.entry(summary.start).or_default();
-            own.extend(read(summary, set, metric));
+            own.extend(read_metric(summary, set, metric));
         }
         starts.retain(|_, repeats| !repeats.is_empty());
         starts
     });
-    let made = plan.rounds(&reference.launch.id, &one.launch.id);
+    let made = plan.rounds(&reference.launch.id, &compared.launch.id);
     let whole: Vec<[u32; 2]> = made
         .into_iter()
         .filter(|round| (0..2).all(|side| values[side].contains_key(&round[side])))
@@ -230,63 +255,63 @@ fn rounds(reference: &Shown<'_>, one: &Shown<'_>, metric: Metric) -> Option<[Sam
     if whole.is_empty() {
         return None;
     }
-    let least = resolution::common([reference, one].map(|shown| least(shown, set, metric)));
-    let of = |side: usize, shown: &Shown<'_>| {
+    let min_value = resolution::common_min([reference, compared].map(|cell| min_value(cell, set, metric)));
+    let sample_of = |side: usize, cell: &ReportCell<'_>| {
         let starts = whole.iter().map(|round| values[side][&round[side]].clone());
-        let starts: Vec<Vec<f64>> = match shown.launch.is_attached() {
+        let starts: Vec<Vec<f64>> = match cell.launch.is_attached() {
             true => vec![starts.flatten().collect()],
             false => starts.collect(),
         };
-        of_starts(shown, set, metric, &starts, least)
+        sample_of_starts(cell, set, metric, &starts, min_value)
     };
-    Some([of(0, reference), of(1, one)])
+    Some([sample_of(0, reference), sample_of(1, compared)])
 }
 
-fn read(summary: &Summary, definitions: Definitions, metric: Metric) -> Option<f64> {
-    metrics::figure(summary.figures.get(&definitions)?, metric)
+fn read_metric(summary: &Summary, definitions: Definitions, metric: Metric) -> Option<f64> {
+    metrics::metric_value(summary.figures.get(&definitions)?, metric)
 }
 
-fn told<'s>(shown: &Shown<'s>, part: &'s [&'s Summary]) -> Side<'s> {
-    Side {
-        launch: shown.launch,
-        cell: shown.cell,
+fn compared_cell<'s>(report_cell: &ReportCell<'s>, part: &'s [&'s Summary]) -> ComparedCell<'s> {
+    ComparedCell {
+        launch: report_cell.launch,
+        cell: report_cell.cell,
         summaries: part,
-        machine: shown.machine,
+        machine: report_cell.machine,
     }
 }
 
-/// The value that zeros of a metric are raised to, since logarithms are compared (`resolution::least`).
-fn least(shown: &Shown<'_>, definitions: Definitions, metric: Metric) -> Option<f64> {
+/// The value that zeros of a metric are raised to, since logarithms are compared (`resolution::min_value`).
+fn min_value(cell: &ReportCell<'_>, definitions: Definitions, metric: Metric) -> Option<f64> {
     let of_all = |metric: Metric| -> Vec<f64> {
-        let read = |summary| read(summary, definitions, metric);
-        shown.counted().filter_map(read).collect()
+        let read = |summary| read_metric(summary, definitions, metric);
+        cell.counted_summaries().filter_map(read).collect()
     };
     let completed = of_all(Metric::Completed).into_iter().reduce(f64::min);
-    resolution::least(metric, &of_all(Metric::Throughput(Flow::Requests)), completed)
+    resolution::half_request_value(metric, &of_all(Metric::Throughput(Quantity::Requests)), completed)
 }
 
 /// Builds the sample of a row from the values of its starts.
-fn of_starts(
-    shown: &Shown<'_>,
+fn sample_of_starts(
+    cell: &ReportCell<'_>,
     definitions: Definitions,
     metric: Metric,
     starts: &[Vec<f64>],
-    least: Option<f64>,
+    min_value: Option<f64>,
 ) -> Sample {
-    let sample = Sample::of_starts(&resolution::raised(starts, least)).unwrap_or_default();
-    let bounds: Vec<[f64; 2]> = shown
-        .counted()
+    let sample = Sample::from_starts(&resolution::raise_zeros(starts, min_value)).unwrap_or_default();
+    let bounds: Vec<[f64; 2]> = cell
+        .counted_summaries()
         .filter_map(|summary| summary.intervals.get(&metric.name()).copied())
         .collect();
     Sample {
         is_at_jump: percentile::is_at_jump(sample.value().unwrap_or_default(), &bounds),
-        launch: Some(format!("{}/{}", shown.run, shown.launch.id)),
-        first_stage: shown.stage.map(|stage| {
-            let counted: Vec<&Summary> = shown.counted().collect();
-            from_run::first_stage(&counted, stage) as usize
+        launch: Some(format!("{}/{}", cell.run, cell.launch.id)),
+        first_stage: cell.stage.map(|stage| {
+            let counted: Vec<&Summary> = cell.counted_summaries().collect();
+            from_run::first_stage_starts(&counted, stage) as usize
         }),
-        resolution: resolution::of(shown.counted(), definitions, metric),
-        counting: resolution::counting(metric, &sample.logs, least),
+        resolution: resolution::resolution(cell.counted_summaries(), definitions, metric),
+        counting_variance: resolution::counting_variance(metric, &sample.logs, min_value),
         ..sample
     }
 }
@@ -296,14 +321,14 @@ pub(super) fn ratio(answers: &[Answer], is_reversed: bool) -> Option<Ratio> {
     let first = answers.first()?;
     let estimate = first.estimate?;
     let interval = estimate
-        .interval(LEVEL)
+        .interval(CONFIDENCE)
         .filter(|_| first.starts.iter().all(|starts| *starts > 1))
         .map(|interval| [1.0 + interval.low, 1.0 + interval.high]);
-    let standing = Standing::of(answers);
+    let standing = RatioVerdict::from_answers(answers);
     let [theirs, ours] = first.starts;
     let deciding = answers
         .iter()
-        .find(|answer| Standing::of(std::slice::from_ref(*answer)) == standing);
+        .find(|answer| RatioVerdict::from_answers(std::slice::from_ref(*answer)) == standing);
     let reason = deciding.unwrap_or(first).reason();
     let value = 1.0 + estimate.change();
     Some(match is_reversed {
@@ -312,7 +337,7 @@ pub(super) fn ratio(answers: &[Answer], is_reversed: bool) -> Option<Ratio> {
             interval,
             starts: [theirs, ours],
             is_reference: false,
-            standing,
+            verdict: standing,
             reason,
         },
         true => Ratio {
@@ -320,21 +345,23 @@ pub(super) fn ratio(answers: &[Answer], is_reversed: bool) -> Option<Ratio> {
             interval: interval.map(|[low, high]| [1.0 / high, 1.0 / low]),
             starts: [ours, theirs],
             is_reference: false,
-            standing: standing.reversed(),
+            verdict: standing.reversed(),
             reason,
         },
     })
 }
 
 /// Why a pair gets no verdict, whatever its starts are: more differs than the engine.
-fn gap(comparability: &Comparability) -> Option<Gap> {
+fn no_verdict(comparability: &Comparability) -> Option<NoVerdict> {
     match comparability {
         Comparability::Comparable | Comparability::WithDifferences(_) => None,
-        Comparability::DescribedOnly(why) => Some(Gap::NotComparable(why.join(", "))),
-        Comparability::PerGpuOnly(why) | Comparability::Not(why) => Some(Gap::NotComparable(why.join(", "))),
+        Comparability::DescribedOnly(why) => Some(NoVerdict::NotComparable(why.join(", "))),
+        Comparability::PerGpuOnly(why) | Comparability::Not(why) => {
+            Some(NoVerdict::NotComparable(why.join(", ")))
+        }
     }
 }
 
-pub(super) fn better(metric: Metric) -> Better {
-    metric.better().unwrap_or(Better::Higher)
+pub(super) fn ratio_direction(metric: Metric) -> Direction {
+    metric.direction().unwrap_or(Direction::Higher)
 }

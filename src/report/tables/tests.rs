@@ -1,25 +1,25 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::analysis::compare::decision::USUAL_BOUND;
-use crate::analysis::compare::precision::{Known, Outlook};
-use crate::analysis::metrics::{Sample, Statistic};
-use crate::base::units::Span;
-use crate::config::repeats::{HalfWidth, Until};
-use crate::config::template::Text;
-use crate::plan::{Attach, Place};
+use crate::analysis::compare::decision::DEFAULT_BOUND;
+use crate::analysis::compare::precision::{FigurePrecision, NextStep};
+use crate::analysis::metrics::{LatencyKind, Statistic};
+use crate::base::units::HumanDuration;
+use crate::config::repeats::{HalfWidth, StopRule};
+use crate::config::template::Template;
+use crate::plan::{AttachedServer, ExecutorSpec};
 use crate::report::markdown;
-use crate::report::testing::{Case, shown};
+use crate::report::testing::{Case, report_cells};
 use crate::results::record::cell::Phase;
-use crate::results::record::validity::{Code, Reason, Validity, Verdict};
+use crate::results::record::validity::{Reason, ReasonCode, Validity, Verdict};
 
 fn ratios(table: &Table) -> Vec<String> {
     table.rows.iter().map(|row| row.cells[1].to_string()).collect()
 }
 
 fn table_of(cases: &[Case], reference: Option<&str>) -> Table {
-    let shown = shown(cases);
-    let mut tables = comparison(&compared(&shown, reference, USUAL_BOUND));
+    let cells = report_cells(cases);
+    let mut tables = comparison_tables(&compare_groups(&cells, reference, DEFAULT_BOUND));
     assert_eq!(tables.len(), 1, "one model and one scenario make one table");
     tables.remove(0)
 }
@@ -29,11 +29,11 @@ fn engines_stand_side_by_side_with_their_ratio_to_the_reference() {
     let cases = [
         Case::new("sglang@0.5.1", "bf16", 1, 4000.0),
         Case::new("vllm@0.10.1", "bf16", 1, 5000.0)
-            .again(5200.0)
-            .again(5100.0),
+            .measured_again(5200.0)
+            .measured_again(5100.0),
         Case::new("lmdeploy@0.10.0", "fp8", 2, 9000.0),
-        Case::new("slow", "bf16", 1, 1.0).failed(Phase::Launch, "it died | while `loading`"),
-        Case::new("sim", "bf16", 1, 7.0).simulated(),
+        Case::new("slow", "bf16", 1, 1.0).with_failure(Phase::Launch, "it died | while `loading`"),
+        Case::new("sim", "bf16", 1, 7.0).on_simulated_engine(),
     ];
     let table = table_of(&cases, Some("sglang"));
     assert_eq!(ratios(&table), ["1.00", "1.27 n=1", "–", "–", "–"]);
@@ -62,7 +62,7 @@ fn each_ratio_that_is_not_printed_is_explained() {
         "4 GPUs against 1; per GPU it has 1.25 of its output throughput"
     );
     assert!(why(other().with_prompts("others")).starts_with("prompts "));
-    assert!(why(other().simulated()).contains("simulated"));
+    assert!(why(other().on_simulated_engine()).contains("simulated"));
     let mut unknown = other();
     unknown.summaries[0].prompts_hash = None;
     assert!(why(unknown).starts_with("the prompts are not known"));
@@ -71,7 +71,7 @@ fn each_ratio_that_is_not_printed_is_explained() {
 #[test]
 fn a_reference_that_failed_or_is_absent_gives_no_ratio() {
     let failed = [
-        Case::new("sglang", "bf16", 1, 4000.0).failed(Phase::Measure, "it died"),
+        Case::new("sglang", "bf16", 1, 4000.0).with_failure(Phase::Measure, "it died"),
         Case::new("vllm", "bf16", 1, 5000.0),
     ];
     let table = table_of(&failed, Some("sglang"));
@@ -107,8 +107,8 @@ fn a_row_is_held_against_the_reference_of_its_own_precision() {
 #[test]
 fn a_cell_with_one_failed_measurement_of_two_gives_no_ratio() {
     let half = Case::new("vllm", "bf16", 1, 5000.0)
-        .again(1.0)
-        .failed(Phase::Measure, "it died");
+        .measured_again(1.0)
+        .with_failure(Phase::Measure, "it died");
     let table = table_of(&[Case::new("sglang", "bf16", 1, 4000.0), half], None);
     assert_eq!(ratios(&table), ["1.00", "–"]);
     assert_eq!(table.rows[1].cells[5], Value::text("1 of 2 done"));
@@ -138,7 +138,7 @@ fn scenarios_at_different_rates_make_different_tables() {
         Case::new("vllm", "bf16", 1, 2.0),
     ];
     cases[1].cell.scenario.arrival.rate = crate::base::units::RequestRate::new(4.0).unwrap();
-    let titles: Vec<String> = comparison(&compared(&shown(&cases), None, USUAL_BOUND))
+    let titles: Vec<String> = comparison_tables(&compare_groups(&report_cells(&cases), None, DEFAULT_BOUND))
         .into_iter()
         .map(|table| table.title)
         .collect();
@@ -151,14 +151,14 @@ fn scenarios_at_different_rates_make_different_tables() {
 #[test]
 fn every_row_has_a_cell_for_every_column_and_simulated_rows_are_marked() {
     let mut cases = [
-        Case::new("sim", "bf16", 1, 1.0).simulated(),
+        Case::new("sim", "bf16", 1, 1.0).on_simulated_engine(),
         Case::new("vllm", "bf16", 1, 1.0),
     ];
     cases[1].summaries.clear();
-    let shown = shown(&cases);
-    let mut tables = comparison(&compared(&shown, None, USUAL_BOUND));
-    tables.extend(engine_results(&shown));
-    tables.push(overview(&shown));
+    let cells = report_cells(&cases);
+    let mut tables = comparison_tables(&compare_groups(&cells, None, DEFAULT_BOUND));
+    tables.extend(engine_results(&cells));
+    tables.push(overview(&cells));
     assert_eq!(tables.len(), 4);
     for table in &tables {
         for row in &table.rows {
@@ -180,13 +180,13 @@ fn the_overview_tells_how_every_cell_ended() {
         .warnings
         .push("the client was late".to_owned());
     let cases = [
-        Case::new("sim", "bf16", 1, 1.0).simulated(),
+        Case::new("sim", "bf16", 1, 1.0).on_simulated_engine(),
         warned,
-        Case::new("slow", "bf16", 1, 1.0).failed(Phase::Launch, "it died while loading"),
+        Case::new("slow", "bf16", 1, 1.0).with_failure(Phase::Launch, "it died while loading"),
     ];
     insta::assert_snapshot!(
         "overview",
-        crate::report::terminal::draw(&overview(&shown(&cases)), 160, false)
+        crate::report::terminal::draw(&overview(&report_cells(&cases)), 160, false)
     );
 }
 
@@ -194,7 +194,7 @@ fn the_overview_tells_how_every_cell_ended() {
 fn a_table_is_never_wider_than_the_terminal() {
     let cases = [
         Case::new("sglang@0.5.1", "bf16", 1, 4000.0),
-        Case::new("vllm@0.10.1", "bf16", 1, 5000.0).again(5200.0),
+        Case::new("vllm@0.10.1", "bf16", 1, 5000.0).measured_again(5200.0),
     ];
     let table = table_of(&cases, None);
     for width in [60u16, 80, 100, 140, 200, 400] {
@@ -212,7 +212,7 @@ fn a_table_is_never_wider_than_the_terminal() {
 #[test]
 fn a_plan_shows_every_cell_with_its_own_measurements() {
     let cases = [
-        Case::new("vllm", "bf16", 1, 1.0).again(2.0),
+        Case::new("vllm", "bf16", 1, 1.0).measured_again(2.0),
         Case::new("vllm", "fp8", 1, 1.0),
     ];
     let plan = Plan {
@@ -230,9 +230,9 @@ fn a_plan_shows_every_cell_with_its_own_measurements() {
         until: None,
     };
     let summaries = cases[0].summaries.clone();
-    let counts: Vec<usize> = Shown::of_plan(&plan, &summaries)
+    let counts: Vec<usize> = ReportCell::from_plan(&plan, &summaries)
         .iter()
-        .map(|shown| shown.summaries.len())
+        .map(|cell| cell.summaries.len())
         .collect();
     assert_eq!(counts, [2, 0]);
 }
@@ -243,8 +243,8 @@ fn a_row_whose_latencies_are_easily_misread_says_so_where_they_are_shown() {
     let figures = case.summaries[0].figures.entry(Definitions::Matrix).or_default();
     let mean = |sample| Metric::Time(Statistic::Mean, sample).name();
     figures.insert(Metric::TokensPerChunk.name(), Some(2.1));
-    figures.insert(mean(Sample::Tpot), Some(60.0));
-    figures.insert(mean(Sample::Itl), Some(40.0));
+    figures.insert(mean(LatencyKind::Tpot), Some(60.0));
+    figures.insert(mean(LatencyKind::Itl), Some(40.0));
     let cases = [case];
     let has = |notes: &[String], words: &str| notes.iter().any(|note| note.contains(words));
     let table = table_of(&cases, None);
@@ -254,13 +254,13 @@ fn a_row_whose_latencies_are_easily_misread_says_so_where_they_are_shown() {
     ] {
         assert!(has(&table.notes, words), "{:?}", table.notes);
     }
-    let report = crate::report::engine_report::engine_report(&shown(&cases), None);
+    let report = crate::report::engine_report::engine_report(&report_cells(&cases), None);
     assert!(
         report.contains("note: an event carries 2.10 tokens on average, and ITL is the time between events"),
         "{report}"
     );
     // The overview has no ITL, so it needs no caveat.
-    assert!(!has(&overview(&shown(&cases)).notes, "an event carries"));
+    assert!(!has(&overview(&report_cells(&cases)).notes, "an event carries"));
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn an_invalid_cell_gives_no_ratio_and_is_none_to_be_held_against() {
         case.summaries[0].validity = Some(Validity {
             verdict: Verdict::Invalid,
             reasons: vec![Reason {
-                code: Code::ClientLate,
+                code: ReasonCode::ClientLate,
                 weight: Verdict::Invalid,
                 only: Vec::new(),
                 measured: String::new(),
@@ -293,7 +293,7 @@ fn an_invalid_cell_gives_no_ratio_and_is_none_to_be_held_against() {
         table.notes
     );
     let cases = [invalid("vllm", 5000.0), Case::new("sglang", "bf16", 1, 4000.0)];
-    let statuses: Vec<String> = shown(&cases).iter().map(status).collect();
+    let statuses: Vec<String> = report_cells(&cases).iter().map(status_in_words).collect();
     assert_eq!(statuses, ["invalid", "done"]);
     let table = table_of(
         &[invalid("sglang", 4000.0), Case::new("vllm", "bf16", 1, 5000.0)],
@@ -314,16 +314,16 @@ fn an_invalid_cell_gives_no_ratio_and_is_none_to_be_held_against() {
 #[test]
 fn what_differs_without_changing_the_question_is_said_beside_the_ratio() {
     let mut attached = Case::new("vllm", "bf16", 1, 5000.0);
-    attached.launch.place = Place::Attach(Attach {
-        url: Text::new("u"),
+    attached.launch.place = ExecutorSpec::Attach(AttachedServer {
+        url: Template::new("u"),
         gpus: NonZeroU32::new(1),
-        ..Attach::default()
+        ..AttachedServer::default()
     });
     let cases = [Case::new("sglang", "bf16", 1, 4000.0), attached];
     let table = table_of(&cases, None);
     assert_eq!(ratios(&table), ["1.00", "1.25 n=1"]);
-    let said = "vllm@1.0: compared with sglang with differences: engine that ran already against from an image, the kind of GPU is not known of both";
-    assert!(table.notes.contains(&said.to_owned()), "{:?}", table.notes);
+    let note = "vllm@1.0: compared with sglang with differences: engine that ran already against from an image, the kind of GPU is not known of both";
+    assert!(table.notes.contains(&note.to_owned()), "{:?}", table.notes);
 }
 
 #[test]
@@ -337,11 +337,11 @@ fn all_engines_stand_side_by_side_in_one_table() {
         Case::new("vllm@1", "bf16", 1, 5000.0),
         late,
         Case::new("lmdeploy@1", "fp8", 1, 9000.0),
-        Case::new("trt@1", "bf16", 1, 1.0).failed(Phase::Launch, "it died"),
+        Case::new("trt@1", "bf16", 1, 1.0).with_failure(Phase::Launch, "it died"),
         alone,
     ];
-    let shown = shown(&cases);
-    let table = across(&compared(&shown, None, USUAL_BOUND));
+    let cells = report_cells(&cases);
+    let table = overview_matrix(&compare_groups(&cells, None, DEFAULT_BOUND));
     assert_eq!(table.rows.len(), 1, "what one engine has alone is no comparison");
     assert_eq!(
         table.rows[0].texts()[2..],
@@ -373,8 +373,8 @@ fn all_engines_stand_side_by_side_in_one_table() {
 fn the_wait_in_the_queue_of_a_burst_is_not_shown_as_ttft() {
     let label = "the time to the first token is the wait in the engine's queue";
     let has = |case: &Case| {
-        let rows = [case.shown()];
-        let tables = comparison(&compared(&rows, None, USUAL_BOUND));
+        let rows = [case.report_cell()];
+        let tables = comparison_tables(&compare_groups(&rows, None, DEFAULT_BOUND));
         let heads = tables[0].columns.iter();
         let has_ttft = heads.into_iter().any(|column| column.head == "TTFT mean");
         let is_told = tables[0].notes.iter().any(|note| note.contains(label));
@@ -399,8 +399,8 @@ fn a_percentile_of_few_requests_is_rough_and_one_of_hardly_any_is_none() {
         let mut case = Case::new("vllm", "bf16", 1, 1.0);
         let figures = case.summaries[0].figures.get_mut(&Definitions::Matrix).unwrap();
         figures.insert(Metric::Completed.name(), Some(requests));
-        let rows = [case.shown()];
-        let table = comparison(&compared(&rows, None, USUAL_BOUND)).remove(0);
+        let rows = [case.report_cell()];
+        let table = comparison_tables(&compare_groups(&rows, None, DEFAULT_BOUND)).remove(0);
         let at = table
             .columns
             .iter()
@@ -413,42 +413,42 @@ fn a_percentile_of_few_requests_is_rough_and_one_of_hardly_any_is_none() {
 
 #[test]
 fn how_well_cells_are_known_is_told_once_for_all_that_ended_alike() {
-    let until = Until {
+    let until = StopRule {
         half_width: HalfWidth::new(0.02).unwrap(),
         most: 12,
-        budget: Some(Span::seconds(5400)),
+        budget: Some(HumanDuration::from_secs(5400)),
         stage: 5,
         raised_from: None,
     };
-    let certainty = |half_width: f64, starts: usize, outlook: Outlook| Certainty {
-        until,
-        known: Some(Known {
+    let certainty = |half_width: f64, starts: usize, outlook: NextStep| CellPrecision {
+        stop_rule: until,
+        figure: Some(FigurePrecision {
             figure: "output throughput".to_owned(),
             half_width,
             starts,
             sigma: 0.01,
             stage: starts,
         }),
-        outlook,
+        next_step: outlook,
     };
     let cases = ["a", "b", "c", "d", "e"].map(|name| Case::new(name, "bf16", 1, 1.0));
     let certainties = [
-        certainty(0.014, 5, Outlook::Enough),
-        certainty(0.031, 12, Outlook::Most),
-        certainty(0.009, 3, Outlook::Enough),
-        certainty(0.04, 4, Outlook::Budget),
-        Certainty {
-            known: None,
+        certainty(0.014, 5, NextStep::TargetReached),
+        certainty(0.031, 12, NextStep::MaxStartsReached),
+        certainty(0.009, 3, NextStep::TargetReached),
+        certainty(0.04, 4, NextStep::BudgetSpent),
+        CellPrecision {
+            figure: None,
             ..certainty(
                 0.0,
                 0,
-                Outlook::Hopeless("start 1: failed in launch: no memory".to_owned()),
+                NextStep::NotPossible("start 1: failed in launch: no memory".to_owned()),
             )
         },
     ];
-    let mut rows = shown(&cases);
+    let mut rows = report_cells(&cases);
     for (row, certainty) in rows.iter_mut().zip(&certainties) {
-        row.certainty = Some(certainty);
+        row.precision = Some(certainty);
     }
     let name = |at: usize| rows[at].name();
     let notes = overview(&rows).notes;
@@ -477,7 +477,7 @@ fn how_well_cells_are_known_is_told_once_for_all_that_ended_alike() {
 
 #[test]
 fn a_rough_value_is_marked_in_the_first_table_too() {
-    let of = |engine: &str, requests: f64| {
+    let case_with = |engine: &str, requests: f64| {
         let mut case = Case::new(engine, "bf16", 1, 4000.0);
         case.cell.scenario.arrival.rate = serde_json::from_str("4.0").unwrap();
         for summary in &mut case.summaries {
@@ -488,9 +488,9 @@ fn a_rough_value_is_marked_in_the_first_table_too() {
         }
         case
     };
-    let cases = [of("sglang", 12.0), of("vllm", 1000.0)];
-    let shown = shown(&cases);
-    let table = across(&compared(&shown, None, USUAL_BOUND));
+    let cases = [case_with("sglang", 12.0), case_with("vllm", 1000.0)];
+    let cells = report_cells(&cases);
+    let table = overview_matrix(&compare_groups(&cells, None, DEFAULT_BOUND));
     let texts = table.rows[0].texts();
     assert!(
         texts.iter().any(|text| text.starts_with("~834.0 ms")),
@@ -506,15 +506,17 @@ fn a_rough_value_is_marked_in_the_first_table_too() {
 
 #[test]
 fn the_number_beside_a_status_is_that_of_the_measurements_that_count() {
-    let mut case = Case::new("a", "bf16", 1, 4000.0).again(4100.0).again(4200.0);
-    assert_eq!(status(&case.shown()), "done, n=3");
+    let mut case = Case::new("a", "bf16", 1, 4000.0)
+        .measured_again(4100.0)
+        .measured_again(4200.0);
+    assert_eq!(status_in_words(&case.report_cell()), "done, n=3");
     case.summaries[1].validity = Some(Validity {
         verdict: Verdict::Invalid,
         reasons: Vec::new(),
     });
-    assert_eq!(status(&case.shown()), "done, n=2, 1 invalid");
+    assert_eq!(status_in_words(&case.report_cell()), "done, n=2, 1 invalid");
     for summary in &mut case.summaries {
         summary.validity.get_or_insert_default().verdict = Verdict::Invalid;
     }
-    assert_eq!(status(&case.shown()), "invalid, n=3");
+    assert_eq!(status_in_words(&case.report_cell()), "invalid, n=3");
 }

@@ -4,24 +4,24 @@ use crate::report::{Table, Value};
 
 /// Larger units of time: unit, value from which the larger one is used, how many of the unit it holds, and
 /// its name.
-const LARGER: [(&str, f64, f64, &str); 2] = [("ms", 10_000.0, 1000.0, "s"), ("s", 600.0, 60.0, "min")];
+const LARGER_UNITS: [(&str, f64, f64, &str); 2] = [("ms", 10_000.0, 1000.0, "s"), ("s", 600.0, 60.0, "min")];
 
 /// A column keeps its unit if its smallest value would fall below this in the larger unit.
-const LEAST: f64 = 0.1;
+const MIN_SHOWN: f64 = 0.1;
 
 /// Converts every column of times to the largest unit in which all of its values can be read.
-pub(super) fn fit(mut table: Table) -> Table {
+pub(super) fn fit_time_units(mut table: Table) -> Table {
     for at in 0..table.columns.len() {
-        for (unit, from, factor, larger) in LARGER {
+        for (unit, from, factor, larger) in LARGER_UNITS {
             if table.columns[at].unit != unit {
                 continue;
             }
-            let numbers = || table.rows.iter().filter_map(|row| row.cells[at].number());
-            let most = numbers().fold(0.0, f64::max);
-            let least = numbers()
+            let numbers = || table.rows.iter().filter_map(|row| row.cells[at].sort_key());
+            let max = numbers().fold(0.0, f64::max);
+            let min = numbers()
                 .filter(|number| *number > 0.0)
                 .fold(f64::INFINITY, f64::min);
-            if most < from || least / factor < LEAST {
+            if max < from || min / factor < MIN_SHOWN {
                 continue;
             }
             table.columns[at].unit = larger;
@@ -50,7 +50,7 @@ fn divide(value: &mut Value, factor: f64) {
             }
             *decimals = 2;
         }
-        Value::Rough(value) => divide(value, factor),
+        Value::Approximate(value) => divide(value, factor),
         Value::Missing | Value::Text(_) | Value::Count(_) | Value::Ratio { .. } => {}
     }
 }
@@ -64,13 +64,13 @@ mod tests {
     fn a_column_of_long_times_is_in_seconds_or_minutes() {
         let fitted = |values: &[f64]| {
             let row = |value: &f64| Row {
-                cells: vec![Value::Rough(Box::new(Value::Number {
+                cells: vec![Value::Approximate(Box::new(Value::Number {
                     value: *value,
                     decimals: 1,
                 }))],
                 marks: Vec::new(),
             };
-            let table = fit(Table {
+            let table = fit_time_units(Table {
                 title: String::new(),
                 columns: vec![Column {
                     head: "E2E".to_owned(),

@@ -13,8 +13,8 @@ use crate::results::record::FORMAT;
 use crate::results::record::client::ClientFacts;
 use crate::results::record::engine_change::EngineChange;
 use crate::results::record::post_mortem::Retry;
-use crate::results::record::provenance::Imported;
-use crate::results::record::request::Class;
+use crate::results::record::provenance::Provenance;
+use crate::results::record::request::RequestFailureClass;
 use crate::results::record::search::SearchRecord;
 use crate::results::record::telemetry::Telemetry;
 use crate::results::record::validity::{Validity, Verdict};
@@ -36,7 +36,7 @@ pub struct Summary {
     pub repeat: u32,
     /// How it ended.
     #[serde(rename = "status", alias = "ending")]
-    pub ending: Ending,
+    pub status: MeasurementStatus,
     /// How its metrics came about: measured, imported or simulated.
     pub origin: Origin,
     /// When it began, RFC 3339.
@@ -59,24 +59,24 @@ pub struct Summary {
     pub prompts: Option<u32>,
     /// Source of the timestamps of arrivals: `user` or `kernel`.
     #[serde(rename = "timestamp_source", alias = "stamps")]
-    pub stamps: Option<String>,
+    pub timestamp_source: Option<String>,
     /// Load and errors of the client during the measurement; absent in older runs and if nothing was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientFacts>,
     /// Result of the cache reset.
     #[serde(rename = "cache_reset", alias = "reset")]
-    pub reset: Option<ResetProof>,
+    pub cache_reset: Option<CacheResetRecord>,
     /// Failed requests by class.
-    pub failures: BTreeMap<Class, u32>,
+    pub failures: BTreeMap<RequestFailureClass, u32>,
     /// The metrics, by definition set.
-    pub figures: BTreeMap<Definitions, Figures>,
+    pub figures: BTreeMap<Definitions, MetricValues>,
     /// 95 % confidence interval of each percentile, in milliseconds, by metric name. Absent if there are too
     /// few requests, and in older runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub intervals: BTreeMap<String, [f64; 2]>,
     /// Statistics of the answers; absent in older runs and if no text was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answers: Option<Answers>,
+    pub answers: Option<AnswerStats>,
     /// Points and result of a search. Requests, metrics and schedule of the summary are those of the point
     /// that the search found, or of the first point if none met the SLO.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,7 +91,7 @@ pub struct Summary {
         default,
         skip_serializing_if = "Vec::is_empty"
     )]
-    pub beside: Vec<LaunchId>,
+    pub concurrent_launches: Vec<LaunchId>,
     /// Whether an image was pulled during the measurement.
     #[serde(
         rename = "pull_during",
@@ -99,7 +99,7 @@ pub struct Summary {
         default,
         skip_serializing_if = "std::ops::Not::not"
     )]
-    pub pulled_beside: bool,
+    pub pull_during: bool,
     /// Why the check failed that the socket which answered belongs to the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listener_unverified: Option<String>,
@@ -114,7 +114,7 @@ pub struct Summary {
     pub validity: Option<Validity>,
     /// Where the measurement was imported from, if another tool made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub imported: Option<Imported>,
+    pub imported: Option<Provenance>,
     /// Warnings to show beside the metrics.
     pub warnings: Vec<String>,
 }
@@ -129,7 +129,7 @@ impl Summary {
             launch,
             start: 1,
             repeat: 1,
-            ending: Ending::Done,
+            status: MeasurementStatus::Done,
             origin,
             began: String::new(),
             ended: String::new(),
@@ -139,17 +139,17 @@ impl Summary {
             prompts_repeated: None,
             schedule_hash: None,
             prompts: None,
-            stamps: None,
+            timestamp_source: None,
             client: None,
-            reset: None,
+            cache_reset: None,
             failures: BTreeMap::new(),
             figures: BTreeMap::new(),
             intervals: BTreeMap::new(),
             answers: None,
             search: None,
             retries: Vec::new(),
-            beside: Vec::new(),
-            pulled_beside: false,
+            concurrent_launches: Vec::new(),
+            pull_during: false,
             listener_unverified: None,
             engine_changes: Vec::new(),
             telemetry: None,
@@ -161,7 +161,7 @@ impl Summary {
 }
 
 /// Suffixes of metrics that are never negative.
-const NEVER_NEGATIVE: [&str; 8] = [
+const NON_NEGATIVE_SUFFIXES: [&str; 8] = [
     "_req_s",
     "_tok_s",
     "_tokens",
@@ -173,7 +173,7 @@ const NEVER_NEGATIVE: [&str; 8] = [
 ];
 
 /// Throughput metrics, each with the count that is divided by the duration.
-const RATES: [[&str; 2]; 3] = [
+const RATE_METRICS: [[&str; 2]; 3] = [
     ["request_throughput_req_s", "completed_requests"],
     ["output_throughput_tok_s", "output_tokens"],
     ["input_throughput_tok_s", "input_tokens"],
@@ -181,7 +181,7 @@ const RATES: [[&str; 2]; 3] = [
 
 /// Allowed relative difference between a stored rate and the rate computed from its count; metrics are
 /// written with all digits.
-const ROUNDING: f64 = 1e-6;
+const RATE_TOLERANCE: f64 = 1e-6;
 
 impl Summary {
     /// All of each cell.
@@ -207,7 +207,7 @@ impl Summary {
             return None;
         }
         let negative = figures.iter().find(|(name, value)| {
-            let may_not = NEVER_NEGATIVE.iter().any(|end| name.ends_with(end));
+            let may_not = NON_NEGATIVE_SUFFIXES.iter().any(|end| name.ends_with(end));
             may_not && value.is_some_and(|value| value < 0.0)
         });
         if let Some((name, Some(value))) = negative {
@@ -215,12 +215,12 @@ impl Summary {
         }
         let value = |name: &str| figures.get(name).copied().flatten();
         let duration = value("duration_s")?;
-        RATES.iter().find_map(|[rate, count]| {
-            let (told, counted) = (value(rate)?, value(count)?);
-            let come = told * duration;
-            let is_same = (come - counted).abs() <= ROUNDING * (counted + 1.0);
+        RATE_METRICS.iter().find_map(|[rate, count]| {
+            let (rate_value, counted) = (value(rate)?, value(count)?);
+            let come = rate_value * duration;
+            let is_same = (come - counted).abs() <= RATE_TOLERANCE * (counted + 1.0);
             (!is_same).then(|| {
-                format!("`{rate}` is {told:.2} over {duration:.2} s, which makes {come:.0}, and `{count}` is {counted:.0}")
+                format!("`{rate}` is {rate_value:.2} over {duration:.2} s, which makes {come:.0}, and `{count}` is {counted:.0}")
             })
         })
     }
@@ -242,7 +242,7 @@ impl Summary {
             record.found.or(first)
         });
         match scenario.search.as_ref().zip(chosen) {
-            Some((search, value)) => search.arrival(&scenario.arrival, value),
+            Some((search, value)) => search.arrival_at(&scenario.arrival, value),
             None => scenario.arrival.clone(),
         }
     }
@@ -250,7 +250,7 @@ impl Summary {
 
 /// Statistics of the answers of a measurement and of its prompt counts, over all completed requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answers {
+pub struct AnswerStats {
     /// Answers that were long enough to analyse.
     pub read: u32,
     /// Answers of which almost every token is the same token.
@@ -290,7 +290,7 @@ pub struct Answers {
     pub vision_tokens: u64,
 }
 
-impl Answers {
+impl AnswerStats {
     /// Share of one-token answers; `None` if too few answers were read.
     pub fn one_token_share(&self) -> Option<f64> {
         self.share(self.one_token)
@@ -317,7 +317,7 @@ impl Answers {
 }
 
 /// Metrics by name, such as `mean_ttft_ms`; `None` where a metric has no meaning.
-pub(crate) type Figures = BTreeMap<String, Option<f64>>;
+pub(crate) type MetricValues = BTreeMap<String, Option<f64>>;
 
 /// The definitions a figure follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -368,7 +368,7 @@ impl Origin {
 /// How a measurement ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ending {
+pub enum MeasurementStatus {
     /// Measured completely.
     Done,
     /// Could not be measured, or not completely; recorded requests are kept.
@@ -391,9 +391,9 @@ pub enum Ending {
     Interrupted,
 }
 
-impl Ending {
+impl MeasurementStatus {
     /// One word for tables.
-    pub const fn word(&self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::Failed { .. } => "failed",
@@ -473,7 +473,7 @@ impl FailureClass {
     }
 
     /// The meaning in a few words, for users.
-    pub const fn means(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::Spec => "what the matrix asks for cannot be",
             Self::Image => "the image or environment could not be had",
@@ -486,7 +486,7 @@ impl FailureClass {
     }
 
     /// Whether another try may end otherwise though nothing is changed.
-    pub(crate) const fn is_retried(self) -> bool {
+    pub(crate) const fn is_retryable(self) -> bool {
         matches!(self, Self::Infrastructure)
     }
 }
@@ -545,7 +545,7 @@ pub struct UniquePrefix {
 
 /// What emptying the caches came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ResetProof {
+pub struct CacheResetRecord {
     /// Whether this was the first measurement on the start, so that the caches were empty.
     #[serde(default)]
     pub is_fresh_start: bool,

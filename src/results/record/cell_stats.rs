@@ -9,14 +9,14 @@ use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
 use crate::config::select::{self, AxisValues};
 use crate::plan::Launch;
 use crate::results::record::cell::Origin;
-use crate::results::record::validity::Family;
+use crate::results::record::validity::MetricFamily;
 
 /// Facts by name, such as `driver`, as they are shown to users.
 pub type Facts = BTreeMap<String, String>;
 
 /// One side of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Side {
+pub struct RunStats {
     /// The run that measured it.
     pub run: RunId,
     /// Name of the run's matrix.
@@ -28,17 +28,17 @@ pub struct Side {
     /// The host that measured.
     pub machine: Facts,
     /// The cells by key.
-    pub cells: BTreeMap<CellKey, SideCell>,
+    pub cells: BTreeMap<CellKey, CellStats>,
 }
 
-impl Side {
+impl RunStats {
     /// Finds the key of the same cell, or of the only cell that differs from it just in the version.
-    pub(crate) fn key_like(&self, key: &CellKey) -> Option<&CellKey> {
+    pub(crate) fn matching_key(&self, key: &CellKey) -> Option<&CellKey> {
         if let Some((known, _)) = self.cells.get_key_value(key) {
             return Some(known);
         }
         let loose = |key: &CellKey| {
-            let mut axes = select::values(key.as_str());
+            let mut axes = select::parse_key(key.as_str());
             axes.remove("version");
             axes
         };
@@ -51,7 +51,7 @@ impl Side {
 
 /// One cell of a side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SideCell {
+pub struct CellStats {
     /// The values of the cell's axes.
     pub axes: AxisValues,
     /// Digest of launch, scenario and seed.
@@ -118,7 +118,7 @@ pub struct SideCell {
     pub intervals: BTreeMap<String, Vec<[f64; 2]>>,
     /// Measurements that do not count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub excluded: Vec<Excluded>,
+    pub excluded: Vec<ExcludedMeasurement>,
     /// The launch within its run. Cells of one launch share its starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<LaunchId>,
@@ -141,29 +141,29 @@ pub struct SideCell {
     pub answer_tokens: Option<f64>,
     /// Measurements that count but are suspect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub suspect: Vec<Doubt>,
+    pub suspect: Vec<SuspectMeasurement>,
     /// Counts of starts and requests, including failed ones; absent in older files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tried: Option<Tried>,
+    pub tried: Option<ReliabilityCounts>,
 }
 
 /// A measurement that counts but is suspect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Doubt {
+pub struct SuspectMeasurement {
     /// Which start, from 1.
     pub start: u32,
     /// Index of the repeat on it, from 1.
     pub repeat: u32,
     /// The affected metric families; empty if all are affected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub only: Vec<Family>,
+    pub only: Vec<MetricFamily>,
     /// The reason in words.
     pub reason: String,
 }
 
 /// How often a cell was attempted, and how often it failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tried {
+pub struct ReliabilityCounts {
     /// Starts of the engine that were made to measure it.
     pub starts: u32,
     /// Starts on which the engine failed before the measurement ended.
@@ -179,13 +179,13 @@ pub struct Tried {
 
 /// A measurement that does not count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Excluded {
+pub struct ExcludedMeasurement {
     /// Which start, from 1.
     pub start: u32,
     /// Index of the repeat on it, from 1.
     pub repeat: u32,
     /// Why it does not count.
-    pub cause: Cause,
+    pub cause: ExclusionCause,
     /// The reason in words.
     pub reason: String,
 }
@@ -193,7 +193,7 @@ pub struct Excluded {
 /// Why a measurement does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Cause {
+pub enum ExclusionCause {
     /// It was left out, or the run was stopped before or while it was measured.
     NotMeasured,
     /// It failed or was skipped.
@@ -202,7 +202,7 @@ pub enum Cause {
     Invalid,
 }
 
-impl Cause {
+impl ExclusionCause {
     /// The name on disk.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -213,10 +213,10 @@ impl Cause {
     }
 }
 
-impl SideCell {
+impl CellStats {
     /// The value of one metric for each start that counts: geometric mean of the repeats, or arithmetic mean
     /// if one is not above zero.
-    pub(crate) fn starts(&self, figure: &str) -> Vec<f64> {
+    pub(crate) fn start_values(&self, figure: &str) -> Vec<f64> {
         let mean = |repeats: &Vec<f64>| {
             let n = repeats.len() as f64;
             match repeats.as_slice() {
@@ -232,7 +232,7 @@ impl SideCell {
     }
 
     /// Returns the worst cause with its reason if no measurement of the cell counts.
-    pub(crate) fn refused(&self) -> Option<(Cause, String)> {
+    pub(crate) fn exclusion(&self) -> Option<(ExclusionCause, String)> {
         if self.figures.values().any(|starts| !starts.is_empty()) {
             return None;
         }
@@ -240,7 +240,7 @@ impl SideCell {
         Some(worst.map_or_else(
             || {
                 (
-                    Cause::NotMeasured,
+                    ExclusionCause::NotMeasured,
                     "left out, or the run was interrupted".to_owned(),
                 )
             },
@@ -250,7 +250,7 @@ impl SideCell {
 
     /// Whether no measurement counts because the cell was not measured.
     pub(crate) fn is_missing(&self) -> bool {
-        matches!(self.refused(), Some((Cause::NotMeasured, _)))
+        matches!(self.exclusion(), Some((ExclusionCause::NotMeasured, _)))
     }
 }
 
@@ -260,9 +260,9 @@ pub struct Baseline {
     /// The version of the files on disk.
     pub format: u32,
     /// Every acceptance, latest first.
-    pub accepted: Vec<Accepted>,
+    pub accepted: Vec<BaselineMove>,
     /// The figures and facts of the baseline.
-    pub side: Side,
+    pub side: RunStats,
     /// The launches of its cells, so that the baseline can be started again beside a candidate; empty in
     /// older files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -271,7 +271,7 @@ pub struct Baseline {
 
 /// One acceptance of a baseline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Accepted {
+pub struct BaselineMove {
     /// When, as RFC 3339 text.
     pub at: String,
     /// The run that became the baseline.
@@ -286,12 +286,12 @@ pub struct Noise {
     /// The host that was measured.
     pub machine: Facts,
     /// By cell and metric.
-    pub cells: BTreeMap<CellKey, BTreeMap<String, Varies>>,
+    pub cells: BTreeMap<CellKey, BTreeMap<String, NoiseEstimate>>,
 }
 
 /// Variation of one metric of one cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Varies {
+pub struct NoiseEstimate {
     /// When it was measured, RFC 3339.
     pub at: String,
     /// Number of starts.

@@ -1,7 +1,7 @@
 //! The events of an answer, packed, because a long load has a hundred million of them.
 //!
 //! Each event is stored as its difference from the previous one: about 6 bytes instead of 24. Blocks may lie
-//! outside memory ([`Outsourced`]) and are read on demand. The JSON form is a plain list.
+//! outside memory ([`SpilledBytes`]) and are read on demand. The JSON form is a plain list.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -9,59 +9,59 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::outsourced::Outsourced;
 use super::request::{Chunk, ChunkKind};
+use super::spilled::SpilledBytes;
 
 /// Approximate bytes per packed event, and the most bytes that one call reserves.
-const PACKED: usize = 6;
-const RESERVED: usize = 4096;
+const EVENT_BYTES: usize = 6;
+const MAX_RESERVED_EVENTS: usize = 4096;
 
 /// Events with at most this gap count as arriving at the same moment.
-pub(crate) const AT_ONCE_NS: u64 = 50_000;
+pub(crate) const SIMULTANEOUS_NS: u64 = 50_000;
 
 /// Events in order of arrival. Clones of a closed list share the events.
 #[derive(Clone, Default)]
 pub struct Chunks {
-    events: Events,
-    view: View,
+    events: ChunkStorage,
+    view: ChunkView,
 }
 
 /// A list that still grows, or a closed one.
 #[derive(Clone)]
-enum Events {
-    Growing(Box<Packed>),
-    Whole(Arc<Packed>),
+enum ChunkStorage {
+    Growing(Box<PackedChunks>),
+    Shared(Arc<PackedChunks>),
 }
 
-impl Default for Events {
+impl Default for ChunkStorage {
     fn default() -> Self {
         Self::Growing(Box::default())
     }
 }
 
-impl Deref for Events {
-    type Target = Packed;
+impl Deref for ChunkStorage {
+    type Target = PackedChunks;
 
-    fn deref(&self) -> &Packed {
+    fn deref(&self) -> &PackedChunks {
         match self {
             Self::Growing(packed) => packed,
-            Self::Whole(packed) => packed,
+            Self::Shared(packed) => packed,
         }
     }
 }
 
-impl DerefMut for Events {
-    fn deref_mut(&mut self) -> &mut Packed {
+impl DerefMut for ChunkStorage {
+    fn deref_mut(&mut self) -> &mut PackedChunks {
         match self {
             Self::Growing(packed) => packed,
-            Self::Whole(packed) => Arc::make_mut(packed),
+            Self::Shared(packed) => Arc::make_mut(packed),
         }
     }
 }
 
 #[derive(Clone, Debug, Default)]
-struct Packed {
-    bytes: Outsourced,
+struct PackedChunks {
+    bytes: SpilledBytes,
     length: usize,
     first: Option<Chunk>,
     last: Option<Chunk>,
@@ -70,8 +70,8 @@ struct Packed {
     last_tokens: Option<u32>,
     has_reasoning: bool,
     /// Bytes of text in all events, and the byte up to which the text is reasoning.
-    text: usize,
-    thought: usize,
+    text_bytes: usize,
+    thought_bytes: usize,
     moments: Moments,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Moments {
 impl Moments {
     fn add(&mut self, chunk: Chunk, before: Option<Chunk>) {
         let gap = before.map(|before| chunk.at_ns.saturating_sub(before.at_ns));
-        let is_new = gap.is_none_or(|gap| gap > AT_ONCE_NS);
+        let is_new = gap.is_none_or(|gap| gap > SIMULTANEOUS_NS);
         self.count += usize::from(is_new);
         if is_new {
             (self.latest, self.latest_is_largest) = (0, false);
@@ -144,7 +144,7 @@ impl Moments {
 
 /// How events are presented to readers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum View {
+enum ChunkView {
     #[default]
     Recorded,
     /// Tool calls and reasoning as answers.
@@ -157,9 +157,9 @@ enum View {
 
 impl Chunks {
     pub(crate) fn push(&mut self, chunk: Chunk) {
-        debug_assert_eq!(self.view, View::Recorded, "a view is not added to");
+        debug_assert_eq!(self.view, ChunkView::Recorded, "a view is not added to");
         let events = &mut *self.events;
-        pack(events.bytes.end(), chunk, events.last);
+        pack(events.bytes.memory_mut(), chunk, events.last);
         events.moments.add(chunk, events.last);
         events.first.get_or_insert(chunk);
         events.last = Some(chunk);
@@ -167,26 +167,29 @@ impl Chunks {
         events.counted += usize::from(chunk.tokens.is_some());
         events.last_tokens = chunk.tokens.or(events.last_tokens);
         events.has_reasoning |= chunk.kind.is_reasoning();
-        events.text += text_of(chunk);
+        events.text_bytes += text_bytes(chunk);
     }
 
     /// Closes the list, so that clones share its events.
     pub(crate) fn close(&mut self) {
-        if let Events::Growing(packed) = &mut self.events {
-            packed.bytes.shrink();
-            self.events = Events::Whole(Arc::new(std::mem::take(packed)));
+        if let ChunkStorage::Growing(packed) = &mut self.events {
+            packed.bytes.shrink_to_fit();
+            self.events = ChunkStorage::Shared(Arc::new(std::mem::take(packed)));
         }
     }
 
     /// Marks answer events whose text ends within the first `until` bytes as reasoning. An event that reaches
     /// beyond stays an answer.
     pub(crate) fn mark_thoughts(&mut self, until: usize) {
-        self.events.thought = until;
+        self.events.thought_bytes = until;
     }
 
     /// Reserves memory for about this many events.
     pub(crate) fn reserve(&mut self, events: usize) {
-        self.events.bytes.end().reserve((events * PACKED).min(RESERVED));
+        self.events
+            .bytes
+            .memory_mut()
+            .reserve((events * EVENT_BYTES).min(MAX_RESERVED_EVENTS));
     }
 
     /// Number of events.
@@ -201,12 +204,12 @@ impl Chunks {
 
     pub(crate) fn first(&self) -> Option<Chunk> {
         let first = self.events.first?;
-        Some(self.seen(first, 0, text_of(first)))
+        Some(self.read_as(first, 0, text_bytes(first)))
     }
 
     pub(crate) fn last(&self) -> Option<Chunk> {
         let last = self.events.last?;
-        Some(self.seen(last, self.events.length.saturating_sub(1), self.events.text))
+        Some(self.read_as(last, self.events.length.saturating_sub(1), self.events.text_bytes))
     }
 
     pub(crate) fn moments(&self) -> Moments {
@@ -216,25 +219,25 @@ impl Chunks {
     /// Whether every event has a token count.
     pub(crate) fn are_counted(&self) -> bool {
         match self.view {
-            View::Spread => true,
-            View::Uncounted => self.is_empty(),
-            View::Recorded | View::Answers => self.events.counted == self.events.length,
+            ChunkView::Spread => true,
+            ChunkView::Uncounted => self.is_empty(),
+            ChunkView::Recorded | ChunkView::Answers => self.events.counted == self.events.length,
         }
     }
 
     /// The last reported token count.
     pub(crate) fn last_tokens(&self) -> Option<u32> {
         match self.view {
-            View::Spread => self.last().and_then(|chunk| chunk.tokens),
-            View::Recorded | View::Answers => self.events.last_tokens,
-            View::Uncounted => None,
+            ChunkView::Spread => self.last().and_then(|chunk| chunk.tokens),
+            ChunkView::Recorded | ChunkView::Answers => self.events.last_tokens,
+            ChunkView::Uncounted => None,
         }
     }
 
     /// Whether an event is reasoning.
     pub(crate) fn has_reasoning(&self) -> bool {
-        match (self.view, self.events.thought) {
-            (View::Recorded, 0) => self.events.has_reasoning,
+        match (self.view, self.events.thought_bytes) {
+            (ChunkView::Recorded, 0) => self.events.has_reasoning,
             _ => self.iter().any(|chunk| chunk.kind.is_reasoning()),
         }
     }
@@ -244,24 +247,27 @@ impl Chunks {
         Iter {
             chunks: self,
             block: 0,
-            at: 0,
+            block_offset: 0,
             buffer: Vec::new(),
             is_read: false,
-            before: None,
-            nth: 0,
-            text: 0,
-            ready: [NOTHING; TOGETHER],
-            left: 0,
+            previous: None,
+            index: 0,
+            text_bytes: 0,
+            ready: [EMPTY_CHUNK; BLOCK_CHUNKS],
+            ready_count: 0,
         }
     }
 
     /// Returns an event as the view presents it. `nth` is its index, `text` the number of bytes of text up to
     /// its end.
-    fn seen(&self, mut chunk: Chunk, nth: usize, text: usize) -> Chunk {
-        if self.events.thought > 0 && chunk.kind == ChunkKind::Answer && text <= self.events.thought {
+    fn read_as(&self, mut chunk: Chunk, nth: usize, text: usize) -> Chunk {
+        if self.events.thought_bytes > 0
+            && chunk.kind == ChunkKind::Answer
+            && text <= self.events.thought_bytes
+        {
             chunk.kind = ChunkKind::Thought;
         }
-        self.view.of(chunk, nth)
+        self.view.apply(chunk, nth)
     }
 
     /// Yields each event except the first, together with the previous one.
@@ -277,7 +283,11 @@ impl Chunks {
     /// Presents tool calls and reasoning as answers; `spread` counts one token for each event.
     #[must_use]
     pub(crate) fn as_answers(&self, spread: bool) -> Self {
-        let view = if spread { View::Spread } else { View::Answers };
+        let view = if spread {
+            ChunkView::Spread
+        } else {
+            ChunkView::Answers
+        };
         Self { view, ..self.clone() }
     }
 
@@ -285,14 +295,14 @@ impl Chunks {
     #[must_use]
     pub(crate) fn as_uncounted_answers(&self) -> Self {
         Self {
-            view: View::Uncounted,
+            view: ChunkView::Uncounted,
             ..self.clone()
         }
     }
 
     /// Rewrites every event.
     #[cfg(test)]
-    pub(crate) fn edit(&mut self, change: impl Fn(usize, &mut Chunk)) {
+    pub(crate) fn map_chunks(&mut self, change: impl Fn(usize, &mut Chunk)) {
         let edited = self.iter().enumerate().map(|(nth, mut chunk)| {
             change(nth, &mut chunk);
             chunk
@@ -301,13 +311,13 @@ impl Chunks {
     }
 
     /// The packed bytes.
-    pub(crate) fn packed(&mut self) -> &mut Outsourced {
+    pub(crate) fn storage_bytes(&mut self) -> &mut SpilledBytes {
         &mut self.events.bytes
     }
 }
 
-impl View {
-    fn of(self, chunk: Chunk, nth: usize) -> Chunk {
+impl ChunkView {
+    fn apply(self, chunk: Chunk, nth: usize) -> Chunk {
         if self == Self::Recorded {
             return chunk;
         }
@@ -327,7 +337,7 @@ impl View {
 }
 
 /// Bytes that an event adds to the text; tool calls add none.
-fn text_of(chunk: Chunk) -> usize {
+fn text_bytes(chunk: Chunk) -> usize {
     match chunk.kind {
         ChunkKind::Tool => 0,
         _ => chunk.bytes as usize,
@@ -335,8 +345,8 @@ fn text_of(chunk: Chunk) -> usize {
 }
 
 /// Number of events that are unpacked together.
-const TOGETHER: usize = 32;
-const NOTHING: Chunk = Chunk {
+const BLOCK_CHUNKS: usize = 32;
+const EMPTY_CHUNK: Chunk = Chunk {
     at_ns: 0,
     kind: ChunkKind::Answer,
     tokens: None,
@@ -349,50 +359,50 @@ pub struct Iter<'c> {
     chunks: &'c Chunks,
     block: usize,
     /// Bytes of the block that are already read.
-    at: usize,
+    block_offset: usize,
     /// The block, if it lies outside memory.
     buffer: Vec<u8>,
     is_read: bool,
-    before: Option<Chunk>,
+    previous: Option<Chunk>,
     /// Number of unpacked events, and bytes of text in them.
-    nth: usize,
-    text: usize,
+    index: usize,
+    text_bytes: usize,
     /// The unpacked events, and how many of them are not yet returned.
-    ready: [Chunk; TOGETHER],
-    left: usize,
+    ready: [Chunk; BLOCK_CHUNKS],
+    ready_count: usize,
 }
 
 impl Iter<'_> {
     /// Unpacks more events into the end of `ready`; returns their number.
     fn unpack(&mut self) -> usize {
         let packed = &self.chunks.events.bytes;
-        let elsewhere = packed.blocks();
+        let elsewhere = packed.block_count();
         let mut count = 0;
         loop {
             if self.block < elsewhere && !self.is_read {
-                packed.read(self.block, &mut self.buffer);
+                packed.read_block(self.block, &mut self.buffer);
                 self.is_read = true;
             }
             let block = if self.block < elsewhere {
                 &self.buffer
             } else {
-                packed.here()
+                packed.in_memory()
             };
-            let mut rest = &block[self.at..];
-            while count < TOGETHER
-                && let Some(chunk) = unpack(&mut rest, self.before)
+            let mut rest = &block[self.block_offset..];
+            while count < BLOCK_CHUNKS
+                && let Some(chunk) = unpack(&mut rest, self.previous)
             {
-                self.before = Some(chunk);
-                self.text += text_of(chunk);
-                self.ready[count] = self.chunks.seen(chunk, self.nth, self.text);
-                (self.nth, count) = (self.nth + 1, count + 1);
+                self.previous = Some(chunk);
+                self.text_bytes += text_bytes(chunk);
+                self.ready[count] = self.chunks.read_as(chunk, self.index, self.text_bytes);
+                (self.index, count) = (self.index + 1, count + 1);
             }
-            self.at = block.len() - rest.len();
-            if count == TOGETHER || self.block == elsewhere {
+            self.block_offset = block.len() - rest.len();
+            if count == BLOCK_CHUNKS || self.block == elsewhere {
                 self.ready[..count].reverse();
                 return count;
             }
-            (self.block, self.at, self.is_read) = (self.block + 1, 0, false);
+            (self.block, self.block_offset, self.is_read) = (self.block + 1, 0, false);
         }
     }
 }
@@ -402,15 +412,15 @@ impl Iterator for Iter<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Chunk> {
-        if self.left == 0 {
-            self.left = self.unpack();
+        if self.ready_count == 0 {
+            self.ready_count = self.unpack();
         }
-        self.left = self.left.checked_sub(1)?;
-        Some(self.ready[self.left])
+        self.ready_count = self.ready_count.checked_sub(1)?;
+        Some(self.ready[self.ready_count])
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.chunks.len().saturating_sub(self.nth) + self.left;
+        let left = self.chunks.len().saturating_sub(self.index) + self.ready_count;
         (0, Some(left))
     }
 }
@@ -459,8 +469,8 @@ impl Serialize for Chunks {
 
 impl<'de> Deserialize<'de> for Chunks {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Events;
-        impl<'de> serde::de::Visitor<'de> for Events {
+        struct ChunkStorage;
+        impl<'de> serde::de::Visitor<'de> for ChunkStorage {
             type Value = Chunks;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -476,7 +486,7 @@ impl<'de> Deserialize<'de> for Chunks {
                 Ok(chunks)
             }
         }
-        deserializer.deserialize_seq(Events)
+        deserializer.deserialize_seq(ChunkStorage)
     }
 }
 
@@ -511,12 +521,12 @@ fn pack(bytes: &mut Vec<u8>, chunk: Chunk, before: Option<Chunk>) {
     let is_other = if chunk.bytes == length { 0 } else { OTHER_BYTES };
     let is_earlier = if chunk.at_ns < at_ns { EARLIER } else { 0 };
     bytes.push(kind | counted | is_other | is_earlier);
-    put(bytes, chunk.at_ns.abs_diff(at_ns));
+    put_varint(bytes, chunk.at_ns.abs_diff(at_ns));
     if let (COUNTED, Some(tokens)) = (counted, chunk.tokens) {
-        put(bytes, tokens.into());
+        put_varint(bytes, tokens.into());
     }
     if is_other > 0 {
-        put(bytes, chunk.bytes.into());
+        put_varint(bytes, chunk.bytes.into());
     }
 }
 
@@ -526,7 +536,7 @@ fn unpack(bytes: &mut &[u8], before: Option<Chunk>) -> Option<Chunk> {
     let (at_ns, tokens, length) =
         before.map_or((0, None, 0), |before| (before.at_ns, before.tokens, before.bytes));
     let (first, mut rest) = bytes.split_first()?;
-    let apart = take(&mut rest)?;
+    let apart = take_varint(&mut rest)?;
     let at_ns = match first & EARLIER {
         0 => at_ns.wrapping_add(apart),
         _ => at_ns.wrapping_sub(apart),
@@ -534,11 +544,11 @@ fn unpack(bytes: &mut &[u8], before: Option<Chunk>) -> Option<Chunk> {
     let tokens = match first & (ONE_MORE | COUNTED) {
         UNCOUNTED => None,
         ONE_MORE => Some(tokens.unwrap_or(0).wrapping_add(1)),
-        _ => Some(u32::try_from(take(&mut rest)?).ok()?),
+        _ => Some(u32::try_from(take_varint(&mut rest)?).ok()?),
     };
     let length = match first & OTHER_BYTES {
         0 => length,
-        _ => u32::try_from(take(&mut rest)?).ok()?,
+        _ => u32::try_from(take_varint(&mut rest)?).ok()?,
     };
     *bytes = rest;
     Some(Chunk {
@@ -550,7 +560,7 @@ fn unpack(bytes: &mut &[u8], before: Option<Chunk>) -> Option<Chunk> {
 }
 
 /// Writes a number in groups of seven bits, low groups first (LEB128).
-fn put(bytes: &mut Vec<u8>, mut number: u64) {
+fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
         number >>= 7;
@@ -559,15 +569,15 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
 }
 
 #[inline]
-fn take(bytes: &mut &[u8]) -> Option<u64> {
+fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     // Most numbers end within eight bytes; their groups are combined without a loop.
     let Some(next) = bytes.first_chunk() else {
-        return take_long(bytes);
+        return take_long_varint(bytes);
     };
     let next = u64::from_le_bytes(*next);
     let ends = !next & 0x8080_8080_8080_8080;
     if ends == 0 {
-        return take_long(bytes);
+        return take_long_varint(bytes);
     }
     *bytes = &bytes[ends.trailing_zeros() as usize / 8 + 1..];
     // Keep only the bytes up to the first end.
@@ -579,7 +589,7 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
 
 /// Reads a number of any length, one group at a time.
 #[cold]
-fn take_long(bytes: &mut &[u8]) -> Option<u64> {
+fn take_long_varint(bytes: &mut &[u8]) -> Option<u64> {
     let (mut number, mut shift) = (0u64, 0);
     loop {
         let (byte, rest) = bytes.split_first()?;
@@ -598,7 +608,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::outsourced::testing::Shelf;
+    use super::super::spilled::testing::MemoryBlocks;
     use super::*;
 
     fn chunk() -> impl Strategy<Value = Chunk> {
@@ -629,14 +639,14 @@ mod tests {
             ] {
                 for after in [0, 1, 7, 20] {
                     let mut bytes = Vec::new();
-                    put(&mut bytes, number);
+                    put_varint(&mut bytes, number);
                     bytes.extend(vec![0xff; after]);
                     let mut rest = &bytes[..];
-                    assert_eq!((take(&mut rest), rest.len()), (Some(number), after));
+                    assert_eq!((take_varint(&mut rest), rest.len()), (Some(number), after));
                 }
             }
         }
-        assert_eq!(take(&mut &[0x80; 9][..]), None, "it does not end");
+        assert_eq!(take_varint(&mut &[0x80; 9][..]), None, "it does not end");
     }
 
     proptest! {
@@ -644,12 +654,12 @@ mod tests {
         fn what_is_packed_comes_back_wherever_it_lies(
             events in prop::collection::vec((chunk(), any::<bool>()), 0..50),
         ) {
-            let shelf = Arc::new(Shelf::default());
+            let shelf = Arc::new(MemoryBlocks::default());
             let mut chunks = Chunks::default();
             for (chunk, is_put_elsewhere) in &events {
                 chunks.push(*chunk);
                 if *is_put_elsewhere {
-                    shelf.take(chunks.packed());
+                    shelf.spill(chunks.storage_bytes());
                 }
             }
             let plain: Vec<Chunk> = events.iter().map(|(chunk, _)| *chunk).collect();

@@ -13,7 +13,7 @@ pub(crate) struct Calibration {
     pub at: String,
     /// Source of the timestamps of arrivals: `user` or `kernel`.
     #[serde(rename = "timestamp_source", alias = "stamps")]
-    pub stamps: String,
+    pub timestamp_source: String,
     /// One point for each gap between events (longest first) and each number of streams (ascending). The
     /// shorter gaps have one number of streams each.
     pub points: Vec<Point>,
@@ -22,7 +22,7 @@ pub(crate) struct Calibration {
 }
 
 /// Highest event rate, per second, at which one client can tell the time of each event.
-pub(crate) const MOST_EVENTS_PER_S: u32 = 150_000;
+pub(crate) const MAX_EVENTS_PER_S: u32 = 150_000;
 
 /// The client at one number of streams, which all begin at once and receive tokens at fixed times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ pub struct ClientFacts {
     pub clock_jumps: u32,
     /// Error of arrival timestamps because the client read late; `None` in older records.
     #[serde(default)]
-    pub late: Option<Late>,
+    pub late: Option<ArrivalUncertainty>,
     /// Connections that the server kept open for one second after `[DONE]`.
     #[serde(default)]
     pub left_open: u64,
@@ -98,7 +98,7 @@ pub struct ClientFacts {
 /// Error of arrival timestamps because the client read late, in ms. Of events that were read together, only
 /// the last one's timestamp is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Late {
+pub struct ArrivalUncertainty {
     /// 90th percentile of the possible error.
     pub p90_ms: f64,
     /// 99th percentile of the possible error.
@@ -130,12 +130,12 @@ impl ClientFacts {
     #[must_use]
     pub(crate) fn worst(self, other: Self) -> Self {
         Self {
-            send_lag: either(self.send_lag, other.send_lag, SendLag::worst),
-            cpu_share: either(self.cpu_share, other.cpu_share, f64::max),
+            send_lag: merge_options(self.send_lag, other.send_lag, SendLag::worst),
+            cpu_share: merge_options(self.cpu_share, other.cpu_share, f64::max),
             threads: self.threads,
-            loop_lag_max_ms: either(self.loop_lag_max_ms, other.loop_lag_max_ms, f64::max),
+            loop_lag_max_ms: merge_options(self.loop_lag_max_ms, other.loop_lag_max_ms, f64::max),
             clock_jumps: self.clock_jumps.saturating_add(other.clock_jumps),
-            late: either(self.late, other.late, Late::worst),
+            late: merge_options(self.late, other.late, ArrivalUncertainty::worst),
             left_open: self.left_open.saturating_add(other.left_open),
             error: self.error,
         }
@@ -143,14 +143,14 @@ impl ClientFacts {
 }
 
 /// Combines both values, or returns the one that exists.
-fn either<T>(one: Option<T>, other: Option<T>, both: impl Fn(T, T) -> T) -> Option<T> {
+fn merge_options<T>(one: Option<T>, other: Option<T>, both: impl Fn(T, T) -> T) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(both(one, other)),
         (one, other) => one.or(other),
     }
 }
 
-impl Late {
+impl ArrivalUncertainty {
     fn worst(self, other: Self) -> Self {
         Self {
             p90_ms: self.p90_ms.max(other.p90_ms),
@@ -205,7 +205,7 @@ mod tests {
             threads: 1,
             loop_lag_max_ms: None,
             clock_jumps: pauses,
-            late: Some(Late {
+            late: Some(ArrivalUncertainty {
                 p90_ms: 0.1,
                 p99_ms,
                 max_ms: p99_ms,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::cell::EngineFacts;
 
 /// Settings of a live configuration that stay the same while a server runs and when it is restarted.
-const SETTINGS: [&str; 14] = [
+const STABLE_SETTINGS: [&str; 14] = [
     "model_path",
     "model_alias",
     "tokenizer_path",
@@ -26,10 +26,10 @@ const SETTINGS: [&str; 14] = [
 
 /// Longest model list that is compared. A longer one is a gateway's catalogue, which changes although no
 /// server does.
-const OWN_MODELS: usize = 16;
+const MAX_OWN_MODELS: usize = 16;
 
 /// Name of the fact that holds the model list.
-const MODELS: &str = "models";
+const MODELS_FACT: &str = "models";
 
 /// One reported fact that changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,24 +44,24 @@ pub struct EngineChange {
 
 impl EngineChange {
     /// Whether the same server may tell it: models are added to a server that runs.
-    pub(crate) fn is_of_models(&self) -> bool {
-        self.what == MODELS
+    pub(crate) fn is_model_list(&self) -> bool {
+        self.what == MODELS_FACT
     }
 
     /// The change in words.
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         format!("{} {} → {}", self.what, self.before, self.after)
     }
 }
 
 /// Lists the facts that differ. A fact that only one side reports is no difference.
-pub(crate) fn changes(before: &EngineFacts, after: &EngineFacts) -> Vec<EngineChange> {
-    let mut found = Vec::new();
+pub(crate) fn find_changes(before: &EngineFacts, after: &EngineFacts) -> Vec<EngineChange> {
+    let mut changes = Vec::new();
     let mut compare = |what: &str, before: Option<String>, after: Option<String>| {
         if let (Some(before), Some(after)) = (before, after)
             && before != after
         {
-            found.push(EngineChange {
+            changes.push(EngineChange {
                 what: what.to_owned(),
                 before,
                 after,
@@ -72,11 +72,11 @@ pub(crate) fn changes(before: &EngineFacts, after: &EngineFacts) -> Vec<EngineCh
     for (name, value) in &before.served {
         compare(name, Some(value.clone()), after.served.get(name).cloned());
     }
-    for name in SETTINGS {
+    for name in STABLE_SETTINGS {
         compare(name, setting(before, name), setting(after, name));
     }
-    compare(MODELS, models(before), models(after));
-    found
+    compare(MODELS_FACT, models(before), models(after));
+    changes
 }
 
 /// Returns a setting of the live configuration; `None` if the engine does not report it, or without a value.
@@ -93,7 +93,7 @@ fn models(facts: &EngineFacts) -> Option<String> {
     let mut models = facts.models.clone();
     models.sort();
     models.dedup();
-    (!models.is_empty() && models.len() <= OWN_MODELS).then(|| models.join(", "))
+    (!models.is_empty() && models.len() <= MAX_OWN_MODELS).then(|| models.join(", "))
 }
 
 #[cfg(test)]
@@ -124,10 +124,10 @@ mod tests {
             &["lora", "m"],
             json!({"tp_size": 2, "random_seed": 2, "dtype": "bf16"}),
         );
-        assert_eq!(changes(&before, &after), []);
+        assert_eq!(find_changes(&before, &after), []);
         let silent = EngineFacts::default();
-        assert_eq!(changes(&before, &silent), []);
-        assert_eq!(changes(&silent, &after), []);
+        assert_eq!(find_changes(&before, &silent), []);
+        assert_eq!(find_changes(&silent, &after), []);
     }
 
     #[test]
@@ -135,7 +135,10 @@ mod tests {
         let before = facts("1", &["m"], json!({"tp_size": 2}));
         let mut after = facts("2", &["m", "n"], json!({"tp_size": 4}));
         after.served.insert("max_model_len".to_owned(), "8192".to_owned());
-        let told: Vec<String> = changes(&before, &after).iter().map(EngineChange::told).collect();
+        let told: Vec<String> = find_changes(&before, &after)
+            .iter()
+            .map(EngineChange::describe)
+            .collect();
         assert_eq!(
             told,
             [
@@ -155,6 +158,6 @@ mod tests {
             facts("1", &many[1..], Value::Null),
             facts("1", &many, Value::Null),
         );
-        assert_eq!(changes(&before, &after), []);
+        assert_eq!(find_changes(&before, &after), []);
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::ids::{LaunchId, RunId};
 use crate::plan::Measurement;
-use crate::results::record::validity::{Code, Verdict};
+use crate::results::record::validity::{ReasonCode, Verdict};
 
 /// Something that happened in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,7 +105,7 @@ pub enum Event {
         measurement: Measurement,
         /// `done`, `failed`, `skipped` or `interrupted`.
         #[serde(rename = "status", alias = "ending")]
-        ending: String,
+        status: String,
         /// The reason if it is not `done`.
         reason: Option<String>,
         /// Duration in seconds.
@@ -117,7 +117,7 @@ pub enum Event {
         verdict: Option<Verdict>,
         /// Reason codes, including notes.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        codes: Vec<Code>,
+        codes: Vec<ReasonCode>,
         /// Last lines of the engine's log, if it failed under load.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tail: Vec<String>,
@@ -184,7 +184,7 @@ pub enum Event {
 
 impl Event {
     /// Whether the journal stores the event; progress events are only displayed.
-    pub const fn is_kept(&self) -> bool {
+    pub const fn is_persisted(&self) -> bool {
         !matches!(self, Self::LaunchProgress { .. } | Self::CellProgress { .. })
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Histograms hold latencies of completed requests in microseconds with three significant digits, in
 /// HdrHistogram's compressed V2 format as base64. They are absent if nothing was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Second {
+pub struct SecondHistogram {
     /// Index of the second, from 0.
     pub second: u32,
     /// Requests that fell due.

@@ -12,14 +12,14 @@ pub mod event;
 pub(crate) mod histogram;
 pub(crate) mod last_duration;
 pub mod machine;
-pub(crate) mod night;
-pub(crate) mod outsourced;
+pub(crate) mod nightly;
 pub(crate) mod post_mortem;
 pub(crate) mod prompt;
 pub(crate) mod provenance;
 pub mod request;
 pub(crate) mod run;
 pub mod search;
+pub(crate) mod spilled;
 pub mod telemetry;
 pub mod validity;
 

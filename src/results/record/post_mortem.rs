@@ -7,7 +7,7 @@ use crate::results::record::cell::{FailureClass, Phase};
 
 /// How an engine's process or container ended, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct End {
+pub(crate) struct EngineExitStatus {
     /// The exit code.
     pub code: Option<i64>,
     /// The signal that ended it.
@@ -54,7 +54,7 @@ pub(crate) struct PostMortem {
     /// Whether the server is attached, so that neither its end nor its log is known.
     pub is_attached: bool,
     /// How the engine ended, if it did.
-    pub end: Option<End>,
+    pub end: Option<EngineExitStatus>,
     /// The attempts before this one.
     pub retries: Vec<Retry>,
     /// The command that starts the engine.
@@ -71,20 +71,20 @@ pub(crate) struct PostMortem {
 
 impl PostMortem {
     /// The page, as Markdown.
-    pub(crate) fn page(&self) -> String {
+    pub(crate) fn to_markdown(&self) -> String {
         let mut page = format!("# Why this cell failed\n\n{}\n\n", one_line(&self.reason));
-        let mut tell = |what: &str, value: &str| page.push_str(&format!("- {what}: {value}\n"));
-        tell(
+        let mut add_line = |what: &str, value: &str| page.push_str(&format!("- {what}: {value}\n"));
+        add_line(
             "class",
-            &format!("{} ({})", self.class.name(), self.class.means()),
+            &format!("{} ({})", self.class.name(), self.class.description()),
         );
-        tell("phase", self.phase.name());
-        tell("cell", &format!("`{}`", one_line(self.cell.as_str())));
-        tell("start, repeat", &format!("{}, {}", self.start, self.repeat));
-        self.tell_end(&mut tell);
-        tell("image", self.image_digest.as_deref().unwrap_or("–"));
+        add_line("phase", self.phase.name());
+        add_line("cell", &format!("`{}`", one_line(self.cell.as_str())));
+        add_line("start, repeat", &format!("{}, {}", self.start, self.repeat));
+        self.write_end(&mut add_line);
+        add_line("image", self.image_digest.as_deref().unwrap_or("–"));
         let devices: Vec<String> = self.devices.iter().map(u32::to_string).collect();
-        tell(
+        add_line(
             "devices",
             match devices.is_empty() {
                 true => "none leased".to_owned(),
@@ -92,7 +92,7 @@ impl PostMortem {
             }
             .as_str(),
         );
-        tell("tries before this one", &self.retries.len().to_string());
+        add_line("tries before this one", &self.retries.len().to_string());
         for retry in &self.retries {
             page.push_str(&format!(
                 "  - {} in {}, tried again after {} s: {}\n",
@@ -103,11 +103,11 @@ impl PostMortem {
             ));
         }
         page.push_str("\n## How the engine was started\n\n");
-        page.push_str(&fenced("sh", &self.command));
+        page.push_str(&fenced_block("sh", &self.command));
         page.push_str("\n## What the kernel said since then of GPUs and memory\n\n");
         match &self.kernel {
             KernelLog::Lines(lines) if lines.is_empty() => page.push_str("Nothing.\n"),
-            KernelLog::Lines(lines) => page.push_str(&fenced("", &lines.join("\n"))),
+            KernelLog::Lines(lines) => page.push_str(&fenced_block("", &lines.join("\n"))),
             KernelLog::Unreadable(why) => page.push_str(&format!("It cannot be read: {why}.\n")),
         }
         if self.is_attached {
@@ -119,27 +119,27 @@ impl PostMortem {
         page.push_str(&format!("\n## The engine's last {} lines\n\n", self.log.len()));
         match self.log.is_empty() {
             true => page.push_str("It said nothing.\n"),
-            false => page.push_str(&fenced("", &self.log.join("\n"))),
+            false => page.push_str(&fenced_block("", &self.log.join("\n"))),
         }
         page
     }
 
-    fn tell_end(&self, tell: &mut impl FnMut(&str, &str)) {
+    fn write_end(&self, add_line: &mut impl FnMut(&str, &str)) {
         let Some(end) = self.end else {
             let why = match self.is_attached {
                 true => "– (someone else started the engine: its end is not seen)",
                 false => "– (the engine had not ended)",
             };
-            tell("exit code", why);
-            tell("killed for memory", "–");
+            add_line("exit code", why);
+            add_line("killed for memory", "–");
             return;
         };
         match (end.code, end.signal) {
-            (Some(code), _) => tell("exit code", &code.to_string()),
-            (None, Some(signal)) => tell("exit code", &format!("– (signal {signal})")),
-            (None, None) => tell("exit code", "– (nobody tells)"),
+            (Some(code), _) => add_line("exit code", &code.to_string()),
+            (None, Some(signal)) => add_line("exit code", &format!("– (signal {signal})")),
+            (None, None) => add_line("exit code", "– (nobody tells)"),
         }
-        tell(
+        add_line(
             "killed for memory",
             match end.out_of_memory {
                 Some(true) => "yes",
@@ -156,7 +156,7 @@ fn one_line(text: &str) -> String {
 
 /// Returns a code block whose fence is longer than every run of backticks in the text, so that the text
 /// cannot end it.
-fn fenced(language: &str, text: &str) -> String {
+fn fenced_block(language: &str, text: &str) -> String {
     let mut longest = 2;
     let mut run = 0;
     for letter in text.chars() {
@@ -181,7 +181,7 @@ mod tests {
             class: FailureClass::Capacity,
             reason: "the engine ended\nunder load".into(),
             is_attached: false,
-            end: Some(End {
+            end: Some(EngineExitStatus {
                 code: Some(137),
                 signal: None,
                 out_of_memory: Some(true),
@@ -198,7 +198,7 @@ mod tests {
             kernel: KernelLog::Lines(vec!["NVRM: Xid 79".into()]),
             log: vec!["a".into(), "```` b".into()],
         }
-        .page();
+        .to_markdown();
         insta::assert_snapshot!(page);
     }
 
@@ -220,12 +220,12 @@ mod tests {
             kernel: KernelLog::Unreadable("permission denied".into()),
             log: Vec::new(),
         };
-        let page = post_mortem.page();
+        let page = post_mortem.to_markdown();
         assert!(page.contains("- exit code: –"), "{page}");
         assert!(page.contains("It cannot be read: permission denied."), "{page}");
         assert!(page.contains("It said nothing."), "{page}");
         post_mortem.is_attached = true;
-        let page = post_mortem.page();
+        let page = post_mortem.to_markdown();
         assert!(page.contains("someone else started the engine"), "{page}");
         assert!(
             !page.contains("had not ended") && !page.contains("last 0 lines"),

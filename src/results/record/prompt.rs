@@ -4,7 +4,7 @@ use super::request::Request;
 
 /// Allowed difference between the server's count and ours for one prompt, in tokens: a BOS token, and small
 /// differences of the tokenizer.
-pub(crate) const FEW_TOKENS: f64 = 8.0;
+pub(crate) const SLACK_TOKENS: f64 = 8.0;
 
 /// Largest number of tokens that a chat template adds to a prompt.
 pub(crate) const TEMPLATE_TOKENS: f64 = 256.0;
@@ -13,15 +13,15 @@ pub(crate) const TEMPLATE_TOKENS: f64 = 256.0;
 const MESSAGE_TOKENS: f64 = 16.0;
 
 /// Largest number of tokens that a message loses when a template trims it or joins it to its neighbours.
-const JOINED_TOKENS: f64 = 2.0;
+const TRIMMED_TOKENS: f64 = 2.0;
 
 /// Allowed relative difference of the server's count for it to be used as the figure.
-const SHARE: f64 = 0.02;
+const SLACK_SHARE: f64 = 0.02;
 
 /// Whether the server's count of `prompts` prompts differs from ours by more than BOS tokens and the
 /// tokenizer explain.
-pub(crate) fn are_apart(reported: f64, sent: f64, prompts: f64) -> bool {
-    (reported - sent).abs() > (SHARE * sent).max(FEW_TOKENS * prompts)
+pub(crate) fn counts_differ(reported: f64, sent: f64, prompts: f64) -> bool {
+    (reported - sent).abs() > (SLACK_SHARE * sent).max(SLACK_TOKENS * prompts)
 }
 
 /// Token counts of one prompt.
@@ -34,18 +34,18 @@ pub(crate) struct CountedPrompt {
     /// Tokens that a chat template may leave out: the reasoning in earlier answers.
     pub omittable: u32,
     /// Messages after the first.
-    pub further: u32,
+    pub extra_messages: u32,
 }
 
 impl CountedPrompt {
     /// Returns the counts of a round of a conversation; `None` if a count is missing.
-    pub(crate) fn of_round(request: &Request) -> Option<Self> {
+    pub(crate) fn from_round(request: &Request) -> Option<Self> {
         let round = request.round?;
         Some(Self {
             sent: request.counted_prompt?,
             reported: request.usage?.prompt?,
             omittable: request.omittable_prompt,
-            further: round.saturating_mul(2),
+            extra_messages: round.saturating_mul(2),
         })
     }
 
@@ -53,22 +53,23 @@ impl CountedPrompt {
     /// may remove.
     pub(crate) fn is_fewer(&self, share: f64) -> bool {
         let missing = f64::from(self.sent) - f64::from(self.reported);
-        missing > self.slack(share) + f64::from(self.omittable) + JOINED_TOKENS * f64::from(self.further)
+        missing
+            > self.slack(share) + f64::from(self.omittable) + TRIMMED_TOKENS * f64::from(self.extra_messages)
     }
 
     /// Whether the server counts more tokens than were sent, by more than `share` and a chat template of
     /// `template` tokens.
     pub(crate) fn is_more(&self, share: f64, template: f64) -> bool {
         let surplus = f64::from(self.reported) - f64::from(self.sent);
-        surplus > self.slack(share) + template + MESSAGE_TOKENS * f64::from(self.further)
+        surplus > self.slack(share) + template + MESSAGE_TOKENS * f64::from(self.extra_messages)
     }
 
     fn slack(&self, share: f64) -> f64 {
-        (share * f64::from(self.sent)).max(FEW_TOKENS)
+        (share * f64::from(self.sent)).max(SLACK_TOKENS)
     }
 
     /// Whether our count agrees with the server's, allowing for a chat template.
-    pub(super) fn is_borne_out(&self) -> bool {
-        !self.is_fewer(SHARE) && !self.is_more(SHARE, TEMPLATE_TOKENS)
+    pub(super) fn is_plausible(&self) -> bool {
+        !self.is_fewer(SLACK_SHARE) && !self.is_more(SLACK_SHARE, TEMPLATE_TOKENS)
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Facts about an imported measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Imported {
+pub struct Provenance {
     /// The tool that measured.
     pub tool: Tool,
     /// Name of the imported file.
@@ -15,7 +15,7 @@ pub struct Imported {
     pub line: u32,
     /// Facts that the file does not contain, such as `tp` or `seed`; the plan holds only a filler for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unknown: Vec<Unknown>,
+    pub unknown: Vec<UnknownFact>,
     /// Whether the block has a line for vision tokens; some layouts have it without images too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub vision_line: bool,
@@ -24,9 +24,9 @@ pub struct Imported {
     pub client: BTreeMap<String, String>,
 }
 
-impl Imported {
+impl Provenance {
     /// Whether the file does not contain this fact.
-    pub fn lacks(&self, what: Unknown) -> bool {
+    pub fn lacks(&self, what: UnknownFact) -> bool {
         self.unknown.contains(&what)
     }
 }
@@ -54,7 +54,7 @@ impl Tool {
 /// A fact that an imported file may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Unknown {
+pub enum UnknownFact {
     /// Which engine answered.
     Engine,
     /// The engine's version.
@@ -77,7 +77,7 @@ pub enum Unknown {
     Rate,
 }
 
-impl Unknown {
+impl UnknownFact {
     /// Its name in messages.
     pub const fn name(self) -> &'static str {
         match self {

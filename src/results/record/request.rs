@@ -10,8 +10,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::chunks::Chunks;
-use super::outsourced::Text;
 use super::prompt::CountedPrompt;
+use super::spilled::SpilledText;
 
 /// The record of one request that fell due.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct Request {
     pub round: Option<u32>,
     /// Requested output tokens, as the data set gives them.
     #[serde(rename = "requested_tokens", alias = "asked_tokens")]
-    pub asked_tokens: u32,
+    pub requested_tokens: u32,
     /// Limit of output tokens in the request body, if it differs from `asked_tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_tokens: Option<u32>,
@@ -109,7 +109,7 @@ pub struct Request {
     pub counted_first: Option<u32>,
     /// The text of the answer, if the scenario keeps texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub text: Option<Text>,
+    pub text: Option<SpilledText>,
     /// The text of the answer's tool calls, if the scenario keeps texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_text: Option<String>,
@@ -171,7 +171,7 @@ impl Request {
         let Some(round) = self.round else {
             return self.prompt_tokens;
         };
-        let is_borne_out = CountedPrompt::of_round(self).is_none_or(|prompt| prompt.is_borne_out());
+        let is_borne_out = CountedPrompt::from_round(self).is_none_or(|prompt| prompt.is_plausible());
         let reported = self.usage.and_then(|usage| usage.prompt);
         let own = self.counted_prompt.filter(|_| round > 0);
         reported
@@ -181,8 +181,8 @@ impl Request {
     }
 
     /// The largest allowed number of output tokens.
-    pub(crate) fn limit(&self) -> u32 {
-        self.limit_tokens.unwrap_or(self.asked_tokens)
+    pub(crate) fn max_output_tokens(&self) -> u32 {
+        self.limit_tokens.unwrap_or(self.requested_tokens)
     }
 
     /// Prompt tokens from the prefix cache, as reported; `None` if the report exceeds the prompt.
@@ -195,16 +195,16 @@ impl Request {
     /// Reasoning tokens, as reported; `None` if the report exceeds the output.
     fn reported_reasoning(&self) -> Option<u32> {
         let usage = self.usage?;
-        let most = usage.completion.unwrap_or(u32::MAX);
-        usage.reasoning.filter(|tokens| *tokens <= most)
+        let limit = usage.completion.unwrap_or(u32::MAX);
+        usage.reasoning.filter(|tokens| *tokens <= limit)
     }
 
     /// Whether the server reports impossible counts: more cached tokens than the prompt has, or more
     /// reasoning than output.
     pub(crate) fn has_impossible_counts(&self) -> bool {
-        let told = self.usage.unwrap_or_default();
-        told.cached.is_some() && self.cached_tokens().is_none()
-            || told.reasoning.is_some() && self.reported_reasoning().is_none()
+        let usage = self.usage.unwrap_or_default();
+        usage.cached.is_some() && self.cached_tokens().is_none()
+            || usage.reasoning.is_some() && self.reported_reasoning().is_none()
     }
 
     /// Reasoning tokens: the server's count, otherwise our own count of the text.
@@ -229,7 +229,7 @@ impl Request {
 }
 
 /// Substrings of the finish reasons of incomplete answers.
-const FAILED_ENDS: [&str; 10] = [
+const FAILED_FINISH_WORDS: [&str; 10] = [
     "abort",
     "cancel",
     "content_filter",
@@ -243,7 +243,7 @@ const FAILED_ENDS: [&str; 10] = [
 ];
 
 /// Finish reasons of complete answers.
-const WHOLE_ENDS: [&str; 16] = [
+const COMPLETE_FINISH_REASONS: [&str; 16] = [
     "complete",
     "completed",
     "end_turn",
@@ -263,18 +263,20 @@ const WHOLE_ENDS: [&str; 16] = [
 ];
 
 /// Whether the finish reason means that the server could not complete the answer.
-pub(crate) fn is_failed_end(finish: &str) -> bool {
+pub(crate) fn is_failed_finish(finish: &str) -> bool {
     let finish = finish.to_ascii_lowercase();
-    FAILED_ENDS.iter().any(|word| finish.contains(word))
+    FAILED_FINISH_WORDS.iter().any(|word| finish.contains(word))
 }
 
 /// Whether the finish reason is a known one of complete answers.
-pub(crate) fn is_known_end(finish: &str) -> bool {
-    WHOLE_ENDS.iter().any(|word| finish.eq_ignore_ascii_case(word))
+pub(crate) fn is_known_finish(finish: &str) -> bool {
+    COMPLETE_FINISH_REASONS
+        .iter()
+        .any(|word| finish.eq_ignore_ascii_case(word))
 }
 
 /// Whether the finish reason means that the token limit was reached.
-pub(crate) fn is_limit_end(finish: &str) -> bool {
+pub(crate) fn is_limit_finish(finish: &str) -> bool {
     ["length", "max_tokens", "model_length"]
         .iter()
         .any(|word| finish.eq_ignore_ascii_case(word))
@@ -402,7 +404,7 @@ pub enum Oddity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The class by which failures are counted.
-    pub class: Class,
+    pub class: RequestFailureClass,
     /// The original message.
     pub message: String,
 }
@@ -410,7 +412,7 @@ pub struct Failure {
 /// Classes of failures. The set is closed, so that counts can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Class {
+pub enum RequestFailureClass {
     /// No connection: host unreachable, name unknown, no free ports or file handles.
     Connect,
     /// The connection was refused because no process listens.
@@ -440,7 +442,7 @@ pub enum Class {
 }
 
 /// Counts failed requests by class.
-pub(crate) fn failures(requests: &[Request]) -> BTreeMap<Class, u32> {
+pub(crate) fn count_failures(requests: &[Request]) -> BTreeMap<RequestFailureClass, u32> {
     let mut failures = BTreeMap::new();
     for failure in requests.iter().filter_map(|request| request.failure.as_ref()) {
         *failures.entry(failure.class).or_default() += 1;
@@ -449,19 +451,19 @@ pub(crate) fn failures(requests: &[Request]) -> BTreeMap<Class, u32> {
 }
 
 /// Describes the failures by class: `refused 20, reset 5`; empty without failures.
-pub(crate) fn by_class(failures: impl IntoIterator<Item = (Class, u32)>) -> String {
-    let mut counts: BTreeMap<Class, u32> = BTreeMap::new();
+pub(crate) fn format_failures(failures: impl IntoIterator<Item = (RequestFailureClass, u32)>) -> String {
+    let mut counts: BTreeMap<RequestFailureClass, u32> = BTreeMap::new();
     for (class, count) in failures {
         *counts.entry(class).or_default() += count;
     }
-    let counted = Class::ALL.into_iter().filter_map(|class| {
+    let counted = RequestFailureClass::ALL.into_iter().filter_map(|class| {
         let count = counts.get(&class).filter(|count| **count > 0)?;
         Some(format!("{} {count}", class.name()))
     });
     counted.collect::<Vec<_>>().join(", ")
 }
 
-impl Class {
+impl RequestFailureClass {
     /// Every class, in the order of tables.
     pub(crate) const ALL: [Self; 13] = [
         Self::Connect,

@@ -8,7 +8,7 @@ use crate::base::ids::RunId;
 
 /// The identity of a run; readers read it first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct About {
+pub struct RunInfo {
     /// The version of the files on disk.
     pub format: u32,
     /// The run's name.

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::base::ids::ContentHash;
-use crate::config::search::By;
-use crate::results::record::cell::Figures;
-use crate::results::record::request::{Class, by_class};
+use crate::config::search::SearchVariable;
+use crate::results::record::cell::MetricValues;
+use crate::results::record::request::{RequestFailureClass, format_failures};
 use crate::results::record::validity::{Reason, Verdict};
 
 /// Points and result of a search for the highest rate or concurrency that meets an SLO.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchRecord {
     /// The variable of the search.
-    pub by: By,
+    pub by: SearchVariable,
     /// Required attainment: the share of requests that must meet the SLO.
     pub target: f64,
     /// Every point, in the order of measurement.
@@ -26,7 +26,7 @@ pub struct SearchRecord {
     /// The lowest value above `found` that failed; `None` if none failed.
     pub fails_at: Option<f64>,
     /// Why the search ended.
-    pub ending: SearchEnding,
+    pub ending: SearchStopReason,
     /// Token counts reported in the answers of all points, if the engine's counters cover all points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported: Option<ReportedTokens>,
@@ -74,7 +74,7 @@ impl ReportedTokens {
 /// Why a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum SearchEnding {
+pub enum SearchStopReason {
     /// The bound lies between two points, within the resolution.
     Bracketed,
     /// The highest allowed value still met the SLO: the bound lies above it.
@@ -97,7 +97,7 @@ pub enum SearchEnding {
 }
 
 /// Share of a point's requests that may find no server.
-const UNANSWERED: f64 = 0.01;
+const MAX_UNANSWERED_SHARE: f64 = 0.01;
 
 /// One point of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,14 +105,14 @@ pub struct Point {
     /// Requests per second, or concurrent requests.
     pub value: f64,
     /// The judgement against the SLO.
-    pub judged: Judged,
+    pub judged: PointJudgement,
     /// Digest of its due times.
     pub schedule_hash: ContentHash,
     /// Its metrics in the set `matrix`.
-    pub figures: Figures,
+    pub figures: MetricValues,
     /// Failed requests by class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub failures: BTreeMap<Class, u32>,
+    pub failures: BTreeMap<RequestFailureClass, u32>,
     /// Reasons to doubt the state of the caches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caches: Vec<Reason>,
@@ -120,28 +120,29 @@ pub struct Point {
 
 impl Point {
     /// Whether its prompts were in the engine's cache, so that it neither meets nor fails the SLO.
-    pub fn is_warm(&self) -> bool {
+    pub fn has_warm_cache(&self) -> bool {
         self.caches.iter().any(|reason| reason.weight == Verdict::Invalid)
     }
 
     /// Whether it fails because nobody took its connections, which is not what a server does that has too much to do.
     pub(crate) fn is_unanswered(&self) -> bool {
-        let refused = [Class::Connect, Class::Refused].map(|class| self.failures.get(&class).copied());
+        let refused = [RequestFailureClass::Connect, RequestFailureClass::Refused]
+            .map(|class| self.failures.get(&class).copied());
         let refused: u32 = refused.into_iter().flatten().sum();
-        !self.judged.holds && f64::from(refused) > UNANSWERED * self.judged.requests as f64
+        !self.judged.holds && f64::from(refused) > MAX_UNANSWERED_SHARE * self.judged.requests as f64
     }
 
     /// Describes its failed requests; `None` without failures.
-    pub fn failed(&self) -> Option<String> {
+    pub fn describe_failures(&self) -> Option<String> {
         let failed: u32 = self.failures.values().sum();
-        let classes = by_class(self.failures.iter().map(|(class, count)| (*class, *count)));
+        let classes = format_failures(self.failures.iter().map(|(class, count)| (*class, *count)));
         (failed > 0).then(|| format!("{failed} of {} requests failed ({classes})", self.judged.requests))
     }
 }
 
 /// How a point met its SLO.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Judged {
+pub struct PointJudgement {
     /// Requests that fell due, including failed ones.
     pub requests: u64,
     /// Requests that met every limit, counted from when they were due.
@@ -158,7 +159,7 @@ pub struct Judged {
     pub due_per_s: Option<f64>,
     /// The rates, if the planned rate was not reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unreached: Option<Unreached>,
+    pub unreached: Option<UnreachedRate>,
     /// The largest number of concurrent requests, if it is below the planned concurrency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_concurrency: Option<f64>,
@@ -168,7 +169,7 @@ pub struct Judged {
     pub ran_out_s: Option<f64>,
 }
 
-impl Judged {
+impl PointJudgement {
     /// Returns the judgement of a point whose prompts ran out after `seconds`. Requests fell due only until
     /// then. A point that failed before that still fails.
     #[must_use]
@@ -186,7 +187,7 @@ impl Judged {
 
 /// A rate that was not reached, in requests per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Unreached {
+pub struct UnreachedRate {
     /// Rate at which requests fell due.
     pub due_per_s: f64,
     /// Rate at which requests were sent.
@@ -209,14 +210,14 @@ impl SearchRecord {
     }
 
     /// The rate at which requests fell due at the point that was found.
-    pub(crate) fn found_due(&self) -> Option<f64> {
-        let found = self.found?;
-        let point = self.points.iter().find(|point| point.value == found)?;
+    pub(crate) fn due_rate_found(&self) -> Option<f64> {
+        let value = self.found?;
+        let point = self.points.iter().find(|point| point.value == value)?;
         point.judged.due_per_s
     }
 
     /// How far the drawn rates of the points that bound the value lie from their nominal ones, as a share; `None` where none was drawn.
-    pub(crate) fn draw_error(&self) -> Option<f64> {
+    pub(crate) fn draw_deviation(&self) -> Option<f64> {
         let bounds = [self.found, self.fails_at];
         let points = self
             .points
@@ -227,7 +228,7 @@ impl SearchRecord {
     }
 
     /// Describes the point that did not reach its concurrency, and the fix.
-    fn not_reached(&self) -> String {
+    fn describe_not_reached(&self) -> String {
         let short = |point: &Point| Some((point.judged.peak_concurrency?, point.value));
         let (peak, value) = self.points.iter().rev().find_map(short).unwrap_or_default();
         format!(
@@ -237,41 +238,47 @@ impl SearchRecord {
     }
 
     /// Which requests failed at the lowest value that does not hold, in words.
-    pub(crate) fn failed_above(&self) -> Option<String> {
+    pub(crate) fn describe_failed_above(&self) -> Option<String> {
         let fails_at = self.fails_at?;
         let point = self.points.iter().rev().find(|point| point.value == fails_at)?;
-        point.failed()
+        point.describe_failures()
     }
 
     /// At which point nobody answered, in words.
-    pub(crate) fn unanswered(&self) -> Option<String> {
+    pub(crate) fn describe_unanswered(&self) -> Option<String> {
         let point = self.points.iter().find(|point| point.is_unanswered())?;
         let (value, unit) = (point.value, self.by.unit());
         Some(format!(
             "at {value} {unit} {}: the server had gone, or took no connections, which says nothing of what it can do",
-            point.failed()?
+            point.describe_failures()?
         ))
     }
 
     /// Describes the result.
-    pub fn says(&self) -> String {
+    pub fn describe(&self) -> String {
         let (name, unit) = (self.by.name(), self.by.unit());
-        let target = percent(self.target);
-        let Some((found, attainment)) = self.found.zip(self.attainment) else {
+        let target = format_percent(self.target);
+        let Some((found_value, attainment)) = self.found.zip(self.attainment) else {
             let lowest = self.points.first().map(|point| point.value);
             return match lowest {
-                Some(lowest) if self.ending == SearchEnding::OutOfPrompts => format!(
+                Some(lowest) if self.ending == SearchStopReason::OutOfPrompts => format!(
                     "no {name} was found: the prompts of the first point, {lowest} {unit}, ran out before its time was over; raise their \
                      number"
                 ),
-                Some(lowest) if self.ending == SearchEnding::CacheWarm => format!(
+                Some(lowest) if self.ending == SearchStopReason::CacheWarm => format!(
                     "no {name} was found: the prompts of the first point, {lowest} {unit}, were in the engine's cache"
                 ),
-                Some(lowest) if self.ending == SearchEnding::NotReached => {
-                    format!("no {name} was found: at {lowest} {unit} {}", self.not_reached())
+                Some(lowest) if self.ending == SearchStopReason::NotReached => {
+                    format!(
+                        "no {name} was found: at {lowest} {unit} {}",
+                        self.describe_not_reached()
+                    )
                 }
-                Some(_) if self.ending == SearchEnding::Unanswered => {
-                    format!("no {name} was found: {}", self.unanswered().unwrap_or_default())
+                Some(_) if self.ending == SearchStopReason::Unanswered => {
+                    format!(
+                        "no {name} was found: {}",
+                        self.describe_unanswered().unwrap_or_default()
+                    )
                 }
                 Some(lowest) => format!(
                     "no {name} was found that holds {target} attainment: already {lowest} {unit} does not; the bound lies below \
@@ -280,51 +287,51 @@ impl SearchRecord {
                 None => format!("no {name} was measured"),
             };
         };
-        let due = match self.found_due() {
-            Some(due) if (due / found - 1.0).abs() > 0.005 => format!(" ({due:.2} {unit} fell due)"),
+        let due = match self.due_rate_found() {
+            Some(due) if (due / found_value - 1.0).abs() > 0.005 => format!(" ({due:.2} {unit} fell due)"),
             _ => String::new(),
         };
         let at = format!(
-            "the highest {name} that holds {target} attainment is {found} {unit}{due}, with {}",
-            percent(attainment)
+            "the highest {name} that holds {target} attainment is {found_value} {unit}{due}, with {}",
+            format_percent(attainment)
         );
-        let coarse = match (self.fails_at, self.draw_error()) {
-            (Some(fails_at), Some(error)) if error > fails_at / found - 1.0 => format!(
+        let coarse = match (self.fails_at, self.draw_deviation()) {
+            (Some(fails_at), Some(error)) if error > fails_at / found_value - 1.0 => format!(
                 ", and the arrivals as they were drawn differ from these rates by up to {}, more than the two lie apart: longer \
                  points tell them apart",
-                percent((error * 1000.0).round() / 1000.0)
+                format_percent((error * 1000.0).round() / 1000.0)
             ),
             _ => String::new(),
         };
         let fails = self.fails_at.map_or_else(String::new, |value| {
             let failed = self
-                .failed_above()
+                .describe_failed_above()
                 .map_or_else(String::new, |failed| format!(", where {failed}"));
             format!("; {value} {unit} does not hold{failed}{coarse}")
         });
         match self.ending {
-            SearchEnding::Bracketed | SearchEnding::NoneHeld => format!("{at}{fails}"),
-            SearchEnding::AllHeld => {
+            SearchStopReason::Bracketed | SearchStopReason::NoneHeld => format!("{at}{fails}"),
+            SearchStopReason::AllHeld => {
                 format!("{at}; that is the highest that was allowed, and the bound is not bracketed")
             }
-            SearchEnding::OutOfPoints
-            | SearchEnding::Stopped
-            | SearchEnding::CacheWarm
-            | SearchEnding::NotReached
-            | SearchEnding::OutOfPrompts
-            | SearchEnding::Unanswered => {
+            SearchStopReason::OutOfPoints
+            | SearchStopReason::Stopped
+            | SearchStopReason::CacheWarm
+            | SearchStopReason::NotReached
+            | SearchStopReason::OutOfPrompts
+            | SearchStopReason::Unanswered => {
                 let why = match self.ending {
-                    SearchEnding::Stopped => "the search was stopped".to_owned(),
-                    SearchEnding::CacheWarm => {
+                    SearchStopReason::Stopped => "the search was stopped".to_owned(),
+                    SearchStopReason::CacheWarm => {
                         "the prompts of the next point were in the engine's cache, which ended the search"
                             .to_owned()
                     }
-                    SearchEnding::NotReached => format!("at the next point {}", self.not_reached()),
-                    SearchEnding::OutOfPrompts => {
+                    SearchStopReason::NotReached => format!("at the next point {}", self.describe_not_reached()),
+                    SearchStopReason::OutOfPrompts => {
                         "the prompts of the next point ran out before its time was over, which ended the search: raise their number"
                             .to_owned()
                     }
-                    SearchEnding::Unanswered => self.unanswered().unwrap_or_default(),
+                    SearchStopReason::Unanswered => self.describe_unanswered().unwrap_or_default(),
                     _ => "the points ran out".to_owned(),
                 };
                 let open = match self.fails_at {
@@ -337,7 +344,7 @@ impl SearchRecord {
     }
 }
 
-fn percent(share: f64) -> String {
+fn format_percent(share: f64) -> String {
     let text = format!("{:.2}", share * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::config::metrics::todays;
+use crate::config::metrics::current_name;
 
 /// A source of telemetry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Source {
+pub enum TelemetrySource {
     /// NVIDIA's management library.
     Nvml,
     /// AMD's tools.
@@ -23,7 +23,7 @@ pub enum Source {
     Host,
 }
 
-impl Source {
+impl TelemetrySource {
     /// The name on disk.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -39,10 +39,10 @@ impl Source {
 /// Values by name. The end of a name is its unit (`power_w`, `sm_clock_mhz`, `cpu_s`). A name without a unit
 /// is a count, or with `_share` a value between 0 and 1. Names that end in `_total` or in a unit of time or
 /// energy are counters, which may restart at zero.
-pub type Values = BTreeMap<String, f64>;
+pub type SampleValues = BTreeMap<String, f64>;
 
 /// Reads values, translating the names of earlier versions.
-fn by_todays_names<'de, T, D>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
+fn with_current_names<'de, T, D>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
 where
     T: Deserialize<'de>,
     D: Deserializer<'de>,
@@ -50,7 +50,7 @@ where
     let values = BTreeMap::<String, T>::deserialize(deserializer)?;
     let renamed = values
         .into_iter()
-        .map(|(name, value)| (todays(&name).to_owned(), value));
+        .map(|(name, value)| (current_name(&name).to_owned(), value));
     Ok(renamed.collect())
 }
 
@@ -61,20 +61,20 @@ pub struct Sample {
     /// it.
     pub at_ns: i64,
     /// The source of the values.
-    pub source: Source,
+    pub source: TelemetrySource,
     /// Device of the host; none if the values concern no single device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<u32>,
     /// The values; values that the source did not give are absent.
-    #[serde(deserialize_with = "by_todays_names")]
-    pub values: Values,
+    #[serde(deserialize_with = "with_current_names")]
+    pub values: SampleValues,
 }
 
 /// Availability of one source over a window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SourceFacts {
     /// The source.
-    pub source: Source,
+    pub source: TelemetrySource,
     /// Device of the host; none if the source concerns no single device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<u32>,
@@ -117,7 +117,7 @@ pub struct Telemetry {
 
 /// Minimum, mean and maximum of samples, weighted by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Range {
+pub struct SampledRange {
     /// The minimum.
     pub min: f64,
     /// The mean over time.
@@ -133,7 +133,7 @@ pub struct GpuWindow {
     pub device: u32,
     /// Sampled values by name, such as `power_w`, `sm_clock_mhz`, `temperature_c`, `gpu_util_share`,
     /// `memory_used_bytes`.
-    pub ranges: BTreeMap<String, Range>,
+    pub ranges: BTreeMap<String, SampledRange>,
     /// Number of busy samples, with `gpu_util_share` of at least 0.1; the clock statistics use them.
     pub busy_samples: u32,
     /// Mean `sm_clock_mhz` of the busy samples.
@@ -179,8 +179,8 @@ pub struct EngineWindow {
     /// Growth of each counter over the window (`prefix_hits`, `generation_tokens`, `preemptions`, ...).
     pub grown: BTreeMap<String, f64>,
     /// Gauges over the window (`running`, `waiting`, `kv_cache_usage`, ...).
-    #[serde(deserialize_with = "by_todays_names")]
-    pub gauges: BTreeMap<String, Range>,
+    #[serde(deserialize_with = "with_current_names")]
+    pub gauges: BTreeMap<String, SampledRange>,
     /// Means over the window, in seconds, of metrics that the engine keeps as sum and count (`ttft_s`,
     /// `itl_s`, `e2e_s`, `queue_s`, ...).
     pub means: BTreeMap<String, f64>,
@@ -221,7 +221,7 @@ pub struct HostWindow {
     pub client_wait_s: Option<f64>,
     /// Sampled values by name, such as `memory_available_bytes`, `load_1`, `context_switches_per_s`,
     /// `net_rx_bytes_per_s`, `disk_write_bytes_per_s`.
-    pub ranges: BTreeMap<String, Range>,
+    pub ranges: BTreeMap<String, SampledRange>,
 }
 
 /// The source of an energy figure.

@@ -29,7 +29,7 @@ impl Verdict {
     }
 
     /// The weight of a finding that leads to this verdict: what leaves a measurement valid is a note.
-    pub(crate) const fn as_weight(self) -> &'static str {
+    pub(crate) const fn weight_name(self) -> &'static str {
         match self {
             Self::Valid => "note",
             weight => weight.name(),
@@ -39,7 +39,7 @@ impl Verdict {
 
 /// A verdict with all its reasons.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Stored")]
+#[serde(from = "StoredValidity")]
 pub struct Validity {
     /// The worst weight of the reasons that concern the whole measurement.
     pub verdict: Verdict,
@@ -49,14 +49,14 @@ pub struct Validity {
 
 /// The form on disk. Reading takes the worse of the stored verdict and the one that the reasons give.
 #[derive(Deserialize)]
-struct Stored {
+struct StoredValidity {
     verdict: Verdict,
     reasons: Vec<Reason>,
 }
 
-impl From<Stored> for Validity {
-    fn from(stored: Stored) -> Self {
-        let judged = Self::of(stored.reasons);
+impl From<StoredValidity> for Validity {
+    fn from(stored: StoredValidity) -> Self {
+        let judged = Self::from_reasons(stored.reasons);
         Self {
             verdict: judged.verdict.max(stored.verdict),
             ..judged
@@ -66,7 +66,7 @@ impl From<Stored> for Validity {
 
 impl Validity {
     /// Sorts the reasons and derives the verdict.
-    pub fn of(mut reasons: Vec<Reason>) -> Self {
+    pub fn from_reasons(mut reasons: Vec<Reason>) -> Self {
         reasons.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.code.cmp(&b.code)));
         let whole = reasons.iter().find(|reason| reason.only.is_empty());
         Self {
@@ -77,16 +77,18 @@ impl Validity {
 
     /// The verdict on one metric family: that of the whole measurement, or a worse one that concerns only
     /// this family.
-    pub fn on(&self, family: Family) -> Verdict {
-        let own = self.reasons.iter().filter(|reason| reason.only.contains(&family));
-        own.map(|reason| reason.weight).fold(self.verdict, Verdict::max)
+    pub fn verdict_for(&self, family: MetricFamily) -> Verdict {
+        let reasons = self.reasons.iter().filter(|reason| reason.only.contains(&family));
+        reasons
+            .map(|reason| reason.weight)
+            .fold(self.verdict, Verdict::max)
     }
 }
 
 /// A family of figures that a reason may concern alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Family {
+pub enum MetricFamily {
     /// Times to the first token.
     Ttft,
     /// Times between tokens.
@@ -99,7 +101,7 @@ pub enum Family {
     Energy,
 }
 
-impl Family {
+impl MetricFamily {
     pub(crate) const ALL: [Self; 5] = [Self::Ttft, Self::Itl, Self::Tpot, Self::Goodput, Self::Energy];
 
     /// The name in tables.
@@ -118,14 +120,14 @@ impl Family {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reason {
     /// Its stable name.
-    pub code: Code,
+    pub code: ReasonCode,
     /// What it makes of the measurement; what leaves it valid is written as a note.
     #[serde(with = "weight")]
     #[schemars(with = "weight::Weight")]
     pub weight: Verdict,
     /// The families of figures that it concerns; empty if it concerns the whole measurement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub only: Vec<Family>,
+    pub only: Vec<MetricFamily>,
     /// What was measured, with its unit.
     pub measured: String,
     /// What it was held against; none where there is nothing to hold it against.
@@ -176,8 +178,8 @@ mod weight {
 
 impl Reason {
     /// The weight in words; names the affected metric families, if it is not a note.
-    pub fn weight_in_words(&self) -> String {
-        let weight = self.weight.as_weight();
+    pub fn describe_weight(&self) -> String {
+        let weight = self.weight.weight_name();
         let families: Vec<&str> = self.only.iter().map(|family| family.name()).collect();
         match families.is_empty() || self.weight == Verdict::Valid {
             true => weight.to_owned(),
@@ -189,7 +191,7 @@ impl Reason {
 /// The stable name of a finding. What each means and does is told in the table of `analysis::validity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Code {
+pub enum ReasonCode {
     /// Requests were sent later than they fell due, by the client's own fault.
     ClientLate,
     /// A thread of the client had nearly no processor time left.
@@ -290,7 +292,7 @@ pub enum Code {
     Simulated,
 }
 
-impl Code {
+impl ReasonCode {
     /// Whether something from outside disturbed the measurement, for which the engine is not to blame: a loss that goes with it may be that
     /// of the host.
     pub(crate) const fn is_disturbance(self) -> bool {

@@ -12,17 +12,17 @@ use tempfile::{NamedTempFile, PersistError};
 use crate::base::unfinished;
 
 /// Prefix of temporary files.
-const UNFINISHED: &str = ".unfinished-";
+const TEMP_PREFIX: &str = ".unfinished-";
 
 /// Read-locked while a file is written, so that the process does not end in between and leave a temporary
 /// file.
-static WRITING: RwLock<()> = RwLock::new(());
+static WRITE_LOCK: RwLock<()> = RwLock::new(());
 
 /// Waits up to 2 s until no file is being written, and blocks later writes. Called before the process is
 /// ended.
-pub(crate) fn settle() {
+pub(crate) fn wait_for_writes() {
     for _ in 0..200 {
-        if let Ok(guard) = WRITING.try_write() {
+        if let Ok(guard) = WRITE_LOCK.try_write() {
             std::mem::forget(guard);
             return;
         }
@@ -31,7 +31,7 @@ pub(crate) fn settle() {
 }
 
 /// The folder of a file; for a bare name, the current folder.
-pub(crate) fn folder(path: &Path) -> &Path {
+pub(crate) fn parent_folder(path: &Path) -> &Path {
     path.parent()
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or(Path::new("."))
@@ -48,7 +48,7 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
         return Ok(false);
     }
     let put = |file: NamedTempFile| file.persist_noclobber(path);
-    match place(path, |file| file.write_all(bytes), put) {
+    match write_temp(path, |file| file.write_all(bytes), put) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         written => written.map(|()| true),
     }
@@ -56,25 +56,25 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
 
 /// Like [`write()`], for content that is generated while it is written.
 pub(crate) fn write_with(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-    place(path, fill, |file| file.persist(path))
+    write_temp(path, fill, |file| file.persist(path))
 }
 
 /// Fills a temporary file in the folder of `path`; `put` then renames it.
-fn place(
+fn write_temp(
     path: &Path,
     fill: impl FnOnce(&mut File) -> io::Result<()>,
     put: impl FnOnce(NamedTempFile) -> Result<File, PersistError>,
 ) -> io::Result<()> {
     #[cfg(test)]
     trace::note(path)?;
-    let _writing = WRITING.read().unwrap_or_else(PoisonError::into_inner);
-    let folder = folder(path);
+    let _writing = WRITE_LOCK.read().unwrap_or_else(PoisonError::into_inner);
+    let folder = parent_folder(path);
     // The umask still applies: results have the permissions of files that the user writes.
     let mut file = tempfile::Builder::new()
-        .prefix(UNFINISHED)
+        .prefix(TEMP_PREFIX)
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)?;
-    unfinished::hold(file.as_file());
+    unfinished::lock(file.as_file());
     fill(file.as_file_mut())?;
     file.as_file().sync_all()?;
     put(file).map_err(|error| error.error)?;
@@ -88,14 +88,14 @@ pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
 
 /// Removes temporary files of killed processes, in a folder where other processes may be writing.
 pub(crate) fn sweep_killed(folder: &Path) {
-    unfinished::sweep(folder, UNFINISHED);
+    unfinished::sweep(folder, TEMP_PREFIX);
 }
 
 /// Removes temporary files of killed processes in `folder`. The caller must hold the run's lock.
 pub(crate) fn sweep(folder: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+        if entry.file_name().to_string_lossy().starts_with(TEMP_PREFIX) {
             std::fs::remove_file(entry.path())?;
         }
     }
@@ -110,32 +110,32 @@ pub(crate) mod trace {
     use std::path::Path;
 
     thread_local! {
-        static WRITTEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
-        static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+        static WRITTEN_FILES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+        static REMAINING_WRITES: Cell<Option<usize>> = const { Cell::new(None) };
     }
 
     /// Names of the files written since the last call.
-    pub(crate) fn taken() -> Vec<String> {
-        WRITTEN.take()
+    pub(crate) fn take_written() -> Vec<String> {
+        WRITTEN_FILES.take()
     }
 
     /// Lets the next `writes` writes of this thread succeed and every later one fail; `None` ends the
     /// failure.
     pub(crate) fn fail_after(writes: Option<usize>) {
-        LEFT.set(writes);
+        REMAINING_WRITES.set(writes);
     }
 
     pub(super) fn note(path: &Path) -> io::Result<()> {
-        match LEFT.get() {
+        match REMAINING_WRITES.get() {
             Some(0) => return Err(io::Error::other("the test's disk failed")),
-            left => LEFT.set(left.map(|left| left - 1)),
+            remaining => REMAINING_WRITES.set(remaining.map(|remaining| remaining - 1)),
         }
         let name = path
             .file_name()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        WRITTEN.with_borrow_mut(|written| written.push(name));
+        WRITTEN_FILES.with_borrow_mut(|written| written.push(name));
         Ok(())
     }
 }
@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn a_bare_name_lies_in_the_present_folder() {
-        assert_eq!(folder(Path::new("night.json")), Path::new("."));
-        assert_eq!(folder(Path::new("/a/night.json")), Path::new("/a"));
+        assert_eq!(parent_folder(Path::new("night.json")), Path::new("."));
+        assert_eq!(parent_folder(Path::new("/a/night.json")), Path::new("/a"));
     }
 
     #[test]

@@ -6,15 +6,15 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Listed, Result, layout, reader};
+use super::{Result, RunEntry, layout, reader};
 use crate::base::date;
 use crate::base::ids::{CellKey, ContentHash};
 use crate::plan::Cell;
-use crate::results::record::cell::{Ending, Phase, PhaseTime};
+use crate::results::record::cell::{MeasurementStatus, Phase, PhaseTime};
 use crate::results::record::last_duration::LastDuration;
 
 /// Number of runs that are searched: about two months of nightly runs.
-const RUNS: usize = 60;
+const MAX_RUNS: usize = 60;
 
 /// Finds the last duration of each of `cells` in the runs of `matrix`. A run with the same content hash is
 /// preferred to a newer one with only the same key. Cells that were never measured are absent; unreadable
@@ -27,23 +27,23 @@ pub(crate) fn last_durations<'a>(
     let mut open: BTreeMap<&CellKey, &ContentHash> =
         cells.into_iter().map(|cell| (&cell.key, &cell.content)).collect();
     let mut known: BTreeMap<CellKey, LastDuration> = BTreeMap::new();
-    let runs = reader::list(root)?;
-    for run in runs.iter().filter(|run| run.about.matrix == matrix).take(RUNS) {
+    let runs = reader::list_runs(root)?;
+    for run in runs.iter().filter(|run| run.info.matrix == matrix).take(MAX_RUNS) {
         if open.is_empty() {
             break;
         }
         for (
             (key, content),
-            Took {
+            CellDuration {
                 seconds,
                 launch_seconds,
             },
-        ) in done_in(run)?
+        ) in finished_cells(run)?
         {
-            let Some(wanted) = open.get(&key) else { continue };
-            let same = **wanted == content;
+            let Some(matching) = open.get(&key) else { continue };
+            let same = **matching == content;
             if same || !known.contains_key(&key) {
-                let run = run.about.run.clone();
+                let run = run.info.run.clone();
                 known.insert(
                     key,
                     LastDuration {
@@ -62,11 +62,11 @@ pub(crate) fn last_durations<'a>(
 
 /// The fields of a summary that are needed here.
 #[derive(Deserialize)]
-struct Brief {
+struct SummaryHead {
     cell: CellKey,
     content: ContentHash,
     #[serde(rename = "status", alias = "ending")]
-    ending: Ending,
+    status: MeasurementStatus,
     began: String,
     ended: String,
     #[serde(default)]
@@ -74,20 +74,20 @@ struct Brief {
 }
 
 /// Durations of a cell in one run.
-struct Took {
+struct CellDuration {
     seconds: f64,
     launch_seconds: Option<f64>,
 }
 
-fn done_in(run: &Listed) -> Result<BTreeMap<(CellKey, ContentHash), Took>> {
-    let mut all: BTreeMap<_, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+fn finished_cells(run: &RunEntry) -> Result<BTreeMap<(CellKey, ContentHash), CellDuration>> {
+    let mut durations: BTreeMap<_, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for folder in reader::cell_folders(&run.folder)? {
-        let Ok(brief) = reader::json::<Brief>(&folder.join(layout::SUMMARY), "") else {
+        let Ok(brief) = reader::read_json::<SummaryHead>(&folder.join(layout::SUMMARY), "") else {
             continue;
         };
         let seconds = date::seconds_between(&brief.began, &brief.ended);
-        if let (Ending::Done, Some(seconds)) = (&brief.ending, seconds) {
-            let (measured, launched) = all.entry((brief.cell, brief.content)).or_default();
+        if let (MeasurementStatus::Done, Some(seconds)) = (&brief.status, seconds) {
+            let (measured, launched) = durations.entry((brief.cell, brief.content)).or_default();
             measured.push(seconds);
             let launches = brief
                 .phases
@@ -101,12 +101,12 @@ fn done_in(run: &Listed) -> Result<BTreeMap<(CellKey, ContentHash), Took>> {
         (!seconds.is_empty()).then(|| sum / seconds.len() as f64)
     };
     let took = |(measured, launched): (Vec<f64>, Vec<f64>)| {
-        Some(Took {
+        Some(CellDuration {
             seconds: mean(&measured)?,
             launch_seconds: mean(&launched),
         })
     };
-    Ok(all
+    Ok(durations
         .into_iter()
         .filter_map(|(cell, seconds)| Some((cell, took(seconds)?)))
         .collect())

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::reader::open_plain;
-use super::redact_json::{Form, json};
-use super::{Result, Tried};
+use super::reader::open_regular_file;
+use super::redact_json::{JsonLayout, to_redacted_json};
+use super::{IoContext, Result};
 use crate::base::clock;
-use crate::base::own::open_file;
+use crate::base::private_files::open_file;
 use crate::base::secrets::Redactor;
 use crate::results::record::event::Event;
 
@@ -27,13 +27,14 @@ pub(crate) struct Journal {
 impl Journal {
     /// Opens the journal for appending. An incomplete last line of a killed process is cut off.
     pub(super) fn open(path: PathBuf, redactor: Redactor) -> Result<Self> {
-        let file = open_file(OpenOptions::new().create(true).append(true), &path).tried("open", &path)?;
-        let text = std::fs::read(&path).tried("read", &path)?;
-        let length = whole(&text).len() as u64;
+        let file =
+            open_file(OpenOptions::new().create(true).append(true), &path).io_context("open", &path)?;
+        let text = std::fs::read(&path).io_context("read", &path)?;
+        let length = complete_lines(&text).len() as u64;
         if length < text.len() as u64 {
             file.set_len(length)
                 .and_then(|()| file.sync_all())
-                .tried("cut the torn last line of", &path)?;
+                .io_context("cut the torn last line of", &path)?;
         }
         Ok(Self {
             file,
@@ -44,12 +45,12 @@ impl Journal {
     }
 
     /// Appends an event with the current time and syncs it. Progress events are left out
-    /// ([`Event::is_kept`]). On failure the journal keeps its previous content.
+    /// ([`Event::is_persisted`]). On failure the journal keeps its previous content.
     pub(crate) fn append(&mut self, event: &Event) -> Result<()> {
-        if !event.is_kept() {
+        if !event.is_persisted() {
             return Ok(());
         }
-        let text = json(&Line::now(event), Form::Line, &self.redactor);
+        let text = to_redacted_json(&JournalLine::now(event), JsonLayout::Line, &self.redactor);
         let written = self
             .file
             .write_all(text.as_bytes())
@@ -60,7 +61,7 @@ impl Journal {
                 // Half a line would corrupt the next one. If truncating fails too, the next opening cuts it
                 // off.
                 let _ = self.file.set_len(self.length);
-                return Err(error).tried("append to", &self.path);
+                return Err(error).io_context("append to", &self.path);
             }
         }
         Ok(())
@@ -68,7 +69,7 @@ impl Journal {
 }
 
 /// Everything up to the last line end.
-fn whole(text: &[u8]) -> &[u8] {
+fn complete_lines(text: &[u8]) -> &[u8] {
     let end = text
         .iter()
         .rposition(|byte| *byte == b'\n')
@@ -78,40 +79,43 @@ fn whole(text: &[u8]) -> &[u8] {
 
 /// Content of a journal.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct JournalContents {
     /// Events with their times.
     pub events: Vec<(String, Event)>,
     /// Lines that could not be read, and the reason.
-    pub doubts: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// Reads a journal. An incomplete last line is ignored.
-pub(crate) fn read(path: &Path) -> io::Result<Told> {
+pub(crate) fn read_journal(path: &Path) -> io::Result<JournalContents> {
     let mut text = Vec::new();
-    open_plain(path)?.read_to_end(&mut text)?;
-    let mut told = Told::default();
-    for (index, line) in whole(&text).split_inclusive(|byte| *byte == b'\n').enumerate() {
-        match serde_json::from_slice::<Line>(line) {
-            Ok(line) => told.events.push((line.at, line.event)),
-            Err(error) => told.doubts.push(format!(
+    open_regular_file(path)?.read_to_end(&mut text)?;
+    let mut contents = JournalContents::default();
+    for (index, line) in complete_lines(&text)
+        .split_inclusive(|byte| *byte == b'\n')
+        .enumerate()
+    {
+        match serde_json::from_slice::<JournalLine>(line) {
+            Ok(line) => contents.events.push((line.at, line.event)),
+            Err(error) => contents.warnings.push(format!(
                 "`{}`:{}: passed over: {error}",
                 path.display(),
                 index + 1
             )),
         }
     }
-    Ok(told)
+    Ok(contents)
 }
 
 /// An event with its time. Its JSON has the event's fields after `at`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "Value", try_from = "Value")]
-pub(crate) struct Line {
+pub(crate) struct JournalLine {
     at: String,
     event: Event,
 }
 
-impl Line {
+impl JournalLine {
     /// Adds the current time to an event.
     pub(crate) fn now(event: &Event) -> Self {
         Self {
@@ -121,8 +125,8 @@ impl Line {
     }
 }
 
-impl From<Line> for Value {
-    fn from(line: Line) -> Self {
+impl From<JournalLine> for Value {
+    fn from(line: JournalLine) -> Self {
         let mut fields = Map::from_iter([("at".to_owned(), Value::String(line.at))]);
         if let Ok(Value::Object(event)) = serde_json::to_value(line.event) {
             fields.extend(event);
@@ -131,7 +135,7 @@ impl From<Line> for Value {
     }
 }
 
-impl TryFrom<Value> for Line {
+impl TryFrom<Value> for JournalLine {
     type Error = String;
 
     fn try_from(mut value: Value) -> std::result::Result<Self, String> {
@@ -155,8 +159,8 @@ mod tests {
     }
 
     fn events(path: &Path) -> Vec<Event> {
-        let Told { events, doubts } = read(path).unwrap();
-        assert!(doubts.is_empty(), "{doubts:?}");
+        let JournalContents { events, warnings } = read_journal(path).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
         events.into_iter().map(|(_, event)| event).collect()
     }
 
@@ -196,11 +200,11 @@ mod tests {
         let path = folder.path().join("journal.jsonl");
         let lines = "{\"at\":\"t\",\"event\":\"dreamt\"}\n{\"at\":\"t\",\"event\":\"note\",\"message\":\"m\",\"more\":1}\n";
         std::fs::write(&path, lines).unwrap();
-        let Told { events, doubts } = read(&path).unwrap();
+        let JournalContents { events, warnings } = read_journal(&path).unwrap();
         assert_eq!(events, [("t".to_owned(), note("m"))]);
         assert!(
-            doubts.len() == 1 && doubts[0].contains("journal.jsonl`:1: "),
-            "{doubts:?}"
+            warnings.len() == 1 && warnings[0].contains("journal.jsonl`:1: "),
+            "{warnings:?}"
         );
     }
 

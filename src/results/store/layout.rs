@@ -30,7 +30,7 @@ pub(crate) const NOISE: &str = "noise.json";
 pub(crate) const TELEMETRY: &str = "telemetry.jsonl.zst";
 
 /// Names in a run's folder that a report may not use.
-pub(crate) const OWN: [&str; 12] = [
+pub(crate) const RESERVED_NAMES: [&str; 12] = [
     RUN,
     MATRIX,
     RECIPES,
@@ -47,10 +47,10 @@ pub(crate) const OWN: [&str; 12] = [
 
 /// Longest readable part of a name in bytes. With suffixes it stays far below the limit of 255 of file
 /// systems.
-const LONGEST: usize = 100;
+const MAX_SLUG_BYTES: usize = 100;
 
 /// Paths of the files, for readers that do not know the layout.
-pub(crate) fn described() -> BTreeMap<String, String> {
+pub(crate) fn file_descriptions() -> BTreeMap<String, String> {
     [
         ("matrix", MATRIX.to_owned()),
         ("recipes", format!("{RECIPES}/<recipe>.yaml")),
@@ -80,18 +80,18 @@ pub(crate) fn described() -> BTreeMap<String, String> {
         ),
     ]
     .into_iter()
-    .map(|(what, place)| (what.to_owned(), place))
+    .map(|(name, place)| (name.to_owned(), place))
     .collect()
 }
 
 /// The folder of a measurement, below [`CELLS`].
-pub(crate) fn cell(measurement: &Measurement, redactor: &Redactor) -> String {
+pub(crate) fn cell_folder(measurement: &Measurement, redactor: &Redactor) -> String {
     let Measurement { cell, start, repeat } = measurement;
     format!("{}-s{start}-r{repeat}", slug(cell.as_str(), redactor))
 }
 
 /// The folder of a start, below [`LAUNCHES`].
-pub(crate) fn launch(launch: &LaunchId, start: u32, redactor: &Redactor) -> String {
+pub(crate) fn launch_folder(launch: &LaunchId, start: u32, redactor: &Redactor) -> String {
     format!("{}-s{start}", slug(launch.as_str(), redactor))
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn slug(name: &str, redactor: &Redactor) -> String {
         } else if !readable.is_empty() && !readable.ends_with('-') {
             readable.push('-');
         }
-        if readable.len() == LONGEST {
+        if readable.len() == MAX_SLUG_BYTES {
             break;
         }
     }
@@ -117,8 +117,8 @@ pub(crate) fn slug(name: &str, redactor: &Redactor) -> String {
     if readable == name && !readable.is_empty() && !ends_in_digest(readable) {
         return readable.to_owned();
     }
-    let digest = ContentHash::of_bytes(name.as_bytes());
-    let digest = &digest.as_str()[..DIGITS];
+    let digest = ContentHash::from_bytes(name.as_bytes());
+    let digest = &digest.as_str()[..DIGEST_DIGITS];
     if readable.is_empty() {
         format!("x-{digest}")
     } else {
@@ -127,29 +127,29 @@ pub(crate) fn slug(name: &str, redactor: &Redactor) -> String {
 }
 
 /// Number of hex digits of the digest in a slug.
-const DIGITS: usize = 8;
+const DIGEST_DIGITS: usize = 8;
 
 fn ends_in_digest(text: &str) -> bool {
     text.rsplit_once('-').is_some_and(|(_, end)| {
-        end.len() == DIGITS && end.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        end.len() == DIGEST_DIGITS && end.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
 
 /// The name of the `n`th earlier version of a file.
-pub(crate) fn old(name: &str, n: u32) -> String {
+pub(crate) fn backup_name(name: &str, n: u32) -> String {
     format!("{name}.old-{n}")
 }
 
 /// Whether the name is that of an earlier version.
-pub(crate) fn is_old(name: &str) -> bool {
+pub(crate) fn is_backup_name(name: &str) -> bool {
     name.rsplit_once(".old-")
         .is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Whether the name is that of raw data: records, histograms, samples, logs with their tails, or an earlier
 /// version of these.
-pub(crate) fn is_raw(name: &str) -> bool {
-    let name = match is_old(name) {
+pub(crate) fn is_raw_data(name: &str) -> bool {
+    let name = match is_backup_name(name) {
         true => name.rsplit_once(".old-").map_or(name, |(name, _)| name),
         false => name,
     };
@@ -161,7 +161,7 @@ pub(crate) fn is_raw(name: &str) -> bool {
 }
 
 /// Whether the text is a plain name of one folder entry.
-pub(crate) fn is_plain(name: &str) -> bool {
+pub(crate) fn is_plain_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('.')
         && name
@@ -172,7 +172,7 @@ pub(crate) fn is_plain(name: &str) -> bool {
 /// Whether the text can name a run's folder: a plain name that differs from the folder of nightly runs,
 /// ignoring case.
 pub(crate) fn is_run_name(name: &str) -> bool {
-    is_plain(name) && !name.eq_ignore_ascii_case(NIGHTLY)
+    is_plain_name(name) && !name.eq_ignore_ascii_case(NIGHTLY)
 }
 
 #[cfg(test)]
@@ -197,10 +197,10 @@ mod tests {
         );
         assert_eq!(
             plain("../.."),
-            format!("x-{}", &ContentHash::of_bytes(b"../..").as_str()[..8])
+            format!("x-{}", &ContentHash::from_bytes(b"../..").as_str()[..8])
         );
         let long = plain(&"a".repeat(300));
-        assert_eq!(long.len(), LONGEST + 1 + DIGITS);
+        assert_eq!(long.len(), MAX_SLUG_BYTES + 1 + DIGEST_DIGITS);
     }
 
     #[test]
@@ -211,13 +211,16 @@ mod tests {
             repeat,
         };
         let redactor = Redactor::default();
-        assert_eq!(cell(&measurement(1, 2), &redactor), "a-s1-r2");
+        assert_eq!(cell_folder(&measurement(1, 2), &redactor), "a-s1-r2");
         assert_ne!(
-            cell(&measurement(1, 2), &redactor),
-            cell(&measurement(2, 1), &redactor)
+            cell_folder(&measurement(1, 2), &redactor),
+            cell_folder(&measurement(2, 1), &redactor)
         );
-        assert!(!is_old(&cell(&measurement(1, 1), &redactor)));
-        assert!(is_old(&old(&cell(&measurement(1, 1), &redactor), 3)));
+        assert!(!is_backup_name(&cell_folder(&measurement(1, 1), &redactor)));
+        assert!(is_backup_name(&backup_name(
+            &cell_folder(&measurement(1, 1), &redactor),
+            3
+        )));
     }
 
     #[test]
@@ -233,7 +236,7 @@ mod tests {
             let slugs: BTreeSet<String> = names.iter().map(|name| plain(name).to_lowercase()).collect();
             prop_assert_eq!(slugs.len(), names.len());
             for slug in &slugs {
-                prop_assert!(is_plain(slug) && slug.len() < 128 && !slug.starts_with('-'), "{}", slug);
+                prop_assert!(is_plain_name(slug) && slug.len() < 128 && !slug.starts_with('-'), "{}", slug);
             }
         }
 

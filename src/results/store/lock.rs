@@ -5,11 +5,11 @@ use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Result, StoreError, Tried, layout};
-use crate::base::own::{is_strange_link, open_file};
+use super::{IoContext, Result, StoreError, layout};
+use crate::base::private_files::{is_foreign_link, open_file};
 
 /// Number of attempts to take a lock.
-const TRIES: u32 = 4;
+const MAX_TRIES: u32 = 4;
 
 /// The exclusive right to write a run, held until dropped.
 #[derive(Debug)]
@@ -20,33 +20,34 @@ pub(crate) struct Lock {
 impl Lock {
     /// Takes the lock of the run in `folder`. Fails if another process holds it, or if the folder is a link
     /// of another user.
-    pub(crate) fn take(folder: &Path) -> Result<Self> {
+    pub(crate) fn acquire(folder: &Path) -> Result<Self> {
         let path = folder.join(layout::LOCK);
-        if is_strange_link(folder) {
-            return Err(io::Error::other("it is a link that another user made")).tried("write to", folder);
+        if is_foreign_link(folder) {
+            return Err(io::Error::other("it is a link that another user made"))
+                .io_context("write to", folder);
         }
-        let mut file = open(&path)?;
+        let mut file = open_lock_file(&path)?;
         let mut tries = 1;
         loop {
             match file.try_lock() {
                 Ok(()) => break,
                 // `writer_of` may hold the lock for a moment.
-                Err(TryLockError::WouldBlock) if tries < TRIES => {
+                Err(TryLockError::WouldBlock) if tries < MAX_TRIES => {
                     tries += 1;
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 Err(TryLockError::WouldBlock) => {
                     return Err(StoreError::Locked {
                         path: folder.to_owned(),
-                        pid: pid(&mut file),
+                        pid: read_pid(&mut file),
                     });
                 }
-                Err(TryLockError::Error(error)) => return Err(error).tried("lock", &path),
+                Err(TryLockError::Error(error)) => return Err(error).io_context("lock", &path),
             }
         }
         file.set_len(0)
             .and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()))
-            .tried("write", &path)?;
+            .io_context("write", &path)?;
         Ok(Self { file })
     }
 }
@@ -62,7 +63,7 @@ impl Drop for Lock {
 
 /// Locks a folder that no process writes, until the returned file is dropped. The lock file is opened for
 /// reading only, because another user may have made it a link.
-pub(crate) fn keep_out(folder: &Path) -> Option<File> {
+pub(crate) fn exclude_writers(folder: &Path) -> Option<File> {
     let file = File::open(folder.join(layout::LOCK)).ok()?;
     file.try_lock().ok()?;
     Some(file)
@@ -70,21 +71,21 @@ pub(crate) fn keep_out(folder: &Path) -> Option<File> {
 
 /// The process that writes the run in `folder`: `None` if there is none, `Some(None)` if its id cannot be
 /// read.
-pub(crate) fn writer_of(folder: &Path) -> Option<Option<u32>> {
+pub(crate) fn writer_pid(folder: &Path) -> Option<Option<u32>> {
     let mut file = File::open(folder.join(layout::LOCK)).ok()?;
     match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => Some(pid(&mut file)),
+        Err(TryLockError::WouldBlock) => Some(read_pid(&mut file)),
         _ => None,
     }
 }
 
-fn open(path: &Path) -> Result<File> {
+fn open_lock_file(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    open_file(&mut options, path).tried("open", path)
+    open_file(&mut options, path).io_context("open", path)
 }
 
-fn pid(file: &mut File) -> Option<u32> {
+fn read_pid(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.rewind().ok()?;
     file.take(20).read_to_string(&mut text).ok()?;
@@ -98,29 +99,29 @@ mod tests {
     #[test]
     fn a_second_writer_is_refused_and_told_who_the_first_is() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(writer_of(folder.path()), None);
-        let first = Lock::take(folder.path()).unwrap();
+        assert_eq!(writer_pid(folder.path()), None);
+        let first = Lock::acquire(folder.path()).unwrap();
         let me = std::process::id();
-        let refused = Lock::take(folder.path()).unwrap_err();
+        let refused = Lock::acquire(folder.path()).unwrap_err();
         assert!(
             refused
                 .to_string()
                 .contains(&format!("is being written by process {me};")),
             "{refused}"
         );
-        assert_eq!(writer_of(folder.path()), Some(Some(me)));
+        assert_eq!(writer_pid(folder.path()), Some(Some(me)));
         drop(first);
-        assert_eq!(writer_of(folder.path()), None);
-        Lock::take(folder.path()).unwrap();
+        assert_eq!(writer_pid(folder.path()), None);
+        Lock::acquire(folder.path()).unwrap();
     }
 
     #[test]
     fn the_lock_of_a_killed_process_is_free_although_its_id_stands_there() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(layout::LOCK), "4194304000\n").unwrap();
-        assert_eq!(writer_of(folder.path()), None);
-        let lock = Lock::take(folder.path()).unwrap();
-        assert_eq!(writer_of(folder.path()), Some(Some(std::process::id())));
+        assert_eq!(writer_pid(folder.path()), None);
+        let lock = Lock::acquire(folder.path()).unwrap();
+        assert_eq!(writer_pid(folder.path()), Some(Some(std::process::id())));
         drop(lock);
     }
 }

@@ -4,21 +4,21 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::{Result, Tried};
-use crate::base::own::open_file;
+use super::{IoContext, Result};
+use crate::base::private_files::open_file;
 use crate::base::secrets::Redactor;
 
 /// A longer line is written before it ends.
-const LONGEST_LINE: usize = 256 << 10;
+const MAX_LINE_BYTES: usize = 256 << 10;
 
 /// Bytes of such a line that are held back, so that a secret is not split.
-const HELD_BACK: usize = 8 << 10;
+const HOLDBACK_BYTES: usize = 8 << 10;
 
 /// Largest size of the log's first file. Later text goes to the tail, of which only the end is kept.
-const HEAD: u64 = 64 << 20;
+const MAX_HEAD_BYTES: u64 = 64 << 20;
 
 /// Largest size of one tail file. There are two, so that at least this much of the end is always kept.
-const TAIL: u64 = 16 << 20;
+const MAX_TAIL_BYTES: u64 = 16 << 20;
 
 /// A log file. An incomplete line is held back until its end arrives or the log is dropped; invalid UTF-8
 /// becomes `U+FFFD`.
@@ -30,9 +30,9 @@ pub(crate) struct Log {
     file: File,
     path: PathBuf,
     redactor: Redactor,
-    waiting: Vec<u8>,
+    pending: Vec<u8>,
     /// Bytes in the current file.
-    held: u64,
+    file_bytes: u64,
     limits: Limits,
     is_tail: bool,
 }
@@ -45,100 +45,100 @@ struct Limits {
 
 impl Log {
     pub(super) fn open(path: &Path, redactor: &Redactor) -> Result<Self> {
-        let file = open_file(OpenOptions::new().create(true).append(true), path).tried("open", path)?;
+        let file = open_file(OpenOptions::new().create(true).append(true), path).io_context("open", path)?;
         let held = file.metadata().map_or(0, |about| about.len());
         Ok(Self {
             file,
             path: path.to_owned(),
             redactor: redactor.clone(),
-            waiting: Vec::new(),
-            held,
+            pending: Vec::new(),
+            file_bytes: held,
             limits: Limits {
-                head: HEAD,
-                tail: TAIL,
+                head: MAX_HEAD_BYTES,
+                tail: MAX_TAIL_BYTES,
             },
             is_tail: false,
         })
     }
 
     /// Writes redacted text to the current file.
-    fn put(&mut self, text: &[u8]) -> io::Result<()> {
+    fn write_clean(&mut self, text: &[u8]) -> io::Result<()> {
         let limit = match self.is_tail {
             true => self.limits.tail,
             false => self.limits.head,
         };
-        if self.held > 0 && self.held + text.len() as u64 > limit {
-            self.turn()?;
+        if self.file_bytes > 0 && self.file_bytes + text.len() as u64 > limit {
+            self.rotate()?;
         }
-        self.held += text.len() as u64;
+        self.file_bytes += text.len() as u64;
         self.file.write_all(text)
     }
 
     /// Continues in an empty tail file.
-    fn turn(&mut self) -> io::Result<()> {
-        let tail = beside(&self.path, "tail");
+    fn rotate(&mut self) -> io::Result<()> {
+        let tail = sibling(&self.path, "tail");
         match self.is_tail {
-            true => std::fs::rename(&tail, beside(&self.path, "tail-before"))?,
+            true => std::fs::rename(&tail, sibling(&self.path, "tail-before"))?,
             false => writeln!(
                 self.file,
                 "[matrix: the log is too long: its end is in `{}` and `{}`, and what lies between is lost]",
-                name(&tail),
-                name(&beside(&self.path, "tail-before"))
+                file_name(&tail),
+                file_name(&sibling(&self.path, "tail-before"))
             )?,
         }
         self.file.sync_all()?;
         self.file = open_file(OpenOptions::new().write(true).create(true).truncate(true), &tail)?;
-        self.held = 0;
+        self.file_bytes = 0;
         self.is_tail = true;
         Ok(())
     }
 
     fn write_out(&mut self, end: usize) -> io::Result<()> {
-        let text = String::from_utf8_lossy(&self.waiting[..end]).into_owned();
-        self.waiting.drain(..end);
+        let text = String::from_utf8_lossy(&self.pending[..end]).into_owned();
+        self.pending.drain(..end);
         let clean = self.redactor.redact(&text).into_owned();
-        self.put(clean.as_bytes())
+        self.write_clean(clean.as_bytes())
     }
 
     /// Writes the line so far except its end, which may be the beginning of a secret.
     fn write_long(&mut self) -> io::Result<()> {
         // Do not split a character whose other bytes have not arrived yet.
         let begun = self
-            .waiting
+            .pending
             .iter()
             .rev()
             .take(4)
             .position(|byte| byte & 0xC0 != 0x80);
-        let (whole, rest) = self
-            .waiting
-            .split_at(self.waiting.len() - begun.map_or(0, |back| back + 1));
+        let (whole, remainder) = self
+            .pending
+            .split_at(self.pending.len() - begun.map_or(0, |back| back + 1));
         let text = String::from_utf8_lossy(whole);
         let clean = self.redactor.redact(&text);
-        let mut cut = clean.len().saturating_sub(HELD_BACK);
+        let mut cut = clean.len().saturating_sub(HOLDBACK_BYTES);
         while !clean.is_char_boundary(cut) {
             cut -= 1;
         }
-        let waiting = [&clean.as_bytes()[cut..], rest].concat();
+        let waiting = [&clean.as_bytes()[cut..], remainder].concat();
         let clean = clean.into_owned();
-        self.put(&clean.as_bytes()[..cut])?;
-        self.waiting = waiting;
+        self.write_clean(&clean.as_bytes()[..cut])?;
+        self.pending = waiting;
         Ok(())
     }
 }
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.waiting.extend_from_slice(bytes);
+        self.pending.extend_from_slice(bytes);
         // A progress bar ends its lines with a carriage return.
         let end = self
-            .waiting
+            .pending
             .iter()
             .rposition(|byte| matches!(byte, b'\n' | b'\r'))
             .map_or(0, |last| last + 1);
         if end > 0 {
             self.write_out(end)?;
         }
-        if self.waiting.len() > LONGEST_LINE {
+        if self.pending.len() > MAX_LINE_BYTES {
             self.write_long()?;
         }
         Ok(bytes.len())
@@ -151,12 +151,12 @@ impl Write for Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        let _ = self.write_out(self.waiting.len());
+        let _ = self.write_out(self.pending.len());
         let _ = self.file.sync_all();
     }
 }
 
-fn name(path: &Path) -> String {
+fn file_name(path: &Path) -> String {
     path.file_name()
         .unwrap_or_default()
         .to_string_lossy()
@@ -164,12 +164,12 @@ fn name(path: &Path) -> String {
 }
 
 /// The tail files of a log.
-pub(super) fn tails(path: &Path) -> [PathBuf; 2] {
-    ["tail", "tail-before"].map(|what| beside(path, what))
+pub(super) fn tail_paths(path: &Path) -> [PathBuf; 2] {
+    ["tail", "tail-before"].map(|what| sibling(path, what))
 }
 
-fn beside(path: &Path, what: &str) -> PathBuf {
-    path.with_file_name(format!("{}.{what}", name(path)))
+fn sibling(path: &Path, suffix: &str) -> PathBuf {
+    path.with_file_name(format!("{}.{suffix}", file_name(path)))
 }
 
 #[cfg(test)]
@@ -190,8 +190,8 @@ mod tests {
         }
         drop(log);
         let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
-        let (head, tail) = (read(path.clone()), read(beside(&path, "tail")));
-        let before = read(beside(&path, "tail-before"));
+        let (head, tail) = (read(path.clone()), read(sibling(&path, "tail")));
+        let before = read(sibling(&path, "tail-before"));
         assert!(
             head.starts_with("line 0\nline 1\n") && head.contains("`log.tail`"),
             "{head}"
@@ -231,7 +231,7 @@ mod tests {
         let text = "hunter2é".repeat(60_000);
         for piece in text.as_bytes().chunks(4099) {
             log.write_all(piece).unwrap();
-            assert!(log.waiting.len() <= LONGEST_LINE);
+            assert!(log.pending.len() <= MAX_LINE_BYTES);
         }
         drop(log);
         let written = std::fs::read_to_string(&path).unwrap();

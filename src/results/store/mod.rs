@@ -37,8 +37,8 @@ mod layout;
 mod lock;
 mod log;
 pub(crate) mod nightly;
+mod open_folder;
 pub mod partial;
-mod place;
 mod reader;
 mod redact_json;
 #[cfg(test)]
@@ -50,15 +50,15 @@ mod writer;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub(crate) use atomic::settle;
-pub(crate) use journal::{Journal, Line};
-pub(crate) use lock::writer_of;
+pub(crate) use atomic::wait_for_writes;
+pub(crate) use journal::{Journal, JournalLine};
+pub(crate) use lock::writer_pid;
 pub(crate) use log::Log;
 pub(crate) use nightly::is_own_folder;
 pub use reader::Run;
-pub(crate) use reader::{Listed, about, latest, list, plan};
-pub(crate) use redact_json::redacted;
-pub(crate) use writer::{Beginning, Said, Store};
+pub(crate) use reader::{RunEntry, latest_run, list_runs, read_plan, read_run_info};
+pub(crate) use redact_json::redact;
+pub(crate) use writer::{CellArtifacts, RunManifest, Store};
 
 /// Converts a name to a short, unambiguous part of a file name.
 pub(crate) fn file_name(name: &str) -> String {
@@ -81,8 +81,8 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// No run or matrix has this name.
-    #[error("`{name}` names no run: it is neither the folder of one, nor a run or a matrix with runs below `{}`; `--results` names another folder of runs{}", root.display(), meant(near.as_deref()))]
-    Unnamed {
+    #[error("`{name}` names no run: it is neither the folder of one, nor a run or a matrix with runs below `{}`; `--results` names another folder of runs{}", root.display(), suggestion(near.as_deref()))]
+    UnknownName {
         /// The name that was asked for.
         name: String,
         /// The results folder.
@@ -91,7 +91,7 @@ pub enum StoreError {
         near: Option<String>,
     },
     /// Another process writes the run.
-    #[error("`{}` is being written by {}; wait for it or stop it", path.display(), by(*pid))]
+    #[error("`{}` is being written by {}; wait for it or stop it", path.display(), describe_owner(*pid))]
     Locked {
         /// The run's folder.
         path: PathBuf,
@@ -118,7 +118,7 @@ pub enum StoreError {
     },
     /// The content of a file is invalid.
     #[error("`{}` cannot be understood: {why}; restore it from a copy, or remove the run", path.display())]
-    Broken {
+    Malformed {
         /// The invalid file.
         path: PathBuf,
         /// What is wrong.
@@ -126,7 +126,7 @@ pub enum StoreError {
     },
     /// The content of a baseline file is invalid.
     #[error("`{}` cannot be read as a baseline: {why}; name a run or a file that `matrix baseline set` wrote, or restore that from a copy", path.display())]
-    BrokenBaseline {
+    MalformedBaseline {
         /// The invalid file.
         path: PathBuf,
         /// What is wrong.
@@ -136,14 +136,14 @@ pub enum StoreError {
     #[error(
         "`{name}` cannot be the name of {what}; use letters, digits, `.`, `-` and `_`, and no name of the store's own"
     )]
-    Name {
+    InvalidName {
         /// The rejected name.
         name: String,
         /// What was to be named.
         what: &'static str,
     },
     /// The run's folder was moved or removed while it was open.
-    #[error("the folder of the run, `{}`, was {} while the run was under way", path.display(), moved(now.as_deref()))]
+    #[error("the folder of the run, `{}`, was {} while the run was under way", path.display(), describe_move(now.as_deref()))]
     Moved {
         /// The original path.
         path: PathBuf,
@@ -152,7 +152,7 @@ pub enum StoreError {
     },
     /// An operation of the file system failed.
     #[error("cannot {doing} `{}`: {source}", path.display())]
-    Disk {
+    Io {
         /// The operation.
         doing: &'static str,
         /// The file or folder.
@@ -164,29 +164,29 @@ pub enum StoreError {
 
 pub(crate) type Result<T> = std::result::Result<T, StoreError>;
 
-fn meant(near: Option<&str>) -> String {
+fn suggestion(near: Option<&str>) -> String {
     near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
 }
 
-fn moved(now: Option<&Path>) -> String {
+fn describe_move(now: Option<&Path>) -> String {
     now.map_or_else(
         || "removed".to_owned(),
         |now| format!("moved to `{}`", now.display()),
     )
 }
 
-fn by(pid: Option<u32>) -> String {
+fn describe_owner(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
 
 /// Adds operation and path to an I/O error.
-trait Tried<T> {
-    fn tried(self, doing: &'static str, path: &Path) -> Result<T>;
+trait IoContext<T> {
+    fn io_context(self, doing: &'static str, path: &Path) -> Result<T>;
 }
 
-impl<T> Tried<T> for io::Result<T> {
-    fn tried(self, doing: &'static str, path: &Path) -> Result<T> {
-        self.map_err(|source| StoreError::Disk {
+impl<T> IoContext<T> for io::Result<T> {
+    fn io_context(self, doing: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|source| StoreError::Io {
             doing,
             path: path.to_owned(),
             source,

@@ -18,62 +18,62 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::lock::Lock;
-use super::{Result, Run, StoreError, Tried, atomic, layout, reader};
+use super::{IoContext, Result, Run, StoreError, atomic, layout, reader};
 use crate::base::clock;
 use crate::base::date;
 use crate::base::ids::RunId;
-use crate::base::own::open_file;
+use crate::base::private_files::open_file;
 use crate::base::secrets::Redactor;
-use crate::config::yaml::nearest;
+use crate::config::yaml::nearest_name;
 use crate::plan::arms::noise_name;
 use crate::results::record::FORMAT;
 use crate::results::record::cell_stats::{Baseline, Noise};
-use crate::results::record::night::Night;
+use crate::results::record::nightly::NightlyRun;
 
 /// The folder of nightly runs below the results folder, locked by one nightly run at a time.
 #[derive(Debug)]
-pub(crate) struct Nights {
+pub(crate) struct NightlyStore {
     folder: PathBuf,
     matrix: String,
     _lock: Lock,
 }
 
-impl Nights {
+impl NightlyStore {
     /// Locks the nightly runs of a matrix below `root`. Fails if another nightly run holds the lock, or if
     /// the history is a link or no plain file.
-    pub(crate) fn take(root: &Path, matrix: &str) -> Result<Self> {
+    pub(crate) fn open(root: &Path, matrix: &str) -> Result<Self> {
         let folder = root.join(layout::NIGHTLY);
-        fs::create_dir_all(&folder).tried("make the folder", &folder)?;
+        fs::create_dir_all(&folder).io_context("make the folder", &folder)?;
         let nights = Self {
-            _lock: Lock::take(&folder)?,
+            _lock: Lock::acquire(&folder)?,
             folder,
             matrix: matrix.to_owned(),
         };
         let path = history_file(&nights.folder, &nights.matrix);
         match open_file(OpenOptions::new().read(true).append(true), &path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).tried("open", &path),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).io_context("open", &path),
             Ok(_) | Err(_) => Ok(nights),
         }
     }
 
     /// Writes a nightly run to the history and syncs it. It replaces an entry of the same run.
-    pub(crate) fn record(&self, night: &Night) -> Result<PathBuf> {
+    pub(crate) fn record(&self, night: &NightlyRun) -> Result<PathBuf> {
         let path = history_file(&self.folder, &self.matrix);
-        let text = contents(&path)?;
+        let text = read_history(&path)?;
         // Drop an incomplete last line of a killed process.
         let whole = text
             .iter()
             .rposition(|byte| *byte == b'\n')
             .map_or(0, |last| last + 1);
-        let is_same = |line: &&[u8]| entry(line).is_some_and(|entry| entry.run == night.run);
-        let line_of = |night: &Night| {
+        let is_same = |line: &&[u8]| parse_history_key(line).is_some_and(|entry| entry.run == night.run);
+        let line_of = |night: &NightlyRun| {
             let mut line = serde_json::to_vec(night).expect("texts and numbers are JSON");
             line.push(b'\n');
             line
         };
         let lines = text[..whole].split_inclusive(|byte| *byte == b'\n');
-        if let Some(earlier) = lines.clone().find(is_same).and_then(entry) {
-            let mut replacement = Some(line_of(&Night {
+        if let Some(earlier) = lines.clone().find(is_same).and_then(parse_history_key) {
+            let mut replacement = Some(line_of(&NightlyRun {
                 at: earlier.at,
                 ..night.clone()
             }));
@@ -85,33 +85,34 @@ impl Nights {
                 }
             }
             atomic::sweep_killed(&self.folder);
-            atomic::write(&path, &replaced).tried("write", &path)?;
+            atomic::write(&path, &replaced).io_context("write", &path)?;
             return Ok(path);
         }
-        let mut file = open_file(OpenOptions::new().create(true).append(true), &path).tried("open", &path)?;
+        let mut file =
+            open_file(OpenOptions::new().create(true).append(true), &path).io_context("open", &path)?;
         if whole < text.len() {
             file.set_len(whole as u64)
-                .tried("cut the torn last line of", &path)?;
+                .io_context("cut the torn last line of", &path)?;
         }
         file.write_all(&line_of(night))
             .and_then(|()| file.sync_all())
-            .tried("append to", &path)?;
+            .io_context("append to", &path)?;
         Ok(path)
     }
 
     /// Identities of the findings that the last notification contained.
-    pub(crate) fn told(&self) -> Vec<String> {
-        let [now, of_format_1] = ["notified", "told"].map(|name| self.told_file(name));
+    pub(crate) fn notified(&self) -> Vec<String> {
+        let [now, of_format_1] = ["notified", "told"].map(|name| self.notified_file(name));
         let file = if now.exists() { now } else { of_format_1 };
-        reader::json(&file, "").unwrap_or_default()
+        reader::read_json(&file, "").unwrap_or_default()
     }
 
     /// Stores the identities of the notified findings.
-    pub(crate) fn tell(&self, told: &[String]) -> Result<()> {
-        write(&self.told_file("notified"), &told)
+    pub(crate) fn save_notified(&self, identities: &[String]) -> Result<()> {
+        write_json(&self.notified_file("notified"), &identities)
     }
 
-    fn told_file(&self, name: &str) -> PathBuf {
+    fn notified_file(&self, name: &str) -> PathBuf {
         self.folder.join(format!(
             "{name}-{}.json",
             layout::slug(&self.matrix, &Redactor::default())
@@ -121,12 +122,12 @@ impl Nights {
 
 /// The identifying fields of a history entry.
 #[derive(Deserialize)]
-struct Entry {
+struct HistoryKey {
     run: RunId,
     at: String,
 }
 
-fn entry(line: &[u8]) -> Option<Entry> {
+fn parse_history_key(line: &[u8]) -> Option<HistoryKey> {
     serde_json::from_slice(line).ok()
 }
 
@@ -138,29 +139,29 @@ fn history_file(folder: &Path, matrix: &str) -> PathBuf {
 }
 
 /// The text of a history; empty if the file does not exist.
-fn contents(path: &Path) -> Result<Vec<u8>> {
+fn read_history(path: &Path) -> Result<Vec<u8>> {
     let read = || -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
-        reader::open_plain(path)?.read_to_end(&mut text)?;
+        reader::open_regular_file(path)?.read_to_end(&mut text)?;
         Ok(text)
     };
     match read() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        read => read.tried("read", path),
+        read => read.io_context("read", path),
     }
 }
 
 /// Reads all nightly runs of a matrix below `root`, oldest first, with messages about skipped lines. Each run
 /// counts once, with its last entry and the time of its first: older versions wrote an entry for each resume.
 /// Fails if a newer `matrix` wrote an entry.
-pub(crate) fn history(root: &Path, matrix: &str) -> Result<(Vec<Night>, Vec<String>)> {
+pub(crate) fn history(root: &Path, matrix: &str) -> Result<(Vec<NightlyRun>, Vec<String>)> {
     let path = history_file(&root.join(layout::NIGHTLY), matrix);
-    let text = contents(&path)?;
+    let text = read_history(&path)?;
     // An incomplete last line may end inside a character.
     let text = String::from_utf8_lossy(&text);
-    let (mut nights, mut doubts): (Vec<Night>, Vec<String>) = Default::default();
+    let (mut nights, mut warnings): (Vec<NightlyRun>, Vec<String>) = Default::default();
     for (index, line) in text.lines().enumerate() {
-        match serde_json::from_str::<Night>(line) {
+        match serde_json::from_str::<NightlyRun>(line) {
             Ok(night) if night.format > FORMAT => {
                 return Err(StoreError::Newer {
                     path,
@@ -171,18 +172,18 @@ pub(crate) fn history(root: &Path, matrix: &str) -> Result<(Vec<Night>, Vec<Stri
             Ok(night) => match nights.iter_mut().find(|earlier| earlier.run == night.run) {
                 Some(earlier) => {
                     let at = std::mem::take(&mut earlier.at);
-                    *earlier = Night { at, ..night };
+                    *earlier = NightlyRun { at, ..night };
                 }
                 None => nights.push(night),
             },
-            Err(error) => doubts.push(format!(
+            Err(error) => warnings.push(format!(
                 "`{}`:{}: passed over: {error}",
                 path.display(),
                 index + 1
             )),
         }
     }
-    Ok((nights, doubts))
+    Ok((nights, warnings))
 }
 
 /// The matrices with a history below `root`, by the names in the files.
@@ -195,23 +196,23 @@ pub(crate) fn matrices(root: &Path) -> Vec<String> {
         .into_iter()
         .flatten()
         .flatten();
-    let told = entries.filter_map(|entry| {
+    let matrix_names = entries.filter_map(|entry| {
         let is_history = entry.file_name().to_string_lossy().starts_with("history-");
-        let text = is_history.then(|| contents(&entry.path()).ok()).flatten()?;
+        let text = is_history.then(|| read_history(&entry.path()).ok()).flatten()?;
         let first = text.split(|byte| *byte == b'\n').next()?;
         Some(serde_json::from_slice::<Named>(first).ok()?.matrix)
     });
-    let mut names: Vec<String> = told.collect();
+    let mut names: Vec<String> = matrix_names.collect();
     names.sort_unstable();
     names
 }
 
 /// Reads a baseline; `None` if the file does not exist. Fails if the file is invalid or a newer `matrix`
 /// wrote it.
-pub(crate) fn baseline(path: &Path) -> Result<Option<Baseline>> {
-    let baseline: Baseline = match reader::json(path, "") {
+pub(crate) fn read_baseline(path: &Path) -> Result<Option<Baseline>> {
+    let baseline: Baseline = match reader::read_json(path, "") {
         Err(StoreError::Missing { .. }) => return Ok(None),
-        Err(StoreError::Broken { path, why }) => return Err(StoreError::BrokenBaseline { path, why }),
+        Err(StoreError::Malformed { path, why }) => return Err(StoreError::MalformedBaseline { path, why }),
         read => read?,
     };
     if baseline.format > FORMAT {
@@ -225,42 +226,42 @@ pub(crate) fn baseline(path: &Path) -> Result<Option<Baseline>> {
 }
 
 /// Writes a baseline atomically.
-pub(crate) fn keep_baseline(path: &Path, baseline: &Baseline) -> Result<()> {
-    write(path, baseline)
+pub(crate) fn save_baseline(path: &Path, baseline: &Baseline) -> Result<()> {
+    write_json(path, baseline)
 }
 
 /// Reads the noise of this host; `None` if it was not measured or cannot be read.
-pub(crate) fn noise(cache: &Path) -> Option<Noise> {
-    reader::json(&cache.join(layout::NOISE), "").ok()
+pub(crate) fn read_noise(cache: &Path) -> Option<Noise> {
+    reader::read_json(&cache.join(layout::NOISE), "").ok()
 }
 
 /// Stores the noise of this host and returns the path.
-pub(crate) fn keep_noise(cache: &Path, noise: &Noise) -> Result<PathBuf> {
-    fs::create_dir_all(cache).tried("make the folder", cache)?;
+pub(crate) fn save_noise(cache: &Path, noise: &Noise) -> Result<PathBuf> {
+    fs::create_dir_all(cache).io_context("make the folder", cache)?;
     let path = cache.join(layout::NOISE);
-    write(&path, noise)?;
+    write_json(&path, noise)?;
     Ok(path)
 }
 
-fn write<T: Serialize>(path: &Path, value: &T) -> Result<()> {
+fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<()> {
     let text = serde_json::to_string_pretty(value).expect("texts and finite numbers are JSON");
-    atomic::sweep_killed(atomic::folder(path));
-    atomic::write(path, format!("{text}\n").as_bytes()).tried("write", path)
+    atomic::sweep_killed(atomic::parent_folder(path));
+    atomic::write(path, format!("{text}\n").as_bytes()).io_context("write", path)
 }
 
 /// Removes raw data (requests, histograms, samples, logs) of old runs of `matrix` and of its `matrix noise`,
 /// and returns the freed bytes. A run is old if it began more than `seconds` ago. Summaries stay. Runs in
 /// `but`, runs that a process is writing, and unfinished measurements are skipped. Only files of the store in
 /// folders of this user are removed; links are not followed.
-pub(crate) fn forget_raw(root: &Path, matrix: &str, seconds: f64, but: &[&str]) -> Result<u64> {
+pub(crate) fn remove_raw_data(root: &Path, matrix: &str, seconds: f64, but: &[&str]) -> Result<u64> {
     let (now, noise) = (clock::timestamp(), noise_name(matrix));
     let mut freed = 0;
-    for listed in reader::list(root)?
+    for listed in reader::list_runs(root)?
         .into_iter()
-        .filter(|listed| [matrix, noise.as_str()].contains(&listed.about.matrix.as_str()))
+        .filter(|listed| [matrix, noise.as_str()].contains(&listed.info.matrix.as_str()))
     {
-        let age = date::seconds_between(&listed.about.began, &now);
-        let is_kept = but.contains(&listed.about.run.as_str()) || super::writer_of(&listed.folder).is_some();
+        let age = date::seconds_between(&listed.info.began, &now);
+        let is_kept = but.contains(&listed.info.run.as_str()) || super::writer_pid(&listed.folder).is_some();
         if is_kept || age.is_none_or(|age| age < seconds) || !is_own_folder(&listed.folder) {
             continue;
         }
@@ -277,11 +278,11 @@ pub(crate) fn forget_raw(root: &Path, matrix: &str, seconds: f64, but: &[&str]) 
         folders.extend(below(layout::LAUNCHES)?);
         folders.retain(|folder| is_own_folder(folder));
         for folder in folders {
-            for entry in fs::read_dir(&folder).tried("list", &folder)? {
-                let entry = entry.tried("list", &folder)?;
-                let about = entry.metadata().tried("look at", &entry.path())?;
-                if about.is_file() && layout::is_raw(&entry.file_name().to_string_lossy()) {
-                    fs::remove_file(entry.path()).tried("remove", &entry.path())?;
+            for entry in fs::read_dir(&folder).io_context("list", &folder)? {
+                let entry = entry.io_context("list", &folder)?;
+                let about = entry.metadata().io_context("look at", &entry.path())?;
+                if about.is_file() && layout::is_raw_data(&entry.file_name().to_string_lossy()) {
+                    fs::remove_file(entry.path()).io_context("remove", &entry.path())?;
                     freed += about.len();
                 }
             }
@@ -297,7 +298,7 @@ pub(crate) fn is_own_folder(path: &Path) -> bool {
 }
 
 /// Reads the run in the folder `name` or below `root`; if `name` is a matrix, its newest run.
-pub(crate) fn named(root: &Path, name: &str) -> Result<Run> {
+pub(crate) fn find_run(root: &Path, name: &str) -> Result<Run> {
     let path = Path::new(name);
     if path.join(layout::RUN).exists() {
         return Run::read(path);
@@ -306,26 +307,26 @@ pub(crate) fn named(root: &Path, name: &str) -> Result<Run> {
     if below.join(layout::RUN).exists() {
         return Run::read(&below);
     }
-    match super::latest(root, name)? {
+    match super::latest_run(root, name)? {
         Some(listed) => Run::read(&listed.folder),
-        None => Err(StoreError::Unnamed {
+        None => Err(StoreError::UnknownName {
             name: name.to_owned(),
             root: root.to_owned(),
-            near: near(root, name),
+            near: similar_name(root, name),
         }),
     }
 }
 
 /// The nearest name of a run or a matrix below `root`.
-fn near(root: &Path, name: &str) -> Option<String> {
-    let runs = reader::list(root).ok()?;
-    let folder = |listed: &reader::Listed| listed.folder.file_name()?.to_str().map(str::to_owned);
+fn similar_name(root_pid: &Path, file_name: &str) -> Option<String> {
+    let runs = reader::list_runs(root_pid).ok()?;
+    let folder = |listed: &reader::RunEntry| listed.folder.file_name()?.to_str().map(str::to_owned);
     let names: Vec<String> = runs
         .iter()
-        .flat_map(|listed| [folder(listed), Some(listed.about.matrix.clone())])
+        .flat_map(|listed| [folder(listed), Some(listed.info.matrix.clone())])
         .flatten()
         .collect();
-    nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
+    nearest_name(file_name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -334,8 +335,8 @@ mod tests {
 
     use super::*;
 
-    fn night(run: &str) -> Night {
-        Night {
+    fn night(run: &str) -> NightlyRun {
+        NightlyRun {
             format: FORMAT,
             at: "2026-01-02T03:04:05Z".to_owned(),
             run: RunId::new(run),
@@ -351,18 +352,18 @@ mod tests {
     #[test]
     fn a_history_whose_last_line_was_torn_within_a_letter_is_read_and_goes_on() {
         let root = tempfile::tempdir().unwrap();
-        let nights = Nights::take(root.path(), "größe").unwrap();
+        let nights = NightlyStore::open(root.path(), "größe").unwrap();
         let path = nights.record(&night("one")).unwrap();
         let line = fs::read(&path).unwrap();
         let letter = line.windows(2).position(|pair| pair == "ö".as_bytes()).unwrap();
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(&line[..=letter]).unwrap();
-        let (read, doubts) = history(root.path(), "größe").unwrap();
-        assert_eq!((read.len(), doubts.len()), (1, 1), "{doubts:?}");
+        let (read, warnings) = history(root.path(), "größe").unwrap();
+        assert_eq!((read.len(), warnings.len()), (1, 1), "{warnings:?}");
         nights.record(&night("two")).unwrap();
-        let (read, doubts) = history(root.path(), "größe").unwrap();
+        let (read, warnings) = history(root.path(), "größe").unwrap();
         assert_eq!(read, [night("one"), night("two")]);
-        assert_eq!(doubts, [] as [String; 0]);
+        assert_eq!(warnings, [] as [String; 0]);
         assert_eq!(matrices(root.path()), ["größe"]);
         assert_eq!(matrices(&root.path().join("elsewhere")), [] as [String; 0]);
     }
@@ -370,7 +371,7 @@ mod tests {
     #[test]
     fn a_history_that_is_a_link_or_no_plain_file_is_refused_and_waited_for_by_nobody() {
         let root = tempfile::tempdir().unwrap();
-        let path = Nights::take(root.path(), "größe")
+        let path = NightlyStore::open(root.path(), "größe")
             .unwrap()
             .record(&night("one"))
             .unwrap();
@@ -378,8 +379,8 @@ mod tests {
         fs::rename(&path, &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
         let refused = || {
-            let error = Nights::take(root.path(), "größe").unwrap_err();
-            assert!(matches!(error, StoreError::Disk { .. }), "{error}");
+            let error = NightlyStore::open(root.path(), "größe").unwrap_err();
+            assert!(matches!(error, StoreError::Io { .. }), "{error}");
         };
         refused();
         assert_eq!(history(root.path(), "größe").unwrap().0, [night("one")]);
@@ -403,36 +404,36 @@ mod tests {
     #[test]
     fn a_run_that_is_recorded_again_replaces_its_entry() {
         let root = tempfile::tempdir().unwrap();
-        let nights = Nights::take(root.path(), "größe").unwrap();
+        let nights = NightlyStore::open(root.path(), "größe").unwrap();
         let path = nights.record(&night("one")).unwrap();
         // An entry that this version cannot read stays.
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"unknown\": 1}\n").unwrap();
         nights.record(&night("two")).unwrap();
-        let resumed = Night {
+        let resumed = NightlyRun {
             at: "2026-01-09T00:00:00Z".to_owned(),
             baseline: Some(RunId::new("two")),
             ..night("one")
         };
         nights.record(&resumed).unwrap();
-        let expected = Night {
+        let expected = NightlyRun {
             at: night("one").at,
             ..resumed
         };
-        let (read, doubts) = history(root.path(), "größe").unwrap();
+        let (read, warnings) = history(root.path(), "größe").unwrap();
         assert_eq!(read, [expected, night("two")]);
-        assert_eq!(doubts.len(), 1, "{doubts:?}");
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 3);
     }
 
     #[test]
     fn a_run_with_several_entries_is_one_night() {
         let root = tempfile::tempdir().unwrap();
-        let path = Nights::take(root.path(), "größe")
+        let path = NightlyStore::open(root.path(), "größe")
             .unwrap()
             .record(&night("one"))
             .unwrap();
-        let later = Night {
+        let later = NightlyRun {
             at: "2026-01-09T00:00:00Z".to_owned(),
             baseline: Some(RunId::new("two")),
             ..night("one")
@@ -442,12 +443,12 @@ mod tests {
             writeln!(file, "{}", serde_json::to_string(entry).unwrap()).unwrap();
         }
         let (read, _) = history(root.path(), "größe").unwrap();
-        let once = Night {
+        let once = NightlyRun {
             at: night("one").at,
             ..later.clone()
         };
         assert_eq!(read, [once.clone(), night("two")]);
-        Nights::take(root.path(), "größe")
+        NightlyStore::open(root.path(), "größe")
             .unwrap()
             .record(&later)
             .unwrap();
@@ -503,7 +504,7 @@ mod tests {
         link(&outside.join("moved"), &root.path().join("results/moved"));
 
         assert_eq!(
-            forget_raw(&root.path().join("results"), "m", 1.0, &[]).unwrap(),
+            remove_raw_data(&root.path().join("results"), "m", 1.0, &[]).unwrap(),
             12
         );
         let left = |folder: &Path| {

@@ -8,33 +8,33 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use super::redact_json::{Form, json};
-use super::writer::{LEVEL, set_aside};
-use super::{Result, Store, Tried, layout};
+use super::redact_json::{JsonLayout, to_redacted_json};
+use super::writer::{ZSTD_LEVEL, move_to_backup};
+use super::{IoContext, Result, Store, layout};
 use crate::base::clock;
-use crate::base::own::open_file;
+use crate::base::private_files::open_file;
 use crate::base::secrets::Redactor;
 use crate::plan::Measurement;
 use crate::results::record::request::Request;
 
 /// Longest time that records stay in memory.
-const FLUSH: Duration = Duration::from_secs(1);
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Store {
     /// Writes records on a separate thread until the channel closes. The file of an earlier attempt is
     /// renamed. The file is removed when the measurement is written.
-    pub(crate) fn keep_partial(&self, measurement: &Measurement, records: Receiver<Request>) -> Result<()> {
+    pub(crate) fn save_partial(&self, measurement: &Measurement, records: Receiver<Request>) -> Result<()> {
         let folder = self.cell_dir(measurement);
-        self.make(&folder)?;
+        self.create_folder(&folder)?;
         let path = folder.join(layout::PARTIAL);
         if path.exists() {
-            set_aside(&path)?;
+            move_to_backup(&path)?;
         }
         let file = create(&path)?;
         let redactor = self.redactor().clone();
-        beside(&path, move || {
-            let mut lines = zstd::Encoder::new(file, LEVEL)?;
-            keep(&mut lines, &records, &redactor)?;
+        spawn_writer(&path, move || {
+            let mut lines = zstd::Encoder::new(file, ZSTD_LEVEL)?;
+            write_records(&mut lines, &records, &redactor)?;
             lines.finish()?.flush()
         })
     }
@@ -42,40 +42,42 @@ impl Store {
 
 /// Writes records as redacted JSON lines to a separate file, on a separate thread, until the channel closes.
 /// A file of that name from an earlier load is renamed.
-pub(crate) fn keep_at(path: &Path, records: Receiver<Request>, redactor: Redactor) -> Result<()> {
+pub(crate) fn save_records(path: &Path, records: Receiver<Request>, redactor: Redactor) -> Result<()> {
     if path.exists() {
-        set_aside(path)?;
+        move_to_backup(path)?;
     }
     let file = create(path)?;
-    beside(path, move || keep(&mut BufWriter::new(file), &records, &redactor))
+    spawn_writer(path, move || {
+        write_records(&mut BufWriter::new(file), &records, &redactor)
+    })
 }
 
 fn create(path: &Path) -> Result<File> {
-    open_file(OpenOptions::new().write(true).create(true).truncate(true), path).tried("make", path)
+    open_file(OpenOptions::new().write(true).create(true).truncate(true), path).io_context("make", path)
 }
 
 /// Runs `work` on a separate thread. Its error is ignored, because writing the measurement will report a full
 /// disk.
-fn beside(path: &Path, work: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<()> {
+fn spawn_writer(path: &Path, work: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<()> {
     let spawned = thread::Builder::new()
         .name("records".to_owned())
         .spawn(move || drop(work()));
-    spawned.map(drop).tried("keep records in", path)
+    spawned.map(drop).io_context("keep records in", path)
 }
 
-fn keep(lines: &mut impl Write, records: &Receiver<Request>, redactor: &Redactor) -> io::Result<()> {
+fn write_records(lines: &mut impl Write, records: &Receiver<Request>, redactor: &Redactor) -> io::Result<()> {
     let mut flushed = clock::now();
     let mut is_new = false;
     loop {
-        match records.recv_timeout(FLUSH) {
+        match records.recv_timeout(FLUSH_INTERVAL) {
             Ok(record) => {
-                lines.write_all(json(&record, Form::Line, redactor).as_bytes())?;
+                lines.write_all(to_redacted_json(&record, JsonLayout::Line, redactor).as_bytes())?;
                 is_new = true;
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        if is_new && clock::now().since(flushed) >= FLUSH {
+        if is_new && clock::now().since(flushed) >= FLUSH_INTERVAL {
             lines.flush()?;
             (flushed, is_new) = (clock::now(), false);
         }
@@ -88,7 +90,7 @@ fn keep(lines: &mut impl Write, records: &Receiver<Request>, redactor: &Redactor
 ///
 /// # Errors
 /// There is no file, or it cannot be read.
-pub fn read(folder: &Path) -> Result<Vec<Request>> {
+pub fn read_requests(folder: &Path) -> Result<Vec<Request>> {
     let lines = lines(folder)?;
     Ok(lines.map_while(|line| serde_json::from_str(&line).ok()).collect())
 }
@@ -96,14 +98,14 @@ pub fn read(folder: &Path) -> Result<Vec<Request>> {
 /// The readable lines. The last line and the end of the compressed stream may be cut off.
 fn lines(folder: &Path) -> Result<impl Iterator<Item = String>> {
     let path = folder.join(layout::PARTIAL);
-    let file = File::open(&path).tried("open", &path)?;
-    let lines = zstd::Decoder::new(file).tried("read", &path)?;
+    let file = File::open(&path).io_context("open", &path)?;
+    let lines = zstd::Decoder::new(file).io_context("read", &path)?;
     Ok(BufReader::new(lines).lines().map_while(io::Result::ok))
 }
 
 /// Progress of an unfinished measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Reached {
+pub(crate) struct PartialProgress {
     /// Number of readable records.
     pub requests: usize,
     /// End of the last request, in seconds after the start of the load.
@@ -112,14 +114,14 @@ pub(crate) struct Reached {
 
 /// Reads the progress of an unfinished measurement without holding its records in memory. Fails if there is
 /// no file.
-pub(crate) fn reached(folder: &Path) -> Result<Reached> {
+pub(crate) fn partial_progress(folder: &Path) -> Result<PartialProgress> {
     #[derive(serde::Deserialize)]
-    struct Ended {
+    struct RecordEnd {
         end_ns: u64,
     }
-    let mut reached = Reached::default();
+    let mut reached = PartialProgress::default();
     for line in lines(folder)? {
-        let Ok(Ended { end_ns }) = serde_json::from_str(&line) else {
+        let Ok(RecordEnd { end_ns }) = serde_json::from_str(&line) else {
             break;
         };
         reached.requests += 1;
@@ -143,30 +145,30 @@ mod tests {
         let store = Store::create(root.path(), &RunId::new("r"), Redactor::default()).unwrap();
         let measurement = plan().starts[0].cells[0].clone();
         let (sender, receiver) = sync_channel(8);
-        store.keep_partial(&measurement, receiver).unwrap();
+        store.save_partial(&measurement, receiver).unwrap();
         let record = requests().swap_remove(0);
         (0..3).for_each(|_| sender.send(record.clone()).unwrap());
         let folder = store.cell_dir(&measurement);
-        let deadline = clock::now().plus(FLUSH * 10);
+        let deadline = clock::now().plus(FLUSH_INTERVAL * 10);
         let survived = loop {
-            let records = read(&folder).unwrap();
+            let records = read_requests(&folder).unwrap();
             if records.len() == 3 || clock::now() > deadline {
                 break records;
             }
-            thread::sleep(FLUSH / 20);
+            thread::sleep(FLUSH_INTERVAL / 20);
         };
         assert_eq!(survived, vec![record.clone(); 3]);
         let last_end_s = record.end_ns as f64 / 1e9;
-        let expected = Reached {
+        let expected = PartialProgress {
             requests: 3,
             last_end_s,
         };
-        assert_eq!(reached(&folder).unwrap(), expected);
+        assert_eq!(partial_progress(&folder).unwrap(), expected);
         // The file is still being written; after a kill it looks like this, or is shorter.
         let path = folder.join(layout::PARTIAL);
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, &bytes[..bytes.len() - 3]).unwrap();
-        assert!(read(&folder).unwrap().len() < 4);
+        assert!(read_requests(&folder).unwrap().len() < 4);
         drop(sender);
     }
 }

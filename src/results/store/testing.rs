@@ -4,25 +4,28 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use super::{Beginning, Store};
+use super::{RunManifest, Store};
 use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
 use crate::base::secrets::Redactor;
-use crate::base::units::{RequestRate, Span};
-use crate::config::arrival::{Arrival, Spacing};
+use crate::base::units::{HumanDuration, RequestRate};
+use crate::config::arrival::{Arrival, ArrivalProcess};
 use crate::config::dataset::random_ids::RandomIds;
 use crate::config::scenario::{Limits, Scenario};
-use crate::config::template::Text;
+use crate::config::template::Template;
 use crate::config::workload::{Profile, Workload};
 use crate::plan::{
-    Attach, Cell, Contact, Engine, Launch, Measurement, Patience, Place, Plan, Protocol, Start,
+    Api, AttachedServer, Cell, Engine, ExecutorSpec, Launch, Measurement, Plan, Protocol, Start, Timeouts,
 };
 use crate::results::record::cell::{
-    Definitions, Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, ResetProof, Summary,
+    CacheResetRecord, Definitions, EngineFacts, FailureClass, MeasurementStatus, Origin, Phase, PhaseTime,
+    Summary,
 };
 use crate::results::record::event::Event;
-use crate::results::record::histogram::Second;
+use crate::results::record::histogram::SecondHistogram;
 use crate::results::record::machine::Machine;
-use crate::results::record::request::{Chunk, ChunkKind, Class, Failure, Request, Usage as Counts};
+use crate::results::record::request::{
+    Chunk, ChunkKind, Failure, Request, RequestFailureClass, Usage as Counts,
+};
 
 pub(crate) const MATRIX: &str = "small";
 
@@ -35,7 +38,7 @@ pub(crate) fn plan() -> Plan {
     let measured = cells.iter().map(|cell| measurement(&cell.key)).collect();
     Plan {
         matrix: MATRIX.to_owned(),
-        launches: vec![launch_of(&launch)],
+        launches: vec![test_launch(&launch)],
         cells,
         starts: vec![Start {
             launch,
@@ -65,7 +68,7 @@ pub(crate) fn measurement(cell: &CellKey) -> Measurement {
 fn cell(launch: &LaunchId, scenario: &str) -> Cell {
     let key = CellKey::new(format!("{launch}/{scenario}"));
     Cell {
-        content: ContentHash::of(&key),
+        content: ContentHash::from_value(&key),
         axes: [("scenario".to_owned(), scenario.to_owned())].into(),
         key,
         launch: launch.clone(),
@@ -85,7 +88,7 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
             arrival: Arrival {
                 rate: RequestRate::INFINITE,
                 pace: None,
-                spacing: Spacing::Poisson,
+                spacing: ArrivalProcess::Poisson,
                 concurrency: NonZeroU32::new(2),
             },
             limits: Limits::default(),
@@ -100,31 +103,31 @@ fn cell(launch: &LaunchId, scenario: &str) -> Cell {
     }
 }
 
-fn launch_of(id: &LaunchId) -> Launch {
+fn test_launch(id: &LaunchId) -> Launch {
     let engine = Engine {
         title: "Simulated engine".to_owned(),
         backend: "sglang".to_owned(),
         simulated: true,
         ..Engine::new("sim")
     };
-    let attach = Attach {
-        url: Text::new("http://127.0.0.1:8000"),
-        ..Attach::default()
+    let attach = AttachedServer {
+        url: Template::new("http://127.0.0.1:8000"),
+        ..AttachedServer::default()
     };
-    let contact = Contact {
-        headers: vec![("Authorization".to_owned(), Text::new("Bearer ${API_KEY}"))],
-        ..Contact::new(Protocol::SglangNative)
+    let contact = Api {
+        headers: vec![("Authorization".to_owned(), Template::new("Bearer ${API_KEY}"))],
+        ..Api::new(Protocol::SglangNative)
     };
     Launch {
         id: id.clone(),
         precision: Some("bf16".to_owned()),
-        patience: Patience {
-            start: Span::seconds(60),
-            stall: Span::seconds(30),
-            stop: Span::seconds(5),
-            probe: Span::seconds(10),
+        timeouts: Timeouts {
+            start: HumanDuration::from_secs(60),
+            stall: HumanDuration::from_secs(30),
+            stop: HumanDuration::from_secs(5),
+            probe: HumanDuration::from_secs(10),
         },
-        ..Launch::new(engine, "Tiny-1B", Place::Attach(attach), contact)
+        ..Launch::new(engine, "Tiny-1B", ExecutorSpec::Attach(attach), contact)
     }
 }
 
@@ -132,15 +135,15 @@ fn launch_of(id: &LaunchId) -> Launch {
 pub(crate) fn summary(cell: &Cell) -> Summary {
     let failed = cell.scenario.name != "sharegpt";
     Summary {
-        ending: if failed {
-            Ending::Failed {
+        status: if failed {
+            MeasurementStatus::Failed {
                 phase: Phase::Measure,
                 class: FailureClass::Engine,
                 reason: "the engine died (signal 9) while it was measured".to_owned(),
                 tail: vec!["Killed".to_owned()],
             }
         } else {
-            Ending::Done
+            MeasurementStatus::Done
         },
         began: "2026-11-21T06:00:00.000Z".to_owned(),
         ended: "2026-11-21T06:00:02.500Z".to_owned(),
@@ -154,11 +157,11 @@ pub(crate) fn summary(cell: &Cell) -> Summary {
             info: Some(serde_json::json!({ "max_total_num_tokens": 4096 })),
             ..EngineFacts::default()
         },
-        prompts_hash: Some(ContentHash::of_bytes(b"prompts")),
-        schedule_hash: Some(ContentHash::of_bytes(b"schedule")),
+        prompts_hash: Some(ContentHash::from_bytes(b"prompts")),
+        schedule_hash: Some(ContentHash::from_bytes(b"schedule")),
         prompts: Some(3),
-        stamps: Some("user".to_owned()),
-        reset: Some(ResetProof {
+        timestamp_source: Some("user".to_owned()),
+        cache_reset: Some(CacheResetRecord {
             is_fresh_start: false,
             possible: true,
             status: Some(200),
@@ -169,7 +172,7 @@ pub(crate) fn summary(cell: &Cell) -> Summary {
             queries_in_window: None,
         }),
         failures: if failed {
-            BTreeMap::from([(Class::Reset, 1)])
+            BTreeMap::from([(RequestFailureClass::Reset, 1)])
         } else {
             BTreeMap::new()
         },
@@ -202,7 +205,7 @@ fn request(index: u32) -> Request {
         prompt_tokens: 8,
         vision_tokens: 0,
         round: None,
-        asked_tokens: 4,
+        requested_tokens: 4,
         limit_tokens: None,
         due_ns: 0,
         sent_ns: Some(sent),
@@ -219,7 +222,7 @@ fn request(index: u32) -> Request {
         last_line_ns: (!cut).then_some(sent + 1_500_000),
         end_ns: sent + 1_600_000,
         failure: cut.then(|| Failure {
-            class: Class::Reset,
+            class: RequestFailureClass::Reset,
             message: "connection reset by peer".to_owned(),
         }),
         status: Some(200),
@@ -260,26 +263,26 @@ pub(crate) fn machine() -> Machine {
 }
 
 /// Creates a run and begins it with a plan.
-pub(crate) fn begun(root: &Path, run: &str, plan: &Plan, redactor: Redactor) -> Store {
+pub(crate) fn create_and_begin(root: &Path, run: &str, plan: &Plan, redactor: Redactor) -> Store {
     let store = Store::create(root, &RunId::new(run), redactor).unwrap();
     begin(&store, plan);
     store
 }
 
 /// Histograms of two seconds.
-pub(crate) fn seconds() -> Vec<Second> {
-    let first = Second {
+pub(crate) fn seconds() -> Vec<SecondHistogram> {
+    let first = SecondHistogram {
         due: 3,
         sent: 2,
         ttft_us: Some("aGlzdG9ncmFt".to_owned()),
-        ..Second::default()
+        ..SecondHistogram::default()
     };
-    let second = Second {
+    let second = SecondHistogram {
         second: 1,
         completed: 2,
         failed: 1,
         output_tokens: Some(4),
-        ..Second::default()
+        ..SecondHistogram::default()
     };
     vec![first, second]
 }
@@ -290,7 +293,7 @@ pub(crate) fn begin(store: &Store, plan: &Plan) -> Vec<Measurement> {
         "sim".to_owned(),
         "# a recipe\ntitle: Simulated engine\n".to_owned(),
     )]);
-    let beginning = Beginning {
+    let beginning = RunManifest {
         source: "# a matrix\nname: small\n",
         recipes: &recipes,
         plan,
@@ -300,7 +303,7 @@ pub(crate) fn begin(store: &Store, plan: &Plan) -> Vec<Measurement> {
 }
 
 /// Measures every cell of a plan as a run does.
-pub(crate) fn measure(store: &Store, plan: &Plan) {
+pub(crate) fn write_all_cells(store: &Store, plan: &Plan) {
     let mut journal = store.journal().unwrap();
     let mut lines = Vec::new();
     for cell in &plan.cells {
@@ -310,7 +313,7 @@ pub(crate) fn measure(store: &Store, plan: &Plan) {
             .unwrap();
         let ended = Event::CellEnded {
             measurement: measurement(&cell.key),
-            ending: summary.ending.word().to_owned(),
+            status: summary.status.name().to_owned(),
             reason: None,
             seconds: 2.5,
             output_tokens_per_s: None,

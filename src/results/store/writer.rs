@@ -11,41 +11,41 @@ use serde::de::DeserializeOwned;
 
 use super::lock::{self, Lock};
 use super::log::Log;
-use super::place::Place;
-use super::redact_json::{Form, json};
-use super::{Journal, Result, StoreError, Tried, atomic, layout, reader};
+use super::open_folder::OpenFolder;
+use super::redact_json::{JsonLayout, to_redacted_json};
+use super::{IoContext, Journal, Result, StoreError, atomic, layout, reader};
 use crate::base::clock;
 use crate::base::ids::{LaunchId, RunId};
-use crate::base::own::open_file;
+use crate::base::private_files::open_file;
 use crate::base::secrets::Redactor;
 use crate::plan::{Measurement, Plan};
 use crate::results::record::FORMAT;
-use crate::results::record::cell::{Ending, Summary};
+use crate::results::record::cell::{MeasurementStatus, Summary};
 use crate::results::record::client::Calibration;
-use crate::results::record::histogram::Second;
+use crate::results::record::histogram::SecondHistogram;
 use crate::results::record::machine::Machine;
 use crate::results::record::post_mortem::PostMortem;
 use crate::results::record::request::Request;
-use crate::results::record::run::About;
+use crate::results::record::run::RunInfo;
 use crate::results::record::telemetry::Sample;
 
 /// Compression level of zstd: its default, which is much faster than any engine answers.
-pub(super) const LEVEL: i32 = 3;
+pub(super) const ZSTD_LEVEL: i32 = 3;
 
 /// A run that this process writes. The lock excludes other writers until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Store {
     run: RunId,
-    place: Place,
+    folder: OpenFolder,
     redactor: Redactor,
     /// Content of `run.json`, set when the run begins or is resumed.
-    about: OnceLock<About>,
+    info: OnceLock<RunInfo>,
     _lock: Lock,
 }
 
 /// What is written when a run begins.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Beginning<'a> {
+pub(crate) struct RunManifest<'a> {
     /// The text of the matrix file.
     pub source: &'a str,
     /// The texts of the recipes, by name.
@@ -56,7 +56,7 @@ pub(crate) struct Beginning<'a> {
 
 /// Further data of a measurement beside summary and requests.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Said<'a> {
+pub(crate) struct CellArtifacts<'a> {
     /// The engine's log during the measurement.
     pub log: &'a str,
     /// The post-mortem, if the measurement failed.
@@ -65,7 +65,7 @@ pub(crate) struct Said<'a> {
     pub samples: &'a [Sample],
 }
 
-impl<'a> From<&'a str> for Said<'a> {
+impl<'a> From<&'a str> for CellArtifacts<'a> {
     fn from(log: &'a str) -> Self {
         Self {
             log,
@@ -78,7 +78,7 @@ impl Store {
     /// Creates and locks the folder of a new run of a matrix below `root`: `<matrix>-<UTC stamp>`, with a
     /// number if that name is taken.
     pub(crate) fn create_new(root: &Path, matrix: &str, redactor: &Redactor) -> Result<Self> {
-        sweep_cut_off(root);
+        sweep_incomplete_runs(root);
         let mut tries = 0;
         loop {
             let run = Self::new_run_id(root, matrix, redactor);
@@ -93,7 +93,7 @@ impl Store {
     /// Checks that `run` can name a new run below `root`: it must not exist and must be a plain name that the
     /// store does not use.
     pub(crate) fn check_new(root: &Path, run: &RunId) -> Result<()> {
-        let folder = folder_of(root, run)?;
+        let folder = run_folder(root, run)?;
         match folder.exists() {
             true => Err(StoreError::Exists { path: folder }),
             false => Ok(()),
@@ -113,59 +113,59 @@ impl Store {
 
     /// Creates and locks the folder of a new run. It stays empty until [`Store::begin_run`].
     pub(crate) fn create(root: &Path, run: &RunId, redactor: Redactor) -> Result<Self> {
-        let folder = folder_of(root, run)?;
-        fs::create_dir_all(root).tried("make the folder", root)?;
+        let folder = run_folder(root, run)?;
+        fs::create_dir_all(root).io_context("make the folder", root)?;
         match fs::create_dir(&folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(StoreError::Exists { path: folder });
             }
-            made => made.tried("make the folder", &folder)?,
+            result => result.io_context("make the folder", &folder)?,
         }
-        let made = atomic::sync_folder(root)
-            .tried("sync", root)
-            .and_then(|()| Self::locked(run, folder.clone(), redactor));
-        if made.is_err() {
+        let result = atomic::sync_folder(root)
+            .io_context("sync", root)
+            .and_then(|()| Self::open_locked(run, folder.clone(), redactor));
+        if result.is_err() {
             // The folder is empty, and removing it frees the name for the next attempt.
             let _ = fs::remove_dir_all(folder);
         }
-        made
+        result
     }
 
     /// Opens an existing run to resume it. Fails if it does not exist, another process writes it, or its
     /// format is newer.
     pub(crate) fn open(root: &Path, run: &RunId, redactor: Redactor) -> Result<Self> {
-        let folder = folder_of(root, run)?;
-        let about = reader::about(&folder)?;
-        let store = Self::locked(run, folder, redactor)?;
-        let _ = store.about.set(about);
+        let folder = run_folder(root, run)?;
+        let about = reader::read_run_info(&folder)?;
+        let store = Self::open_locked(run, folder, redactor)?;
+        let _ = store.info.set(about);
         for folder in [store.folder().to_owned(), store.folder().join(layout::RECIPES)] {
             if folder.is_dir() {
-                atomic::sweep(&folder).tried("sweep", &folder)?;
+                atomic::sweep(&folder).io_context("sweep", &folder)?;
             }
         }
         Ok(store)
     }
 
-    fn locked(run: &RunId, folder: PathBuf, redactor: Redactor) -> Result<Self> {
-        let place = Place::open(folder)?;
-        let lock = Lock::take(place.path())?;
-        place.check()?;
+    fn open_locked(run: &RunId, folder: PathBuf, redactor: Redactor) -> Result<Self> {
+        let place = OpenFolder::open(folder)?;
+        let lock = Lock::acquire(place.path())?;
+        place.check_path()?;
         Ok(Self {
             run: run.clone(),
-            place,
+            folder: place,
             redactor,
-            about: OnceLock::new(),
+            info: OnceLock::new(),
             _lock: lock,
         })
     }
 
     /// Checks that the run's folder is still at its path. Each write checks this first.
     pub(crate) fn check_place(&self) -> Result<()> {
-        self.place.check()
+        self.folder.check_path()
     }
 
-    pub(super) fn make(&self, folder: &Path) -> Result<()> {
-        self.place.make(folder)
+    pub(super) fn create_folder(&self, folder: &Path) -> Result<()> {
+        self.folder.create_subfolder(folder)
     }
 
     pub(crate) fn run(&self) -> &RunId {
@@ -177,65 +177,68 @@ impl Store {
     }
 
     pub(crate) fn folder(&self) -> &Path {
-        self.place.path()
+        self.folder.path()
     }
 
     /// Writes the files of the beginning, `run.json` last. In a resumed run, changed files are kept as
     /// `.old-<n>`. Measurements whose cell changed are moved aside and returned.
-    pub(crate) fn begin_run(&self, beginning: &Beginning) -> Result<Vec<Measurement>> {
-        let Beginning {
+    pub(crate) fn begin_run(&self, beginning: &RunManifest) -> Result<Vec<Measurement>> {
+        let RunManifest {
             source,
             recipes,
             plan,
             machine,
         } = beginning;
         self.check_place()?;
-        self.renew(&self.folder().join(layout::MATRIX), &self.redactor.redact(source))?;
+        self.replace_with_backup(&self.folder().join(layout::MATRIX), &self.redactor.redact(source))?;
         let folder = self.folder().join(layout::RECIPES);
-        self.make(&folder)?;
+        self.create_folder(&folder)?;
         for (name, text) in *recipes {
             let path = folder.join(format!("{}.yaml", layout::slug(name, &self.redactor)));
-            self.renew(&path, &self.redactor.redact(text))?;
+            self.replace_with_backup(&path, &self.redactor.redact(text))?;
         }
-        self.make(&self.folder().join(layout::LAUNCHES))?;
-        self.make(&self.folder().join(layout::CELLS))?;
-        let changed = self.set_changed_aside(plan)?;
-        self.renew(&self.folder().join(layout::PLAN), &self.pretty(*plan))?;
-        self.renew(&self.folder().join(layout::MACHINE), &self.pretty(*machine))?;
+        self.create_folder(&self.folder().join(layout::LAUNCHES))?;
+        self.create_folder(&self.folder().join(layout::CELLS))?;
+        let changed = self.back_up_changed(plan)?;
+        self.replace_with_backup(&self.folder().join(layout::PLAN), &self.to_pretty_json(*plan))?;
+        self.replace_with_backup(
+            &self.folder().join(layout::MACHINE),
+            &self.to_pretty_json(*machine),
+        )?;
         self.journal()?;
-        let about = || About {
+        let about = || RunInfo {
             format: FORMAT,
             run: self.run.clone(),
             matrix: plan.matrix.clone(),
             tool: machine.tool.clone(),
             began: clock::timestamp(),
-            files: layout::described(),
+            files: layout::file_descriptions(),
         };
         let path = self.folder().join(layout::RUN);
         if !path.exists() {
-            put(&path, &self.pretty(self.about.get().unwrap_or(&about())))?;
+            write_text(&path, &self.to_pretty_json(self.info.get().unwrap_or(&about())))?;
         }
-        self.about
-            .get_or_init(|| reader::about(self.folder()).unwrap_or_else(|_| about()));
+        self.info
+            .get_or_init(|| reader::read_run_info(self.folder()).unwrap_or_else(|_| about()));
         Ok(changed)
     }
 
     /// Writes `run.json` again if it was removed during the run, for example by a job that deletes old files.
     /// Without it the folder is no run.
-    pub(crate) fn restore_about(&self) -> Result<()> {
+    pub(crate) fn restore_run_info(&self) -> Result<()> {
         self.check_place()?;
         let path = self.folder().join(layout::RUN);
-        match self.about.get() {
-            Some(about) if !path.exists() => put(&path, &self.pretty(about)),
+        match self.info.get() {
+            Some(about) if !path.exists() => write_text(&path, &self.to_pretty_json(about)),
             _ => Ok(()),
         }
     }
 
     /// Removes the folder of a run that could not begin, because such a folder cannot be resumed. Returns
     /// `false` if the run has begun.
-    pub(crate) fn discard_unbegun(&self) -> bool {
+    pub(crate) fn discard_incomplete(&self) -> bool {
         let is_begun =
-            self.about.get().is_some() || !matches!(self.folder().join(layout::RUN).try_exists(), Ok(false));
+            self.info.get().is_some() || !matches!(self.folder().join(layout::RUN).try_exists(), Ok(false));
         !is_begun && self.discard()
     }
 
@@ -247,9 +250,9 @@ impl Store {
     /// Writes the calibration of the client; an earlier one is kept as `.old-<n>`.
     pub(crate) fn write_calibration(&self, calibration: &Calibration) -> Result<()> {
         self.check_place()?;
-        self.renew(
+        self.replace_with_backup(
             &self.folder().join(layout::CALIBRATION),
-            &self.pretty(calibration),
+            &self.to_pretty_json(calibration),
         )
     }
 
@@ -276,22 +279,22 @@ impl Store {
     }
 
     fn launch_log(&self, launch: &LaunchId, start: u32, name: &str) -> Result<Log> {
-        let folder = self
-            .folder()
-            .join(layout::LAUNCHES)
-            .join(layout::launch(launch, start, &self.redactor));
-        self.make(&folder)?;
+        let folder =
+            self.folder()
+                .join(layout::LAUNCHES)
+                .join(layout::launch_folder(launch, start, &self.redactor));
+        self.create_folder(&folder)?;
         let path = folder.join(name);
         if path.exists() {
             let number = free_number(&path);
             // The tails get the same number as their log.
-            for part in [path.clone()].into_iter().chain(super::log::tails(&path)) {
+            for part in [path.clone()].into_iter().chain(super::log::tail_paths(&path)) {
                 if part.exists() {
-                    let old = numbered(&part, number);
-                    fs::rename(&part, old).tried("move aside", &part)?;
+                    let old = numbered_backup(&part, number);
+                    fs::rename(&part, old).io_context("move aside", &part)?;
                 }
             }
-            atomic::sync_folder(&folder).tried("sync", &folder)?;
+            atomic::sync_folder(&folder).io_context("sync", &folder)?;
         }
         Log::open(&path, &self.redactor)
     }
@@ -300,7 +303,7 @@ impl Store {
     pub(crate) fn cell_dir(&self, measurement: &Measurement) -> PathBuf {
         self.folder()
             .join(layout::CELLS)
-            .join(layout::cell(measurement, &self.redactor))
+            .join(layout::cell_folder(measurement, &self.redactor))
     }
 
     /// Writes a measurement that ended, the summary last. On return it is synced; only then may the journal
@@ -310,22 +313,22 @@ impl Store {
         &self,
         summary: &Summary,
         requests: &[Request],
-        seconds: &[Second],
-        said: impl Into<Said<'s>>,
+        seconds: &[SecondHistogram],
+        artifacts: impl Into<CellArtifacts<'s>>,
     ) -> Result<()> {
         self.check_place()?;
-        let said = said.into();
+        let artifacts = artifacts.into();
         let folder = self.cell_dir(&Measurement {
             cell: summary.cell.clone(),
             start: summary.start,
             repeat: summary.repeat,
         });
         if folder.join(layout::SUMMARY).exists() {
-            set_aside(&folder)?;
+            move_to_backup(&folder)?;
         } else if folder.exists() {
-            clear(&folder)?;
+            clear_unfinished(&folder)?;
         }
-        self.make(&folder)?;
+        self.create_folder(&folder)?;
         let is_ours = summary.imported.is_none();
         // An import has neither requests nor an engine log.
         if is_ours {
@@ -334,23 +337,26 @@ impl Store {
         if !seconds.is_empty() {
             self.write_lines(&folder.join(layout::HISTOGRAMS), seconds)?;
         }
-        if !said.samples.is_empty() {
-            self.write_lines(&folder.join(layout::TELEMETRY), said.samples)?;
+        if !artifacts.samples.is_empty() {
+            self.write_lines(&folder.join(layout::TELEMETRY), artifacts.samples)?;
         }
         if is_ours {
-            put(&folder.join(layout::ENGINE_LOG), &self.redactor.redact(said.log))?;
+            write_text(
+                &folder.join(layout::ENGINE_LOG),
+                &self.redactor.redact(artifacts.log),
+            )?;
         }
-        if let Some(post_mortem) = said.post_mortem {
-            let page = post_mortem.page();
-            put(&folder.join(layout::POST_MORTEM), &self.redactor.redact(&page))?;
+        if let Some(post_mortem) = artifacts.post_mortem {
+            let page = post_mortem.to_markdown();
+            write_text(&folder.join(layout::POST_MORTEM), &self.redactor.redact(&page))?;
         }
-        put(&folder.join(layout::SUMMARY), &self.pretty(summary))?;
+        write_text(&folder.join(layout::SUMMARY), &self.to_pretty_json(summary))?;
         let partial = folder.join(layout::PARTIAL);
         if partial.exists() {
-            fs::remove_file(&partial).tried("remove", &partial)?;
+            fs::remove_file(&partial).io_context("remove", &partial)?;
         }
         let cells = self.folder().join(layout::CELLS);
-        atomic::sync_folder(&cells).tried("sync", &cells)
+        atomic::sync_folder(&cells).io_context("sync", &cells)
     }
 
     /// Rewrites the summary of a finished measurement that turned out to have failed.
@@ -358,12 +364,12 @@ impl Store {
         self.check_place()?;
         let folder = self.cell_dir(&summary.measurement());
         if let Some(post_mortem) = post_mortem {
-            put(
+            write_text(
                 &folder.join(layout::POST_MORTEM),
-                &self.redactor.redact(&post_mortem.page()),
+                &self.redactor.redact(&post_mortem.to_markdown()),
             )?;
         }
-        put(&folder.join(layout::SUMMARY), &self.pretty(summary))
+        write_text(&folder.join(layout::SUMMARY), &self.to_pretty_json(summary))
     }
 
     /// The path that a post-mortem of the measurement has.
@@ -373,21 +379,21 @@ impl Store {
 
     fn write_lines<T: Serialize + DeserializeOwned>(&self, path: &Path, values: &[T]) -> Result<()> {
         atomic::write_with(path, |file: &mut File| {
-            let mut lines = zstd::Encoder::new(BufWriter::new(file), LEVEL)?;
+            let mut lines = zstd::Encoder::new(BufWriter::new(file), ZSTD_LEVEL)?;
             lines.include_checksum(true)?;
             for value in values {
-                lines.write_all(json(value, Form::Line, &self.redactor).as_bytes())?;
+                lines.write_all(to_redacted_json(value, JsonLayout::Line, &self.redactor).as_bytes())?;
             }
             lines.finish()?.flush()
         })
-        .tried("write", path)
+        .io_context("write", path)
     }
 
     /// Reads the finished measurements of the plan with the planned content hash, with any ending. A broken
     /// summary is no error: its measurement is not finished.
     pub(crate) fn finished(&self, plan: &Plan) -> Result<BTreeMap<Measurement, Summary>> {
         let mut finished = BTreeMap::new();
-        self.each_on_disk(plan, |measurement, _, mut summary, is_same| {
+        self.for_each_on_disk(plan, |measurement, _, mut summary, is_same| {
             if is_same {
                 // A name on disk may have been redacted.
                 summary.cell = measurement.cell.clone();
@@ -402,8 +408,8 @@ impl Store {
     /// aside.
     pub(crate) fn outdated(&self, plan: &Plan) -> Result<Vec<Measurement>> {
         let mut outdated = Vec::new();
-        self.each_on_disk(plan, |measurement, _, summary, is_same| {
-            if !is_same && summary.ending == Ending::Done {
+        self.for_each_on_disk(plan, |measurement, _, summary, is_same| {
+            if !is_same && summary.status == MeasurementStatus::Done {
                 outdated.push(measurement.clone());
             }
             Ok(())
@@ -411,11 +417,11 @@ impl Store {
         Ok(outdated)
     }
 
-    fn set_changed_aside(&self, plan: &Plan) -> Result<Vec<Measurement>> {
+    fn back_up_changed(&self, plan: &Plan) -> Result<Vec<Measurement>> {
         let mut changed = Vec::new();
-        self.each_on_disk(plan, |measurement, folder, _, is_same| {
+        self.for_each_on_disk(plan, |measurement, folder, _, is_same| {
             if !is_same {
-                set_aside(folder)?;
+                move_to_backup(folder)?;
                 changed.push(measurement.clone());
             }
             Ok(())
@@ -425,16 +431,16 @@ impl Store {
 
     /// Visits the measurements of the plan that have a readable summary, and says whether the content hash is
     /// the planned one.
-    fn each_on_disk(
+    fn for_each_on_disk(
         &self,
         plan: &Plan,
         mut visit: impl FnMut(&Measurement, &Path, Summary, bool) -> Result<()>,
     ) -> Result<()> {
         for measurement in plan.starts.iter().flat_map(|start| &start.cells) {
             let folder = self.cell_dir(measurement);
-            let summary: Summary = match reader::json(&folder.join(layout::SUMMARY), "") {
+            let summary: Summary = match reader::read_json(&folder.join(layout::SUMMARY), "") {
                 Ok(summary) => summary,
-                Err(StoreError::Missing { .. } | StoreError::Broken { .. }) => continue,
+                Err(StoreError::Missing { .. } | StoreError::Malformed { .. }) => continue,
                 Err(error) => return Err(error),
             };
             let planned = self
@@ -451,9 +457,9 @@ impl Store {
         self.check_place()?;
         let text: String = lines
             .iter()
-            .map(|line| json(line, Form::Line, &self.redactor))
+            .map(|line| to_redacted_json(line, JsonLayout::Line, &self.redactor))
             .collect();
-        put(&self.folder().join(layout::RESULTS), &text)
+        write_text(&self.folder().join(layout::RESULTS), &text)
     }
 
     /// Appends a line to `results.jsonl`. An incomplete line after a crash disappears when the resumed run
@@ -461,55 +467,58 @@ impl Store {
     pub(crate) fn append_result(&self, line: &serde_json::Value) -> Result<()> {
         self.check_place()?;
         let path = self.folder().join(layout::RESULTS);
-        let text = json(line, Form::Line, &self.redactor);
+        let text = to_redacted_json(line, JsonLayout::Line, &self.redactor);
         let file = open_file(fs::OpenOptions::new().create(true).append(true), &path);
         file.and_then(|mut file| file.write_all(text.as_bytes()))
-            .tried("append to", &path)
+            .io_context("append to", &path)
     }
 
     /// Reads the summary of a finished measurement.
     pub(crate) fn summary(&self, measurement: &Measurement) -> Result<Summary> {
         let path = self.cell_dir(measurement).join(layout::SUMMARY);
-        reader::json(&path, "it was not finished")
+        reader::read_json(&path, "it was not finished")
     }
 
     /// Writes a report into the run's folder, replacing an earlier one, and returns its path. Fails if the
     /// name is not plain or is used by the store.
     pub(crate) fn write_report(&self, name: &str, text: &str) -> Result<PathBuf> {
-        if !layout::is_plain(name) || layout::is_old(name) || layout::OWN.contains(&name) {
-            return Err(StoreError::Name {
+        if !layout::is_plain_name(name)
+            || layout::is_backup_name(name)
+            || layout::RESERVED_NAMES.contains(&name)
+        {
+            return Err(StoreError::InvalidName {
                 name: name.to_owned(),
                 what: "a report",
             });
         }
         self.check_place()?;
         let path = self.folder().join(&*self.redactor.redact(name));
-        put(&path, &self.redactor.redact(text))?;
+        write_text(&path, &self.redactor.redact(text))?;
         Ok(path)
     }
 
-    fn pretty<T: Serialize + DeserializeOwned>(&self, value: &T) -> String {
-        json(value, Form::Pretty, &self.redactor)
+    fn to_pretty_json<T: Serialize + DeserializeOwned>(&self, value: &T) -> String {
+        to_redacted_json(value, JsonLayout::Pretty, &self.redactor)
     }
 
     /// Writes a text to `path`; a different earlier text is kept as `.old-<n>`.
-    fn renew(&self, path: &Path, text: &str) -> Result<()> {
+    fn replace_with_backup(&self, path: &Path, text: &str) -> Result<()> {
         match fs::read(path) {
             Ok(old) if old == text.as_bytes() => return Ok(()),
             Ok(old) => {
-                let aside = aside(path);
-                atomic::write(&aside, &old).tried("write", &aside)?;
+                let aside = backup_path(path);
+                atomic::write(&aside, &old).io_context("write", &aside)?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).tried("read", path),
+            Err(error) => return Err(error).io_context("read", path),
         }
-        put(path, text)
+        write_text(path, text)
     }
 }
 
-fn folder_of(root: &Path, run: &RunId) -> Result<PathBuf> {
+fn run_folder(root: &Path, run: &RunId) -> Result<PathBuf> {
     if !layout::is_run_name(run.as_str()) {
-        return Err(StoreError::Name {
+        return Err(StoreError::InvalidName {
             name: run.to_string(),
             what: "a run",
         });
@@ -519,14 +528,14 @@ fn folder_of(root: &Path, run: &RunId) -> Result<PathBuf> {
 
 /// Removes temporary files of runs below `root` that were killed before they began. Such a folder cannot be
 /// resumed; its other files stay.
-fn sweep_cut_off(root: &Path) {
+fn sweep_incomplete_runs(root: &Path) {
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         let folder = entry.path();
         if folder.join(layout::RUN).exists() {
             continue;
         }
         // With the lock held no process writes there, so that every temporary file is an orphan.
-        let Some(_lock) = lock::keep_out(&folder) else {
+        let Some(_lock) = lock::exclude_writers(&folder) else {
             continue;
         };
         for folder in [folder.join(layout::RECIPES), folder] {
@@ -536,9 +545,9 @@ fn sweep_cut_off(root: &Path) {
 }
 
 /// Removes the files of an unfinished measurement except its partial records.
-fn clear(folder: &Path) -> Result<()> {
-    for entry in fs::read_dir(folder).tried("list", folder)? {
-        let entry = entry.tried("list", folder)?;
+fn clear_unfinished(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).io_context("list", folder)? {
+        let entry = entry.io_context("list", folder)?;
         let path = entry.path();
         if entry.file_name().to_string_lossy().starts_with(layout::PARTIAL) {
             continue;
@@ -548,35 +557,35 @@ fn clear(folder: &Path) -> Result<()> {
         } else {
             fs::remove_file(&path)
         };
-        removed.tried("remove the unfinished", &path)?;
+        removed.io_context("remove the unfinished", &path)?;
     }
     Ok(())
 }
 
-fn put(path: &Path, text: &str) -> Result<()> {
-    atomic::write(path, text.as_bytes()).tried("write", path)
+fn write_text(path: &Path, text: &str) -> Result<()> {
+    atomic::write(path, text.as_bytes()).io_context("write", path)
 }
 
 /// A free name for the current version of `path`.
-fn aside(path: &Path) -> PathBuf {
-    numbered(path, free_number(path))
+fn backup_path(path: &Path) -> PathBuf {
+    numbered_backup(path, free_number(path))
 }
 
 /// The smallest number that no earlier version of `path` has.
 fn free_number(path: &Path) -> u32 {
     (1..)
-        .find(|number| !numbered(path, *number).exists())
+        .find(|number| !numbered_backup(path, *number).exists())
         .expect("a folder never holds as many versions as there are numbers")
 }
 
 /// The name of an earlier version of `path`.
-fn numbered(path: &Path, number: u32) -> PathBuf {
+fn numbered_backup(path: &Path, number: u32) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(layout::old(&name, number))
+    path.with_file_name(layout::backup_name(&name, number))
 }
 
-pub(super) fn set_aside(path: &Path) -> Result<()> {
-    fs::rename(path, aside(path)).tried("move aside", path)?;
-    let folder = atomic::folder(path);
-    atomic::sync_folder(folder).tried("sync", folder)
+pub(super) fn move_to_backup(path: &Path) -> Result<()> {
+    fs::rename(path, backup_path(path)).io_context("move aside", path)?;
+    let folder = atomic::parent_folder(path);
+    atomic::sync_folder(folder).io_context("sync", folder)
 }

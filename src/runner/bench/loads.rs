@@ -6,10 +6,10 @@ use crate::config::scenario::Scenario;
 use crate::config::search::Search;
 use crate::plan::{Cell, Plan};
 use crate::results::record::search::Point;
-use crate::results::record::validity::Code;
+use crate::results::record::validity::ReasonCode;
 use crate::runner::bench::error::BenchError;
 use crate::runner::bench::observer::{BenchEvent, BenchLoad, BenchObserver, BenchOutcome};
-use crate::runner::bench::prepare::Prepared;
+use crate::runner::bench::prepare::PreparedBench;
 use crate::runner::bench::session::Session;
 use crate::runner::cell::{CellContext, CellError, CellRun};
 use crate::runner::load::PreparedLoad;
@@ -79,11 +79,11 @@ impl Bench<'_> {
 
     pub(super) async fn arrivals(
         &mut self,
-        prepared: Prepared,
+        prepared: PreparedBench,
         continues_draws: bool,
         observer: &mut impl BenchObserver,
     ) -> Result<BenchOutcome, BenchError> {
-        let Prepared {
+        let PreparedBench {
             tokenizer,
             prompt_store,
             session: first,
@@ -99,7 +99,7 @@ impl Bench<'_> {
                     let workload = prompt_store.workload(&cell.scenario, &tokenizer).await;
                     let workload = workload.map_err(BenchError::Prompts)?;
                     if !continues_draws {
-                        draws = workload.prepared.draws.clone();
+                        draws = workload.prepared.rng.clone();
                     }
                     let (target, scenario) = (first.target.clone(), cell.scenario.clone());
                     Session::new(target, workload, scenario, &mut draws).map_err(BenchError::Prompts)?
@@ -112,7 +112,7 @@ impl Bench<'_> {
             });
             let measured = self.measure(place, session, observer).await?;
             let goes_on =
-                |measured: &BenchLoad| observer.measured(measured, None) && !measured.is_interrupted();
+                |measured: &BenchLoad| observer.load_measured(measured, None) && !measured.is_interrupted();
             match measured.filter(goes_on) {
                 Some(measured) => before.push(measured.session),
                 None => return Ok(BenchOutcome::Stopped),
@@ -179,7 +179,7 @@ impl<O: BenchObserver> PointMeasurement for Points<'_, '_, O> {
             return Ok(PointResult::Stopped { prompts: 0 });
         };
         if measured.is_interrupted() {
-            return match self.observer.measured(&measured, None) {
+            return match self.observer.load_measured(&measured, None) {
                 true => Ok(PointResult::Stopped {
                     prompts: measured.load.prompts,
                 }),
@@ -189,21 +189,21 @@ impl<O: BenchObserver> PointMeasurement for Points<'_, '_, O> {
         let caches = measured
             .reasons
             .iter()
-            .filter(|reason| reason.code == Code::CacheWarm);
+            .filter(|reason| reason.code == ReasonCode::CacheWarm);
         Ok(PointResult::Measured(Box::new(MeasuredPoint {
-            basis: measured.basis.clone(),
+            metric_inputs: measured.basis.clone(),
             caches: caches.cloned().collect(),
-            measured,
+            load: measured,
         })))
     }
 
-    async fn judged(
+    async fn point_judged(
         &mut self,
         _point: Point,
         measured: BenchLoad,
         search: &SloSearch,
     ) -> Result<(), Option<BenchError>> {
-        match self.observer.measured(&measured, Some(&search.record())) {
+        match self.observer.load_measured(&measured, Some(&search.record())) {
             true => Ok(()),
             false => Err(None),
         }

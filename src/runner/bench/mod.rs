@@ -11,17 +11,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use crate::loadgen::Item;
+pub(crate) use crate::loadgen::PlannedRequest;
 pub(crate) use error::BenchError;
 pub(crate) use observer::{BenchEvent, BenchLoad, BenchObserver, BenchOutcome};
 pub(crate) use request::{Address, BenchRequest, Headers, ReadyCheck, Scheme};
 pub(crate) use session::Session;
 
 use self::loads::Bench;
-use self::prepare::Prepared;
-use crate::config::template::Text;
+use self::prepare::PreparedBench;
+use crate::config::template::Template;
 use crate::engine;
-use crate::plan::{Attach, Contact, Engine, Launch, Place, Plan};
+use crate::plan::{Api, AttachedServer, Engine, ExecutorSpec, Launch, Plan};
 use crate::results::record::client::Calibration;
 use crate::runner::calibrate;
 use crate::runner::cell::{CellContext, Procedure};
@@ -29,7 +29,7 @@ use crate::runner::environment::Environment;
 use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::record_sink::RecordSink;
 use crate::runner::session::gpus;
-use crate::runner::shutdown::Stop;
+use crate::runner::shutdown::Shutdown;
 use crate::telemetry::gpu::Gpus;
 use crate::telemetry::machine;
 
@@ -41,7 +41,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// Raises the limit of open files, and reads the error of the client on this machine if it was measured.
 pub(crate) fn prepare_host(cache: &Path, tool: &str) -> Option<Calibration> {
     machine::raise_open_files();
-    calibrate::kept(cache, || machine::read(tool))
+    calibrate::load_saved(cache, || machine::read(tool))
 }
 
 /// Measures every arrival of a request, or the points of its search.
@@ -52,16 +52,18 @@ pub(crate) async fn run(
     request: &BenchRequest,
     environment: &Environment,
     observer: &mut impl BenchObserver,
-    stop: &Stop,
+    shutdown: &Shutdown,
 ) -> Result<BenchOutcome, BenchError> {
     // Nothing was measured, so nothing is lost.
-    let prepared = stop.unless_asked(prepare::prepare(request, observer)).await;
+    let prepared = shutdown
+        .unless_requested(prepare::prepare(request, observer))
+        .await;
     let Some(prepared) = prepared else {
         return Ok(BenchOutcome::Stopped);
     };
     let prepared = prepared?;
     // GPUs of this host tell nothing about a server elsewhere.
-    let gpus = match engine::is_here(&request.address.host) {
+    let gpus = match engine::is_local_host(&request.address.host) {
         true => tokio::task::block_in_place(|| open_gpus(environment, observer))?,
         false => None,
     };
@@ -70,7 +72,7 @@ pub(crate) async fn run(
     let procedure = Procedure {
         reset_limit: RESET_LIMIT,
         requires_reset: true,
-        settle: request.settle,
+        settle: request.settle_time,
         profiler: request.profiler.clone(),
         report_every: REPORT_EVERY,
         is_raw: true,
@@ -83,7 +85,7 @@ pub(crate) async fn run(
             procedure: &procedure,
             records: RecordSink::File(request.records.as_ref()),
             calibration: None,
-            stop,
+            stop: shutdown,
         },
         engine: ReadyEngine::attached(target, control, gpus).await,
     };
@@ -94,24 +96,24 @@ pub(crate) async fn run(
 }
 
 /// The server as a launch.
-fn launch(request: &BenchRequest, prepared: &Prepared) -> Launch {
+fn launch(request: &BenchRequest, prepared: &PreparedBench) -> Launch {
     let engine = Engine {
         backend: request.backend.clone(),
         simulated: prepared.is_simulated,
         ..Engine::new("bench")
     };
-    let place = Place::Attach(Attach {
-        url: Text::new(request.address.to_string()),
-        ..Attach::default()
+    let place = ExecutorSpec::Attach(AttachedServer {
+        url: Template::new(request.address.to_string()),
+        ..AttachedServer::default()
     });
-    let contact = Contact {
+    let contact = Api {
         info: request.asks_info.then(|| "/server_info".to_owned()),
-        reset: request.reset.clone(),
+        reset: request.cache_reset.clone(),
         dialect: request.dialect.clone(),
-        ..Contact::new(request.dialect.protocol)
+        ..Api::new(request.dialect.protocol)
     };
     Launch {
-        served: prepared.session.model().to_owned(),
+        served_model_name: prepared.session.model().to_owned(),
         tokenizer: prepared.tokenizer.clone(),
         ..Launch::new(engine, &prepared.model, place, contact)
     }
@@ -122,7 +124,7 @@ fn open_gpus(
     observer: &mut impl BenchObserver,
 ) -> Result<Option<Arc<Gpus>>, BenchError> {
     let notices = std::cell::RefCell::new(Vec::new());
-    let gpus = gpus::open(environment, &|notice| notices.borrow_mut().push(notice));
+    let gpus = gpus::open_gpus(environment, &|notice| notices.borrow_mut().push(notice));
     for notice in notices.into_inner() {
         observer.bench_event(BenchEvent::Notice(&notice));
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::analysis::metrics::Basis;
-use crate::results::record::cell::{Ending, Summary};
+use crate::analysis::metrics::MetricInputs;
+use crate::results::record::cell::{MeasurementStatus, Summary};
 use crate::results::record::search::SearchRecord;
 use crate::results::record::validity::Reason;
 use crate::runner::bench::session::Session;
@@ -18,7 +18,7 @@ pub(crate) trait BenchObserver: CellObserver {
     fn bench_event(&mut self, event: BenchEvent<'_>);
 
     /// Receives a load that was measured; if it is a point of a search, with what that has found so far, this point last. Returns whether to go on.
-    fn measured(&mut self, measured: &BenchLoad, search: Option<&SearchRecord>) -> bool;
+    fn load_measured(&mut self, measured: &BenchLoad, search: Option<&SearchRecord>) -> bool;
 }
 
 /// How a bench ended.
@@ -37,7 +37,7 @@ pub(crate) struct BenchLoad {
     pub(crate) summary: Summary,
     pub(crate) load: LoadOutcome,
     /// What metrics are derived from beside the requests.
-    pub(crate) basis: Basis,
+    pub(crate) basis: MetricInputs,
     /// What speaks against its metrics.
     pub(crate) reasons: Vec<Reason>,
 }
@@ -51,7 +51,7 @@ impl AsRef<LoadOutcome> for BenchLoad {
 impl BenchLoad {
     /// Whether it was stopped.
     pub(crate) fn is_interrupted(&self) -> bool {
-        self.summary.ending == Ending::Interrupted
+        self.summary.status == MeasurementStatus::Interrupted
     }
 }
 

@@ -8,7 +8,7 @@ use reqwest::header::HeaderMap;
 use crate::base::control_client::{self, ControlClient};
 use crate::config::scenario::Scenario;
 use crate::loadgen::Target;
-use crate::loadgen::dataset::{Caches, Draws};
+use crate::loadgen::dataset::{Caches, RngState};
 use crate::runner::bench::error::BenchError;
 use crate::runner::bench::observer::{BenchEvent, BenchObserver};
 use crate::runner::bench::request::BenchRequest;
@@ -17,7 +17,7 @@ use crate::runner::discovery;
 use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
 
 /// A bench that can begin.
-pub(super) struct Prepared {
+pub(super) struct PreparedBench {
     pub(super) control: ControlClient,
     pub(super) model: String,
     /// Whether the server says that it is the simulated engine.
@@ -27,16 +27,16 @@ pub(super) struct Prepared {
     pub(super) prompt_store: Arc<PromptStore>,
     pub(super) session: Session,
     /// Where the draws of its arrivals and adapters have come to.
-    pub(super) draws: Draws,
+    pub(super) draws: RngState,
 }
 
 /// Source: docs/bench-serving.md 6, steps 5 to 8.
 pub(super) async fn prepare(
     request: &BenchRequest,
     observer: &mut impl BenchObserver,
-) -> Result<Prepared, BenchError> {
+) -> Result<PreparedBench, BenchError> {
     let control = control_client(request)?;
-    let is_simulated = wait(request, &control, observer).await?;
+    let is_simulated = wait_ready(request, &control, observer).await?;
     let model = match &request.model {
         Some(model) => model.clone(),
         None => first_model(&control).await?,
@@ -52,7 +52,7 @@ pub(super) async fn prepare(
         address: request.address.clone(),
         headers: request.headers.clone(),
         dialect: request.dialect.clone(),
-        model: request.served.clone().unwrap_or_else(|| model.clone()),
+        model: request.served_model_name.clone().unwrap_or_else(|| model.clone()),
     };
     let caches = Caches {
         hf_home: request.hf_home.clone(),
@@ -61,14 +61,14 @@ pub(super) async fn prepare(
     let prompt_store = PromptStore::new(PathBuf::new(), caches);
     let scenario = &request.scenarios[0];
     let (tokenizer, workload) = workload(scenario, tokenizers, &prompt_store).await?;
-    let mut draws = workload.prepared.draws.clone();
+    let mut draws = workload.prepared.rng.clone();
     let session = Session::new(target, workload, scenario.clone(), &mut draws);
     let session = session.map_err(BenchError::Prompts)?;
     observer.bench_event(BenchEvent::Prepared {
         session: &session,
         model: &model,
     });
-    Ok(Prepared {
+    Ok(PreparedBench {
         control,
         model,
         is_simulated,
@@ -108,12 +108,12 @@ fn control_client(request: &BenchRequest) -> Result<ControlClient, BenchError> {
 }
 
 /// Waits until the server is ready, if it is asked; whether it says that it is the simulated engine.
-async fn wait(
+async fn wait_ready(
     request: &BenchRequest,
     control: &ControlClient,
     observer: &mut impl BenchObserver,
 ) -> Result<bool, BenchError> {
-    let Some(check) = request.ready else {
+    let Some(check) = request.ready_check else {
         return Ok(false);
     };
     let (url, limit) = (control.url(check.path), check.limit);
@@ -134,7 +134,7 @@ async fn wait(
 }
 
 async fn first_model(control: &ControlClient) -> Result<String, BenchError> {
-    let models = discovery::models(control).await;
+    let models = discovery::list_models(control).await;
     let models = models.map_err(|error| BenchError::Models {
         base_url: control.base_url().to_owned(),
         error,

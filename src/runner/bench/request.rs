@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::scenario::Scenario;
 pub(crate) use crate::loadgen::{Address, Headers, Scheme};
-use crate::plan::{Dialect, Reset};
+use crate::plan::{CacheResetSpec, ProtocolSpec};
 use crate::runner::profiler::Profiler;
 use crate::runner::record_sink::RecordsFile;
 
@@ -16,7 +16,7 @@ pub(crate) struct BenchRequest {
     pub(crate) auth: Option<(String, String)>,
     /// The headers of the load.
     pub(crate) headers: Headers,
-    pub(crate) dialect: Dialect,
+    pub(crate) dialect: ProtocolSpec,
     /// The name of the backend, by which some metrics differ.
     pub(crate) backend: String,
     /// Every load that is measured, one after another; at least one.
@@ -24,14 +24,14 @@ pub(crate) struct BenchRequest {
     /// Whether the gaps of a load are drawn where those of the one before ended, instead of as if each were the only one.
     pub(crate) continues_draws: bool,
     pub(crate) model: Option<String>,
-    pub(crate) served: Option<String>,
+    pub(crate) served_model_name: Option<String>,
     pub(crate) tokenizer: Option<String>,
     /// How the server is polled until it is ready; `None` does not ask.
-    pub(crate) ready: Option<ReadyCheck>,
+    pub(crate) ready_check: Option<ReadyCheck>,
     /// How caches are emptied before each load; `None` leaves them.
-    pub(crate) reset: Option<Reset>,
+    pub(crate) cache_reset: Option<CacheResetSpec>,
     /// How long the server may settle after it was warmed up or its caches were emptied.
-    pub(crate) settle: Duration,
+    pub(crate) settle_time: Duration,
     pub(crate) profiler: Option<Profiler>,
     /// Whether the server is asked for its configuration after each load.
     pub(crate) asks_info: bool,

@@ -7,7 +7,7 @@ use crate::base::ids::ContentHash;
 use crate::config::arrival::Arrival;
 use crate::config::scenario::Scenario;
 use crate::loadgen::Target;
-use crate::loadgen::dataset::{Draws, known_share};
+use crate::loadgen::dataset::{RngState, shared_with_earlier};
 use crate::loadgen::protocol::path;
 use crate::runner::load::PreparedLoad;
 use crate::runner::prompt_store::PreparedWorkload;
@@ -29,21 +29,21 @@ impl Session {
         target: Target,
         workload: Arc<PreparedWorkload>,
         scenario: Scenario,
-        draws: &mut Draws,
+        draws: &mut RngState,
     ) -> Result<Self, String> {
         Ok(Self {
-            load: PreparedLoad::whole(scenario, &workload, target.dialect.protocol, draws)?,
+            load: PreparedLoad::for_all_prompts(scenario, &workload, target.dialect.protocol, draws)?,
             target,
             workload,
         })
     }
 
     /// The share of its prompts that begins like one of earlier loads, which a prefix cache may know from them.
-    pub(crate) fn known_from(&self, earlier: &[Self]) -> f64 {
+    pub(crate) fn share_known_from(&self, earlier: &[Self]) -> f64 {
         let earlier = earlier
             .iter()
             .flat_map(|session| &session.workload.prepared.prompts);
-        known_share(earlier, &self.workload.prepared.prompts)
+        shared_with_earlier(earlier, &self.workload.prepared.prompts)
     }
 
     /// The arrival at which it sends.
@@ -67,14 +67,14 @@ impl Session {
     }
 
     /// Whether rows are conversations.
-    pub(crate) fn is_of_talks(&self) -> bool {
+    pub(crate) fn has_conversations(&self) -> bool {
         let first = self.load.items.first().and_then(|item| item.extras.as_ref());
         first.is_some_and(|extras| extras.turns.is_some())
     }
 
     /// What the Python tool prints about the prompts, line by line.
-    pub(crate) fn said(&self) -> &[String] {
-        &self.workload.prepared.said
+    pub(crate) fn preparation_lines(&self) -> &[String] {
+        &self.workload.prepared.printed_lines
     }
 
     pub(crate) fn url(&self) -> String {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::analysis::metrics::Basis;
-use crate::base::clock::{self, Moment};
+use crate::analysis::metrics::MetricInputs;
+use crate::base::clock::{self, MonotonicTime};
 use crate::base::control_client::ControlError;
-use crate::loadgen::{DriveError, Sink, Spill};
+use crate::loadgen::{LoadError, Sink, Spill};
 use crate::plan::{Cell, Measurement};
 use crate::results::record::cell::{Phase, PhaseTime, Summary, UniquePrefix};
 use crate::results::record::client::ClientFacts;
-use crate::results::record::post_mortem::End;
+use crate::results::record::post_mortem::EngineExitStatus;
 use crate::results::record::request::Failure;
 use crate::runner::cell::context::CellContext;
 use crate::runner::cell::observer::{CellEvent, CellObserver};
@@ -27,11 +27,11 @@ pub(crate) struct CellOutcome {
     /// The load, if it was sent; of a search that of the point that was found.
     pub(crate) load: Option<LoadOutcome>,
     /// What metrics are derived from beside the requests.
-    pub(crate) basis: Basis,
+    pub(crate) basis: MetricInputs,
     /// Whether the engine can measure another cell.
-    pub(crate) engine_is_well: bool,
+    pub(crate) engine_is_healthy: bool,
     /// How the engine ended, where it did.
-    pub(crate) end: Option<End>,
+    pub(crate) exit: Option<EngineExitStatus>,
 }
 
 /// Why a measurement ended without a load.
@@ -46,7 +46,7 @@ pub(crate) enum CellError {
     #[error("the caches were not emptied: {0}")]
     Reset(ControlError),
     #[error("{1}")]
-    NotSent(Phase, DriveError),
+    NotSent(Phase, LoadError),
     #[error("it was cut")]
     Cut(Phase, AbortReason),
 }
@@ -57,7 +57,7 @@ pub(crate) struct CellRun<'a> {
     pub(super) cell: &'a Cell,
     pub(super) measurement: &'a Measurement,
     pub(super) observer: &'a mut dyn CellObserver,
-    pub(super) phase_began: Moment,
+    pub(super) phase_began: MonotonicTime,
     pub(super) summary: Summary,
     /// Tokens that the engine accepted per step of speculative decoding, where it reports them.
     pub(super) accept_length: Option<f64>,
@@ -78,7 +78,7 @@ impl CellRun<'_> {
         self.end_phase_at(phase, clock::now());
     }
 
-    pub(super) fn end_phase_at(&mut self, phase: Phase, now: Moment) {
+    pub(super) fn end_phase_at(&mut self, phase: Phase, now: MonotonicTime) {
         let seconds = now.since(self.phase_began).as_secs_f64();
         self.summary.phases.push(PhaseTime {
             phase: phase.name().to_owned(),
@@ -91,7 +91,7 @@ impl CellRun<'_> {
     pub(super) fn control(&mut self, phase: Phase, requests: usize) -> DriveControl<'_> {
         let observer = &mut *self.observer;
         DriveControl {
-            stop: self.context.stop,
+            shutdown: self.context.stop,
             progress: Arc::default(),
             report_every: self.context.procedure.report_every,
             report: Box::new(move |progress| {

@@ -7,7 +7,7 @@ use crate::plan::Launch;
 use crate::results::record::client::Calibration;
 use crate::runner::profiler::Profiler;
 use crate::runner::record_sink::RecordSink;
-use crate::runner::shutdown::Stop;
+use crate::runner::shutdown::Shutdown;
 
 /// What a measurement is given beside its cell and its engine.
 #[derive(Clone, Copy)]
@@ -18,7 +18,7 @@ pub(crate) struct CellContext<'a> {
     pub(crate) records: RecordSink<'a>,
     /// The error of the client on this machine, if it was measured.
     pub(crate) calibration: Option<&'a Calibration>,
-    pub(crate) stop: &'a Stop,
+    pub(crate) stop: &'a Shutdown,
 }
 
 /// How a load is measured, beyond what its scenario and its launch say.

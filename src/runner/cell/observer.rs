@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::base::clock::Moment;
+use crate::base::clock::MonotonicTime;
 use crate::base::control_client::ControlError;
-use crate::loadgen::{Item, Progress};
+use crate::loadgen::{PlannedRequest, Progress};
 use crate::results::record::cell::Phase;
 use crate::results::record::request::Request;
 
@@ -20,7 +20,7 @@ pub(crate) enum CellEvent<'a> {
     /// The requests of a warm-up or of a load are sent next.
     Sending {
         phase: Phase,
-        items: &'a [Item],
+        items: &'a [PlannedRequest],
     },
     /// They are under way.
     Progress {
@@ -32,7 +32,7 @@ pub(crate) enum CellEvent<'a> {
     Sent {
         ended: usize,
         requests: &'a [Request],
-        zero: Moment,
+        zero: MonotonicTime,
     },
     WarmedUp {
         duration: Duration,

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use crate::analysis::calibration;
-use crate::analysis::metrics::{self, Basis};
+use crate::analysis::metrics::{self, MetricInputs};
 use crate::analysis::validity;
 use crate::base::clock;
 use crate::plan::{Cell, Launch, Measurement};
-use crate::results::record::cell::{Ending, EngineFacts, FailureClass, Origin, Phase, PhaseTime, Summary};
+use crate::results::record::cell::{
+    EngineFacts, FailureClass, MeasurementStatus, Origin, Phase, PhaseTime, Summary,
+};
 use crate::results::record::client::ClientFacts;
-use crate::results::record::request::{Request, failures};
+use crate::results::record::request::{Request, count_failures};
 use crate::runner::cell::cell_run::{CellError, CellOutcome, CellRun};
 use crate::runner::load::{LoadOutcome, count_chunks};
 use crate::runner::prompt_store::PreparedWorkload;
@@ -18,12 +20,12 @@ use crate::runner::supervise::AbortReason;
 
 impl CellRun<'_> {
     /// Derives the metrics of a measurement whose load was sent.
-    pub(super) async fn ended(
+    pub(super) async fn completed(
         &mut self,
         mut load: LoadOutcome,
         workload: &Arc<PreparedWorkload>,
     ) -> CellOutcome {
-        let missed = self.sink.take().map_or(0, |sink| sink.missed());
+        let missed = self.sink.take().map_or(0, |sink| sink.dropped());
         if missed > 0 {
             self.warn(format!(
                 "{missed} records were kept in memory alone while the load ran: the disk was too slow"
@@ -32,7 +34,7 @@ impl CellRun<'_> {
         // Every point decided where a search went.
         let other_points = std::mem::take(&mut self.other_points).into_iter();
         let client = other_points.fold(load.client, ClientFacts::worst);
-        let basis = self.basis();
+        let basis = self.metric_inputs();
         if metrics::divides_gaps(&basis.backend, basis.accept_length) {
             load.requests = count_chunks(load.requests, workload).await;
         }
@@ -41,19 +43,21 @@ impl CellRun<'_> {
                 (request.text, request.tool_text) = (None, None);
             }
         }
-        self.summary.failures = failures(&load.requests);
-        self.summary.stamps = Some(load.stamp.name().to_owned());
-        self.summary.warnings.extend(calibration::left_open(&client));
+        self.summary.failures = count_failures(&load.requests);
+        self.summary.timestamp_source = Some(load.timestamp_source.name().to_owned());
+        self.summary
+            .warnings
+            .extend(calibration::open_connections_note(&client));
         self.summary.client = Some(client);
         if !self.context.procedure.is_raw {
             self.summary.figures = metrics::summarize(&load.requests, &basis);
-            self.summary.intervals = metrics::intervals(&load.requests);
-            self.summary.answers = Some(validity::answers(&load.requests));
+            self.summary.intervals = metrics::percentile_intervals(&load.requests);
+            self.summary.answers = Some(validity::summarize_answers(&load.requests));
             let spill = self.spill.take();
             self.summary
                 .warnings
-                .extend(spill.as_ref().and_then(|spill| spill.missed()));
-            if let Some(lost) = spill.and_then(|spill| spill.lost()) {
+                .extend(spill.as_ref().and_then(|spill| spill.missed_warning()));
+            if let Some(lost) = spill.and_then(|spill| spill.lost_warning()) {
                 (self.summary.figures, self.summary.intervals, self.summary.answers) = Default::default();
                 load.requests.clear();
                 self.fail(Phase::Measure, FailureClass::Infrastructure, lost, Vec::new());
@@ -61,7 +65,7 @@ impl CellRun<'_> {
             }
         }
         if let Some(abort) = load.abort.take() {
-            return self.cut(Phase::Measure, abort, Some(load));
+            return self.aborted(Phase::Measure, abort, Some(load));
         }
         if let Some(reason) = all_failed(&load.requests) {
             self.fail(Phase::Measure, FailureClass::Engine, reason, Vec::new());
@@ -70,34 +74,34 @@ impl CellRun<'_> {
     }
 
     /// What metrics are derived from beside the requests.
-    fn basis(&self) -> Basis {
+    fn metric_inputs(&self) -> MetricInputs {
         // The requests of a search are those of one point; energy and counters of the engine are those of all.
         let is_search = self.cell.scenario.search.is_some();
         let telemetry = self.summary.telemetry.as_ref().filter(|_| !is_search);
-        Basis {
+        MetricInputs {
             accept_length: self.accept_length,
             energy: telemetry.and_then(|telemetry| telemetry.energy.clone()),
             engine: telemetry.and_then(|telemetry| telemetry.engine.clone()),
-            ..Basis::of(self.context.launch, self.cell)
+            ..MetricInputs::from_cell(self.context.launch, self.cell)
         }
     }
 
     /// The outcome of a measurement that was cut.
-    fn cut(&mut self, phase: Phase, cut: AbortReason, load: Option<LoadOutcome>) -> CellOutcome {
+    fn aborted(&mut self, phase: Phase, cut: AbortReason, load: Option<LoadOutcome>) -> CellOutcome {
         match cut {
             AbortReason::Stopped => {
-                self.summary.ending = Ending::Interrupted;
+                self.summary.status = MeasurementStatus::Interrupted;
                 self.outcome(true, load)
             }
-            AbortReason::Died(death) => {
+            AbortReason::EngineExited(death) => {
                 let means = death
-                    .omen
+                    .fatal_line
                     .as_ref()
-                    .map_or_else(String::new, |omen| format!(": {}", omen.explains()));
+                    .map_or_else(String::new, |omen| format!(": {}", omen.explanation()));
                 let reason = format!("the engine {} under load{means}", death.status);
                 self.fail(phase, death.class, reason, death.tail);
                 CellOutcome {
-                    end: death.end,
+                    exit: death.end,
                     ..self.outcome(false, load)
                 }
             }
@@ -113,7 +117,7 @@ impl CellRun<'_> {
     pub(super) fn failed(&mut self, error: CellError, ready: &ReadyEngine) -> CellOutcome {
         let reason = error.to_string();
         let (phase, class) = match error {
-            CellError::Cut(phase, cut) => return self.cut(phase, cut, None),
+            CellError::Cut(phase, cut) => return self.aborted(phase, cut, None),
             CellError::WarmUp(_) => {
                 let tail = ready.running.log().tail();
                 self.fail(Phase::Warmup, FailureClass::Engine, reason, tail);
@@ -128,7 +132,7 @@ impl CellRun<'_> {
     }
 
     fn fail(&mut self, phase: Phase, class: FailureClass, reason: String, tail: Vec<String>) {
-        self.summary.ending = Ending::Failed {
+        self.summary.status = MeasurementStatus::Failed {
             phase,
             class,
             reason,
@@ -136,14 +140,14 @@ impl CellRun<'_> {
         };
     }
 
-    fn outcome(&mut self, engine_is_well: bool, load: Option<LoadOutcome>) -> CellOutcome {
+    fn outcome(&mut self, engine_is_healthy: bool, load: Option<LoadOutcome>) -> CellOutcome {
         self.summary.ended = clock::timestamp();
         CellOutcome {
             summary: self.summary.clone(),
             load,
-            basis: self.basis(),
-            engine_is_well,
-            end: None,
+            basis: self.metric_inputs(),
+            engine_is_healthy,
+            exit: None,
         }
     }
 }
@@ -154,14 +158,14 @@ fn all_failed(requests: &[Request]) -> Option<String> {
         return None;
     }
     let first = requests.iter().find_map(|request| request.failure.as_ref());
-    let said = first.map_or_else(String::new, |failure| {
+    let message = first.map_or_else(String::new, |failure| {
         format!(": {}: {}", failure.class.name(), failure.message)
     });
-    Some(format!("all {} requests failed{said}", requests.len()))
+    Some(format!("all {} requests failed{message}", requests.len()))
 }
 
 /// A summary before anything is known.
-pub(crate) fn blank(
+pub(crate) fn blank_summary(
     launch: &Launch,
     cell: &Cell,
     measurement: &Measurement,

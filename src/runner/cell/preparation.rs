@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::base::clock;
 use crate::config::scenario::Scenario;
-use crate::loadgen::Item;
-use crate::loadgen::dataset::unique_prefix::Beginning;
+use crate::loadgen::PlannedRequest;
+use crate::loadgen::dataset::unique_prefix::PrefixLetters;
 use crate::plan::Measurement;
 use crate::results::record::cell::{Phase, UniquePrefix};
 use crate::runner::cell::cell_run::{CellError, CellRun, WARM_UP};
@@ -16,32 +16,39 @@ use crate::runner::supervise::AbortReason;
 
 /// How many requests a load is expected to send: its prompts, or fewer where its duration ends it first.
 pub(super) fn expected_requests(scenario: &Scenario) -> usize {
-    let asked = scenario.workload.requests().unwrap_or_default();
-    let asked = usize::try_from(asked).unwrap_or(usize::MAX);
-    let expected = scenario.arrival.expected(scenario.limits.duration);
+    let requested = scenario.workload.requests().unwrap_or_default();
+    let requested = usize::try_from(requested).unwrap_or(usize::MAX);
+    let expected = scenario.arrival.expected_requests(scenario.limits.duration);
     // The first request is due at once.
-    expected.map_or(asked, |expected| asked.min((expected.round() as usize).max(1)))
+    expected.map_or(requested, |expected| {
+        requested.min((expected.round() as usize).max(1))
+    })
 }
 
 /// That the data set gave fewer prompts than asked for. Where a duration ends the load, `ran_out` tells whether they were too few.
 fn too_few_prompts(scenario: &Scenario, found: usize) -> Option<String> {
-    if scenario.arrival.window(scenario.limits.duration).is_some() {
+    if scenario
+        .arrival
+        .sending_window(scenario.limits.duration)
+        .is_some()
+    {
         return None;
     }
-    let asked = scenario.workload.requests()?;
-    ((found as u64) < asked).then(|| format!("the data set gave {found} prompts, and {asked} were asked for"))
+    let requested = scenario.workload.requests()?;
+    ((found as u64) < requested)
+        .then(|| format!("the data set gave {found} prompts, and {requested} were asked for"))
 }
 
 impl CellRun<'_> {
     /// The prompts of the cell.
-    pub(super) async fn workload(
+    pub(super) async fn prepare_workload(
         &mut self,
         prompt_store: &Arc<PromptStore>,
     ) -> Result<Arc<PreparedWorkload>, CellError> {
         let workload = prompt_store.workload(&self.cell.scenario, &self.context.launch.tokenizer);
-        match self.context.stop.unless_asked(workload).await {
+        match self.context.stop.unless_requested(workload).await {
             Some(Ok(workload)) => {
-                self.prepared(&workload);
+                self.record_prompts(&workload);
                 Ok(workload)
             }
             None => Err(CellError::Cut(Phase::Prepare, AbortReason::Stopped)),
@@ -50,15 +57,16 @@ impl CellRun<'_> {
     }
 
     /// The load of the cell.
-    pub(super) async fn prepared_load(
+    pub(super) async fn prepare_load(
         &mut self,
         ready: &ReadyEngine,
         workload: &Arc<PreparedWorkload>,
     ) -> Result<PreparedLoad, CellError> {
         let wrong = |reason| CellError::Prompts(Phase::Prepare, reason);
         let (scenario, protocol) = (self.cell.scenario.clone(), ready.target.dialect.protocol);
-        let mut draws = workload.prepared.draws.clone();
-        let mut load = PreparedLoad::whole(scenario, workload, protocol, &mut draws).map_err(wrong)?;
+        let mut draws = workload.prepared.rng.clone();
+        let mut load =
+            PreparedLoad::for_all_prompts(scenario, workload, protocol, &mut draws).map_err(wrong)?;
         self.summary.schedule_hash = Some(load.schedule.clone());
         // The points of a search have prefixes of their own.
         if self.cell.scenario.search.is_none() {
@@ -68,15 +76,15 @@ impl CellRun<'_> {
         Ok(load)
     }
 
-    fn prepared(&mut self, workload: &PreparedWorkload) {
-        let found = workload.prepared.prompts.len();
-        self.summary.prompts = u32::try_from(found).ok();
+    fn record_prompts(&mut self, workload: &PreparedWorkload) {
+        let prompt_count = workload.prepared.prompts.len();
+        self.summary.prompts = u32::try_from(prompt_count).ok();
         self.summary.prompts_hash = Some(workload.prepared.hash.clone());
-        self.summary.prompts_repeated = workload.repeated;
+        self.summary.prompts_repeated = workload.repeated_share;
         self.summary.engine.tokenizer_digest = Some(workload.tokenizer.digest().to_owned());
         self.summary
             .warnings
-            .extend(too_few_prompts(&self.cell.scenario, found));
+            .extend(too_few_prompts(&self.cell.scenario, prompt_count));
     }
 
     /// Gives every prompt a prefix unique to this measurement, if the recipe sets `unique_prefixes`: a server that someone else started may
@@ -84,40 +92,40 @@ impl CellRun<'_> {
     /// were drawn, as it identifies workloads.
     pub(super) async fn with_unique_prefix(
         &mut self,
-        what: &str,
-        mut items: Vec<Item>,
+        purpose: &str,
+        mut items: Vec<PlannedRequest>,
         workload: &Arc<PreparedWorkload>,
-    ) -> Result<Vec<Item>, String> {
-        if !self.context.launch.contact.unique_prefixes {
+    ) -> Result<Vec<PlannedRequest>, String> {
+        if !self.context.launch.api.unique_prefixes {
             return Ok(items);
         }
         let Measurement { cell, start, repeat } = self.measurement;
         // The moment tells runs, and tries of a resumed one, apart: a server that someone else started remembers them all.
         let moment = clock::unix_seconds();
-        let beginning = Beginning::of(&(cell, start, repeat, self.tries, what, moment));
+        let beginning = PrefixLetters::from_name(&(cell, start, repeat, self.tries, purpose, moment));
         let letters = beginning.letters().to_owned();
         let workload = Arc::clone(workload);
         let putting = tokio::task::spawn_blocking(move || {
             let contents = items.iter_mut().map(|item| &mut item.content);
-            let given = beginning.put(contents, &workload.tokenizer);
-            given.map(|given| (items, given))
+            let prefix_stats = beginning.apply(contents, &workload.tokenizer);
+            prefix_stats.map(|prefix_stats| (items, prefix_stats))
         });
         let put = putting.await.expect("putting letters does not panic");
-        let (items, given) = put.map_err(|error| error.to_string())?;
+        let (items, prefix_stats) = put.map_err(|error| error.to_string())?;
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        if given.kept > 0 && what != WARM_UP {
+        if prefix_stats.unchanged > 0 && purpose != WARM_UP {
             self.summary.warnings.push(format!(
                 "{} of {} prompts kept their own beginning: no unique one leaves their length as it is",
-                given.kept,
+                prefix_stats.unchanged,
                 items.len()
             ));
         }
         self.unique_prefix = Some(UniquePrefix {
             letters,
-            tokens: count(given.tokens),
-            kept: count(given.kept),
+            tokens: count(prefix_stats.tokens),
+            kept: count(prefix_stats.unchanged),
         });
-        if let Some(proof) = &mut self.summary.reset {
+        if let Some(proof) = &mut self.summary.cache_reset {
             proof.unique_prefix.clone_from(&self.unique_prefix);
         }
         Ok(items)

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::analysis::metrics::{Basis, Metric};
+use crate::analysis::metrics::{Metric, MetricInputs};
 use crate::analysis::slo_search::SloSearch;
-use crate::analysis::validity::{self, Met};
+use crate::analysis::validity::{self, CacheEvidence};
 use crate::config::search::Search;
-use crate::results::record::cell::{Definitions, Phase, ResetProof};
+use crate::results::record::cell::{CacheResetRecord, Definitions, Phase};
 use crate::results::record::client::ClientFacts;
-use crate::results::record::search::{Point, ReportedTokens, SearchEnding};
+use crate::results::record::search::{Point, ReportedTokens, SearchStopReason};
 use crate::results::record::telemetry::Sample;
 use crate::results::record::validity::Reason;
 use crate::runner::cell::cell_run::{CellError, CellOutcome, CellRun};
@@ -24,13 +24,13 @@ struct CellPoints<'r, 'a> {
     ready: &'r mut ReadyEngine,
     workload: &'r Arc<PreparedWorkload>,
     search: &'r Search,
-    basis: Basis,
+    metric_inputs: MetricInputs,
     /// Whether the first point is the first load of an engine that was started for it.
     is_fresh: bool,
     /// The best point so far; the first one as long as none holds.
-    best: Option<(LoadOutcome, Option<ResetProof>, ClientFacts)>,
+    best: Option<(LoadOutcome, Option<CacheResetRecord>, ClientFacts)>,
     /// From the start of the first point to the end of the last.
-    whole: Option<MeasuredWindow>,
+    window: Option<MeasuredWindow>,
     reported: Option<ReportedTokens>,
 }
 
@@ -49,20 +49,20 @@ impl PointMeasurement for CellPoints<'_, '_> {
         mut load: PreparedLoad,
         search: &SloSearch,
     ) -> Result<PointResult<LoadOutcome>, CellOutcome> {
-        let is_first = self.whole.is_none();
+        let is_first = self.window.is_none();
         if !is_first {
             // What comes next ends at once where the run is asked to stop.
-            let stop = self.run.context.stop;
-            let _ = stop.unless_asked(self.run.reset_caches(self.ready)).await;
+            let shutdown = self.run.context.stop;
+            let _ = shutdown.unless_requested(self.run.reset_caches(self.ready)).await;
         }
         // The same value may be tried twice, so that the prompts used so far tell points apart.
-        let what = format!("{value} after {}", load.from);
+        let what = format!("{value} after {}", load.first_prompt);
         let begun = self
             .run
             .with_unique_prefix(&what, load.items, self.workload)
             .await;
         load.items = begun.map_err(|reason| self.not_prepared(reason))?;
-        let sent = self.run.load(self.ready, load, self.workload, !is_first);
+        let sent = self.run.send_load(self.ready, load, self.workload, !is_first);
         let mut outcome = match sent.await {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -70,20 +70,20 @@ impl PointMeasurement for CellPoints<'_, '_> {
                 return Err(self.run.failed(error, self.ready));
             }
         };
-        let zero = self.whole.map_or(outcome.window.zero, |whole| whole.zero);
+        let zero = self.window.map_or(outcome.window.start, |whole| whole.start);
         let whole = MeasuredWindow {
-            zero,
+            start: zero,
             ..outcome.window
         };
-        self.whole = Some(whole);
+        self.window = Some(whole);
         if outcome.abort.is_some() {
             self.run.end_phase(Phase::Measure);
-            outcome.samples = self.run.sampled(self.ready, whole, false).await;
+            outcome.samples = self.run.cut_samples(self.ready, whole, false).await;
             self.run.summary.search = Some(search.record());
-            return Err(self.run.ended(outcome, self.workload).await);
+            return Err(self.run.completed(outcome, self.workload).await);
         }
         if let Some(short) = &outcome.ran_out {
-            let (unit, says) = (self.search.by.unit(), short.says("`prompts`"));
+            let (unit, says) = (self.search.by.unit(), short.describe("`prompts`"));
             self.run
                 .summary
                 .warnings
@@ -91,13 +91,13 @@ impl PointMeasurement for CellPoints<'_, '_> {
         }
         self.run.count_hits(outcome.telemetry.engine.as_ref());
         Ok(PointResult::Measured(Box::new(MeasuredPoint {
-            caches: self.caches(&outcome, is_first).await,
-            basis: self.basis.clone(),
-            measured: outcome,
+            caches: self.cache_reasons(&outcome, is_first).await,
+            metric_inputs: self.metric_inputs.clone(),
+            load: outcome,
         })))
     }
 
-    async fn judged(
+    async fn point_judged(
         &mut self,
         point: Point,
         outcome: LoadOutcome,
@@ -108,8 +108,8 @@ impl PointMeasurement for CellPoints<'_, '_> {
         if point.judged.unreached.is_some() {
             client.send_lag = None;
         }
-        if self.best.is_none() || point.judged.holds && !point.is_warm() {
-            let reset = self.run.summary.reset.clone();
+        if self.best.is_none() || point.judged.holds && !point.has_warm_cache() {
+            let reset = self.run.summary.cache_reset.clone();
             self.run.summary.schedule_hash = Some(point.schedule_hash);
             let before = self.best.replace((outcome, reset, client));
             self.run.other_points.extend(before.map(|(.., client)| client));
@@ -122,26 +122,29 @@ impl PointMeasurement for CellPoints<'_, '_> {
 
 impl CellPoints<'_, '_> {
     /// What the engine had in its caches when it answered a point.
-    async fn caches(&mut self, outcome: &LoadOutcome, is_first: bool) -> Vec<Reason> {
+    async fn cache_reasons(&mut self, outcome: &LoadOutcome, is_first: bool) -> Vec<Reason> {
         let bounds = self.run.context.bounds;
         let prepared = self.workload.prepared.prompts.len();
         // Prompts that begin alike are known from those before them, whichever point sends them.
-        let are_apart = self.workload.repeated.is_some_and(|share| share <= bounds.warm);
-        let are_new = are_apart && outcome.from + outcome.prompts <= prepared;
-        let met = Met {
+        let are_apart = self
+            .workload
+            .repeated_share
+            .is_some_and(|share| share <= bounds.max_cache_hits);
+        let are_new = are_apart && outcome.first_prompt + outcome.prompts <= prepared;
+        let met = CacheEvidence {
             protocol: self.ready.target.dialect.protocol,
             scenario: &self.run.cell.scenario,
             bounds,
-            repeated: outcome.repeated_share(self.workload).await,
-            proof: self.run.summary.reset.as_ref(),
+            shared_share: outcome.repeated_share(self.workload).await,
+            reset_proof: self.run.summary.cache_reset.as_ref(),
             requests: &outcome.requests,
         };
-        let of_point = validity::reported(&met);
+        let of_point = validity::reported_tokens(&met);
         match &mut self.reported {
             Some(all) => all.add(&of_point),
             none => *none = Some(of_point),
         }
-        validity::caches(&met, self.is_fresh && (is_first || are_new))
+        validity::cache_reasons(&met, self.is_fresh && (is_first || are_new))
     }
 }
 
@@ -155,31 +158,34 @@ impl CellRun<'_> {
     ) -> CellOutcome {
         let (scenario, protocol) = (&self.cell.scenario, ready.target.dialect.protocol);
         let mut points = CellPoints {
-            basis: Basis::of(self.context.launch, self.cell),
-            is_fresh: ready.measured == 0 && !self.context.launch.is_attached(),
+            metric_inputs: MetricInputs::from_cell(self.context.launch, self.cell),
+            is_fresh: ready.measurement_count == 0 && !self.context.launch.is_attached(),
             run: self,
             ready,
             workload,
             search,
             best: None,
-            whole: None,
+            window: None,
             reported: None,
         };
         let outcome = search::run(search, scenario, workload, protocol, &mut points).await;
         let CellPoints {
             best,
-            whole,
+            window: whole,
             reported,
             ..
         } = points;
-        let SearchOutcome { mut record, used } = match outcome {
+        let SearchOutcome {
+            mut record,
+            used_prompts: used,
+        } = match outcome {
             Ok(outcome) => outcome,
             Err(failed) => return failed,
         };
         self.end_phase(Phase::Measure);
         let (mut outcome, reset, _) = best.expect("a search without objection tries at least one point");
         if let Some(whole) = whole {
-            outcome.samples = self.sampled(ready, whole, true).await;
+            outcome.samples = self.cut_samples(ready, whole, true).await;
         }
         record.reported = reported;
         self.summary.warnings.dedup();
@@ -189,33 +195,33 @@ impl CellRun<'_> {
                 "the points sent {used} prompts of {prompts}, so that some came twice, and the caches were not emptied in between"
             ));
         }
-        if record.ending != SearchEnding::Bracketed {
-            self.summary.warnings.push(record.says());
+        if record.ending != SearchStopReason::Bracketed {
+            self.summary.warnings.push(record.describe());
         }
         let found = (Metric::Found(search.by).name(), record.found);
         self.summary.search = Some(record);
-        self.summary.reset = reset;
-        let mut measured = self.ended(outcome, workload).await;
+        self.summary.cache_reset = reset;
+        let mut measured = self.completed(outcome, workload).await;
         let figures = measured.summary.figures.entry(Definitions::Matrix).or_default();
         figures.extend([found]);
         measured
     }
 
     /// Cuts what was sampled to the window of a load.
-    async fn sampled(
+    async fn cut_samples(
         &mut self,
         ready: &ReadyEngine,
         span: MeasuredWindow,
-        engine_is_well: bool,
+        engine_is_healthy: bool,
     ) -> Vec<Sample> {
-        let (telemetry, samples) = ready.sampling.after(span, engine_is_well).await;
+        let (telemetry, samples) = ready.sampling.sample_after_load(span, engine_is_healthy).await;
         self.summary.telemetry = Some(telemetry);
         samples
     }
 
     /// Whether each point finds the caches as if they were empty.
     fn empties_caches(&self) -> bool {
-        let proof = self.summary.reset.as_ref();
+        let proof = self.summary.cache_reset.as_ref();
         proof.is_some_and(|proof| {
             let is_new = proof
                 .unique_prefix

@@ -46,7 +46,7 @@ pub(super) enum Restart {
     /// It is restarted after a failure of the engine; `left` restarts remain.
     AfterFailure { left: u32 },
     /// It died too often.
-    Exhausted,
+    RestartsExhausted,
 }
 
 /// What follows a measurement.
@@ -64,10 +64,10 @@ pub(super) enum NextStep {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AfterMeasurement {
     /// Whether the engine can measure another cell.
-    pub(super) engine_is_well: bool,
+    pub(super) engine_is_healthy: bool,
     pub(super) restarts_for_cells: bool,
     /// Whether the measurement failed because of the host.
-    pub(super) host_failed: bool,
+    pub(super) is_host_fault: bool,
     /// Whether nothing new may begin.
     pub(super) is_stopping: bool,
 }
@@ -76,13 +76,13 @@ impl AfterMeasurement {
     pub(super) const fn next_step(self) -> NextStep {
         match self {
             Self {
-                engine_is_well: true,
+                engine_is_healthy: true,
                 restarts_for_cells: true,
                 ..
             } => NextStep::StopAsPlanned,
             Self {
-                engine_is_well: true,
-                host_failed: false,
+                engine_is_healthy: true,
+                is_host_fault: false,
                 is_stopping: false,
                 ..
             } => NextStep::Continue,
@@ -119,9 +119,9 @@ impl Attempts {
         let failed = self
             .retries
             .iter()
-            .filter(|retry| retry.class.is_retried())
+            .filter(|retry| retry.class.is_retryable())
             .count();
-        let pause = *PAUSES.get(failed).filter(|_| class.is_retried())?;
+        let pause = *PAUSES.get(failed).filter(|_| class.is_retryable())?;
         self.retries.push(Retry {
             phase,
             class,
@@ -160,7 +160,7 @@ impl Attempts {
     /// What follows if measurements remain.
     pub(super) fn restart(&self) -> Restart {
         match self.restarts {
-            restarts if restarts > RESTARTS => Restart::Exhausted,
+            restarts if restarts > RESTARTS => Restart::RestartsExhausted,
             0 => Restart::Expected,
             _ if !self.retries.is_empty() => Restart::Expected,
             restarts => Restart::AfterFailure {
@@ -217,7 +217,7 @@ mod tests {
             assert_eq!(attempts.restart(), Restart::AfterFailure { left });
         }
         attempts.engine_ended(false, 0);
-        assert_eq!(attempts.restart(), Restart::Exhausted);
+        assert_eq!(attempts.restart(), Restart::RestartsExhausted);
     }
 
     #[test]
@@ -238,9 +238,9 @@ mod tests {
     #[test]
     fn an_engine_goes_on_only_if_it_is_well_and_nothing_else_ends_it() {
         let after = AfterMeasurement {
-            engine_is_well: true,
+            engine_is_healthy: true,
             restarts_for_cells: false,
-            host_failed: false,
+            is_host_fault: false,
             is_stopping: false,
         };
         assert_eq!(after.next_step(), NextStep::Continue);
@@ -251,11 +251,11 @@ mod tests {
         assert_eq!(planned.next_step(), NextStep::StopAsPlanned);
         for stopped in [
             AfterMeasurement {
-                engine_is_well: false,
+                engine_is_healthy: false,
                 ..planned
             },
             AfterMeasurement {
-                host_failed: true,
+                is_host_fault: true,
                 ..after
             },
             AfterMeasurement {

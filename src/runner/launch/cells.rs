@@ -3,61 +3,61 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::analysis::metrics::{self, Basis};
+use crate::analysis::metrics::{self, MetricInputs};
 use crate::analysis::validity::{self, Evidence};
-use crate::base::clock::{self, Moment};
-use crate::engine::{Listener, Running};
+use crate::base::clock::{self, MonotonicTime};
+use crate::engine::{Listener, RunningEngine};
 use crate::plan::Measurement;
-use crate::results::record::cell::{Definitions, Ending, EngineFacts, Phase, Summary};
+use crate::results::record::cell::{Definitions, EngineFacts, MeasurementStatus, Phase, Summary};
 use crate::results::record::engine_change;
 use crate::results::record::event::Event;
-use crate::results::store::{self, Said, StoreError};
+use crate::results::store::{self, CellArtifacts, StoreError};
 use crate::runner::cell::CellOutcome;
-use crate::runner::cell::outcome::blank;
-use crate::runner::context::Tally;
+use crate::runner::cell::outcome::blank_summary;
+use crate::runner::context::RunCounts;
 use crate::runner::launch::attempts::Attempts;
 use crate::runner::launch::context::LaunchContext;
 use crate::runner::launch::failure::{self, LaunchFailure};
-use crate::runner::launch::remarks::{invalid, last, why};
-use crate::runner::post_mortem::{self, Remains};
+use crate::runner::launch::remarks::{failure_reason, invalid_reason, last_lines};
+use crate::runner::post_mortem::{self, FailureArtifacts};
 
 pub(super) struct LaunchRun<'a> {
     pub(super) context: LaunchContext<'a>,
-    pub(super) began: Moment,
+    pub(super) began: MonotonicTime,
     /// The remaining measurements.
-    pub(super) rest: VecDeque<&'a Measurement>,
+    pub(super) remaining: VecDeque<&'a Measurement>,
     pub(super) attempts: Attempts,
     /// Engine facts at the first finished measurement of the launch.
     pub(super) reference: Option<EngineFacts>,
-    pub(super) tally: &'a mut Tally,
+    pub(super) run_counts: &'a mut RunCounts,
 }
 
 impl<'a> LaunchRun<'a> {
     /// Creates the state of a start without measurements.
-    pub(super) fn new(context: LaunchContext<'a>, tally: &'a mut Tally) -> Self {
+    pub(super) fn new(context: LaunchContext<'a>, run_counts: &'a mut RunCounts) -> Self {
         Self {
             context,
             began: clock::now(),
-            rest: context.start.cells.iter().collect(),
-            attempts: Attempts::new(context.job.retry_invalid),
+            remaining: context.start.cells.iter().collect(),
+            attempts: Attempts::new(context.run_context.retry_invalid),
             reference: reference(&context),
-            tally,
+            run_counts,
         }
     }
 
     /// Fails a measurement that another process answered; records if this cannot be checked.
-    pub(super) async fn check_listener(&self, running: &Running, measured: &mut CellOutcome) {
+    pub(super) async fn check_listener(&self, running: &RunningEngine, measured: &mut CellOutcome) {
         let summary = &mut measured.summary;
-        if summary.ending != Ending::Done {
+        if summary.status != MeasurementStatus::Done {
             return;
         }
         match running.listener().await {
-            Listener::Ours => {}
+            Listener::Engine => {}
             Listener::Unverified(reason) => summary.listener_unverified = Some(reason.to_owned()),
-            Listener::Stranger(who) => {
-                let failure = failure::answered_by(&who, running.endpoint().port, self.context.launch);
-                measured.engine_is_well = false;
-                summary.ending = Ending::Failed {
+            Listener::OtherProcess(process) => {
+                let failure = failure::answered_by(&process, running.endpoint().port, self.context.launch);
+                measured.engine_is_healthy = false;
+                summary.status = MeasurementStatus::Failed {
                     phase: Phase::Measure,
                     class: failure.class,
                     reason: failure.reason,
@@ -69,13 +69,13 @@ impl<'a> LaunchRun<'a> {
 
     /// Records engine facts that differ from those at the first finished measurement of the launch.
     pub(super) fn check_engine(&mut self, summary: &mut Summary) {
-        if summary.ending != Ending::Done {
+        if summary.status != MeasurementStatus::Done {
             return;
         }
         // The reference on disk is redacted.
-        let facts = store::redacted(summary.engine.clone(), &self.context.job.host.redactor);
+        let facts = store::redact(summary.engine.clone(), &self.context.run_context.host.redactor);
         if let Some(reference) = &mut self.reference {
-            summary.engine_changes = engine_change::changes(reference, &facts);
+            summary.engine_changes = engine_change::find_changes(reference, &facts);
             if reference.models.is_empty() {
                 reference.models = facts.models;
             }
@@ -85,26 +85,29 @@ impl<'a> LaunchRun<'a> {
     /// Fails measurements that were already saved: their port still answers after the engine was stopped, so
     /// another process may have answered them.
     pub(super) fn fail_unverified(&mut self, summaries: Vec<Summary>, port: u16) -> Result<(), StoreError> {
-        let LaunchContext { job, launch, .. } = self.context;
+        let LaunchContext {
+            run_context, launch, ..
+        } = self.context;
         for mut summary in summaries {
-            let was_invalid = invalid(&summary).is_some();
+            let was_invalid = invalid_reason(&summary).is_some();
             let failure =
                 failure::answered_by("which still answers after the engine was stopped", port, launch);
-            job.events.tell(Event::Warning {
+            run_context.events.emit(Event::Warning {
                 message: format!("{} failed: {}", summary.cell, failure.reason),
             });
             summary.validity = None;
-            summary.ending = Ending::Failed {
+            summary.status = MeasurementStatus::Failed {
                 phase: Phase::Measure,
                 class: failure.class,
                 reason: failure.reason,
                 tail: Vec::new(),
             };
-            let post_mortem = post_mortem::of(launch, &summary, None, Remains::default(), self.began);
-            job.store.amend_cell(&summary, post_mortem.as_ref())?;
-            self.tally.done -= 1;
-            self.tally.invalid -= usize::from(was_invalid);
-            self.tally.failed += 1;
+            let post_mortem =
+                post_mortem::create(launch, &summary, None, FailureArtifacts::default(), self.began);
+            run_context.store.amend_cell(&summary, post_mortem.as_ref())?;
+            self.run_counts.done -= 1;
+            self.run_counts.invalid -= usize::from(was_invalid);
+            self.run_counts.failed += 1;
         }
         Ok(())
     }
@@ -112,19 +115,22 @@ impl<'a> LaunchRun<'a> {
     /// Saves the remaining measurements as failed, because their engine did not start.
     pub(super) fn fail_remaining(&mut self, failure: &LaunchFailure) -> Result<(), StoreError> {
         let LaunchContext {
-            job, launch, lease, ..
+            run_context,
+            launch,
+            lease,
+            ..
         } = self.context;
-        while let Some(measurement) = self.rest.pop_front() {
-            let cell = job.plan.cell(&measurement.cell);
+        while let Some(measurement) = self.remaining.pop_front() {
+            let cell = run_context.plan.cell(&measurement.cell);
             let facts = EngineFacts {
-                command: Some(self.context.planned()),
+                command: Some(self.context.planned_command()),
                 exact_command: failure.exact_command.clone(),
                 image_digest: failure.image_digest.clone(),
                 devices: lease.devices().to_vec(),
                 ..EngineFacts::default()
             };
-            let mut summary = blank(launch, cell, measurement, facts, Vec::new());
-            summary.ending = Ending::Failed {
+            let mut summary = blank_summary(launch, cell, measurement, facts, Vec::new());
+            summary.status = MeasurementStatus::Failed {
                 phase: failure.phase,
                 class: failure.class,
                 reason: failure.reason.clone(),
@@ -133,13 +139,13 @@ impl<'a> LaunchRun<'a> {
             let mut measured = CellOutcome {
                 summary,
                 load: None,
-                basis: Basis::of(launch, cell),
-                engine_is_well: false,
-                end: failure.end,
+                basis: MetricInputs::from_cell(launch, cell),
+                engine_is_healthy: false,
+                exit: failure.exit,
             };
             self.judge(measurement, &mut measured, 0.0);
-            let remains = Remains {
-                end: failure.end,
+            let remains = FailureArtifacts {
+                exit: failure.exit,
                 log: failure.log.clone(),
             };
             self.persist(measurement, measured, &failure.tail.join("\n"), remains, 0.0)?;
@@ -149,18 +155,21 @@ impl<'a> LaunchRun<'a> {
 
     /// Adds the facts of the launch to a measurement and judges it.
     pub(super) fn judge(&self, measurement: &Measurement, measured: &mut CellOutcome, seconds: f64) {
-        let job = self.context.job;
+        let run_context = self.context.run_context;
         let summary = &mut measured.summary;
         summary.retries = self.attempts.retries().to_vec();
-        let from = clock::now().before(Duration::from_secs_f64(seconds));
-        summary.beside = self.context.roster.beside(&self.context.launch.id, from);
+        let from = clock::now().minus(Duration::from_secs_f64(seconds));
+        summary.concurrent_launches = self
+            .context
+            .activity
+            .concurrent_with(&self.context.launch.id, from);
         summary.validity = validity::judge(&Evidence {
             launch: self.context.launch,
-            cell: job.plan.cell(&measurement.cell),
+            cell: run_context.plan.cell(&measurement.cell),
             summary,
             requests: measured.load.as_ref().map_or(&[], |load| &load.requests),
-            machine: Some(&job.host.machine),
-            bounds: &job.plan.validity,
+            machine: Some(&run_context.host.machine),
+            bounds: &run_context.plan.validity,
         });
     }
 
@@ -170,28 +179,32 @@ impl<'a> LaunchRun<'a> {
         measurement: &Measurement,
         measured: CellOutcome,
         log: &str,
-        remains: Remains,
+        remains: FailureArtifacts,
         seconds: f64,
     ) -> Result<(), StoreError> {
         let CellOutcome { summary, load, .. } = measured;
         let (requests, samples) = load.map_or_else(Default::default, |load| (load.requests, load.samples));
-        let job = self.context.job;
-        let histograms = metrics::seconds(&requests);
-        let doubt = invalid(&summary);
+        let run_context = self.context.run_context;
+        let histograms = metrics::histograms_per_second(&requests);
+        let doubt = invalid_reason(&summary);
         let is_invalid = doubt.is_some();
-        let post_mortem = post_mortem::of(self.context.launch, &summary, doubt, remains, self.began);
-        let details = post_mortem.as_ref().map(|_| job.store.post_mortem(measurement));
-        let said = Said {
+        let post_mortem = post_mortem::create(self.context.launch, &summary, doubt, remains, self.began);
+        let details = post_mortem
+            .as_ref()
+            .map(|_| run_context.store.post_mortem(measurement));
+        let artifacts = CellArtifacts {
             log,
             post_mortem: post_mortem.as_ref(),
             samples: &samples,
         };
-        job.store.write_cell(&summary, &requests, &histograms, said)?;
-        self.tally.count(&summary.ending, is_invalid);
-        job.events.tell(Event::CellEnded {
+        run_context
+            .store
+            .write_cell(&summary, &requests, &histograms, artifacts)?;
+        self.run_counts.count(&summary.status, is_invalid);
+        run_context.events.emit(Event::CellEnded {
             measurement: measurement.clone(),
-            ending: summary.ending.word().to_owned(),
-            reason: why(&summary),
+            status: summary.status.name().to_owned(),
+            reason: failure_reason(&summary),
             seconds,
             output_tokens_per_s: summary
                 .figures
@@ -204,9 +217,9 @@ impl<'a> LaunchRun<'a> {
                 .flat_map(|validity| &validity.reasons)
                 .map(|reason| reason.code)
                 .collect(),
-            tail: match &summary.ending {
+            tail: match &summary.status {
                 // The last lines of a failed start were already reported.
-                Ending::Failed { phase, tail, .. } if *phase != Phase::Launch => last(tail),
+                MeasurementStatus::Failed { phase, tail, .. } if *phase != Phase::Launch => last_lines(tail),
                 _ => Vec::new(),
             },
             post_mortem: details.map(|path| path.display().to_string()),
@@ -217,14 +230,14 @@ impl<'a> LaunchRun<'a> {
 
 /// Engine facts at the first finished measurement of the launch.
 fn reference(context: &LaunchContext<'_>) -> Option<EngineFacts> {
-    let job = context.job;
-    let starts = job.plan.starts.iter();
+    let run_context = context.run_context;
+    let starts = run_context.plan.starts.iter();
     let measurements = starts
         .filter(|start| start.launch == context.launch.id)
         .flat_map(|start| &start.cells);
-    let finished = measurements.filter_map(|measurement| job.store.summary(measurement).ok());
+    let finished = measurements.filter_map(|measurement| run_context.store.summary(measurement).ok());
     finished
-        .filter(|summary| summary.ending == Ending::Done && summary.engine_changes.is_empty())
+        .filter(|summary| summary.status == MeasurementStatus::Done && summary.engine_changes.is_empty())
         .map(|summary| summary.engine)
         .next()
 }

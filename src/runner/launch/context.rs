@@ -2,46 +2,46 @@
 
 use std::sync::Arc;
 
-use crate::plan::command::{self, Given};
+use crate::plan::command::{self, StartValues};
 use crate::plan::{Launch, Start};
-use crate::runner::context::Job;
+use crate::runner::context::RunContext;
 use crate::runner::lease::Lease;
-use crate::runner::prefetch::Ahead;
+use crate::runner::prefetch::ImagePrefetch;
 use crate::runner::prompt_store::PromptStore;
-use crate::runner::scheduling::Roster;
-use crate::runner::shutdown::Stop;
+use crate::runner::scheduling::ActivityLog;
+use crate::runner::shutdown::Shutdown;
 
 /// A launch with its GPUs and the measurements of one start.
 #[derive(Clone, Copy)]
 pub(crate) struct LaunchContext<'a> {
-    pub(crate) job: &'a Job<'a>,
+    pub(crate) run_context: &'a RunContext<'a>,
     pub(crate) launch: &'a Launch,
     pub(crate) start: &'a Start,
     pub(crate) lease: &'a Lease<'a>,
     pub(crate) prompt_store: &'a Arc<PromptStore>,
-    pub(crate) roster: &'a Roster,
-    pub(crate) ahead: &'a Ahead,
-    pub(crate) stop: &'a Stop,
+    pub(crate) activity: &'a ActivityLog,
+    pub(crate) prefetch: &'a ImagePrefetch,
+    pub(crate) shutdown: &'a Shutdown,
 }
 
 impl LaunchContext<'_> {
     /// The command line that `plan` prints.
-    pub(super) fn planned(&self) -> String {
-        let given = Given {
-            folder: Some(&self.job.host.folder),
-            ..Given::default()
+    pub(super) fn planned_command(&self) -> String {
+        let start_values = StartValues {
+            folder: Some(&self.run_context.host.folder),
+            ..StartValues::default()
         };
-        command::line_of(self.launch, given).joined()
+        command::command_line_with(self.launch, start_values).to_line()
     }
 
     /// The command line with port and GPUs of this start.
-    pub(super) fn exact(&self, port: u16) -> String {
-        let devices = self.job.host.machine.device_names(self.lease.devices());
-        let given = Given {
-            folder: Some(&self.job.host.folder),
+    pub(super) fn exact_command(&self, port: u16) -> String {
+        let devices = self.run_context.host.machine.device_names(self.lease.devices());
+        let start_values = StartValues {
+            folder: Some(&self.run_context.host.folder),
             port: Some(port),
             devices: Some(&devices),
         };
-        command::line_of(self.launch, given).joined()
+        command::command_line_with(self.launch, start_values).to_line()
     }
 }

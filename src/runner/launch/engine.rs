@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::clock;
-use crate::engine::{self, Context, Listener, Logs, Running};
+use crate::engine::{self, Listener, Logs, RunningEngine, StartContext};
 use crate::loadgen::{self, Target};
 use crate::plan::{Launch, Start};
 use crate::results::record::cell::{EngineFacts, FailureClass, Phase, PhaseTime};
 use crate::results::record::event::Event;
 use crate::results::store::StoreError;
-use crate::runner::context::Job;
-use crate::runner::gpu_idle::{self, AtRest, Growth, Watch};
+use crate::runner::context::RunContext;
+use crate::runner::gpu_idle::{self, GpuBaseline, GpuWatch, MemoryGrowth};
 use crate::runner::launch::context::LaunchContext;
 use crate::runner::launch::failure::{self, LaunchFailure};
 use crate::runner::lease::Lease;
@@ -21,38 +21,38 @@ use crate::runner::target;
 use crate::runner::telemetry::Sampling;
 
 /// Time for removing a container that could not be removed before.
-const ORPHAN: Duration = Duration::from_secs(5);
+const ORPHAN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts an engine and waits for its first real token; `None` if the run is stopped.
 pub(super) async fn start_engine(context: &LaunchContext<'_>) -> Result<Option<ReadyEngine>, LaunchFailure> {
     let LaunchContext {
-        job,
+        run_context,
         launch,
         start,
         lease,
-        stop,
+        shutdown,
         ..
     } = *context;
     let no_port = |error| LaunchFailure::new(FailureClass::Infrastructure, format!("no free port: {error}"));
-    let port = match launch.contact.port.fixed {
+    let port = match launch.api.port.fixed {
         Some(port) => port,
         None => engine::free_port().map_err(no_port)?,
     };
-    let exact = context.exact(port);
-    job.events.tell(Event::LaunchBegan {
+    let exact = context.exact_command(port);
+    run_context.events.emit(Event::LaunchBegan {
         launch: launch.id.clone(),
         start: start.start,
         command: exact.clone(),
     });
     tokio::select! {
         biased;
-        () = stop.asked.cancelled() => return Ok(None),
-        alone = no_other_engine(job) => alone?,
+        () = shutdown.requested.cancelled() => return Ok(None),
+        alone = ensure_no_other_engine(run_context) => alone?,
     }
     let rest = tokio::select! {
         biased;
-        () = stop.asked.cancelled() => return Ok(None),
-        rest = gpu_idle::before(job, launch, lease.devices()) => rest,
+        () = shutdown.requested.cancelled() => return Ok(None),
+        rest = gpu_idle::wait_until_idle(run_context, launch, lease.devices()) => rest,
     };
     let began = clock::now();
     let sampling = Sampling::begin(launch, lease.devices());
@@ -61,11 +61,11 @@ pub(super) async fn start_engine(context: &LaunchContext<'_>) -> Result<Option<R
     };
     let ready = tokio::select! {
         biased;
-        () = stop.asked.cancelled() => {
+        () = shutdown.requested.cancelled() => {
             stop_engine(context, running, &rest).await;
             return Ok(None);
         }
-        ready = wait_ready(job, launch, lease.devices(), &mut running) => ready,
+        ready = wait_ready(run_context, launch, lease.devices(), &mut running) => ready,
     };
     let ready = match ready {
         Ok(ready) => ready,
@@ -74,7 +74,7 @@ pub(super) async fn start_engine(context: &LaunchContext<'_>) -> Result<Option<R
             let image_digest = running.image_digest().map(str::to_owned);
             stop_engine(context, running, &rest).await;
             return Err(LaunchFailure {
-                log: log.last(post_mortem::LINES),
+                log: log.last_lines(post_mortem::MAX_LOG_LINES),
                 image_digest,
                 exact_command: Some(exact),
                 ..failure
@@ -82,7 +82,7 @@ pub(super) async fn start_engine(context: &LaunchContext<'_>) -> Result<Option<R
         }
     };
     let ready = with_telemetry(context, running, ready, exact, sampling, rest).await;
-    job.events.tell(Event::EngineReady {
+    run_context.events.emit(Event::EngineReady {
         launch: launch.id.clone(),
         start: start.start,
         seconds: clock::now().since(began).as_secs_f64(),
@@ -96,28 +96,28 @@ async fn start_process(
     context: &LaunchContext<'_>,
     port: u16,
     exact: &str,
-) -> Result<Option<Running>, LaunchFailure> {
+) -> Result<Option<RunningEngine>, LaunchFailure> {
     let LaunchContext {
-        job,
+        run_context,
         launch,
         start,
         lease,
-        stop,
+        shutdown,
         ..
     } = *context;
-    let given = engine_context(job, start, lease, port);
-    let logs = logs(job, launch, start)
+    let context_for_engine = engine_context(run_context, start, lease, port);
+    let logs = open_logs(run_context, launch, start)
         .map_err(|error| LaunchFailure::new(FailureClass::Infrastructure, error.to_string()))?;
-    let tell = |progress: engine::Progress| tell(job, launch, progress);
+    let report = |progress: engine::Progress| report_progress(run_context, launch, progress);
     let running = tokio::select! {
         biased;
-        () = stop.asked.cancelled() => return Ok(None),
-        running = engine::start(launch, &given, logs, &tell) => running.map_err(|error| LaunchFailure {
+        () = shutdown.requested.cancelled() => return Ok(None),
+        running = engine::start(launch, &context_for_engine, logs, &report) => running.map_err(|error| LaunchFailure {
             exact_command: Some(exact.to_owned()),
-            ..failure::not_started(&error)
+            ..failure::start_failure(&error)
         })?,
     };
-    job.events.tell(Event::EngineStarted {
+    run_context.events.emit(Event::EngineStarted {
         launch: launch.id.clone(),
         start: start.start,
         identity: running.identity(),
@@ -129,25 +129,28 @@ async fn start_process(
 /// Creates a ready engine and starts sampling its telemetry.
 async fn with_telemetry(
     context: &LaunchContext<'_>,
-    running: Running,
+    running: RunningEngine,
     (target, mut facts, phases): Readiness,
     exact: String,
     mut sampling: Sampling,
-    rest: Vec<AtRest>,
+    rest: Vec<GpuBaseline>,
 ) -> ReadyEngine {
     let LaunchContext {
-        job, launch, lease, ..
+        run_context,
+        launch,
+        lease,
+        ..
     } = *context;
-    facts.command = Some(context.planned());
+    facts.command = Some(context.planned_command());
     facts.exact_command = Some(exact).filter(|exact| facts.command.as_ref() != Some(exact));
     facts.image_digest = running.image_digest().map(str::to_owned);
     facts.image_bytes = running.image_bytes();
     facts.devices = lease.devices().to_vec();
-    sampling.add_engine(launch, &running, job.host).await;
-    sampling.add_devices(job.host.gpus.as_deref(), Watch::of(&running, rest));
+    sampling.add_engine(launch, &running, run_context.host).await;
+    sampling.add_devices(run_context.host.gpus.as_deref(), GpuWatch::new(&running, rest));
     ReadyEngine {
-        measured: 0,
-        control: running.endpoint().control_client(&job.host.http),
+        measurement_count: 0,
+        control: running.endpoint().control_client(&run_context.host.http),
         running,
         target,
         facts,
@@ -157,15 +160,15 @@ async fn with_telemetry(
 }
 
 /// Fails if an earlier engine of this run could not be stopped and may still run.
-pub(super) async fn no_other_engine(job: &Job<'_>) -> Result<(), LaunchFailure> {
-    let remaining = job.host.orphans.remove(ORPHAN).await;
+pub(super) async fn ensure_no_other_engine(run_context: &RunContext<'_>) -> Result<(), LaunchFailure> {
+    let remaining = run_context.host.orphans.remove(ORPHAN_TIMEOUT).await;
     match remaining.iter().find(|orphan| orphan.may_run) {
         None => Ok(()),
         Some(orphan) => Err(LaunchFailure::new(
             FailureClass::Infrastructure,
             format!(
                 "an earlier engine of this run may still run, and nothing is measured beside it: {}: {}; remove it with `{}`",
-                orphan.what, orphan.reason, orphan.help
+                orphan.description, orphan.reason, orphan.help
             ),
         )),
     }
@@ -176,34 +179,34 @@ type Readiness = (Target, EngineFacts, Vec<PhaseTime>);
 
 /// Waits for the engine's first real token and reads its facts.
 async fn wait_ready(
-    job: &Job<'_>,
+    run_context: &RunContext<'_>,
     launch: &Launch,
     devices: &[u32],
-    running: &mut Running,
+    running: &mut RunningEngine,
 ) -> Result<Readiness, LaunchFailure> {
-    let target = target::of(launch, &running.endpoint().base_url, job.host)
+    let target = target::resolve(launch, &running.endpoint().base_url, run_context.host)
         .map_err(|error| LaunchFailure::new(FailureClass::Spec, error.to_string()))?;
-    let limit = launch.patience.probe.duration();
+    let limit = launch.timeouts.probe.duration();
     let ask = || async {
         loadgen::probe(&target, limit)
             .await
             .map(|_| ())
             .map_err(|error| failure::no_token(&error, launch))
     };
-    let tell = |progress: engine::Progress| tell(job, launch, progress);
-    let growth = Growth::default();
+    let report = |progress: engine::Progress| report_progress(run_context, launch, progress);
+    let growth = MemoryGrowth::default();
     let readiness = tokio::select! {
         biased;
-        readiness = engine::ready(running, launch, &job.host.http, ask, || growth.last(), tell) => readiness,
-        never = growth.watch(job.host, launch, devices) => match never {},
+        readiness = engine::wait_until_ready(running, launch, &run_context.host.http, ask, || growth.last(), report) => readiness,
+        never = growth.watch(run_context.host, launch, devices) => match never {},
     };
     let port = running.endpoint().port;
-    let readiness = readiness.map_err(|error| failure::not_ready(&error).explained(launch, port))?;
-    if let Listener::Stranger(who) = running.listener().await {
-        return Err(failure::answered_by(&who, port, launch));
+    let readiness = readiness.map_err(|error| failure::readiness_failure(&error).explain(launch, port))?;
+    if let Listener::OtherProcess(stranger) = running.listener().await {
+        return Err(failure::answered_by(&stranger, port, launch));
     }
-    let control = running.endpoint().control_client(&job.host.http);
-    let facts = engine::facts(launch, &control).await;
+    let control = running.endpoint().control_client(&run_context.host.http);
+    let facts = engine::fetch_facts(launch, &control).await;
     engine::check_model(launch, &facts).map_err(|reason| LaunchFailure::new(FailureClass::Spec, reason))?;
     let mut phases = vec![PhaseTime {
         phase: Phase::Launch.name().to_owned(),
@@ -217,8 +220,8 @@ async fn wait_ready(
     Ok((target, facts, phases))
 }
 
-fn tell(job: &Job<'_>, launch: &Launch, progress: engine::Progress) {
-    job.events.tell(Event::LaunchProgress {
+fn report_progress(run_context: &RunContext<'_>, launch: &Launch, progress: engine::Progress) {
+    run_context.events.emit(Event::LaunchProgress {
         launch: launch.id.clone(),
         phase: progress.phase,
         elapsed_s: progress.elapsed.as_secs_f64(),
@@ -226,66 +229,66 @@ fn tell(job: &Job<'_>, launch: &Launch, progress: engine::Progress) {
     });
 }
 
-fn engine_context(job: &Job<'_>, start: &Start, lease: &Lease<'_>, port: u16) -> Context {
-    let host = job.host;
+fn engine_context(run_context: &RunContext<'_>, start: &Start, lease: &Lease<'_>, port: u16) -> StartContext {
+    let host = run_context.host;
     let secrets = host.secrets.clone();
-    Context {
+    StartContext {
         run: host.run.clone(),
         start: start.start,
         devices: lease.devices().to_vec(),
         device_names: host.machine.device_names(lease.devices()),
         // Concurrent launches get separate processors, if the GPUs' NUMA nodes are known.
-        cpus: match job.plan.parallel {
+        cpus: match run_context.plan.parallel {
             true => host.machine.cpus_near(lease.devices()),
             false => None,
         },
         redactor: host.redactor.clone(),
-        secret: Arc::new(move |name| secrets.get(name).cloned()),
-        matrix: host.matrix.clone(),
-        shim: Some(host.matrix.clone()),
+        secrets: Arc::new(move |name| secrets.get(name).cloned()),
+        matrix_binary: host.matrix.clone(),
+        shim_binary: Some(host.matrix.clone()),
         path: host.path.clone(),
-        environment: host.environment.clone(),
+        variable_names: host.environment.clone(),
         hf_home: host.hf_home.clone(),
-        cache: host.cache.clone(),
-        whereabouts: host.whereabouts.clone(),
+        cache_dir: host.cache.clone(),
+        docker_env: host.docker.clone(),
         images: Arc::clone(&host.images),
-        orphans: Arc::clone(&host.orphans),
+        unremoved: Arc::clone(&host.orphans),
         folder: host.folder.clone(),
         port,
     }
 }
 
-fn logs(job: &Job<'_>, launch: &Launch, start: &Start) -> Result<Logs, StoreError> {
+fn open_logs(run_context: &RunContext<'_>, launch: &Launch, start: &Start) -> Result<Logs, StoreError> {
     Ok(Logs {
-        engine: job.store.engine_log(&launch.id, start.start)?,
-        install: job.store.install_log(&launch.id, start.start)?,
+        engine: run_context.store.engine_log(&launch.id, start.start)?,
+        install: run_context.store.install_log(&launch.id, start.start)?,
     })
 }
 
 /// Stops an engine and waits until its GPUs are free. In an immediate shutdown, dropping the engine kills it.
-pub(super) async fn stop_engine(context: &LaunchContext<'_>, running: Running, rest: &[AtRest]) {
+pub(super) async fn stop_engine(context: &LaunchContext<'_>, running: RunningEngine, rest: &[GpuBaseline]) {
     let LaunchContext {
-        job,
+        run_context,
         launch,
         start,
-        stop,
+        shutdown,
         ..
     } = context;
     let stopped = tokio::select! {
         biased;
-        () = stop.now.cancelled() => return,
+        () = shutdown.immediate.cancelled() => return,
         stopped = running.stop() => stopped,
     };
-    job.events.tell(Event::EngineStopped {
+    run_context.events.emit(Event::EngineStopped {
         launch: launch.id.clone(),
         start: start.start,
-        how: stopped.how,
+        how: stopped.description,
         shm_freed_bytes: stopped.shm_freed_bytes,
         seconds: stopped.seconds,
     });
     tokio::select! {
         biased;
-        () = stop.now.cancelled() => {}
-        () = gpu_idle::after(job, launch, rest) => {}
+        () = shutdown.immediate.cancelled() => {}
+        () = gpu_idle::wait_until_free(run_context, launch, rest) => {}
     }
 }

@@ -4,7 +4,7 @@ use crate::engine::{self, NoToken, NotReady, StartError};
 use crate::loadgen::ProbeError;
 use crate::plan::Launch;
 use crate::results::record::cell::{FailureClass, Phase};
-use crate::results::record::post_mortem::End;
+use crate::results::record::post_mortem::EngineExitStatus;
 
 /// Why an engine did not start; its cells fail with this.
 pub(super) struct LaunchFailure {
@@ -13,7 +13,7 @@ pub(super) struct LaunchFailure {
     pub(super) reason: String,
     pub(super) tail: Vec<String>,
     /// How the engine ended, if it was started.
-    pub(super) end: Option<End>,
+    pub(super) exit: Option<EngineExitStatus>,
     pub(super) log: Vec<String>,
     pub(super) image_digest: Option<String>,
     /// The command line with port and GPUs of the start.
@@ -27,7 +27,7 @@ impl LaunchFailure {
             class,
             reason,
             tail: Vec::new(),
-            end: None,
+            exit: None,
             log: Vec::new(),
             image_digest: None,
             exact_command: None,
@@ -36,11 +36,11 @@ impl LaunchFailure {
 }
 
 /// The failure of a launch whose port another process uses.
-pub(super) fn answered_by(who: &str, port: u16, launch: &Launch) -> LaunchFailure {
+pub(super) fn answered_by(process: &str, port: u16, launch: &Launch) -> LaunchFailure {
     LaunchFailure::new(
         FailureClass::Spec,
         format!(
-            "port {port} of engine `{}` is answered by another process, {who}; stop it, or remove `port:` from the matrix, so that a free port is chosen",
+            "port {port} of engine `{}` is answered by another process, {process}; stop it, or remove `port:` from the matrix, so that a free port is chosen",
             launch.engine.name
         ),
     )
@@ -48,24 +48,24 @@ pub(super) fn answered_by(who: &str, port: u16, launch: &Launch) -> LaunchFailur
 
 /// Why the first request returned no token, and whether another attempt may.
 pub(super) fn no_token(error: &ProbeError, launch: &Launch) -> NoToken {
-    let words = error.to_string();
+    let message = error.to_string();
     match error {
         ProbeError::Status {
             status: 401 | 403, ..
         } => NoToken::Refused(format!(
-            "{words}; {}",
-            match launch.contact.headers.is_empty() {
+            "{message}; {}",
+            match launch.api.headers.is_empty() {
                 true => "give its key with `headers: { Authorization: \"Bearer ${KEY}\" }` at the engine",
                 false => "check the key in `headers:` of the engine",
             }
         )),
-        ProbeError::Compressed { .. } => NoToken::Unusable(words),
-        ProbeError::Status { status: 404, .. } | ProbeError::WrongModel { .. } => NoToken::Unknown(words),
-        _ => NoToken::Yet(words),
+        ProbeError::Compressed { .. } => NoToken::Unusable(message),
+        ProbeError::Status { status: 404, .. } | ProbeError::WrongModel { .. } => NoToken::Unknown(message),
+        _ => NoToken::NotYet(message),
     }
 }
 
-pub(super) fn not_started(error: &StartError) -> LaunchFailure {
+pub(super) fn start_failure(error: &StartError) -> LaunchFailure {
     LaunchFailure {
         phase: error.phase(),
         tail: error.tail(),
@@ -76,16 +76,16 @@ pub(super) fn not_started(error: &StartError) -> LaunchFailure {
 
 impl LaunchFailure {
     /// Adds what the host shows about an engine that ended before it was ready.
-    pub(super) fn explained(mut self, launch: &Launch, port: u16) -> Self {
-        let Some(end) = self.end else {
+    pub(super) fn explain(mut self, launch: &Launch, port: u16) -> Self {
+        let Some(end) = self.exit else {
             return self;
         };
-        if let Some(holder) = launch.contact.port.fixed.and_then(|_| engine::holder(port)) {
+        if let Some(holder) = launch.api.port.fixed.and_then(|_| engine::port_holder(port)) {
             self.class = FailureClass::Spec;
             self.reason.push_str(&format!(
                 "; its port {port} is held by {holder}: stop that, or take `port:` out, then a free one is chosen"
             ));
-        } else if engine::image(launch).is_some() && end.code == Some(0) {
+        } else if engine::image_name(launch).is_some() && end.code == Some(0) {
             self.reason.push_str(
                 "; an engine does not end by itself: the image's entrypoint may leave the command aside \
                  (`docker inspect` shows it; `entrypoint:` of the recipe replaces it)",
@@ -95,10 +95,10 @@ impl LaunchFailure {
     }
 }
 
-pub(super) fn not_ready(error: &NotReady) -> LaunchFailure {
+pub(super) fn readiness_failure(error: &NotReady) -> LaunchFailure {
     LaunchFailure {
         tail: error.tail().to_vec(),
-        end: error.end(),
+        exit: error.end(),
         ..LaunchFailure::new(error.class(), error.to_string())
     }
 }
@@ -106,14 +106,14 @@ pub(super) fn not_ready(error: &NotReady) -> LaunchFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::testing::{command, contained};
+    use crate::engine::testing::{command_launch, container_launch};
     use crate::plan::Container;
 
     fn ended(code: i64) -> LaunchFailure {
         LaunchFailure {
-            end: Some(End {
+            exit: Some(EngineExitStatus {
                 code: Some(code),
-                ..End::default()
+                ..EngineExitStatus::default()
             }),
             ..LaunchFailure::new(FailureClass::Engine, "the engine ended".to_owned())
         }
@@ -123,14 +123,14 @@ mod tests {
     fn an_engine_whose_port_another_one_took_meanwhile_says_who_has_it() {
         let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let mut launch = command(&["serve"]);
-        launch.contact.port.fixed = Some(port);
-        let taken = ended(4).explained(&launch, port);
+        let mut launch = command_launch(&["serve"]);
+        launch.api.port.fixed = Some(port);
+        let taken = ended(4).explain(&launch, port);
         let holder = format!("its port {port} is held by process {}", std::process::id());
         assert!(taken.reason.contains(&holder), "{}", taken.reason);
         assert_eq!(taken.class, FailureClass::Spec);
         drop(listener);
-        let free = ended(4).explained(&launch, port);
+        let free = ended(4).explain(&launch, port);
         assert_eq!(
             (free.reason.as_str(), free.class),
             ("the engine ended", FailureClass::Engine)
@@ -139,17 +139,17 @@ mod tests {
 
     #[test]
     fn a_container_that_ends_well_at_once_is_asked_for_its_entrypoint() {
-        let container = contained(Container::default());
+        let container = container_launch(Container::default());
         assert!(
             ended(0)
-                .explained(&container, 1)
+                .explain(&container, 1)
                 .reason
                 .contains("`entrypoint:` of the recipe")
         );
-        assert!(!ended(1).explained(&container, 1).reason.contains("entrypoint"));
+        assert!(!ended(1).explain(&container, 1).reason.contains("entrypoint"));
         assert!(
             !ended(0)
-                .explained(&command(&["true"]), 1)
+                .explain(&command_launch(&["true"]), 1)
                 .reason
                 .contains("entrypoint")
         );

@@ -14,41 +14,46 @@ use tokio::task::JoinSet;
 use crate::base::clock;
 use crate::engine::still_answers;
 use crate::plan::Measurement;
-use crate::results::record::cell::{Ending, EngineFacts, FailureClass, Phase, Summary};
+use crate::results::record::cell::{EngineFacts, FailureClass, MeasurementStatus, Phase, Summary};
 use crate::results::record::event::Event;
 use crate::results::store::{self, StoreError};
 use crate::runner::cell::{self, CellOutcome};
-use crate::runner::context::Tally;
+use crate::runner::context::RunCounts;
 use crate::runner::launch::attempts::{AfterMeasurement, NextStep, RESTARTS, Restart};
 use crate::runner::launch::cells::LaunchRun;
 pub(crate) use crate::runner::launch::context::LaunchContext;
-use crate::runner::launch::engine::{no_other_engine, start_engine, stop_engine};
+use crate::runner::launch::engine::{ensure_no_other_engine, start_engine, stop_engine};
 use crate::runner::launch::failure::LaunchFailure;
-use crate::runner::launch::remarks::{invalid, last};
-use crate::runner::post_mortem::{self, Remains};
+use crate::runner::launch::remarks::{invalid_reason, last_lines};
+use crate::runner::post_mortem::{self, FailureArtifacts};
 use crate::runner::ready_engine::ReadyEngine;
 
 /// Makes one start with all its measurements. An engine that dies or hangs under load is restarted for the
 /// remaining cells, so that one bad cell does not fail the others. Failures caused by the host are retried
 /// after a pause.
-pub(crate) async fn launch(context: LaunchContext<'_>, tally: &mut Tally) -> Result<(), StoreError> {
-    let _turn = context.roster.enter(&context.launch.id);
-    let mut run = LaunchRun::new(context, tally);
-    let mut preparing = prepare(&context);
-    while !run.rest.is_empty() && !context.stop.is_asked() {
+pub(crate) async fn run_start(
+    context: LaunchContext<'_>,
+    run_counts: &mut RunCounts,
+) -> Result<(), StoreError> {
+    let _turn = context.activity.begin(&context.launch.id);
+    let mut run = LaunchRun::new(context, run_counts);
+    let mut preparing = prepare_prompts(&context);
+    while !run.remaining.is_empty() && !context.shutdown.is_requested() {
         match start_engine(&context).await {
             Ok(Some(ready)) => {
-                context.ahead.begin(context.job, context.start, &ready.running);
+                context
+                    .prefetch
+                    .begin(context.run_context, context.start, &ready.running);
                 let retries = run.attempts.retries().len();
                 let is_planned = run.measure(ready).await?;
                 run.attempts.engine_ended(is_planned, retries);
             }
             Ok(None) => break,
             // An engine that was stopped together with this run did not fail.
-            Err(failure) if failure.end.is_some() && context.stop.is_asked_soon().await => break,
+            Err(failure) if failure.exit.is_some() && context.shutdown.is_requested_soon().await => break,
             Err(failure) => run.start_failed(&failure).await?,
         }
-        run.follow_end()?;
+        run.handle_engine_end()?;
     }
     preparing.abort_all();
     Ok(())
@@ -63,11 +68,11 @@ struct HostFault<'a> {
 }
 
 impl<'a> HostFault<'a> {
-    fn of(measurement: &'a Measurement, summary: &Summary) -> Option<Self> {
-        match &summary.ending {
-            Ending::Failed {
+    fn from_summary(measurement: &'a Measurement, summary: &Summary) -> Option<Self> {
+        match &summary.status {
+            MeasurementStatus::Failed {
                 phase, class, reason, ..
-            } if class.is_retried() => Some(Self {
+            } if class.is_retryable() => Some(Self {
                 measurement,
                 phase: *phase,
                 class: *class,
@@ -82,45 +87,47 @@ impl<'a> LaunchRun<'a> {
     /// Measures the remaining cells until one needs another start, then stops the engine. Returns true if it
     /// stopped only because the recipe restarts the engine per cell, and cells remain.
     async fn measure(&mut self, mut ready: ReadyEngine) -> Result<bool, StoreError> {
-        let job = self.context.job;
+        let run_context = self.context.run_context;
         // Models may be added to a running server, so the model list is compared only from the first
         // measurement on.
         self.reference.get_or_insert_with(|| EngineFacts {
             models: Vec::new(),
-            ..store::redacted(ready.facts.clone(), &job.host.redactor)
+            ..store::redact(ready.facts.clone(), &run_context.host.redactor)
         });
         let mut log_from = 0;
         let mut unverified = Vec::new();
         let (mut host_fault, mut saved) = (None, Ok(()));
         let mut step = NextStep::Stop;
-        while let Some(measurement) = self.rest.pop_front() {
+        while let Some(measurement) = self.remaining.pop_front() {
             let began = clock::now();
             let mut measured = self.measure_cell(measurement, &mut ready).await;
             let log = ready.running.log().slice_from(&mut log_from);
-            host_fault = HostFault::of(measurement, &measured.summary);
-            let remains = Remains {
-                end: measured.end,
-                log: ready.running.log().last(post_mortem::LINES),
+            host_fault = HostFault::from_summary(measurement, &measured.summary);
+            let remains = FailureArtifacts {
+                exit: measured.exit,
+                log: ready.running.log().last_lines(post_mortem::MAX_LOG_LINES),
             };
             let seconds = clock::now().since(began).as_secs_f64();
             self.judge(measurement, &mut measured, seconds);
             let mut after = AfterMeasurement {
-                engine_is_well: measured.engine_is_well,
-                restarts_for_cells: self.context.launch.contact.restart_for_cells,
-                host_failed: host_fault.is_some(),
+                engine_is_healthy: measured.engine_is_healthy,
+                restarts_for_cells: self.context.launch.api.restart_for_cells,
+                is_host_fault: host_fault.is_some(),
                 is_stopping: false,
             };
-            if after.engine_is_well && self.repeats(&measured.summary) {
-                self.rest.push_front(measurement);
+            if after.engine_is_healthy && self.should_repeat(&measured.summary) {
+                self.remaining.push_front(measurement);
             } else {
-                if measured.summary.listener_unverified.is_some() && measured.summary.ending == Ending::Done {
+                if measured.summary.listener_unverified.is_some()
+                    && measured.summary.status == MeasurementStatus::Done
+                {
                     unverified.push(measured.summary.clone());
                 }
                 saved = self.persist(measurement, measured, &log, remains, seconds);
                 if host_fault.is_none() {
                     self.attempts.clear();
                 }
-                after.is_stopping = self.context.stop.is_asked() || saved.is_err();
+                after.is_stopping = self.context.shutdown.is_requested() || saved.is_err();
             }
             step = after.next_step();
             if step != NextStep::Continue {
@@ -132,27 +139,36 @@ impl<'a> LaunchRun<'a> {
         if let Some(fault) = host_fault {
             self.retry(fault).await;
         }
-        Ok(is_planned && !self.rest.is_empty())
+        Ok(is_planned && !self.remaining.is_empty())
     }
 
     /// Makes one measurement and checks that the engine is still the process that answers.
     async fn measure_cell(&mut self, measurement: &Measurement, ready: &mut ReadyEngine) -> CellOutcome {
         let LaunchContext {
-            job,
+            run_context,
             launch,
             prompt_store,
-            ahead,
-            stop,
+            prefetch: ahead,
+            shutdown,
             ..
         } = self.context;
-        let pulled = ahead.mark();
+        let pulled = ahead.progress_count();
         let tries = self.attempts.retries().len();
-        ready.running.look().await;
-        let mut measured = cell::measure(job, launch, measurement, tries, ready, prompt_store, stop).await;
-        ready.running.look().await;
+        ready.running.record_processes().await;
+        let mut measured = cell::measure(
+            run_context,
+            launch,
+            measurement,
+            tries,
+            ready,
+            prompt_store,
+            shutdown,
+        )
+        .await;
+        ready.running.record_processes().await;
         self.check_listener(&ready.running, &mut measured).await;
         self.check_engine(&mut measured.summary);
-        measured.summary.pulled_beside = ahead.mark() > pulled;
+        measured.summary.pull_during = ahead.progress_count() > pulled;
         measured
     }
 
@@ -171,9 +187,9 @@ impl<'a> LaunchRun<'a> {
         saved?;
         // An engine that could not be stopped may be the process that answers.
         if !unverified.is_empty()
-            && !self.context.stop.now.is_cancelled()
+            && !self.context.shutdown.immediate.is_cancelled()
             && still_answers(&endpoint).await
-            && no_other_engine(self.context.job).await.is_ok()
+            && ensure_no_other_engine(self.context.run_context).await.is_ok()
         {
             self.fail_unverified(unverified, endpoint.port)?;
         }
@@ -181,20 +197,28 @@ impl<'a> LaunchRun<'a> {
     }
 
     /// Whether an invalid measurement is repeated, as `--retry-invalid` says.
-    fn repeats(&mut self, summary: &Summary) -> bool {
-        let LaunchContext { job, stop, .. } = self.context;
+    fn should_repeat(&mut self, summary: &Summary) -> bool {
+        let LaunchContext {
+            run_context,
+            shutdown,
+            ..
+        } = self.context;
         // If another server answers, a repetition does not help.
-        let has_changed = summary.engine_changes.iter().any(|change| !change.is_of_models());
-        let Some(reason) = invalid(summary).filter(|_| !stop.is_asked() && !has_changed) else {
+        let has_changed = summary
+            .engine_changes
+            .iter()
+            .any(|change| !change.is_model_list());
+        let Some(reason) = invalid_reason(summary).filter(|_| !shutdown.is_requested() && !has_changed)
+        else {
             return false;
         };
         let Some(repetition) = self.attempts.repeat_invalid(&reason) else {
             return false;
         };
-        job.events.tell(Event::Warning {
+        run_context.events.emit(Event::Warning {
             message: format!(
                 "{} is measured again ({repetition} of {}): {reason}",
-                summary.cell, job.retry_invalid
+                summary.cell, run_context.retry_invalid
             ),
         });
         true
@@ -204,8 +228,8 @@ impl<'a> LaunchRun<'a> {
     async fn retry(&mut self, fault: HostFault<'a>) {
         match self.pause(fault.phase, fault.class, &fault.reason).await {
             true => {
-                self.tally.failed -= 1;
-                self.rest.push_front(fault.measurement);
+                self.run_counts.failed -= 1;
+                self.remaining.push_front(fault.measurement);
             }
             false => self.attempts.clear(),
         }
@@ -215,13 +239,16 @@ impl<'a> LaunchRun<'a> {
     /// again.
     async fn start_failed(&mut self, failure: &LaunchFailure) -> Result<(), StoreError> {
         let LaunchContext {
-            job, launch, start, ..
+            run_context,
+            launch,
+            start,
+            ..
         } = self.context;
-        job.events.tell(Event::LaunchFailed {
+        run_context.events.emit(Event::LaunchFailed {
             launch: launch.id.clone(),
             start: start.start,
             reason: failure.reason.clone(),
-            tail: last(&failure.tail),
+            tail: last_lines(&failure.tail),
         });
         match self.pause(failure.phase, failure.class, &failure.reason).await {
             true => Ok(()),
@@ -233,15 +260,18 @@ impl<'a> LaunchRun<'a> {
     /// are left.
     async fn pause(&mut self, phase: Phase, class: FailureClass, reason: &str) -> bool {
         let LaunchContext {
-            job, launch, stop, ..
+            run_context,
+            launch,
+            shutdown,
+            ..
         } = self.context;
-        if stop.is_asked() {
+        if shutdown.is_requested() {
             return false;
         }
         let Some(retry) = self.attempts.retry_after_host_fault(phase, class, reason) else {
             return false;
         };
-        job.events.tell(Event::Warning {
+        run_context.events.emit(Event::Warning {
             message: format!(
                 "engine `{}` failed by the fault of the host (try {} of {}); it is tried again in {} s",
                 launch.engine.name,
@@ -252,25 +282,25 @@ impl<'a> LaunchRun<'a> {
         });
         tokio::select! {
             () = tokio::time::sleep(retry.pause) => true,
-            () = stop.asked.cancelled() => false,
+            () = shutdown.requested.cancelled() => false,
         }
     }
 
     /// Reports a restart for the remaining measurements, or fails them if the engine died too often.
-    fn follow_end(&mut self) -> Result<(), StoreError> {
+    fn handle_engine_end(&mut self) -> Result<(), StoreError> {
         match self.attempts.restart() {
             Restart::Expected => Ok(()),
-            Restart::Exhausted => {
+            Restart::RestartsExhausted => {
                 let reason = format!("the engine died under load {RESTARTS} times");
                 self.fail_remaining(&LaunchFailure::new(FailureClass::Engine, reason))
             }
             Restart::AfterFailure { left } => {
-                if !self.rest.is_empty() && !self.context.stop.is_asked() {
-                    self.context.job.events.tell(Event::Warning {
+                if !self.remaining.is_empty() && !self.context.shutdown.is_requested() {
+                    self.context.run_context.events.emit(Event::Warning {
                         message: format!(
                             "engine `{}` is started again for {} more cells ({left} restarts left)",
                             self.context.launch.engine.name,
-                            self.rest.len()
+                            self.remaining.len()
                         ),
                     });
                 }
@@ -281,9 +311,9 @@ impl<'a> LaunchRun<'a> {
 }
 
 /// Prepares prompts while the engine starts.
-fn prepare(context: &LaunchContext<'_>) -> JoinSet<()> {
+fn prepare_prompts(context: &LaunchContext<'_>) -> JoinSet<()> {
     let LaunchContext {
-        job,
+        run_context,
         launch,
         start,
         prompt_store,
@@ -292,7 +322,7 @@ fn prepare(context: &LaunchContext<'_>) -> JoinSet<()> {
     let scenarios: Vec<_> = start
         .cells
         .iter()
-        .map(|measurement| job.plan.cell(&measurement.cell).scenario.clone())
+        .map(|measurement| run_context.plan.cell(&measurement.cell).scenario.clone())
         .collect();
     let (prompt_store, tokenizer) = (Arc::clone(prompt_store), launch.tokenizer.clone());
     let mut preparing = JoinSet::new();

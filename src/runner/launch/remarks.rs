@@ -1,18 +1,18 @@
 //! Texts about a measurement that are shown beside its metrics.
 
-use crate::results::record::cell::{Ending, Summary};
+use crate::results::record::cell::{MeasurementStatus, Summary};
 use crate::results::record::validity::Verdict;
 
 /// Number of the engine's last log lines that are reported with a failure.
-const TOLD_LINES: usize = 10;
+const REPORTED_LINES: usize = 10;
 
 /// The last non-empty lines of an engine's log.
-pub(super) fn last(tail: &[String]) -> Vec<String> {
+pub(super) fn last_lines(tail: &[String]) -> Vec<String> {
     let mut lines: Vec<String> = tail
         .iter()
         .rev()
         .filter(|line| !line.trim().is_empty())
-        .take(TOLD_LINES)
+        .take(REPORTED_LINES)
         .cloned()
         .collect();
     lines.reverse();
@@ -20,7 +20,7 @@ pub(super) fn last(tail: &[String]) -> Vec<String> {
 }
 
 /// Why a measurement is invalid; `None` if it is not.
-pub(super) fn invalid(summary: &Summary) -> Option<String> {
+pub(super) fn invalid_reason(summary: &Summary) -> Option<String> {
     let validity = summary.validity.as_ref()?;
     let reasons: Vec<String> = validity
         .reasons
@@ -32,12 +32,12 @@ pub(super) fn invalid(summary: &Summary) -> Option<String> {
 }
 
 /// Why a measurement is not `done` and valid, otherwise its first warning.
-pub(super) fn why(summary: &Summary) -> Option<String> {
-    match &summary.ending {
-        Ending::Done => invalid(summary).or_else(|| summary.warnings.first().cloned()),
-        Ending::Failed { phase, reason, .. } => Some(format!("{}: {reason}", phase.name())),
-        Ending::Skipped { reason } => Some(reason.clone()),
-        Ending::Interrupted => Some("the run was asked to stop".to_owned()),
+pub(super) fn failure_reason(summary: &Summary) -> Option<String> {
+    match &summary.status {
+        MeasurementStatus::Done => invalid_reason(summary).or_else(|| summary.warnings.first().cloned()),
+        MeasurementStatus::Failed { phase, reason, .. } => Some(format!("{}: {reason}", phase.name())),
+        MeasurementStatus::Skipped { reason } => Some(reason.clone()),
+        MeasurementStatus::Interrupted => Some("the run was asked to stop".to_owned()),
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
                 }
             })
             .collect();
-        let told = last(&tail);
+        let told = last_lines(&tail);
         assert_eq!((told.len(), told[0].as_str(), told[9].as_str()), (10, "11", "29"));
     }
 }

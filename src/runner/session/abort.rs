@@ -17,8 +17,8 @@ pub(super) fn abort(store: &Store, results: &Path, reason: String) -> SessionErr
         return SessionError::Aborted(Aborted { run, reason, results });
     }
     // If this fails, the measurements are still in the folder that the error names.
-    let _ = store.restore_about();
-    let results = match store.discard_unbegun() {
+    let _ = store.restore_run_info();
+    let results = match store.discard_incomplete() {
         true => SavedResults::Removed {
             results: results.to_owned(),
         },

@@ -6,14 +6,14 @@ use std::io;
 use thiserror::Error;
 
 use crate::base::clock;
-use crate::base::text::minutes;
+use crate::base::text::format_seconds;
 use crate::results::record::client::Calibration;
 use crate::results::record::event::Event;
 use crate::results::store::{self, Store, StoreError};
-use crate::runner::calibrate::{self, Wanted};
-use crate::runner::context::{Events, Host, Job, Tally};
+use crate::runner::calibrate::{self, CalibrationRequest};
+use crate::runner::context::{EventBus, HostEnv, RunContext, RunCounts};
 use crate::runner::session::plan_state::Batch;
-use crate::runner::shutdown::{Signals, Stop};
+use crate::runner::shutdown::{Shutdown, Signals};
 use crate::runner::starts;
 
 /// Tokens of each stream in the calibration before the first cell.
@@ -39,15 +39,15 @@ impl BatchError {
 pub(super) struct RunTotals {
     /// Measurements that an earlier invocation finished.
     pub(super) finished: usize,
-    pub(super) planned: usize,
+    pub(super) total: usize,
 }
 
 /// State that all batches of a run share.
 pub(super) struct BatchRunner<'a> {
     pub(super) store: &'a Store,
-    pub(super) host: &'a Host,
-    pub(super) events: &'a Events,
-    pub(super) stop: &'a Stop,
+    pub(super) host: &'a HostEnv,
+    pub(super) events: &'a EventBus,
+    pub(super) shutdown: &'a Shutdown,
     pub(super) retry_invalid: u32,
 }
 
@@ -63,35 +63,35 @@ impl BatchRunner<'_> {
         next: &mut dyn FnMut() -> Result<Option<Batch>, BatchError>,
     ) -> Result<usize, BatchError> {
         let mut signals = Signals::catch().map_err(BatchError::Signals)?;
-        for what in removed {
-            self.events.tell(Event::Swept { what });
+        for removed_item in removed {
+            self.events.emit(Event::Swept { what: removed_item });
         }
-        self.events.tell(Event::RunBegan {
+        self.events.emit(Event::RunBegan {
             run: self.host.run.clone(),
             matrix: first.plan.matrix.clone(),
-            measurements: totals.planned,
+            measurements: totals.total,
             finished: totals.finished,
         });
         let began = clock::now();
-        let ended = Cell::new(Tally::default());
+        let counts = Cell::new(RunCounts::default());
         let ran = tokio::select! {
-            ran = self.run_batches(first, totals.planned, calibrate, next, &ended) => ran,
-            never = self.stop.listen(&mut signals, self.events) => match never {},
+            ran = self.run_batches(first, totals.total, calibrate, next, &counts) => ran,
+            never = self.shutdown.listen(&mut signals, self.events) => match never {},
         };
-        let tally = ended.get();
-        self.events.tell(Event::RunEnded {
-            done: tally.done,
-            failed: tally.failed,
-            skipped: tally.skipped,
-            interrupted: tally.interrupted,
-            invalid: tally.invalid,
+        let run_counts = counts.get();
+        self.events.emit(Event::RunEnded {
+            done: run_counts.done,
+            failed: run_counts.failed,
+            skipped: run_counts.skipped,
+            interrupted: run_counts.interrupted,
+            invalid: run_counts.invalid,
         });
         tracing::info!(
             "the run took {}",
-            minutes(clock::now().since(began).as_secs_f64())
+            format_seconds(clock::now().since(began).as_secs_f64())
         );
         // Report these last, because the user has to act on them.
-        let unstopped = starts::orphans(self.host, self.events, self.stop).await;
+        let unstopped = starts::remove_orphans(self.host, self.events, self.shutdown).await;
         ran.map(|()| unstopped)
     }
 
@@ -101,7 +101,7 @@ impl BatchRunner<'_> {
         mut planned: usize,
         mut calibrate: bool,
         next: &mut dyn FnMut() -> Result<Option<Batch>, BatchError>,
-        ended: &Cell<Tally>,
+        counts: &Cell<RunCounts>,
     ) -> Result<(), BatchError> {
         let (mut batch, mut calibration) = (first, None);
         loop {
@@ -110,25 +110,29 @@ impl BatchRunner<'_> {
                 calibration = self.calibrate(&batch).await;
                 calibrate = false;
             }
-            let job = Job {
+            let run_context = RunContext {
                 plan: &batch.plan,
-                todo: batch.starts,
+                starts: batch.starts,
                 store: self.store,
                 events: self.events,
                 host: self.host,
                 retry_invalid: self.retry_invalid,
                 calibration: calibration.as_ref(),
             };
-            let (tally, ran) = starts::run(&job, self.stop).await;
-            ended.update(|all| all + tally);
+            let (run_counts, ran) = starts::run(&run_context, self.shutdown).await;
+            counts.update(|all| all + run_counts);
             ran?;
-            let more = if self.stop.is_asked() { None } else { next()? };
+            let more = if self.shutdown.is_requested() {
+                None
+            } else {
+                next()?
+            };
             let Some(more) = more else {
                 return Ok(());
             };
             batch = more;
-            planned += batch.measurements();
-            self.events.tell(Event::StartsAdded {
+            planned += batch.measurement_count();
+            self.events.emit(Event::StartsAdded {
                 starts: batch.starts.len(),
                 measurements: planned,
             });
@@ -138,18 +142,18 @@ impl BatchRunner<'_> {
     /// Calibrates the client briefly at the numbers of streams of a batch. If that fails, rows have no client
     /// error.
     async fn calibrate(&self, batch: &Batch) -> Option<Calibration> {
-        let streams = calibrate::streams(&batch.plan, &batch.starts);
+        let streams = calibrate::stream_counts(&batch.plan, &batch.starts);
         if streams.is_empty() {
             return None;
         }
-        let wanted = Wanted {
+        let wanted = CalibrationRequest {
             streams,
             gaps_ms: calibrate::GAPS_MS.to_vec(),
             tokens: CALIBRATION_TOKENS,
             flood: false,
         };
-        let measured = calibrate::calibrate(self.host, self.store, &wanted, self.stop).await;
-        let warn = |message: String| self.events.tell(Event::Warning { message });
+        let measured = calibrate::calibrate(self.host, self.store, &wanted, self.shutdown).await;
+        let warn = |message: String| self.events.emit(Event::Warning { message });
         let mut calibration = match measured {
             Ok(measured) => measured?,
             Err(reason) => {
@@ -160,10 +164,10 @@ impl BatchRunner<'_> {
             }
         };
         // Only `matrix calibrate` measures the client's highest token rate.
-        let kept = store::calibration::kept(&self.host.cache);
+        let saved = store::calibration::load(&self.host.cache);
         let same =
-            kept.filter(|kept| (&kept.tool, &kept.machine) == (&calibration.tool, &calibration.machine));
-        calibration.flood = same.and_then(|kept| kept.flood);
+            saved.filter(|saved| (&saved.tool, &saved.machine) == (&calibration.tool, &calibration.machine));
+        calibration.flood = same.and_then(|saved| saved.flood);
         if let Err(error) = self.store.write_calibration(&calibration) {
             warn(format!("the calibration is not kept: {error}"));
         }

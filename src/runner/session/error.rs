@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::base::ids::RunId;
-use crate::base::threads::NoThread;
-use crate::config::yaml::{Mistake, Source};
+use crate::base::threads::ThreadLimitError;
+use crate::config::yaml::{Diagnostic, Source};
 use crate::plan::selection::NothingSelected;
 use crate::results::store::StoreError;
 use crate::runner::host_error::HostError;
-use crate::runner::preflight::Finding;
+use crate::runner::preflight::UnmetRequirement;
 use crate::runner::session::gpus::GpuError;
 use crate::runner::session::observer::Outdated;
 
@@ -19,7 +19,7 @@ use crate::runner::session::observer::Outdated;
 pub(crate) enum SessionError {
     #[error("engines do not know flags that the matrix sets")]
     UnknownFlags {
-        mistakes: Vec<Mistake>,
+        mistakes: Vec<Diagnostic>,
         sources: Vec<Source>,
     },
     #[error(transparent)]
@@ -29,14 +29,14 @@ pub(crate) enum SessionError {
     #[error("finished measurements do not fit the matrix")]
     Outdated(Outdated),
     #[error(transparent)]
-    Threads(#[from] NoThread),
+    Threads(#[from] ThreadLimitError),
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
     Gpus(#[from] GpuError),
     #[error("the preflight failed")]
     Preflight {
-        findings: Vec<Finding>,
+        findings: Vec<UnmetRequirement>,
         /// Orphans of earlier runs that this run removed.
         removed: Vec<String>,
     },

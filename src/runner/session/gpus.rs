@@ -7,12 +7,12 @@ use thiserror::Error;
 use crate::config::gpus::GpuList;
 use crate::plan::Plan;
 use crate::results::record::machine::Machine;
-use crate::runner::context::Host;
+use crate::runner::context::HostEnv;
 use crate::runner::environment::Environment;
-use crate::runner::gpu_lock::{Claim, ClaimError};
-use crate::runner::gpu_selection::{self, Wish};
+use crate::runner::gpu_lock::{GpuLock, GpuLockError};
+use crate::runner::gpu_selection::{self, GpuRequest};
 use crate::runner::session::observer::Notice;
-use crate::telemetry::gpu::{Gpus, Places};
+use crate::telemetry::gpu::{GpuSources, Gpus};
 use crate::telemetry::machine;
 
 #[derive(Debug, Error)]
@@ -28,7 +28,7 @@ pub(crate) enum GpuError {
     Unknown(String),
     /// Another run uses the GPUs.
     #[error("{0}\n  = help: wait until it is over, or stop it; two runs at once would measure each other")]
-    Locked(ClaimError),
+    Locked(GpuLockError),
 }
 
 /// Reads the facts of this host and opens its GPUs. Simulated GPUs cannot be opened.
@@ -43,7 +43,7 @@ pub(crate) fn machine(
         about.gpus_pretended = true;
         return Ok((about, None));
     }
-    let gpus = open(environment, notice)?;
+    let gpus = open_gpus(environment, notice)?;
     if let Some(gpus) = &gpus {
         gpus.describe(&mut about);
     }
@@ -51,11 +51,11 @@ pub(crate) fn machine(
 }
 
 /// Opens the GPUs of the host. A library that cannot be used is a note, unless the environment names it.
-pub(crate) fn open(
+pub(crate) fn open_gpus(
     environment: &Environment,
     notice: &dyn Fn(Notice),
 ) -> Result<Option<Arc<Gpus>>, GpuError> {
-    let places = Places {
+    let places = GpuSources {
         nvml: environment.nvml_library.clone(),
         path: environment.variable("PATH"),
     };
@@ -72,29 +72,29 @@ pub(crate) fn open(
 }
 
 /// GPUs that a run may use: from the flag, the matrix or the environment, otherwise all.
-pub(super) fn allowed(
+pub(super) fn allowed_gpus(
     flag: Option<&GpuList>,
     plan: &Plan,
     machine: &Machine,
     environment: &Environment,
     notice: &dyn Fn(Notice),
 ) -> Result<Vec<u32>, GpuError> {
-    let named = |list: &GpuList, from: &'static str| Wish {
+    let named = |list: &GpuList, from: &'static str| GpuRequest {
         list: list.clone(),
-        from,
+        source: from,
     };
-    let wish = flag.map(|list| named(list, "`--gpus`"));
-    let wish = wish.or_else(|| plan.gpus.as_ref().map(|list| named(list, "`gpus:`")));
-    let visible = environment.visible_gpus.as_ref().filter(|_| wish.is_none());
+    let request = flag.map(|list| named(list, "`--gpus`"));
+    let request = request.or_else(|| plan.gpus.as_ref().map(|list| named(list, "`gpus:`")));
+    let visible = environment.visible_gpus.as_ref().filter(|_| request.is_none());
     let Some((name, list)) = visible else {
-        return gpu_selection::allowed(machine, wish.as_ref()).map_err(GpuError::Unknown);
+        return gpu_selection::allowed_gpus(machine, request.as_ref()).map_err(GpuError::Unknown);
     };
     let Some(list) = list else {
         notice(Notice::Note(format!("`{name}` leaves no GPU to this run")));
         return Ok(Vec::new());
     };
     // Inside a container the visible GPUs may already be those of the list, with new indexes.
-    match gpu_selection::allowed(machine, Some(&named(list, "the environment"))) {
+    match gpu_selection::allowed_gpus(machine, Some(&named(list, "the environment"))) {
         Ok(allowed) => Ok(allowed),
         Err(reason) => {
             notice(Notice::Note(format!("`{name}` is not followed: {reason}")));
@@ -104,18 +104,18 @@ pub(super) fn allowed(
 }
 
 /// Locks GPUs against other runs, if the plan uses any. Locks of simulated GPUs lie in the cache folder.
-pub(super) fn lock(
+pub(super) fn lock_gpus(
     plan: &Plan,
-    host: &Host,
+    host: &HostEnv,
     allowed: &[u32],
     environment: &Environment,
-) -> Result<Option<Claim>, GpuError> {
+) -> Result<Option<GpuLock>, GpuError> {
     if plan.launches.iter().all(|launch| launch.devices == 0) {
         return Ok(None);
     }
     let pretended = host.machine.gpus_pretended.then(|| host.cache.clone());
-    let folder = environment.locks.clone().or(pretended);
-    Claim::take(allowed, folder.as_deref())
+    let folder = environment.lock_folder.clone().or(pretended);
+    GpuLock::acquire(allowed, folder.as_deref())
         .map(Some)
         .map_err(GpuError::Locked)
 }

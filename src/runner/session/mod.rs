@@ -22,7 +22,7 @@ use tokio::runtime::Runtime;
 
 use crate::base::ids::RunId;
 use crate::base::secrets::Redactor;
-use crate::base::text::causes;
+use crate::base::text::error_chain;
 use crate::base::threads;
 use crate::config::yaml::Source;
 use crate::engine;
@@ -30,40 +30,40 @@ use crate::plan::selection::select;
 use crate::plan::{Measurement, Plan};
 use crate::results::record::cell::Summary;
 use crate::results::record::event::Event;
-use crate::results::store::{self, Beginning, Journal, Store};
+use crate::results::store::{self, Journal, RunManifest, Store};
 use crate::runner::check_flags;
-use crate::runner::context::{Events, Host};
-use crate::runner::gpu_lock::Claim;
+use crate::runner::context::{EventBus, HostEnv};
+use crate::runner::gpu_lock::GpuLock;
 use crate::runner::session::batches::{BatchError, BatchRunner, RunTotals};
 use crate::runner::session::error::{ResumeError, SessionError};
 use crate::runner::session::observer::{Notice, Observer};
 use crate::runner::session::outcome::{MeasurementCounts, RunOutcome};
-use crate::runner::session::plan_state::{Batch, PlanState, measurements};
+use crate::runner::session::plan_state::{Batch, PlanState, count_measurements};
 use crate::runner::session::preparation::PreparedHost;
 use crate::runner::session::request::{ExtraStarts, RunRequest};
-use crate::runner::shutdown::Stop;
+use crate::runner::shutdown::Shutdown;
 
 /// A run whose folder exists, on a host that is ready.
 pub(crate) struct Session<'a> {
     // The runtime is the first field, because fields are dropped in order: no task may outlive what it uses.
     runtime: Runtime,
-    plans: PlanState,
+    plan_state: PlanState,
     /// The planned starts that are not finished.
-    first: Option<Batch>,
+    first_batch: Option<Batch>,
     sources: Vec<Source>,
     results: PathBuf,
     extra_starts: ExtraStarts<'a>,
     retry_invalid: u32,
     calibrate: bool,
-    host: Host,
+    host: HostEnv,
     store: Arc<Store>,
-    events: Events,
-    stop: Stop,
+    events: EventBus,
+    shutdown: Shutdown,
     /// Orphans of earlier runs that this run removed.
     removed: Vec<String>,
     /// Engines that could not be stopped.
     unstopped: usize,
-    _gpu_lock: Option<Claim>,
+    _gpu_lock: Option<GpuLock>,
 }
 
 impl<'a> Session<'a> {
@@ -76,13 +76,13 @@ impl<'a> Session<'a> {
                 observer.notice(Notice::Matrix(note.clone()));
             }
         }
-        let resumed = resume::find(&request)?;
+        let resumed = resume::find_resumed(&request)?;
         let earlier = resumed
             .as_ref()
-            .and_then(|run| store::plan(&request.results.join(run.as_str())).ok());
+            .and_then(|run| store::read_plan(&request.results.join(run.as_str())).ok());
         let plan = &mut request.matrix.plan;
         request.extra_starts.prepare(plan, earlier.as_ref());
-        let (secrets, redactor) = preparation::secrets_of(plan, &request.environment, observer);
+        let (secrets, redactor) = preparation::plan_secrets(plan, &request.environment, observer);
         let whole = plan.clone();
         if let Some(only) = &request.only {
             for note in select(plan, only)? {
@@ -91,7 +91,7 @@ impl<'a> Session<'a> {
         }
         let runtime = threads::runtime()?;
         check_flags(&request, observer)?;
-        let host = preparation::host(&request, secrets, redactor.clone(), observer)?;
+        let host = preparation::host_env(&request, secrets, redactor.clone(), observer)?;
         let mut selected = request.matrix.plan.clone();
         let prepared = runtime.block_on(preparation::prepare(host, &mut selected, &request, observer))?;
         let store = open_store(&request, &whole.matrix, resumed.as_ref(), &redactor)?;
@@ -105,45 +105,45 @@ impl<'a> Session<'a> {
         } = prepared;
         let mut session = Self {
             runtime,
-            plans: PlanState { whole, selected },
-            first: None,
+            plan_state: PlanState { whole, selected },
+            first_batch: None,
             sources: request.matrix.sources,
             results: request.results,
             extra_starts: request.extra_starts,
             retry_invalid: request.retry_invalid,
             calibrate: request.calibrate,
-            host: Host {
+            host: HostEnv {
                 run: store.run().clone(),
                 ..host
             },
             store: Arc::new(store),
-            events: Events::without_secrets(redactor),
-            stop: Stop::default(),
+            events: EventBus::new(redactor),
+            shutdown: Shutdown::default(),
             removed,
             unstopped: 0,
             _gpu_lock: gpu_lock,
         };
         match session.begin(request.repeat_failed) {
             Ok(()) => Ok(session),
-            Err(error) => Err(session.abort(&error)),
+            Err(error) => Err(session.abort_error(&error)),
         }
     }
 
     /// Writes the files of the run and plans its first batch.
     fn begin(&mut self, repeat_failed: bool) -> Result<(), BatchError> {
-        let finished = write_plan(&self.store, &self.sources, &self.plans.whole, &self.host)?;
+        let finished = write_plan(&self.store, &self.sources, &self.plan_state.whole, &self.host)?;
         // Keep the images with which the run began, even if their names now refer to other images.
         for summary in finished.values() {
-            let mut launches = self.plans.whole.launches.iter();
+            let mut launches = self.plan_state.whole.launches.iter();
             let launch = launches.find(|launch| launch.id == summary.launch);
-            if let Some(image) = launch.and_then(engine::image)
+            if let Some(image) = launch.and_then(engine::image_name)
                 && let Some(digest) = &summary.engine.image_digest
             {
-                self.host.images.hold(image, digest);
+                self.host.images.pin_digest(image, digest);
             }
         }
-        let selected = &self.plans.selected;
-        self.first = Some(Batch {
+        let selected = &self.plan_state.selected;
+        self.first_batch = Some(Batch {
             plan: selected.clone(),
             starts: resume::remaining(&selected.starts, &finished, repeat_failed),
         });
@@ -151,7 +151,7 @@ impl<'a> Session<'a> {
             .store
             .journal()
             .map_err(BatchError::store("cannot open the journal"))?;
-        self.events.listen(journal_listener(journal));
+        self.events.subscribe(journal_listener(journal));
         Ok(())
     }
 
@@ -161,38 +161,38 @@ impl<'a> Session<'a> {
 
     /// The plan of the selected cells.
     pub(crate) fn plan(&self) -> &Plan {
-        &self.plans.selected
+        &self.plan_state.selected
     }
 
     /// The measurements of the first batch.
     pub(crate) fn open_measurements(&self) -> BTreeSet<&Measurement> {
-        let starts = self.first.iter().flat_map(|batch| &batch.starts);
+        let starts = self.first_batch.iter().flat_map(|batch| &batch.starts);
         starts.flat_map(|start| &start.cells).collect()
     }
 
     pub(crate) fn listen(&mut self, listener: impl Fn(&Event) + Send + Sync + 'static) {
-        self.events.listen(listener);
+        self.events.subscribe(listener);
     }
 
     /// Runs the planned starts, then extra starts in batches, until there are no more or a signal stops the
     /// run. Fails if results cannot be saved.
     pub(crate) fn run(&mut self) -> Result<(), SessionError> {
-        let Some(first) = self.first.take() else {
+        let Some(first) = self.first_batch.take() else {
             return Ok(());
         };
-        let planned = measurements(&self.plans.selected.starts);
+        let planned = count_measurements(&self.plan_state.selected.starts);
         let totals = RunTotals {
-            finished: planned - first.measurements(),
-            planned,
+            finished: planned - first.measurement_count(),
+            total: planned,
         };
         let runner = BatchRunner {
             store: &self.store,
             host: &self.host,
             events: &self.events,
-            stop: &self.stop,
+            shutdown: &self.shutdown,
             retry_invalid: self.retry_invalid,
         };
-        let (plans, extra_starts) = (&mut self.plans, self.extra_starts);
+        let (plans, extra_starts) = (&mut self.plan_state, self.extra_starts);
         let (store, sources, host) = (&self.store, &self.sources, &self.host);
         let mut add_starts = || add_starts(plans, extra_starts, store, sources, host);
         let removed = std::mem::take(&mut self.removed);
@@ -208,7 +208,7 @@ impl<'a> Session<'a> {
                 self.unstopped = unstopped;
                 Ok(())
             }
-            Err(error) => Err(self.abort(&error)),
+            Err(error) => Err(self.abort_error(&error)),
         }
     }
 
@@ -216,22 +216,25 @@ impl<'a> Session<'a> {
     pub(crate) fn finish(&self) -> Result<RunOutcome, SessionError> {
         let finished = self
             .store
-            .restore_about()
+            .restore_run_info()
             .map_err(BatchError::store("cannot write `run.json` again"))
-            .and_then(|()| finished(&self.store, &self.plans.selected))
-            .map_err(|error| self.abort(&error))?;
+            .and_then(|()| finished(&self.store, &self.plan_state.selected))
+            .map_err(|error| self.abort_error(&error))?;
         Ok(RunOutcome {
             run: self.store.run().clone(),
             folder: self.store.folder().to_owned(),
-            measurements: MeasurementCounts::of(finished.values(), measurements(&self.plans.selected.starts)),
+            measurements: MeasurementCounts::of(
+                finished.values(),
+                count_measurements(&self.plan_state.selected.starts),
+            ),
             unstopped: self.unstopped,
-            is_interrupted: self.stop.is_asked(),
+            is_interrupted: self.shutdown.is_requested(),
         })
     }
 
     /// Creates the error of a run that cannot continue. Removes the run's folder if it has no `run.json` yet.
-    pub(crate) fn abort(&self, reason: &(dyn std::error::Error + 'static)) -> SessionError {
-        let reason = self.host.redactor.redact(&causes(reason)).into_owned();
+    pub(crate) fn abort_error(&self, reason: &(dyn std::error::Error + 'static)) -> SessionError {
+        let reason = self.host.redactor.redact(&error_chain(reason)).into_owned();
         abort::abort(&self.store, &self.results, reason)
     }
 }
@@ -270,7 +273,7 @@ fn write_plan(
     store: &Store,
     sources: &[Source],
     plan: &Plan,
-    host: &Host,
+    host: &HostEnv,
 ) -> Result<BTreeMap<Measurement, Summary>, BatchError> {
     let recipes = sources[1..]
         .iter()
@@ -280,7 +283,7 @@ fn write_plan(
             Some((name, source.text.to_string()))
         })
         .collect();
-    let beginning = Beginning {
+    let beginning = RunManifest {
         source: &sources[0].text,
         recipes: &recipes,
         plan,
@@ -304,7 +307,7 @@ fn add_starts(
     extra_starts: ExtraStarts<'_>,
     store: &Store,
     sources: &[Source],
-    host: &Host,
+    host: &HostEnv,
 ) -> Result<Option<Batch>, BatchError> {
     if !extra_starts.may_add(&plans.whole) {
         return Ok(None);
@@ -327,7 +330,7 @@ fn add_starts(
 fn journal_listener(journal: Journal) -> impl Fn(&Event) + Send + Sync + 'static {
     let journal = Mutex::new(journal);
     move |event| {
-        if !event.is_kept() {
+        if !event.is_persisted() {
             return;
         }
         tracing::info!("{}", serde_json::to_string(event).expect("events are JSON"));

@@ -1,7 +1,7 @@
 //! Reports and questions of a session before its first event.
 
 use crate::base::ids::{CellKey, RunId};
-use crate::runner::preflight::Finding;
+use crate::runner::preflight::UnmetRequirement;
 
 /// Receives the reports of a session while it opens.
 pub(crate) trait Observer: Sync {
@@ -19,7 +19,7 @@ pub(crate) enum Notice {
     /// A line about the matrix, with its level.
     Matrix(String),
     /// An input that may be missing.
-    Input(Finding),
+    Input(UnmetRequirement),
     /// The current step of the preflight.
     Progress(String),
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::base::ids::RunId;
-use crate::results::record::cell::{Ending, Summary};
+use crate::results::record::cell::{MeasurementStatus, Summary};
 
 #[derive(Debug)]
 pub(crate) struct RunOutcome {
@@ -34,12 +34,12 @@ impl MeasurementCounts {
         };
         for summary in summaries {
             count.missing = count.missing.saturating_sub(1);
-            match &summary.ending {
-                Ending::Failed { .. } => count.failed += 1,
-                Ending::Done if summary.is_invalid() => count.invalid += 1,
-                Ending::Done => count.done += 1,
-                Ending::Interrupted => count.interrupted += 1,
-                Ending::Skipped { .. } => {}
+            match &summary.status {
+                MeasurementStatus::Failed { .. } => count.failed += 1,
+                MeasurementStatus::Done if summary.is_invalid() => count.invalid += 1,
+                MeasurementStatus::Done => count.done += 1,
+                MeasurementStatus::Interrupted => count.interrupted += 1,
+                MeasurementStatus::Skipped { .. } => {}
             }
         }
         count

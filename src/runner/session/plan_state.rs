@@ -22,22 +22,22 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn measurements(&self) -> usize {
-        measurements(&self.starts)
+    pub(super) fn measurement_count(&self) -> usize {
+        count_measurements(&self.starts)
     }
 }
 
 impl PlanState {
     /// Adds starts of selected cells to both plans, and returns the added starts.
-    pub(super) fn add_starts(&mut self, mut wanted: StartCounts) -> Vec<Start> {
+    pub(super) fn add_starts(&mut self, mut starts: StartCounts) -> Vec<Start> {
         let selected: BTreeSet<&CellKey> = self.selected.cells.iter().map(|cell| &cell.key).collect();
-        wanted.retain(|key, _| selected.contains(key));
-        let added = self.whole.start_again(&wanted);
+        starts.retain(|key, _| selected.contains(key));
+        let added = self.whole.add_starts(&starts);
         self.selected.starts.extend(added.iter().cloned());
         added
     }
 }
 
-pub(super) fn measurements(starts: &[Start]) -> usize {
+pub(super) fn count_measurements(starts: &[Start]) -> usize {
     starts.iter().map(|start| start.cells.len()).sum()
 }

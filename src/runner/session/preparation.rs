@@ -7,13 +7,13 @@ use crate::base::ids::RunId;
 use crate::base::secrets::{self, Redactor};
 use crate::engine::{self, Images};
 use crate::plan::{Launch, Plan};
-use crate::runner::cleanup::{self, Swept};
-use crate::runner::context::Host;
+use crate::runner::cleanup::{self, SweepResult};
+use crate::runner::context::HostEnv;
 use crate::runner::environment::Environment;
-use crate::runner::gpu_lock::Claim;
+use crate::runner::gpu_lock::GpuLock;
 use crate::runner::gpu_selection;
 use crate::runner::host_error;
-use crate::runner::preflight::{self, Finding, Places};
+use crate::runner::preflight::{self, RunPaths, UnmetRequirement};
 use crate::runner::session::error::SessionError;
 use crate::runner::session::gpus;
 use crate::runner::session::observer::{Notice, Observer};
@@ -21,20 +21,23 @@ use crate::runner::session::request::RunRequest;
 use crate::telemetry::machine;
 
 pub(super) struct PreparedHost {
-    pub(super) host: Host,
+    pub(super) host: HostEnv,
     /// Orphans of earlier runs that this run removed.
     pub(super) removed: Vec<String>,
-    pub(super) gpu_lock: Option<Claim>,
+    pub(super) gpu_lock: Option<GpuLock>,
 }
 
 /// The plan's secrets, and a redactor for them and for secrets of the environment, which processes inherit.
-pub(super) fn secrets_of(
+pub(super) fn plan_secrets(
     plan: &Plan,
     environment: &Environment,
     observer: &dyn Observer,
 ) -> (BTreeMap<String, String>, Redactor) {
     let secrets = environment.secrets_of(plan);
-    for (name, _) in secrets.iter().filter(|(_, value)| !secrets::is_hidden(value)) {
+    for (name, _) in secrets
+        .iter()
+        .filter(|(_, value)| !secrets::is_long_enough(value))
+    {
         observer.notice(Notice::Note(format!(
             "the value of `${{{name}}}` is too short to be hidden in what is written"
         )));
@@ -45,25 +48,25 @@ pub(super) fn secrets_of(
 }
 
 /// The host of a run, before GPUs are chosen.
-pub(super) fn host(
+pub(super) fn host_env(
     request: &RunRequest<'_>,
     secrets: BTreeMap<String, String>,
     redactor: Redactor,
     observer: &dyn Observer,
-) -> Result<Host, SessionError> {
+) -> Result<HostEnv, SessionError> {
     let environment = &request.environment;
     let open_files = machine::raise_open_files();
     let (mut about, gpus) = gpus::machine(environment, &|notice| observer.notice(notice))?;
     about.open_files = open_files.or(about.open_files);
-    Ok(Host {
+    Ok(HostEnv {
         run: RunId::new(""),
         matrix: host_error::own_program()?,
-        folder: host_error::absolute(&request.matrix.folder)?,
+        folder: host_error::absolute_folder(&request.matrix.folder)?,
         path: environment.variable("PATH"),
         environment: environment.names.clone(),
         hf_home: request.dirs.hf_home.clone(),
         cache: request.dirs.cache.clone(),
-        whereabouts: environment.docker(),
+        docker: environment.docker(),
         images: Arc::new(Images::new(request.pull)),
         orphans: Arc::default(),
         prompts: request.dirs.prompts.clone(),
@@ -79,33 +82,33 @@ pub(super) fn host(
 /// Prepares the host for a plan. If the run does not use all GPUs of the host, its containers see only their
 /// own.
 pub(super) async fn prepare(
-    mut host: Host,
+    mut host: HostEnv,
     plan: &mut Plan,
     request: &RunRequest<'_>,
     observer: &dyn Observer,
 ) -> Result<PreparedHost, SessionError> {
     let environment = &request.environment;
     let notice = |notice| observer.notice(notice);
-    let allowed = gpus::allowed(request.gpus.as_ref(), plan, &host.machine, environment, &notice)?;
+    let allowed = gpus::allowed_gpus(request.gpus.as_ref(), plan, &host.machine, environment, &notice)?;
     // Remove orphans before the preflight: they may hold a port or GPU that this run needs.
-    let swept = cleanup::sweep(&host.whereabouts, &host.cache).await;
+    let swept = cleanup::sweep(&host.docker, &host.cache).await;
     report_sweep(&swept, plan, observer);
-    host.devices = gpu_selection::chosen(plan, &host, &allowed).await;
+    host.devices = gpu_selection::choose_gpus(plan, &host, &allowed).await;
     if host.devices.len() < host.machine.gpus.len() {
-        gpu_selection::hold_to_leased(plan);
+        gpu_selection::restrict_to_leased(plan);
     }
-    let places = Places {
+    let places = RunPaths {
         matrix: &request.matrix_file,
         results: &request.results,
     };
-    let findings = check(plan, &host, places, observer).await;
+    let findings = run_preflight(plan, &host, places, observer).await;
     if !findings.is_empty() {
         return Err(SessionError::Preflight {
             findings,
             removed: swept.removed,
         });
     }
-    let gpu_lock = gpus::lock(plan, &host, &allowed, environment)?;
+    let gpu_lock = gpus::lock_gpus(plan, &host, &allowed, environment)?;
     Ok(PreparedHost {
         host,
         removed: swept.removed,
@@ -113,7 +116,7 @@ pub(super) async fn prepare(
     })
 }
 
-fn report_sweep(swept: &Swept, plan: &Plan, observer: &dyn Observer) {
+fn report_sweep(swept: &SweepResult, plan: &Plan, observer: &dyn Observer) {
     for note in &swept.notes {
         observer.notice(Notice::Note(note.clone()));
     }
@@ -121,8 +124,8 @@ fn report_sweep(swept: &Swept, plan: &Plan, observer: &dyn Observer) {
         observer.notice(Notice::Warning(format!("cannot remove {what}")));
     }
     // If the plan has containers, the preflight reports the same.
-    let uses_daemon = |launch: &Launch| engine::image(launch).is_some();
-    if let Some(reason) = &swept.unseen
+    let uses_daemon = |launch: &Launch| engine::image_name(launch).is_some();
+    if let Some(reason) = &swept.containers_error
         && !plan.launches.iter().any(uses_daemon)
     {
         observer.notice(Notice::Note(format!(
@@ -132,16 +135,21 @@ fn report_sweep(swept: &Swept, plan: &Plan, observer: &dyn Observer) {
 }
 
 /// The redacted findings of the preflight.
-async fn check(plan: &Plan, host: &Host, places: Places<'_>, observer: &dyn Observer) -> Vec<Finding> {
+async fn run_preflight(
+    plan: &Plan,
+    host: &HostEnv,
+    places: RunPaths<'_>,
+    observer: &dyn Observer,
+) -> Vec<UnmetRequirement> {
     let redact = |text: &str| host.redactor.redact(text).into_owned();
-    let redacted = |finding: Finding| Finding {
+    let redacted = |finding: UnmetRequirement| UnmetRequirement {
         what: redact(&finding.what),
         help: redact(&finding.help),
     };
-    for finding in preflight::templates(plan, &host.folder, &host.caches()).expected {
+    for finding in preflight::check_templates(plan, &host.folder, &host.caches()).expected {
         observer.notice(Notice::Input(redacted(finding)));
     }
     let progress = |what: String| observer.notice(Notice::Progress(redact(&what)));
-    let findings = preflight::findings(plan, host, places, &progress).await;
+    let findings = preflight::unmet_requirements(plan, host, places, &progress).await;
     findings.into_iter().map(redacted).collect()
 }

@@ -57,7 +57,7 @@ impl ExtraStarts<'_> {
             plan.until = None;
         }
         if let Some(earlier) = earlier.filter(|_| self.may_add(plan)) {
-            plan.take_up(earlier);
+            plan.resume_from(earlier);
         }
     }
 
@@ -72,8 +72,8 @@ impl ExtraStarts<'_> {
     /// The starts to add, given the results of `run`.
     pub(super) fn choose(self, run: &Run) -> StartCounts {
         match self {
-            Self::FromMatrix => extra_starts::needed(extra_starts::certainties(
-                &run.about,
+            Self::FromMatrix => extra_starts::starts_needed_by_cell(extra_starts::run_precision(
+                &run.info,
                 &run.plan,
                 &run.machine,
                 &run.summaries,

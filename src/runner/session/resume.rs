@@ -6,27 +6,27 @@ use std::path::Path;
 use crate::base::ids::RunId;
 use crate::plan::arms::noise_name;
 use crate::plan::{Measurement, Plan, Start};
-use crate::results::record::cell::{Ending, Summary};
+use crate::results::record::cell::{MeasurementStatus, Summary};
 use crate::results::store::{self, Store};
 use crate::runner::session::error::{ResumeError, SessionError};
 use crate::runner::session::observer::{Observer, Outdated};
 use crate::runner::session::request::RunRequest;
 
 /// The run that a request resumes; `None` for a new run.
-pub(super) fn find(request: &RunRequest<'_>) -> Result<Option<RunId>, SessionError> {
+pub(super) fn find_resumed(request: &RunRequest<'_>) -> Result<Option<RunId>, SessionError> {
     let Some(resume) = &request.resume else {
         return Ok(None);
     };
     let (results, matrix) = (&request.results, &request.matrix.plan.matrix);
     let run = match resume.as_str() {
-        "latest" => latest(results, matrix)?,
+        "latest" => latest_own_run(results, matrix)?,
         name => {
             let file_name = Path::new(name).file_name();
             RunId::new(file_name.map_or(name.into(), |name| name.to_string_lossy()))
         }
     };
     let folder = results.join(run.as_str());
-    let about = store::about(&folder).map_err(ResumeError::Store)?;
+    let about = store::read_run_info(&folder).map_err(ResumeError::Store)?;
     let matrix = matrix.clone();
     let error = if !store::is_own_folder(&folder) {
         ResumeError::OtherUser {
@@ -52,13 +52,13 @@ pub(super) fn find(request: &RunRequest<'_>) -> Result<Option<RunId>, SessionErr
 }
 
 /// This user's newest run of a matrix.
-fn latest(results: &Path, matrix: &str) -> Result<RunId, SessionError> {
-    let listed = store::list(results).map_err(SessionError::Results)?;
-    let mut own = listed
+fn latest_own_run(results: &Path, matrix: &str) -> Result<RunId, SessionError> {
+    let listed = store::list_runs(results).map_err(SessionError::Results)?;
+    let mut own_runs = listed
         .into_iter()
         .filter(|listed| store::is_own_folder(&listed.folder));
-    let latest = own.find(|listed| listed.about.matrix == matrix);
-    latest.map(|listed| listed.about.run).ok_or_else(|| {
+    let latest = own_runs.find(|listed| listed.info.matrix == matrix);
+    latest.map(|listed| listed.info.run).ok_or_else(|| {
         let no_run = ResumeError::NoRun {
             matrix: matrix.to_owned(),
             results: results.to_owned(),
@@ -100,11 +100,11 @@ pub(super) fn remaining(
     finished: &BTreeMap<Measurement, Summary>,
     repeat_failed: bool,
 ) -> Vec<Start> {
-    let is_open = |measurement: &Measurement| match finished.get(measurement).map(|summary| &summary.ending) {
-        None | Some(Ending::Interrupted | Ending::Skipped { .. }) => true,
+    let is_open = |measurement: &Measurement| match finished.get(measurement).map(|summary| &summary.status) {
+        None | Some(MeasurementStatus::Interrupted | MeasurementStatus::Skipped { .. }) => true,
         // A failure caused by the host says nothing about the engine.
-        Some(Ending::Failed { class, .. }) => repeat_failed || class.is_retried(),
-        Some(Ending::Done) => repeat_failed && finished[measurement].is_invalid(),
+        Some(MeasurementStatus::Failed { class, .. }) => repeat_failed || class.is_retryable(),
+        Some(MeasurementStatus::Done) => repeat_failed && finished[measurement].is_invalid(),
     };
     let open = |start: &Start| Start {
         cells: start
@@ -129,14 +129,14 @@ mod tests {
     use crate::results::store::testing::{plan, summary};
 
     /// Indexes of the two cells of a plan that remain, if the first has this ending and the second is done.
-    fn remain_after(ending: Ending, repeat_failed: bool) -> Vec<usize> {
+    fn remain_after(ending: MeasurementStatus, repeat_failed: bool) -> Vec<usize> {
         let plan = plan();
         let mut finished = BTreeMap::new();
         for (at, cell) in plan.cells.iter().enumerate() {
             let mut summary = summary(cell);
-            summary.ending = match at {
+            summary.status = match at {
                 0 => ending.clone(),
-                _ => Ending::Done,
+                _ => MeasurementStatus::Done,
             };
             finished.insert(summary.measurement(), summary);
         }
@@ -149,19 +149,19 @@ mod tests {
 
     #[test]
     fn interrupted_cells_and_faults_of_the_host_remain_and_other_failures_if_asked() {
-        let failed = |class| Ending::Failed {
+        let failed = |class| MeasurementStatus::Failed {
             phase: Phase::Measure,
             class,
             reason: "it failed".to_owned(),
             tail: Vec::new(),
         };
         for repeat_failed in [false, true] {
-            assert_eq!(remain_after(Ending::Interrupted, repeat_failed), [0]);
+            assert_eq!(remain_after(MeasurementStatus::Interrupted, repeat_failed), [0]);
             assert_eq!(
                 remain_after(failed(FailureClass::Infrastructure), repeat_failed),
                 [0]
             );
-            assert!(remain_after(Ending::Done, repeat_failed).is_empty());
+            assert!(remain_after(MeasurementStatus::Done, repeat_failed).is_empty());
         }
         assert!(remain_after(failed(FailureClass::Engine), false).is_empty());
         assert_eq!(remain_after(failed(FailureClass::Engine), true), [0]);

@@ -20,7 +20,7 @@ use blocks::Blocks;
 use sequence::Sequence;
 pub(crate) use sequence::Submission;
 
-use crate::sim::rng::Draw;
+use crate::sim::rng::Rng;
 
 /// Duration of a step, and capacity of the simulated engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ pub struct CostModel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Emission {
+pub(crate) struct TokenEvent {
     pub id: u64,
     /// Index in the answer, from 0.
     pub index: usize,
@@ -70,13 +70,13 @@ pub(crate) struct Totals {
 
 /// The prefix cache cannot be emptied while requests run or wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Busy;
+pub(crate) struct CacheInUse;
 
 #[derive(Debug)]
 struct Step {
     /// Tokens computed for each running sequence, in the order of `running`.
-    shares: Vec<usize>,
-    took: Duration,
+    tokens: Vec<usize>,
+    duration: Duration,
 }
 
 #[derive(Debug)]
@@ -89,7 +89,7 @@ pub(crate) struct Batch {
     totals: Totals,
     queue_times: Vec<Duration>,
     clock: Duration,
-    draw: Draw,
+    rng: Rng,
 }
 
 impl Batch {
@@ -103,7 +103,7 @@ impl Batch {
             totals: Totals::default(),
             queue_times: Vec::new(),
             clock: Duration::ZERO,
-            draw: Draw::new(seed, 0x57e9),
+            rng: Rng::new(seed, 0x57e9),
         }
     }
 
@@ -121,17 +121,17 @@ impl Batch {
         self.waiting.retain(|sequence| sequence.id != id);
         if let Some(at) = self.running.iter().position(|sequence| sequence.id == id) {
             let mut sequence = self.running.remove(at);
-            self.give_back(&mut sequence);
+            self.release_blocks(&mut sequence);
             if let Some(step) = &mut self.step
-                && at < step.shares.len()
+                && at < step.tokens.len()
             {
-                step.shares.remove(at);
+                step.tokens.remove(at);
             }
         }
     }
 
     /// Begins the next step and returns its duration; `None` if there is nothing to compute.
-    pub(crate) fn begin(&mut self) -> Option<Duration> {
+    pub(crate) fn begin_step(&mut self) -> Option<Duration> {
         debug_assert!(
             self.step.is_none(),
             "a step is finished before the next one begins"
@@ -146,21 +146,24 @@ impl Batch {
         if shares.iter().all(|share| *share == 0) {
             return None;
         }
-        let took = self.price(&shares);
-        self.step = Some(Step { shares, took });
-        Some(took)
+        let duration = self.step_duration(&shares);
+        self.step = Some(Step {
+            tokens: shares,
+            duration,
+        });
+        Some(duration)
     }
 
     /// Ends the step in progress and returns its tokens in order of admission.
-    pub(crate) fn finish(&mut self) -> Vec<Emission> {
+    pub(crate) fn finish_step(&mut self) -> Vec<TokenEvent> {
         let Some(step) = self.step.take() else {
             return Vec::new();
         };
-        self.clock += step.took;
+        self.clock += step.duration;
         let block = self.cost.block_tokens;
-        let mut emissions = Vec::with_capacity(step.shares.len());
+        let mut emissions = Vec::with_capacity(step.tokens.len());
         let mut done = Vec::new();
-        for (at, share) in step.shares.into_iter().enumerate() {
+        for (at, share) in step.tokens.into_iter().enumerate() {
             let sequence = &mut self.running[at];
             sequence.computed += share;
             if self.cost.prefix_cache {
@@ -170,12 +173,12 @@ impl Batch {
                 }
                 sequence.sealed = sequence.computed / block;
             }
-            if share == 0 || sequence.owed() > 0 {
+            if share == 0 || sequence.uncomputed_tokens() > 0 {
                 continue;
             }
             sequence.generate(block);
             let is_last = sequence.generated == sequence.output;
-            emissions.push(Emission {
+            emissions.push(TokenEvent {
                 id: sequence.id,
                 index: sequence.generated - 1,
                 cached: sequence.cached.unwrap_or(0),
@@ -187,22 +190,22 @@ impl Batch {
         }
         for at in done.into_iter().rev() {
             let mut sequence = self.running.remove(at);
-            self.give_back(&mut sequence);
+            self.release_blocks(&mut sequence);
         }
         emissions
     }
 
     /// Empties the prefix cache. Fails while any request waits or runs.
-    pub(crate) fn flush(&mut self) -> Result<(), Busy> {
+    pub(crate) fn flush(&mut self) -> Result<(), CacheInUse> {
         if !self.running.is_empty() || !self.waiting.is_empty() {
-            return Err(Busy);
+            return Err(CacheInUse);
         }
-        self.blocks.forget();
+        self.blocks.evict_all();
         Ok(())
     }
 
     /// Number of running and of waiting requests.
-    pub(crate) fn sizes(&self) -> (usize, usize) {
+    pub(crate) fn request_counts(&self) -> (usize, usize) {
         (self.running.len(), self.waiting.len())
     }
 
@@ -226,7 +229,7 @@ impl Batch {
     }
 
     /// Advances the clock over idle time.
-    pub(crate) fn rest(&mut self, until: Duration) {
+    pub(crate) fn advance_clock(&mut self, until: Duration) {
         self.clock = self.clock.max(until);
     }
 
@@ -236,9 +239,9 @@ impl Batch {
         let mut shares: Vec<usize> = Vec::with_capacity(self.running.len());
         let mut at = 0;
         while at < self.running.len() {
-            let share = self.running[at].owed().min(*budget);
-            let blocks = self.missing(&self.running[at], share);
-            if self.blocks.take(blocks) {
+            let share = self.running[at].uncomputed_tokens().min(*budget);
+            let blocks = self.missing_blocks(&self.running[at], share);
+            if self.blocks.allocate(blocks) {
                 self.running[at].private += blocks;
                 *budget -= share;
                 shares.push(share);
@@ -246,7 +249,7 @@ impl Batch {
                 continue;
             }
             let mut victim = self.running.pop().expect("the sequence at hand runs");
-            self.give_back(&mut victim);
+            self.release_blocks(&mut victim);
             self.totals.preemptions += 1;
             self.waiting.push_front(victim);
         }
@@ -256,22 +259,23 @@ impl Batch {
     fn admit(&mut self, budget: &mut usize, shares: &mut Vec<usize>) {
         while *budget > 0 && self.running.len() < self.cost.max_running {
             let Some(next) = self.waiting.front() else { return };
-            let found = if self.cost.prefix_cache {
+            let cached_blocks = if self.cost.prefix_cache {
                 let reusable = next.reusable(self.cost.block_tokens);
-                self.blocks.known(reusable)
+                self.blocks.cached_prefix_len(reusable)
             } else {
                 0
             };
-            let computed = found * self.cost.block_tokens;
-            let share = (next.known() - computed).min(*budget);
-            let fresh = (computed + share).div_ceil(self.cost.block_tokens) - found;
-            if fresh + self.blocks.unheld(&next.hashes[..found]) > self.blocks.available() {
+            let computed = cached_blocks * self.cost.block_tokens;
+            let share = (next.known_tokens() - computed).min(*budget);
+            let fresh = (computed + share).div_ceil(self.cost.block_tokens) - cached_blocks;
+            if fresh + self.blocks.unused_prefix_len(&next.hashes[..cached_blocks]) > self.blocks.available()
+            {
                 return;
             }
             let mut sequence = self.waiting.pop_front().expect("the front was just seen");
-            self.blocks.hold(&sequence.hashes[..found]);
-            assert!(self.blocks.take(fresh), "the room was just counted");
-            (sequence.sealed, sequence.private, sequence.computed) = (found, fresh, computed);
+            self.blocks.acquire(&sequence.hashes[..cached_blocks]);
+            assert!(self.blocks.allocate(fresh), "the room was just counted");
+            (sequence.sealed, sequence.private, sequence.computed) = (cached_blocks, fresh, computed);
             *budget -= share;
             shares.push(share);
             self.count_admission(&mut sequence, computed);
@@ -293,21 +297,21 @@ impl Batch {
             .push(self.clock.saturating_sub(sequence.submitted));
     }
 
-    fn missing(&self, sequence: &Sequence, share: usize) -> usize {
+    fn missing_blocks(&self, sequence: &Sequence, share: usize) -> usize {
         let needed = (sequence.computed + share).div_ceil(self.cost.block_tokens);
         needed.saturating_sub(sequence.sealed + sequence.private)
     }
 
-    fn give_back(&mut self, sequence: &mut Sequence) {
+    fn release_blocks(&mut self, sequence: &mut Sequence) {
         self.blocks
             .release(&sequence.hashes[..sequence.sealed], sequence.private);
         (sequence.sealed, sequence.private, sequence.computed) = (0, 0, 0);
     }
 
-    fn price(&mut self, shares: &[usize]) -> Duration {
+    fn step_duration(&mut self, shares: &[usize]) -> Duration {
         let (mut decoding, mut context, mut prefill) = (0u32, 0usize, 0usize);
         for (sequence, share) in self.running.iter().zip(shares) {
-            if *share == 1 && sequence.generated > 0 && sequence.owed() == 1 {
+            if *share == 1 && sequence.generated > 0 && sequence.uncomputed_tokens() == 1 {
                 decoding += 1;
                 context += sequence.computed;
             } else {
@@ -319,7 +323,7 @@ impl Batch {
             + self.cost.per_thousand_context.as_secs_f64() * context as f64 / 1000.0
             + prefill as f64 / self.cost.prefill_rate;
         let factor = if self.cost.jitter > 0.0 {
-            self.draw.around_one(self.cost.jitter)
+            self.rng.factor(self.cost.jitter)
         } else {
             1.0
         };

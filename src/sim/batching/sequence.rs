@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::sim::batching::blocks::BlockHash;
-use crate::sim::rng::chain;
+use crate::sim::rng::chain_hash;
 use crate::sim::text;
 
 /// A request to the batch.
@@ -59,34 +59,34 @@ impl Sequence {
             submitted: now,
         };
         for id in submission.prompt {
-            sequence.know(id, block);
+            sequence.append_token(id, block);
         }
         sequence
     }
 
     /// Number of tokens of the prompt and of the answer so far.
-    pub(crate) fn known(&self) -> usize {
+    pub(crate) fn known_tokens(&self) -> usize {
         self.prompt + self.generated
     }
 
     /// Number of tokens to compute before the next one can be generated; 1 while decoding.
-    pub(crate) fn owed(&self) -> usize {
-        self.known() - self.computed
+    pub(crate) fn uncomputed_tokens(&self) -> usize {
+        self.known_tokens() - self.computed
     }
 
     pub(crate) fn generate(&mut self, block: usize) {
         let id = text::word_id(self.key, self.generated as u64);
         self.generated += 1;
-        self.know(id, block);
+        self.append_token(id, block);
     }
 
     /// Hashes of the blocks that may come from the prefix cache. The last token is always computed.
     pub(crate) fn reusable(&self, block: usize) -> &[BlockHash] {
-        &self.hashes[..((self.known() - 1) / block).min(self.hashes.len())]
+        &self.hashes[..((self.known_tokens() - 1) / block).min(self.hashes.len())]
     }
 
-    fn know(&mut self, id: u64, block: usize) {
-        self.tail_hash = chain(self.tail_hash, id);
+    fn append_token(&mut self, id: u64, block: usize) {
+        self.tail_hash = chain_hash(self.tail_hash, id);
         self.tail += 1;
         if self.tail == block {
             self.hashes.push(self.tail_hash);

@@ -17,7 +17,7 @@ fn cost() -> CostModel {
     }
 }
 
-fn ask(id: u64, prompt: usize, output: usize) -> Submission {
+fn submission(id: u64, prompt: usize, output: usize) -> Submission {
     Submission {
         id,
         prompt: (0..prompt as u64).map(|at| id * 1_000_000 + at).collect(),
@@ -27,18 +27,18 @@ fn ask(id: u64, prompt: usize, output: usize) -> Submission {
 }
 
 /// Runs all requests to the end. Returns each token with its time.
-fn play(batch: &mut Batch) -> Vec<(Duration, Emission)> {
+fn run_all(batch: &mut Batch) -> Vec<(Duration, TokenEvent)> {
     let mut now = Duration::ZERO;
     let mut all = Vec::new();
-    while let Some(took) = batch.begin() {
+    while let Some(took) = batch.begin_step() {
         now += took;
-        all.extend(batch.finish().into_iter().map(|emission| (now, emission)));
+        all.extend(batch.finish_step().into_iter().map(|emission| (now, emission)));
         assert!(now < Duration::from_secs(100_000), "the batch never ends");
     }
     all
 }
 
-fn counts(tokens: &[(Duration, Emission)]) -> HashMap<u64, usize> {
+fn counts(tokens: &[(Duration, TokenEvent)]) -> HashMap<u64, usize> {
     let mut counts = HashMap::new();
     for (_, token) in tokens {
         let count = counts.entry(token.id).or_insert(0);
@@ -51,8 +51,8 @@ fn counts(tokens: &[(Duration, Emission)]) -> HashMap<u64, usize> {
 #[test]
 fn one_request_takes_its_prefill_and_a_step_per_token() {
     let mut batch = Batch::new(cost(), 1);
-    batch.submit(ask(1, 100, 3), Duration::ZERO);
-    let moments: Vec<_> = play(&mut batch)
+    batch.submit(submission(1, 100, 3), Duration::ZERO);
+    let moments: Vec<_> = run_all(&mut batch)
         .into_iter()
         .map(|(at, _)| at.as_micros())
         .collect();
@@ -62,19 +62,22 @@ fn one_request_takes_its_prefill_and_a_step_per_token() {
 #[test]
 fn a_long_prompt_is_computed_in_pieces_while_others_decode() {
     let mut batch = Batch::new(cost(), 1);
-    batch.submit(ask(1, 16, 20), Duration::ZERO);
-    batch.begin().unwrap();
-    assert_eq!(batch.finish().len(), 1);
-    batch.submit(ask(2, 1200, 1), Duration::ZERO);
-    let took = batch.begin().unwrap();
+    batch.submit(submission(1, 16, 20), Duration::ZERO);
+    batch.begin_step().unwrap();
+    assert_eq!(batch.finish_step().len(), 1);
+    batch.submit(submission(2, 1200, 1), Duration::ZERO);
+    let took = batch.begin_step().unwrap();
     assert_eq!(
         took.as_micros(),
         10_000 + 100 + 51_100,
         "511 prompt tokens beside one decode"
     );
-    let tokens = batch.finish();
+    let tokens = batch.finish_step();
     assert_eq!(tokens.iter().map(|token| token.id).collect::<Vec<_>>(), [1]);
-    let second = play(&mut batch).iter().filter(|(_, token)| token.id == 2).count();
+    let second = run_all(&mut batch)
+        .iter()
+        .filter(|(_, token)| token.id == 2)
+        .count();
     assert_eq!(second, 1);
 }
 
@@ -82,9 +85,9 @@ fn a_long_prompt_is_computed_in_pieces_while_others_decode() {
 fn throughput_obeys_the_cost_model() {
     let mut batch = Batch::new(cost(), 1);
     for id in 0..32 {
-        batch.submit(ask(id, 16, 200), Duration::ZERO);
+        batch.submit(submission(id, 16, 200), Duration::ZERO);
     }
-    let tokens = play(&mut batch);
+    let tokens = run_all(&mut batch);
     assert_eq!(tokens.len(), 32 * 200);
     let end = tokens.last().unwrap().0.as_secs_f64();
     // 512 prompt tokens in the first step, then 199 steps with 32 sequences.
@@ -102,9 +105,9 @@ fn no_request_is_lost_when_the_cache_is_too_small_for_all() {
         1,
     );
     for id in 0..20 {
-        batch.submit(ask(id, 100, 300), Duration::ZERO);
+        batch.submit(submission(id, 100, 300), Duration::ZERO);
     }
-    let tokens = play(&mut batch);
+    let tokens = run_all(&mut batch);
     assert_eq!(counts(&tokens), (0..20).map(|id| (id, 300)).collect());
     assert!(batch.totals().preemptions > 0);
     assert_eq!(
@@ -125,9 +128,9 @@ fn a_preempted_sequence_is_the_last_admitted() {
         },
         1,
     );
-    batch.submit(ask(1, 128, 100), Duration::ZERO);
-    batch.submit(ask(2, 128, 100), Duration::ZERO);
-    let tokens = play(&mut batch);
+    batch.submit(submission(1, 128, 100), Duration::ZERO);
+    batch.submit(submission(2, 128, 100), Duration::ZERO);
+    let tokens = run_all(&mut batch);
     let last = |id| tokens.iter().rfind(|(_, token)| token.id == id).unwrap().0;
     assert!(last(1) < last(2));
     assert_eq!(batch.totals().preemptions, 1);
@@ -136,16 +139,16 @@ fn a_preempted_sequence_is_the_last_admitted() {
 #[test]
 fn a_prefix_seen_before_is_not_computed_again() {
     let mut batch = Batch::new(cost(), 1);
-    batch.submit(ask(1, 160, 1), Duration::ZERO);
-    play(&mut batch);
+    batch.submit(submission(1, 160, 1), Duration::ZERO);
+    run_all(&mut batch);
     batch.submit(
         Submission {
             id: 2,
-            ..ask(1, 160, 1)
+            ..submission(1, 160, 1)
         },
         Duration::ZERO,
     );
-    let token = play(&mut batch).remove(0);
+    let token = run_all(&mut batch).remove(0);
     assert_eq!(token.1.cached, 144, "the block of the last token is computed");
     assert_eq!(token.0.as_micros(), 10_000 + 1_600);
     assert_eq!(
@@ -157,22 +160,22 @@ fn a_prefix_seen_before_is_not_computed_again() {
     batch.submit(
         Submission {
             id: 3,
-            ..ask(1, 160, 1)
+            ..submission(1, 160, 1)
         },
         Duration::ZERO,
     );
-    assert_eq!(play(&mut batch)[0].1.cached, 0);
+    assert_eq!(run_all(&mut batch)[0].1.cached, 0);
 }
 
 #[test]
 fn an_answer_is_part_of_the_next_turns_prefix() {
     let mut batch = Batch::new(cost(), 1);
-    let first = ask(1, 16, 17);
+    let first = submission(1, 16, 17);
     let mut turn = first.prompt.clone();
     turn.extend((0..17).map(|index| crate::sim::text::word_id(first.key, index)));
     turn.extend([1, 2, 3]);
     batch.submit(first, Duration::ZERO);
-    play(&mut batch);
+    run_all(&mut batch);
     batch.submit(
         Submission {
             id: 2,
@@ -182,7 +185,7 @@ fn an_answer_is_part_of_the_next_turns_prefix() {
         },
         Duration::ZERO,
     );
-    assert_eq!(play(&mut batch)[0].1.cached, 32);
+    assert_eq!(run_all(&mut batch)[0].1.cached, 32);
 }
 
 #[test]
@@ -195,8 +198,14 @@ fn without_the_prefix_cache_nothing_is_found() {
         1,
     );
     for id in [1, 2] {
-        batch.submit(Submission { id, ..ask(1, 160, 2) }, Duration::ZERO);
-        assert!(play(&mut batch).iter().all(|(_, token)| token.cached == 0));
+        batch.submit(
+            Submission {
+                id,
+                ..submission(1, 160, 2)
+            },
+            Duration::ZERO,
+        );
+        assert!(run_all(&mut batch).iter().all(|(_, token)| token.cached == 0));
     }
     assert_eq!(batch.totals().prefix_queries, 0);
 }
@@ -211,13 +220,13 @@ fn requests_beyond_the_limit_wait_their_turn() {
         1,
     );
     for id in 0..3 {
-        batch.submit(ask(id, 16, 5), Duration::ZERO);
+        batch.submit(submission(id, 16, 5), Duration::ZERO);
     }
-    batch.begin().unwrap();
-    assert_eq!(batch.sizes(), (2, 1));
-    assert_eq!(batch.flush(), Err(Busy));
-    batch.finish();
-    let third = play(&mut batch)
+    batch.begin_step().unwrap();
+    assert_eq!(batch.request_counts(), (2, 1));
+    assert_eq!(batch.flush(), Err(CacheInUse));
+    batch.finish_step();
+    let third = run_all(&mut batch)
         .into_iter()
         .filter(|(_, token)| token.id == 2)
         .count();
@@ -231,25 +240,29 @@ fn requests_beyond_the_limit_wait_their_turn() {
 fn an_aborted_request_gives_its_room_back_even_in_the_middle_of_a_step() {
     let mut batch = Batch::new(cost(), 1);
     for id in 0..3 {
-        batch.submit(ask(id, 40, 5), Duration::ZERO);
+        batch.submit(submission(id, 40, 5), Duration::ZERO);
     }
-    batch.begin().unwrap();
+    batch.begin_step().unwrap();
     batch.abort(1);
     batch.abort(99);
     assert_eq!(
-        batch.finish().iter().map(|token| token.id).collect::<Vec<_>>(),
+        batch
+            .finish_step()
+            .iter()
+            .map(|token| token.id)
+            .collect::<Vec<_>>(),
         [0, 2]
     );
-    play(&mut batch);
-    assert_eq!((batch.sizes(), batch.kv_usage()), ((0, 0), 0.0));
+    run_all(&mut batch);
+    assert_eq!((batch.request_counts(), batch.kv_usage()), ((0, 0), 0.0));
 }
 
 #[test]
 fn jitter_is_fixed_by_the_seed_and_keeps_the_mean() {
     let end = |seed, jitter| {
         let mut batch = Batch::new(CostModel { jitter, ..cost() }, seed);
-        batch.submit(ask(1, 16, 2000), Duration::ZERO);
-        play(&mut batch).last().unwrap().0.as_secs_f64()
+        batch.submit(submission(1, 16, 2000), Duration::ZERO);
+        run_all(&mut batch).last().unwrap().0.as_secs_f64()
     };
     assert_eq!(end(1, 0.3), end(1, 0.3));
     assert_ne!(end(1, 0.3), end(2, 0.3));
@@ -267,9 +280,9 @@ proptest::proptest! {
         let kv_tokens = kv_blocks * 16;
         let mut batch = Batch::new(CostModel { kv_tokens, step_tokens, prefix_cache, ..cost() }, 1);
         for (id, (prompt, output, family)) in asks.iter().enumerate() {
-            batch.submit(Submission { id: id as u64, key: *family, ..ask(*family, *prompt, *output) }, Duration::ZERO);
+            batch.submit(Submission { id: id as u64, key: *family, ..submission(*family, *prompt, *output) }, Duration::ZERO);
         }
-        let counts = counts(&play(&mut batch));
+        let counts = counts(&run_all(&mut batch));
         for (id, (_, output, _)) in asks.iter().enumerate() {
             proptest::prop_assert_eq!(counts[&(id as u64)], *output);
         }

@@ -3,8 +3,8 @@
 pub(crate) mod request;
 mod response;
 
-pub(crate) use request::{Ask, Refusal};
-pub(crate) use response::{Finish, Voice};
+pub(crate) use request::{GenerationRequest, RequestError};
+pub(crate) use response::{FinishReason, ResponseWriter};
 
 use crate::sim::options::Dialect;
 
@@ -32,13 +32,13 @@ pub(crate) enum Route {
     ServerInfo,
     ModelInfo,
     Truth,
-    ForgetTruth,
+    ClearTruth,
     WrongMethod,
     Unknown,
 }
 
 impl Route {
-    pub(crate) fn of(dialect: Dialect, method: &str, path: &str) -> Self {
+    pub(crate) fn resolve(dialect: Dialect, method: &str, path: &str) -> Self {
         let is_sglang = dialect == Dialect::Sglang;
         let is_vllm = dialect == Dialect::Vllm;
         let (route, methods): (Self, &[&str]) = match path {
@@ -55,7 +55,7 @@ impl Route {
             "/server_info" if is_sglang || is_vllm => (Self::ServerInfo, &["GET"]),
             "/get_server_info" if is_sglang => (Self::ServerInfo, &["GET"]),
             "/model_info" | "/get_model_info" if is_sglang => (Self::ModelInfo, &["GET"]),
-            "/sim/truth" if method == "DELETE" => (Self::ForgetTruth, &["DELETE"]),
+            "/sim/truth" if method == "DELETE" => (Self::ClearTruth, &["DELETE"]),
             "/sim/truth" => (Self::Truth, &["GET"]),
             _ => return Self::Unknown,
         };
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn each_dialect_has_its_own_paths() {
-        let known = |dialect, method, path| Route::of(dialect, method, path) != Route::Unknown;
+        let is_known = |dialect, method, path| Route::resolve(dialect, method, path) != Route::Unknown;
         for (path, sglang, vllm, lmdeploy, openai) in [
             ("/generate", true, false, false, false),
             ("/v1/completions", true, true, true, true),
@@ -83,13 +83,13 @@ mod tests {
             ("/version", false, true, false, false),
             ("/nowhere", false, false, false, false),
         ] {
-            assert_eq!(known(Dialect::Sglang, "POST", path), sglang, "{path}");
-            assert_eq!(known(Dialect::Vllm, "POST", path), vllm, "{path}");
-            assert_eq!(known(Dialect::Lmdeploy, "POST", path), lmdeploy, "{path}");
-            assert_eq!(known(Dialect::Openai, "POST", path), openai, "{path}");
+            assert_eq!(is_known(Dialect::Sglang, "POST", path), sglang, "{path}");
+            assert_eq!(is_known(Dialect::Vllm, "POST", path), vllm, "{path}");
+            assert_eq!(is_known(Dialect::Lmdeploy, "POST", path), lmdeploy, "{path}");
+            assert_eq!(is_known(Dialect::Openai, "POST", path), openai, "{path}");
         }
         assert_eq!(
-            Route::of(Dialect::Vllm, "GET", "/reset_prefix_cache"),
+            Route::resolve(Dialect::Vllm, "GET", "/reset_prefix_cache"),
             Route::WrongMethod
         );
     }

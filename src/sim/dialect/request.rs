@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::sim::dialect::Endpoint;
 use crate::sim::options::{Dialect, Options};
-use crate::sim::rng::{Draw, mix};
+use crate::sim::rng::{Rng, mix};
 use crate::sim::text;
 
 /// Default number of output tokens, the same as in the engines.
@@ -14,33 +14,33 @@ const CHAT_TOKENS: usize = 128;
 
 /// A valid generation request.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct GenerationRequest {
     pub model: String,
     pub prompt: Vec<u64>,
     /// Key of the answer's words.
     pub key: u64,
     /// Number of requested tokens.
-    pub asked: usize,
+    pub requested_tokens: usize,
     /// Number of tokens of the answer.
-    pub output: usize,
+    pub output_tokens: usize,
     /// Whether the answer ends before the requested limit.
     pub is_early: bool,
     pub stream: bool,
     /// Whether a last event contains the usage.
-    pub usage_tail: bool,
+    pub final_usage: bool,
     /// Whether every event contains the usage.
-    pub usage_always: bool,
+    pub continuous_usage: bool,
 }
 
 /// A generation request that is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct RequestError {
     pub status: u16,
     pub message: String,
 }
 
-impl Refusal {
-    fn bad(message: impl Into<String>) -> Self {
+impl RequestError {
+    fn bad_request(message: impl Into<String>) -> Self {
         Self {
             status: 400,
             message: message.into(),
@@ -83,14 +83,14 @@ struct StreamOptions {
     continuous_usage_stats: Option<bool>,
 }
 
-impl Ask {
-    pub(crate) fn parse(endpoint: Endpoint, body: &[u8], options: &Options) -> Result<Self, Refusal> {
+impl GenerationRequest {
+    pub(crate) fn parse(endpoint: Endpoint, body: &[u8], options: &Options) -> Result<Self, RequestError> {
         let body: Body = serde_json::from_slice(body)
-            .map_err(|error| Refusal::bad(format!("the body is not a JSON request: {error}")))?;
+            .map_err(|error| RequestError::bad_request(format!("the body is not a JSON request: {error}")))?;
         let model = check_model(body.model.as_deref(), options)?;
         let sampling = body.sampling_params.unwrap_or_default();
         if body.n.or(sampling.n).unwrap_or(1) != 1 {
-            return Err(Refusal::bad(
+            return Err(RequestError::bad_request(
                 "the simulated engine gives one answer per request; ask for `n` = 1",
             ));
         }
@@ -102,37 +102,39 @@ impl Ask {
         }
         prompt.truncate(options.faults.truncate_prompts.unwrap_or(usize::MAX).max(1));
         if prompt.is_empty() {
-            return Err(Refusal::bad("the prompt is empty; send at least one token"));
+            return Err(RequestError::bad_request(
+                "the prompt is empty; send at least one token",
+            ));
         }
         let (limit, ignores_eos) = match endpoint {
             Endpoint::Native => (sampling.max_new_tokens, sampling.ignore_eos),
             Endpoint::Completions => (body.max_tokens, body.ignore_eos),
             Endpoint::Chat => (body.max_completion_tokens.or(body.max_tokens), body.ignore_eos),
         };
-        let asked = output_limit(endpoint, limit, prompt.len(), options.max_model_len)?;
+        let requested_tokens = output_limit(endpoint, limit, prompt.len(), options.max_model_len)?;
         let key = text::answer_key(options.seed, &prompt);
-        let output = answer_length(asked, ignores_eos.unwrap_or(false), key, options);
+        let output = answer_length(requested_tokens, ignores_eos.unwrap_or(false), key, options);
         let stream_options = body.stream_options.unwrap_or_default();
         Ok(Self {
             model,
             prompt,
             key,
-            asked,
-            output,
-            is_early: output < asked && !options.faults.claim_full_length,
+            requested_tokens,
+            output_tokens: output,
+            is_early: output < requested_tokens && !options.faults.claim_full_length,
             stream: body.stream.unwrap_or(false),
-            usage_tail: stream_options.include_usage.unwrap_or(false),
-            usage_always: stream_options.continuous_usage_stats.unwrap_or(false),
+            final_usage: stream_options.include_usage.unwrap_or(false),
+            continuous_usage: stream_options.continuous_usage_stats.unwrap_or(false),
         })
     }
 }
 
-fn check_model(asked: Option<&str>, options: &Options) -> Result<String, Refusal> {
+fn check_model(requested_model: Option<&str>, options: &Options) -> Result<String, RequestError> {
     let served = served_models(options);
-    match asked {
+    match requested_model {
         Some(name) if served.iter().any(|model| model == name) => Ok(name.to_owned()),
         // SGLang accepts any model name.
-        Some(name) if options.dialect != Dialect::Sglang => Err(Refusal {
+        Some(name) if options.dialect != Dialect::Sglang => Err(RequestError {
             status: 404,
             message: format!("The model `{name}` does not exist."),
         }),
@@ -149,39 +151,43 @@ pub(crate) fn served_models(options: &Options) -> Vec<String> {
     }
 }
 
-fn native_prompt(text: Option<&str>, ids: Option<&[u32]>, prompt: &mut Vec<u64>) -> Result<(), Refusal> {
+fn native_prompt(text: Option<&str>, ids: Option<&[u32]>, prompt: &mut Vec<u64>) -> Result<(), RequestError> {
     match (text, ids) {
-        (Some(text), None) => text::pieces(text, prompt),
+        (Some(text), None) => text::append_pieces(text, prompt),
         (None, Some(ids)) => prompt.extend(ids.iter().map(|id| u64::from(*id))),
-        _ => return Err(Refusal::bad("send either `text` or `input_ids`")),
+        _ => return Err(RequestError::bad_request("send either `text` or `input_ids`")),
     }
     Ok(())
 }
 
-fn completion_prompt(sent: Option<&Value>, prompt: &mut Vec<u64>) -> Result<(), Refusal> {
+fn completion_prompt(sent: Option<&Value>, prompt: &mut Vec<u64>) -> Result<(), RequestError> {
     match sent {
-        Some(Value::String(text)) => text::pieces(text, prompt),
+        Some(Value::String(text)) => text::append_pieces(text, prompt),
         Some(Value::Array(ids)) => {
             for id in ids {
-                let id = id
-                    .as_u64()
-                    .ok_or_else(|| Refusal::bad("`prompt` must be one text or one list of token ids"))?;
+                let id = id.as_u64().ok_or_else(|| {
+                    RequestError::bad_request("`prompt` must be one text or one list of token ids")
+                })?;
                 prompt.push(id);
             }
         }
-        _ => return Err(Refusal::bad("`prompt` must be one text or one list of token ids")),
+        _ => {
+            return Err(RequestError::bad_request(
+                "`prompt` must be one text or one list of token ids",
+            ));
+        }
     }
     Ok(())
 }
 
-fn chat_prompt(messages: Option<&[Message]>, prompt: &mut Vec<u64>) -> Result<(), Refusal> {
-    let messages = messages.ok_or_else(|| Refusal::bad("`messages` is missing"))?;
+fn chat_prompt(messages: Option<&[Message]>, prompt: &mut Vec<u64>) -> Result<(), RequestError> {
+    let messages = messages.ok_or_else(|| RequestError::bad_request("`messages` is missing"))?;
     let contents: Vec<_> = messages
         .iter()
         .map(|message| content_text(message.content.as_ref()))
         .collect();
     let roles = messages.iter().map(|message| message.role.as_str());
-    text::chat(roles.zip(contents.iter().map(String::as_str)), prompt);
+    text::append_chat(roles.zip(contents.iter().map(String::as_str)), prompt);
     Ok(())
 }
 
@@ -202,13 +208,13 @@ fn output_limit(
     limit: Option<i64>,
     prompt: usize,
     longest: usize,
-) -> Result<usize, Refusal> {
+) -> Result<usize, RequestError> {
     let asked = match limit {
         Some(limit) => usize::try_from(limit)
             .ok()
             .filter(|limit| *limit > 0)
             .ok_or_else(|| {
-                Refusal::bad(format!(
+                RequestError::bad_request(format!(
                     "the number of output tokens must be at least 1, got {limit}"
                 ))
             })?,
@@ -216,7 +222,7 @@ fn output_limit(
         None => CHAT_TOKENS.min(longest.saturating_sub(prompt)).max(1),
     };
     if prompt.saturating_add(asked) > longest {
-        return Err(Refusal::bad(format!(
+        return Err(RequestError::bad_request(format!(
             "This model's maximum context length is {longest} tokens. However, you requested {} tokens ({prompt} in the \
              prompt, {asked} in the output). Please reduce the length of either one.",
             prompt.saturating_add(asked)
@@ -225,17 +231,17 @@ fn output_limit(
     Ok(asked)
 }
 
-fn answer_length(asked: usize, ignores_eos: bool, key: u64, options: &Options) -> usize {
-    let mut output = asked;
+fn answer_length(requested_tokens: usize, ignores_eos: bool, key: u64, options: &Options) -> usize {
+    let mut output = requested_tokens;
     if let Some(share) = options.faults.early_end {
-        output = output.min(((asked as f64 * share).ceil() as usize).max(1));
+        output = output.min(((requested_tokens as f64 * share).ceil() as usize).max(1));
     }
     if let Some(share) = options.faults.extra_output {
-        output += (asked as f64 * share).ceil() as usize;
+        output += (requested_tokens as f64 * share).ceil() as usize;
     }
     if !ignores_eos && options.eos_rate > 0.0 {
         // The number of tokens up to the first end token has a geometric distribution, so one draw suffices.
-        let unit = Draw::new(mix(key), 0xe05).unit();
+        let unit = Rng::new(mix(key), 0xe05).next_unit();
         let tokens = ((1.0 - unit).ln() / (1.0 - options.eos_rate).ln()).floor() + 1.0;
         output = output.min(if tokens.is_finite() { tokens as usize } else { 1 });
     }
@@ -254,8 +260,8 @@ mod tests {
         }
     }
 
-    fn ask(endpoint: Endpoint, body: &str) -> Result<Ask, Refusal> {
-        Ask::parse(endpoint, body.as_bytes(), &options(Dialect::Vllm))
+    fn ask(endpoint: Endpoint, body: &str) -> Result<GenerationRequest, RequestError> {
+        GenerationRequest::parse(endpoint, body.as_bytes(), &options(Dialect::Vllm))
     }
 
     #[test]
@@ -265,19 +271,30 @@ mod tests {
             r#"{"model":"m","prompt":[5,6,7],"max_tokens":4}"#,
         )
         .unwrap();
-        assert_eq!((ids.prompt, ids.output, ids.is_early), (vec![5, 6, 7], 4, false));
         assert_eq!(
-            ask(Endpoint::Completions, r#"{"prompt":"a b"}"#).unwrap().output,
+            (ids.prompt, ids.output_tokens, ids.is_early),
+            (vec![5, 6, 7], 4, false)
+        );
+        assert_eq!(
+            ask(Endpoint::Completions, r#"{"prompt":"a b"}"#)
+                .unwrap()
+                .output_tokens,
             16
         );
         let native =
             r#"{"text":"a b","sampling_params":{"max_new_tokens":3,"ignore_eos":true},"stream":true}"#;
         let native = ask(Endpoint::Native, native).unwrap();
-        assert_eq!((native.prompt.len(), native.output, native.stream), (2, 3, true));
+        assert_eq!(
+            (native.prompt.len(), native.output_tokens, native.stream),
+            (2, 3, true)
+        );
         let chat = r#"{"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}],"max_completion_tokens":9,
             "stream_options":{"include_usage":true}}"#;
         let chat = ask(Endpoint::Chat, chat).unwrap();
-        assert_eq!((chat.prompt.len(), chat.output, chat.usage_tail), (9, 9, true));
+        assert_eq!(
+            (chat.prompt.len(), chat.output_tokens, chat.final_usage),
+            (9, 9, true)
+        );
     }
 
     #[test]
@@ -298,7 +315,7 @@ mod tests {
         ] {
             assert_eq!(refusal(body).status, 400, "{body}");
         }
-        let sglang = Ask::parse(
+        let sglang = GenerationRequest::parse(
             Endpoint::Chat,
             br#"{"model":"x","messages":[]}"#,
             &options(Dialect::Sglang),
@@ -314,9 +331,9 @@ mod tests {
         };
         let output = |options: &Options, prompt: u32, ignore: bool| {
             let body = format!(r#"{{"prompt":[{prompt}],"max_tokens":1000,"ignore_eos":{ignore}}}"#);
-            Ask::parse(Endpoint::Completions, body.as_bytes(), options)
+            GenerationRequest::parse(Endpoint::Completions, body.as_bytes(), options)
                 .unwrap()
-                .output
+                .output_tokens
         };
         let mean = (0..2000)
             .map(|prompt| output(&options, prompt, false))

@@ -2,20 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::sim::dialect::{Ask, Endpoint};
+use crate::sim::dialect::{Endpoint, GenerationRequest};
 use crate::sim::faults::Faults;
 use crate::sim::options::Dialect;
 use crate::sim::text;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Finish {
+pub(crate) enum FinishReason {
     /// The requested number of tokens was reached.
     Length,
     /// An end token came earlier.
     Stop,
 }
 
-impl Finish {
+impl FinishReason {
     const fn name(self) -> &'static str {
         match self {
             Self::Length => "length",
@@ -30,14 +30,14 @@ struct Usage {
     prompt: usize,
     completion: usize,
     cached: usize,
-    tells_cached: bool,
+    reports_cached: bool,
     /// Requested and actual number of tokens, if the fault reports the former in place of the latter.
-    claimed: Option<(usize, usize)>,
+    claimed_tokens: Option<(usize, usize)>,
 }
 
 impl Usage {
     fn reported(self) -> usize {
-        match self.claimed {
+        match self.claimed_tokens {
             Some((asked, output)) => (self.completion * asked).div_ceil(output.max(1)),
             None => self.completion,
         }
@@ -49,7 +49,7 @@ impl Usage {
             "total_tokens": self.prompt + self.reported(),
             "completion_tokens": self.reported(),
         });
-        if self.tells_cached {
+        if self.reports_cached {
             usage["prompt_tokens_details"] = json!({ "cached_tokens": self.cached });
         }
         usage
@@ -59,32 +59,38 @@ impl Usage {
 /// Renders one answer. Constant parts of an event are built once, because rendering must not slow down a fast
 /// stream.
 #[derive(Debug)]
-pub(crate) struct Voice {
+pub(crate) struct ResponseWriter {
     dialect: Dialect,
     endpoint: Endpoint,
     key: u64,
     usage: Usage,
-    usage_tail: bool,
-    usage_always: bool,
+    final_usage: bool,
+    continuous_usage: bool,
     hides_usage: bool,
-    says_one_token: bool,
+    reports_one_token: bool,
     id: String,
     created: u64,
     model: String,
     /// The part of an event before its text.
-    opening: String,
+    event_prefix: String,
     text: String,
 }
 
-impl Voice {
+impl ResponseWriter {
     /// `id` is unique; `created` is Unix time in seconds.
-    pub(crate) fn new(dialect: Dialect, endpoint: Endpoint, ask: &Ask, id: u64, created: u64) -> Self {
+    pub(crate) fn new(
+        dialect: Dialect,
+        endpoint: Endpoint,
+        request: &GenerationRequest,
+        id: u64,
+        created: u64,
+    ) -> Self {
         let id = match endpoint {
             Endpoint::Native => format!("{id:032x}"),
             Endpoint::Completions => format!("cmpl-{id:032x}"),
             Endpoint::Chat => format!("chatcmpl-{id:032x}"),
         };
-        let model = Value::from(ask.model.as_str()).to_string();
+        let model = Value::from(request.model.as_str()).to_string();
         let opening = match endpoint {
             Endpoint::Native => "data: {\"text\":\"".to_owned(),
             Endpoint::Completions => format!(
@@ -99,38 +105,40 @@ impl Voice {
         Self {
             dialect,
             endpoint,
-            key: ask.key,
+            key: request.key,
             usage: Usage {
-                prompt: ask.prompt.len(),
+                prompt: request.prompt.len(),
                 completion: 0,
                 cached: 0,
-                tells_cached: true,
-                claimed: None,
+                reports_cached: true,
+                claimed_tokens: None,
             },
             hides_usage: false,
-            says_one_token: false,
-            usage_tail: ask.usage_tail,
-            usage_always: ask.usage_always,
+            reports_one_token: false,
+            final_usage: request.final_usage,
+            continuous_usage: request.continuous_usage,
             id,
             created,
-            model: ask.model.clone(),
-            opening,
+            model: request.model.clone(),
+            event_prefix: opening,
             text: String::new(),
         }
     }
 
     /// Leaves out the cached prompt tokens, which OpenAI's usage would include.
     pub(crate) fn hide_cached(&mut self) {
-        self.usage.tells_cached = false;
+        self.usage.reports_cached = false;
     }
 
     /// Applies the faults that change the content of answers.
-    pub(crate) fn corrupt(&mut self, ask: &Ask, faults: &Faults) {
-        self.says_one_token = faults.same_token;
-        self.usage.claimed = faults.claim_full_length.then_some((ask.asked, ask.output));
+    pub(crate) fn corrupt(&mut self, request: &GenerationRequest, faults: &Faults) {
+        self.reports_one_token = faults.same_token;
+        self.usage.claimed_tokens = faults
+            .claim_full_length
+            .then_some((request.requested_tokens, request.output_tokens));
         self.hides_usage = faults.hide_usage;
         if faults.hide_usage {
-            (self.usage_tail, self.usage_always) = (false, false);
+            (self.final_usage, self.continuous_usage) = (false, false);
         }
     }
 
@@ -140,11 +148,11 @@ impl Voice {
     }
 
     /// Appends the words of `count` tokens to the text. Returns the previous length of the text.
-    fn speak(&mut self, count: usize) -> usize {
+    fn generate(&mut self, count: usize) -> usize {
         let from = self.text.len();
         for _ in 0..count {
             let index = self.usage.completion as u64;
-            if self.says_one_token {
+            if self.reports_one_token {
                 self.text.push('!');
                 self.usage.completion += 1;
                 continue;
@@ -165,21 +173,21 @@ impl Voice {
         }
         Some(format!(
             "{}\"role\":\"assistant\",\"content\":\"\"}},\"logprobs\":null,\"finish_reason\":null}}]}}\n\n",
-            self.opening
+            self.event_prefix
         ))
     }
 
     /// Appends the event with the next `count` tokens to `out`; `finish` is set for the last ones.
-    pub(crate) fn event(&mut self, count: usize, finish: Option<Finish>, out: &mut Vec<u8>) {
-        let from = self.speak(count);
+    pub(crate) fn event(&mut self, count: usize, finish: Option<FinishReason>, out: &mut Vec<u8>) {
+        let from = self.generate(count);
         // SGLang and LMDeploy send the finish reason in a separate event.
-        let told = finish.filter(|_| matches!(self.dialect, Dialect::Vllm | Dialect::Openai));
+        let event_finish = finish.filter(|_| matches!(self.dialect, Dialect::Vllm | Dialect::Openai));
         match self.endpoint {
             Endpoint::Native => {
-                let event = self.native(&self.text, finish);
+                let event = self.native_event(&self.text, finish);
                 out.extend_from_slice(event.as_bytes());
             }
-            Endpoint::Completions | Endpoint::Chat => self.delta(from, told, out),
+            Endpoint::Completions | Endpoint::Chat => self.write_delta(from, event_finish, out),
         }
         if self.endpoint == Endpoint::Native {
             // This endpoint sends the cumulative text; the others send only the new part.
@@ -189,35 +197,35 @@ impl Voice {
     }
 
     /// The events after the last token, up to `[DONE]`.
-    pub(crate) fn ending(&mut self, finish: Finish) -> Vec<String> {
+    pub(crate) fn final_events(&mut self, finish: FinishReason) -> Vec<String> {
         let mut events = Vec::new();
         if self.endpoint != Endpoint::Native {
             if matches!(self.dialect, Dialect::Sglang | Dialect::Lmdeploy) || self.usage.completion == 0 {
                 let mut event = Vec::new();
-                self.delta(self.text.len(), Some(finish), &mut event);
+                self.write_delta(self.text.len(), Some(finish), &mut event);
                 events.push(String::from_utf8_lossy(&event).into_owned());
             }
-            if self.usage_tail {
+            if self.final_usage {
                 let tail = json!({
-                    "id": self.id, "object": self.object(true), "created": self.created, "model": self.model,
+                    "id": self.id, "object": self.object_name(true), "created": self.created, "model": self.model,
                     "choices": [], "usage": self.usage.json(),
                 });
                 events.push(format!("data: {tail}\n\n"));
             }
         } else if self.usage.completion == 0 {
-            events.push(self.native("", Some(finish)));
+            events.push(self.native_event("", Some(finish)));
         }
         events.push("data: [DONE]\n\n".to_owned());
         events
     }
 
     /// The complete answer with `count` tokens.
-    pub(crate) fn whole(&mut self, count: usize, finish: Finish) -> String {
-        self.speak(count);
+    pub(crate) fn full_response(&mut self, count: usize, finish: FinishReason) -> String {
+        self.generate(count);
         let text = &self.text;
         let choice = match self.endpoint {
             Endpoint::Native => {
-                let event = self.native(text, Some(finish));
+                let event = self.native_event(text, Some(finish));
                 return event.trim_start_matches("data: ").trim_end().to_owned();
             }
             Endpoint::Completions => {
@@ -229,7 +237,7 @@ impl Voice {
             }),
         };
         let mut answer = json!({
-            "id": self.id, "object": self.object(false), "created": self.created, "model": self.model,
+            "id": self.id, "object": self.object_name(false), "created": self.created, "model": self.model,
             "choices": [choice],
         });
         if !self.hides_usage {
@@ -239,31 +247,31 @@ impl Voice {
     }
 
     /// An event with a text of `bytes` bytes that counts no token.
-    pub(crate) fn huge(&self, bytes: usize) -> Vec<u8> {
+    pub(crate) fn huge_event(&self, bytes: usize) -> Vec<u8> {
         let filler = "x".repeat(bytes);
         match self.endpoint {
-            Endpoint::Native => self.native(&filler, None).into_bytes(),
+            Endpoint::Native => self.native_event(&filler, None).into_bytes(),
             Endpoint::Completions => format!(
                 "{}{filler}\",\"logprobs\":null,\"finish_reason\":null}}]}}\n\n",
-                self.opening
+                self.event_prefix
             )
             .into_bytes(),
             Endpoint::Chat => format!(
                 "{}\"content\":\"{filler}\"}},\"logprobs\":null,\"finish_reason\":null}}]}}\n\n",
-                self.opening
+                self.event_prefix
             )
             .into_bytes(),
         }
     }
 
     /// An error event in the middle of a stream.
-    pub(crate) fn error(&self) -> String {
+    pub(crate) fn error_event(&self) -> String {
         let message = "the engine lost this request in the middle (simulated)";
         let error = json!({ "error": { "message": message, "type": "InternalServerError", "param": null, "code": 500 } });
         format!("data: {error}\n\n")
     }
 
-    fn object(&self, is_chunk: bool) -> &'static str {
+    fn object_name(&self, is_chunk: bool) -> &'static str {
         match (self.endpoint, is_chunk) {
             (Endpoint::Chat, true) => "chat.completion.chunk",
             (Endpoint::Chat, false) => "chat.completion",
@@ -271,14 +279,14 @@ impl Voice {
         }
     }
 
-    fn delta(&self, from: usize, finish: Option<Finish>, out: &mut Vec<u8>) {
+    fn write_delta(&self, from: usize, finish: Option<FinishReason>, out: &mut Vec<u8>) {
         let mut put = |part: &str| out.extend_from_slice(part.as_bytes());
         let (before, after) = match self.endpoint {
             Endpoint::Chat if from == self.text.len() => ("", "}"),
             Endpoint::Chat => ("\"content\":\"", "\"}"),
             _ => ("", "\""),
         };
-        put(&self.opening);
+        put(&self.event_prefix);
         put(before);
         // The space is at the start of each word but the first, so an event never ends with one.
         put(&self.text[from..]);
@@ -291,18 +299,20 @@ impl Voice {
                 put("\"}]");
             }
         }
-        if self.usage_always {
+        if self.continuous_usage {
             put(",\"usage\":");
             put(&self.usage.json().to_string());
         }
         put("}\n\n");
     }
 
-    fn native(&self, text: &str, finish: Option<Finish>) -> String {
+    fn native_event(&self, text: &str, finish: Option<FinishReason>) -> String {
         let reason = match finish {
             None => "null".to_owned(),
-            Some(Finish::Length) => format!("{{\"type\":\"length\",\"length\":{}}}", self.usage.reported()),
-            Some(Finish::Stop) => "{\"type\":\"stop\",\"matched\":0}".to_owned(),
+            Some(FinishReason::Length) => {
+                format!("{{\"type\":\"length\",\"length\":{}}}", self.usage.reported())
+            }
+            Some(FinishReason::Stop) => "{\"type\":\"stop\",\"matched\":0}".to_owned(),
         };
         let counts = match self.hides_usage {
             true => String::new(),
@@ -326,8 +336,8 @@ mod tests {
     use super::*;
     use crate::sim::options::Options;
 
-    fn told(dialect: Dialect, endpoint: Endpoint, body: &str, counts: &[usize]) -> Vec<Value> {
-        let ask = Ask::parse(
+    fn event_values(dialect: Dialect, endpoint: Endpoint, body: &str, counts: &[usize]) -> Vec<Value> {
+        let request = GenerationRequest::parse(
             endpoint,
             body.as_bytes(),
             &Options {
@@ -336,16 +346,16 @@ mod tests {
             },
         )
         .unwrap();
-        let mut voice = Voice::new(dialect, endpoint, &ask, 1, 1_700_000_000);
-        let mut out = voice.preamble().unwrap_or_default().into_bytes();
+        let mut writer = ResponseWriter::new(dialect, endpoint, &request, 1, 1_700_000_000);
+        let mut out = writer.preamble().unwrap_or_default().into_bytes();
         for (at, count) in counts.iter().enumerate() {
-            voice.event(
+            writer.event(
                 *count,
-                (at + 1 == counts.len()).then_some(Finish::Length),
+                (at + 1 == counts.len()).then_some(FinishReason::Length),
                 &mut out,
             );
         }
-        let ending = voice.ending(Finish::Length);
+        let ending = writer.final_events(FinishReason::Length);
         let all = String::from_utf8(out).unwrap() + &ending.concat();
         let events: Vec<_> = all
             .split_terminator("\n\n")
@@ -362,13 +372,16 @@ mod tests {
     fn the_pieces_of_a_stream_are_the_whole_answer() {
         for dialect in [Dialect::Vllm, Dialect::Sglang] {
             let body = r#"{"prompt":"a","max_tokens":5,"stream_options":{"include_usage":true}}"#;
-            let events = told(dialect, Endpoint::Completions, body, &[1, 3, 1]);
+            let events = event_values(dialect, Endpoint::Completions, body, &[1, 3, 1]);
             let text: String = events
                 .iter()
                 .filter_map(|event| event["choices"][0]["text"].as_str())
                 .collect();
-            let ask = Ask::parse(Endpoint::Completions, body.as_bytes(), &Options::default()).unwrap();
-            let whole = Voice::new(dialect, Endpoint::Completions, &ask, 1, 0).whole(5, Finish::Length);
+            let request =
+                GenerationRequest::parse(Endpoint::Completions, body.as_bytes(), &Options::default())
+                    .unwrap();
+            let whole = ResponseWriter::new(dialect, Endpoint::Completions, &request, 1, 0)
+                .full_response(5, FinishReason::Length);
             let whole: Value = serde_json::from_str(&whole).unwrap();
             assert_eq!(whole["choices"][0]["text"], text);
             assert_eq!(text.split(' ').count(), 5);
@@ -385,7 +398,7 @@ mod tests {
     #[test]
     fn a_chat_opens_with_its_role() {
         let body = r#"{"messages":[{"role":"user","content":"hi"}]}"#;
-        let events = told(Dialect::Lmdeploy, Endpoint::Chat, body, &[1, 1]);
+        let events = event_values(Dialect::Lmdeploy, Endpoint::Chat, body, &[1, 1]);
         assert_eq!(
             events[0]["choices"][0]["delta"],
             json!({ "role": "assistant", "content": "" })
@@ -396,7 +409,7 @@ mod tests {
 
     #[test]
     fn native_events_tell_everything_so_far() {
-        let events = told(
+        let events = event_values(
             Dialect::Sglang,
             Endpoint::Native,
             r#"{"input_ids":[1,2]}"#,

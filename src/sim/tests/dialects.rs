@@ -1,15 +1,15 @@
 use serde_json::json;
 
-use super::{Answer, Sim, completion, sim};
+use super::{Answer, Sim, completion, options_for};
 use crate::sim::{ApiKey, Dialect, Options};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn vllm_streams_completions_with_a_usage_tail() {
-    let sim = Sim::start(sim(Dialect::Vllm)).await;
+    let sim = Sim::start(options_for(Dialect::Vllm)).await;
     let answer = sim.complete(5).await;
-    assert!(answer.status == 200 && answer.is_whole);
+    assert!(answer.status == 200 && answer.is_complete);
     assert_eq!((answer.events().len(), answer.texts()), (7, 5));
     assert_eq!(answer.events()[6], "[DONE]");
     let tail = &answer.values()[5];
@@ -45,7 +45,7 @@ async fn vllm_streams_completions_with_a_usage_tail() {
 async fn sglang_generates_natively_and_flushes_its_cache() {
     let sim = Sim::start(Options {
         metrics: true,
-        ..sim(Dialect::Sglang)
+        ..options_for(Dialect::Sglang)
     })
     .await;
     let prompt: Vec<u32> = (0..64).collect();
@@ -101,7 +101,7 @@ async fn a_cache_in_use_is_not_emptied() {
         (Dialect::Sglang, "/flush_cache", 400),
         (Dialect::Vllm, "/reset_prefix_cache", 200),
     ] {
-        let sim = Sim::start(sim(dialect)).await;
+        let sim = Sim::start(options_for(dialect)).await;
         let mut busy = TcpStream::connect(sim.address).await.unwrap();
         let body = completion(30_000);
         let head = format!(
@@ -115,9 +115,9 @@ async fn a_cache_in_use_is_not_emptied() {
             let length = busy.read(&mut piece).await.unwrap();
             text.push_str(std::str::from_utf8(&piece[..length]).unwrap());
         }
-        let refused = sim.call("POST", path, "").await;
-        assert_eq!(refused.status, status);
-        assert!(refused.body.contains("failed") || refused.json() == json!({ "success": false }));
+        let answer = sim.call("POST", path, "").await;
+        assert_eq!(answer.status, status);
+        assert!(answer.body.contains("failed") || answer.json() == json!({ "success": false }));
         drop(busy);
         if dialect == Dialect::Sglang {
             assert_eq!(
@@ -132,7 +132,7 @@ async fn a_cache_in_use_is_not_emptied() {
 
 #[tokio::test]
 async fn sglang_has_no_metrics_unless_told() {
-    let sim = Sim::start(sim(Dialect::Sglang)).await;
+    let sim = Sim::start(options_for(Dialect::Sglang)).await;
     assert_eq!(sim.get("/metrics").await.status, 404);
     sim.stop().await;
 }
@@ -141,7 +141,7 @@ async fn sglang_has_no_metrics_unless_told() {
 async fn lmdeploy_merges_tokens_only_under_load() {
     let options = Options {
         merge_chunks: 4,
-        ..sim(Dialect::Lmdeploy)
+        ..options_for(Dialect::Lmdeploy)
     };
     let sim = Sim::start(options).await;
     assert_eq!(
@@ -165,7 +165,7 @@ async fn lmdeploy_merges_tokens_only_under_load() {
 
 #[tokio::test]
 async fn a_chat_streams_its_role_then_its_words() {
-    let sim = Sim::start(sim(Dialect::Openai)).await;
+    let sim = Sim::start(options_for(Dialect::Openai)).await;
     let body = r#"{"model":"m","messages":[{"role":"user","content":"hi"}],"max_completion_tokens":3,"stream":true}"#;
     let answer = sim.call("POST", "/v1/chat/completions", body).await;
     assert_eq!((answer.texts(), answer.events().len()), (3, 5));
@@ -189,16 +189,16 @@ async fn a_chat_streams_its_role_then_its_words() {
 async fn wrong_names_and_missing_keys_are_refused() {
     let options = Options {
         api_key: Some(ApiKey::new("k")),
-        ..sim(Dialect::Vllm)
+        ..options_for(Dialect::Vllm)
     };
     let sim = Sim::start(options).await;
     assert_eq!(sim.complete(1).await.status, 401);
     assert_eq!(sim.get("/health").await.status, 200);
     let body = r#"{"model":"other","prompt":"a"}"#;
     let (bytes, _) = sim
-        .raw("POST", "/v1/completions", "Authorization: Bearer k\r\n", body)
+        .send_raw("POST", "/v1/completions", "Authorization: Bearer k\r\n", body)
         .await;
-    let answer = Answer::read(&bytes);
+    let answer = Answer::parse(&bytes);
     assert_eq!(
         (answer.status, &answer.json()["error"]["type"]),
         (404, &json!("NotFoundError"))
@@ -208,7 +208,7 @@ async fn wrong_names_and_missing_keys_are_refused() {
 
 #[tokio::test]
 async fn a_connection_serves_many_requests_sent_at_once_and_chunked() {
-    let sim = Sim::start(sim(Dialect::Openai)).await;
+    let sim = Sim::start(options_for(Dialect::Openai)).await;
     let body = completion(2);
     let head = "POST /v1/completions HTTP/1.1\r\nhost: sim\r\nexpect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\n";
     let (left, right) = body.split_at(10);
@@ -232,7 +232,7 @@ async fn a_connection_serves_many_requests_sent_at_once_and_chunked() {
 
 #[tokio::test]
 async fn a_client_that_waits_to_be_told_is_told() {
-    let sim = Sim::start(sim(Dialect::Openai)).await;
+    let sim = Sim::start(options_for(Dialect::Openai)).await;
     let mut stream = TcpStream::connect(sim.address).await.unwrap();
     let body = completion(1);
     let length = body.len();
@@ -240,19 +240,19 @@ async fn a_client_that_waits_to_be_told_is_told() {
         "POST /v1/completions HTTP/1.1\r\nconnection: close\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    let mut told = [0; 25];
-    stream.read_exact(&mut told).await.unwrap();
-    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let mut interim = [0; 25];
+    stream.read_exact(&mut interim).await.unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(body.as_bytes()).await.unwrap();
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).await.unwrap();
-    assert_eq!(Answer::read(&bytes).texts(), 1);
+    assert_eq!(Answer::parse(&bytes).texts(), 1);
     sim.stop().await;
 }
 
 #[tokio::test]
 async fn bytes_that_are_no_request_are_answered_with_400() {
-    let sim = Sim::start(sim(Dialect::Openai)).await;
+    let sim = Sim::start(options_for(Dialect::Openai)).await;
     let mut stream = TcpStream::connect(sim.address).await.unwrap();
     stream.write_all(b"\x16\x03\x01hello\r\n\r\n").await.unwrap();
     let mut text = String::new();

@@ -2,24 +2,26 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-use super::{Answer, LIMIT, Sim, completion, sim};
-use crate::sim::{Dialect, DieAfter, Faults, HugeLine, Loading, LyingHealth, Options, SimError, Timing};
+use super::{Answer, Sim, TIMEOUT, completion, options_for};
+use crate::sim::{Dialect, DieAfter, FalseHealth, Faults, HugeLine, Loading, Options, SimError, Timing};
 
-async fn with(faults: Faults) -> Sim {
+async fn start_with(faults: Faults) -> Sim {
     Sim::start(Options {
         faults,
-        ..sim(Dialect::Vllm)
+        ..options_for(Dialect::Vllm)
     })
     .await
 }
 
 fn is_death(end: &Result<(), SimError>) -> bool {
-    matches!(end, Err(SimError::Died { status: 1 }))
+    matches!(end, Err(SimError::InjectedDeath { status: 1 }))
 }
 
 /// Counts the events of a streamed completion whose connection breaks; also returns how it ended.
-async fn broken(sim: &Sim, tokens: usize) -> (usize, std::io::Result<()>) {
-    let (bytes, end) = sim.raw("POST", "/v1/completions", "", &completion(tokens)).await;
+async fn read_until_broken(sim: &Sim, tokens: usize) -> (usize, std::io::Result<()>) {
+    let (bytes, end) = sim
+        .send_raw("POST", "/v1/completions", "", &completion(tokens))
+        .await;
     (bytes.windows(6).filter(|six| six == b"data: ").count(), end)
 }
 
@@ -33,14 +35,14 @@ async fn dying_after_tokens_resets_the_stream_and_leaves_last_words() {
         let sim = Sim::start(Options {
             faults,
             timing,
-            ..sim(Dialect::Vllm)
+            ..options_for(Dialect::Vllm)
         })
         .await;
-        let (events, end) = broken(&sim, 1000).await;
+        let (events, end) = read_until_broken(&sim, 1000).await;
         assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
         assert!(events <= 40, "{events}");
         let log = std::sync::Arc::clone(&sim.log);
-        assert!(is_death(&sim.ended().await));
+        assert!(is_death(&sim.wait_for_end().await));
         assert!(log.lock().unwrap().last().unwrap().contains("CUDA out of memory"));
     }
 }
@@ -51,18 +53,18 @@ async fn dying_after_time_or_requests_ends_it_too() {
         die_after: Some(DieAfter::Time(Duration::from_millis(500))),
         ..Faults::default()
     };
-    let sim = with(faults).await;
-    assert!(broken(&sim, 20_000).await.1.is_err());
-    assert!(is_death(&sim.ended().await));
+    let sim = start_with(faults).await;
+    assert!(read_until_broken(&sim, 20_000).await.1.is_err());
+    assert!(is_death(&sim.wait_for_end().await));
 
-    let sim = with(Faults {
+    let sim = start_with(Faults {
         die_after: Some(DieAfter::Requests(2)),
         ..Faults::default()
     })
     .await;
-    assert!(sim.complete(2).await.is_whole);
-    let _ = broken(&sim, 2).await;
-    assert!(is_death(&sim.ended().await));
+    assert!(sim.complete(2).await.is_complete);
+    let _ = read_until_broken(&sim, 2).await;
+    assert!(is_death(&sim.wait_for_end().await));
 }
 
 #[tokio::test]
@@ -73,7 +75,7 @@ async fn dying_while_loading_ends_it_before_it_is_ready() {
     };
     let end = Sim::try_start(Options {
         faults,
-        ..sim(Dialect::Vllm)
+        ..options_for(Dialect::Vllm)
     })
     .await
     .err()
@@ -85,8 +87,8 @@ async fn dying_while_loading_ends_it_before_it_is_ready() {
     };
     let options = Options {
         faults,
-        start_delay: LIMIT,
-        ..sim(Dialect::Vllm)
+        start_delay: TIMEOUT,
+        ..options_for(Dialect::Vllm)
     };
     assert!(is_death(&Sim::try_start(options).await.err().unwrap()));
 }
@@ -96,7 +98,7 @@ async fn a_slow_start_answers_503_where_it_listens_already() {
     let options = Options {
         start_delay: Duration::from_secs(1),
         listen_while_loading: true,
-        ..sim(Dialect::Vllm)
+        ..options_for(Dialect::Vllm)
     };
     let sim = Sim::start(options).await;
     assert_eq!(sim.get("/health").await.status, 503);
@@ -125,7 +127,7 @@ async fn loading_that_hangs_never_gets_ready() {
     let sim = Sim::start(Options {
         faults,
         listen_while_loading: true,
-        ..sim(Dialect::Vllm)
+        ..options_for(Dialect::Vllm)
     })
     .await;
     assert_eq!(sim.complete(1).await.status, 503);
@@ -135,16 +137,16 @@ async fn loading_that_hangs_never_gets_ready() {
 
 #[tokio::test]
 async fn hanging_takes_connections_and_answers_none() {
-    let sim = with(Faults {
+    let sim = start_with(Faults {
         hang_after: Some(1),
         ..Faults::default()
     })
     .await;
-    assert!(sim.complete(2).await.is_whole);
+    assert!(sim.complete(2).await.is_complete);
     assert_eq!(sim.get("/health").await.status, 200);
     for call in [
-        sim.raw("POST", "/v1/completions", "", &completion(1)),
-        sim.raw("GET", "/health", "", "{}{}"),
+        sim.send_raw("POST", "/v1/completions", "", &completion(1)),
+        sim.send_raw("GET", "/health", "", "{}{}"),
     ] {
         let answered = tokio::time::timeout(Duration::from_millis(100), call).await;
         assert!(answered.is_err());
@@ -154,27 +156,27 @@ async fn hanging_takes_connections_and_answers_none() {
 
 #[tokio::test]
 async fn refusing_closes_the_port_but_ends_what_it_began() {
-    let sim = with(Faults {
+    let sim = start_with(Faults {
         refuse_after: Some(1),
         ..Faults::default()
     })
     .await;
-    assert!(sim.complete(50).await.is_whole);
-    let refused = TcpStream::connect(sim.address).await.unwrap_err();
-    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    assert!(sim.complete(50).await.is_complete);
+    let error = TcpStream::connect(sim.address).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
     sim.stop().await;
 }
 
 #[tokio::test]
 async fn an_error_event_ends_every_second_stream() {
-    let sim = with(Faults {
+    let sim = start_with(Faults {
         error_event_every: Some(2),
         ..Faults::default()
     })
     .await;
     assert_eq!(sim.complete(10).await.texts(), 10);
     let answer = sim.complete(10).await;
-    assert!(answer.is_whole && answer.texts() < 10);
+    assert!(answer.is_complete && answer.texts() < 10);
     assert_eq!(answer.values().last().unwrap()["error"]["code"], 500);
     assert_eq!(sim.complete(10).await.texts(), 10);
     sim.stop().await;
@@ -182,17 +184,19 @@ async fn an_error_event_ends_every_second_stream() {
 
 #[tokio::test]
 async fn a_half_stream_ends_inside_a_chunk() {
-    let sim = with(Faults {
+    let sim = start_with(Faults {
         half_stream_every: Some(1),
         ..Faults::default()
     })
     .await;
-    let (bytes, end) = sim.raw("POST", "/v1/completions", "", &completion(10)).await;
+    let (bytes, end) = sim.send_raw("POST", "/v1/completions", "", &completion(10)).await;
     end.unwrap();
-    let answer = Answer::read(&bytes);
-    assert!(!answer.is_whole && !bytes.ends_with(b"\r\n") && answer.body.contains("data: "));
-    let (bytes, _) = sim.raw("POST", "/v1/completions", "", r#"{"prompt":"a"}"#).await;
-    assert!(!Answer::read(&bytes).is_whole);
+    let answer = Answer::parse(&bytes);
+    assert!(!answer.is_complete && !bytes.ends_with(b"\r\n") && answer.body.contains("data: "));
+    let (bytes, _) = sim
+        .send_raw("POST", "/v1/completions", "", r#"{"prompt":"a"}"#)
+        .await;
+    assert!(!Answer::parse(&bytes).is_complete);
     sim.stop().await;
 }
 
@@ -207,25 +211,25 @@ async fn garbage_and_huge_lines_stand_in_the_middle_of_a_stream_that_goes_on() {
         }),
         ..Faults::default()
     };
-    let sim = with(faults).await;
+    let sim = start_with(faults).await;
     assert_eq!(sim.complete(10).await.texts(), 10);
     let garbage = sim.complete(10).await;
     assert_eq!((garbage.texts(), garbage.events().len()), (10, 13));
     let huge = sim.complete(10).await;
     assert_eq!(huge.texts(), 11);
-    assert!(huge.is_whole && huge.events().iter().any(|event| event.len() > huge_line_bytes));
+    assert!(huge.is_complete && huge.events().iter().any(|event| event.len() > huge_line_bytes));
     sim.stop().await;
 }
 
 #[tokio::test]
 async fn an_endless_stream_goes_on_beyond_its_limit() {
-    let sim = with(Faults {
+    let sim = start_with(Faults {
         endless_stream_every: Some(1),
         ..Faults::default()
     })
     .await;
     let body = completion(3);
-    let endless = sim.raw("POST", "/v1/completions", "", &body);
+    let endless = sim.send_raw("POST", "/v1/completions", "", &body);
     assert!(
         tokio::time::timeout(Duration::from_millis(200), endless)
             .await
@@ -237,7 +241,7 @@ async fn an_endless_stream_goes_on_beyond_its_limit() {
 
 #[tokio::test]
 async fn an_http_error_has_a_status_and_a_body() {
-    let sim = with(Faults {
+    let sim = start_with(Faults {
         http_error_every: Some(1),
         ..Faults::default()
     })
@@ -252,14 +256,14 @@ async fn an_http_error_has_a_status_and_a_body() {
 
 #[tokio::test]
 async fn health_can_lie() {
-    let sim = with(Faults {
-        lying_health: Some(LyingHealth::Hang),
+    let sim = start_with(Faults {
+        false_health: Some(FalseHealth::Hang),
         ..Faults::default()
     })
     .await;
     assert_eq!(sim.get("/health").await.status, 200);
     let body = completion(1);
-    let hung = sim.raw("POST", "/v1/completions", "", &body);
+    let hung = sim.send_raw("POST", "/v1/completions", "", &body);
     assert!(
         tokio::time::timeout(Duration::from_millis(100), hung)
             .await
@@ -267,20 +271,20 @@ async fn health_can_lie() {
     );
     sim.stop().await;
 
-    let sim = with(Faults {
-        lying_health: Some(LyingHealth::Empty),
+    let sim = start_with(Faults {
+        false_health: Some(FalseHealth::Empty),
         ..Faults::default()
     })
     .await;
     let answer = sim.complete(3).await;
-    assert!(answer.is_whole);
+    assert!(answer.is_complete);
     assert_eq!((answer.status, answer.texts()), (200, 0));
     sim.stop().await;
 }
 
 #[tokio::test]
 async fn a_fake_reset_resets_nothing() {
-    let sim = with(Faults {
+    let sim = start_with(Faults {
         fake_reset: true,
         ..Faults::default()
     })
@@ -300,7 +304,7 @@ async fn a_fake_reset_resets_nothing() {
 
 #[tokio::test]
 async fn answers_can_end_early_and_come_from_another_model() {
-    let sim = with(Faults {
+    let sim = start_with(Faults {
         early_end: Some(0.5),
         wrong_model: true,
         ..Faults::default()
@@ -331,10 +335,10 @@ async fn answers_can_end_early_and_come_from_another_model() {
 
 #[tokio::test]
 async fn a_taken_port_is_named_with_a_way_out() {
-    let taken = with(Faults::default()).await;
+    let second_server = start_with(Faults::default()).await;
     let options = Options {
-        port: taken.address.port(),
-        ..sim(Dialect::Vllm)
+        port: second_server.address.port(),
+        ..options_for(Dialect::Vllm)
     };
     let error = Sim::try_start(options)
         .await
@@ -343,15 +347,15 @@ async fn a_taken_port_is_named_with_a_way_out() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains(&taken.address.to_string()) && error.contains("`--port`"),
+        error.contains(&second_server.address.to_string()) && error.contains("`--port`"),
         "{error}"
     );
-    taken.stop().await;
+    second_server.stop().await;
 }
 
 #[tokio::test]
 async fn a_leaked_child_outlives_the_engine() {
-    let sim = with(Faults {
+    let sim = start_with(Faults {
         leak_child: true,
         ..Faults::default()
     })

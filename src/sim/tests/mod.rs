@@ -19,7 +19,7 @@ mod faults;
 mod timing;
 
 /// Timeout that is longer than any step here takes, even on a busy machine.
-const LIMIT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) struct Sim {
     pub address: SocketAddr,
@@ -47,7 +47,7 @@ impl Sim {
             let on_ready = |address| sender.send(address).unwrap();
             serve(options, log, on_ready, token).await
         });
-        match tokio::time::timeout(LIMIT, ready)
+        match tokio::time::timeout(TIMEOUT, ready)
             .await
             .expect("it gets ready or ends in time")
         {
@@ -63,11 +63,11 @@ impl Sim {
 
     pub(crate) async fn stop(self) {
         self.stop.cancel();
-        self.ended().await.unwrap();
+        self.wait_for_end().await.unwrap();
     }
 
-    pub(crate) async fn ended(mut self) -> Result<(), SimError> {
-        tokio::time::timeout(LIMIT, self.task.join_next())
+    pub(crate) async fn wait_for_end(mut self) -> Result<(), SimError> {
+        tokio::time::timeout(TIMEOUT, self.task.join_next())
             .await
             .expect("it ends in time")
             .unwrap()
@@ -80,7 +80,7 @@ impl Sim {
 
     /// Sends a request on a new connection and reads to the end. Returns the bytes and how the connection
     /// ended.
-    pub(crate) async fn raw(
+    pub(crate) async fn send_raw(
         &self,
         method: &str,
         path: &str,
@@ -94,16 +94,16 @@ impl Sim {
         );
         stream.write_all((head + body).as_bytes()).await.unwrap();
         let mut bytes = Vec::new();
-        let end = tokio::time::timeout(LIMIT, stream.read_to_end(&mut bytes))
+        let end = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut bytes))
             .await
             .expect("the answer ends in time");
         (bytes, end.map(|_| ()))
     }
 
     pub(crate) async fn call(&self, method: &str, path: &str, body: &str) -> Answer {
-        let (bytes, end) = self.raw(method, path, "", body).await;
+        let (bytes, end) = self.send_raw(method, path, "", body).await;
         end.unwrap();
-        Answer::read(&bytes)
+        Answer::parse(&bytes)
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -131,7 +131,7 @@ pub(super) fn completion(tokens: usize) -> String {
     )
 }
 
-pub(super) fn sim(dialect: Dialect) -> Options {
+pub(super) fn options_for(dialect: Dialect) -> Options {
     Options {
         dialect,
         models: vec!["m".to_owned()],
@@ -144,11 +144,11 @@ pub(super) struct Answer {
     pub status: u16,
     pub body: String,
     /// Whether the body is complete.
-    pub is_whole: bool,
+    pub is_complete: bool,
 }
 
 impl Answer {
-    pub(crate) fn read(bytes: &[u8]) -> Self {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
         let end = bytes
             .windows(4)
             .position(|four| four == b"\r\n\r\n")
@@ -176,7 +176,7 @@ impl Answer {
         Self {
             status,
             body: String::from_utf8_lossy(&body).into_owned(),
-            is_whole,
+            is_complete: is_whole,
         }
     }
 

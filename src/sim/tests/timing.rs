@@ -3,11 +3,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{Sim, completion, sim};
+use super::{Sim, completion, options_for};
 use crate::base::clock;
 use crate::sim::{CostModel, Dialect, Options, Preset, Schedule, Timing};
 
-fn exact(ttft: u64, itl: u64, spread: f64) -> Timing {
+fn exact_timing(ttft: u64, itl: u64, spread: f64) -> Timing {
     Timing::Exact(Schedule {
         ttft: Duration::from_millis(ttft),
         itl: Duration::from_millis(itl),
@@ -18,13 +18,13 @@ fn exact(ttft: u64, itl: u64, spread: f64) -> Timing {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exact_tokens_are_never_early_and_lateness_does_not_add_up() {
     let options = Options {
-        timing: exact(30, 5, 0.0),
+        timing: exact_timing(30, 5, 0.0),
         truth: true,
-        ..sim(Dialect::Openai)
+        ..options_for(Dialect::Openai)
     };
     let sim = Sim::start(options).await;
     let start = clock::now();
-    sim.raw(
+    sim.send_raw(
         "POST",
         "/v1/completions",
         "X-Request-Id: mine\r\n",
@@ -60,9 +60,9 @@ async fn exact_tokens_are_never_early_and_lateness_does_not_add_up() {
 #[tokio::test]
 async fn a_spread_moves_tokens_within_its_bounds() {
     let options = Options {
-        timing: exact(20, 10, 0.5),
+        timing: exact_timing(20, 10, 0.5),
         truth: true,
-        ..sim(Dialect::Openai)
+        ..options_for(Dialect::Openai)
     };
     let sim = Sim::start(options).await;
     sim.complete(5).await;
@@ -87,11 +87,11 @@ async fn a_flood_writes_everything_at_once_in_bursts_as_told() {
     for burst_bytes in [0, 4096] {
         let options = Options {
             timing: Timing::Flood { burst_bytes },
-            ..sim(Dialect::Openai)
+            ..options_for(Dialect::Openai)
         };
         let sim = Sim::start(options).await;
         let answer = sim.complete(5000).await;
-        assert!(answer.is_whole);
+        assert!(answer.is_complete);
         assert_eq!(answer.texts(), 5000);
         sim.stop().await;
     }
@@ -101,7 +101,7 @@ async fn a_flood_writes_everything_at_once_in_bursts_as_told() {
 async fn a_client_that_does_not_read_stalls_nobody() {
     let options = Options {
         timing: Timing::Flood { burst_bytes: 0 },
-        ..sim(Dialect::Openai)
+        ..options_for(Dialect::Openai)
     };
     let sim = Sim::start(options).await;
     let mut slow = TcpStream::connect(sim.address).await.unwrap();
@@ -120,11 +120,11 @@ async fn a_client_that_does_not_read_stalls_nobody() {
 async fn a_client_that_goes_away_frees_its_place() {
     let cost = CostModel {
         max_running: 1,
-        ..Preset::named("fast").unwrap().cost(1).unwrap()
+        ..Preset::by_name("fast").unwrap().cost_model(1).unwrap()
     };
     let options = Options {
         timing: Timing::Batched(cost),
-        ..sim(Dialect::Vllm)
+        ..options_for(Dialect::Vllm)
     };
     let sim = Sim::start(options).await;
     let body = completion(30_000);
@@ -147,12 +147,12 @@ async fn many_requests_at_once_are_all_answered_and_counted() {
     let cost = CostModel {
         max_running: 4,
         kv_tokens: 512,
-        ..Preset::named("fast").unwrap().cost(1).unwrap()
+        ..Preset::by_name("fast").unwrap().cost_model(1).unwrap()
     };
     let options = Options {
         timing: Timing::Batched(cost),
         max_model_len: 256,
-        ..sim(Dialect::Vllm)
+        ..options_for(Dialect::Vllm)
     };
     let sim = std::sync::Arc::new(Sim::start(options).await);
     let mut calls = tokio::task::JoinSet::new();

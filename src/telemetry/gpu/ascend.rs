@@ -6,8 +6,8 @@
 //! utilization of cores and memories. A second table lists the processes. `NA` or `-` marks missing values.
 //! Chips are numbered in order of appearance, as in `ASCEND_RT_VISIBLE_DEVICES`.
 
-use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
-use crate::telemetry::gpu::Look;
+use crate::results::record::telemetry::{Gpu, GpuProcess, SampleValues, TelemetrySource};
+use crate::telemetry::gpu::DeviceSnapshot;
 use crate::telemetry::gpu::vendor_cli::{self, Program};
 
 #[derive(Clone, Debug)]
@@ -36,18 +36,18 @@ impl Ascend {
     }
 
     fn table(&self) -> Result<Table, String> {
-        Ok(Table::read(&self.0.ask(&["info"])?))
+        Ok(Table::parse(&self.0.run(&["info"])?))
     }
 }
 
 impl vendor_cli::Tool for Ascend {
-    const SOURCE: Source = Source::Ascend;
+    const SOURCE: TelemetrySource = TelemetrySource::Ascend;
 
-    fn looks(&self) -> Result<Vec<(u32, Look)>, String> {
+    fn snapshots(&self) -> Result<Vec<(u32, DeviceSnapshot)>, String> {
         let table = self.table()?;
-        let look = |chip| Look {
+        let look = |chip| DeviceSnapshot {
             values: Chip::values(chip),
-            processes: Some(table.on(chip)),
+            processes: Some(table.processes_on(chip)),
         };
         Ok((0..).zip(table.chips.iter().map(look)).collect())
     }
@@ -75,21 +75,22 @@ struct Chip {
 }
 
 impl Chip {
-    fn values(&self) -> Values {
-        let told = [
+    fn values(&self) -> SampleValues {
+        let values = [
             ("power_w", self.power_w),
             ("temperature_c", self.temperature_c),
             ("gpu_util_share", self.util_share),
             ("memory_used_bytes", self.memory.map(|(used, _)| used as f64)),
         ];
-        told.into_iter()
+        values
+            .into_iter()
             .filter_map(|(name, value)| Some((name.to_owned(), value?)))
             .collect()
     }
 }
 
 impl Table {
-    fn read(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let mut table = Self::default();
         let mut first: Option<Chip> = None;
         let mut in_processes = false;
@@ -104,7 +105,7 @@ impl Table {
                 continue;
             }
             if in_processes {
-                table.processes.extend(process(&cells));
+                table.processes.extend(parse_process(&cells));
                 continue;
             }
             let [left, middle, right] = cells.as_slice() else {
@@ -118,10 +119,10 @@ impl Table {
         table
     }
 
-    fn on(&self, chip: &Chip) -> Vec<GpuProcess> {
-        let here = self.processes.iter();
-        let here = here.filter(|(npu, number, _)| (*npu, *number) == (chip.npu, chip.chip));
-        here.map(|(_, _, process)| process.clone()).collect()
+    fn processes_on(&self, chip: &Chip) -> Vec<GpuProcess> {
+        let on_chip = self.processes.iter();
+        let on_chip = on_chip.filter(|(npu, number, _)| (*npu, *number) == (chip.npu, chip.chip));
+        on_chip.map(|(_, _, process)| process.clone()).collect()
     }
 }
 
@@ -160,7 +161,7 @@ fn second_row(chip: Chip, left: &str, middle: &str, right: &str) -> Option<Chip>
 }
 
 /// Parses NPU and chip number, process id, name, memory in MB.
-fn process(cells: &[&str]) -> Option<(u32, u32, GpuProcess)> {
+fn parse_process(cells: &[&str]) -> Option<(u32, u32, GpuProcess)> {
     let [at, pid, name, memory] = cells else {
         return None;
     };
@@ -211,7 +212,7 @@ mod tests {
 
     #[test]
     fn chips_and_processes_are_read_in_order_and_what_is_na_is_absent() {
-        let table = Table::read(TWO);
+        let table = Table::parse(TWO);
         assert_eq!(table.version.as_deref(), Some("24.1.0"));
         let [first, second] = table.chips.as_slice() else {
             panic!("{table:?}");
@@ -231,18 +232,18 @@ mod tests {
             name: Some("python3.10".to_owned()),
             memory_bytes: Some(28_011 << 20),
         };
-        assert_eq!(table.on(first), [process]);
-        assert_eq!(table.on(second), []);
+        assert_eq!(table.processes_on(first), [process]);
+        assert_eq!(table.processes_on(second), []);
     }
 
     #[test]
     fn a_chip_with_memory_of_one_kind_is_read_too() {
-        let table = Table::read(INFERENCE);
+        let table = Table::parse(INFERENCE);
         let [chip] = table.chips.as_slice() else {
             panic!("{table:?}");
         };
         assert_eq!((chip.name.as_str(), chip.power_w), ("310P3", None));
         assert_eq!(chip.memory, Some((1839 << 20, 21_525 << 20)));
-        assert_eq!(Table::read("no such device").chips, []);
+        assert_eq!(Table::parse("no such device").chips, []);
     }
 }

@@ -13,22 +13,22 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::results::record::machine::Machine;
-use crate::results::record::telemetry::{Gpu, GpuProcess, Source, Values};
+use crate::results::record::telemetry::{Gpu, GpuProcess, SampleValues, TelemetrySource};
 use crate::telemetry::machine;
 use crate::telemetry::probe::Probe;
 use vendor_cli::Tool as _;
 
-pub use processes::Processes;
+pub use processes::DeviceProcesses;
 
 /// Timeout of opening the library or tool and listing the devices.
-const OPEN: Duration = Duration::from_secs(30);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Timeout of one reading of a device.
-const LOOK: Duration = Duration::from_secs(5);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where libraries and tools are looked up.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
+pub struct GpuSources {
     /// NVIDIA's library by its file; without it the loader finds it by its usual name.
     pub nvml: Option<PathBuf>,
     /// `PATH` in which the tools are looked up.
@@ -38,13 +38,13 @@ pub struct Places {
 /// The devices of this host.
 #[derive(Debug)]
 pub struct Gpus {
-    told: Told,
+    backend: Backend,
     facts: Vec<Gpu>,
 }
 
 /// The library or tool that reads the devices.
 #[derive(Clone, Debug)]
-enum Told {
+enum Backend {
     #[cfg(feature = "nvml")]
     Nvml(nvml::Library),
     Amd(amd::Amd),
@@ -53,9 +53,9 @@ enum Told {
 
 /// One reading of a device.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Look {
+pub struct DeviceSnapshot {
     /// What the probe that asks often would give.
-    pub values: Values,
+    pub values: SampleValues,
     /// Processes on the device; `None` if unknown.
     pub processes: Option<Vec<GpuProcess>>,
 }
@@ -66,31 +66,31 @@ impl Gpus {
     ///
     /// # Errors
     /// In words, what keeps a library or a tool that is there from telling.
-    pub fn open(places: &Places) -> Result<Option<Self>, String> {
-        let places = places.clone();
-        within(OPEN, "matrix-gpus", move || Self::find(&places))?
+    pub fn open(sources: &GpuSources) -> Result<Option<Self>, String> {
+        let sources = sources.clone();
+        call_with_timeout(OPEN_TIMEOUT, "matrix-gpus", move || Self::find(&sources))?
     }
 
-    fn find(places: &Places) -> Result<Option<Self>, String> {
+    fn find(sources: &GpuSources) -> Result<Option<Self>, String> {
         #[cfg(feature = "nvml")]
-        if let Some((library, facts)) = nvml::Library::open(places.nvml.as_deref())? {
-            let told = Told::Nvml(library);
-            return Ok((!facts.is_empty()).then_some(Self { told, facts }));
+        if let Some((library, facts)) = nvml::Library::open(sources.nvml.as_deref())? {
+            let backend = Backend::Nvml(library);
+            return Ok((!facts.is_empty()).then_some(Self { backend, facts }));
         }
         #[cfg(not(feature = "nvml"))]
-        if let Some(named) = &places.nvml {
+        if let Some(named) = &sources.nvml {
             return Err(format!(
                 "{} cannot be loaded: this program was built without its feature `nvml`",
                 named.display()
             ));
         }
-        if let Some((tool, facts)) = amd::Amd::find(places.path.as_deref())? {
-            let told = Told::Amd(tool);
-            return Ok((!facts.is_empty()).then_some(Self { told, facts }));
+        if let Some((tool, facts)) = amd::Amd::find(sources.path.as_deref())? {
+            let backend = Backend::Amd(tool);
+            return Ok((!facts.is_empty()).then_some(Self { backend, facts }));
         }
-        if let Some((tool, facts)) = ascend::Ascend::find(places.path.as_deref())? {
-            let told = Told::Ascend(tool);
-            return Ok((!facts.is_empty()).then_some(Self { told, facts }));
+        if let Some((tool, facts)) = ascend::Ascend::find(sources.path.as_deref())? {
+            let backend = Backend::Ascend(tool);
+            return Ok((!facts.is_empty()).then_some(Self { backend, facts }));
         }
         Ok(None)
     }
@@ -101,25 +101,27 @@ impl Gpus {
     }
 
     /// Who tells about them.
-    pub const fn source(&self) -> Source {
-        match &self.told {
+    pub const fn source(&self) -> TelemetrySource {
+        match &self.backend {
             #[cfg(feature = "nvml")]
-            Told::Nvml(_) => Source::Nvml,
-            Told::Amd(_) => Source::Amd,
-            Told::Ascend(_) => Source::Ascend,
+            Backend::Nvml(_) => TelemetrySource::Nvml,
+            Backend::Amd(_) => TelemetrySource::Amd,
+            Backend::Ascend(_) => TelemetrySource::Ascend,
         }
     }
 
     /// What is to be asked again and again about the devices of a launch. Who was on them goes to `processes`.
-    pub fn probes(&self, devices: &[u32], processes: &Processes) -> Vec<Box<dyn Probe>> {
-        match &self.told {
+    pub fn probes(&self, devices: &[u32], processes: &DeviceProcesses) -> Vec<Box<dyn Probe>> {
+        match &self.backend {
             #[cfg(feature = "nvml")]
-            Told::Nvml(library) => {
-                let known = self.facts.iter().filter(|gpu| devices.contains(&gpu.device));
-                known.flat_map(|gpu| library.probes(gpu, processes)).collect()
+            Backend::Nvml(library) => {
+                let launch_gpus = self.facts.iter().filter(|gpu| devices.contains(&gpu.device));
+                launch_gpus
+                    .flat_map(|gpu| library.probes(gpu, processes))
+                    .collect()
             }
-            Told::Amd(tool) => tool.probes(devices, processes),
-            Told::Ascend(tool) => tool.probes(devices, processes),
+            Backend::Amd(tool) => tool.probes(devices, processes),
+            Backend::Ascend(tool) => tool.probes(devices, processes),
         }
     }
 
@@ -127,17 +129,17 @@ impl Gpus {
     ///
     /// # Errors
     /// In words, why nothing is told about it.
-    pub fn look(&self, device: u32) -> Result<Look, String> {
+    pub fn snapshot(&self, device: u32) -> Result<DeviceSnapshot, String> {
         let gpu = self.facts.iter().find(|gpu| gpu.device == device);
         let gpu = gpu
             .ok_or_else(|| format!("nobody tells about GPU {device}"))?
             .clone();
-        let told = self.told.clone();
-        within(LOOK, "matrix-gpu-look", move || match &told {
+        let backend = self.backend.clone();
+        call_with_timeout(QUERY_TIMEOUT, "matrix-gpu-look", move || match &backend {
             #[cfg(feature = "nvml")]
-            Told::Nvml(library) => library.look(&gpu),
-            Told::Amd(tool) => tool.look(gpu.device),
-            Told::Ascend(tool) => tool.look(gpu.device),
+            Backend::Nvml(library) => library.snapshot(&gpu),
+            Backend::Amd(tool) => tool.snapshot(gpu.device),
+            Backend::Ascend(tool) => tool.snapshot(gpu.device),
         })?
     }
 
@@ -149,13 +151,13 @@ impl Gpus {
         about.driver = driver.or_else(|| about.driver.take());
         let buses = self.facts.iter();
         let buses = buses.filter_map(|gpu| Some((gpu.device, gpu.bus.clone()?)));
-        about.numa = machine::numa(Path::new("/"), buses);
+        about.numa = machine::numa_nodes(Path::new("/"), buses);
     }
 }
 
 /// The NUMA node of a PCI device, from sysfs below `root`.
 #[cfg(feature = "nvml")]
-fn numa(root: &Path, bus: &str) -> Option<u32> {
+fn numa_node(root: &Path, bus: &str) -> Option<u32> {
     let node = std::fs::read_to_string(root.join(format!("sys/bus/pci/devices/{bus}/numa_node"))).ok()?;
     // -1, for a device without a node, does not parse.
     node.trim().parse().ok()
@@ -163,19 +165,20 @@ fn numa(root: &Path, bus: &str) -> Option<u32> {
 
 /// Runs a call that may hang in a thread. On a timeout the thread is left running, because it cannot be
 /// ended.
-fn within<T: Send + 'static>(
+fn call_with_timeout<T: Send + 'static>(
     limit: Duration,
     name: &str,
     call: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
-    let (told, hear) = mpsc::sync_channel(1);
+    let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
             // After a timeout there is no receiver.
-            let _ = told.send(call());
+            let _ = sender.send(call());
         })
         .map_err(|error| format!("no thread can be started: {error}"))?;
-    hear.recv_timeout(limit)
+    receiver
+        .recv_timeout(limit)
         .map_err(|_| format!("no answer within {} s", limit.as_secs()))
 }

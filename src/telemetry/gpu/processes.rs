@@ -8,7 +8,7 @@ use crate::results::record::telemetry::GpuProcess;
 
 /// The processes seen on each GPU of a launch. Probes and the run share it.
 #[derive(Clone, Debug, Default)]
-pub struct Processes(
+pub struct DeviceProcesses(
     /// Written by one probe per device once a second, read when a window ends: nobody waits for long.
     Arc<Mutex<State>>,
 );
@@ -18,13 +18,13 @@ struct State {
     /// Roots of the launch's process trees.
     roots: Vec<u32>,
     /// Processes that were on the GPUs before the launch.
-    before: Vec<u32>,
-    seen: BTreeMap<u32, BTreeMap<u32, (GpuProcess, bool)>>,
+    preexisting: Vec<u32>,
+    seen_processes: BTreeMap<u32, BTreeMap<u32, (GpuProcess, bool)>>,
     /// Pids unknown on this host that were seen before the first window; by then all processes of the engine
     /// run.
-    settled: BTreeSet<u32>,
+    foreign_namespace: BTreeSet<u32>,
     /// Whether a window has begun.
-    is_measured: bool,
+    has_window: bool,
 }
 
 /// Current processes on a GPU.
@@ -37,25 +37,25 @@ pub(crate) struct Occupancy {
     pub own_bytes: Option<u64>,
 }
 
-impl Processes {
+impl DeviceProcesses {
     /// An empty list for a launch whose processes descend from `roots`; those of `before` were on its devices before it was started.
-    pub fn of(roots: Vec<u32>, before: Vec<u32>) -> Self {
+    pub fn new(roots: Vec<u32>, before: Vec<u32>) -> Self {
         Self(Arc::new(Mutex::new(State {
             roots,
-            before,
+            preexisting: before,
             ..State::default()
         })))
     }
 
     /// Clears the recorded processes at the begin of a window.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn clear(&self) {
         let mut state = self.lock();
-        state.seen.clear();
-        state.is_measured = true;
+        state.seen_processes.clear();
+        state.has_window = true;
     }
 
     /// Every process that was seen on a device, with the most memory that it held.
-    pub fn on(&self, device: u32) -> Vec<GpuProcess> {
+    pub fn on_device(&self, device: u32) -> Vec<GpuProcess> {
         self.list(device, |_| true)
     }
 
@@ -65,22 +65,22 @@ impl Processes {
     }
 
     /// Records the current processes of a GPU.
-    pub(super) fn see(&self, device: u32, now: &[GpuProcess]) -> Occupancy {
+    pub(super) fn record(&self, device: u32, now: &[GpuProcess]) -> Occupancy {
         let mut state = self.lock();
-        if !state.is_measured {
+        if !state.has_window {
             let unknown = now.iter().filter(|process| process.name.is_none());
-            state.settled.extend(unknown.map(|process| process.pid));
+            state.foreign_namespace.extend(unknown.map(|process| process.pid));
         }
-        let judged: Vec<(GpuProcess, bool)> = now
+        let classified: Vec<(GpuProcess, bool)> = now
             .iter()
             .map(|process| (process.clone(), state.is_own(process)))
             .collect();
-        let foreign = judged.iter().filter(|(_, is_own)| !is_own).count();
+        let foreign = classified.iter().filter(|(_, is_own)| !is_own).count();
         // A later process with a pid unknown on this host may belong to anyone, so its memory is not
         // attributed to the launch.
         let is_explained =
-            |process: &GpuProcess| process.name.is_some() || state.settled.contains(&process.pid);
-        let own = judged
+            |process: &GpuProcess| process.name.is_some() || state.foreign_namespace.contains(&process.pid);
+        let own = classified
             .iter()
             .filter(|(process, is_own)| *is_own && is_explained(process));
         let own: Vec<Option<u64>> = own.map(|(process, _)| process.memory_bytes).collect();
@@ -89,8 +89,8 @@ impl Processes {
             .copied()
             .sum::<Option<u64>>()
             .filter(|_| !own.is_empty());
-        let seen = state.seen.entry(device).or_default();
-        for (process, is_own) in judged {
+        let seen = state.seen_processes.entry(device).or_default();
+        for (process, is_own) in classified {
             let most = seen
                 .get(&process.pid)
                 .and_then(|(before, _)| before.memory_bytes)
@@ -104,10 +104,15 @@ impl Processes {
         Occupancy { foreign, own_bytes }
     }
 
-    fn list(&self, device: u32, wanted: impl Fn(bool) -> bool) -> Vec<GpuProcess> {
+    fn list(&self, device: u32, is_listed: impl Fn(bool) -> bool) -> Vec<GpuProcess> {
         let state = self.lock();
-        let seen = state.seen.get(&device).into_iter().flat_map(BTreeMap::values);
-        seen.filter(|(_, is_own)| wanted(*is_own))
+        let listed = state
+            .seen_processes
+            .get(&device)
+            .into_iter()
+            .flat_map(BTreeMap::values);
+        listed
+            .filter(|(_, is_own)| is_listed(*is_own))
             .map(|(process, _)| process.clone())
             .collect()
     }
@@ -123,8 +128,8 @@ impl State {
     /// was there before.
     fn is_own(&self, process: &GpuProcess) -> bool {
         match process.name {
-            Some(_) => proc::descends(process.pid, &self.roots),
-            None => !self.before.contains(&process.pid),
+            Some(_) => proc::is_in_tree(process.pid, &self.roots),
+            None => !self.preexisting.contains(&process.pid),
         }
     }
 }
@@ -136,7 +141,7 @@ mod tests {
     fn process(pid: u32, memory: u64) -> GpuProcess {
         GpuProcess {
             pid,
-            name: proc::name(pid),
+            name: proc::process_name(pid),
             memory_bytes: Some(memory),
         }
     }
@@ -145,31 +150,35 @@ mod tests {
     fn the_launchs_own_are_told_from_strangers_and_the_most_memory_is_kept() {
         let own = std::process::id();
         let parent = proc::by_id(own).unwrap().parent;
-        let processes = Processes::of(vec![own], Vec::new());
-        let seen = processes.see(0, &[process(own, 10), process(parent, 7)]);
-        assert_eq!((seen.foreign, seen.own_bytes), (1, Some(10)));
-        assert_eq!(processes.see(0, &[process(own, 4)]).foreign, 0);
-        assert_eq!(processes.on(0).len(), 2, "who has left was there");
+        let processes = DeviceProcesses::new(vec![own], Vec::new());
+        let occupancy = processes.record(0, &[process(own, 10), process(parent, 7)]);
+        assert_eq!((occupancy.foreign, occupancy.own_bytes), (1, Some(10)));
+        assert_eq!(processes.record(0, &[process(own, 4)]).foreign, 0);
+        assert_eq!(processes.on_device(0).len(), 2, "who has left was there");
         assert_eq!(processes.foreign(0), [process(parent, 7)]);
-        let mine = processes.on(0).into_iter().find(|seen| seen.pid == own).unwrap();
+        let mine = processes
+            .on_device(0)
+            .into_iter()
+            .find(|occupancy| occupancy.pid == own)
+            .unwrap();
         assert_eq!(mine.memory_bytes, Some(10));
-        assert_eq!(processes.on(1), [], "another device");
-        processes.forget();
-        assert_eq!(processes.on(0), []);
+        assert_eq!(processes.on_device(1), [], "another device");
+        processes.clear();
+        assert_eq!(processes.on_device(0), []);
     }
 
     #[test]
     fn a_number_that_means_nothing_here_is_a_stranger_only_if_it_was_there_before() {
         let unknown = |pid: u32| process(pid, 1);
-        let processes = Processes::of(vec![std::process::id()], vec![u32::MAX]);
+        let processes = DeviceProcesses::new(vec![std::process::id()], vec![u32::MAX]);
         let both = [unknown(u32::MAX), unknown(u32::MAX - 1)];
-        let seen = processes.see(0, &both);
-        assert_eq!((seen.foreign, seen.own_bytes), (1, Some(1)));
+        let occupancy = processes.record(0, &both);
+        assert_eq!((occupancy.foreign, occupancy.own_bytes), (1, Some(1)));
         assert_eq!(processes.foreign(0), [unknown(u32::MAX)]);
-        processes.forget();
+        processes.clear();
         let later = [unknown(u32::MAX - 1), unknown(u32::MAX - 2)];
         assert_eq!(
-            processes.see(0, &later).own_bytes,
+            processes.record(0, &later).own_bytes,
             Some(1),
             "who came within the window is nobody's"
         );

@@ -6,18 +6,18 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::{Look, Processes};
-use crate::results::record::telemetry::Source;
+use super::{DeviceProcesses, DeviceSnapshot};
+use crate::results::record::telemetry::TelemetrySource;
 use crate::telemetry::probe::{Probe, Reading};
 
 /// Interval of the tool's runs. Some tools are Python programs that use much of a CPU second each time.
 const PERIOD: Duration = Duration::from_secs(2);
 
 /// Maximum size of a tool's output, in bytes.
-const LONGEST: u64 = 16 << 20;
+const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
 /// Timeout of a tool. Python tools take half a second to start.
-const LIMIT: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub(super) struct Program(PathBuf);
@@ -31,28 +31,28 @@ impl Program {
     }
 
     /// Runs the program and returns its output, or a one-line error. The program is killed after [`LIMIT`].
-    pub(super) fn ask(&self, args: &[&str]) -> Result<String, String> {
-        let said = |what: String| format!("`{} {}` {what}", self.0.display(), args.join(" "));
+    pub(super) fn run(&self, args: &[&str]) -> Result<String, String> {
+        let with_command = |what: String| format!("`{} {}` {what}", self.0.display(), args.join(" "));
         let mut child = Command::new(&self.0)
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|error| said(format!("cannot be run: {error}")))?;
+            .map_err(|error| with_command(format!("cannot be run: {error}")))?;
         let output = child.stdout.take().expect("its output is a pipe");
-        let (told, hear) = mpsc::sync_channel(1);
+        let (sender, receiver) = mpsc::sync_channel(1);
         let reader = std::thread::Builder::new().name("matrix-tool".to_owned());
         let reading = reader.spawn(move || {
             let mut text = Vec::new();
-            let read = output.take(LONGEST).read_to_end(&mut text);
+            let read = output.take(MAX_ANSWER_BYTES).read_to_end(&mut text);
             // After a timeout there is no receiver.
-            let _ = told.send(read.map(|_| String::from_utf8_lossy(&text).into_owned()));
+            let _ = sender.send(read.map(|_| String::from_utf8_lossy(&text).into_owned()));
         });
         let text = match reading {
-            Ok(_) => hear
-                .recv_timeout(LIMIT)
-                .map_err(|_| format!("gave no answer within {} s", LIMIT.as_secs())),
+            Ok(_) => receiver
+                .recv_timeout(ANSWER_TIMEOUT)
+                .map_err(|_| format!("gave no answer within {} s", ANSWER_TIMEOUT.as_secs())),
             Err(error) => Err(format!("cannot be heard: {error}")),
         };
         if text.is_err() {
@@ -60,32 +60,33 @@ impl Program {
             let _ = child.kill();
         }
         let status = child.wait();
-        let text = text.map_err(said)?;
+        let text = text.map_err(with_command)?;
         match (text, status) {
             (Ok(text), Ok(status)) if status.success() => Ok(text),
-            (Ok(_), Ok(status)) => Err(said(format!("ended with {status}"))),
-            (Err(error), _) | (_, Err(error)) => Err(said(format!("cannot be heard: {error}"))),
+            (Ok(_), Ok(status)) => Err(with_command(format!("ended with {status}"))),
+            (Err(error), _) | (_, Err(error)) => Err(with_command(format!("cannot be heard: {error}"))),
         }
     }
 }
 
 /// A tool that reports about devices.
 pub(super) trait Tool: Clone + Send + 'static {
-    const SOURCE: Source;
+    const SOURCE: TelemetrySource;
 
     /// Current values of all devices.
-    fn looks(&self) -> Result<Vec<(u32, Look)>, String>;
+    fn snapshots(&self) -> Result<Vec<(u32, DeviceSnapshot)>, String>;
 
-    fn look(&self, device: u32) -> Result<Look, String> {
-        let mut looks = self.looks()?.into_iter();
-        let here = looks.find(|(index, _)| *index == device);
-        here.map(|(_, look)| look)
+    fn snapshot(&self, device: u32) -> Result<DeviceSnapshot, String> {
+        let mut snapshots = self.snapshots()?.into_iter();
+        let snapshot = snapshots.find(|(index, _)| *index == device);
+        snapshot
+            .map(|(_, look)| look)
             .ok_or_else(|| format!("the tool tells nothing about device {device}"))
     }
 
     /// One probe for all devices of a launch.
-    fn probes(&self, devices: &[u32], processes: &Processes) -> Vec<Box<dyn Probe>> {
-        vec![Box::new(All {
+    fn probes(&self, devices: &[u32], processes: &DeviceProcesses) -> Vec<Box<dyn Probe>> {
+        vec![Box::new(ToolProbe {
             tool: self.clone(),
             devices: devices.to_vec(),
             processes: processes.clone(),
@@ -93,14 +94,14 @@ pub(super) trait Tool: Clone + Send + 'static {
     }
 }
 
-struct All<T> {
+struct ToolProbe<T> {
     tool: T,
     devices: Vec<u32>,
-    processes: Processes,
+    processes: DeviceProcesses,
 }
 
-impl<T: Tool> Probe for All<T> {
-    fn source(&self) -> Source {
+impl<T: Tool> Probe for ToolProbe<T> {
+    fn source(&self) -> TelemetrySource {
         T::SOURCE
     }
 
@@ -109,21 +110,21 @@ impl<T: Tool> Probe for All<T> {
     }
 
     fn read(&mut self) -> Result<Vec<Reading>, String> {
-        let mut looks = self.tool.looks()?;
-        looks.retain(|(index, _)| self.devices.contains(index));
-        let reading = |(index, look): (u32, Look)| {
+        let mut snapshots = self.tool.snapshots()?;
+        snapshots.retain(|(index, _)| self.devices.contains(index));
+        let reading = |(index, look): (u32, DeviceSnapshot)| {
             let mut values = look.values;
             if let Some(now) = look.processes {
-                let seen = self.processes.see(index, &now);
+                let occupancy = self.processes.record(index, &now);
                 values.insert("processes".to_owned(), now.len() as f64);
-                values.insert("foreign_processes".to_owned(), seen.foreign as f64);
+                values.insert("foreign_processes".to_owned(), occupancy.foreign as f64);
             }
             Reading {
                 device: Some(index),
                 values,
             }
         };
-        Ok(looks.into_iter().map(reading).collect())
+        Ok(snapshots.into_iter().map(reading).collect())
     }
 }
 
@@ -134,8 +135,8 @@ mod tests {
     #[test]
     fn a_tool_answers_or_says_how_it_failed() {
         let shell = Program::find("sh", Some("/nowhere:/bin")).unwrap();
-        assert_eq!(shell.ask(&["-c", "echo 7; echo x >&2"]).unwrap(), "7\n");
-        let failed = shell.ask(&["-c", "exit 3"]).unwrap_err();
+        assert_eq!(shell.run(&["-c", "echo 7; echo x >&2"]).unwrap(), "7\n");
+        let failed = shell.run(&["-c", "exit 3"]).unwrap_err();
         assert!(failed.ends_with("ended with exit status: 3"), "{failed}");
         assert!(Program::find("sh", Some("/nowhere")).is_none());
         assert!(Program::find("sh", None).is_none());

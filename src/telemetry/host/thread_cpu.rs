@@ -4,31 +4,31 @@ use std::collections::BTreeMap;
 use std::fs;
 
 /// Name of the load generator's threads.
-const LOAD: &str = "load";
+const LOAD_THREAD_NAME: &str = "load";
 
 /// Times of this process's threads, including ended ones as far as they were seen.
 #[derive(Default)]
-pub(super) struct Threads {
-    seen: BTreeMap<u32, Thread>,
+pub(super) struct ThreadCpu {
+    threads: BTreeMap<u32, Thread>,
     /// Times of ended threads.
-    ended: Spent,
+    ended_times: ThreadTimes,
 }
 
 struct Thread {
     is_load: bool,
-    spent: Spent,
+    times: ThreadTimes,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Spent {
+struct ThreadTimes {
     load_ran: u64,
     waited: u64,
 }
 
-impl Threads {
+impl ThreadCpu {
     /// Seconds that the load generator's threads ran, and seconds that all threads were runnable but waited
     /// for a CPU. `None` if the kernel does not report them.
-    pub(super) fn look(&mut self) -> Option<(f64, f64)> {
+    pub(super) fn update(&mut self) -> Option<(f64, f64)> {
         let mut now: BTreeMap<u32, Thread> = BTreeMap::new();
         for entry in fs::read_dir("/proc/self/task").ok()?.flatten() {
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
@@ -37,48 +37,49 @@ impl Threads {
             // The thread may end meanwhile.
             let Some((ran, waited)) = fs::read_to_string(entry.path().join("schedstat"))
                 .ok()
-                .and_then(|text| times(&text))
+                .and_then(|text| parse_schedstat(&text))
             else {
                 continue;
             };
-            let is_load = match self.seen.get(&id) {
+            let is_load = match self.threads.get(&id) {
                 Some(thread) => thread.is_load,
-                None => fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.trim() == LOAD),
+                None => fs::read_to_string(entry.path().join("comm"))
+                    .is_ok_and(|name| name.trim() == LOAD_THREAD_NAME),
             };
             let load_ran = if is_load { ran } else { 0 };
             now.insert(
                 id,
                 Thread {
                     is_load,
-                    spent: Spent { load_ran, waited },
+                    times: ThreadTimes { load_ran, waited },
                 },
             );
         }
         if now.is_empty() {
             return None;
         }
-        for (id, thread) in &self.seen {
+        for (id, thread) in &self.threads {
             // A reused thread id has a shorter waiting time.
             let is_same = now
                 .get(id)
-                .is_some_and(|now| now.spent.waited >= thread.spent.waited);
+                .is_some_and(|now| now.times.waited >= thread.times.waited);
             if !is_same {
-                self.ended.load_ran += thread.spent.load_ran;
-                self.ended.waited += thread.spent.waited;
+                self.ended_times.load_ran += thread.times.load_ran;
+                self.ended_times.waited += thread.times.waited;
             }
         }
-        self.seen = now;
-        let all = self.seen.values().map(|thread| thread.spent);
-        let sum = all.fold(self.ended, |sum, spent| Spent {
-            load_ran: sum.load_ran + spent.load_ran,
-            waited: sum.waited + spent.waited,
+        self.threads = now;
+        let all = self.threads.values().map(|thread| thread.times);
+        let sum = all.fold(self.ended_times, |sum, times| ThreadTimes {
+            load_ran: sum.load_ran + times.load_ran,
+            waited: sum.waited + times.waited,
         });
         Some((sum.load_ran as f64 / 1e9, sum.waited as f64 / 1e9))
     }
 }
 
 /// Parses `<ran> <waited> <timeslices>`; the first two are in nanoseconds.
-fn times(text: &str) -> Option<(u64, u64)> {
+fn parse_schedstat(text: &str) -> Option<(u64, u64)> {
     let mut words = text.split_ascii_whitespace();
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
@@ -89,14 +90,14 @@ mod tests {
 
     #[test]
     fn what_a_thread_spent_stays_when_it_has_ended() {
-        assert_eq!(times("12 34 5\n"), Some((12, 34)));
-        assert_eq!(times("12"), None);
-        let mut threads = Threads::default();
-        if threads.look().is_none() {
+        assert_eq!(parse_schedstat("12 34 5\n"), Some((12, 34)));
+        assert_eq!(parse_schedstat("12"), None);
+        let mut threads = ThreadCpu::default();
+        if threads.update().is_none() {
             // This kernel has no `schedstat`.
             return;
         }
-        let (send, told) = std::sync::mpsc::channel();
+        let (send, receiver) = std::sync::mpsc::channel();
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let work = move || {
             let began = crate::base::clock::thread_cpu();
@@ -107,15 +108,15 @@ mod tests {
             let _ = held.recv();
         };
         let thread = std::thread::Builder::new()
-            .name(LOAD.to_owned())
+            .name(LOAD_THREAD_NAME.to_owned())
             .spawn(work)
             .unwrap();
-        told.recv().unwrap();
-        let (ran, waited) = threads.look().unwrap();
+        receiver.recv().unwrap();
+        let (ran, waited) = threads.update().unwrap();
         assert!(ran >= 0.03, "{ran}");
         drop(hold);
         thread.join().unwrap();
-        let (after, waited_after) = threads.look().unwrap();
+        let (after, waited_after) = threads.update().unwrap();
         assert!(after >= ran && waited_after >= waited, "{after} {waited_after}");
     }
 }

@@ -1,7 +1,7 @@
 use std::sync::mpsc;
 
 use super::*;
-use crate::results::record::telemetry::Values;
+use crate::results::record::telemetry::SampleValues;
 
 /// A probe whose `read` is a function.
 struct Fake<F> {
@@ -11,8 +11,8 @@ struct Fake<F> {
 }
 
 impl<F: FnMut() -> Result<Vec<Reading>, String> + Send> Probe for Fake<F> {
-    fn source(&self) -> Source {
-        Source::Host
+    fn source(&self) -> TelemetrySource {
+        TelemetrySource::Host
     }
 
     fn device(&self) -> Option<u32> {
@@ -42,15 +42,15 @@ fn fake(
 fn reading(device: Option<u32>, value: f64) -> Reading {
     Reading {
         device,
-        values: Values::from([("v".to_owned(), value)]),
+        values: SampleValues::from([("v".to_owned(), value)]),
     }
 }
 
-fn told(value: f64) -> Result<Vec<Reading>, String> {
+fn read_result(value: f64) -> Result<Vec<Reading>, String> {
     Ok(vec![reading(None, value)])
 }
 
-fn nap(millis: u64) {
+fn sleep_ms(millis: u64) {
     thread::sleep(Duration::from_millis(millis));
 }
 
@@ -63,12 +63,12 @@ fn runtime() -> tokio::runtime::Runtime {
 
 #[test]
 fn a_probe_is_asked_at_multiples_of_its_period() {
-    let (send, asked) = mpsc::channel();
-    let sampler = Sampler::begin(vec![fake(20, move || {
+    let (send, receiver) = mpsc::channel();
+    let sampler = Sampler::start(vec![fake(20, move || {
         send.send(clock::now()).unwrap();
-        told(1.0)
+        read_result(1.0)
     })]);
-    let moments: Vec<Moment> = asked.iter().take(8).collect();
+    let moments: Vec<MonotonicTime> = receiver.iter().take(8).collect();
     drop(sampler);
     // A busy machine may wake the thread late, never early.
     let slots: Vec<u64> = moments.iter().map(|at| at.as_nanos() / 20_000_000).collect();
@@ -81,13 +81,13 @@ fn a_probe_is_asked_at_multiples_of_its_period() {
 #[test]
 fn a_slow_answer_skips_turns_and_is_stamped_in_its_middle() {
     let began = clock::now();
-    let sampler = Sampler::begin(vec![fake(10, || {
-        nap(100);
-        told(1.0)
+    let sampler = Sampler::start(vec![fake(10, || {
+        sleep_ms(100);
+        read_result(1.0)
     })]);
-    nap(450);
+    sleep_ms(450);
     let now = clock::now();
-    let (samples, facts) = sampler.cut(began, began, now);
+    let (samples, facts) = sampler.samples_between(began, began, now);
     assert!((2..=4).contains(&samples.len()), "{samples:?}");
     let gaps: Vec<i64> = samples
         .windows(2)
@@ -101,9 +101,9 @@ fn a_slow_answer_skips_turns_and_is_stamped_in_its_middle() {
 
 #[test]
 fn eight_probes_at_ten_a_second_take_less_than_a_hundredth_of_a_processor() {
-    let spent: Vec<Arc<Mutex<Duration>>> = (0..8).map(|_| Arc::default()).collect();
-    let probes = spent.iter().zip(0..).map(|(spent, device)| {
-        let spent = Arc::clone(spent);
+    let read_time: Vec<Arc<Mutex<Duration>>> = (0..8).map(|_| Arc::default()).collect();
+    let probes = read_time.iter().zip(0..).map(|(read_time, device)| {
+        let read_time = Arc::clone(read_time);
         let values = [
             "power_w",
             "energy_j",
@@ -117,8 +117,8 @@ fn eight_probes_at_ten_a_second_take_less_than_a_hundredth_of_a_processor() {
             device: Some(device),
             read: move || {
                 // CPU time of the whole thread, including waiting and storing.
-                *spent.lock().unwrap() = clock::thread_cpu();
-                nap(3);
+                *read_time.lock().unwrap() = clock::thread_cpu();
+                sleep_ms(3);
                 let values = values.iter().map(|name| ((*name).to_owned(), 1.0)).collect();
                 Ok(vec![Reading {
                     device: Some(device),
@@ -127,13 +127,13 @@ fn eight_probes_at_ten_a_second_take_less_than_a_hundredth_of_a_processor() {
             },
         }) as Box<dyn Probe>
     });
-    let sampler = Sampler::begin(probes.collect());
+    let sampler = Sampler::start(probes.collect());
     let began = clock::now();
-    nap(3000);
-    let (samples, _) = sampler.cut(began, began, clock::now());
+    sleep_ms(3000);
+    let (samples, _) = sampler.samples_between(began, began, clock::now());
     drop(sampler);
-    let spent: Duration = spent.iter().map(|spent| *spent.lock().unwrap()).sum();
-    let share = spent.as_secs_f64() / clock::now().since(began).as_secs_f64();
+    let read_time: Duration = read_time.iter().map(|read_time| *read_time.lock().unwrap()).sum();
+    let share = read_time.as_secs_f64() / clock::now().since(began).as_secs_f64();
     assert!(samples.len() > 100, "{}", samples.len());
     assert!(share < 0.01, "{share}");
 }
@@ -144,16 +144,16 @@ fn a_window_is_cut_with_samples_on_both_sides() {
     let mut count = 0.0;
     sampler.add(fake(5, move || {
         count += 1.0;
-        told(count)
+        read_result(count)
     }));
     let runtime = runtime();
-    runtime.block_on(sampler.bracket(Duration::from_secs(5)));
+    runtime.block_on(sampler.sample_now(Duration::from_secs(5)));
     let from = clock::now();
-    nap(60);
+    sleep_ms(60);
     let to = clock::now();
-    runtime.block_on(sampler.bracket(Duration::from_secs(5)));
-    nap(30);
-    let (samples, facts) = sampler.cut(from, from, to);
+    runtime.block_on(sampler.sample_now(Duration::from_secs(5)));
+    sleep_ms(30);
+    let (samples, facts) = sampler.samples_between(from, from, to);
     let length = i64::try_from(to.since(from).as_nanos()).unwrap();
     let inside = samples
         .iter()
@@ -172,8 +172,8 @@ fn a_window_is_cut_with_samples_on_both_sides() {
     assert_eq!(facts[0].period_s, 0.005);
     assert!(facts[0].longest_gap_s > 0.0 && facts[0].longest_gap_s < 0.06);
 
-    sampler.forget(to);
-    let (samples, facts) = sampler.cut(from, from, to);
+    sampler.discard_before(to);
+    let (samples, facts) = sampler.samples_between(from, from, to);
     assert!(samples.iter().all(|sample| sample.at_ns >= length));
     assert_eq!((facts[0].samples, facts[0].is_bracketed), (0, false));
 }
@@ -181,30 +181,30 @@ fn a_window_is_cut_with_samples_on_both_sides() {
 #[test]
 fn who_hangs_is_cut_off_reported_and_left_behind() {
     let (hold, held) = mpsc::channel::<()>();
-    let (send, asked) = mpsc::channel();
-    let sampler = Sampler::begin(vec![
+    let (send, receiver) = mpsc::channel();
+    let sampler = Sampler::start(vec![
         fake(10, move || {
             send.send(()).unwrap();
             let _ = held.recv();
-            told(0.0)
+            read_result(0.0)
         }),
-        fake(10, || told(1.0)),
+        fake(10, || read_result(1.0)),
     ]);
-    asked.recv().unwrap();
+    receiver.recv().unwrap();
     let began = clock::now();
-    runtime().block_on(sampler.bracket(Duration::from_millis(50)));
+    runtime().block_on(sampler.sample_now(Duration::from_millis(50)));
     assert!(
         clock::now().since(began) < Duration::from_secs(2),
         "a bracket is bounded"
     );
     // As if the reading had begun long ago.
-    sampler.tracks[0].lock().asking_since = Some(Moment::from_nanos(0));
+    sampler.threads[0].lock().reading_since = Some(MonotonicTime::from_nanos(0));
     let now = Duration::from_secs(10);
-    let trouble = sampler.tracks[0]
+    let error = sampler.threads[0]
         .lock()
-        .trouble_now(Moment::from_nanos(0).plus(now));
-    assert_eq!(trouble.as_deref(), Some("hangs since 10.0 s"));
-    let (samples, facts) = sampler.cut(began, began, clock::now());
+        .current_error(MonotonicTime::from_nanos(0).plus(now));
+    assert_eq!(error.as_deref(), Some("hangs since 10.0 s"));
+    let (samples, facts) = sampler.samples_between(began, began, clock::now());
     assert!(!samples.is_empty(), "the other goes on");
     assert_eq!((facts[0].samples, facts[0].is_bracketed), (0, false));
     let began = clock::now();
@@ -219,7 +219,7 @@ fn who_hangs_is_cut_off_reported_and_left_behind() {
 #[test]
 fn errors_and_panics_are_told_and_an_answer_mends_an_error() {
     let mut turn = 0;
-    let sampler = Sampler::begin(vec![
+    let sampler = Sampler::start(vec![
         fake(5, || Err("no such device".to_owned())),
         fake(5, || panic!("at the disco")),
         fake(5, move || {
@@ -227,7 +227,7 @@ fn errors_and_panics_are_told_and_an_answer_mends_an_error() {
             if turn == 1 {
                 Err("not yet".to_owned())
             } else {
-                told(1.0)
+                read_result(1.0)
             }
         }),
         fake(5, || Ok(vec![Reading::default()])),
@@ -235,35 +235,35 @@ fn errors_and_panics_are_told_and_an_answer_mends_an_error() {
     let began = clock::now();
     let runtime = runtime();
     for _ in 0..2 {
-        runtime.block_on(sampler.bracket(Duration::from_secs(5)));
+        runtime.block_on(sampler.sample_now(Duration::from_secs(5)));
     }
     let to = clock::now();
-    let (samples, facts) = sampler.cut(began, began, to);
-    let trouble: Vec<Option<&str>> = facts.iter().map(|facts| facts.trouble.as_deref()).collect();
+    let (samples, facts) = sampler.samples_between(began, began, to);
+    let error: Vec<Option<&str>> = facts.iter().map(|facts| facts.trouble.as_deref()).collect();
     let broke = "its probe broke: at the disco";
-    assert_eq!(trouble, [Some("no such device"), Some(broke), None, None]);
+    assert_eq!(error, [Some("no such device"), Some(broke), None, None]);
     assert_eq!(facts[3].samples, 0, "a reading without values is none");
     // Samples from after the window are included too.
     let within = samples
         .iter()
-        .filter(|sample| sample.at_ns <= distance(began, to));
+        .filter(|sample| sample.at_ns <= signed_ns(began, to));
     assert_eq!(within.count(), facts[2].samples as usize);
 }
 
 #[test]
 fn a_probe_of_many_devices_has_facts_of_each() {
     let mut turn = 0;
-    let sampler = Sampler::begin(vec![fake(5, move || {
+    let sampler = Sampler::start(vec![fake(5, move || {
         turn += 1;
         let mut readings = vec![reading(Some(0), 1.0)];
         readings.extend((turn == 1).then(|| reading(Some(1), 2.0)));
         Ok(readings)
     })]);
     let began = clock::now();
-    nap(60);
+    sleep_ms(60);
     let now = clock::now();
-    runtime().block_on(sampler.bracket(Duration::from_secs(5)));
-    let (_, facts) = sampler.cut(began, began, now);
+    runtime().block_on(sampler.sample_now(Duration::from_secs(5)));
+    let (_, facts) = sampler.samples_between(began, began, now);
     let devices: Vec<(Option<u32>, bool)> = facts
         .iter()
         .map(|facts| (facts.device, facts.is_bracketed))

@@ -61,7 +61,7 @@ const MANNERS: [Manner; 8] = [
 
 /// The one that a variable names.
 fn asked<T: Copy + std::fmt::Debug>(variable: &str, all: &[T]) -> Option<T> {
-    let name = matrix::cli::variable(variable)?;
+    let name = matrix::cli::env_variable(variable)?;
     let named = all.iter().find(|one| format!("{one:?}") == name);
     Some(*named.unwrap_or_else(|| panic!("`{variable}` may be one of {all:?}")))
 }

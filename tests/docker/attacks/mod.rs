@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use matrix::base::clock;
-use matrix::cli::variable;
+use matrix::cli::env_variable;
 use matrix::loadgen::dataset::rng::Python;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -44,7 +44,7 @@ const ABANDONED: Duration = Duration::from_secs(13);
 const UNDISTURBED: Duration = Duration::from_secs(120);
 
 fn number(name: &str, otherwise: u64) -> u64 {
-    variable(name)
+    env_variable(name)
         .and_then(|text| text.parse().ok())
         .unwrap_or(otherwise)
 }

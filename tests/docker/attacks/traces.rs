@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use matrix::results::record::cell::Ending;
+use matrix::results::record::cell::MeasurementStatus;
 use matrix::results::record::event::Event;
 use matrix::results::store::Run as Finished;
 use rustix::process::Signal;
@@ -154,11 +154,11 @@ pub fn repeated(case: &Case) -> Vec<String> {
             faults.push(format!("{} of {count} measurements", run.summaries.len()));
         }
         for summary in &run.summaries {
-            if summary.ending != Ending::Done {
-                faults.push(format!("{} ended as {:?}", summary.cell, summary.ending));
+            if summary.status != MeasurementStatus::Done {
+                faults.push(format!("{} ended as {:?}", summary.cell, summary.status));
             }
         }
-        faults.extend(run.doubts.iter().map(|doubt| format!("doubt: {doubt}")));
+        faults.extend(run.warnings.iter().map(|doubt| format!("doubt: {doubt}")));
         let lines = fs::read_to_string(folder.join("results.jsonl")).unwrap_or_default();
         let told: Vec<String> = lines
             .lines()
@@ -173,7 +173,7 @@ pub fn repeated(case: &Case) -> Vec<String> {
             faults.push(format!("results.jsonl tells {told:?}"));
         }
         for measurement in run.plan.starts.iter().flat_map(|start| &start.cells) {
-            let is_done = |event: &Event| matches!(event, Event::CellEnded { measurement: ended, ending, .. } if ended == measurement && ending == "done");
+            let is_done = |event: &Event| matches!(event, Event::CellEnded { measurement: ended, status: ending, .. } if ended == measurement && ending == "done");
             let done = run.journal.iter().filter(|(_, event)| is_done(event)).count();
             // A kill between the summary and the journal's line leaves the line out; it never doubles it.
             if done > 1 {

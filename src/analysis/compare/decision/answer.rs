@@ -2,15 +2,15 @@
 //! that would decide.
 
 use super::super::t_test::{self, Interval};
-use super::super::verdict::{Verdict, chance, relative};
+use super::super::verdict::{Verdict, p_in_words, relative_change};
 use super::{
-    ALPHA, Answer, Design, EQUIVALENCE_LEVEL, Gap, MOST_STARTS, Outcome, POWER, STARTS_NOISE_KNOWN,
-    with_between,
+    ALPHA, Answer, Design, EQUIVALENCE_CONFIDENCE, MAX_RECOMMENDED_STARTS, MIN_STARTS_NOISE_KNOWN, NoVerdict,
+    Outcome, POWER, add_night_variance,
 };
-use crate::analysis::metrics::Better;
+use crate::analysis::metrics::Direction;
 
 impl Outcome {
-    pub(crate) const fn gap(&self) -> Option<&Gap> {
+    pub(crate) const fn no_verdict(&self) -> Option<&NoVerdict> {
         match self {
             Self::Judged(_) => None,
             Self::NotJudged(gap) => Some(gap),
@@ -28,7 +28,7 @@ impl Answer {
 
     /// Downgrades *better* or *worse* to *unclear* if `other`, another answer to the same question, finds
     /// neither.
-    pub(super) fn unless_by_chance(mut self, other: &Self) -> Self {
+    pub(super) fn unclear_unless_confirmed(mut self, other: &Self) -> Self {
         let is_found = |answer: &Self| matches!(answer.verdict(), Some(Verdict::Better | Verdict::Worse));
         if !is_found(&self) || is_found(other) {
             return self;
@@ -51,10 +51,10 @@ impl Answer {
     /// Returns whether the error includes all differences between two measurements at different times: the
     /// sides alternated, or the variance between nightly runs is known.
     pub(crate) const fn knows_drift(&self) -> bool {
-        matches!(self.design, Design::Rounds) || self.between.is_some()
+        matches!(self.design, Design::Rounds) || self.night_variance.is_some()
     }
 
-    pub(crate) const fn word(&self) -> &'static str {
+    pub(crate) const fn verdict_word(&self) -> &'static str {
         match &self.outcome {
             Outcome::Judged(verdict) => verdict.name(),
             Outcome::NotJudged(_) => "not judged",
@@ -64,15 +64,15 @@ impl Answer {
     /// Returns the smallest loss that these starts show with probability [`POWER`], as a share, corrected for
     /// the family. `None` if the precision is unknown.
     pub(crate) fn visible_loss(&self) -> Option<f64> {
-        self.visible_loss_at(ALPHA / self.family.max(1) as f64 / 2.0)
+        self.visible_loss_at_tail(ALPHA / self.family.max(1) as f64 / 2.0)
     }
 
     /// Returns the same loss with a one-sided error probability of `tail`, whatever the family.
-    pub(crate) fn visible_loss_at(&self, tail: f64) -> Option<f64> {
-        let reach = self.reach_at(self.starts, tail)?;
+    pub(crate) fn visible_loss_at_tail(&self, tail: f64) -> Option<f64> {
+        let reach = self.detectable_change_at_tail(self.starts, tail)?;
         Some(match self.better {
-            Better::Higher => -relative(-reach),
-            Better::Lower => relative(reach),
+            Direction::Higher => -relative_change(-reach),
+            Direction::Lower => relative_change(reach),
         })
     }
 
@@ -80,16 +80,16 @@ impl Answer {
     pub(crate) fn may_hide(&self, loss: f64) -> bool {
         let interval = self
             .estimate
-            .and_then(|estimate| estimate.interval(EQUIVALENCE_LEVEL));
+            .and_then(|estimate| estimate.interval(EQUIVALENCE_CONFIDENCE));
         let is_held = interval.is_none_or(|Interval { low, high }| match self.better {
-            Better::Higher => low <= -loss,
-            Better::Lower => high >= loss,
+            Direction::Higher => low <= -loss,
+            Direction::Lower => high >= loss,
         });
         self.verdict() == Some(Verdict::Unclear) && is_held
     }
 
     /// Returns the number of starts per side that would decide if the true change is the estimate. `None` if
-    /// it is decided already, or if [`MOST_STARTS`] would not decide, for example because the change is close
+    /// it is decided already, or if [`MAX_RECOMMENDED_STARTS`] would not decide, for example because the change is close
     /// to the floor.
     pub(crate) fn starts_to_decide(&self) -> Option<usize> {
         let estimate = self.estimate?;
@@ -101,26 +101,28 @@ impl Answer {
         }
         let decides = |starts: usize| {
             let change = estimate.log_change.abs();
-            let Some((error, df)) = self.precise([starts, starts]) else {
+            let Some((error, df)) = self.standard_error([starts, starts]) else {
                 return false;
             };
-            let is_found = self.reach([starts, starts]).is_some_and(|reach| change >= reach);
+            let is_found = self
+                .detectable_change([starts, starts])
+                .is_some_and(|reach| change >= reach);
             let bound = if estimate.log_change > 0.0 {
                 self.bound.ln_1p()
             } else {
                 -(-self.bound).ln_1p()
             };
-            let reach = error * t_test::quantile(df, f64::midpoint(1.0, EQUIVALENCE_LEVEL));
+            let reach = error * t_test::quantile(df, f64::midpoint(1.0, EQUIVALENCE_CONFIDENCE));
             // The interval has to end within the floor on either side.
             let beyond = |change: f64| {
                 let room = (bound - change - estimate.resolution - reach) / error;
-                let outside = t_test::two_sided(room, df) / 2.0;
+                let outside = t_test::two_sided_p(room, df) / 2.0;
                 if room > 0.0 { outside } else { 1.0 - outside }
             };
             is_found || beyond(change) + beyond(-change) <= 1.0 - POWER
         };
-        let fewest = self.starts[0].min(self.starts[1]).max(STARTS_NOISE_KNOWN);
-        let mut range = (fewest, MOST_STARTS);
+        let fewest = self.starts[0].min(self.starts[1]).max(MIN_STARTS_NOISE_KNOWN);
+        let mut range = (fewest, MAX_RECOMMENDED_STARTS);
         if !decides(range.1) {
             return None;
         }
@@ -137,7 +139,7 @@ impl Answer {
     }
 
     /// Returns the standard error of the difference for these numbers of starts, and its degrees of freedom.
-    fn precise(&self, [first, second]: [usize; 2]) -> Option<(f64, f64)> {
+    fn standard_error(&self, [first, second]: [usize; 2]) -> Option<(f64, f64)> {
         let precision = self.estimate?.precision?;
         let own = match self.design {
             Design::Rounds => first.saturating_sub(1),
@@ -146,29 +148,29 @@ impl Answer {
         let df = own as f64 + precision.borrowed_df;
         let squared = precision.sigma.powi(2) * (1.0 / first as f64 + 1.0 / second as f64);
         (df > 0.0).then(|| {
-            let (squared, df) = with_between(squared, df, self.between);
+            let (squared, df) = add_night_variance(squared, df, self.night_variance);
             (squared.sqrt(), df)
         })
     }
 
     /// Returns the difference of logarithms that these numbers of starts can show.
-    fn reach(&self, starts: [usize; 2]) -> Option<f64> {
-        self.reach_at(starts, ALPHA / self.family.max(1) as f64 / 2.0)
+    fn detectable_change(&self, starts: [usize; 2]) -> Option<f64> {
+        self.detectable_change_at_tail(starts, ALPHA / self.family.max(1) as f64 / 2.0)
     }
 
     /// Returns the same difference with a one-sided error probability of `tail`.
-    fn reach_at(&self, starts: [usize; 2], tail: f64) -> Option<f64> {
-        let (error, df) = self.precise(starts)?;
+    fn detectable_change_at_tail(&self, starts: [usize; 2], tail: f64) -> Option<f64> {
+        let (error, df) = self.standard_error(starts)?;
         let certain = error * t_test::quantile(df, 1.0 - tail) + self.estimate?.resolution;
         Some(certain.max(self.bound.ln_1p()) + error * t_test::quantile(df, POWER))
     }
 
     pub(crate) fn reason(&self) -> String {
-        self.reason_of(None)
+        self.reason_for_change(None)
     }
 
     /// Returns the reason with `change` as the text of the change, if it is no share.
-    pub(crate) fn reason_of(&self, change: Option<&str>) -> String {
+    pub(crate) fn reason_for_change(&self, change: Option<&str>) -> String {
         let verdict = match &self.outcome {
             Outcome::NotJudged(gap) => return gap.reason().to_owned(),
             Outcome::Judged(verdict) => *verdict,
@@ -179,7 +181,7 @@ impl Answer {
         else {
             return String::new();
         };
-        let bound = format!("the bound of {}", share(self.bound));
+        let bound = format!("the bound of {}", share_in_words(self.bound));
         let between = |level: f64| {
             let interval = estimate.interval(level);
             interval.map_or_else(String::new, |Interval { low, high }| {
@@ -191,7 +193,7 @@ impl Answer {
             1 => String::new(),
             family => format!(" among {family} tests"),
         };
-        let p = match chance(precision.adjusted_p.unwrap_or(precision.p)) {
+        let p = match p_in_words(precision.adjusted_p.unwrap_or(precision.p)) {
             less if less.starts_with('<') => less,
             p => format!("= {p}"),
         };
@@ -201,7 +203,7 @@ impl Answer {
             }
             Verdict::Same => format!(
                 "{} (90 % interval) lies within {bound}",
-                between(EQUIVALENCE_LEVEL)
+                between(EQUIVALENCE_CONFIDENCE)
             ),
             Verdict::Unclear if self.is_at_jump => format!(
                 "{change}, but requests of one start alone let the figure lie at least half as much again from it: many of them take far longer or shorter \
@@ -211,29 +213,29 @@ impl Answer {
                 let why = if estimate.change().abs() <= self.bound {
                     format!(
                         "{change} lies within {bound}, but its 90 % interval, {}, does not",
-                        between(EQUIVALENCE_LEVEL)
+                        between(EQUIVALENCE_CONFIDENCE)
                     )
                 } else {
                     format!("{change} lies beyond {bound}, but not beyond chance (p {p}{among})")
                 };
-                format!("{why}; {}", self.outlook())
+                format!("{why}; {}", self.power_in_words())
             }
         }
     }
 
     /// Says what loss the starts could show and how many starts would decide.
-    fn outlook(&self) -> String {
+    fn power_in_words(&self) -> String {
         let [first, second] = self.starts;
         let visible = self.visible_loss().map_or_else(String::new, |loss| {
             format!(
                 "{first} and {second} starts show a loss of {} nine times of ten",
-                share(loss)
+                share_in_words(loss)
             )
         });
         let decide = self.starts_to_decide().map_or_else(
             || {
                 format!(
-                    "more than {MOST_STARTS} starts per side would be needed to decide a change of this size"
+                    "more than {MAX_RECOMMENDED_STARTS} starts per side would be needed to decide a change of this size"
                 )
             },
             |starts| {
@@ -248,6 +250,6 @@ fn percent(share: f64) -> String {
     format!("{:+.1} %", share * 100.0)
 }
 
-fn share(share: f64) -> String {
+fn share_in_words(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }

@@ -6,14 +6,14 @@ use super::Question;
 
 /// Returns the group of each question, numbered from 0 without gaps. Two questions are in one group if their
 /// baselines or their candidates were measured on the same launch, or if a third question connects them.
-pub(crate) fn of_launches(questions: &[Question]) -> Vec<usize> {
+pub(crate) fn group_by_launch(questions: &[Question]) -> Vec<usize> {
     let mut parents: Vec<usize> = (0..questions.len()).collect();
     let mut seen: BTreeMap<(usize, Option<&str>), usize> = BTreeMap::new();
     for (at, question) in questions.iter().enumerate() {
         for (side, sample) in [&question.baseline, &question.candidate].into_iter().enumerate() {
             let first = *seen.entry((side, sample.launch.as_deref())).or_insert(at);
-            let (one, other) = (root(&mut parents, at), root(&mut parents, first));
-            parents[one.max(other)] = one.min(other);
+            let (group, earlier_group) = (root(&mut parents, at), root(&mut parents, first));
+            parents[group.max(earlier_group)] = group.min(earlier_group);
         }
     }
     let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
@@ -38,7 +38,7 @@ fn root(parents: &mut [usize], mut at: usize) -> usize {
 mod tests {
     use super::super::{Design, Sample};
     use super::*;
-    use crate::analysis::metrics::Better;
+    use crate::analysis::metrics::Direction;
 
     fn question(baseline: Option<&str>, candidate: Option<&str>) -> Question {
         let sample = |launch: Option<&str>| Sample {
@@ -46,13 +46,13 @@ mod tests {
             ..Sample::default()
         };
         Question {
-            better: Better::Higher,
+            better: Direction::Higher,
             baseline: sample(baseline),
             candidate: sample(candidate),
             design: Design::Separate,
             noise: None,
-            between: None,
-            gap: None,
+            night_variance: None,
+            no_verdict: None,
         }
     }
 
@@ -65,7 +65,7 @@ mod tests {
             question(Some("c"), Some("y")),
             question(Some("x"), Some("b")),
         ];
-        assert_eq!(of_launches(&questions), [0, 1, 0, 1, 2]);
+        assert_eq!(group_by_launch(&questions), [0, 1, 0, 1, 2]);
     }
 
     #[test]
@@ -75,6 +75,6 @@ mod tests {
             question(None, None),
             question(Some("a"), Some("a")),
         ];
-        assert_eq!(of_launches(&questions), [0, 0, 1]);
+        assert_eq!(group_by_launch(&questions), [0, 0, 1]);
     }
 }

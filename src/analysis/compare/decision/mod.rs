@@ -8,10 +8,10 @@
 //! # The rules
 //!
 //! - The unit is the start of an engine. A [`Sample`] has one value per start, the mean of the logarithms of
-//!   its repeats ([`Sample::of_starts`]). The estimate is the difference of the means of these values. So
+//!   its repeats ([`Sample::from_starts`]). The estimate is the difference of the means of these values. So
 //!   value, change and interval never contradict each other.
 //! - *worse*, *better*: the p-value, adjusted by Holm over all tested questions, is at most [`ALPHA`], and
-//!   the estimate is beyond the floor ([`Terms::bound`]).
+//!   the estimate is beyond the floor ([`DecisionOptions::bound`]).
 //! - *same*: the 90 % interval is within the floor. These are two one-sided tests at 5 % each (D. J.
 //!   Schuirmann, "A comparison of the two one-sided tests procedure and the power approach", 1987).
 //! - *unclear*: neither. [`Answer::visible_loss`] is the smallest loss that these starts can show,
@@ -28,7 +28,7 @@
 //!
 //! Ask all questions of a report in one call, because the correction for multiple tests needs the whole
 //! family. If only some questions of a larger family are asked (confirmations of suspected losses),
-//! [`Terms::family`] gives its size. Samples of the same starts have the same [`Sample::launch`]. One start
+//! [`DecisionOptions::family`] gives its size. Samples of the same starts have the same [`Sample::launch`]. One start
 //! on each side is *not judged*, but still has an [`Answer::estimate`].
 
 mod answer;
@@ -37,7 +37,7 @@ mod moderation;
 mod noise;
 
 pub(crate) use moderation::Variance;
-use moderation::{Others, Spread};
+use moderation::{CellVariance, PriorVariance};
 pub(crate) use noise::KnownNoise;
 
 use std::collections::BTreeMap;
@@ -46,33 +46,33 @@ use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 use super::multiple_testing;
 use super::t_test::{self, Interval};
-use super::verdict::{Verdict, relative};
-use crate::analysis::metrics::Better;
-use crate::base::text::counted;
+use super::verdict::{Verdict, relative_change};
+use crate::analysis::metrics::Direction;
+use crate::base::text::pluralize;
 
 /// Probability of any false *better* or *worse* in a family.
 pub(crate) const ALPHA: f64 = 0.05;
 /// Probability that a loss of [`Answer::visible_loss`] is found.
 pub(crate) const POWER: f64 = 0.9;
 /// Default floor: the smallest change that matters, as a share.
-pub(crate) const USUAL_BOUND: f64 = 0.02;
+pub(crate) const DEFAULT_BOUND: f64 = 0.02;
 /// Confidence of the interval that tables show.
-pub(crate) const LEVEL: f64 = 0.95;
+pub(crate) const CONFIDENCE: f64 = 0.95;
 /// Confidence of the interval that must be within the floor for *same*.
-pub(crate) const EQUIVALENCE_LEVEL: f64 = 0.9;
+pub(crate) const EQUIVALENCE_CONFIDENCE: f64 = 0.9;
 /// Fewest starts per side if the noise of the metric is known.
-pub(crate) const STARTS_NOISE_KNOWN: usize = 3;
+pub(crate) const MIN_STARTS_NOISE_KNOWN: usize = 3;
 /// Fewest starts per side if the noise is not known.
-pub(crate) const STARTS_NOISE_UNKNOWN: usize = 5;
+pub(crate) const MIN_STARTS_NOISE_UNKNOWN: usize = 5;
 /// Highest recommended number of starts per side.
-pub(crate) const MOST_STARTS: usize = 100;
+pub(crate) const MAX_RECOMMENDED_STARTS: usize = 100;
 /// Smallest standard deviation that is assumed for an engine. Starts with a smaller one are equal by chance
 /// or by rounding.
-const LEAST_SIGMA: f64 = 0.001;
+const MIN_SIGMA: f64 = 0.001;
 /// Probability at which a variance as low as that of the starts is ruled out (see `most_variance`).
-const LEAST_QUIET: f64 = 1e-5;
+const MIN_LUCK_CHANCE: f64 = 1e-5;
 /// Smallest reported p-value. A few starts cannot support a smaller one.
-const LEAST_P: f64 = 1e-12;
+const MIN_P: f64 = 1e-12;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
@@ -93,13 +93,13 @@ pub(crate) struct Sample {
     /// For a count of requests, such as goodput: the variance, of logarithms, that half a request per start
     /// makes. `None` for metrics that are no counts. A count can collapse when no other metric does, so its
     /// variance says nothing about theirs.
-    pub counting: Option<f64>,
+    pub counting_variance: Option<f64>,
 }
 
 impl Sample {
     /// Builds a sample from the repeats of each start. `None` if a repeat is not above zero. A start without
     /// repeats is left out.
-    pub(crate) fn of_starts(starts: &[Vec<f64>]) -> Option<Self> {
+    pub(crate) fn from_starts(starts: &[Vec<f64>]) -> Option<Self> {
         let has_log = |value: &f64| value.is_finite() && *value > 0.0;
         if !starts.iter().flatten().all(has_log) {
             return None;
@@ -121,7 +121,7 @@ impl Sample {
     }
 
     /// Returns the values from which the variance is estimated.
-    fn staged(&self) -> &[f64] {
+    fn first_stage_logs(&self) -> &[f64] {
         let stage = self.first_stage.unwrap_or(self.logs.len());
         &self.logs[..stage.min(self.logs.len())]
     }
@@ -139,7 +139,7 @@ pub(crate) enum Design {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Gap {
+pub(crate) enum NoVerdict {
     /// A side has no usable value.
     Missing(String),
     TooFewStarts(String),
@@ -147,7 +147,7 @@ pub(crate) enum Gap {
     NotComparable(String),
 }
 
-impl Gap {
+impl NoVerdict {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Missing(_) => "missing",
@@ -166,20 +166,20 @@ impl Gap {
 /// One gating metric of one pair of cells.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Question {
-    pub better: Better,
+    pub better: Direction,
     pub baseline: Sample,
     pub candidate: Sample,
     pub design: Design,
     pub noise: Option<KnownNoise>,
     /// Variance of the difference that the starts do not show, such as that between two nightly runs.
-    pub between: Option<Variance>,
+    pub night_variance: Option<Variance>,
     /// Reason not to judge the question, whatever the starts show.
-    pub gap: Option<Gap>,
+    pub no_verdict: Option<NoVerdict>,
 }
 
 /// Settings of a whole family of questions.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Terms {
+pub(crate) struct DecisionOptions {
     /// Floor: the smallest change that matters, as a share.
     pub bound: f64,
     /// Size of the family if these questions are only some of it, otherwise 0.
@@ -190,7 +190,7 @@ pub(crate) struct Terms {
 pub(crate) enum Outcome {
     Judged(Verdict),
     /// There is no verdict, for this reason.
-    NotJudged(Gap),
+    NotJudged(NoVerdict),
 }
 
 /// How precise a difference is.
@@ -222,20 +222,20 @@ pub(crate) struct Estimate {
 impl Estimate {
     /// Returns the relative change from baseline to candidate: -0.05 is five percent less.
     pub(crate) fn change(&self) -> f64 {
-        relative(self.log_change)
+        relative_change(self.log_change)
     }
 
     /// Returns the confidence interval of the change, as shares.
     pub(crate) fn interval(&self, level: f64) -> Option<Interval> {
-        let reach = self.reach(level)?;
+        let reach = self.half_width(level)?;
         Some(Interval {
-            low: relative(self.log_change - reach),
-            high: relative(self.log_change + reach),
+            low: relative_change(self.log_change - reach),
+            high: relative_change(self.log_change + reach),
         })
     }
 
     /// Returns half the width of that interval, of logarithms.
-    fn reach(&self, level: f64) -> Option<f64> {
+    fn half_width(&self, level: f64) -> Option<f64> {
         let precision = self.precision?;
         Some(self.resolution + precision.error * t_test::quantile(precision.df, f64::midpoint(1.0, level)))
     }
@@ -251,27 +251,27 @@ pub(crate) struct Answer {
     pub family: usize,
     /// The floor that was applied.
     pub bound: f64,
-    better: Better,
+    better: Direction,
     design: Design,
-    between: Option<Variance>,
+    night_variance: Option<Variance>,
     is_at_jump: bool,
 }
 
 /// Answers all questions of a family, in their order.
-pub(crate) fn decide(questions: &[Question], terms: &Terms) -> Vec<Answer> {
-    let mut answers = described(questions, terms);
+pub(crate) fn decide(questions: &[Question], options: &DecisionOptions) -> Vec<Answer> {
+    let mut answers = describe(questions, options);
     let tested: Vec<usize> = (0..answers.len())
-        .filter(|at| answers[*at].gap(&questions[*at]).is_none())
+        .filter(|at| answers[*at].no_verdict_reason(&questions[*at]).is_none())
         .collect();
     let p: Vec<f64> = tested
         .iter()
         .filter_map(|at| Some(answers[*at].estimate?.precision?.p))
         .collect();
-    let family = terms.family.max(tested.len());
+    let family = options.family.max(tested.len());
     let adjusted = multiple_testing::holm_adjusted(&p, family);
     for (at, answer) in answers.iter_mut().enumerate() {
         answer.family = family;
-        let gap = answer.gap(&questions[at]);
+        let gap = answer.no_verdict_reason(&questions[at]);
         answer.outcome = match (gap, &mut answer.estimate) {
             (Some(gap), _) => Outcome::NotJudged(gap),
             (None, Some(estimate)) => {
@@ -280,12 +280,12 @@ pub(crate) fn decide(questions: &[Question], terms: &Terms) -> Vec<Answer> {
                 if let Some(precision) = &mut estimate.precision {
                     precision.adjusted_p = adjusted;
                 }
-                Outcome::Judged(match verdict(estimate, terms.bound, questions[at].better) {
+                Outcome::Judged(match verdict(estimate, options.bound, questions[at].better) {
                     Verdict::Same if answer.is_at_jump => Verdict::Unclear,
                     verdict => verdict,
                 })
             }
-            (None, None) => Outcome::NotJudged(Gap::Missing("there are no starts".to_owned())),
+            (None, None) => Outcome::NotJudged(NoVerdict::Missing("there are no starts".to_owned())),
         };
     }
     answers
@@ -295,75 +295,85 @@ pub(crate) fn decide(questions: &[Question], terms: &Terms) -> Vec<Answer> {
 /// correction for multiple tests covers all questions. Variances are shared only among the questions of a
 /// pair, so each pair has the same estimate as alone. But *better* and *worse* must also hold with variances
 /// that all questions share, because the few starts of one pair may be alike by chance.
-pub(crate) fn decide_by_pairs<P: Ord>(questions: &[Question], pairs: &[P], terms: &Terms) -> Vec<Answer> {
-    let among_all = decide(questions, terms);
+pub(crate) fn decide_by_pairs<P: Ord>(
+    questions: &[Question],
+    pairs: &[P],
+    options: &DecisionOptions,
+) -> Vec<Answer> {
+    let among_all = decide(questions, options);
     let family = among_all.first().map_or(0, |answer| answer.family);
     let mut places: BTreeMap<&P, Vec<usize>> = BTreeMap::new();
     for (at, pair) in pairs.iter().enumerate() {
         places.entry(pair).or_default().push(at);
     }
-    let mut told: Vec<(usize, Answer)> = Vec::new();
+    let mut indexed_answers: Vec<(usize, Answer)> = Vec::new();
     for places in places.into_values() {
         let own: Vec<Question> = places.iter().map(|at| questions[*at].clone()).collect();
-        let answers = decide(&own, &Terms { family, ..*terms });
-        told.extend(places.into_iter().zip(answers));
+        let answers = decide(&own, &DecisionOptions { family, ..*options });
+        indexed_answers.extend(places.into_iter().zip(answers));
     }
-    told.sort_by_key(|(at, _)| *at);
-    let of_pairs = told.into_iter().map(|(_, answer)| answer);
+    indexed_answers.sort_by_key(|(at, _)| *at);
+    let of_pairs = indexed_answers.into_iter().map(|(_, answer)| answer);
     of_pairs
         .zip(among_all)
-        .map(|(own, all)| own.unless_by_chance(&all))
+        .map(|(own, across_pairs)| own.unclear_unless_confirmed(&across_pairs))
         .collect()
 }
 
 /// Computes the estimates, without verdicts.
-fn described(questions: &[Question], terms: &Terms) -> Vec<Answer> {
+fn describe(questions: &[Question], options: &DecisionOptions) -> Vec<Answer> {
     let (counts, others): (Vec<usize>, Vec<usize>) =
         (0..questions.len()).partition(|at| questions[*at].is_count());
     let mut described: Vec<(usize, Answer)> = Vec::new();
     for places in [counts, others] {
         let alike: Vec<Question> = places.iter().map(|at| questions[*at].clone()).collect();
-        described.extend(places.into_iter().zip(described_alike(&alike, terms)));
+        described.extend(
+            places
+                .into_iter()
+                .zip(describe_with_shared_variance(&alike, options)),
+        );
     }
     described.sort_by_key(|(at, _)| *at);
     described.into_iter().map(|(_, answer)| answer).collect()
 }
 
 /// Computes the estimates of questions whose variances inform each other.
-fn described_alike(questions: &[Question], terms: &Terms) -> Vec<Answer> {
-    let groups = groups::of_launches(questions);
-    let own: Vec<Option<Variance>> = questions.iter().map(told_variance).collect();
-    let noise = noise::of_today(questions, &own, &groups);
+fn describe_with_shared_variance(questions: &[Question], options: &DecisionOptions) -> Vec<Answer> {
+    let groups = groups::group_by_launch(questions);
+    let own: Vec<Option<Variance>> = questions.iter().map(first_stage_variance_with_counting).collect();
+    let noise = noise::noise_variances(questions, &own, &groups);
     let spreads = (0..questions.len()).filter_map(|at| {
-        Some(Spread {
-            variance: pooled(own[at], noise[at])?,
+        Some(CellVariance {
+            variance: pool(own[at], noise[at])?,
             group: groups[at],
         })
     });
-    let mut others = moderation::of_others(&spreads.collect::<Vec<_>>()).into_iter();
+    let mut others = moderation::prior_variances(&spreads.collect::<Vec<_>>()).into_iter();
     let described = questions.iter().enumerate().map(|(at, question)| {
-        let variance = pooled(own[at], noise[at]).and_then(|known| {
-            Some(steadied(own[at], noise[at], others.next()?, question.is_uneven()).unwrap_or(known))
+        let variance = pool(own[at], noise[at]).and_then(|known| {
+            Some(
+                moderated_variance(own[at], noise[at], others.next()?, question.is_uneven()).unwrap_or(known),
+            )
         });
         Answer {
-            outcome: Outcome::NotJudged(Gap::Missing(String::new())),
+            outcome: Outcome::NotJudged(NoVerdict::Missing(String::new())),
             starts: [question.baseline.logs.len(), question.candidate.logs.len()],
             estimate: estimate(question, variance, own[at]),
             family: 0,
-            bound: terms.bound,
+            bound: options.bound,
             better: question.better,
             design: question.design(),
-            between: question.between,
+            night_variance: question.night_variance,
             is_at_jump: question.baseline.is_at_jump || question.candidate.is_at_jump,
         }
     });
     described.collect()
 }
 
-fn pooled(one: Option<Variance>, other: Option<Variance>) -> Option<Variance> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.pooled(other)),
-        (one, other) => one.or(other),
+fn pool(first: Option<Variance>, second: Option<Variance>) -> Option<Variance> {
+    match (first, second) {
+        (Some(first), Some(second)) => Some(first.pool(second)),
+        (first, second) => first.or(second),
     }
 }
 
@@ -373,18 +383,18 @@ fn pooled(one: Option<Variance>, other: Option<Variance>) -> Option<Variance> {
 ///
 /// If one side has more starts than the other (`is_uneven`), the error comes mostly from the side with fewer.
 /// Its starts then count more against the borrowed variance.
-fn steadied(
+fn moderated_variance(
     own: Option<Variance>,
     noise: Option<Variance>,
-    others: Option<Others>,
+    others: Option<PriorVariance>,
     is_uneven: bool,
 ) -> Option<Variance> {
-    let most = own.map_or(f64::INFINITY, most_variance);
+    let max = own.map_or(f64::INFINITY, max_variance);
     let weighed = others.map(|others| Variance {
-        value: others.value.min(most),
+        value: others.value.min(max),
         df: others.weight,
     });
-    let borrowed = pooled(noise, weighed)?;
+    let borrowed = pool(noise, weighed)?;
     let df = noise.map_or(0.0, |noise| noise.df) + others.map_or(0.0, |others| others.df);
     let Some(own) = own else {
         return (df > 0.0).then_some(Variance {
@@ -399,29 +409,29 @@ fn steadied(
         }
     } else {
         Variance {
-            value: own.pooled(borrowed).value,
+            value: own.pool(borrowed).value,
             df: own.df + df,
         }
     })
 }
 
 /// Returns the largest variance that other questions may contribute. The starts themselves rule out a larger
-/// one, except with a probability of [`LEAST_QUIET`]. So one question with a very high variance cannot hide a
+/// one, except with a probability of [`MIN_LUCK_CHANCE`]. So one question with a very high variance cannot hide a
 /// clear result of another.
 ///
 /// Source: (n − 1)s² / σ² has a χ² distribution with n − 1 degrees of freedom. It follows the robust prior of
 /// B. Phipson and others, "Robust hyperparameter estimation protects against hypervariable genes and improves
 /// power to detect differential expression", 2016.
-fn most_variance(own: Variance) -> f64 {
+fn max_variance(own: Variance) -> f64 {
     let chi_squared = ChiSquared::new(own.df).expect("degrees of freedom are above zero");
-    own.value * own.df / chi_squared.inverse_cdf(LEAST_QUIET)
+    own.value * own.df / chi_squared.inverse_cdf(MIN_LUCK_CHANCE)
 }
 
 /// Returns the variance of one start, from the starts of the first stage, because the stopping rule is exact
 /// with these alone. If all starts vary more, for example by a slow start that the first stage did not have,
 /// their variance is used.
 fn own_variance(question: &Question) -> Option<Variance> {
-    let staged = shown_variance(question)?;
+    let staged = first_stage_variance(question)?;
     let has_stage = |sample: &Sample| sample.first_stage.is_some();
     if !has_stage(&question.baseline) && !has_stage(&question.candidate) {
         return Some(staged);
@@ -430,23 +440,23 @@ fn own_variance(question: &Question) -> Option<Variance> {
         first_stage: None,
         ..sample.clone()
     };
-    let all = shown_variance(&Question {
+    let all_starts = first_stage_variance(&Question {
         baseline: whole(&question.baseline),
         candidate: whole(&question.candidate),
         ..question.clone()
     });
     Some(Variance {
-        value: all.map_or(staged.value, |all| all.value.max(staged.value)),
+        value: all_starts.map_or(staged.value, |all_starts| all_starts.value.max(staged.value)),
         ..staged
     })
 }
 
 /// Returns the variance of one start, from the starts of the first stage alone.
-fn shown_variance(question: &Question) -> Option<Variance> {
+fn first_stage_variance(question: &Question) -> Option<Variance> {
     let (first, second) = (&question.baseline, &question.candidate);
     let (squares, df) = match question.design() {
         Design::Rounds => {
-            let rounds = first.staged().iter().zip(second.staged());
+            let rounds = first.first_stage_logs().iter().zip(second.first_stage_logs());
             let differences: Vec<f64> = rounds.map(|(a, b)| b - a).collect();
             if differences.is_empty() {
                 return None;
@@ -456,7 +466,7 @@ fn shown_variance(question: &Question) -> Option<Variance> {
         }
         Design::Separate => {
             let sides = [first, second].map(|side| {
-                let staged = side.staged();
+                let staged = side.first_stage_logs();
                 let df = staged.len().saturating_sub(1);
                 let squares = if df > 0 {
                     t_test::squares(staged, t_test::mean(staged))
@@ -474,7 +484,7 @@ fn shown_variance(question: &Question) -> Option<Variance> {
                 let varied = sides.iter().filter(|(_, df)| *df > 0);
                 let larger = varied.map(|(squares, own)| squares / *own as f64 * df as f64);
                 (larger.fold(pooled, f64::max), df)
-            } else if let Some(variance) = of_unequal_sides(sides, starts) {
+            } else if let Some(variance) = unequal_sides_variance(sides, starts) {
                 return Some(variance);
             } else {
                 (pooled, df)
@@ -482,16 +492,17 @@ fn shown_variance(question: &Question) -> Option<Variance> {
         }
     };
     (df > 0).then(|| Variance {
-        value: (squares / df as f64).max(LEAST_SIGMA * LEAST_SIGMA),
+        value: (squares / df as f64).max(MIN_SIGMA * MIN_SIGMA),
         df: df as f64,
     })
 }
 
 /// Returns the variance of one start. A count of requests has at least the variance that whole requests
 /// cause: five starts with one request each look equal only by counting.
-fn told_variance(question: &Question) -> Option<Variance> {
+fn first_stage_variance_with_counting(question: &Question) -> Option<Variance> {
     let own = own_variance(question)?;
-    let counting = [&question.baseline, &question.candidate].map(|side| side.counting.unwrap_or(0.0));
+    let counting =
+        [&question.baseline, &question.candidate].map(|side| side.counting_variance.unwrap_or(0.0));
     Some(Variance {
         value: own.value.max(f64::midpoint(counting[0], counting[1])),
         ..own
@@ -505,13 +516,13 @@ fn told_variance(question: &Question) -> Option<Variance> {
 ///
 /// Source: B. L. Welch, "The generalization of Student's problem when several different population variances
 /// are involved", 1947.
-fn of_unequal_sides(sides: [(f64, usize); 2], starts: [usize; 2]) -> Option<Variance> {
+fn unequal_sides_variance(sides: [(f64, usize); 2], starts: [usize; 2]) -> Option<Variance> {
     let [first, second] = sides;
     if starts[0] == starts[1] || first.1 == 0 || second.1 == 0 {
         return None;
     }
     let of_mean = |(squares, df): (f64, usize), starts: usize| {
-        (squares / df as f64).max(LEAST_SIGMA * LEAST_SIGMA) / starts as f64
+        (squares / df as f64).max(MIN_SIGMA * MIN_SIGMA) / starts as f64
     };
     let sum = of_mean(first, starts[0]) + of_mean(second, starts[1]);
     Some(Variance {
@@ -529,22 +540,26 @@ fn estimate(question: &Question, variance: Option<Variance>, own: Option<Varianc
     }
     let log_change = t_test::mean(second) - t_test::mean(first);
     let [coarse, fine] = {
-        let [one, other] = [&question.baseline, &question.candidate].map(|side| side.resolution.ln_1p());
-        [one.max(other), one.min(other)]
+        let [baseline_resolution, candidate_resolution] =
+            [&question.baseline, &question.candidate].map(|side| side.resolution.ln_1p());
+        [
+            baseline_resolution.max(candidate_resolution),
+            baseline_resolution.min(candidate_resolution),
+        ]
     };
     // The step of a search grows with the value found, so neighbouring results differ by a whole step of the
     // coarser side.
     let resolution = if fine > 0.0 { 2.0 * coarse } else { coarse };
     let precision = variance.map(|variance| {
         let squared = variance.value * (1.0 / first.len() as f64 + 1.0 / second.len() as f64);
-        let (squared, df) = with_between(squared, variance.df, question.between);
+        let (squared, df) = add_night_variance(squared, variance.df, question.night_variance);
         let error = squared.sqrt();
         let beyond = (log_change.abs() - resolution).max(0.0);
         Precision {
             sigma: variance.value.sqrt(),
             error,
             df,
-            p: t_test::two_sided(beyond / error, df).clamp(LEAST_P, 1.0),
+            p: t_test::two_sided_p(beyond / error, df).clamp(MIN_P, 1.0),
             adjusted_p: None,
             borrowed_df: variance.df - own.map_or(0.0, |own| own.df),
         }
@@ -559,7 +574,7 @@ fn estimate(question: &Question, variance: Option<Variance>, own: Option<Varianc
 /// Adds a further variance to a squared error, and combines their degrees of freedom.
 ///
 /// Source: F. E. Satterthwaite, "An approximate distribution of estimates of variance components", 1946.
-fn with_between(squared: f64, df: f64, between: Option<Variance>) -> (f64, f64) {
+fn add_night_variance(squared: f64, df: f64, between: Option<Variance>) -> (f64, f64) {
     match between.filter(|between| between.value > 0.0) {
         None => (squared, df),
         Some(between) => {
@@ -570,19 +585,19 @@ fn with_between(squared: f64, df: f64, between: Option<Variance>) -> (f64, f64) 
     }
 }
 
-fn verdict(estimate: &Estimate, bound: f64, better: Better) -> Verdict {
+fn verdict(estimate: &Estimate, bound: f64, better: Direction) -> Verdict {
     let Some(precision) = estimate.precision else {
         return Verdict::Unclear;
     };
     let is_found = precision.adjusted_p.is_some_and(|p| p <= ALPHA);
     if is_found && estimate.change().abs() > bound {
-        let is_good = (estimate.log_change > 0.0) == (better == Better::Higher);
+        let is_good = (estimate.log_change > 0.0) == (better == Direction::Higher);
         return if is_good { Verdict::Better } else { Verdict::Worse };
     }
     if estimate.change().abs() > bound {
         return Verdict::Unclear;
     }
-    match estimate.interval(EQUIVALENCE_LEVEL) {
+    match estimate.interval(EQUIVALENCE_CONFIDENCE) {
         Some(within) if within.low >= -bound && within.high <= bound => Verdict::Same,
         _ => Verdict::Unclear,
     }
@@ -590,7 +605,7 @@ fn verdict(estimate: &Estimate, bound: f64, better: Better) -> Verdict {
 
 impl Question {
     const fn is_count(&self) -> bool {
-        self.baseline.counting.is_some() || self.candidate.counting.is_some()
+        self.baseline.counting_variance.is_some() || self.candidate.counting_variance.is_some()
     }
 
     fn is_uneven(&self) -> bool {
@@ -606,36 +621,36 @@ impl Question {
     }
 
     /// Returns the fewest starts per side that allow a verdict.
-    fn least_starts(&self) -> usize {
+    fn min_starts(&self) -> usize {
         match self.noise {
-            Some(noise) if noise.is_enough() => STARTS_NOISE_KNOWN,
-            _ => STARTS_NOISE_UNKNOWN,
+            Some(noise) if noise.is_sufficient() => MIN_STARTS_NOISE_KNOWN,
+            _ => MIN_STARTS_NOISE_UNKNOWN,
         }
     }
 }
 
 impl Answer {
     /// Returns the reason not to judge the question, checked before the test.
-    fn gap(&self, question: &Question) -> Option<Gap> {
-        if let Some(gap) = &question.gap {
+    fn no_verdict_reason(&self, question: &Question) -> Option<NoVerdict> {
+        if let Some(gap) = &question.no_verdict {
             return Some(gap.clone());
         }
-        let (least, [first, second]) = (question.least_starts(), self.starts);
+        let (min_starts, [first, second]) = (question.min_starts(), self.starts);
         if first == 0 || second == 0 {
             let side = if first == 0 { "baseline" } else { "candidate" };
-            return Some(Gap::Missing(format!("the {side} has no start that counts")));
+            return Some(NoVerdict::Missing(format!("the {side} has no start that counts")));
         }
-        if first.min(second) < least || self.estimate.and_then(|estimate| estimate.precision).is_none() {
-            let noise = match least {
-                STARTS_NOISE_KNOWN => "",
+        if first.min(second) < min_starts || self.estimate.and_then(|estimate| estimate.precision).is_none() {
+            let noise = match min_starts {
+                MIN_STARTS_NOISE_KNOWN => "",
                 _ => {
                     ", or three where the noise of this host is known (`matrix noise`), which is of starts and not of running servers"
                 }
             };
-            return Some(Gap::TooFewStarts(format!(
+            return Some(NoVerdict::TooFewStarts(format!(
                 "n = {first} and {}; a verdict needs {} on each side{noise}",
-                counted(second, "start", "starts"),
-                if least == STARTS_NOISE_KNOWN {
+                pluralize(second, "start", "starts"),
+                if min_starts == MIN_STARTS_NOISE_KNOWN {
                     "three"
                 } else {
                     "five"

@@ -16,7 +16,7 @@ pub(crate) struct Variance {
 
 impl Variance {
     /// Combines two estimates of the same variance.
-    pub(crate) fn pooled(self, other: Self) -> Self {
+    pub(crate) fn pool(self, other: Self) -> Self {
         let df = self.df + other.df;
         Self {
             value: (self.value * self.df + other.value * other.df) / df,
@@ -27,7 +27,7 @@ impl Variance {
 
 /// The variance of one cell by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Spread {
+pub(crate) struct CellVariance {
     pub variance: Variance,
     /// Index of the group of launches. Cells of one group share starts.
     pub group: usize,
@@ -35,13 +35,13 @@ pub(crate) struct Spread {
 
 /// Prior degrees of freedom of the variances of cells: they differ by a factor of about two in either
 /// direction. The prior is used as long as few launches show otherwise.
-const USUAL_DF: f64 = 4.0;
+const PRIOR_DF: f64 = 4.0;
 /// Number of launches that the prior counts for.
-const USUAL_WEIGHT: f64 = 3.0;
+const PRIOR_WEIGHT: f64 = 3.0;
 
 /// What the other cells add to the variance of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Others {
+pub(crate) struct PriorVariance {
     pub value: f64,
     /// Degrees of freedom with which the variance of the others is weighted.
     pub weight: f64,
@@ -55,12 +55,12 @@ pub(crate) struct Others {
 /// microarray experiments", 2004, section 6.2: s̃² = (d₀s₀² + ds²) / (d₀ + d), with s₀² and d₀ from the
 /// moments of ln s². There are three differences, all on the side of caution. The degrees of freedom come
 /// from launches and s̃² from cells, so cells of the same launch change the variance but add no degrees of
-/// freedom. With few launches d₀ tends to [`USUAL_DF`]. The error of s₀² is part of the degrees of freedom,
+/// freedom. With few launches d₀ tends to [`PRIOR_DF`]. The error of s₀² is part of the degrees of freedom,
 /// so launches never add more than their own.
-pub(crate) fn of_others(cells: &[Spread]) -> Vec<Option<Others>> {
-    let scores: Vec<Score> = cells.iter().map(Score::of).collect();
+pub(crate) fn prior_variances(cells: &[CellVariance]) -> Vec<Option<PriorVariance>> {
+    let scores: Vec<LogVariance> = cells.iter().map(LogVariance::from_cell).collect();
     let groups = cells.iter().map(|cell| cell.group + 1).max().unwrap_or(0);
-    let mut sums = vec![Sums::default(); groups];
+    let mut sums = vec![WeightedSums::default(); groups];
     for (cell, score) in cells.iter().zip(&scores) {
         sums[cell.group].add(score);
     }
@@ -71,11 +71,16 @@ pub(crate) fn of_others(cells: &[Spread]) -> Vec<Option<Others>> {
     // Launches determine the degrees of freedom. All cells determine how far each variance is moved; moving
     // it too far is on the side of caution.
     let between_launches = heterogeneity(&sums, launches);
-    let between_cells = heterogeneity(&[sums.iter().fold(Sums::default(), Sums::with)], 1);
+    let between_cells = heterogeneity(
+        &[sums
+            .iter()
+            .fold(WeightedSums::default(), WeightedSums::merged_with)],
+        1,
+    );
     let prior_df = 2.0 * inverse_trigamma(between_cells);
     let below_mean = digamma(prior_df / 2.0) - (prior_df / 2.0).ln();
-    let others = |(cell, score): (&Spread, &Score)| {
-        let (mut location, mut weight, mut known, mut elsewhere) = (0.0, 0.0, 0.0, 0.0);
+    let others = |(cell, score): (&CellVariance, &LogVariance)| {
+        let (mut location, mut weight, mut df_sum, mut elsewhere) = (0.0, 0.0, 0.0, 0.0);
         for (at, group) in sums.iter().enumerate() {
             let is_own = at == cell.group;
             let mut group = *group;
@@ -89,15 +94,15 @@ pub(crate) fn of_others(cells: &[Spread]) -> Vec<Option<Others>> {
             let share = group.weight / group.cells;
             location += share * group.score / group.weight;
             weight += share;
-            known += group.cells / (between_cells + group.chance / group.cells);
+            df_sum += group.cells / (between_cells + group.chance / group.cells);
             if !is_own {
                 elsewhere += 1.0 / (between_launches + group.chance / group.cells);
             }
         }
         let added = 2.0 * inverse_trigamma(between_launches + 1.0 / elsewhere);
-        Some(Others {
+        Some(PriorVariance {
             value: (location / weight + below_mean).exp(),
-            weight: 2.0 * inverse_trigamma(between_cells + 1.0 / known),
+            weight: 2.0 * inverse_trigamma(between_cells + 1.0 / df_sum),
             df: if elsewhere > 0.0 { added } else { 0.0 },
         })
     };
@@ -105,27 +110,27 @@ pub(crate) fn of_others(cells: &[Spread]) -> Vec<Option<Others>> {
 }
 
 /// The logarithm of a variance without its bias, and the variance of that logarithm due to chance.
-struct Score {
+struct LogVariance {
     value: f64,
     chance: f64,
     weight: f64,
 }
 
-impl Score {
-    fn of(cell: &Spread) -> Self {
+impl LogVariance {
+    fn from_cell(cell: &CellVariance) -> Self {
         let half = cell.variance.df / 2.0;
         let chance = trigamma(half);
         Self {
             value: cell.variance.value.ln() - digamma(half) + half.ln(),
             chance,
-            weight: 1.0 / (chance + trigamma(USUAL_DF / 2.0)),
+            weight: 1.0 / (chance + trigamma(PRIOR_DF / 2.0)),
         }
     }
 }
 
 /// Weighted sums over the cells of a group.
 #[derive(Clone, Copy, Default)]
-struct Sums {
+struct WeightedSums {
     cells: f64,
     weight: f64,
     weights: f64,
@@ -136,17 +141,17 @@ struct Sums {
     doubly_weighted_chance: f64,
 }
 
-impl Sums {
-    fn add(&mut self, score: &Score) {
+impl WeightedSums {
+    fn add(&mut self, score: &LogVariance) {
         self.change(score, 1.0);
     }
 
-    fn remove(&mut self, score: &Score) {
+    fn remove(&mut self, score: &LogVariance) {
         self.change(score, -1.0);
     }
 
-    fn change(&mut self, score: &Score, sign: f64) {
-        let Score {
+    fn change(&mut self, score: &LogVariance, sign: f64) {
+        let LogVariance {
             value,
             chance,
             weight,
@@ -161,7 +166,7 @@ impl Sums {
         self.doubly_weighted_chance += sign * weight * weight * chance;
     }
 
-    fn with(mut self, other: &Self) -> Self {
+    fn merged_with(mut self, other: &Self) -> Self {
         self.cells += other.cells;
         self.weight += other.weight;
         self.weights += other.weights;
@@ -186,9 +191,11 @@ impl Sums {
 
 /// Returns the variance of the logarithms of the true variances between cells. It comes from pairs of cells
 /// of different launches, or of the same launch if there is only one.
-fn heterogeneity(sums: &[Sums], launches: usize) -> f64 {
-    let all = sums.iter().fold(Sums::default(), Sums::with);
-    let mut pairs = all.pairs();
+fn heterogeneity(sums: &[WeightedSums], launches: usize) -> f64 {
+    let all_sums = sums
+        .iter()
+        .fold(WeightedSums::default(), WeightedSums::merged_with);
+    let mut pairs = all_sums.pairs();
     if launches > 1 {
         for group in sums {
             for (total, own) in pairs.iter_mut().zip(group.pairs()) {
@@ -197,9 +204,13 @@ fn heterogeneity(sums: &[Sums], launches: usize) -> f64 {
         }
     }
     let [weight, squares, chance] = pairs;
-    let found = ((squares - chance) / 2.0 / weight).max(0.0);
-    let units = if launches > 1 { launches as f64 } else { all.cells } - 1.0;
-    (units * found + USUAL_WEIGHT * trigamma(USUAL_DF / 2.0)) / (units + USUAL_WEIGHT)
+    let estimate = ((squares - chance) / 2.0 / weight).max(0.0);
+    let units = if launches > 1 {
+        launches as f64
+    } else {
+        all_sums.cells
+    } - 1.0;
+    (units * estimate + PRIOR_WEIGHT * trigamma(PRIOR_DF / 2.0)) / (units + PRIOR_WEIGHT)
 }
 
 /// Returns the second derivative of ln Γ, for `x` above zero.
@@ -245,8 +256,8 @@ fn tetragamma(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn spread(value: f64, df: f64, group: usize) -> Spread {
-        Spread {
+    fn spread(value: f64, df: f64, group: usize) -> CellVariance {
+        CellVariance {
             variance: Variance { value, df },
             group,
         }
@@ -267,11 +278,11 @@ mod tests {
 
     #[test]
     fn a_cell_alone_has_no_others_and_one_among_many_hears_them() {
-        assert_eq!(of_others(&[spread(4.0, 8.0, 0)]), [None]);
-        assert_eq!(of_others(&[]), []);
-        let mut cells: Vec<Spread> = (1..20).map(|group| spread(1.0, 8.0, group)).collect();
+        assert_eq!(prior_variances(&[spread(4.0, 8.0, 0)]), [None]);
+        assert_eq!(prior_variances(&[]), []);
+        let mut cells: Vec<CellVariance> = (1..20).map(|group| spread(1.0, 8.0, group)).collect();
         cells.push(spread(0.01, 8.0, 0));
-        let others = of_others(&cells)[19].unwrap();
+        let others = prior_variances(&cells)[19].unwrap();
         assert!(others.value > 0.5 && others.value < 1.5, "{others:?}");
         assert!(others.df > 0.0 && others.weight > 1.0, "{others:?}");
     }
@@ -279,27 +290,30 @@ mod tests {
     #[test]
     fn the_others_add_no_more_degrees_of_freedom_than_their_launches_have() {
         for launches in [2, 3, 6] {
-            let cells: Vec<Spread> = (0..24).map(|cell| spread(1.0, 8.0, cell % launches)).collect();
-            for others in of_others(&cells).into_iter().flatten() {
+            let cells: Vec<CellVariance> = (0..24).map(|cell| spread(1.0, 8.0, cell % launches)).collect();
+            for others in prior_variances(&cells).into_iter().flatten() {
                 assert!(
                     others.df > 0.0 && others.df <= 8.0 * (launches - 1) as f64,
                     "{launches}: {others:?}"
                 );
             }
         }
-        let one_launch: Vec<Spread> = (0..24).map(|_| spread(1.0, 8.0, 0)).collect();
-        for others in of_others(&one_launch).into_iter().flatten() {
+        let one_launch: Vec<CellVariance> = (0..24).map(|_| spread(1.0, 8.0, 0)).collect();
+        for others in prior_variances(&one_launch).into_iter().flatten() {
             assert!(others.df == 0.0 && others.weight > 0.0, "{others:?}");
         }
     }
 
     #[test]
     fn variances_that_differ_much_say_little_of_each_other() {
-        let like: Vec<Spread> = (0..12).map(|group| spread(1.0, 8.0, group)).collect();
-        let unlike: Vec<Spread> = (0..12)
+        let like: Vec<CellVariance> = (0..12).map(|group| spread(1.0, 8.0, group)).collect();
+        let unlike: Vec<CellVariance> = (0..12)
             .map(|group| spread(100f64.powi(group as i32 % 3), 8.0, group))
             .collect();
-        let (like, unlike) = (of_others(&like)[0].unwrap(), of_others(&unlike)[0].unwrap());
+        let (like, unlike) = (
+            prior_variances(&like)[0].unwrap(),
+            prior_variances(&unlike)[0].unwrap(),
+        );
         assert!(
             unlike.df < like.df && unlike.weight < like.weight,
             "{unlike:?} {like:?}"

@@ -3,22 +3,22 @@
 use statrs::distribution::{ChiSquared, ContinuousCDF, FisherSnedecor};
 
 use super::super::t_test;
-use super::{Design, LEAST_SIGMA, Question, Variance, most_variance};
+use super::{Design, MIN_SIGMA, Question, Variance, max_variance};
 
 /// Probability that the true standard deviation is below [`KnownNoise::sigma`].
-pub(crate) const NOISE_LEVEL: f64 = 0.8;
+pub(crate) const NOISE_CONFIDENCE: f64 = 0.8;
 /// Fewest degrees of freedom with which noise counts as known.
-pub(crate) const NOISE_DF: f64 = 4.0;
+pub(crate) const MIN_NOISE_DF: f64 = 4.0;
 /// Degrees of freedom of five starts on each side, which are judged without stored noise.
 const SUFFICIENT_DF: f64 = 8.0;
 /// Most degrees of freedom that stored noise counts for: those of sixteen starts. It was measured on another
 /// day, whatever the number of starts.
-const MOST_DF: f64 = 15.0;
+const MAX_NOISE_DF: f64 = 15.0;
 
 /// Standard deviation of one start, from earlier measurements on this host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct KnownNoise {
-    /// Upper confidence bound at [`NOISE_LEVEL`], of logarithms.
+    /// Upper confidence bound at [`NOISE_CONFIDENCE`], of logarithms.
     pub sigma: f64,
     /// Degrees of freedom of the measurement.
     pub df: f64,
@@ -26,7 +26,7 @@ pub(crate) struct KnownNoise {
 
 impl KnownNoise {
     /// Returns the noise from a measured standard deviation. `df` must be above zero.
-    pub(crate) fn measured(sigma: f64, df: f64) -> Self {
+    pub(crate) fn from_sigma(sigma: f64, df: f64) -> Self {
         Self {
             sigma: sigma * upper_factor(df),
             df,
@@ -34,29 +34,29 @@ impl KnownNoise {
     }
 
     /// Returns the noise from the starts of one build. `None` for fewer than two.
-    pub(crate) fn of_starts(logs: &[f64]) -> Option<Self> {
-        (logs.len() > 1).then(|| Self::measured(t_test::variance(logs).sqrt(), logs.len() as f64 - 1.0))
+    pub(crate) fn from_starts(logs: &[f64]) -> Option<Self> {
+        (logs.len() > 1).then(|| Self::from_sigma(t_test::variance(logs).sqrt(), logs.len() as f64 - 1.0))
     }
 
     /// Returns whether three starts per side are enough for a verdict.
-    pub(crate) fn is_enough(&self) -> bool {
-        self.df >= NOISE_DF
+    pub(crate) fn is_sufficient(&self) -> bool {
+        self.df >= MIN_NOISE_DF
     }
 }
 
-/// Returns the upper confidence bound of a standard deviation at [`NOISE_LEVEL`], relative to the measured
+/// Returns the upper confidence bound of a standard deviation at [`NOISE_CONFIDENCE`], relative to the measured
 /// one.
 ///
 /// Source: (n − 1)s² / σ² has a χ² distribution with n − 1 degrees of freedom.
 fn upper_factor(df: f64) -> f64 {
     let chi_squared = ChiSquared::new(df).expect("degrees of freedom are above zero");
-    (df / chi_squared.inverse_cdf(1.0 - NOISE_LEVEL)).sqrt()
+    (df / chi_squared.inverse_cdf(1.0 - NOISE_CONFIDENCE)).sqrt()
 }
 
 /// Returns the noise of each question as a variance. If the starts of most launches vary more than their
 /// noise, the host has become noisier since the measurement. The noise of all questions is then raised by the
 /// same factor, as far as the starts of a question allow.
-pub(super) fn of_today(
+pub(super) fn noise_variances(
     questions: &[Question],
     own: &[Option<Variance>],
     groups: &[usize],
@@ -66,8 +66,8 @@ pub(super) fn of_today(
         .map(|question| {
             let noise = question.noise.filter(|noise| noise.df > 0.0)?;
             Some(Variance {
-                value: noise.sigma.max(LEAST_SIGMA).powi(2),
-                df: noise.df.min(MOST_DF),
+                value: noise.sigma.max(MIN_SIGMA).powi(2),
+                df: noise.df.min(MAX_NOISE_DF),
             })
         })
         .collect();
@@ -87,12 +87,12 @@ pub(super) fn of_today(
     let raised = quantile(of_launches, certain).unwrap_or(1.0).max(1.0);
     let raise = |((stored, question), own): ((Option<Variance>, &Question), &Option<Variance>)| {
         let stored = stored?;
-        let most = own.map_or(f64::INFINITY, most_variance);
+        let max = own.map_or(f64::INFINITY, max_variance);
         Some(Variance {
-            value: (stored.value * raised).min(most.max(stored.value)),
+            value: (stored.value * raised).min(max.max(stored.value)),
             // Noise that was raised to fit today's starts adds little information if only a few starts carry
             // the error.
-            df: stored.df * own.map_or(1.0, |own| agreement(own, stored, question.design()))
+            df: stored.df * own.map_or(1.0, |own| noise_weight(own, stored, question.design()))
                 / if question.is_uneven() {
                     raised * raised
                 } else {
@@ -111,7 +111,7 @@ pub(super) fn of_today(
 /// Source: the F test of two variances, with its p-value as the weight of earlier data as in T. Haddad and
 /// others, "Incorporation of stochastic engineering models as prior information in Bayesian medical device
 /// trials", 2017.
-fn agreement(own: Variance, stored: Variance, design: Design) -> f64 {
+fn noise_weight(own: Variance, stored: Variance, design: Design) -> f64 {
     if design == Design::Separate && own.df < SUFFICIENT_DF {
         return 1.0;
     }
@@ -134,14 +134,14 @@ mod tests {
     #[test]
     fn noise_counts_for_less_the_more_the_starts_contradict_it() {
         let variance = |value, df| Variance { value, df };
-        let of = |value| agreement(variance(value, 8.0), variance(1.0, 9.0), Design::Separate);
-        assert_eq!((of(0.1), of(0.9)), (1.0, 1.0));
+        let weight_for = |value| noise_weight(variance(value, 8.0), variance(1.0, 9.0), Design::Separate);
+        assert_eq!((weight_for(0.1), weight_for(0.9)), (1.0, 1.0));
         // F with 8 and 9 degrees of freedom exceeds 3.2296 with a probability of 5 %.
-        assert!((of(3.2296) - 0.1).abs() < 1e-4, "{}", of(3.2296));
-        assert!(of(100.0) < 1e-6);
+        assert!((weight_for(3.2296) - 0.1).abs() < 1e-4, "{}", weight_for(3.2296));
+        assert!(weight_for(100.0) < 1e-6);
         // Five rounds have half the degrees of freedom of five starts on each side, and can still be judged
         // without noise.
-        let few = |value, design| agreement(variance(value, 4.0), variance(1.0, 9.0), design);
+        let few = |value, design| noise_weight(variance(value, 4.0), variance(1.0, 9.0), design);
         assert_eq!(few(100.0, Design::Separate), 1.0);
         assert!(few(100.0, Design::Rounds) < 1e-6);
     }
@@ -149,18 +149,22 @@ mod tests {
     #[test]
     fn the_bound_is_that_of_the_tables() {
         // χ² with nine degrees of freedom is below 5.380 with a probability of 20 %.
-        let noise = KnownNoise::measured(0.01, 9.0);
+        let noise = KnownNoise::from_sigma(0.01, 9.0);
         assert!(
             (noise.sigma - 0.01 * (9.0f64 / 5.380).sqrt()).abs() < 1e-5,
             "{noise:?}"
         );
-        assert!(KnownNoise::measured(0.01, 100.0).sigma < 0.0107);
-        assert_eq!(KnownNoise::of_starts(&[1.0]), None);
-        assert!(!KnownNoise::of_starts(&[1.0, 1.1, 1.2, 1.0]).unwrap().is_enough());
+        assert!(KnownNoise::from_sigma(0.01, 100.0).sigma < 0.0107);
+        assert_eq!(KnownNoise::from_starts(&[1.0]), None);
         assert!(
-            KnownNoise::of_starts(&[1.0, 1.1, 1.2, 1.0, 1.1])
+            !KnownNoise::from_starts(&[1.0, 1.1, 1.2, 1.0])
                 .unwrap()
-                .is_enough()
+                .is_sufficient()
+        );
+        assert!(
+            KnownNoise::from_starts(&[1.0, 1.1, 1.2, 1.0, 1.1])
+                .unwrap()
+                .is_sufficient()
         );
     }
 }

@@ -7,9 +7,11 @@
 use super::super::power;
 use super::super::t_test;
 use super::super::verdict::Verdict;
-use super::synthetic::{Dice, Layout, SHAPES, Shape};
-use super::{Answer, Design, KnownNoise, LEVEL, Question, Sample, Terms, decide, decide_by_pairs};
-use crate::analysis::metrics::Better;
+use super::synthetic::{Layout, SHAPES, SeededRng, Shape};
+use super::{
+    Answer, CONFIDENCE, DecisionOptions, Design, KnownNoise, Question, Sample, decide, decide_by_pairs,
+};
+use crate::analysis::metrics::Direction;
 
 const CELLS: usize = 24;
 /// Starts of a noise measurement: the default of `matrix noise`.
@@ -19,18 +21,18 @@ const STAGE: usize = 5;
 const SEED: u64 = 20_261_122;
 const BOUND: f64 = 0.02;
 
-fn runs() -> usize {
+fn run_count() -> usize {
     #[expect(
         clippy::disallowed_methods,
         reason = "a test is told its length by its surroundings"
     )]
-    let told = std::env::var("MATRIX_RUNS").ok();
-    told.map_or(100, |text| text.parse().expect("MATRIX_RUNS is a number"))
+    let setting = std::env::var("MATRIX_RUNS").ok();
+    setting.map_or(100, |text| text.parse().expect("MATRIX_RUNS is a number"))
 }
 
 /// Returns the highest accepted count of an event of probability `rate` in this number of runs: 2.36 standard
 /// deviations above the mean, which is 123 of 2000 at 5 %.
-fn most(rate: f64, runs: usize) -> usize {
+fn max_count(rate: f64, runs: usize) -> usize {
     let n = runs as f64;
     (rate * n + 2.36 * (rate * (1.0 - rate) * n).sqrt()) as usize
 }
@@ -44,14 +46,14 @@ struct Condition {
     noise: Option<usize>,
     layout: Layout,
     /// Target half width of the stopping rule for both sides.
-    until: Option<f64>,
+    target_ci: Option<f64>,
     /// Relative loss of the candidate in every cell.
-    loss: f64,
+    lost_share: f64,
     /// How much the standard deviations of cells differ: each is multiplied by a factor between 1 / `unlike`
     /// and `unlike`.
-    unlike: f64,
+    variance_ratio: f64,
     /// Standard deviation when the noise was measured, relative to today's.
-    stale: f64,
+    noise_age_factor: f64,
     /// Standard deviation that both sides of a round share. The sides are then compared round by round.
     drift: Option<f64>,
     /// Starts of the candidate if their number differs from the baseline's, and its standard deviation
@@ -67,10 +69,10 @@ const PLAIN: Condition = Condition {
     starts: 5,
     noise: None,
     layout: LAYOUTS[0],
-    until: None,
-    loss: 0.0,
-    unlike: 1.0,
-    stale: 1.0,
+    target_ci: None,
+    lost_share: 0.0,
+    variance_ratio: 1.0,
+    noise_age_factor: 1.0,
     drift: None,
     candidate: None,
     cells: CELLS,
@@ -81,16 +83,16 @@ impl Condition {
         let noise = self
             .noise
             .map_or("unknown".to_owned(), |starts| format!("of {starts} starts"));
-        let until = self
-            .until
+        let target_in_words = self
+            .target_ci
             .map_or(String::new(), |target| format!(", until ±{} %", target * 100.0));
         let Layout { cells, shared } = self.layout;
         let mut more = String::new();
-        if self.unlike > 1.0 {
-            more += &format!(", cells unlike by up to {}", self.unlike);
+        if self.variance_ratio > 1.0 {
+            more += &format!(", cells unlike by up to {}", self.variance_ratio);
         }
-        if self.stale < 1.0 {
-            more += &format!(", noise was {} of today's", self.stale);
+        if self.noise_age_factor < 1.0 {
+            more += &format!(", noise was {} of today's", self.noise_age_factor);
         }
         if let Some(drift) = self.drift {
             more += &format!(", rounds that drift by {} %", drift * 100.0);
@@ -102,53 +104,55 @@ impl Condition {
             );
         }
         format!(
-            "{:?}, sigma {} %, {} starts{until}, noise {noise}, {cells} cells a launch sharing {shared} of the variance, loss {} %{more}",
+            "{:?}, sigma {} %, {} starts{target_in_words}, noise {noise}, {cells} cells a launch sharing {shared} of the variance, loss {} %{more}",
             self.shape,
             self.sigma * 100.0,
             self.starts,
-            self.loss * 100.0
+            self.lost_share * 100.0
         )
     }
 
-    fn questions(&self, dice: &mut Dice) -> Vec<Question> {
+    fn questions(&self, rng: &mut SeededRng) -> Vec<Question> {
         let scales: Vec<f64> = (0..self.cells)
-            .map(|_| self.unlike.powf(2.0 * dice.even() - 1.0))
+            .map(|_| self.variance_ratio.powf(2.0 * rng.uniform() - 1.0))
             .collect();
-        let draw = |dice: &mut Dice, starts, by: f64| {
+        let draw = |rng: &mut SeededRng, starts, by: f64| {
             let mut drawn = self
                 .layout
-                .starts(dice, self.shape, self.sigma * by, self.cells, starts);
+                .starts(rng, self.shape, self.sigma * by, self.cells, starts);
             for (cell, scale) in drawn.iter_mut().zip(&scales) {
                 cell.iter_mut().for_each(|log| *log *= scale);
             }
             drawn
         };
-        let noise = self.noise.map(|starts| draw(dice, starts, self.stale));
-        let most = self.until.filter(|_| self.candidate.is_none());
-        let mut sides = [0, 1].map(|_| draw(dice, most.map_or(self.starts, |_| 20), 1.0));
+        let noise = self.noise.map(|starts| draw(rng, starts, self.noise_age_factor));
+        let stop_target = self.target_ci.filter(|_| self.candidate.is_none());
+        let mut sides = [0, 1].map(|_| draw(rng, stop_target.map_or(self.starts, |_| 20), 1.0));
         if let Some((starts, scale)) = self.candidate {
-            sides[1] = draw(dice, starts, scale);
+            sides[1] = draw(rng, starts, scale);
         }
-        match (self.until, self.candidate) {
+        match (self.target_ci, self.candidate) {
             (None, _) => {}
-            (Some(target), None) => sides.iter_mut().for_each(|side| self.stop(side, target)),
+            (Some(target), None) => sides
+                .iter_mut()
+                .for_each(|side| self.apply_stop_rule(side, target)),
             // Only the candidate has a stopping rule, and its first five starts decide how many of `starts`
             // it makes.
             (Some(target), Some(_)) => Self {
                 starts: STAGE,
                 ..*self
             }
-            .stop(&mut sides[1], target),
+            .apply_stop_rule(&mut sides[1], target),
         }
         if let Some(drift) = self.drift {
             for round in 0..self.starts {
-                let shared = drift * dice.normal();
+                let shared = drift * rng.normal();
                 for cell in sides.iter_mut().flatten() {
                     cell[round] += shared;
                 }
             }
         }
-        let stages = match (self.until, self.candidate) {
+        let stages = match (self.target_ci, self.candidate) {
             (None, _) => [None, None],
             (Some(_), None) => [Some(self.starts); 2],
             (Some(_), Some(_)) => [None, Some(STAGE)],
@@ -159,45 +163,45 @@ impl Condition {
             first_stage: stages[at],
             resolution: 0.0,
             is_at_jump: false,
-            counting: None,
+            counting_variance: None,
         };
         let question = |cell| Question {
-            better: Better::Higher,
+            better: Direction::Higher,
             baseline: sample(0, cell, 0.0),
-            candidate: sample(1, cell, (-self.loss).ln_1p()),
+            candidate: sample(1, cell, (-self.lost_share).ln_1p()),
             design: self.drift.map_or(Design::Separate, |_| Design::Rounds),
             noise: noise
                 .as_ref()
-                .and_then(|noise| KnownNoise::of_starts(&noise[cell])),
-            between: None,
-            gap: None,
+                .and_then(|noise| KnownNoise::from_starts(&noise[cell])),
+            night_variance: None,
+            no_verdict: None,
         };
         (0..self.cells).map(question).collect()
     }
 
     /// Truncates the starts of each launch to the number that `target_ci` asks for.
-    fn stop(&self, side: &mut [Vec<f64>], target: f64) {
+    fn apply_stop_rule(&self, side: &mut [Vec<f64>], target: f64) {
         for launch in side.chunks_mut(self.layout.cells) {
-            let wanted = launch.iter().map(|cell| {
+            let needed = launch.iter().map(|cell| {
                 let sigma = t_test::variance(&cell[..self.starts]).sqrt();
-                power::two_stage(sigma, self.starts, target.ln_1p())
+                power::two_stage_starts(sigma, self.starts, target.ln_1p())
             });
-            let wanted = wanted.max().unwrap_or(self.starts);
+            let needed = needed.max().unwrap_or(self.starts);
             for cell in launch {
-                cell.truncate(wanted);
+                cell.truncate(needed);
             }
         }
     }
 
     fn simulate(&self, runs: usize, salt: u64) -> Rates {
-        let mut dice = Dice::new(SEED + salt);
+        let mut rng = SeededRng::new(SEED + salt);
         let mut rates = Rates::default();
-        let terms = Terms {
+        let terms = DecisionOptions {
             bound: BOUND,
             family: 0,
         };
         for _ in 0..runs {
-            let questions = self.questions(&mut dice);
+            let questions = self.questions(&mut rng);
             let answers = decide(&questions, &terms);
             rates.add(&answers, &questions, self);
         }
@@ -211,8 +215,8 @@ struct Rates {
     runs: usize,
     cells: usize,
     /// Runs with a *better* or *worse*.
-    found_in_runs: usize,
-    found: usize,
+    runs_with_verdict: usize,
+    verdicts: usize,
     same: usize,
     covered: usize,
     /// Sum of widths relative to those for a known standard deviation.
@@ -222,12 +226,12 @@ struct Rates {
 
 impl Rates {
     fn add(&mut self, answers: &[Answer], questions: &[Question], condition: &Condition) {
-        let truth = (-condition.loss).ln_1p();
+        let truth = (-condition.lost_share).ln_1p();
         let is_found = |answer: &&Answer| matches!(answer.verdict(), Some(Verdict::Better | Verdict::Worse));
         self.runs += 1;
         self.cells += answers.len();
-        self.found_in_runs += usize::from(answers.iter().any(|answer| is_found(&answer)));
-        self.found += answers.iter().filter(is_found).count();
+        self.runs_with_verdict += usize::from(answers.iter().any(|answer| is_found(&answer)));
+        self.verdicts += answers.iter().filter(is_found).count();
         self.same += answers
             .iter()
             .filter(|answer| answer.verdict() == Some(Verdict::Same))
@@ -235,7 +239,7 @@ impl Rates {
         for (answer, question) in answers.iter().zip(questions) {
             let estimate = answer.estimate.expect("there are starts");
             let precision = estimate.precision.expect("there are several");
-            let half = precision.error * t_test::quantile(precision.df, f64::midpoint(1.0, LEVEL));
+            let half = precision.error * t_test::quantile(precision.df, f64::midpoint(1.0, CONFIDENCE));
             self.covered += usize::from((estimate.log_change - truth).abs() <= half);
             let starts = [&question.baseline, &question.candidate].map(|side| side.logs.len() as f64);
             self.width += half / (1.959_964 * condition.sigma * (1.0 / starts[0] + 1.0 / starts[1]).sqrt());
@@ -309,12 +313,12 @@ fn conditions() -> impl Iterator<Item = Condition> {
 }
 
 /// Says which rates of identical builds are too high.
-fn complaints(condition: &Condition, rates: &Rates) -> Vec<String> {
+fn rate_violations(condition: &Condition, rates: &Rates) -> Vec<String> {
     let mut wrong = Vec::new();
-    if rates.found_in_runs > most(0.05, rates.runs) {
+    if rates.runs_with_verdict > max_count(0.05, rates.runs) {
         wrong.push(format!(
             "{} of {} runs have a false verdict",
-            rates.found_in_runs, rates.runs
+            rates.runs_with_verdict, rates.runs
         ));
     }
     let covered = rates.share(rates.covered);
@@ -343,17 +347,20 @@ fn complaints(condition: &Condition, rates: &Rates) -> Vec<String> {
 
 #[test]
 fn builds_that_do_not_differ_seldom_get_a_verdict_and_intervals_hold_the_truth() {
-    println!("{} runs of {CELLS} cells per condition, seed {SEED}", runs());
+    println!("{} runs of {CELLS} cells per condition, seed {SEED}", run_count());
     let mut wrong = Vec::new();
     for (salt, condition) in conditions().enumerate() {
-        wrong.extend(complaints(&condition, &condition.simulate(runs(), salt as u64)));
+        wrong.extend(rate_violations(
+            &condition,
+            &condition.simulate(run_count(), salt as u64),
+        ));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
 fn cells_that_are_unlike_and_noise_that_has_changed_raise_few_alarms() {
-    println!("{} runs of {CELLS} cells per condition, seed {SEED}", runs());
+    println!("{} runs of {CELLS} cells per condition, seed {SEED}", run_count());
     let mut wrong = Vec::new();
     let mut salt = 500;
     for shape in SHAPES {
@@ -366,19 +373,25 @@ fn cells_that_are_unlike_and_noise_that_has_changed_raise_few_alarms() {
                     layout,
                     ..PLAIN
                 };
-                let unlike = Condition { unlike: 3.0, ..plain };
-                let stale = noise.map(|_| Condition { stale: 0.5, ..plain });
+                let unlike = Condition {
+                    variance_ratio: 3.0,
+                    ..plain
+                };
+                let stale = noise.map(|_| Condition {
+                    noise_age_factor: 0.5,
+                    ..plain
+                });
                 for condition in [Some(unlike), stale].into_iter().flatten() {
                     salt += 1;
-                    let rates = condition.simulate(runs(), salt);
+                    let rates = condition.simulate(run_count(), salt);
                     // Two levels that happen to split the sides look like a change if no other cell is
                     // similar. The rate exceeds the promise here and is bounded.
                     let rate = match shape {
                         Shape::Normal | Shape::Heavy => 0.05,
                         Shape::TwoLevels | Shape::SlowStarts | Shape::SeldomSlow => 0.15,
                     };
-                    if rates.found_in_runs > most(rate, rates.runs) {
-                        wrong.push(format!("{}: {} runs", condition.name(), rates.found_in_runs));
+                    if rates.runs_with_verdict > max_count(rate, rates.runs) {
+                        wrong.push(format!("{}: {} runs", condition.name(), rates.runs_with_verdict));
                     }
                 }
             }
@@ -390,7 +403,7 @@ fn cells_that_are_unlike_and_noise_that_has_changed_raise_few_alarms() {
 /// Noise that was measured precisely, on a much quieter day.
 #[test]
 fn noise_that_the_starts_contradict_makes_no_verdict_easier() {
-    println!("{} runs per condition, seed {SEED}", runs());
+    println!("{} runs per condition, seed {SEED}", run_count());
     let (mut wrong, mut salt) = (Vec::new(), 9000);
     for shape in [Shape::Normal, Shape::Heavy] {
         for starts in [3, 5] {
@@ -407,12 +420,12 @@ fn noise_that_the_starts_contradict_makes_no_verdict_easier() {
                         shape,
                         starts,
                         noise: Some(noise),
-                        stale,
+                        noise_age_factor: stale,
                         cells,
                         drift,
                         ..PLAIN
                     };
-                    let rates = condition.simulate(runs(), salt);
+                    let rates = condition.simulate(run_count(), salt);
                     // Three starts are judged with stored noise only. The rate exceeds the promise if that
                     // noise is too small, and is bounded here. Five rounds have half the degrees of freedom
                     // of five starts per side, too few to contradict noise that is half of today's.
@@ -421,8 +434,8 @@ fn noise_that_the_starts_contradict_makes_no_verdict_easier() {
                         (_, Some(_)) => 0.075,
                         (_, None) => 0.05,
                     };
-                    if rates.found_in_runs > most(rate, rates.runs) {
-                        wrong.push(format!("{}: {} runs", condition.name(), rates.found_in_runs));
+                    if rates.runs_with_verdict > max_count(rate, rates.runs) {
+                        wrong.push(format!("{}: {} runs", condition.name(), rates.runs_with_verdict));
                     }
                 }
             }
@@ -433,7 +446,7 @@ fn noise_that_the_starts_contradict_makes_no_verdict_easier() {
 
 #[test]
 fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
-    println!("{} runs per condition, seed {SEED}", runs());
+    println!("{} runs per condition, seed {SEED}", run_count());
     let (mut wrong, mut salt) = (Vec::new(), 7000);
     let uneven = [
         (20, 5, 5.0),
@@ -459,7 +472,7 @@ fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
             for cells in [1, CELLS] {
                 salt += 1;
                 let condition = Condition {
-                    until,
+                    target_ci: until,
                     shape,
                     sigma: 0.01,
                     starts,
@@ -468,7 +481,7 @@ fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
                     cells,
                     ..PLAIN
                 };
-                let rates = condition.simulate(runs(), salt);
+                let rates = condition.simulate(run_count(), salt);
                 let covered = rates.share(rates.covered);
                 let slack = 2.36 * (0.05f64 * 0.95 / rates.runs as f64).sqrt();
                 // Three starts that vary three times as much as the known noise may be alike by chance. The
@@ -478,11 +491,11 @@ fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
                     (Some(_), true) => (0.1, 0.9),
                     _ => (0.05, 0.93),
                 };
-                if rates.found_in_runs > most(rate, rates.runs) || covered < promised - slack {
+                if rates.runs_with_verdict > max_count(rate, rates.runs) || covered < promised - slack {
                     wrong.push(format!(
                         "{}: {} runs with a false verdict, intervals hold the truth in {:.1} %",
                         condition.name(),
-                        rates.found_in_runs,
+                        rates.runs_with_verdict,
                         covered * 100.0
                     ));
                 }
@@ -495,22 +508,22 @@ fn sides_with_unlike_numbers_of_starts_and_unlike_noise_raise_few_alarms() {
 /// Counts runs with a false verdict in a report of several identical engines, in which each cell is compared
 /// with that of every other engine.
 fn false_reports(shape: Shape, engines: usize, models: usize, condition: &Condition, salt: u64) -> usize {
-    let mut dice = Dice::new(SEED + salt);
-    let terms = Terms {
+    let mut rng = SeededRng::new(SEED + salt);
+    let terms = DecisionOptions {
         bound: BOUND,
         family: 0,
     };
-    let mut found = 0;
-    for _ in 0..runs() {
+    let mut reports = 0;
+    for _ in 0..run_count() {
         let noise = condition.noise.map(|starts| {
             condition
                 .layout
-                .starts(&mut dice, shape, condition.sigma, models, starts)
+                .starts(&mut rng, shape, condition.sigma, models, starts)
         });
         let drawn: Vec<Vec<Vec<f64>>> = (0..engines)
             .map(|_| {
                 let (sigma, starts) = (condition.sigma, condition.starts);
-                condition.layout.starts(&mut dice, shape, sigma, models, starts)
+                condition.layout.starts(&mut rng, shape, sigma, models, starts)
             })
             .collect();
         let (mut questions, mut pairs) = (Vec::new(), Vec::new());
@@ -522,29 +535,29 @@ fn false_reports(shape: Shape, engines: usize, models: usize, condition: &Condit
         for (one, other) in (0..engines).flat_map(|one| (one + 1..engines).map(move |other| (one, other))) {
             for model in 0..models {
                 questions.push(Question {
-                    better: Better::Higher,
+                    better: Direction::Higher,
                     baseline: sample(one, model),
                     candidate: sample(other, model),
                     design: Design::Separate,
                     noise: noise
                         .as_ref()
-                        .and_then(|noise| KnownNoise::of_starts(&noise[model])),
-                    between: None,
-                    gap: None,
+                        .and_then(|noise| KnownNoise::from_starts(&noise[model])),
+                    night_variance: None,
+                    no_verdict: None,
                 });
                 pairs.push((one, other));
             }
         }
         let answers = decide_by_pairs(&questions, &pairs, &terms);
         let is_found = |answer: &Answer| matches!(answer.verdict(), Some(Verdict::Better | Verdict::Worse));
-        found += usize::from(answers.iter().any(is_found));
+        reports += usize::from(answers.iter().any(is_found));
     }
-    found
+    reports
 }
 
 #[test]
 fn reports_of_several_engines_that_do_not_differ_seldom_tell_a_winner() {
-    println!("{} runs per condition, seed {SEED}", runs());
+    println!("{} runs per condition, seed {SEED}", run_count());
     let (mut wrong, mut salt) = (Vec::new(), 5000);
     for shape in SHAPES {
         for (starts, noise) in SIZES {
@@ -556,14 +569,14 @@ fn reports_of_several_engines_that_do_not_differ_seldom_tell_a_winner() {
                     layout,
                     ..PLAIN
                 };
-                let found = false_reports(shape, engines, models, &condition, salt);
+                let reports = false_reports(shape, engines, models, &condition, salt);
                 let name = format!(
                     "{shape:?}, {engines} engines, {models} models, {starts} starts, noise {noise:?}, {} cells a launch",
                     layout.cells
                 );
-                println!("{name}: {found} of {} runs", runs());
-                if found > most(0.05, runs()) {
-                    wrong.push(format!("{name}: {found} runs"));
+                println!("{name}: {reports} of {} runs", run_count());
+                if reports > max_count(0.05, run_count()) {
+                    wrong.push(format!("{name}: {reports} runs"));
                 }
             }
         }
@@ -573,7 +586,7 @@ fn reports_of_several_engines_that_do_not_differ_seldom_tell_a_winner() {
 
 #[test]
 fn rounds_take_drift_out_of_the_comparison() {
-    println!("{} runs of {CELLS} cells per condition, seed {SEED}", runs());
+    println!("{} runs of {CELLS} cells per condition, seed {SEED}", run_count());
     let mut wrong = Vec::new();
     let mut salt = 700;
     for shape in SHAPES {
@@ -589,9 +602,9 @@ fn rounds_take_drift_out_of_the_comparison() {
                     drift: Some(0.03),
                     ..PLAIN
                 };
-                let rates = condition.simulate(runs(), salt);
-                if rates.found_in_runs > most(0.05, rates.runs) {
-                    wrong.push(format!("{}: {} runs", condition.name(), rates.found_in_runs));
+                let rates = condition.simulate(run_count(), salt);
+                if rates.runs_with_verdict > max_count(0.05, rates.runs) {
+                    wrong.push(format!("{}: {} runs", condition.name(), rates.runs_with_verdict));
                 }
             }
         }
@@ -599,12 +612,12 @@ fn rounds_take_drift_out_of_the_comparison() {
     let lost = Condition {
         sigma: 0.01,
         starts: 8,
-        loss: 0.05,
+        lost_share: 0.05,
         drift: Some(0.05),
         ..PLAIN
     };
-    let rates = lost.simulate(runs(), 999);
-    if rates.share(rates.found) < 0.9 {
+    let rates = lost.simulate(run_count(), 999);
+    if rates.share(rates.verdicts) < 0.9 {
         wrong.push(lost.name());
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -612,7 +625,7 @@ fn rounds_take_drift_out_of_the_comparison() {
 
 #[test]
 fn stopping_when_it_is_known_well_enough_costs_no_confidence() {
-    println!("{} runs of {CELLS} cells per condition, seed {SEED}", runs());
+    println!("{} runs of {CELLS} cells per condition, seed {SEED}", run_count());
     let mut wrong = Vec::new();
     let mut salt = 1000;
     for shape in SHAPES {
@@ -625,10 +638,13 @@ fn stopping_when_it_is_known_well_enough_costs_no_confidence() {
                         sigma,
                         noise,
                         layout,
-                        until: Some(0.02),
+                        target_ci: Some(0.02),
                         ..PLAIN
                     };
-                    wrong.extend(complaints(&condition, &condition.simulate(runs(), salt)));
+                    wrong.extend(rate_violations(
+                        &condition,
+                        &condition.simulate(run_count(), salt),
+                    ));
                 }
             }
         }
@@ -639,7 +655,7 @@ fn stopping_when_it_is_known_well_enough_costs_no_confidence() {
 /// One start is far slower than all others, and most first stages do not include it.
 #[test]
 fn a_slow_start_after_the_first_stage_widens_what_is_said() {
-    println!("{} runs per condition, seed {SEED}", runs());
+    println!("{} runs per condition, seed {SEED}", run_count());
     let mut wrong = Vec::new();
     let mut salt = 8000;
     for cells in [1, 6, CELLS] {
@@ -650,11 +666,11 @@ fn a_slow_start_after_the_first_stage_widens_what_is_said() {
                 sigma: 0.087,
                 noise,
                 cells,
-                until: Some(0.02),
+                target_ci: Some(0.02),
                 ..PLAIN
             };
-            let rates = condition.simulate(runs(), salt);
-            if rates.found_in_runs > most(0.05, rates.runs) || rates.share(rates.covered) < 0.92 {
+            let rates = condition.simulate(run_count(), salt);
+            if rates.runs_with_verdict > max_count(0.05, rates.runs) || rates.share(rates.covered) < 0.92 {
                 wrong.push(condition.name());
             }
         }
@@ -664,7 +680,7 @@ fn a_slow_start_after_the_first_stage_widens_what_is_said() {
 
 #[test]
 fn a_loss_of_five_percent_is_never_called_the_same() {
-    println!("{} runs of {CELLS} cells per condition, seed {SEED}", runs());
+    println!("{} runs of {CELLS} cells per condition, seed {SEED}", run_count());
     let mut wrong = Vec::new();
     let mut salt = 2000;
     for shape in SHAPES {
@@ -678,11 +694,15 @@ fn a_loss_of_five_percent_is_never_called_the_same() {
                         starts,
                         noise,
                         layout,
-                        loss: 0.05,
+                        lost_share: 0.05,
                         ..PLAIN
                     };
                     // Cells are counted, so the short form needs fewer runs.
-                    let runs = if runs() < 2000 { runs().div_ceil(4) } else { runs() };
+                    let runs = if run_count() < 2000 {
+                        run_count().div_ceil(4)
+                    } else {
+                        run_count()
+                    };
                     let rates = condition.simulate(runs, salt);
                     if rates.share(rates.same) > 0.05 {
                         let same = 100.0 * rates.share(rates.same);
@@ -697,7 +717,7 @@ fn a_loss_of_five_percent_is_never_called_the_same() {
 
 #[test]
 fn noise_of_one_percent_lets_equal_builds_be_the_same_and_a_loss_be_found() {
-    println!("{} runs of {CELLS} cells per condition, seed {SEED}", runs());
+    println!("{} runs of {CELLS} cells per condition, seed {SEED}", run_count());
     let mut wrong = Vec::new();
     let mut salt = 3000;
     for shape in SHAPES {
@@ -712,9 +732,15 @@ fn noise_of_one_percent_lets_equal_builds_be_the_same_and_a_loss_be_found() {
                     layout,
                     ..PLAIN
                 };
-                let lost = Condition { loss: 0.05, ..equal };
-                let (calm, found) = (equal.simulate(runs(), salt), lost.simulate(runs(), salt + 1));
-                let (same, found) = (calm.share(calm.same), found.share(found.found));
+                let lost = Condition {
+                    lost_share: 0.05,
+                    ..equal
+                };
+                let (equal_rates, found) = (
+                    equal.simulate(run_count(), salt),
+                    lost.simulate(run_count(), salt + 1),
+                );
+                let (same, found) = (equal_rates.share(equal_rates.same), found.share(found.verdicts));
                 let promised = if starts == 5 { 0.6 } else { 0.9 };
                 if noise.is_some() && same < promised {
                     wrong.push(format!("{}: the same in {:.1} %", equal.name(), same * 100.0));

@@ -5,7 +5,7 @@ use crate::cli::bench::BenchArgs;
 use crate::config::workload::Profile;
 
 /// What `--request-rate-range` is in the fork.
-const RANGE: &str = "2,34,2";
+const DEFAULT_RANGE: &str = "2,34,2";
 
 /// The rates that are measured one after another.
 ///
@@ -21,10 +21,10 @@ pub(super) fn rates(args: &BenchArgs) -> Result<Vec<RequestRate>, Vec<String>> {
             ]),
         };
     }
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     let mut no = |is_wrong: bool, why: &str| {
         if is_wrong {
-            mistakes.push(why.to_owned());
+            errors.push(why.to_owned());
         }
     };
     no(
@@ -43,17 +43,17 @@ pub(super) fn rates(args: &BenchArgs) -> Result<Vec<RequestRate>, Vec<String>> {
         args.arrival.ramp_up_strategy.is_some() || args.arrival.stages.is_some(),
         "`--multi` contradicts a ramp or stages, which have their own rates; leave one of them out",
     );
-    if !mistakes.is_empty() {
-        return Err(mistakes);
+    if !errors.is_empty() {
+        return Err(errors);
     }
-    range(execution.request_rate_range.as_deref().unwrap_or(RANGE)).map_err(|why| vec![why])
+    parse_range(execution.request_rate_range.as_deref().unwrap_or(DEFAULT_RANGE)).map_err(|why| vec![why])
 }
 
 /// Three whole numbers are first, end and step, without the end; any other number of them is a list.
-fn range(text: &str) -> Result<Vec<RequestRate>, String> {
+fn parse_range(text: &str) -> Result<Vec<RequestRate>, String> {
     let wrong = || {
         format!(
-            "`--request-rate-range {text}` gives no rates; write first, end and step, as in `{RANGE}`, or a list of rates, as in \
+            "`--request-rate-range {text}` gives no rates; write first, end and step, as in `{DEFAULT_RANGE}`, or a list of rates, as in \
              `1,2,4,8`"
         )
     };
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn three_numbers_are_a_range_and_others_a_list() {
         let rates = |text| -> Vec<f64> {
-            range(text)
+            parse_range(text)
                 .unwrap()
                 .into_iter()
                 .map(RequestRate::per_second)
@@ -87,9 +87,12 @@ mod tests {
         assert_eq!(rates("2,9,3"), [2.0, 5.0, 8.0]);
         assert_eq!(rates("4,8"), [4.0, 8.0]);
         assert_eq!(rates("1,2,4,8"), [1.0, 2.0, 4.0, 8.0]);
-        assert_eq!(rates(RANGE).len(), 16);
+        assert_eq!(rates(DEFAULT_RANGE).len(), 16);
         for wrong in ["", "a", "0", "9,2,1", "1,2,0", "0,4,2"] {
-            assert!(range(wrong).unwrap_err().contains("gives no rates"), "{wrong}");
+            assert!(
+                parse_range(wrong).unwrap_err().contains("gives no rates"),
+                "{wrong}"
+            );
         }
     }
 }

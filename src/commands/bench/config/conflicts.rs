@@ -7,10 +7,10 @@ use crate::config::workload::Profile;
 use crate::plan::Protocol;
 
 /// A flag that is wrong if the first is so, and why.
-type Doubt = (bool, String);
+type Conflict = (bool, String);
 
 /// Flags that cannot stand together, and flags that would have no effect.
-pub(super) fn contradictions(args: &BenchArgs) -> Vec<String> {
+pub(super) fn flag_conflicts(args: &BenchArgs) -> Vec<String> {
     let backend = args.server.backend;
     if backend == Backend::Gserver {
         return vec![
@@ -27,19 +27,19 @@ pub(super) fn contradictions(args: &BenchArgs) -> Vec<String> {
     );
     let doubts = [nameless]
         .into_iter()
-        .chain(sampling(args))
-        .chain(course_and_profiler(args))
-        .chain(limits(args))
-        .chain(classic(args));
-    let mut found: Vec<String> = doubts
+        .chain(sampling_conflicts(args))
+        .chain(execution_conflicts(args))
+        .chain(limit_conflicts(args))
+        .chain(classic_conflicts(args));
+    let mut conflicts: Vec<String> = doubts
         .filter_map(|(is_wrong, why)| is_wrong.then_some(why))
         .collect();
-    found.extend(profiling::without_effect(args));
-    found
+    conflicts.extend(profiling::ineffective_flags(args));
+    conflicts
 }
 
 /// What is asked of each request, against what the backend takes.
-fn sampling(args: &BenchArgs) -> Vec<Doubt> {
+fn sampling_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     let backend = args.server.backend;
     let (name, protocol, sampling) = (backend.name(), backend.protocol(), &args.sampling);
     let is_native = protocol == Protocol::SglangNative;
@@ -82,7 +82,7 @@ fn sampling(args: &BenchArgs) -> Vec<Doubt> {
 }
 
 /// What happens around the requests.
-fn course_and_profiler(args: &BenchArgs) -> Vec<Doubt> {
+fn execution_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     let (execution, profiler) = (&args.execution, &args.profiler);
     let timeout = execution.flush_cache_timeout;
     let is_detailed = profiler.profile_start_step.is_some()
@@ -111,7 +111,7 @@ fn course_and_profiler(args: &BenchArgs) -> Vec<Doubt> {
 }
 
 /// When requests are sent and how far they may go.
-fn limits(args: &BenchArgs) -> Vec<Doubt> {
+fn limit_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     let (limits, dataset) = (&args.limits, &args.dataset);
     let is_paced = args.arrival.ramp_up_strategy.is_some() || args.arrival.stages.is_some();
     let is_at_once = args.execution.request_rate.iter().all(|rate| rate.is_infinite());
@@ -151,7 +151,7 @@ fn limits(args: &BenchArgs) -> Vec<Doubt> {
 }
 
 /// What the rules `classic` do not know.
-fn classic(args: &BenchArgs) -> Vec<Doubt> {
+fn classic_conflicts(args: &BenchArgs) -> Vec<Conflict> {
     if args.extensions.rules != Profile::Classic {
         return Vec::new();
     }

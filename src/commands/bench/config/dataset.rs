@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cli::bench::{
-    BenchArgs, GroupDistribution, LoraDistribution, PictureArgs, SharedPrefixArgs, SpeedBenchArgs, TraceArgs,
+    BenchArgs, GroupDistributionArg, ImageArgs, LoraDistribution, SharedPrefixArgs, SpeedBenchArgs, TraceArgs,
 };
 use crate::config::dataset::agentic_trace::Conversations;
 use crate::config::dataset::generated_shared_prefix::{Popularity, SharedPrefix};
@@ -11,40 +11,42 @@ use crate::config::dataset::image::Pictures;
 use crate::config::dataset::mooncake::Replay;
 use crate::config::dataset::speed_bench::Rows;
 use crate::config::dataset::{Dataset, DatasetName, PromptForm};
-use crate::config::lora::{Dealt, Lora};
+use crate::config::lora::{AdapterDistribution, Lora};
 use crate::config::workload::{Profile, Workload};
 use crate::plan::Protocol;
 
 /// How unevenly `skewed` deals where nobody says so.
-const SKEW: f64 = 1.5;
+const DEFAULT_SKEW: f64 = 1.5;
 
 /// The workload, if all that is said about it can be.
 pub(super) fn workload(args: &BenchArgs, profile: Profile) -> Result<Workload, Vec<String>> {
     let options = &args.dataset;
     let name = options.dataset_name;
-    let mut mistakes = strangers(args, name);
-    let own = own_options(args, name).map_err(|why| mistakes.push(why)).ok();
+    let mut errors = foreign_flags(args, name);
+    let own = own_options(args, name).map_err(|why| errors.push(why)).ok();
     let given = given(args, profile, name).chain(own.flatten()).collect();
     let mut workload = match Workload::given(name, given, options.num_prompts) {
         Ok(workload) => workload,
         Err(error) => {
-            mistakes.push(format!("the data set `{}`: {error}", name.bench_serving_name()));
-            return Err(mistakes);
+            errors.push(format!("the data set `{}`: {error}", name.bench_serving_name()));
+            return Err(errors);
         }
     };
     workload.path = Some(options.dataset_path.clone()).filter(|path| !path.is_empty());
     if let Dataset::GeneratedSharedPrefix(shared) = &workload.dataset {
         workload.prompts = shared.prefix().prompts();
     }
-    mistakes.extend(unfit_backend(args, &workload.dataset));
-    let objections = workload.objections(profile).into_iter();
-    mistakes.extend(objections.map(|objection| match flag(&objection.field, name) {
-        Some(flag) => format!("`--{flag}`: {}", objection.says),
-        None => objection.says,
-    }));
-    match mistakes.is_empty() {
+    errors.extend(unsupported_by_backend(args, &workload.dataset));
+    let objections = workload.find_errors(profile).into_iter();
+    errors.extend(
+        objections.map(|objection| match python_flag(&objection.field, name) {
+            Some(flag) => format!("`--{flag}`: {}", objection.says),
+            None => objection.says,
+        }),
+    );
+    match errors.is_empty() {
         true => Ok(workload),
-        false => Err(mistakes),
+        false => Err(errors),
     }
 }
 
@@ -53,7 +55,7 @@ fn given(args: &BenchArgs, profile: Profile, name: DatasetName) -> impl Iterator
     let options = &args.dataset;
     let dataset = name.default_dataset();
     let facts = dataset.facts();
-    let length = |given: Option<u32>| given.or_else(|| usual_length(profile));
+    let length = |given: Option<u32>| given.or_else(|| default_length(profile));
     let output_len = match facts.output_flag {
         Some("random-output-len") => length(options.random_output_len),
         Some("gsp-output-len") => args.shared_prefix.gsp_output_len,
@@ -96,7 +98,7 @@ fn own_options(args: &BenchArgs, name: DatasetName) -> Result<Option<(String, Va
             ("agentic_trace", json!(trace))
         }
         DatasetName::Mooncake => ("mooncake", json!(mooncake(&args.trace))),
-        DatasetName::Image => ("pictures", json!(pictures(&args.pictures))),
+        DatasetName::Image => ("pictures", json!(image_options(&args.pictures))),
         DatasetName::SpeedBench => {
             let category = args.speed_bench.speed_bench_category;
             ("speed_bench", json!(Rows { category }))
@@ -107,7 +109,7 @@ fn own_options(args: &BenchArgs, name: DatasetName) -> Result<Option<(String, Va
 }
 
 /// What the Python tool calls a field of the workload.
-fn flag(field: &str, dataset: DatasetName) -> Option<&'static str> {
+fn python_flag(field: &str, dataset: DatasetName) -> Option<&'static str> {
     Some(match field {
         "prompts" if dataset == DatasetName::GeneratedSharedPrefix => "gsp-num-groups",
         "prompts" => "num-prompts",
@@ -132,7 +134,7 @@ fn flag(field: &str, dataset: DatasetName) -> Option<&'static str> {
 }
 
 /// Source: docs/bench-serving.md 10 and 12.4.
-pub(super) const fn usual_length(profile: Profile) -> Option<u32> {
+pub(super) const fn default_length(profile: Profile) -> Option<u32> {
     match profile {
         Profile::Classic => None,
         Profile::Current => Some(1024),
@@ -140,13 +142,13 @@ pub(super) const fn usual_length(profile: Profile) -> Option<u32> {
 }
 
 /// Flags of data sets that are not sent.
-fn strangers(args: &BenchArgs, dataset: DatasetName) -> Vec<String> {
-    let mut found = Vec::new();
+fn foreign_flags(args: &BenchArgs, dataset: DatasetName) -> Vec<String> {
+    let mut errors = Vec::new();
     let name = dataset.bench_serving_name();
     let mut no = |is_given: bool, flags: &str, owner: DatasetName| {
         if is_given && dataset != owner {
             let owner = owner.bench_serving_name();
-            found.push(format!(
+            errors.push(format!(
                 "{flags} belong to the data set `{owner}` and have no effect on `{name}`; leave them out"
             ));
         }
@@ -167,7 +169,7 @@ fn strangers(args: &BenchArgs, dataset: DatasetName) -> Vec<String> {
         || trace.mooncake_workload.is_some();
     no(is_of_mooncake, "the flags `--mooncake-…`", DatasetName::Mooncake);
     no(
-        args.pictures != PictureArgs::default(),
+        args.pictures != ImageArgs::default(),
         "the flags `--image-…` and `--random-image-count`",
         DatasetName::Image,
     );
@@ -178,34 +180,34 @@ fn strangers(args: &BenchArgs, dataset: DatasetName) -> Vec<String> {
     );
     let has_moments = dataset == DatasetName::Mooncake || dataset.reads("trace_timestamps");
     if trace.use_trace_timestamps && !has_moments {
-        found.push(format!(
+        errors.push(format!(
             "`--use-trace-timestamps` has no effect on `{name}`, whose rows have no moments; leave it out"
         ));
     }
-    found
+    errors
 }
 
 /// What the backend cannot carry of a data set, told before anything is asked of a server.
-fn unfit_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
-    let mut found = Vec::new();
+fn unsupported_by_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
+    let mut errors = Vec::new();
     let (backend, protocol) = (args.server.backend.name(), args.server.backend.protocol());
     let name = dataset.bench_serving_name();
     let is_chat = protocol == Protocol::Chat;
     let takes_text = matches!(protocol, Protocol::SglangNative | Protocol::Completions);
     match dataset.facts().prompts {
-        PromptForm::Messages | PromptForm::Conversations { turns: None } if !is_chat => found.push(format!(
+        PromptForm::Messages | PromptForm::Conversations { turns: None } if !is_chat => errors.push(format!(
             "the data set `{name}` consists of chat messages, which the backend `{backend}` does not take; use a chat \
              backend, such as `sglang-oai-chat` or `vllm-chat`"
         )),
-        PromptForm::Conversations { .. } if !is_chat => found.push(format!(
+        PromptForm::Conversations { .. } if !is_chat => errors.push(format!(
             "`--gsp-num-turns` above 1 makes conversations, which the backend `{backend}` does not hold; use a chat \
              backend, such as `sglang-oai-chat` or `vllm-chat`"
         )),
-        PromptForm::Templated if !takes_text => found.push(format!(
+        PromptForm::Templated if !takes_text => errors.push(format!(
             "the data set `{name}` consists of prompts that a chat template was applied to, which the backend `{backend}` \
              does not take as they are; use `sglang`, or a backend of completions"
         )),
-        PromptForm::Pictures if !(is_chat || protocol == Protocol::SglangNative) => found.push(format!(
+        PromptForm::Pictures if !(is_chat || protocol == Protocol::SglangNative) => errors.push(format!(
             "the data set `{name}` has pictures, which the backend `{backend}` does not take; use `sglang`, or a chat backend \
              such as `sglang-oai-chat` or `vllm-chat`"
         )),
@@ -216,35 +218,35 @@ fn unfit_backend(args: &BenchArgs, dataset: &Dataset) -> Vec<String> {
             Dataset::Mooncake(_) => "use `--mooncake-slowdown-factor`",
             _ => "leave it or `--use-trace-timestamps` out",
         };
-        found.push(format!(
+        errors.push(format!(
             "`--request-rate` has no effect on `{name}`, whose rows have moments of their own; {instead}"
         ));
     }
     if args.shared_prefix.gsp_send_routing_key && matches!(protocol, Protocol::Trt | Protocol::Truss) {
-        found.push(format!(
+        errors.push(format!(
             "`--gsp-send-routing-key` has no effect with the backend `{backend}`; leave it out"
         ));
     }
-    found
+    errors
 }
 
 /// The pictures that are asked for.
-pub(super) fn pictures(args: &PictureArgs) -> Pictures {
-    let usual = Pictures::default();
+pub(super) fn image_options(args: &ImageArgs) -> Pictures {
+    let defaults = Pictures::default();
     Pictures {
-        count: args.image_count.unwrap_or(usual.count),
+        count: args.image_count.unwrap_or(defaults.count),
         is_count_drawn: args.random_image_count,
-        resolution: args.image_resolution.unwrap_or(usual.resolution),
-        format: args.image_format.unwrap_or(usual.format),
-        content: args.image_content.unwrap_or(usual.content),
+        resolution: args.image_resolution.unwrap_or(defaults.resolution),
+        format: args.image_format.unwrap_or(defaults.format),
+        content: args.image_content.unwrap_or(defaults.content),
     }
 }
 
 fn shared_prefix(args: &SharedPrefixArgs) -> Result<SharedPrefix, String> {
-    let usual = SharedPrefix::default();
+    let defaults = SharedPrefix::default();
     let popularity = match (args.gsp_group_distribution, args.gsp_zipf_alpha) {
-        (Some(GroupDistribution::Zipf), Some(alpha)) => Popularity::Zipf { alpha },
-        (Some(GroupDistribution::Zipf), None) => {
+        (Some(GroupDistributionArg::Zipf), Some(alpha)) => Popularity::Zipf { alpha },
+        (Some(GroupDistributionArg::Zipf), None) => {
             return Err(
                 "`--gsp-group-distribution zipf` needs `--gsp-zipf-alpha`; give a number above 0".to_owned(),
             );
@@ -258,12 +260,12 @@ fn shared_prefix(args: &SharedPrefixArgs) -> Result<SharedPrefix, String> {
         (_, None) => Popularity::Uniform,
     };
     Ok(SharedPrefix {
-        groups: args.gsp_num_groups.unwrap_or(usual.groups),
-        prompts_per_group: args.gsp_prompts_per_group.unwrap_or(usual.prompts_per_group),
-        system_len: args.gsp_system_prompt_len.unwrap_or(usual.system_len),
-        question_len: args.gsp_question_len.unwrap_or(usual.question_len),
-        range_ratio: args.gsp_range_ratio.unwrap_or(usual.range_ratio),
-        turns: args.gsp_num_turns.unwrap_or(usual.turns),
+        groups: args.gsp_num_groups.unwrap_or(defaults.groups),
+        prompts_per_group: args.gsp_prompts_per_group.unwrap_or(defaults.prompts_per_group),
+        system_len: args.gsp_system_prompt_len.unwrap_or(defaults.system_len),
+        question_len: args.gsp_question_len.unwrap_or(defaults.question_len),
+        range_ratio: args.gsp_range_ratio.unwrap_or(defaults.range_ratio),
+        turns: args.gsp_num_turns.unwrap_or(defaults.turns),
         popularity,
         ordered: args.gsp_ordered,
         uncounted: args.gsp_fast_prepare,
@@ -272,18 +274,18 @@ fn shared_prefix(args: &SharedPrefixArgs) -> Result<SharedPrefix, String> {
 }
 
 fn mooncake(args: &TraceArgs) -> Replay {
-    let usual = Replay::default();
+    let defaults = Replay::default();
     Replay {
-        trace: args.mooncake_workload.unwrap_or(usual.trace),
-        slowdown: args.mooncake_slowdown_factor.unwrap_or(usual.slowdown),
-        rounds: args.mooncake_num_rounds.unwrap_or(usual.rounds),
+        trace: args.mooncake_workload.unwrap_or(defaults.trace),
+        slowdown: args.mooncake_slowdown_factor.unwrap_or(defaults.slowdown),
+        rounds: args.mooncake_num_rounds.unwrap_or(defaults.rounds),
     }
 }
 
 /// The adapters that requests ask for, if any.
 pub(super) fn lora(args: &BenchArgs) -> Result<Option<Lora>, Vec<String>> {
     let options = &args.sampling;
-    let alpha = options.lora_zipf_alpha.unwrap_or(SKEW);
+    let alpha = options.lora_zipf_alpha.unwrap_or(DEFAULT_SKEW);
     // As in Python, even where nothing is skewed.
     if !(alpha.is_finite() && alpha > 1.0) {
         return Err(vec![format!(
@@ -306,13 +308,13 @@ pub(super) fn lora(args: &BenchArgs) -> Result<Option<Lora>, Vec<String>> {
     }
     let lora = Lora {
         names: names.clone(),
-        dealt: match options.lora_request_distribution {
-            None | Some(LoraDistribution::Uniform) => Dealt::Uniform,
-            Some(LoraDistribution::Distinct) => Dealt::Distinct,
-            Some(LoraDistribution::Skewed) => Dealt::Skewed { alpha },
+        distribution: match options.lora_request_distribution {
+            None | Some(LoraDistribution::Uniform) => AdapterDistribution::Uniform,
+            Some(LoraDistribution::Distinct) => AdapterDistribution::Distinct,
+            Some(LoraDistribution::Skewed) => AdapterDistribution::Skewed { alpha },
         },
     };
-    match lora.objection() {
+    match lora.find_error() {
         Some(why) => Err(vec![format!("`--lora-name`: {why}")]),
         None => Ok(Some(lora)),
     }

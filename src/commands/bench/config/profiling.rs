@@ -6,7 +6,7 @@ use reqwest::header::HeaderMap;
 use serde_json::{Map, Value, json};
 
 use crate::base::control_client::{self, ControlClient};
-use crate::cli::bench::{Activity, BenchArgs, written};
+use crate::cli::bench::{Activity, BenchArgs, arg_name};
 use crate::commands::bench::config::environment::Environment;
 use crate::config::workload::Profile;
 use crate::runner::bench::Address;
@@ -15,7 +15,7 @@ use crate::runner::profiler::{ProfiledServers, Profiler};
 /// Who profiles itself.
 ///
 /// Source: docs/bench-serving.md 6.1.
-pub(super) fn profiled(args: &BenchArgs) -> Result<ProfiledServers, Vec<String>> {
+pub(super) fn profiled_servers(args: &BenchArgs) -> Result<ProfiledServers, Vec<String>> {
     let options = &args.profiler;
     let (role, flag, urls) = match (&options.profile_prefill_url, &options.profile_decode_url) {
         (Some(_), Some(_)) => {
@@ -34,7 +34,7 @@ pub(super) fn profiled(args: &BenchArgs) -> Result<ProfiledServers, Vec<String>>
             "`--{flag}` has no effect without `--pd-separated`; add it, or leave the workers out"
         )]);
     }
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     let mut servers = Vec::new();
     for url in urls {
         match url.parse::<Address>() {
@@ -43,12 +43,12 @@ pub(super) fn profiled(args: &BenchArgs) -> Result<ProfiledServers, Vec<String>>
                 address.to_string(),
                 HeaderMap::new(),
             )),
-            Err(error) => mistakes.push(format!("`--{flag}`: {error}")),
+            Err(error) => errors.push(format!("`--{flag}`: {error}")),
         }
     }
-    match mistakes.is_empty() {
+    match errors.is_empty() {
         true => Ok(ProfiledServers::Workers { role, servers }),
-        false => Err(mistakes),
+        false => Err(errors),
     }
 }
 
@@ -64,7 +64,7 @@ pub(super) fn profiler(
     let activities: Vec<String> = options
         .profile_activities
         .iter()
-        .map(|activity: &Activity| written(activity))
+        .map(|activity: &Activity| arg_name(activity))
         .collect();
     let steps = options
         .profile_num_steps
@@ -83,12 +83,12 @@ pub(super) fn profiler(
         ("output_dir", Value::Null),
         ("profile_prefix", json!(options.profile_prefix)),
     ];
-    let mut both = Map::new();
+    let mut common = Map::new();
     if let Some(step) = options.profile_start_step {
-        both.insert("start_step".to_owned(), json!(step.to_string()));
+        common.insert("start_step".to_owned(), json!(step.to_string()));
     }
     if let Some(steps) = options.profile_steps {
-        both.insert("num_steps".to_owned(), json!(steps.to_string()));
+        common.insert("num_steps".to_owned(), json!(steps.to_string()));
     }
     Some(Profiler {
         start: start
@@ -96,7 +96,7 @@ pub(super) fn profiler(
             .into_iter()
             .collect(),
         folder,
-        both,
+        both: common,
         is_stopped: options.profile_steps.is_none()
             && (options.pd_separated || options.profile_num_steps.is_none()),
         servers,
@@ -106,8 +106,8 @@ pub(super) fn profiler(
 /// Flags whose figures, files or questions these rules do not have.
 ///
 /// Source: docs/bench-serving.md 6, step 10, 12.2 and 12.4.
-pub(super) fn without_effect(args: &BenchArgs) -> Vec<String> {
-    let mut found = Vec::new();
+pub(super) fn ineffective_flags(args: &BenchArgs) -> Vec<String> {
+    let mut errors = Vec::new();
     let (execution, output, extensions) = (&args.execution, &args.output, &args.extensions);
     if args.extensions.rules == Profile::Classic {
         for (is_given, flag, why) in [
@@ -126,18 +126,18 @@ pub(super) fn without_effect(args: &BenchArgs) -> Vec<String> {
             ),
         ] {
             if is_given {
-                found.push(format!(
+                errors.push(format!(
                     "`--{flag}` has no effect under the rules `classic`: {why}; leave it out, or use `--rules current`"
                 ));
             }
         }
     }
-    let usual = 60.0;
+    let default_timeout = 60.0;
     let waits = execution.flush_cache && args.server.backend.name().starts_with("sglang");
-    if execution.flush_cache_timeout != usual && !waits {
-        found.push(
+    if execution.flush_cache_timeout != default_timeout && !waits {
+        errors.push(
             "`--flush-cache-timeout` has no effect without `--flush-cache` and a backend of SGLang; leave it out".to_owned(),
         );
     }
-    found
+    errors
 }

@@ -7,7 +7,7 @@ use crate::cli::bench::{Backend, BenchArgs};
 use crate::commands::bench::config::environment::Environment;
 use crate::config::dataset::PromptForm;
 use crate::config::workload::Profile;
-use crate::plan::{Dialect, Protocol, Usage};
+use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
 use crate::runner::bench::{Address, Headers, Scheme};
 
 pub(super) fn address(args: &BenchArgs) -> Result<Address, Vec<String>> {
@@ -34,34 +34,32 @@ pub(super) fn headers(args: &BenchArgs, environment: &Environment) -> Result<(Ke
     let bearer = environment.bearer.as_ref().map(|key| format!("Bearer {key}"));
     let key = bearer.or_else(|| environment.key.clone());
     let auth: Key = key.map(|key| ("Authorization".to_owned(), key));
-    let (mut given, mut mistakes) = (Vec::new(), Vec::new());
+    let (mut given, mut errors) = (Vec::new(), Vec::new());
     for header in &args.server.header {
         match header.split_once('=') {
             Some((name, value)) if !name.is_empty() && !value.is_empty() => {
                 given.push((name.to_owned(), value.to_owned()));
             }
             // What it holds may be a secret and is not repeated.
-            _ => {
-                mistakes.push("a `--header` has no name or no value; write `--header Name=value`".to_owned())
-            }
+            _ => errors.push("a `--header` has no name or no value; write `--header Name=value`".to_owned()),
         }
     }
     if !given.is_empty() && args.server.backend == Backend::Trt {
-        mistakes.push("`--header` has no effect with the backend `trt`; leave it out".to_owned());
+        errors.push("`--header` has no effect with the backend `trt`; leave it out".to_owned());
     }
-    let mut all: Vec<(String, String)> = Vec::new();
+    let mut pairs: Vec<(String, String)> = Vec::new();
     // Triton's endpoint gets no key from the Python tool either.
     if let Some(auth) = auth.clone().filter(|_| args.server.backend != Backend::Trt) {
-        all.push(auth);
+        pairs.push(auth);
     }
     for (name, value) in given {
-        all.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
-        all.push((name, value));
+        pairs.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
+        pairs.push((name, value));
     }
-    let headers = Headers::new(all).map_err(|error| mistakes.push(error.to_string()));
-    match (headers, mistakes.is_empty()) {
+    let headers = Headers::new(pairs).map_err(|error| errors.push(error.to_string()));
+    match (headers, errors.is_empty()) {
         (Ok(headers), true) => Ok((auth, headers)),
-        _ => Err(mistakes),
+        _ => Err(errors),
     }
 }
 
@@ -98,7 +96,7 @@ pub(crate) fn secrets(args: &BenchArgs, environment: &Environment) -> Vec<String
 /// What stands in bodies under the user's own fields.
 ///
 /// Source: docs/bench-serving.md 2.2, 2.3, 12.1.
-pub(super) fn dialect(args: &BenchArgs, profile: Profile) -> Dialect {
+pub(super) fn protocol_spec(args: &BenchArgs, profile: Profile) -> ProtocolSpec {
     let sampling = &args.sampling;
     let protocol = args.server.backend.protocol();
     let mut body = Map::new();
@@ -157,11 +155,11 @@ pub(super) fn dialect(args: &BenchArgs, profile: Profile) -> Dialect {
     let is_theirs = args.extensions.compat_figures || profile == Profile::Classic;
     let dataset = args.dataset.dataset_name.default_dataset();
     let usage = match dataset.facts().prompts {
-        PromptForm::Pictures => Usage::StreamOptions,
-        _ if is_theirs || names_stream_options(args) => Usage::Unasked,
-        _ => Usage::StreamOptions,
+        PromptForm::Pictures => UsageRequest::StreamOptions,
+        _ if is_theirs || sets_stream_options(args) => UsageRequest::Unasked,
+        _ => UsageRequest::StreamOptions,
     };
-    Dialect {
+    ProtocolSpec {
         protocol,
         path: None,
         usage,
@@ -170,7 +168,7 @@ pub(super) fn dialect(args: &BenchArgs, profile: Profile) -> Dialect {
 }
 
 /// Whether the user's own fields say what the server is to report.
-fn names_stream_options(args: &BenchArgs) -> bool {
+fn sets_stream_options(args: &BenchArgs) -> bool {
     let body = args.sampling.extra_request_body.as_deref().unwrap_or_default();
     let fields: Value = serde_json::from_str(body).unwrap_or_default();
     fields.get("stream_options").is_some()
@@ -179,7 +177,7 @@ fn names_stream_options(args: &BenchArgs) -> bool {
 /// The user's own fields, and those that win over them.
 ///
 /// Source: docs/bench-serving.md 2.2, 2.3 and 6, step 4.
-pub(super) fn body(args: &BenchArgs) -> Result<Map<String, Value>, Vec<String>> {
+pub(super) fn extra_body(args: &BenchArgs) -> Result<Map<String, Value>, Vec<String>> {
     let wrong = |why: String| vec![format!("`--extra-request-body` is no JSON object: {why}")];
     let backend = args.server.backend;
     let mut body = match &args.sampling.extra_request_body {

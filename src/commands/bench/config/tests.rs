@@ -5,33 +5,36 @@ use super::*;
 use crate::cli::{Cli, Command};
 use crate::config::dataset::Dataset;
 use crate::config::dataset::generated_shared_prefix::{Popularity, SharedPrefix};
-use crate::config::lora::Dealt;
+use crate::config::lora::AdapterDistribution;
 use crate::loadgen::dataset::Content;
-use crate::loadgen::protocol::{self, Ask};
+use crate::loadgen::protocol::{self, RequestParams};
 
-fn wish_in(environment: &Environment, args: &[&str]) -> Result<BenchConfig, Vec<String>> {
-    let all = ["matrix", "bench"].iter().chain(args);
-    match Cli::try_parse_from(all).unwrap().command {
-        Command::Bench(args) => BenchConfig::read(&args, environment),
+fn config_in(environment: &Environment, args: &[&str]) -> Result<BenchConfig, Vec<String>> {
+    let argv = ["matrix", "bench"].iter().chain(args);
+    match Cli::try_parse_from(argv).unwrap().command {
+        Command::Bench(args) => BenchConfig::from_args(&args, environment),
         _ => panic!("`bench` is a command"),
     }
 }
 
 fn config(args: &[&str]) -> Result<BenchConfig, Vec<String>> {
-    wish_in(&Environment::default(), args)
+    config_in(&Environment::default(), args)
 }
 
-fn refused(args: &[&str], why: &str) {
-    let said = config(args).unwrap_err();
-    assert!(said.iter().any(|line| line.contains(why)), "{args:?}: {said:?}");
+fn assert_refused(args: &[&str], why: &str) {
+    let errors = config(args).unwrap_err();
+    assert!(
+        errors.iter().any(|line| line.contains(why)),
+        "{args:?}: {errors:?}"
+    );
 }
 
 /// The body of a request for 5 tokens.
-fn body_of(config: &BenchConfig) -> Value {
+fn request_body(config: &BenchConfig) -> Value {
     let lora = config.scenario.lora.as_ref();
-    let ask = Ask {
+    let ask = RequestParams {
         lora: lora.map(|lora| lora.names[0].as_str()),
-        ..Ask::plain("m", 5, config.scenario.stop_at_eos, &config.scenario.body)
+        ..RequestParams::without_extras("m", 5, config.scenario.stop_at_eos, &config.scenario.body)
     };
     let body = protocol::encode(&config.dialect, &Content::Text("x".to_owned().into()), &ask).unwrap();
     serde_json::from_slice(&body).unwrap()
@@ -65,58 +68,58 @@ fn each_backend_has_its_protocol_its_port_and_its_path() {
 
 #[test]
 fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
-    refused(&["--backend", "gserver"], "`gserver` is not implemented");
-    refused(&["--backend", "trt"], "give `--model`");
-    refused(
+    assert_refused(&["--backend", "gserver"], "`gserver` is not implemented");
+    assert_refused(&["--backend", "trt"], "give `--model`");
+    assert_refused(
         &["--backend", "vllm", "--dataset-name", "mmmu"],
         "has pictures, which the backend `vllm` does not take",
     );
-    refused(
+    assert_refused(
         &["--backend", "vllm-chat", "--return-logprob"],
         "`--return-logprob` has no effect",
     );
-    refused(
+    assert_refused(
         &["--lora-name", "a", "--lora-request-distribution", "distinct"],
         "only one adapter",
     );
-    refused(&["--lora-zipf-alpha", "1"], "above 1");
-    refused(
+    assert_refused(&["--lora-zipf-alpha", "1"], "above 1");
+    assert_refused(
         &["--lora-request-distribution", "skewed"],
         "without `--lora-name`",
     );
-    refused(
+    assert_refused(
         &["--backend", "vllm", "--tokenize-prompt"],
         "needs the backend `sglang`",
     );
-    refused(&["--goodput", "ttft:-1"], "`--goodput ttft:-1` is no target");
-    refused(&["--extra-request-body", "[1]"], "no JSON object");
-    refused(&["--profile-by-stage"], "without `--profile`");
-    refused(
+    assert_refused(&["--goodput", "ttft:-1"], "`--goodput ttft:-1` is no target");
+    assert_refused(&["--extra-request-body", "[1]"], "no JSON object");
+    assert_refused(&["--profile-by-stage"], "without `--profile`");
+    assert_refused(
         &["--rules", "classic", "--backend", "vllm-chat"],
         "know no backend",
     );
-    refused(
+    assert_refused(
         &["--rules", "classic", "--dataset-name", "random"],
         "--random-input-len",
     );
-    refused(
+    assert_refused(
         &["--dataset-name", "random", "--random-range-ratio", "2"],
         "`--random-range-ratio`",
     );
-    refused(&["--multi"], "`--rules classic`");
-    refused(&["--request-rate-range", "1,2"], "without `--multi`");
-    refused(
+    assert_refused(&["--multi"], "`--rules classic`");
+    assert_refused(&["--request-rate-range", "1,2"], "without `--multi`");
+    assert_refused(
         &["--rules", "classic", "--multi", "--request-rate", "4"],
         "beside `--multi`",
     );
-    refused(
+    assert_refused(
         &["--rules", "classic", "--goodput", "ttft:1"],
         "`--goodput` has no effect",
     );
-    refused(&["--rules", "classic", "--output-details"], "a row of CSV");
-    refused(&["--flush-cache-timeout", "9"], "without `--flush-cache`");
-    refused(&["--pd-separated"], "without `--profile`");
-    refused(
+    assert_refused(&["--rules", "classic", "--output-details"], "a row of CSV");
+    assert_refused(&["--flush-cache-timeout", "9"], "without `--flush-cache`");
+    assert_refused(&["--pd-separated"], "without `--profile`");
+    assert_refused(
         &["--profile-decode-url", "http://h:1"],
         "without `--pd-separated`",
     );
@@ -128,9 +131,9 @@ fn what_cannot_be_is_refused_with_its_reason_and_all_at_once() {
         "--profile-decode-url",
         "http://h:2",
     ];
-    refused(&both, "exclude each other");
-    refused(&["--header", "novalue"], "no name or no value");
-    refused(&["--base-url", "host:1"], "must begin with");
+    assert_refused(&both, "exclude each other");
+    assert_refused(&["--header", "novalue"], "no name or no value");
+    assert_refused(&["--base-url", "host:1"], "must begin with");
     let all = config(&[
         "--backend",
         "trt",
@@ -152,7 +155,7 @@ fn a_key_of_the_environment_is_a_bearer_or_goes_as_it_is_and_a_header_wins() {
         ..Environment::default()
     };
     let sent = |environment: &Environment, args: &[&str]| {
-        let config = wish_in(environment, args).unwrap();
+        let config = config_in(environment, args).unwrap();
         let headers: Vec<String> = config
             .headers
             .iter()
@@ -171,20 +174,26 @@ fn a_key_of_the_environment_is_a_bearer_or_goes_as_it_is_and_a_header_wins() {
         ["authorization: c=d", "X: 1"]
     );
     assert!(sent(&bearer, &["--backend", "trt", "--model", "m"]).is_empty());
-    assert!(!format!("{:?}", wish_in(&bearer, &["--header", "X=hush"]).unwrap().headers).contains("hush"));
+    assert!(
+        !format!(
+            "{:?}",
+            config_in(&bearer, &["--header", "X=hush"]).unwrap().headers
+        )
+        .contains("hush")
+    );
 }
 
 #[test]
 fn without_flags_bodies_are_those_of_the_python_tool() {
     let native = config(&[]).unwrap();
     assert_eq!(
-        body_of(&native),
+        request_body(&native),
         json!({"text": "x", "sampling_params": {"temperature": 0.0, "max_new_tokens": 5, "ignore_eos": true}, "stream": true,
                "lora_path": null, "return_logprob": false, "return_routed_experts": false, "logprob_start_len": -1})
     );
     let classic = config(&["--rules", "classic"]).unwrap();
     assert_eq!(
-        body_of(&classic),
+        request_body(&classic),
         json!({"text": "x", "sampling_params": {"temperature": 0.0, "max_new_tokens": 5, "ignore_eos": true}, "stream": true})
     );
     let chat = config(&[
@@ -195,7 +204,7 @@ fn without_flags_bodies_are_those_of_the_python_tool() {
     ])
     .unwrap();
     assert_eq!(
-        body_of(&chat),
+        request_body(&chat),
         json!({"model": "m", "messages": [{"role": "user", "content": "x"}], "max_completion_tokens": 5, "stream": false,
                "temperature": 0.0, "ignore_eos": false})
     );
@@ -204,12 +213,12 @@ fn without_flags_bodies_are_those_of_the_python_tool() {
 #[test]
 fn sampling_goes_where_each_protocol_wants_it() {
     let args = ["--temperature", "0.5", "--top-p", "0.9"];
-    let native = body_of(&config(&args).unwrap());
+    let native = request_body(&config(&args).unwrap());
     assert_eq!(
         native["sampling_params"],
         json!({"temperature": 0.5, "max_new_tokens": 5, "ignore_eos": true, "top_p": 0.9})
     );
-    let vllm = body_of(&config(&[&["--backend", "vllm"], &args[..]].concat()).unwrap());
+    let vllm = request_body(&config(&[&["--backend", "vllm"], &args[..]].concat()).unwrap());
     assert_eq!((&vllm["temperature"], &vllm["top_p"]), (&json!(0.5), &json!(0.9)));
     let extra = [
         "--backend",
@@ -219,13 +228,13 @@ fn sampling_goes_where_each_protocol_wants_it() {
         "--extra-request-body",
         r#"{"temperature": 0.7, "best_of": null}"#,
     ];
-    let body = body_of(&config(&extra).unwrap());
+    let body = request_body(&config(&extra).unwrap());
     assert_eq!((&body["temperature"], body.get("best_of")), (&json!(0.7), None));
 }
 
 #[test]
 fn adapters_and_logprobs_stand_where_the_python_tool_puts_them() {
-    let native = body_of(
+    let native = request_body(
         &config(&[
             "--lora-name",
             "a",
@@ -247,7 +256,7 @@ fn adapters_and_logprobs_stand_where_the_python_tool_puts_them() {
     assert_eq!(native["top_logprobs_num"], 2);
     assert_eq!(native["token_ids_logprob"], json!([7, 8]));
     assert_eq!(native["logprob_start_len"], 0);
-    let vllm = body_of(
+    let vllm = request_body(
         &config(&[
             "--backend",
             "vllm",
@@ -314,27 +323,27 @@ fn flags_of_a_data_set_reach_it_and_no_other() {
         routing_key: true,
     };
     assert_eq!(given, asked);
-    let refused_there = |more: &[&str], why| refused(&[&gsp, more].concat(), why);
+    let refused_there = |more: &[&str], why| assert_refused(&[&gsp, more].concat(), why);
     refused_there(&["--gsp-group-distribution", "zipf"], "needs `--gsp-zipf-alpha`");
     refused_there(&["--gsp-zipf-alpha", "1"], "no effect on uniform groups");
     refused_there(&["--gsp-num-turns", "2"], "use a chat backend");
     refused_there(&["--gsp-num-groups", "0"], "must be at least 1");
     refused_there(&["--use-trace-timestamps"], "have no moments");
-    refused(
+    assert_refused(
         &["--gsp-ordered"],
         "belong to the data set `generated-shared-prefix`",
     );
-    refused(
+    assert_refused(
         &["--dataset-offset", "1"],
         "belong to the data set `agentic-trace`",
     );
-    refused(&["--dataset-name", "openai"], "consists of chat messages");
+    assert_refused(&["--dataset-name", "openai"], "consists of chat messages");
     let mooncake = ["--dataset-name", "mooncake"];
-    refused(
+    assert_refused(
         &[&mooncake[..], &["--backend", "vllm-chat"]].concat(),
         "chat template was applied",
     );
-    refused(
+    assert_refused(
         &[&mooncake[..], &["--request-rate", "2"]].concat(),
         "moments of their own",
     );
@@ -351,7 +360,7 @@ fn flags_of_a_data_set_reach_it_and_no_other() {
         .concat(),
     );
     let config = config.unwrap();
-    assert_eq!(config.asked.rate, Traffic::Trace);
+    assert_eq!(config.requested_load.rate, Traffic::Trace);
     let Dataset::Mooncake(mooncake) = config.scenario.workload.dataset else {
         panic!("another data set was asked for");
     };
@@ -363,25 +372,28 @@ fn flags_of_a_data_set_reach_it_and_no_other() {
 fn adapters_are_dealt_as_asked() {
     let dealt = |more: &[&str]| {
         let config = config(&[&["--lora-name", "a", "b"], more].concat()).unwrap();
-        config.scenario.lora.unwrap().dealt
+        config.scenario.lora.unwrap().distribution
     };
-    assert_eq!(dealt(&[]), Dealt::Uniform);
+    assert_eq!(dealt(&[]), AdapterDistribution::Uniform);
     assert_eq!(
         dealt(&["--lora-request-distribution", "distinct"]),
-        Dealt::Distinct
+        AdapterDistribution::Distinct
     );
     let skewed = ["--lora-request-distribution", "skewed"];
-    assert_eq!(dealt(&skewed), Dealt::Skewed { alpha: 1.5 });
+    assert_eq!(dealt(&skewed), AdapterDistribution::Skewed { alpha: 1.5 });
     assert_eq!(
         dealt(&[&skewed[..], &["--lora-zipf-alpha", "2"]].concat()),
-        Dealt::Skewed { alpha: 2.0 }
+        AdapterDistribution::Skewed { alpha: 2.0 }
     );
 }
 
 #[test]
 fn caches_are_emptied_by_each_backends_own_path() {
     let flush = |environment: &Environment, args: &[&str]| {
-        wish_in(environment, args).unwrap().flush.map(|reset| reset.path)
+        config_in(environment, args)
+            .unwrap()
+            .cache_reset
+            .map(|reset| reset.path)
     };
     let nothing = Environment::default();
     assert_eq!(flush(&nothing, &[]), None);
@@ -411,12 +423,12 @@ fn each_profile_has_its_own_defaults() {
     assert_eq!(
         (
             current.scenario.seed,
-            current.ready_s,
+            current.ready_timeout_s,
             current.scenario.limits.warmup
         ),
         (42, 60, 1)
     );
-    assert_eq!(current.output.rest, "1000_sharegpt.jsonl");
+    assert_eq!(current.output.name_suffix, "1000_sharegpt.jsonl");
     let classic = config(&[
         "--rules",
         "classic",
@@ -431,12 +443,12 @@ fn each_profile_has_its_own_defaults() {
     assert_eq!(
         (
             classic.scenario.seed,
-            classic.ready_s,
+            classic.ready_timeout_s,
             classic.scenario.limits.warmup
         ),
         (1, 0, 1)
     );
-    assert_eq!(classic.output.rest, "1000_8_4.jsonl");
+    assert_eq!(classic.output.name_suffix, "1000_8_4.jsonl");
     let ids = config(&["--dataset-name", "random-ids", "--max-concurrency", "0"]).unwrap();
     assert_eq!(
         (
@@ -461,7 +473,7 @@ fn the_file_is_named_after_the_load() {
         (&["--dataset-name", "random-ids"], "1000_1024_1024.jsonl"),
         (&["--rules", "classic"], "1000_sharegpt.csv"),
     ] {
-        assert_eq!(config(args).unwrap().output.rest, rest);
+        assert_eq!(config(args).unwrap().output.name_suffix, rest);
     }
 }
 
@@ -469,10 +481,10 @@ fn the_file_is_named_after_the_load() {
 fn of_a_target_that_is_given_twice_the_last_counts() {
     let slo = config(&["--goodput", "ttft:500", "tpot:50", "ttft:250"])
         .unwrap()
-        .asked
+        .requested_load
         .slo
         .unwrap();
-    let ms = |limit: Option<Span>| limit.map(|limit| limit.duration().as_millis());
+    let ms = |limit: Option<HumanDuration>| limit.map(|limit| limit.duration().as_millis());
     assert_eq!(
         (ms(slo.ttft), ms(slo.tpot), ms(slo.e2e)),
         (Some(250), Some(50), None)

@@ -9,25 +9,28 @@ mod numpy_generator;
 mod python;
 
 pub(crate) use numpy::Numpy;
-pub(crate) use numpy_generator::Modern;
+pub(crate) use numpy_generator::NumpyGenerator;
 pub use python::Python;
 
 use rand_mt::Mt;
 
 /// A Mersenne Twister that counts its draws, so that its state can be restored.
 #[derive(Clone, PartialEq, Eq)]
-struct Core {
+struct CountingTwister {
     twister: Mt,
-    drawn: u64,
+    draw_count: u64,
 }
 
-impl Core {
-    const fn of(twister: Mt) -> Self {
-        Self { twister, drawn: 0 }
+impl CountingTwister {
+    const fn new(twister: Mt) -> Self {
+        Self {
+            twister,
+            draw_count: 0,
+        }
     }
 
     fn next_u32(&mut self) -> u32 {
-        self.drawn += 1;
+        self.draw_count += 1;
         self.twister.next_u32()
     }
 
@@ -39,7 +42,7 @@ impl Core {
 }
 
 /// Returns a number in `0..1`: 53 bits from two words, as in CPython and numpy.
-fn unit(core: &mut Core) -> f64 {
+fn unit_f64(core: &mut CountingTwister) -> f64 {
     let high = core.next_u32() >> 5;
     let low = core.next_u32() >> 6;
     (f64::from(high) * 67_108_864.0 + f64::from(low)) / 9_007_199_254_740_992.0
@@ -47,7 +50,7 @@ fn unit(core: &mut Core) -> f64 {
 
 /// Returns the index of the weighted entry that `u` in `0..1` selects: numpy's `searchsorted(cdf, u,
 /// side="right")`.
-fn weighted(weights: &[f64], u: f64) -> usize {
+fn weighted_index(weights: &[f64], u: f64) -> usize {
     let mut sum = 0.0;
     let running: Vec<f64> = weights
         .iter()

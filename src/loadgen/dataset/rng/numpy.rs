@@ -2,12 +2,12 @@
 
 use rand_mt::Mt;
 
-use super::{Core, unit, weighted};
+use super::{CountingTwister, unit_f64, weighted_index};
 
 /// numpy's `RandomState`: MT19937, seeded with one word.
 #[derive(Clone, PartialEq)]
 pub struct Numpy {
-    core: Core,
+    core: CountingTwister,
     /// The second value of the polar method, kept for the next call as in numpy.
     spare: Option<f64>,
 }
@@ -22,7 +22,7 @@ impl Numpy {
     /// `np.random.seed(seed)`; numpy accepts no seed above 32 bits.
     pub(crate) fn new(seed: u32) -> Self {
         Self {
-            core: Core::of(Mt::new(seed)),
+            core: CountingTwister::new(Mt::new(seed)),
             spare: None,
         }
     }
@@ -34,9 +34,9 @@ impl Numpy {
 
     /// Returns how many words were drawn since the seed; `None` while a spare normal value is kept, because
     /// then the count does not determine the state.
-    pub(crate) const fn drawn(&self) -> Option<u64> {
+    pub(crate) const fn draw_count(&self) -> Option<u64> {
         match self.spare {
-            None => Some(self.core.drawn),
+            None => Some(self.core.draw_count),
             Some(_) => None,
         }
     }
@@ -48,23 +48,23 @@ impl Numpy {
 
     /// `np.random.random_sample()`: a number in `0..1`.
     pub(crate) fn random(&mut self) -> f64 {
-        unit(&mut self.core)
+        unit_f64(&mut self.core)
     }
 
     /// Returns an integer from 0 to `most` by mask and rejection. For 0 nothing is drawn.
-    fn masked(&mut self, most: u64) -> u64 {
-        if most == 0 {
+    fn bounded(&mut self, max: u64) -> u64 {
+        if max == 0 {
             return 0;
         }
-        let mask = u64::MAX >> most.leading_zeros();
+        let mask = u64::MAX >> max.leading_zeros();
         loop {
-            let drawn = if most <= u64::from(u32::MAX) {
+            let drawn = if max <= u64::from(u32::MAX) {
                 u64::from(self.word())
             } else {
                 let high = u64::from(self.word());
                 (high << 32) | u64::from(self.word())
             } & mask;
-            if drawn <= most {
+            if drawn <= max {
                 return drawn;
             }
         }
@@ -73,7 +73,7 @@ impl Numpy {
     /// `np.random.randint(low, high)`: an integer in `low..high`; the range must not be empty.
     pub(crate) fn randint(&mut self, low: u64, high: u64) -> u64 {
         assert!(low < high, "a draw needs a range that is not empty");
-        low + self.masked(high - 1 - low)
+        low + self.bounded(high - 1 - low)
     }
 
     #[cfg(test)]
@@ -146,8 +146,8 @@ impl Numpy {
 
     /// `np.random.normal(0, 1)`, by the polar method.
     pub(crate) fn normal(&mut self) -> f64 {
-        if let Some(kept) = self.spare.take() {
-            return kept;
+        if let Some(spare) = self.spare.take() {
+            return spare;
         }
         loop {
             let x = 2.0 * self.random() - 1.0;
@@ -165,7 +165,7 @@ impl Numpy {
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other =
-                usize::try_from(self.masked(last as u64)).expect("a number below a length is an index");
+                usize::try_from(self.bounded(last as u64)).expect("a number below a length is an index");
             items.swap(last, other);
         }
     }
@@ -188,7 +188,7 @@ impl Numpy {
     /// `np.random.choice(len(weights), p=weights)`: an index with probability proportional to its weight.
     pub(crate) fn choice_weighted(&mut self, weights: &[f64]) -> usize {
         let u = self.random();
-        weighted(weights, u)
+        weighted_index(weights, u)
     }
 }
 

@@ -1,17 +1,17 @@
 //! numpy's modern generator: `np.random.default_rng`.
 
-use super::weighted;
+use super::weighted_index;
 
 /// numpy's `Generator` over PCG64 (XSL-RR 128/64), seeded through `SeedSequence`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Modern {
+pub(crate) struct NumpyGenerator {
     state: u128,
     increment: u128,
 }
 
 const MULTIPLIER: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
 
-impl Modern {
+impl NumpyGenerator {
     pub(crate) fn new(seed: u64) -> Self {
         let [a, b, c, d] = seed_sequence(seed).map(u128::from);
         let mut pcg = Self {
@@ -43,7 +43,7 @@ impl Modern {
     /// `rng.choice(len(weights), p=weights)`: an index with probability proportional to its weight.
     pub(crate) fn choice_weighted(&mut self, weights: &[f64]) -> usize {
         let u = self.random();
-        weighted(weights, u)
+        weighted_index(weights, u)
     }
 }
 
@@ -145,8 +145,12 @@ mod tests {
                 ],
             ),
         ] {
-            let mut modern = Modern::new(seed);
-            assert_eq!(std::array::from_fn(|_| modern.random()), expected, "seed {seed}");
+            let mut generator = NumpyGenerator::new(seed);
+            assert_eq!(
+                std::array::from_fn(|_| generator.random()),
+                expected,
+                "seed {seed}"
+            );
         }
     }
 
@@ -163,9 +167,9 @@ mod tests {
             (1, [0, 3, 0, 3, 0, 0, 2, 0, 1, 0, 1, 1]),
             (42, [2, 0, 2, 1, 0, 3, 2, 2, 0, 0, 0, 3]),
         ] {
-            let mut modern = Modern::new(seed);
+            let mut generator = NumpyGenerator::new(seed);
             assert_eq!(
-                std::array::from_fn(|_| modern.choice_weighted(&zipf)),
+                std::array::from_fn(|_| generator.choice_weighted(&zipf)),
                 expected,
                 "seed {seed}"
             );

@@ -2,12 +2,12 @@
 
 use rand_mt::Mt;
 
-use super::{Core, unit};
+use super::{CountingTwister, unit_f64};
 
 /// CPython's `random.Random`: MT19937, seeded with an array.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Python {
-    core: Core,
+    core: CountingTwister,
 }
 
 impl std::fmt::Debug for Python {
@@ -25,7 +25,9 @@ impl Python {
         } else {
             Mt::new_with_key([low, high])
         };
-        Self { core: Core::of(core) }
+        Self {
+            core: CountingTwister::new(core),
+        }
     }
 
     /// Returns the next 32-bit word.
@@ -34,8 +36,8 @@ impl Python {
     }
 
     /// Returns how many words were drawn since the seed.
-    pub const fn drawn(&self) -> u64 {
-        self.core.drawn
+    pub const fn draw_count(&self) -> u64 {
+        self.core.draw_count
     }
 
     /// Draws words and discards them.
@@ -45,7 +47,7 @@ impl Python {
 
     /// `random.random()`: a number in `0..1`.
     pub fn random(&mut self) -> f64 {
-        unit(&mut self.core)
+        unit_f64(&mut self.core)
     }
 
     /// `random.getrandbits(bits)` for 1 to 64 bits.
@@ -117,11 +119,11 @@ impl Python {
     fn sample_pool<T: Clone>(&mut self, items: &[T], count: usize) -> Vec<T> {
         let mut pool = items.to_vec();
         (0..count)
-            .map(|taken| {
-                let left = pool.len() - taken;
-                let at = self.index(left);
+            .map(|position| {
+                let remaining = pool.len() - position;
+                let at = self.index(remaining);
                 let drawn = pool[at].clone();
-                pool[at] = pool[left - 1].clone();
+                pool[at] = pool[remaining - 1].clone();
                 drawn
             })
             .collect()

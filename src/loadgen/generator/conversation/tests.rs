@@ -8,21 +8,21 @@ use serde_json::{Map, Value, json};
 
 use crate::config::scenario::Limits;
 use crate::loadgen::dataset::{Content, Extras};
-use crate::loadgen::generator::tests::driven_by;
-use crate::loadgen::generator::{Item, Load};
+use crate::loadgen::generator::tests::run_over;
+use crate::loadgen::generator::{LoadSpec, PlannedRequest};
 use crate::loadgen::test_server::{Act, Server, stream, target};
 use crate::plan::Protocol;
 use crate::results::record::request::Request;
 
 /// Returns a conversation with this many rounds.
-fn talk(name: &str, rounds: usize) -> Item {
+fn conversation(name: &str, rounds: usize) -> PlannedRequest {
     let turn = |round: usize| vec![json!({"role": "user", "content": format!("{name}{round}")})];
-    Item {
+    PlannedRequest {
         content: Content::Text(format!("{name}0").into()),
         prompt_tokens: 3,
-        asked_tokens: 2,
+        requested_tokens: 2,
         due: Duration::ZERO,
-        lora: None,
+        lora_adapter: None,
         extras: Some(Arc::new(Extras {
             turns: Some((1..rounds).map(turn).collect()),
             ..Extras::default()
@@ -30,10 +30,10 @@ fn talk(name: &str, rounds: usize) -> Item {
     }
 }
 
-fn load(port: u16, items: Vec<Item>, limits: Limits) -> Load {
-    Load {
+fn load(port: u16, planned_requests: Vec<PlannedRequest>, limits: Limits) -> LoadSpec {
+    LoadSpec {
         target: target(port, Protocol::Chat),
-        items,
+        requests: planned_requests,
         concurrency: NonZeroU32::new(1),
         limits,
         body: Map::new(),
@@ -49,9 +49,9 @@ fn rounds(requests: &[Request]) -> Vec<u32> {
 }
 
 /// Starts a server that records all messages and answers a round that ends in `x1` with an error.
-async fn listening() -> (Server, Arc<Mutex<Vec<Value>>>) {
-    let heard: Arc<Mutex<Vec<Value>>> = Arc::default();
-    let keep = Arc::clone(&heard);
+async fn recording_server() -> (Server, Arc<Mutex<Vec<Value>>>) {
+    let received: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let keep = Arc::clone(&received);
     let server = Server::start(move |request| {
         let body: Value = serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap();
         let messages = body["messages"].clone();
@@ -75,20 +75,20 @@ async fn listening() -> (Server, Arc<Mutex<Vec<Value>>>) {
         ]
     })
     .await;
-    (server, heard)
+    (server, received)
 }
 
 #[tokio::test]
 async fn each_round_hears_all_that_was_said_and_a_slot_is_held_to_the_end() {
     for is_bare in [true, false] {
-        let (server, heard) = listening().await;
-        let items = vec![talk("x", 3), talk("y", 2)];
-        let requests = driven_by(load(server.port, items, Limits::default()), is_bare).await;
+        let (server, received) = recording_server().await;
+        let planned_requests = vec![conversation("x", 3), conversation("y", 2)];
+        let requests = run_over(load(server.port, planned_requests, Limits::default()), is_bare).await;
         let user = |text: &str| json!({"role": "user", "content": text});
         let reply = |text: &str| json!({"role": "assistant", "content": text});
-        let heard = heard.lock().unwrap().clone();
+        let received = received.lock().unwrap().clone();
         assert_eq!(
-            heard,
+            received,
             [
                 json!([user("x0")]),
                 json!([user("x0"), reply("re x0"), user("x1")]),
@@ -112,7 +112,7 @@ async fn each_round_hears_all_that_was_said_and_a_slot_is_held_to_the_end() {
 #[tokio::test]
 async fn rounds_that_fall_due_after_the_end_have_no_records() {
     for is_bare in [true, false] {
-        let server = Server::saying(vec![
+        let server = Server::answering(vec![
             Act::Pause(Duration::from_millis(400)),
             Act::Write(stream(&[
                 r#"data: {"choices":[{"delta":{"content":"a"}}]}"#,
@@ -124,18 +124,18 @@ async fn rounds_that_fall_due_after_the_end_have_no_records() {
             duration: Some("200ms".parse().unwrap()),
             ..Limits::default()
         };
-        let items = vec![talk("x", 3), talk("y", 2)];
-        let requests = driven_by(load(server.port, items, limits), is_bare).await;
+        let planned_requests = vec![conversation("x", 3), conversation("y", 2)];
+        let requests = run_over(load(server.port, planned_requests, limits), is_bare).await;
         assert_eq!(rounds(&requests), [0], "{is_bare}");
         assert!(requests[0].is_completed());
-        assert_eq!(server.seen.all(), 1);
+        assert_eq!(server.stats.total(), 1);
     }
 }
 
 #[tokio::test]
 async fn rounds_after_the_last_conversation_began_are_not_drained() {
     for is_bare in [true, false] {
-        let server = Server::saying(vec![
+        let server = Server::answering(vec![
             Act::Pause(Duration::from_millis(200)),
             Act::Write(stream(&[
                 r#"data: {"choices":[{"delta":{"content":"a"}}]}"#,
@@ -147,7 +147,7 @@ async fn rounds_after_the_last_conversation_began_are_not_drained() {
             drain: "300ms".parse().unwrap(),
             ..Limits::default()
         };
-        let requests = driven_by(load(server.port, vec![talk("x", 3)], limits), is_bare).await;
+        let requests = run_over(load(server.port, vec![conversation("x", 3)], limits), is_bare).await;
         assert!(requests.iter().all(Request::is_completed), "{is_bare}");
     }
 }
@@ -158,7 +158,7 @@ async fn a_long_conversation_that_nobody_answers_ends() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().port()
     };
-    let requests = driven_by(load(port, vec![talk("x", 1000)], Limits::default()), true).await;
+    let requests = run_over(load(port, vec![conversation("x", 1000)], Limits::default()), true).await;
     assert_eq!(requests.len(), 1000);
     assert!(requests.iter().all(|request| !request.is_completed()));
 }

@@ -16,49 +16,49 @@ use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 
 use super::wait::wait_for;
-use super::waker::Bell;
-use crate::base::clock::{self, Moment};
+use super::waker::LoopWaker;
+use crate::base::clock::{self, MonotonicTime};
 use crate::loadgen::socket::Socket;
-use crate::loadgen::tls::Tls;
+use crate::loadgen::tls::TlsClient;
 
 /// Maximum number of handshake threads per sending thread.
 const MAX_THREADS: usize = 4;
 /// Interval of the check for handshakes past their deadline.
-const SWEEP: Duration = Duration::from_millis(100);
+const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Timeout of a wait while there is no handshake.
-const IDLE: Duration = Duration::from_secs(3600);
+const IDLE_WAIT: Duration = Duration::from_secs(3600);
 /// Number of sockets that are served before the inbox is checked again.
-const SOCKETS: usize = 64;
+const MAX_EPOLL_EVENTS: usize = 64;
 /// The epoll key of the waker.
-const BELL: u64 = u64::MAX;
+const WAKER_TOKEN: u64 = u64::MAX;
 
-struct Asked {
-    place: usize,
-    to: SocketAddr,
+struct HandshakeRequest {
+    index: usize,
+    address: SocketAddr,
     /// When the handshake is given up. Its request has timed out by then.
-    deadline: Moment,
+    deadline: MonotonicTime,
 }
 
 /// An established connection, or why it failed.
-pub(super) struct Shaken {
-    pub(super) place: usize,
+pub(super) struct HandshakeResult {
+    pub(super) index: usize,
     pub(super) socket: io::Result<Socket>,
     /// When the handshake ended.
-    pub(super) at: Moment,
+    pub(super) done_at: MonotonicTime,
 }
 
 /// The handshake threads of one sending thread. They end when this is dropped.
 pub(super) struct Handshakes {
     workers: Vec<Worker>,
     next: usize,
-    shaken: Receiver<Shaken>,
-    bell: Arc<Bell>,
+    results: Receiver<HandshakeResult>,
+    waker: Arc<LoopWaker>,
 }
 
 struct Worker {
     /// `None` tells the thread to end.
-    inbox: Option<Sender<Asked>>,
-    bell: Arc<Bell>,
+    inbox: Option<Sender<HandshakeRequest>>,
+    waker: Arc<LoopWaker>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -67,40 +67,44 @@ impl Handshakes {
     ///
     /// # Errors
     /// The kernel has no room for a thread or a file.
-    pub(super) fn start(tls: &Tls, senders: usize) -> io::Result<Self> {
+    pub(super) fn start(tls: &TlsClient, senders: usize) -> io::Result<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let count = (cores / (2 * senders.max(1))).clamp(1, MAX_THREADS);
-        let (out, shaken) = mpsc::channel();
-        let bell = Arc::new(Bell::new()?);
+        let (out, result) = mpsc::channel();
+        let waker = Arc::new(LoopWaker::new()?);
         let workers = (0..count)
-            .map(|_| Worker::start(tls.clone(), out.clone(), Arc::clone(&bell)))
+            .map(|_| Worker::start(tls.clone(), out.clone(), Arc::clone(&waker)))
             .collect::<io::Result<_>>()?;
         Ok(Self {
             workers,
             next: 0,
-            shaken,
-            bell,
+            results: result,
+            waker,
         })
     }
 
     /// The waker that fires when a connection is established or has failed.
-    pub(super) fn bell(&self) -> &Bell {
-        &self.bell
+    pub(super) fn waker(&self) -> &LoopWaker {
+        &self.waker
     }
 
-    pub(super) fn ask(&mut self, place: usize, to: SocketAddr, deadline: Moment) {
+    pub(super) fn request(&mut self, index: usize, to: SocketAddr, deadline: MonotonicTime) {
         let worker = &self.workers[self.next];
         self.next = (self.next + 1) % self.workers.len();
         if let Some(inbox) = &worker.inbox {
             // A dead thread does not answer; then the request times out.
-            let _ = inbox.send(Asked { place, to, deadline });
-            worker.bell.ring();
+            let _ = inbox.send(HandshakeRequest {
+                index,
+                address: to,
+                deadline,
+            });
+            worker.waker.notify();
         }
     }
 
     /// Returns the next connection that is established or has failed.
-    pub(super) fn take(&self) -> Option<Shaken> {
-        self.shaken.try_recv().ok()
+    pub(super) fn next_result(&self) -> Option<HandshakeResult> {
+        self.results.try_recv().ok()
     }
 }
 
@@ -108,7 +112,7 @@ impl Drop for Handshakes {
     fn drop(&mut self) {
         for worker in &mut self.workers {
             worker.inbox = None;
-            worker.bell.ring();
+            worker.waker.notify();
         }
         for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()) {
             let _ = thread.join();
@@ -117,122 +121,126 @@ impl Drop for Handshakes {
 }
 
 impl Worker {
-    fn start(tls: Tls, out: Sender<Shaken>, done: Arc<Bell>) -> io::Result<Self> {
+    fn start(tls: TlsClient, out: Sender<HandshakeResult>, done: Arc<LoopWaker>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = Arc::new(Bell::new()?);
+        let waker = Arc::new(LoopWaker::new()?);
         let interest = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&epoll, &*bell, epoll::EventData::new_u64(BELL), interest)?;
-        let (inbox, asked) = mpsc::channel();
-        let desk = Desk {
+        epoll::add(&epoll, &*waker, epoll::EventData::new_u64(WAKER_TOKEN), interest)?;
+        let (inbox, request) = mpsc::channel();
+        let handshake_loop = HandshakeLoop {
             tls,
             epoll,
-            asked,
+            requests: request,
             pending: HashMap::new(),
-            out,
-            done,
+            results: out,
+            result_waker: done,
         };
-        let own_bell = Arc::clone(&bell);
+        let own_bell = Arc::clone(&waker);
         let thread = thread::Builder::new()
             .name("handshake".to_owned())
-            .spawn(move || desk.run(&own_bell))?;
+            .spawn(move || handshake_loop.run(&own_bell))?;
         Ok(Self {
             inbox: Some(inbox),
-            bell,
+            waker,
             thread: Some(thread),
         })
     }
 }
 
 /// The state of one handshake thread.
-struct Desk {
-    tls: Tls,
+struct HandshakeLoop {
+    tls: TlsClient,
     epoll: OwnedFd,
-    asked: Receiver<Asked>,
+    requests: Receiver<HandshakeRequest>,
     /// Connections being established and their deadlines, by the place of their stream.
-    pending: HashMap<usize, (Socket, Moment)>,
-    out: Sender<Shaken>,
+    pending: HashMap<usize, (Socket, MonotonicTime)>,
+    results: Sender<HandshakeResult>,
     /// Wakes the sending thread after a result was sent.
-    done: Arc<Bell>,
+    result_waker: Arc<LoopWaker>,
 }
 
-impl Desk {
-    fn run(mut self, bell: &Bell) {
-        let mut events = Vec::with_capacity(SOCKETS);
+impl HandshakeLoop {
+    fn run(mut self, waker: &LoopWaker) {
+        let mut events = Vec::with_capacity(MAX_EPOLL_EVENTS);
         let mut swept = clock::now();
         loop {
             events.clear();
-            let wait = if self.pending.is_empty() { IDLE } else { SWEEP };
+            let wait = if self.pending.is_empty() {
+                IDLE_WAIT
+            } else {
+                DEADLINE_CHECK_INTERVAL
+            };
             wait_for(&self.epoll, &mut events, wait);
             for event in &events {
                 match event.data.u64() {
-                    BELL => bell.hush(),
-                    place => self.go_on(usize::try_from(place).unwrap_or(usize::MAX)),
+                    WAKER_TOKEN => waker.clear(),
+                    index => self.continue_handshake(usize::try_from(index).unwrap_or(usize::MAX)),
                 }
             }
             loop {
-                match self.asked.try_recv() {
-                    Ok(asked) => self.begin(&asked),
+                match self.requests.try_recv() {
+                    Ok(request) => self.begin(&request),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
             let now = clock::now();
-            if now.since(swept) >= SWEEP {
+            if now.since(swept) >= DEADLINE_CHECK_INTERVAL {
                 swept = now;
                 self.pending.retain(|_, (_, deadline)| *deadline > now);
             }
         }
     }
 
-    fn begin(&mut self, asked: &Asked) {
-        let socket = Socket::connect(asked.to)
-            .and_then(|socket| Ok(socket.encrypted(self.tls.session()?)))
+    fn begin(&mut self, request: &HandshakeRequest) {
+        let socket = Socket::connect(request.address)
+            .and_then(|socket| Ok(socket.with_tls(self.tls.session()?)))
             .and_then(|socket| {
                 let interest = epoll::EventFlags::IN
                     | epoll::EventFlags::OUT
                     | epoll::EventFlags::RDHUP
                     | epoll::EventFlags::ET;
-                let place = epoll::EventData::new_u64(asked.place as u64);
-                epoll::add(&self.epoll, &socket, place, interest)?;
+                let index = epoll::EventData::new_u64(request.index as u64);
+                epoll::add(&self.epoll, &socket, index, interest)?;
                 Ok(socket)
             });
         match socket {
             Ok(socket) => {
-                self.pending.insert(asked.place, (socket, asked.deadline));
-                self.go_on(asked.place);
+                self.pending.insert(request.index, (socket, request.deadline));
+                self.continue_handshake(request.index);
             }
-            Err(error) => self.end(asked.place, Err(error)),
+            Err(error) => self.end(request.index, Err(error)),
         }
     }
 
-    fn go_on(&mut self, place: usize) {
-        let Some((socket, _)) = self.pending.get_mut(&place) else {
+    fn continue_handshake(&mut self, index: usize) {
+        let Some((socket, _)) = self.pending.get_mut(&index) else {
             return;
         };
-        let shaken = match socket.fault() {
-            Ok(None) => socket.shake_hands(),
+        let result = match socket.connect_error() {
+            Ok(None) => socket.continue_handshake(),
             Ok(Some(error)) | Err(error) => Err(error),
         };
-        let shaken = match shaken {
+        let result = match result {
             Ok(false) => return,
-            shaken => shaken,
+            result => result,
         };
-        let Some((socket, _)) = self.pending.remove(&place) else {
+        let Some((socket, _)) = self.pending.remove(&index) else {
             return;
         };
         let _ = epoll::delete(&self.epoll, &socket);
-        self.end(place, shaken.map(|_| socket));
+        self.end(index, result.map(|_| socket));
     }
 
-    fn end(&mut self, place: usize, socket: io::Result<Socket>) {
-        let shaken = Shaken {
-            place,
+    fn end(&mut self, index: usize, socket: io::Result<Socket>) {
+        let result = HandshakeResult {
+            index,
             socket,
-            at: clock::now(),
+            done_at: clock::now(),
         };
         // After the load has ended there is no receiver.
-        if self.out.send(shaken).is_ok() {
-            self.done.ring();
+        if self.results.send(result).is_ok() {
+            self.result_waker.notify();
         }
     }
 }

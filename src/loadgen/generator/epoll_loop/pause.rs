@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use crate::base::clock::Moment;
+use crate::base::clock::MonotonicTime;
 
-const LONGEST: Duration = Duration::from_millis(1);
+const MAX_PAUSE: Duration = Duration::from_millis(1);
 /// A pause is at most this long per stream under way, so that a few streams are looked at without pauses.
 const PER_STREAM: Duration = Duration::from_micros(16);
 /// If a request waits for a slot, a pause is at most this fraction of an answer's duration, because a slot
@@ -18,27 +18,27 @@ const PER_ANSWER: u32 = 1000;
 const PER_GAP: u32 = 4;
 /// In a flood with gaps below this, a pause spans several gaps. If the client reads each event separately,
 /// the server's kernel also sends each separately, which takes the server twice the time.
-const UNTOLD: Duration = Duration::from_millis(2);
+const FLOOD_GAP: Duration = Duration::from_millis(2);
 const GAPS_IN_FLOOD: u32 = 8;
 /// A shorter pause is not worth its timer.
-const SHORTEST: Duration = Duration::from_micros(50);
+const MIN_PAUSE: Duration = Duration::from_micros(50);
 /// While streams are under way, the loop looks at least this often, even if nothing arrives.
-const LONGEST_WAIT: Duration = Duration::from_millis(20);
-/// Number of gaps that are remembered; `FRESH` is the number of new gaps after which the percentile is
+const MAX_WAIT: Duration = Duration::from_millis(20);
+/// Number of gaps that are remembered; `REFRESH_AFTER` is the number of new gaps after which the percentile is
 /// computed again.
-const GAPS: usize = 256;
-const FRESH: usize = 64;
+const MAX_GAPS: usize = 256;
+const REFRESH_AFTER: usize = 64;
 
 /// The time between the events of one stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gap {
-    last: Option<Moment>,
+    last: Option<MonotonicTime>,
     mean: Option<Duration>,
 }
 
 impl Gap {
     /// Adds events, the last of which came at `at`. Returns the moving average of the time between events.
-    pub(super) fn take(&mut self, events: u64, at: Moment) -> Option<Duration> {
+    pub(super) fn add_events(&mut self, events: u64, at: MonotonicTime) -> Option<Duration> {
         let events = u32::try_from(events).ok().filter(|events| *events > 0)?;
         let last = self.last.replace(at)?;
         let gap = at.since(last) / events;
@@ -52,29 +52,29 @@ impl Gap {
 pub(super) struct Gaps {
     last: Vec<Duration>,
     next: usize,
-    fresh: usize,
+    new_gaps: usize,
     shortest_tenth: Option<Duration>,
 }
 
 impl Gaps {
     pub(super) fn new() -> Self {
         Self {
-            last: Vec::with_capacity(GAPS),
+            last: Vec::with_capacity(MAX_GAPS),
             next: 0,
-            fresh: 0,
+            new_gaps: 0,
             shortest_tenth: None,
         }
     }
 
-    pub(super) fn take(&mut self, gap: Duration) {
+    pub(super) fn add(&mut self, gap: Duration) {
         match self.last.get_mut(self.next) {
             Some(place) => *place = gap,
             None => self.last.push(gap),
         }
-        self.next = (self.next + 1) % GAPS;
-        self.fresh += 1;
-        if self.fresh >= FRESH || self.shortest_tenth.is_none() {
-            self.fresh = 0;
+        self.next = (self.next + 1) % MAX_GAPS;
+        self.new_gaps += 1;
+        if self.new_gaps >= REFRESH_AFTER || self.shortest_tenth.is_none() {
+            self.new_gaps = 0;
             let mut sorted = self.last.clone();
             let rank = sorted.len() / 10;
             self.shortest_tenth = Some(*sorted.select_nth_unstable(rank).1);
@@ -93,19 +93,19 @@ impl Gaps {
         let gap = self.shortest_tenth?;
         let pause = match is_flooded {
             // Single events could not be told apart anyway.
-            true if gap < UNTOLD => (gap * GAPS_IN_FLOOD).max(LONGEST),
-            true => LONGEST,
-            false => (gap / PER_GAP).min(LONGEST),
+            true if gap < FLOOD_GAP => (gap * GAPS_IN_FLOOD).max(MAX_PAUSE),
+            true => MAX_PAUSE,
+            false => (gap / PER_GAP).min(MAX_PAUSE),
         };
         let pause = pause.min(PER_STREAM.saturating_mul(streams));
         let pause = typical.map_or(pause, |typical| pause.min(typical / PER_ANSWER));
-        (pause >= SHORTEST).then_some(pause)
+        (pause >= MIN_PAUSE).then_some(pause)
     }
 
     /// Returns the longest wait for data.
     pub(super) fn wait(&self) -> Duration {
-        let wait = self.shortest_tenth.map_or(LONGEST_WAIT, |gap| gap / PER_GAP);
-        wait.clamp(LONGEST, LONGEST_WAIT)
+        let wait = self.shortest_tenth.map_or(MAX_WAIT, |gap| gap / PER_GAP);
+        wait.clamp(MAX_PAUSE, MAX_WAIT)
     }
 }
 
@@ -117,20 +117,20 @@ mod tests {
         Duration::from_micros(micros)
     }
 
-    fn of(gaps: impl IntoIterator<Item = Duration>) -> Gaps {
+    fn gaps_from(gaps: impl IntoIterator<Item = Duration>) -> Gaps {
         let mut all = Gaps::new();
-        gaps.into_iter().for_each(|gap| all.take(gap));
+        gaps.into_iter().for_each(|gap| all.add(gap));
         all
     }
 
     #[test]
     fn a_pause_is_a_quarter_of_the_shortest_tenth_of_the_gaps_and_a_millisecond_at_most() {
-        let one = |gap| of([micros(gap); 300]).pause(1000, None, false);
+        let one = |gap| gaps_from([micros(gap); 300]).pause(1000, None, false);
         assert_eq!(one(500), Some(micros(125)));
         assert_eq!(one(2000), Some(micros(500)));
         assert_eq!(one(20_000), Some(micros(1000)));
         assert_eq!(one(100), None, "it is not worth its timer");
-        let flood = |gap| of([micros(gap); 300]).pause(1000, None, true);
+        let flood = |gap| gaps_from([micros(gap); 300]).pause(1000, None, true);
         assert_eq!(flood(100), Some(micros(1000)));
         assert_eq!(
             flood(900),
@@ -142,15 +142,16 @@ mod tests {
             Some(micros(1000)),
             "moments are told as well as they can be"
         );
-        let mixed =
-            |fast: usize| of((0..200).map(|place| micros(if place % 100 < fast { 400 } else { 20_000 })));
+        let mixed = |fast: usize| {
+            gaps_from((0..200).map(|place| micros(if place % 100 < fast { 400 } else { 20_000 })))
+        };
         assert_eq!(mixed(5).pause(1000, None, false), Some(micros(1000)));
         assert_eq!(mixed(20).pause(1000, None, false), Some(micros(100)));
     }
 
     #[test]
     fn few_streams_and_slots_that_are_waited_for_shorten_it_and_nothing_known_means_none() {
-        let slow = of([micros(20_000); 10]);
+        let slow = gaps_from([micros(20_000); 10]);
         assert_eq!(slow.pause(4, None, false), Some(micros(64)));
         assert_eq!(slow.pause(2, None, false), None);
         assert_eq!(slow.pause(1000, Some(micros(200_000)), false), Some(micros(200)));
@@ -159,8 +160,8 @@ mod tests {
 
     #[test]
     fn old_gaps_are_forgotten() {
-        let mut gaps = of([micros(400); 300]);
-        (0..GAPS + FRESH).for_each(|_| gaps.take(micros(8000)));
+        let mut gaps = gaps_from([micros(400); 300]);
+        (0..MAX_GAPS + REFRESH_AFTER).for_each(|_| gaps.add(micros(8000)));
         assert_eq!(gaps.pause(1000, None, false), Some(micros(1000)));
         assert_eq!(gaps.wait(), micros(2000));
     }
@@ -168,10 +169,10 @@ mod tests {
     #[test]
     fn several_events_of_one_read_share_the_time_since_the_last() {
         let mut gap = Gap::default();
-        let at = |millis: u64| Moment::from_nanos(millis * 1_000_000);
-        assert_eq!(gap.take(1, at(100)), None);
-        assert_eq!(gap.take(4, at(120)), Some(micros(5000)));
-        assert_eq!(gap.take(0, at(130)), None);
-        assert_eq!(gap.take(1, at(129)), Some(micros(6000)));
+        let at = |millis: u64| MonotonicTime::from_nanos(millis * 1_000_000);
+        assert_eq!(gap.add_events(1, at(100)), None);
+        assert_eq!(gap.add_events(4, at(120)), Some(micros(5000)));
+        assert_eq!(gap.add_events(0, at(130)), None);
+        assert_eq!(gap.add_events(1, at(129)), Some(micros(6000)));
     }
 }

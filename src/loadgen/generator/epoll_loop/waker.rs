@@ -8,37 +8,37 @@ use std::task::Wake;
 use rustix::event::{EventfdFlags, eventfd};
 
 /// A waker that makes a file descriptor readable.
-pub(super) struct Bell(OwnedFd);
+pub(super) struct LoopWaker(OwnedFd);
 
-impl Bell {
+impl LoopWaker {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Wakes the thread that waits for the file descriptor.
-    pub(super) fn ring(&self) {
+    pub(super) fn notify(&self) {
         // A counter at its limit wakes the thread too.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Clears the wake-ups so far.
-    pub(super) fn hush(&self) {
+    pub(super) fn clear(&self) {
         // If there is nothing to read, there was no wake-up.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
 
-impl Wake for Bell {
+impl Wake for LoopWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.ring();
+        self.notify();
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for LoopWaker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -6,50 +6,50 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-async fn driven_encrypted(load: Load) -> Driven {
+async fn run_encrypted(load: LoadSpec) -> LoadResult {
     let route = encrypted_route(load.target.address.port);
-    let driven = drive_over(route, load, Arc::default(), CancellationToken::new()).await;
-    driven.unwrap()
+    let result = run_over_route(route, load, Arc::default(), CancellationToken::new()).await;
+    result.unwrap()
 }
 
-async fn answered_encrypted(acts: Vec<Act>) -> Request {
-    let server = Server::saying(acts).await;
-    driven_encrypted(load(server.port, &[0])).await.requests.remove(0)
+async fn run_one_encrypted(acts: Vec<Act>) -> Request {
+    let server = Server::answering(acts).await;
+    run_encrypted(load(server.port, &[0])).await.records.remove(0)
 }
 
 #[tokio::test]
 async fn an_encrypted_answer_bears_the_kernels_moments() {
-    let server = Server::saying(vec![
-        Act::Write(begun(&[A])),
+    let server = Server::answering(vec![
+        Act::Write(partial_stream(&[A])),
         Act::Pause(Duration::from_millis(5)),
-        Act::Write(stream(&[END, DONE]).split_off(begun(&[]).len())),
+        Act::Write(stream(&[END, DONE]).split_off(partial_stream(&[]).len())),
         Act::Shutdown,
     ])
     .await;
-    let bare = driven(load(server.port, &[0])).await;
-    let driven = driven_encrypted(load(server.port, &[2])).await;
-    let request = &driven.requests[0];
+    let bare = run(load(server.port, &[0])).await;
+    let result = run_encrypted(load(server.port, &[2])).await;
+    let request = &result.records[0];
     assert_eq!(request.failure, None);
     assert!(is_in_order(request), "{request:?}");
     assert_eq!(
         (request.text.clone(), request.chunks.len()),
         (Some("ab".into()), 2)
     );
-    assert_eq!(driven.stamp, bare.stamp);
-    assert_eq!(driven.left_open, 0);
+    assert_eq!(result.timestamp_source, bare.timestamp_source);
+    assert_eq!(result.left_open, 0);
 }
 
 /// Session tickets and key updates do not count as arrivals.
 #[tokio::test]
 async fn session_tickets_and_new_keys_are_no_first_byte() {
     const PAUSE: Duration = Duration::from_millis(100);
-    let request = answered_encrypted(vec![
+    let request = run_one_encrypted(vec![
         Act::Pause(PAUSE),
         Act::UpdateKeys,
         Act::Pause(PAUSE),
-        Act::Write(begun(&[A])),
+        Act::Write(partial_stream(&[A])),
         Act::UpdateKeys,
-        Act::Write(stream(&[END, DONE]).split_off(begun(&[]).len())),
+        Act::Write(stream(&[END, DONE]).split_off(partial_stream(&[]).len())),
     ])
     .await;
     assert_eq!((request.failure.clone(), request.chunks.len()), (None, 2));
@@ -64,17 +64,21 @@ async fn an_end_without_close_notify_is_no_end_of_an_answer_without_length() {
     let done = format!("HTTP/1.1 200 OK\r\n\r\n{A}\n\n{DONE}\n\n").into_bytes();
     for (bytes, says_so, failure) in [
         (until_close.clone(), true, None),
-        (until_close, false, Some(Class::Reset)),
+        (until_close, false, Some(RequestFailureClass::Reset)),
         (done, false, None),
         (stream(&[A, END]), true, None),
         (stream(&[A, END]), false, None),
-        (plain("200 OK", r#"{"choices":[{"text":"a"}]}"#), false, None),
+        (
+            plain_response("200 OK", r#"{"choices":[{"text":"a"}]}"#),
+            false,
+            None,
+        ),
     ] {
         let mut acts = vec![Act::Write(bytes)];
         acts.extend(says_so.then_some(Act::Shutdown));
-        let told = format!("{acts:?}");
-        let request = answered_encrypted(acts).await;
-        assert_eq!(class(&request), failure, "{told}: {:?}", request.failure);
+        let case = format!("{acts:?}");
+        let request = run_one_encrypted(acts).await;
+        assert_eq!(class(&request), failure, "{case}: {:?}", request.failure);
         if let Some(failure) = request.failure {
             assert!(failure.message.contains("close_notify"), "{failure:?}");
         }
@@ -85,36 +89,36 @@ async fn an_end_without_close_notify_is_no_end_of_an_answer_without_length() {
 #[tokio::test]
 async fn close_notify_ends_an_answer_before_the_connection_ends() {
     let until_close = format!("HTTP/1.1 200 OK\r\n\r\n{A}\n\n{END}\n\n").into_bytes();
-    let request = answered_encrypted(vec![Act::Write(until_close), Act::CloseNotify, Act::Hang]).await;
+    let request = run_one_encrypted(vec![Act::Write(until_close), Act::CloseNotify, Act::Hang]).await;
     assert_eq!(request.failure, None);
 }
 
 #[tokio::test]
 async fn every_handshake_is_full_and_speaks_http_1_1() {
-    let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
+    let server = Server::answering(vec![Act::Write(stream(&[A, END, DONE]))]).await;
     let mut load = load(server.port, &[0, 0, 0]);
     load.concurrency = NonZeroU32::new(1);
     assert!(
-        driven_encrypted(load)
+        run_encrypted(load)
             .await
-            .requests
+            .records
             .iter()
             .all(Request::is_completed)
     );
     let full = (Some(b"http/1.1".to_vec()), Some(HandshakeKind::Full));
-    assert_eq!(server.seen.handshakes(), vec![full; 3]);
+    assert_eq!(server.stats.handshakes(), vec![full; 3]);
 }
 
 #[tokio::test]
 async fn a_server_with_another_name_or_without_tls_is_no_connection() {
-    let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
-    let other = Tls::new("elsewhere", test_server::roots()).unwrap();
-    let route = Route::over(vec![([127, 0, 0, 1], server.port).into()], Some(other));
+    let server = Server::answering(vec![Act::Write(stream(&[A, END, DONE]))]).await;
+    let other = TlsClient::new("elsewhere", test_server::roots()).unwrap();
+    let route = Route::from_sockets(vec![([127, 0, 0, 1], server.port).into()], Some(other));
     let stop = CancellationToken::new();
-    let driven = drive_over(route, load(server.port, &[0, 0]), Arc::default(), stop).await;
-    for request in driven.unwrap().requests {
+    let result = run_over_route(route, load(server.port, &[0, 0]), Arc::default(), stop).await;
+    for request in result.unwrap().records {
         let failure = request.failure.unwrap();
-        assert_eq!(failure.class, Class::Connect);
+        assert_eq!(failure.class, RequestFailureClass::Connect);
         assert!(failure.message.contains("certificate"), "{failure:?}");
         assert_eq!((request.connected_ns, request.written_ns), (None, None));
     }
@@ -129,9 +133,9 @@ async fn a_server_with_another_name_or_without_tls_is_no_connection() {
             .await
             .unwrap();
     };
-    let (driven, ()) = tokio::join!(driven_encrypted(load(port, &[0])), bare);
-    let failure = driven.requests[0].failure.clone().unwrap();
-    assert_eq!(failure.class, Class::Connect);
+    let (result, ()) = tokio::join!(run_encrypted(load(port, &[0])), bare);
+    let failure = result.records[0].failure.clone().unwrap();
+    assert_eq!(failure.class, RequestFailureClass::Connect);
     assert!(failure.message.contains("`http://`"), "{failure:?}");
 }
 
@@ -140,15 +144,15 @@ async fn a_server_that_never_shakes_hands_times_out_and_a_closed_port_refuses() 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut silent = load(port, &[0, 0]);
-    silent.limits.first_byte = Span::seconds(1);
-    for request in driven_encrypted(silent).await.requests {
+    silent.limits.first_byte = HumanDuration::from_secs(1);
+    for request in run_encrypted(silent).await.records {
         let failure = request.failure.unwrap();
-        assert_eq!(failure.class, Class::TimeoutBeforeFirst);
+        assert_eq!(failure.class, RequestFailureClass::TimeoutBeforeFirst);
         assert_eq!(failure.message, "no connection came within 1s");
     }
     drop(listener);
-    let refused = driven_encrypted(load(port, &[0])).await;
-    assert_eq!(class(&refused.requests[0]), Some(Class::Refused));
+    let result = run_encrypted(load(port, &[0])).await;
+    assert_eq!(class(&result.records[0]), Some(RequestFailureClass::Refused));
 }
 
 #[tokio::test]
@@ -156,7 +160,7 @@ async fn stopping_ends_handshakes_that_are_under_way() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let stop = CancellationToken::new();
-    let load = drive_over(
+    let load = run_over_route(
         encrypted_route(port),
         load(port, &[0]),
         Arc::default(),
@@ -167,8 +171,11 @@ async fn stopping_ends_handshakes_that_are_under_way() {
         stop.cancel();
         connection
     };
-    let (driven, (mut connection, _)) = tokio::join!(load, stopping);
-    assert_eq!(class(&driven.unwrap().requests[0]), Some(Class::Cancelled));
+    let (result, (mut connection, _)) = tokio::join!(load, stopping);
+    assert_eq!(
+        class(&result.unwrap().records[0]),
+        Some(RequestFailureClass::Cancelled)
+    );
     // The client closes the connection after its first message.
     let mut heard = Vec::new();
     let _ = connection.read_to_end(&mut heard).await;
@@ -177,25 +184,26 @@ async fn stopping_ends_handshakes_that_are_under_way() {
 #[tokio::test]
 async fn large_requests_go_out_whole_through_tls() {
     let server =
-        Server::start(|request| vec![Act::Write(plain("418 Seen", &request.len().to_string()))]).await;
+        Server::start(|request| vec![Act::Write(plain_response("418 Seen", &request.len().to_string()))])
+            .await;
     let mut load = load(server.port, &[0, 0]);
-    for item in &mut load.items {
-        item.content = Content::Text("x".repeat(6 << 20).into());
+    for planned in &mut load.requests {
+        planned.content = Content::Text("x".repeat(6 << 20).into());
     }
-    for request in driven_encrypted(load).await.requests {
+    for request in run_encrypted(load).await.records {
         assert!(is_in_order(&request), "{request:?}");
-        let seen = request.failure.unwrap().message;
-        let length: usize = seen.trim_start_matches("Seen: ").parse().unwrap();
-        assert!(length > 6 << 20 && length < (6 << 20) + 1000, "{seen}");
+        let message = request.failure.unwrap().message;
+        let length: usize = message.trim_start_matches("Seen: ").parse().unwrap();
+        assert!(length > 6 << 20 && length < (6 << 20) + 1000, "{message}");
     }
 }
 
 #[tokio::test]
 async fn a_thousand_handshakes_at_once_all_come_back() {
-    let server = Server::saying(vec![Act::Write(stream(&[A, END, DONE]))]).await;
+    let server = Server::answering(vec![Act::Write(stream(&[A, END, DONE]))]).await;
     let mut load = load(server.port, &[0; 1000]);
     load.threads = NonZeroUsize::new(2).unwrap();
-    let requests = driven_encrypted(load).await.requests;
+    let requests = run_encrypted(load).await.records;
     let failures: Vec<_> = requests
         .iter()
         .filter_map(|request| request.failure.clone())

@@ -6,33 +6,35 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::testing::{MATRIX, begin, begun, measure, measurement, plan, requests, seconds, summary};
+use super::testing::{
+    MATRIX, begin, create_and_begin, measurement, plan, requests, seconds, summary, write_all_cells,
+};
 use super::*;
 use crate::base::ids::{CellKey, ContentHash, LaunchId, RunId};
 use crate::base::secrets::Redactor;
 use crate::plan::Plan;
 use crate::results::record::event::Event;
 
-fn none() -> Redactor {
+fn no_secrets() -> Redactor {
     Redactor::default()
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut all = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            all.extend(files(&path));
+            paths.extend(files(&path));
         } else {
-            all.push(path);
+            paths.push(path);
         }
     }
-    all.sort();
-    all
+    paths.sort();
+    paths
 }
 
-fn changed(mut plan: Plan, cell: usize) -> Plan {
-    plan.cells[cell].content = ContentHash::of_bytes(b"changed");
+fn with_changed_cell(mut plan: Plan, cell: usize) -> Plan {
+    plan.cells[cell].content = ContentHash::from_bytes(b"changed");
     plan
 }
 
@@ -40,16 +42,16 @@ fn changed(mut plan: Plan, cell: usize) -> Plan {
 fn a_run_is_read_as_it_was_written() {
     let root = tempfile::tempdir().unwrap();
     let plan = plan();
-    let store = begun(root.path(), "r", &plan, none());
-    measure(&store, &plan);
+    let store = create_and_begin(root.path(), "r", &plan, no_secrets());
+    write_all_cells(&store, &plan);
     let run = Run::read(store.folder()).unwrap();
-    assert_eq!(run.about.run, RunId::new("r"));
-    assert_eq!(run.about.matrix, MATRIX);
+    assert_eq!(run.info.run, RunId::new("r"));
+    assert_eq!(run.info.matrix, MATRIX);
     assert_eq!((&run.plan, &run.machine), (&plan, &testing::machine()));
     let summaries: Vec<_> = plan.cells.iter().map(summary).collect();
     assert_eq!(run.summaries, summaries);
     assert_eq!(run.journal.len(), 2);
-    assert!(matches!(&run.journal[1].1, Event::CellEnded { ending, .. } if ending == "failed"));
+    assert!(matches!(&run.journal[1].1, Event::CellEnded { status: ending, .. } if ending == "failed"));
     for cell in &plan.cells {
         let measurement = measurement(&cell.key);
         assert_eq!(run.read_requests(&measurement).unwrap(), requests());
@@ -57,7 +59,7 @@ fn a_run_is_read_as_it_was_written() {
         assert_eq!(run.read_engine_log(&measurement).unwrap(), "ready\nanswered\n");
     }
     assert_eq!(
-        (run.strays.len(), run.unfinished.len(), run.doubts.len()),
+        (run.unplanned.len(), run.unfinished.len(), run.warnings.len()),
         (0, 0, 0)
     );
     let source = fs::read_to_string(store.folder().join("recipes/sim.yaml")).unwrap();
@@ -72,15 +74,15 @@ fn a_run_is_read_as_it_was_written() {
 #[test]
 fn a_run_is_never_overwritten() {
     let root = tempfile::tempdir().unwrap();
-    drop(begun(root.path(), "r", &plan(), none()));
-    let refused = Store::create(root.path(), &RunId::new("r"), none()).unwrap_err();
+    drop(create_and_begin(root.path(), "r", &plan(), no_secrets()));
+    let refused = Store::create(root.path(), &RunId::new("r"), no_secrets()).unwrap_err();
     assert!(matches!(refused, StoreError::Exists { .. }), "{refused}");
 }
 
 #[test]
 fn nothing_is_written_or_removed_where_the_folder_was_moved_away() {
     let root = tempfile::tempdir().unwrap();
-    let store = begun(root.path(), "r", &plan(), none());
+    let store = create_and_begin(root.path(), "r", &plan(), no_secrets());
     let (path, moved) = (root.path().join("r"), root.path().join("moved"));
     fs::rename(&path, &moved).unwrap();
     let before = files(&moved);
@@ -92,7 +94,7 @@ fn nothing_is_written_or_removed_where_the_folder_was_moved_away() {
             store.write_cell(&measured, &requests(), &seconds(), "").err(),
             store.amend_cell(&measured, None).err(),
             store
-                .keep_partial(&cell, std::sync::mpsc::sync_channel(1).1)
+                .save_partial(&cell, std::sync::mpsc::sync_channel(1).1)
                 .err(),
             store.engine_log(&launch, 1).err(),
             store.install_log(&launch, 1).err(),
@@ -107,7 +109,7 @@ fn nothing_is_written_or_removed_where_the_folder_was_moved_away() {
         let errors = refused();
         let is_moved = |error: &Option<StoreError>| matches!(error, Some(StoreError::Moved { .. }));
         assert!(errors.iter().all(is_moved), "{errors:?}");
-        assert!(!store.discard_unbegun());
+        assert!(!store.discard_incomplete());
     };
     all_moved();
     assert!(!path.exists());
@@ -122,9 +124,9 @@ fn a_new_run_gets_a_free_name() {
     let root = tempfile::tempdir().unwrap();
     let mut names = std::collections::BTreeSet::new();
     for _ in 0..3 {
-        let id = Store::new_run_id(root.path(), "My Matrix", &none());
+        let id = Store::new_run_id(root.path(), "My Matrix", &no_secrets());
         assert!(id.as_str().starts_with("my-matrix-"), "{id}");
-        drop(Store::create(root.path(), &id, none()).unwrap());
+        drop(Store::create(root.path(), &id, no_secrets()).unwrap());
         assert!(names.insert(id));
     }
 }
@@ -133,10 +135,10 @@ fn a_new_run_gets_a_free_name() {
 fn a_name_that_leaves_the_folder_is_refused() {
     let root = tempfile::tempdir().unwrap();
     for name in ["", "..", "../x", "a/b", "/tmp", ".hidden"] {
-        let refused = Store::create(root.path(), &RunId::new(name), none());
-        assert!(matches!(refused, Err(StoreError::Name { .. })), "{name}");
+        let refused = Store::create(root.path(), &RunId::new(name), no_secrets());
+        assert!(matches!(refused, Err(StoreError::InvalidName { .. })), "{name}");
     }
-    let store = begun(root.path(), "r", &plan(), none());
+    let store = create_and_begin(root.path(), "r", &plan(), no_secrets());
     for name in [
         "../report.md",
         "run.json",
@@ -145,40 +147,40 @@ fn a_name_that_leaves_the_folder_is_refused() {
         "report.md.old-1",
     ] {
         let refused = store.write_report(name, "x");
-        assert!(matches!(refused, Err(StoreError::Name { .. })), "{name}");
+        assert!(matches!(refused, Err(StoreError::InvalidName { .. })), "{name}");
     }
 }
 
 #[test]
 fn two_writers_of_a_run_are_one_too_many() {
     let root = tempfile::tempdir().unwrap();
-    let first = begun(root.path(), "r", &plan(), none());
-    let refused = Store::open(root.path(), &RunId::new("r"), none()).unwrap_err();
+    let first = create_and_begin(root.path(), "r", &plan(), no_secrets());
+    let refused = Store::open(root.path(), &RunId::new("r"), no_secrets()).unwrap_err();
     let me = std::process::id();
     assert!(
         matches!(refused, StoreError::Locked { pid, .. } if pid == Some(me)),
         "{refused}"
     );
-    assert_eq!(writer_of(first.folder()), Some(Some(me)));
+    assert_eq!(writer_pid(first.folder()), Some(Some(me)));
     drop(first);
-    Store::open(root.path(), &RunId::new("r"), none()).unwrap();
+    Store::open(root.path(), &RunId::new("r"), no_secrets()).unwrap();
 }
 
 #[test]
 fn the_summary_is_written_last_and_run_json_too() {
     let root = tempfile::tempdir().unwrap();
     let plan = plan();
-    atomic::trace::taken();
-    let store = begun(root.path(), "r", &plan, none());
+    atomic::trace::take_written();
+    let store = create_and_begin(root.path(), "r", &plan, no_secrets());
     assert_eq!(
-        atomic::trace::taken(),
+        atomic::trace::take_written(),
         ["matrix.yaml", "sim.yaml", "plan.json", "machine.json", "run.json"]
     );
     store
         .write_cell(&summary(&plan.cells[0]), &requests(), &seconds(), "")
         .unwrap();
     assert_eq!(
-        atomic::trace::taken(),
+        atomic::trace::take_written(),
         [
             "requests.jsonl.zst",
             "histograms.jsonl.zst",
@@ -193,7 +195,7 @@ fn a_measurement_that_was_cut_off_anywhere_is_not_finished_and_is_done_again() {
     for writes in 0..4 {
         let root = tempfile::tempdir().unwrap();
         let plan = plan();
-        let store = begun(root.path(), "r", &plan, none());
+        let store = create_and_begin(root.path(), "r", &plan, no_secrets());
         let summary = summary(&plan.cells[0]);
         atomic::trace::fail_after(Some(writes));
         let failed = store.write_cell(&summary, &requests(), &seconds(), "early");
@@ -204,7 +206,7 @@ fn a_measurement_that_was_cut_off_anywhere_is_not_finished_and_is_done_again() {
         assert_eq!((run.summaries.len(), run.unfinished.len()), (0, 1));
         assert!(
             run.unfinished[0]
-                .why
+                .reason
                 .ends_with("summary.json` is missing; it was not finished")
         );
         let refused = run.read_requests(&measurement(&summary.cell)).unwrap_err();
@@ -214,7 +216,7 @@ fn a_measurement_that_was_cut_off_anywhere_is_not_finished_and_is_done_again() {
         );
 
         drop(store);
-        let store = Store::open(root.path(), &RunId::new("r"), none()).unwrap();
+        let store = Store::open(root.path(), &RunId::new("r"), no_secrets()).unwrap();
         assert!(begin(&store, &plan).is_empty());
         store.write_cell(&summary, &requests(), &[], "late").unwrap();
         let finished = store.finished(&plan).unwrap();
@@ -230,9 +232,9 @@ fn a_measurement_that_was_cut_off_anywhere_is_not_finished_and_is_done_again() {
 fn a_run_that_was_cut_off_while_it_began_is_no_run() {
     for writes in 0..5 {
         let root = tempfile::tempdir().unwrap();
-        let store = Store::create(root.path(), &RunId::new("r"), none()).unwrap();
+        let store = Store::create(root.path(), &RunId::new("r"), no_secrets()).unwrap();
         atomic::trace::fail_after(Some(writes));
-        let beginning = Beginning {
+        let beginning = RunManifest {
             source: "a",
             recipes: &[("b".to_owned(), String::new())].into(),
             plan: &plan(),
@@ -242,8 +244,8 @@ fn a_run_that_was_cut_off_while_it_began_is_no_run() {
         atomic::trace::fail_after(None);
         assert!(failed.is_err());
         drop(store);
-        assert!(latest(root.path(), MATRIX).unwrap().is_none());
-        let refused = Store::open(root.path(), &RunId::new("r"), none()).unwrap_err();
+        assert!(latest_run(root.path(), MATRIX).unwrap().is_none());
+        let refused = Store::open(root.path(), &RunId::new("r"), no_secrets()).unwrap_err();
         assert!(matches!(refused, StoreError::NoRun { .. }), "{refused}");
     }
 }
@@ -252,8 +254,8 @@ fn a_run_that_was_cut_off_while_it_began_is_no_run() {
 fn what_a_run_was_writing_that_was_killed_while_it_began_is_swept_by_the_next_one() {
     let root = tempfile::tempdir().unwrap();
     let plan = plan();
-    let begun = begun(root.path(), "begun", &plan, none());
-    let cut_off = Store::create(root.path(), &RunId::new("cut-off"), none()).unwrap();
+    let begun = create_and_begin(root.path(), "begun", &plan, no_secrets());
+    let cut_off = Store::create(root.path(), &RunId::new("cut-off"), no_secrets()).unwrap();
     let other = root.path().join("of-others");
     fs::create_dir(&other).unwrap();
     let unfinished = [begun.folder(), cut_off.folder(), other.as_path()].map(|folder| {
@@ -262,7 +264,7 @@ fn what_a_run_was_writing_that_was_killed_while_it_began_is_swept_by_the_next_on
         path
     });
     drop((begun, cut_off));
-    Store::create_new(root.path(), MATRIX, &none()).unwrap();
+    Store::create_new(root.path(), MATRIX, &no_secrets()).unwrap();
     // The temporary file of a begun run is removed when the run is resumed. A folder without a lock is no
     // run's.
     assert_eq!(unfinished.map(|path| path.exists()), [true, false, true]);
@@ -272,8 +274,8 @@ fn what_a_run_was_writing_that_was_killed_while_it_began_is_swept_by_the_next_on
 fn a_broken_summary_is_told_and_its_measurement_is_not_finished() {
     let root = tempfile::tempdir().unwrap();
     let plan = plan();
-    let store = begun(root.path(), "r", &plan, none());
-    measure(&store, &plan);
+    let store = create_and_begin(root.path(), "r", &plan, no_secrets());
+    write_all_cells(&store, &plan);
     let first = measurement(&plan.cells[0].key);
     let path = store.cell_dir(&first).join("summary.json");
     let whole = fs::read(&path).unwrap();
@@ -281,11 +283,11 @@ fn a_broken_summary_is_told_and_its_measurement_is_not_finished() {
     let run = Run::read(store.folder()).unwrap();
     assert_eq!((run.summaries.len(), run.unfinished.len()), (1, 1));
     assert!(
-        run.unfinished[0].why.contains("EOF while parsing"),
+        run.unfinished[0].reason.contains("EOF while parsing"),
         "{:?}",
         run.unfinished
     );
-    assert_eq!(run.doubts, [run.unfinished[0].why.clone()]);
+    assert_eq!(run.warnings, [run.unfinished[0].reason.clone()]);
     assert!(!store.finished(&plan).unwrap().contains_key(&first));
     store.write_cell(&summary(&plan.cells[0]), &[], &[], "").unwrap();
     assert_eq!(Run::read(store.folder()).unwrap().summaries.len(), 2);
@@ -295,20 +297,20 @@ fn a_broken_summary_is_told_and_its_measurement_is_not_finished() {
 fn a_changed_cell_is_set_aside_and_an_unchanged_one_stays() {
     let root = tempfile::tempdir().unwrap();
     let before = plan();
-    let store = begun(root.path(), "r", &before, none());
-    measure(&store, &before);
-    let kept = store.finished(&before).unwrap();
-    assert_eq!(kept.len(), 2);
+    let store = create_and_begin(root.path(), "r", &before, no_secrets());
+    write_all_cells(&store, &before);
+    let remaining = store.finished(&before).unwrap();
+    assert_eq!(remaining.len(), 2);
     drop(store);
 
-    let after = changed(before.clone(), 1);
-    let store = Store::open(root.path(), &RunId::new("r"), none()).unwrap();
+    let after = with_changed_cell(before.clone(), 1);
+    let store = Store::open(root.path(), &RunId::new("r"), no_secrets()).unwrap();
     let moved = begin(&store, &after);
     let [unchanged, other] = [0, 1].map(|cell| measurement(&after.cells[cell].key));
     assert_eq!(moved, std::slice::from_ref(&other));
     let finished = store.finished(&after).unwrap();
     assert_eq!(finished.keys().collect::<Vec<_>>(), [&unchanged]);
-    assert_eq!(finished[&unchanged], kept[&unchanged]);
+    assert_eq!(finished[&unchanged], remaining[&unchanged]);
 
     for _ in 0..2 {
         store
@@ -317,7 +319,10 @@ fn a_changed_cell_is_set_aside_and_an_unchanged_one_stays() {
     }
     let folder = store.cell_dir(&other);
     for n in [1, 2] {
-        let old = folder.with_file_name(layout::old(&folder.file_name().unwrap().to_string_lossy(), n));
+        let old = folder.with_file_name(layout::backup_name(
+            &folder.file_name().unwrap().to_string_lossy(),
+            n,
+        ));
         assert!(old.join("requests.jsonl.zst").is_file(), "{}", old.display());
     }
     let run = Run::read(store.folder()).unwrap();
@@ -331,24 +336,24 @@ fn a_changed_cell_is_set_aside_and_an_unchanged_one_stays() {
 fn a_measurement_that_the_plan_dropped_is_kept_apart() {
     let root = tempfile::tempdir().unwrap();
     let mut plan = plan();
-    let store = begun(root.path(), "r", &plan, none());
-    measure(&store, &plan);
+    let store = create_and_begin(root.path(), "r", &plan, no_secrets());
+    write_all_cells(&store, &plan);
     plan.cells.remove(0);
     plan.starts[0].cells.remove(0);
     begin(&store, &plan);
     let run = Run::read(store.folder()).unwrap();
-    assert_eq!((run.summaries.len(), run.strays.len()), (1, 1));
-    let doubt = format!("such as `{}`", run.strays[0].cell);
+    assert_eq!((run.summaries.len(), run.unplanned.len()), (1, 1));
+    let doubt = format!("such as `{}`", run.unplanned[0].cell);
     assert!(
-        run.doubts.len() == 1 && run.doubts[0].contains(&doubt),
+        run.warnings.len() == 1 && run.warnings[0].contains(&doubt),
         "{:?}",
-        run.doubts
+        run.warnings
     );
 }
 
 /// Secrets of several kinds: plain, with special characters of JSON and YAML, of several lines, and equal to
 /// a word of the format.
-const PLANTED: [&str; 4] = [
+const PLANTED_SECRETS: [&str; 4] = [
     "hf_Planted0123456789",
     "p\"l\\a/nt: {ed}",
     "-----KEY-----\nPlantedLine1\nPlantedLine2",
@@ -358,15 +363,15 @@ const PLANTED: [&str; 4] = [
 #[test]
 fn a_planted_secret_reaches_no_file_and_no_name() {
     let root = tempfile::tempdir().unwrap();
-    let redactor = Redactor::new(PLANTED);
-    let planted = PLANTED[..3].join(" ");
+    let redactor = Redactor::new(PLANTED_SECRETS);
+    let planted = PLANTED_SECRETS[..3].join(" ");
     let mut plan = plan();
     plan.launches[0]
-        .contact
+        .api
         .headers
         .push(("X".to_owned(), planted.as_str().into()));
     plan.launches[0]
-        .contact
+        .api
         .dialect
         .body
         .insert(planted.clone(), planted.clone().into());
@@ -379,16 +384,16 @@ fn a_planted_secret_reaches_no_file_and_no_name() {
     plan.cells[0].key = key.clone();
     plan.starts[0].cells[0] = measurement(&key);
 
-    let id = Store::new_run_id(root.path(), PLANTED[0], &redactor);
+    let id = Store::new_run_id(root.path(), PLANTED_SECRETS[0], &redactor);
     let store = Store::create(root.path(), &id, redactor).unwrap();
     let mut machine = testing::machine();
     machine.gpus.push(planted.clone());
     let source = format!("name: small\nkey: {planted}\nport: 1\n");
-    let beginning = Beginning {
+    let beginning = RunManifest {
         source: &source,
         recipes: &[
             ("sim".to_owned(), planted.clone()),
-            (PLANTED[0].to_owned(), String::new()),
+            (PLANTED_SECRETS[0].to_owned(), String::new()),
         ]
         .into(),
         plan: &plan,
@@ -448,7 +453,7 @@ fn a_planted_secret_reaches_no_file_and_no_name() {
     assert_eq!(finished.keys().collect::<Vec<_>>(), [&measurement(&key)]);
     let run = Run::read(store.folder()).unwrap();
     assert_eq!(
-        (run.summaries.len(), run.strays.len(), run.doubts.len()),
+        (run.summaries.len(), run.unplanned.len(), run.warnings.len()),
         (1, 0, 0)
     );
     assert_eq!(run.summaries[0].figures, summary.figures);
@@ -461,7 +466,7 @@ fn a_planted_secret_reaches_no_file_and_no_name() {
 fn a_start_that_is_tried_again_keeps_the_log_of_the_first_try() {
     let root = tempfile::tempdir().unwrap();
     let plan = plan();
-    let store = begun(root.path(), "r", &plan, none());
+    let store = create_and_begin(root.path(), "r", &plan, no_secrets());
     let launch = &plan.launches[0].id;
     for text in ["first", "second"] {
         store
@@ -481,7 +486,7 @@ fn a_start_that_is_tried_again_keeps_the_log_of_the_first_try() {
 fn the_tails_of_an_earlier_log_keep_its_number() {
     let root = tempfile::tempdir().unwrap();
     let plan = plan();
-    let store = begun(root.path(), "r", &plan, none());
+    let store = create_and_begin(root.path(), "r", &plan, no_secrets());
     let launch = &plan.launches[0].id;
     for (text, has_tails) in [("first", false), ("second", true), ("third", false)] {
         let mut log = store.engine_log(launch, 1).unwrap();

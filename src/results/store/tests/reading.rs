@@ -4,25 +4,25 @@ use std::fs;
 use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 
-use super::{changed, files, none};
+use super::{files, no_secrets, with_changed_cell};
 use crate::base::ids::{ContentHash, LaunchId, RunId};
 use crate::plan::Plan;
 use crate::results::record::cell::Summary;
 use crate::results::record::last_duration::LastDuration;
 use crate::results::store::durations::last_durations;
-use crate::results::store::testing::{MATRIX, begun, measure, measurement, plan, summary};
-use crate::results::store::{Run, Store, StoreError, latest, layout, list};
+use crate::results::store::testing::{MATRIX, create_and_begin, measurement, plan, summary, write_all_cells};
+use crate::results::store::{Run, Store, StoreError, latest_run, layout, list_runs};
 
 #[test]
 fn a_newer_format_is_refused_whatever_else_it_holds() {
     let root = tempfile::tempdir().unwrap();
-    let store = begun(root.path(), "r", &plan(), none());
+    let store = create_and_begin(root.path(), "r", &plan(), no_secrets());
     let folder = store.folder().to_owned();
     drop(store);
     fs::write(folder.join("run.json"), "{\"format\": 3, \"run\": {\"id\": 1}}").unwrap();
     for refused in [
         Run::read(&folder).unwrap_err(),
-        Store::open(root.path(), &RunId::new("r"), none()).unwrap_err(),
+        Store::open(root.path(), &RunId::new("r"), no_secrets()).unwrap_err(),
     ] {
         let text = refused.to_string();
         assert!(
@@ -41,14 +41,14 @@ fn what_is_missing_is_named_with_what_to_do() {
         "{refused}"
     );
     let plan = plan();
-    let store = begun(root.path(), "r", &plan, none());
-    measure(&store, &plan);
+    let store = create_and_begin(root.path(), "r", &plan, no_secrets());
+    write_all_cells(&store, &plan);
     let first = measurement(&plan.cells[0].key);
     fs::remove_file(store.cell_dir(&first).join("requests.jsonl.zst")).unwrap();
     fs::remove_file(store.folder().join("machine.json")).unwrap();
     fs::remove_file(store.folder().join("journal.jsonl")).unwrap();
     let run = Run::read(store.folder()).unwrap();
-    assert_eq!((run.summaries.len(), run.doubts.len()), (2, 2));
+    assert_eq!((run.summaries.len(), run.warnings.len()), (2, 2));
     let refused = run.read_requests(&first).unwrap_err();
     assert!(matches!(refused, StoreError::Missing { .. }), "{refused}");
     fs::remove_file(store.folder().join("plan.json")).unwrap();
@@ -64,8 +64,8 @@ fn what_is_missing_is_named_with_what_to_do() {
 fn fields_of_a_later_version_are_passed_over() {
     let root = tempfile::tempdir().unwrap();
     let plan = plan();
-    let store = begun(root.path(), "r", &plan, none());
-    measure(&store, &plan);
+    let store = create_and_begin(root.path(), "r", &plan, no_secrets());
+    write_all_cells(&store, &plan);
     for path in files(store.folder()) {
         if path.extension().is_some_and(|end| end == "json") {
             let text = fs::read_to_string(&path).unwrap();
@@ -74,7 +74,7 @@ fn fields_of_a_later_version_are_passed_over() {
     }
     let run = Run::read(store.folder()).unwrap();
     assert_eq!(
-        (run.summaries.len(), run.unfinished.len(), run.doubts.len()),
+        (run.summaries.len(), run.unfinished.len(), run.warnings.len()),
         (2, 0, 0)
     );
     assert_eq!(run.plan, plan);
@@ -84,8 +84,8 @@ fn fields_of_a_later_version_are_passed_over() {
 fn requests_cut_off_in_the_middle_are_told() {
     let root = tempfile::tempdir().unwrap();
     let plan = plan();
-    let store = begun(root.path(), "r", &plan, none());
-    measure(&store, &plan);
+    let store = create_and_begin(root.path(), "r", &plan, no_secrets());
+    write_all_cells(&store, &plan);
     let first = measurement(&plan.cells[0].key);
     let path = store.cell_dir(&first).join("requests.jsonl.zst");
     let whole = fs::read(&path).unwrap();
@@ -94,19 +94,19 @@ fn requests_cut_off_in_the_middle_are_told() {
         .unwrap()
         .read_requests(&first)
         .unwrap_err();
-    assert!(matches!(refused, StoreError::Broken { .. }), "{refused}");
+    assert!(matches!(refused, StoreError::Malformed { .. }), "{refused}");
 }
 
 #[test]
 fn runs_are_listed_the_newest_first_and_others_are_left_out() {
     let root = tempfile::tempdir().unwrap();
-    assert_eq!(list(&root.path().join("absent")).unwrap(), []);
+    assert_eq!(list_runs(&root.path().join("absent")).unwrap(), []);
     for (run, began) in [
         ("b", "2026-01-01T00:00:00.000Z"),
         ("a", "2026-03-01T00:00:00.000Z"),
         ("c", "2026-02-01T00:00:00.000Z"),
     ] {
-        let store = begun(root.path(), run, &plan(), none());
+        let store = create_and_begin(root.path(), run, &plan(), no_secrets());
         let path = store.folder().join("run.json");
         let mut about: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         about["began"] = began.into();
@@ -114,26 +114,26 @@ fn runs_are_listed_the_newest_first_and_others_are_left_out() {
     }
     fs::create_dir(root.path().join("published")).unwrap();
     fs::write(root.path().join("README.md"), "").unwrap();
-    let names: Vec<String> = list(root.path())
+    let names: Vec<String> = list_runs(root.path())
         .unwrap()
         .iter()
-        .map(|run| run.about.run.to_string())
+        .map(|run| run.info.run.to_string())
         .collect();
     assert_eq!(names, ["a", "c", "b"]);
     assert_eq!(
-        latest(root.path(), MATRIX).unwrap().unwrap().about.run,
+        latest_run(root.path(), MATRIX).unwrap().unwrap().info.run,
         RunId::new("a")
     );
-    assert!(latest(root.path(), "other").unwrap().is_none());
+    assert!(latest_run(root.path(), "other").unwrap().is_none());
 }
 
 #[test]
 fn history_knows_what_a_cell_took_and_prefers_the_very_same_cell() {
     let root = tempfile::tempdir().unwrap();
     let older = plan();
-    measure(&begun(root.path(), "a", &older, none()), &older);
-    let newer = changed(older.clone(), 0);
-    let store = begun(root.path(), "b", &newer, none());
+    write_all_cells(&create_and_begin(root.path(), "a", &older, no_secrets()), &older);
+    let newer = with_changed_cell(older.clone(), 0);
+    let store = create_and_begin(root.path(), "b", &newer, no_secrets());
     let mut longer = summary(&newer.cells[0]);
     longer.ended = "2026-11-21T06:01:00.000Z".to_owned();
     store.write_cell(&longer, &[], &[], "").unwrap();
@@ -149,7 +149,7 @@ fn history_knows_what_a_cell_took_and_prefers_the_very_same_cell() {
     assert_eq!(asked(&older)[key], past(2.5, "a", true));
     assert_eq!(asked(&newer)[key], past(60.0, "b", true));
     let mut unknown = older.clone();
-    unknown.cells[0].content = ContentHash::of_bytes(b"never measured");
+    unknown.cells[0].content = ContentHash::from_bytes(b"never measured");
     assert_eq!(asked(&unknown)[key], past(60.0, "b", false));
     assert!(
         !asked(&older).contains_key(&older.cells[1].key),
@@ -166,16 +166,16 @@ fn history_knows_what_a_cell_took_and_prefers_the_very_same_cell() {
 fn a_summary_of_a_newer_format_is_told_and_passed_over() {
     let root = tempfile::tempdir().unwrap();
     let plan = plan();
-    let store = begun(root.path(), "r", &plan, none());
-    measure(&store, &plan);
+    let store = create_and_begin(root.path(), "r", &plan, no_secrets());
+    write_all_cells(&store, &plan);
     let path = store
         .cell_dir(&measurement(&plan.cells[0].key))
         .join("summary.json");
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("\"format\": 2", "\"format\": 9")).unwrap();
     let run = Run::read(store.folder()).unwrap();
-    assert_eq!((run.summaries.len(), run.doubts.len()), (1, 1));
-    assert!(run.doubts[0].contains("has format 9"), "{:?}", run.doubts);
+    assert_eq!((run.summaries.len(), run.warnings.len()), (1, 1));
+    assert!(run.warnings[0].contains("has format 9"), "{:?}", run.warnings);
     // A resume must not take the measurement for unfinished.
     let refused = store.finished(&plan).unwrap_err();
     assert!(
@@ -187,7 +187,7 @@ fn a_summary_of_a_newer_format_is_told_and_passed_over() {
 #[test]
 fn a_plan_that_somebody_edited_is_refused_and_not_believed() {
     let root = tempfile::tempdir().unwrap();
-    let store = begun(root.path(), "r", &plan(), none());
+    let store = create_and_begin(root.path(), "r", &plan(), no_secrets());
     let path = store.folder().join("plan.json");
     let whole = fs::read_to_string(&path).unwrap();
     let edited = |change: fn(&mut Plan)| {
@@ -207,8 +207,8 @@ fn a_plan_that_somebody_edited_is_refused_and_not_believed() {
 fn a_line_without_end_is_refused_before_it_fills_the_memory() {
     let root = tempfile::tempdir().unwrap();
     let plan = plan();
-    let store = begun(root.path(), "r", &plan, none());
-    measure(&store, &plan);
+    let store = create_and_begin(root.path(), "r", &plan, no_secrets());
+    write_all_cells(&store, &plan);
     let first = measurement(&plan.cells[0].key);
     let path = store.cell_dir(&first).join("histograms.jsonl.zst");
     // Twice the limit, in a few kilobytes.
@@ -232,7 +232,7 @@ fn fixture() -> PathBuf {
 #[test]
 fn runs_of_every_format_are_read_alike() {
     for format in 1..=crate::results::record::FORMAT {
-        is_read(format);
+        assert_readable(format);
     }
     let [old, new] = ["run-format-1", "run-format-2"].map(|name| Run::read(&fixture().join(name)).unwrap());
     assert_eq!(old.plan, new.plan);
@@ -245,18 +245,18 @@ fn runs_of_every_format_are_read_alike() {
     }
 }
 
-fn is_read(format: u32) {
+fn assert_readable(format: u32) {
     let run = Run::read(&fixture().join(format!("run-format-{format}"))).unwrap();
-    assert_eq!((run.about.format, run.about.matrix.as_str()), (format, MATRIX));
+    assert_eq!((run.info.format, run.info.matrix.as_str()), (format, MATRIX));
     assert_eq!((run.summaries.len(), run.journal.len()), (2, 2));
     assert_eq!(
-        (run.unfinished.len(), run.strays.len(), run.doubts.clone()),
+        (run.unfinished.len(), run.unplanned.len(), run.warnings.clone()),
         (0, 0, Vec::new())
     );
     let words: Vec<&str> = run
         .summaries
         .iter()
-        .map(|summary| summary.ending.word())
+        .map(|summary| summary.status.name())
         .collect();
     assert_eq!(words, ["done", "failed"]);
     let figures = &run.summaries[0].figures[&crate::results::record::cell::Definitions::Matrix];
@@ -279,8 +279,8 @@ fn write_the_fixture_of_format_2() {
     let folder = fixture().join("run-format-2");
     let _ = fs::remove_dir_all(&folder);
     let plan = plan();
-    let store = begun(&fixture(), "run-format-2", &plan, none());
-    measure(&store, &plan);
+    let store = create_and_begin(&fixture(), "run-format-2", &plan, no_secrets());
+    write_all_cells(&store, &plan);
     store.log().unwrap().write_all(b"measured\n").unwrap();
     store
         .engine_log(&plan.launches[0].id, 1)

@@ -1,7 +1,7 @@
 //! Sample output in AMD's documented formats; the figures are invented.
 
 use super::*;
-use crate::telemetry::gpu::Processes;
+use crate::telemetry::gpu::DeviceProcesses;
 use crate::telemetry::gpu::vendor_cli::Tool as _;
 
 const STATIC: &str = r#"WARNING: User is missing the following required groups: render
@@ -78,8 +78,8 @@ fn the_facts_of_amd_smi_are_read_and_what_it_does_not_know_is_absent() {
 
 #[test]
 fn the_metrics_of_amd_smi_are_told_under_our_names() {
-    let told = metrics(&read(METRIC));
-    let values: Vec<(&str, f64)> = told[0]
+    let expected_metrics = metrics(&read(METRIC));
+    let values: Vec<(&str, f64)> = expected_metrics[0]
         .1
         .iter()
         .map(|(name, value)| (name.as_str(), *value))
@@ -98,12 +98,16 @@ fn the_metrics_of_amd_smi_are_told_under_our_names() {
     ];
     assert_eq!(values, expected);
     assert_eq!(
-        told[1],
-        (1, Values::from([("throttled_other".to_owned(), 1.0)])),
+        expected_metrics[1],
+        (1, SampleValues::from([("throttled_other".to_owned(), 1.0)])),
         "nothing is told as 0 that is not known"
     );
     let newer = format!("{{\"gpu_data\": {METRIC}}}");
-    assert_eq!(metrics(&read(&newer)), told, "both forms say the same");
+    assert_eq!(
+        metrics(&read(&newer)),
+        expected_metrics,
+        "both forms say the same"
+    );
 }
 
 #[test]
@@ -113,13 +117,13 @@ fn the_processes_of_amd_smi_are_told_by_device() {
         name: Some("python3".to_owned()),
         memory_bytes: Some(2 << 20),
     };
-    assert_eq!(occupants(&read(PROCESS)), [(0, process)]);
+    assert_eq!(process_list(&read(PROCESS)), [(0, process)]);
 }
 
 #[test]
 fn rocm_smi_is_read_by_card() {
-    let told = read(ROCM_SMI);
-    let gpus = rocm_facts(&told);
+    let cards = read(ROCM_SMI);
+    let gpus = rocm_facts(&cards);
     assert_eq!(gpus.iter().map(|gpu| gpu.device).collect::<Vec<_>>(), [0, 1]);
     assert_eq!(gpus[0].name, "Radeon RX 7900 XTX");
     assert_eq!(gpus[0].uuid.as_deref(), Some("0x9c1e"));
@@ -128,19 +132,25 @@ fn rocm_smi_is_read_by_card() {
         (gpus[0].memory_bytes, gpus[0].power_limit_w),
         (Some(25_753_026_560), Some(303.0))
     );
-    let values = rocm_metrics(&told);
-    let of = |name: &str| values[0].1.get(name).copied();
-    assert_eq!((of("power_w"), of("gpu_util_share")), (Some(251.5), Some(0.97)));
+    let values = rocm_metrics(&cards);
+    let value = |name: &str| values[0].1.get(name).copied();
     assert_eq!(
-        (of("temperature_c"), of("memory_temperature_c")),
+        (value("power_w"), value("gpu_util_share")),
+        (Some(251.5), Some(0.97))
+    );
+    assert_eq!(
+        (value("temperature_c"), value("memory_temperature_c")),
         (Some(52.0), Some(60.0))
     );
     assert_eq!(
-        (of("sm_clock_mhz"), of("memory_clock_mhz")),
+        (value("sm_clock_mhz"), value("memory_clock_mhz")),
         (Some(2100.0), Some(1249.0))
     );
-    assert_eq!(of("memory_used_bytes"), Some(1_073_741_824.0));
-    assert_eq!(values[1].1, Values::from([("gpu_util_share".to_owned(), 0.0)]));
+    assert_eq!(value("memory_used_bytes"), Some(1_073_741_824.0));
+    assert_eq!(
+        values[1].1,
+        SampleValues::from([("gpu_util_share".to_owned(), 0.0)])
+    );
 }
 
 #[test]
@@ -156,13 +166,13 @@ fn the_tools_themselves_are_found_run_and_read() {
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
     let (tool, gpus) = Amd::find(Some(&path)).unwrap().unwrap();
     assert_eq!(gpus.len(), 2);
-    let processes = Processes::of(vec![std::process::id()], Vec::new());
+    let processes = DeviceProcesses::new(vec![std::process::id()], Vec::new());
     let mut probes = tool.probes(&[0], &processes);
     let readings = probes[0].read().unwrap();
     assert_eq!(readings.len(), 1, "only the launch's devices");
     assert_eq!(readings[0].values.get("power_w"), Some(&612.0));
     assert_eq!(readings[0].values.get("processes"), Some(&1.0));
-    assert_eq!(processes.on(0)[0].pid, 42);
-    assert_eq!(tool.look(0).unwrap().processes.unwrap().len(), 1);
-    assert!(tool.look(7).unwrap_err().contains("device 7"));
+    assert_eq!(processes.on_device(0)[0].pid, 42);
+    assert_eq!(tool.snapshot(0).unwrap().processes.unwrap().len(), 1);
+    assert!(tool.snapshot(7).unwrap_err().contains("device 7"));
 }

@@ -10,7 +10,7 @@ use crate::results::record::telemetry::{Gpu, MigInstance};
 use crate::telemetry::gpu;
 
 /// Maximum number of NVLinks of a GPU.
-const LINKS: u32 = 36;
+const MAX_LINKS: u32 = 36;
 
 /// All GPUs in the library's order, which is that of the PCI bus. A GPU with MIG instances is replaced by
 /// these.
@@ -43,11 +43,11 @@ pub(super) fn read(nvml: &'static Nvml) -> Result<Vec<Gpu>, String> {
             gpus.push(gpu);
             continue;
         };
-        let whole = about(&device, gpu);
-        let instances = instances(&device, index, &whole);
+        let whole_gpu = with_facts(&device, gpu);
+        let instances = instances(&device, index, &whole_gpu);
         if instances.is_empty() {
             links.insert(next(&gpus), (index, peers(&device)));
-            gpus.push(whole);
+            gpus.push(whole_gpu);
         }
         for instance in instances {
             let device = next(&gpus);
@@ -55,14 +55,14 @@ pub(super) fn read(nvml: &'static Nvml) -> Result<Vec<Gpu>, String> {
         }
     }
     for (place, (index, own)) in &links {
-        gpus[*place as usize].links = reach(nvml, *index, own, &gpus, &links);
+        gpus[*place as usize].links = connections(nvml, *index, own, &gpus, &links);
     }
     Ok(gpus)
 }
 
 /// The MIG instances of a GPU, which engines use in its place. Empty if MIG is off or there is no instance.
-fn instances(device: &Device<'_>, index: u32, whole: &Gpu) -> Vec<Gpu> {
-    if whole.mig != Some(true) {
+fn instances(device: &Device<'_>, index: u32, gpu: &Gpu) -> Vec<Gpu> {
+    if gpu.mig != Some(true) {
         return Vec::new();
     }
     let most = device.mig_device_count().unwrap_or(0);
@@ -70,7 +70,7 @@ fn instances(device: &Device<'_>, index: u32, whole: &Gpu) -> Vec<Gpu> {
         // Unused instance numbers are normal.
         let instance = device.mig_device_by_index(number).ok()?;
         Some(Gpu {
-            name: instance.name().unwrap_or_else(|_| format!("{} MIG", whole.name)),
+            name: instance.name().unwrap_or_else(|_| format!("{} MIG", gpu.name)),
             // An engine can only be given an instance with a UUID.
             uuid: Some(instance.uuid().ok()?),
             memory_bytes: instance.memory_info().ok().map(|memory| memory.total),
@@ -79,24 +79,24 @@ fn instances(device: &Device<'_>, index: u32, whole: &Gpu) -> Vec<Gpu> {
             display: None,
             instance: Some(MigInstance {
                 gpu: index,
-                gpu_uuid: whole.uuid.clone(),
+                gpu_uuid: gpu.uuid.clone(),
                 number,
             }),
-            ..whole.clone()
+            ..gpu.clone()
         })
     };
     (0..most).filter_map(instance).collect()
 }
 
-fn about(device: &Device<'_>, gpu: Gpu) -> Gpu {
-    let bus = device.pci_info().ok().map(|told| address(&told.bus_id));
+fn with_facts(device: &Device<'_>, gpu: Gpu) -> Gpu {
+    let bus = device.pci_info().ok().map(|info| bus_address(&info.bus_id));
     let limit = device
         .enforced_power_limit()
         .or_else(|_| device.power_management_limit());
     Gpu {
         name: device.name().unwrap_or(gpu.name),
         uuid: device.uuid().ok(),
-        numa: bus.as_deref().and_then(|bus| gpu::numa(Path::new("/"), bus)),
+        numa: bus.as_deref().and_then(|bus| gpu::numa_node(Path::new("/"), bus)),
         bus,
         vbios: device.vbios_version().ok(),
         // `NVML_DEVICE_MIG_ENABLE` is 1.
@@ -113,7 +113,7 @@ fn about(device: &Device<'_>, gpu: Gpu) -> Gpu {
 }
 
 /// Converts a bus address to the kernel's form; NVML writes the domain with eight digits.
-fn address(bus: &str) -> String {
+fn bus_address(bus: &str) -> String {
     let bus = bus.to_ascii_lowercase();
     match bus.split_once(':') {
         Some((domain, rest)) if domain.len() > 4 && domain.starts_with("0000") => {
@@ -125,8 +125,8 @@ fn address(bus: &str) -> String {
 
 /// Bus addresses of the peers of all active links.
 fn peers(device: &Device<'_>) -> Vec<String> {
-    let mut found = Vec::new();
-    for number in 0..LINKS {
+    let mut peers = Vec::new();
+    for number in 0..MAX_LINKS {
         let link = device.link_wrapper_for(number);
         // The first link that does not exist is an error.
         match link.is_active() {
@@ -134,15 +134,15 @@ fn peers(device: &Device<'_>) -> Vec<String> {
             Ok(false) => continue,
             Err(_) => break,
         }
-        let peer = link.remote_pci_info().map(|told| address(&told.bus_id));
-        found.push(peer.unwrap_or_default());
+        let peer = link.remote_pci_info().map(|info| bus_address(&info.bus_id));
+        peers.push(peer.unwrap_or_default());
     }
-    found
+    peers
 }
 
 /// How a GPU reaches each other GPU: by NVLink (directly or through switches), else the level of the PCI
 /// topology. MIG instances are left out.
-fn reach(
+fn connections(
     nvml: &'static Nvml,
     index: u32,
     own: &[String],
@@ -163,7 +163,7 @@ fn reach(
                 false => {
                     let device = nvml.device_by_index(index).ok()?;
                     let other = nvml.device_by_index(*other).ok()?;
-                    level(device.topology_common_ancestor(other).ok()?)
+                    topology_name(device.topology_common_ancestor(other).ok()?)
                 }
             };
             Some((*place, level.to_owned()))
@@ -171,7 +171,7 @@ fn reach(
         .collect()
 }
 
-const fn level(level: TopologyLevel) -> &'static str {
+const fn topology_name(level: TopologyLevel) -> &'static str {
     match level {
         TopologyLevel::Internal => "same-board",
         TopologyLevel::Single => "pci-switch",
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn a_bus_address_is_written_as_the_kernel_writes_it() {
-        assert_eq!(address("00000000:C1:00.0"), "0000:c1:00.0");
-        assert_eq!(address("0000:0a:00.0"), "0000:0a:00.0");
-        assert_eq!(address("00010000:0a:00.0"), "00010000:0a:00.0");
+        assert_eq!(bus_address("00000000:C1:00.0"), "0000:c1:00.0");
+        assert_eq!(bus_address("0000:0a:00.0"), "0000:0a:00.0");
+        assert_eq!(bus_address("00010000:0a:00.0"), "00010000:0a:00.0");
     }
 }

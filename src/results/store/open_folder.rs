@@ -6,19 +6,19 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{Result, StoreError, Tried};
+use super::{IoContext, Result, StoreError};
 
 /// An open folder and the path by which it was opened.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct OpenFolder {
     path: PathBuf,
-    opened: File,
+    handle: File,
 }
 
-impl Place {
+impl OpenFolder {
     pub(super) fn open(path: PathBuf) -> Result<Self> {
-        let opened = File::open(&path).tried("open", &path)?;
-        Ok(Self { path, opened })
+        let opened = File::open(&path).io_context("open", &path)?;
+        Ok(Self { path, handle: opened })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -26,10 +26,10 @@ impl Place {
     }
 
     /// Checks that the path still leads to the open folder.
-    pub(super) fn check(&self) -> Result<()> {
-        let is_same = match (fs::metadata(&self.path), self.opened.metadata()) {
+    pub(super) fn check_path(&self) -> Result<()> {
+        let is_same = match (fs::metadata(&self.path), self.handle.metadata()) {
             // Some network file systems change the inode number of a folder; then the name decides.
-            (Ok(named), Ok(opened)) => identity(&named) == identity(&opened) || self.has_its_name(),
+            (Ok(named), Ok(opened)) => file_identity(&named) == file_identity(&opened) || self.is_at_path(),
             (Err(error), _) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
             // The next write reports the error.
             (Ok(_), Err(_)) => true,
@@ -38,40 +38,40 @@ impl Place {
             true => Ok(()),
             false => Err(StoreError::Moved {
                 path: self.path.clone(),
-                now: self.present_path(),
+                now: self.current_path(),
             }),
         }
     }
 
     /// Creates a folder below this one with its parents, but never this one. Fails if this one was moved or
     /// removed.
-    pub(super) fn make(&self, folder: &Path) -> Result<()> {
-        self.check()?;
+    pub(super) fn create_subfolder(&self, folder: &Path) -> Result<()> {
+        self.check_path()?;
         let below = folder.strip_prefix(&self.path).expect("it lies below this one");
         let mut path = self.path.clone();
         for part in below {
             path.push(part);
             match fs::create_dir(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => {}
-                made => made.tried("make the folder", &path)?,
+                made => made.io_context("make the folder", &path)?,
             }
         }
         Ok(())
     }
 
-    fn has_its_name(&self) -> bool {
+    fn is_at_path(&self) -> bool {
         let named = fs::canonicalize(&self.path).ok();
-        named.is_some() && named == self.present_path()
+        named.is_some() && named == self.current_path()
     }
 
     /// The current path of the open folder; `None` if it was removed.
-    fn present_path(&self) -> Option<PathBuf> {
-        let path = fs::read_link(format!("/proc/self/fd/{}", self.opened.as_raw_fd())).ok()?;
+    fn current_path(&self) -> Option<PathBuf> {
+        let path = fs::read_link(format!("/proc/self/fd/{}", self.handle.as_raw_fd())).ok()?;
         path.is_dir().then_some(path)
     }
 }
 
-fn identity(about: &Metadata) -> (u64, u64) {
+fn file_identity(about: &Metadata) -> (u64, u64) {
     (about.dev(), about.ino())
 }
 
@@ -84,11 +84,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let [path, moved] = ["run", "moved"].map(|name| root.path().join(name));
         fs::create_dir(&path).unwrap();
-        let place = Place::open(path.clone()).unwrap();
-        place.make(&path.join("cells/one")).unwrap();
-        place.make(&path.join("cells/one")).unwrap();
+        let place = OpenFolder::open(path.clone()).unwrap();
+        place.create_subfolder(&path.join("cells/one")).unwrap();
+        place.create_subfolder(&path.join("cells/one")).unwrap();
         fs::rename(&path, &moved).unwrap();
-        let now = |place: &Place| match place.make(&path.join("cells/two")) {
+        let now = |place: &OpenFolder| match place.create_subfolder(&path.join("cells/two")) {
             Err(StoreError::Moved { now, .. }) => now,
             other => panic!("{other:?}"),
         };
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
         fs::remove_dir(&path).unwrap();
         fs::rename(&moved, &path).unwrap();
-        place.make(&path.join("cells/two")).unwrap();
+        place.create_subfolder(&path.join("cells/two")).unwrap();
         fs::remove_dir_all(&path).unwrap();
         assert_eq!(now(&place), None);
     }
@@ -112,8 +112,8 @@ mod tests {
         let [path, link] = ["run", "link"].map(|name| root.path().join(name));
         fs::create_dir(&path).unwrap();
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        let place = Place::open(link.clone()).unwrap();
-        place.make(&link.join("cells")).unwrap();
+        let place = OpenFolder::open(link.clone()).unwrap();
+        place.create_subfolder(&link.join("cells")).unwrap();
         assert!(path.join("cells").is_dir());
     }
 }

@@ -3,6 +3,6 @@
 use crate::commands::output::print;
 
 /// Prints a line on stdout.
-pub(super) fn say(line: &str) {
+pub(super) fn print_line(line: &str) {
     print(&format!("{line}\n"));
 }

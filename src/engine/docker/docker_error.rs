@@ -5,99 +5,99 @@ use std::error::Error as _;
 use bollard::errors::Error;
 
 use crate::base::secrets::Redactor;
-use crate::engine::docker::errors::{self, Meaning};
+use crate::engine::docker::errors::{self, Diagnosis};
 use crate::results::record::cell::{FailureClass, Phase};
 
 /// What a daemon refused, explained.
 #[derive(Debug)]
-pub struct Refused {
+pub struct DockerError {
     /// What was asked of it, such as `create`.
     pub(super) step: &'static str,
-    pub(super) raw: String,
-    pub(super) meaning: Box<Meaning>,
+    pub(super) message: String,
+    pub(super) diagnosis: Box<Diagnosis>,
     /// The daemon's address, if the message should name it.
     address: Option<String>,
 }
 
-impl Refused {
-    pub(super) fn of(step: &'static str, error: &Error) -> Self {
-        let mut refused = Self::saying(step, words(error));
+impl DockerError {
+    pub(super) fn new(step: &'static str, error: &Error) -> Self {
+        let mut docker_error = Self::from_message(step, error_text(error));
         let is_mistake = matches!(
             error,
             Error::DockerResponseServerError { status_code: 400..=499, message } if !message.trim().is_empty()
         );
-        if step == "create" && is_mistake && refused.meaning.is_unknown() {
-            refused.meaning = Box::new(errors::refused_to_create());
+        if step == "create" && is_mistake && docker_error.diagnosis.is_unknown() {
+            docker_error.diagnosis = Box::new(errors::create_refused());
         }
-        refused
+        docker_error
     }
 
     /// What these words of a daemon mean, said at a step such as `create`.
-    pub fn saying(step: &'static str, raw: String) -> Self {
+    pub fn from_message(step: &'static str, raw: String) -> Self {
         Self {
             step,
-            meaning: Box::new(errors::read(&raw)),
-            raw,
+            diagnosis: Box::new(errors::diagnose(&raw)),
+            message: raw,
             address: None,
         }
     }
 
     /// Adds the daemon's address to the text.
-    pub(super) fn at(mut self, address: String) -> Self {
+    pub(super) fn with_address(mut self, address: String) -> Self {
         self.address = Some(address);
         self
     }
 
     /// The phase in which a start failed with this error.
     pub(crate) const fn phase(&self) -> Phase {
-        match self.meaning.class {
+        match self.diagnosis.class {
             FailureClass::Image => Phase::Install,
             _ => Phase::Launch,
         }
     }
 
     pub(crate) const fn class(&self) -> FailureClass {
-        self.meaning.class
+        self.diagnosis.class
     }
 
     /// Redacts secrets, which a daemon may quote.
     pub(super) fn redacted(mut self, redactor: &Redactor) -> Self {
-        self.raw = redactor.redact(&self.raw).into_owned();
-        self.meaning.what = redactor.redact(&self.meaning.what).into_owned();
+        self.message = redactor.redact(&self.message).into_owned();
+        self.diagnosis.problem = redactor.redact(&self.diagnosis.problem).into_owned();
         self
     }
 
     /// What is wrong, with the daemon's address and the key of the recipe.
-    pub(super) fn what(&self) -> String {
-        let place = self
-            .meaning
-            .place
-            .map_or_else(String::new, |place| format!(" (`{place}` of the recipe)"));
+    pub(super) fn problem(&self) -> String {
+        let key = self
+            .diagnosis
+            .key
+            .map_or_else(String::new, |key| format!(" (`{key}` of the recipe)"));
         let address = self
             .address
             .as_ref()
             .map_or_else(String::new, |address| format!(" at {address}"));
-        format!("{}{address}{place}", self.meaning.what)
+        format!("{}{address}{key}", self.diagnosis.problem)
     }
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for DockerError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
             "{}; {}; the daemon says at `{}`: {}",
-            self.what(),
-            self.meaning.help,
+            self.problem(),
+            self.diagnosis.help,
             self.step,
-            self.raw.trim()
+            self.message.trim()
         )
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for DockerError {}
 
 /// An error with all its causes; of a daemon's answer only its message.
-pub(super) fn words(error: &Error) -> String {
+pub(super) fn error_text(error: &Error) -> String {
     match error {
         Error::DockerResponseServerError { status_code, message } if message.trim().is_empty() => {
             format!("HTTP {status_code} {}", errors::NO_MESSAGE)
@@ -121,7 +121,7 @@ pub(super) fn words(error: &Error) -> String {
 }
 
 /// Whether the daemon answered 404.
-pub(super) const fn is_missing(error: &Error) -> bool {
+pub(super) const fn is_not_found(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
 }
 
@@ -136,25 +136,25 @@ mod tests {
             message: message.to_owned(),
         };
         let doubled = error(400, "Duplicate mount point: /x");
-        let create = Refused::of("create", &doubled);
+        let create = DockerError::new("create", &doubled);
         assert_eq!(create.class(), FailureClass::Spec);
         assert!(create.to_string().contains("Duplicate mount point"), "{create}");
         assert_eq!(
-            Refused::of("start", &doubled).class(),
+            DockerError::new("start", &doubled).class(),
             FailureClass::Infrastructure
         );
         let broken = error(500, "something new");
         assert_eq!(
-            Refused::of("create", &broken).class(),
+            DockerError::new("create", &broken).class(),
             FailureClass::Infrastructure
         );
         // Known messages keep their own meaning.
-        let taken = error(
+        let conflict = error(
             409,
             "The container name \"/a\" is already in use by container \"0f\".",
         );
         assert_eq!(
-            Refused::of("create", &taken).class(),
+            DockerError::new("create", &conflict).class(),
             FailureClass::Infrastructure
         );
     }
@@ -165,8 +165,14 @@ mod tests {
             status_code: 404,
             message: String::new(),
         };
-        let refused = Refused::of("connect", &silent).to_string();
-        assert!(refused.contains("HTTP 404 without a message"), "{refused}");
-        assert!(refused.contains("a proxy stands in between"), "{refused}");
+        let docker_error = DockerError::new("connect", &silent).to_string();
+        assert!(
+            docker_error.contains("HTTP 404 without a message"),
+            "{docker_error}"
+        );
+        assert!(
+            docker_error.contains("a proxy stands in between"),
+            "{docker_error}"
+        );
     }
 }

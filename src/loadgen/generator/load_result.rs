@@ -4,26 +4,26 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::base::clock::Moment;
-use crate::loadgen::arrival::Stamp;
+use crate::base::clock::MonotonicTime;
+use crate::loadgen::arrival::TimestampSource;
 use crate::loadgen::lateness::Lateness;
 use crate::loadgen::protocol::EncodeError;
 use crate::loadgen::route::RouteError;
 use crate::results::record::request::Request;
 
 #[derive(Debug)]
-pub struct Driven {
+pub struct LoadResult {
     /// One record per item that fell due, or for each round of a conversation, in the order of items. The text of each answer is
     /// in it, whether or not it is to be kept.
-    pub requests: Vec<Request>,
+    pub records: Vec<Request>,
     /// The start of the measurement; the times in records count from here.
-    pub zero: Moment,
+    pub zero: MonotonicTime,
     /// From the start to the end of the last request that was sent.
     pub wall: Duration,
     /// How late the client sent requests; `None` if none was sent.
     pub lag: Option<Lag>,
-    /// The clock that took the times of arrival; [`Stamp::User`] if it took at least one of them.
-    pub stamp: Stamp,
+    /// The clock that took the times of arrival; [`TimestampSource::User`] if it took at least one of them.
+    pub timestamp_source: TimestampSource,
     /// How often the wall clock was set meanwhile, as the threads saw it. Kernel timestamps around that time
     /// may be off by up to the time between two reads.
     pub clock_jumps: u32,
@@ -32,12 +32,12 @@ pub struct Driven {
     /// Connections that the server left open for a second after `[DONE]`. The answer ends with that line
     /// nevertheless.
     pub left_open: u64,
-    pub threads: Vec<Effort>,
+    pub threads: Vec<ThreadUsage>,
 }
 
 /// What one sending thread spent between the start of the measurement and its last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Effort {
+pub struct ThreadUsage {
     pub cpu: Duration,
     /// The time that passed meanwhile.
     pub wall: Duration,
@@ -54,12 +54,12 @@ pub struct Lag {
     pub p99: Duration,
     pub max: Duration,
     /// The second largest lag, if at least two requests were sent; `fifth` is the fifth largest.
-    pub second: Option<Duration>,
-    pub fifth: Option<Duration>,
+    pub second_latest: Option<Duration>,
+    pub fifth_latest: Option<Duration>,
 }
 
 impl Lag {
-    pub(super) fn of(mut lags: Vec<Duration>) -> Option<Self> {
+    pub(super) fn from_lags(mut lags: Vec<Duration>) -> Option<Self> {
         lags.sort_unstable();
         let max = *lags.last()?;
         let count = u32::try_from(lags.len()).unwrap_or(u32::MAX);
@@ -69,14 +69,14 @@ impl Lag {
             mean: lags.iter().sum::<Duration>() / count,
             p99: lags[rank - 1],
             max,
-            second: latest(2),
-            fifth: latest(5),
+            second_latest: latest(2),
+            fifth_latest: latest(5),
         })
     }
 }
 
 #[derive(Debug, Error)]
-pub enum DriveError {
+pub enum LoadError {
     /// No encrypted connection can be made, whoever listens.
     #[error(transparent)]
     Route(RouteError),

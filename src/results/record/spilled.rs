@@ -8,14 +8,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Storage for blocks of bytes that were moved out of memory.
-pub(crate) trait Blocks: fmt::Debug + Send + Sync {
+pub(crate) trait BlockStore: fmt::Debug + Send + Sync {
     /// Appends the block at `place` to `into`.
-    fn read(&self, place: Place, into: &mut Vec<u8>);
+    fn read(&self, place: BlockRange, into: &mut Vec<u8>);
 }
 
 /// Position of a block in its storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BlockRange {
     pub at: u64,
     /// Length in bytes.
     pub length: u32,
@@ -23,76 +23,76 @@ pub(crate) struct Place {
 
 /// A growing list of bytes, whose beginning may lie outside memory.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outsourced {
-    elsewhere: Option<(Arc<dyn Blocks>, Vec<Place>)>,
+pub(crate) struct SpilledBytes {
+    spilled: Option<(Arc<dyn BlockStore>, Vec<BlockRange>)>,
     /// The end, which is in memory.
-    here: Vec<u8>,
+    in_memory: Vec<u8>,
 }
 
-impl Outsourced {
+impl SpilledBytes {
     /// Length in bytes, including blocks outside memory.
     pub(crate) fn len(&self) -> usize {
-        let places = self.elsewhere.iter().flat_map(|(_, places)| places);
-        places.map(|place| place.length as usize).sum::<usize>() + self.here.len()
+        let places = self.spilled.iter().flat_map(|(_, places)| places);
+        places.map(|place| place.length as usize).sum::<usize>() + self.in_memory.len()
     }
 
     /// The bytes to be appended to.
-    pub(crate) fn end(&mut self) -> &mut Vec<u8> {
-        &mut self.here
+    pub(crate) fn memory_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.in_memory
     }
 
     /// Records the place of bytes that the caller took from [`Self::end`] and stored in `blocks`.
-    pub(crate) fn lies(&mut self, blocks: &Arc<dyn Blocks>, place: Place) {
+    pub(crate) fn mark_spilled(&mut self, blocks: &Arc<dyn BlockStore>, place: BlockRange) {
         let (_, places) = self
-            .elsewhere
+            .spilled
             .get_or_insert_with(|| (Arc::clone(blocks), Vec::new()));
         places.push(place);
     }
 
-    pub(crate) fn shrink(&mut self) {
-        self.here.shrink_to_fit();
+    pub(crate) fn shrink_to_fit(&mut self) {
+        self.in_memory.shrink_to_fit();
     }
 
     /// Number of blocks outside memory.
-    pub(crate) fn blocks(&self) -> usize {
-        self.elsewhere.as_ref().map_or(0, |(_, places)| places.len())
+    pub(crate) fn block_count(&self) -> usize {
+        self.spilled.as_ref().map_or(0, |(_, places)| places.len())
     }
 
     /// Reads one of the blocks outside memory into `buffer`.
-    pub(crate) fn read(&self, nth: usize, buffer: &mut Vec<u8>) {
+    pub(crate) fn read_block(&self, nth: usize, buffer: &mut Vec<u8>) {
         buffer.clear();
-        if let Some((blocks, places)) = &self.elsewhere {
+        if let Some((blocks, places)) = &self.spilled {
             blocks.read(places[nth], buffer);
         }
     }
 
     /// The part in memory.
-    pub(crate) fn here(&self) -> &Vec<u8> {
-        &self.here
+    pub(crate) fn in_memory(&self) -> &Vec<u8> {
+        &self.in_memory
     }
 
-    pub(crate) fn all(&self) -> Vec<u8> {
-        let mut all = Vec::with_capacity(self.len());
-        if let Some((blocks, places)) = &self.elsewhere {
-            places.iter().for_each(|place| blocks.read(*place, &mut all));
+    pub(crate) fn read_all(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len());
+        if let Some((blocks, places)) = &self.spilled {
+            places.iter().for_each(|place| blocks.read(*place, &mut bytes));
         }
-        all.extend_from_slice(&self.here);
-        all
+        bytes.extend_from_slice(&self.in_memory);
+        bytes
     }
 }
 
 /// A growing text, whose beginning may lie outside memory.
 #[derive(Clone, Default)]
-pub struct Text(Outsourced);
+pub struct SpilledText(SpilledBytes);
 
-impl Text {
+impl SpilledText {
     pub(crate) fn push_str(&mut self, text: &str) {
-        self.0.end().extend_from_slice(text.as_bytes());
+        self.0.memory_mut().extend_from_slice(text.as_bytes());
     }
 
     /// Replaces the text; all of it must be in memory.
     pub(crate) fn set(&mut self, text: &str) {
-        self.0.end().clear();
+        self.0.memory_mut().clear();
         self.push_str(text);
     }
 
@@ -102,87 +102,87 @@ impl Text {
     }
 
     pub(crate) fn read(&self) -> Cow<'_, str> {
-        if self.0.blocks() == 0 {
-            return String::from_utf8_lossy(self.0.here());
+        if self.0.block_count() == 0 {
+            return String::from_utf8_lossy(self.0.in_memory());
         }
-        let all = String::from_utf8(self.0.all());
-        Cow::Owned(all.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+        let text = String::from_utf8(self.0.read_all());
+        Cow::Owned(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
     /// The longest beginning of at most `bytes` bytes that ends between characters.
-    pub(crate) fn beginning(&self, bytes: usize) -> Cow<'_, str> {
+    pub(crate) fn read_prefix(&self, bytes: usize) -> Cow<'_, str> {
         let cut = |bytes: &[u8]| match std::str::from_utf8(bytes) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
             _ => bytes.len(),
         };
-        if self.0.blocks() == 0 {
-            let begin = &self.0.here()[..bytes.min(self.0.here().len())];
+        if self.0.block_count() == 0 {
+            let begin = &self.0.in_memory()[..bytes.min(self.0.in_memory().len())];
             return String::from_utf8_lossy(&begin[..cut(begin)]);
         }
         let (mut begin, mut block) = (Vec::new(), Vec::new());
-        for nth in 0..self.0.blocks() {
+        for nth in 0..self.0.block_count() {
             if begin.len() < bytes {
-                self.0.read(nth, &mut block);
+                self.0.read_block(nth, &mut block);
                 begin.extend_from_slice(&block);
             }
         }
-        begin.extend_from_slice(self.0.here());
+        begin.extend_from_slice(self.0.in_memory());
         begin.truncate(bytes);
         begin.truncate(cut(&begin));
         Cow::Owned(String::from_utf8_lossy(&begin).into_owned())
     }
 
     /// The part in memory.
-    pub(crate) fn here(&self) -> &str {
+    pub(crate) fn in_memory(&self) -> &str {
         // Blocks are moved out between whole characters, so that this part is valid UTF-8.
-        std::str::from_utf8(self.0.here()).unwrap_or_default()
+        std::str::from_utf8(self.0.in_memory()).unwrap_or_default()
     }
 
     /// The bytes of the text.
-    pub(crate) fn bytes(&mut self) -> &mut Outsourced {
+    pub(crate) fn bytes_mut(&mut self) -> &mut SpilledBytes {
         &mut self.0
     }
 }
 
-impl From<String> for Text {
+impl From<String> for SpilledText {
     fn from(text: String) -> Self {
-        let mut bytes = Outsourced::default();
-        *bytes.end() = text.into_bytes();
+        let mut bytes = SpilledBytes::default();
+        *bytes.memory_mut() = text.into_bytes();
         Self(bytes)
     }
 }
 
-impl From<&str> for Text {
+impl From<&str> for SpilledText {
     fn from(text: &str) -> Self {
         Self::from(text.to_owned())
     }
 }
 
-impl PartialEq for Text {
+impl PartialEq for SpilledText {
     fn eq(&self, other: &Self) -> bool {
         self.read() == other.read()
     }
 }
 
-impl PartialEq<&str> for Text {
+impl PartialEq<&str> for SpilledText {
     fn eq(&self, other: &&str) -> bool {
         self.read() == *other
     }
 }
 
-impl fmt::Debug for Text {
+impl fmt::Debug for SpilledText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.read().fmt(f)
     }
 }
 
-impl Serialize for Text {
+impl Serialize for SpilledText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.read())
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for SpilledText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(Self::from)
     }
@@ -195,28 +195,28 @@ pub(crate) mod testing {
     use super::*;
 
     #[derive(Debug, Default)]
-    pub(crate) struct Shelf(Mutex<Vec<u8>>);
+    pub(crate) struct MemoryBlocks(Mutex<Vec<u8>>);
 
-    impl Shelf {
+    impl MemoryBlocks {
         /// Moves the part in memory to the storage.
-        pub(crate) fn take(self: &Arc<Self>, bytes: &mut Outsourced) {
-            let taken = std::mem::take(bytes.end());
+        pub(crate) fn spill(self: &Arc<Self>, bytes: &mut SpilledBytes) {
+            let take_written = std::mem::take(bytes.memory_mut());
             let place = {
                 let mut shelf = self.0.lock().unwrap();
                 let at = shelf.len() as u64;
-                shelf.extend_from_slice(&taken);
-                Place {
+                shelf.extend_from_slice(&take_written);
+                BlockRange {
                     at,
-                    length: u32::try_from(taken.len()).unwrap(),
+                    length: u32::try_from(take_written.len()).unwrap(),
                 }
             };
-            let blocks: Arc<dyn Blocks> = self.clone();
-            bytes.lies(&blocks, place);
+            let blocks: Arc<dyn BlockStore> = self.clone();
+            bytes.mark_spilled(&blocks, place);
         }
     }
 
-    impl Blocks for Shelf {
-        fn read(&self, place: Place, into: &mut Vec<u8>) {
+    impl BlockStore for MemoryBlocks {
+        fn read(&self, place: BlockRange, into: &mut Vec<u8>) {
             let bytes = self.0.lock().unwrap();
             let at = usize::try_from(place.at).unwrap();
             into.extend_from_slice(&bytes[at..at + place.length as usize]);
@@ -226,25 +226,28 @@ pub(crate) mod testing {
 
 #[cfg(test)]
 mod tests {
-    use super::testing::Shelf;
+    use super::testing::MemoryBlocks;
     use super::*;
 
     #[test]
     fn a_text_is_the_same_wherever_it_lies() {
-        let shelf = Arc::new(Shelf::default());
-        let mut text = Text::default();
+        let shelf = Arc::new(MemoryBlocks::default());
+        let mut text = SpilledText::default();
         for piece in ["hé", "", "llo"] {
             text.push_str(piece);
-            shelf.take(text.bytes());
+            shelf.spill(text.bytes_mut());
         }
         text.push_str("!");
-        assert_eq!((text.read(), text.here(), text.len()), ("héllo!".into(), "!", 7));
-        assert_eq!(text, Text::from("héllo!"));
-        for text in [&text, &Text::from("héllo!")] {
-            let begin = [1, 2, 3, 7, 9].map(|bytes| text.beginning(bytes));
+        assert_eq!(
+            (text.read(), text.in_memory(), text.len()),
+            ("héllo!".into(), "!", 7)
+        );
+        assert_eq!(text, SpilledText::from("héllo!"));
+        for text in [&text, &SpilledText::from("héllo!")] {
+            let begin = [1, 2, 3, 7, 9].map(|bytes| text.read_prefix(bytes));
             assert_eq!(begin, ["h", "h", "hé", "héllo!", "héllo!"]);
         }
         assert_eq!(serde_json::to_string(&text).unwrap(), "\"héllo!\"");
-        assert_eq!(serde_json::from_str::<Text>("\"héllo!\"").unwrap(), text);
+        assert_eq!(serde_json::from_str::<SpilledText>("\"héllo!\"").unwrap(), text);
     }
 }

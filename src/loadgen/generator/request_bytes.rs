@@ -1,12 +1,12 @@
 //! Encodes the bytes of a request.
 
-use super::load::Item;
+use super::load_spec::PlannedRequest;
 use super::shared::Shared;
 use crate::loadgen::dataset::Content;
-use crate::loadgen::protocol::{self, Ask, EncodeError};
+use crate::loadgen::protocol::{self, EncodeError, RequestParams};
 use crate::loadgen::target::Target;
 
-pub(super) struct Composed {
+pub(super) struct EncodedRequest {
     pub(super) bytes: Vec<u8>,
     /// The maximum of output tokens that the bytes allow, if it differs from the requested number.
     pub(super) limit_tokens: Option<u32>,
@@ -14,28 +14,32 @@ pub(super) struct Composed {
     pub(super) model: Option<String>,
 }
 
-pub(super) fn composed(item: &Item, content: &Content, shared: &Shared) -> Result<Composed, EncodeError> {
-    let ask = Ask {
+pub(super) fn encode_request(
+    planned: &PlannedRequest,
+    content: &Content,
+    shared: &Shared,
+) -> Result<EncodedRequest, EncodeError> {
+    let params = RequestParams {
         model: &shared.target.model,
-        tokens: item.asked_tokens,
+        tokens: planned.requested_tokens,
         stop_at_eos: shared.stop_at_eos,
         body: &shared.body,
-        lora: item.lora.as_deref(),
-        extras: item.extras.as_deref(),
+        lora: planned.lora_adapter.as_deref(),
+        extras: planned.extras.as_deref(),
     };
-    let body = protocol::encode(&shared.target.dialect, content, &ask)?;
-    let limit_tokens =
-        protocol::limit(&shared.target.dialect, &ask).filter(|limit| *limit != item.asked_tokens);
-    let model = protocol::other_model(&shared.target.dialect, &ask);
-    let bytes = compose(&shared.target, ask.routing_key(), &body);
-    Ok(Composed {
+    let body = protocol::encode(&shared.target.dialect, content, &params)?;
+    let limit_tokens = protocol::output_limit(&shared.target.dialect, &params)
+        .filter(|limit| *limit != planned.requested_tokens);
+    let model = protocol::other_model(&shared.target.dialect, &params);
+    let bytes = http_request(&shared.target, params.routing_key(), &body);
+    Ok(EncodedRequest {
         bytes,
         limit_tokens,
         model,
     })
 }
 
-fn compose(target: &Target, routing_key: Option<&str>, body: &[u8]) -> Vec<u8> {
+fn http_request(target: &Target, routing_key: Option<&str>, body: &[u8]) -> Vec<u8> {
     let address = &target.address;
     let mut head = format!(
         "POST {}{} HTTP/1.1\r\n",
@@ -55,12 +59,12 @@ fn compose(target: &Target, routing_key: Option<&str>, body: &[u8]) -> Vec<u8> {
         ("Accept-Encoding", "identity".to_owned()),
         ("Content-Type", "application/json".to_owned()),
     ];
-    let kept = ours.iter().filter(|(name, _)| !target.headers.has(name));
-    let headers = kept
+    let own_headers = ours.iter().filter(|(name, _)| !target.headers.has(name));
+    let headers = own_headers
         .map(|(name, value)| (*name, value.as_str()))
         .chain([("Content-Length", length.as_str()), ("Connection", "close")])
         .chain(target.headers.iter())
-        .chain(routing_key.map(|key| (protocol::ROUTING_KEY, key)));
+        .chain(routing_key.map(|key| (protocol::ROUTING_KEY_HEADER, key)));
     for (name, value) in headers {
         head.extend([name, ": ", value, "\r\n"]);
     }
@@ -74,7 +78,7 @@ fn compose(target: &Target, routing_key: Option<&str>, body: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::loadgen::target::{Address, Headers};
-    use crate::plan::{Dialect, Protocol, Usage};
+    use crate::plan::{Protocol, ProtocolSpec, UsageRequest};
 
     /// Source: docs/bench-serving.md 1.3. The Python tool offers compression, whose blocks would hide when an
     /// event was sent.
@@ -83,15 +87,15 @@ mod tests {
         let target = Target {
             address: Address::local(1),
             headers: Headers::default(),
-            dialect: Dialect {
+            dialect: ProtocolSpec {
                 protocol: Protocol::Chat,
                 path: None,
-                usage: Usage::Unasked,
+                usage: UsageRequest::Unasked,
                 body: serde_json::Map::new(),
             },
             model: "m".to_owned(),
         };
-        let request = String::from_utf8(compose(&target, None, b"{}")).unwrap();
+        let request = String::from_utf8(http_request(&target, None, b"{}")).unwrap();
         let encodings: Vec<&str> = request
             .lines()
             .filter(|line| line.to_lowercase().starts_with("accept-encoding"))

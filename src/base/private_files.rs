@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 ///
 /// # Errors
 /// The folder cannot be created, is a symbolic link, belongs to another user, or others can write to it.
-pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     if let Some(above) = folder.parent() {
         fs::create_dir_all(above)?;
     }
@@ -22,9 +22,9 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
         _ => {}
     }
     let about = fs::symlink_metadata(folder)?;
-    match about.is_dir() && is_ours_alone(&about) {
+    match about.is_dir() && is_private(&about) {
         true => Ok(()),
-        false => Err(refused(
+        false => Err(permission_denied(
             "its folder belongs to another user, or others can write to it",
         )),
     }
@@ -32,7 +32,7 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
 
 /// Creates a cache folder, or checks an existing one as [`make_folder`] does. Write access of the group is
 /// removed first.
-pub(crate) fn make_cache(folder: &Path) -> io::Result<()> {
+pub(crate) fn create_cache_folder(folder: &Path) -> io::Result<()> {
     if let Ok(about) = fs::symlink_metadata(folder)
         && about.is_dir()
         && about.uid() == geteuid().as_raw()
@@ -41,7 +41,7 @@ pub(crate) fn make_cache(folder: &Path) -> io::Result<()> {
         let closed = about.mode() & 0o7777 & !0o020;
         fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(closed))?;
     }
-    make_folder(folder)
+    create_folder(folder)
 }
 
 /// Opens a file in a folder that others may write to.
@@ -55,33 +55,33 @@ pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<Fi
         let about = fs::symlink_metadata(path);
         match about {
             Ok(about) if about.is_symlink() => {
-                refused("it is a link, which another user could have made; remove it")
+                permission_denied("it is a link, which another user could have made; remove it")
             }
             Ok(about) if error.kind() == ErrorKind::PermissionDenied && about.uid() != geteuid().as_raw() => {
-                refused(&format!("it belongs to user {}", about.uid()))
+                permission_denied(&format!("it belongs to user {}", about.uid()))
             }
             _ => error,
         }
     })?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(refused("it is no file")),
+        false => Err(permission_denied("it is no file")),
     }
 }
 
 /// Returns true if the path is a symbolic link that another user made.
-pub(crate) fn is_strange_link(folder: &Path) -> bool {
+pub(crate) fn is_foreign_link(folder: &Path) -> bool {
     let about = fs::symlink_metadata(folder);
     about.is_ok_and(|about| about.is_symlink() && about.uid() != geteuid().as_raw())
 }
 
-fn refused(why: &str) -> io::Error {
-    io::Error::new(ErrorKind::PermissionDenied, why)
+fn permission_denied(reason: &str) -> io::Error {
+    io::Error::new(ErrorKind::PermissionDenied, reason)
 }
 
 /// Returns true if the file or folder belongs to this user and no other user can write to it.
-pub(crate) fn is_ours_alone(about: &Metadata) -> bool {
-    about.uid() == geteuid().as_raw() && about.mode() & 0o022 == 0
+pub(crate) fn is_private(metadata: &Metadata) -> bool {
+    metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }
 
 #[cfg(test)]
@@ -123,20 +123,20 @@ mod tests {
         let (own, open, link) = ["own", "open", "link"]
             .map(|name| folder.path().join(name))
             .into();
-        make_folder(&own).unwrap();
+        create_folder(&own).unwrap();
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
         symlink(&own, &link).unwrap();
         for refused in [&open, &link] {
             assert!(
-                make_folder(refused).is_err() && make_cache(refused).is_err(),
+                create_folder(refused).is_err() && create_cache_folder(refused).is_err(),
                 "{refused:?}"
             );
         }
         // A umask of 002 creates folders with this mode.
         fs::set_permissions(&own, fs::Permissions::from_mode(0o775)).unwrap();
-        assert!(make_folder(&own).is_err());
-        make_cache(&own).unwrap();
+        assert!(create_folder(&own).is_err());
+        create_cache_folder(&own).unwrap();
         assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o755);
     }
 }

@@ -5,23 +5,23 @@ use std::ops::Range;
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet};
 
-use super::{Mistake, Place, Source};
-use crate::base::secrets::hide_in_urls;
+use super::{Diagnostic, Source, SourceSpan};
+use crate::base::secrets::mask_url_secrets;
 use crate::base::text::{is_control, one_line, printable};
 
 /// Draws mistakes like rustc does; `color` is false for pipes and snapshots.
-pub fn draw(mistakes: &[Mistake], sources: &[Source], color: bool) -> String {
+pub fn render(diagnostics: &[Diagnostic], sources: &[Source], color: bool) -> String {
     let renderer = if color {
         Renderer::styled()
     } else {
         Renderer::plain()
     }
     .decor_style(DecorStyle::Ascii);
-    let sources = &masked(mistakes, sources);
-    let mistakes: Vec<Mistake> = mistakes.iter().map(showable).collect();
-    let drawn: Vec<String> = mistakes
+    let sources = &mask_secrets(diagnostics, sources);
+    let diagnostics: Vec<Diagnostic> = diagnostics.iter().map(sanitize).collect();
+    let drawn: Vec<String> = diagnostics
         .iter()
-        .map(|mistake| renderer.render(&report(mistake, sources)))
+        .map(|diagnostic| renderer.render(&report_groups(diagnostic, sources)))
         .collect();
     let mut text = drawn.join("\n\n");
     if !text.is_empty() {
@@ -31,12 +31,12 @@ pub fn draw(mistakes: &[Mistake], sources: &[Source], color: bool) -> String {
 }
 
 /// Masks every place that an error hides, so that no other error shows it, and the passwords in URLs.
-fn masked(mistakes: &[Mistake], sources: &[Source]) -> Vec<Source> {
+fn mask_secrets(diagnostics: &[Diagnostic], sources: &[Source]) -> Vec<Source> {
     let mut masked = sources.to_vec();
-    for place in mistakes
+    for place in diagnostics
         .iter()
-        .filter(|mistake| mistake.hides)
-        .filter_map(|mistake| mistake.place.as_ref())
+        .filter(|diagnostic| diagnostic.hides_source)
+        .filter_map(|diagnostic| diagnostic.place.as_ref())
     {
         for source in masked.iter_mut().filter(|source| *source.name == *place.file) {
             let stars = "*".repeat(place.range.len());
@@ -46,7 +46,7 @@ fn masked(mistakes: &[Mistake], sources: &[Source]) -> Vec<Source> {
         }
     }
     for source in &mut masked {
-        source.text = hide_in_urls(&source.text).into();
+        source.text = mask_url_secrets(&source.text).into();
         // Keep the number of bytes, because places count bytes.
         let shown = |letter: char| match letter {
             '\n' | '\t' | '\r' => letter.to_string(),
@@ -61,30 +61,30 @@ fn masked(mistakes: &[Mistake], sources: &[Source]) -> Vec<Source> {
 }
 
 /// Removes control characters and passwords in URLs from an error; names in a matrix may contain anything.
-fn showable(mistake: &Mistake) -> Mistake {
-    let mut mistake = mistake.clone();
-    let labels = mistake.also.iter_mut().map(|(_, label)| label);
-    for text in [&mut mistake.message, &mut mistake.label]
+fn sanitize(diagnostic: &Diagnostic) -> Diagnostic {
+    let mut diagnostic = diagnostic.clone();
+    let labels = diagnostic.secondary.iter_mut().map(|(_, label)| label);
+    for text in [&mut diagnostic.message, &mut diagnostic.label]
         .into_iter()
         .chain(labels)
     {
-        *text = hide_in_urls(&one_line(text)).into_owned();
+        *text = mask_url_secrets(&one_line(text)).into_owned();
     }
-    let texts = mistake.notes.iter_mut().chain(&mut mistake.help);
-    for text in texts.chain(mistake.patch.iter_mut().map(|(_, with)| with)) {
-        *text = hide_in_urls(&printable(text)).into_owned();
+    let texts = diagnostic.notes.iter_mut().chain(&mut diagnostic.help);
+    for text in texts.chain(diagnostic.replacement.iter_mut().map(|(_, with)| with)) {
+        *text = mask_url_secrets(&printable(text)).into_owned();
     }
-    mistake
+    diagnostic
 }
 
-fn report<'a>(mistake: &'a Mistake, sources: &'a [Source]) -> Vec<Group<'a>> {
-    let mut group = Group::with_title(Level::ERROR.primary_title(mistake.message.as_str()));
-    let primary = mistake
+fn report_groups<'a>(diagnostic: &'a Diagnostic, sources: &'a [Source]) -> Vec<Group<'a>> {
+    let mut group = Group::with_title(Level::ERROR.primary_title(diagnostic.message.as_str()));
+    let primary = diagnostic
         .place
         .iter()
-        .map(|place| (place, mistake.label.as_str(), AnnotationKind::Primary));
-    let others = mistake
-        .also
+        .map(|place| (place, diagnostic.label.as_str(), AnnotationKind::Primary));
+    let others = diagnostic
+        .secondary
         .iter()
         .map(|(place, label)| (place, label.as_str(), AnnotationKind::Context));
     let marks: Vec<_> = primary.chain(others).collect();
@@ -95,25 +95,25 @@ fn report<'a>(mistake: &'a Mistake, sources: &'a [Source]) -> Vec<Group<'a>> {
         }
     }
     for file in files {
-        let Some((text, skipped)) = text_of(file, sources) else {
+        let Some((text, skipped)) = source_text(file, sources) else {
             group = group.element(Origin::path(file));
             continue;
         };
         let mut snippet = Snippet::source(text).path(file).fold(true);
         for (place, label, kind) in marks.iter().filter(|(place, ..)| *place.file == *file) {
             let label = (!label.is_empty()).then_some(*label);
-            snippet = snippet.annotation(kind.span(within(text, skipped, place)).label(label));
+            snippet = snippet.annotation(kind.span(clamp_range(text, skipped, place)).label(label));
         }
         group = group.element(snippet);
     }
-    for note in &mistake.notes {
+    for note in &diagnostic.notes {
         group = group.element(Level::NOTE.message(note.as_str()));
     }
-    let help = mistake.help.as_deref();
-    let patch = mistake
-        .patch
+    let help = diagnostic.help.as_deref();
+    let patch = diagnostic
+        .replacement
         .as_ref()
-        .and_then(|(place, with)| Some((place, with, text_of(&place.file, sources)?)));
+        .and_then(|(place, with)| Some((place, with, source_text(&place.file, sources)?)));
     match (help, patch) {
         (None, None) => vec![group],
         (Some(help), None) => vec![group.element(Level::HELP.message(help))],
@@ -121,7 +121,7 @@ fn report<'a>(mistake: &'a Mistake, sources: &'a [Source]) -> Vec<Group<'a>> {
             let patched = Snippet::source(text)
                 .path(&*place.file)
                 .fold(true)
-                .patch(Patch::new(within(text, skipped, place), with.as_str()));
+                .patch(Patch::new(clamp_range(text, skipped, place), with.as_str()));
             vec![
                 group,
                 Level::HELP
@@ -134,7 +134,7 @@ fn report<'a>(mistake: &'a Mistake, sources: &'a [Source]) -> Vec<Group<'a>> {
 
 /// The text to draw, and the number of bytes cut from its beginning: a byte order mark would count as a
 /// column.
-fn text_of<'a>(file: &str, sources: &'a [Source]) -> Option<(&'a str, usize)> {
+fn source_text<'a>(file: &str, sources: &'a [Source]) -> Option<(&'a str, usize)> {
     let text = &*sources.iter().find(|source| source.name == file)?.text;
     Some(match text.strip_prefix('\u{feff}') {
         Some(rest) => (rest, text.len() - rest.len()),
@@ -143,14 +143,14 @@ fn text_of<'a>(file: &str, sources: &'a [Source]) -> Option<(&'a str, usize)> {
 }
 
 /// Limits the range of a place to `text`, so that a wrong place does not cause a panic.
-fn within(text: &str, skipped: usize, place: &Place) -> Range<usize> {
-    let fit = |at: usize| {
-        let mut at = at.saturating_sub(skipped).min(text.len());
-        while !text.is_char_boundary(at) {
-            at -= 1;
+fn clamp_range(text: &str, skipped: usize, place: &SourceSpan) -> Range<usize> {
+    let clamp = |position: usize| {
+        let mut position = position.saturating_sub(skipped).min(text.len());
+        while !text.is_char_boundary(position) {
+            position -= 1;
         }
-        at
+        position
     };
-    let start = fit(place.range.start);
-    start..fit(place.range.end).max(start)
+    let start = clamp(place.range.start);
+    start..clamp(place.range.end).max(start)
 }

@@ -14,23 +14,23 @@ use crate::loadgen::target::Target;
 
 /// One request to send, or the start of a conversation.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub struct PlannedRequest {
     /// The prompt.
     pub content: Content,
     /// Prompt tokens as the data set counts them.
     pub prompt_tokens: u32,
     /// Requested output tokens.
-    pub asked_tokens: u32,
+    pub requested_tokens: u32,
     /// When it is due, from the start of the measurement. In a closed loop all are zero, and a request is due
     /// when it gets a slot.
     pub due: Duration,
     /// The name of the LoRA adapter.
-    pub lora: Option<Arc<str>>,
+    pub lora_adapter: Option<Arc<str>>,
     /// Further fields of the data set's row.
     pub extras: Option<Arc<Extras>>,
 }
 
-impl Item {
+impl PlannedRequest {
     /// Returns the number of records of this item: one for each round of a conversation.
     pub fn rounds(&self) -> usize {
         let turns = self.extras.as_ref().and_then(|extras| extras.turns.as_ref());
@@ -40,7 +40,7 @@ impl Item {
     /// How many images its prompt has, if it may have any.
     pub(crate) fn images(&self) -> Option<usize> {
         match &self.content {
-            Content::Pictures { images, .. } => Some(images.len()),
+            Content::Images { images, .. } => Some(images.len()),
             _ => None,
         }
     }
@@ -52,11 +52,11 @@ impl Item {
 
 /// All requests of a load and how to send them.
 #[derive(Clone, Debug)]
-pub struct Load {
+pub struct LoadSpec {
     /// The engine and the protocol.
     pub target: Target,
     /// The requests, in the order of their records.
-    pub items: Vec<Item>,
+    pub requests: Vec<PlannedRequest>,
     /// Maximum number of requests under way; `None` for no limit.
     pub concurrency: Option<NonZeroU32>,
     /// Time and size limits of requests and of the load.
@@ -73,9 +73,9 @@ pub struct Load {
     pub threads: NonZeroUsize,
 }
 
-impl Load {
+impl LoadSpec {
     /// Returns true if requests have no due times of their own and fall due when slots become free.
     pub(super) fn is_closed_loop(&self) -> bool {
-        self.concurrency.is_some() && self.items.iter().all(|item| item.due.is_zero())
+        self.concurrency.is_some() && self.requests.iter().all(|planned| planned.due.is_zero())
     }
 }

@@ -2,58 +2,64 @@
 
 use std::time::Duration;
 
-use super::load::Load;
-use super::pending::Job;
+use super::load_result::LoadResult;
+use super::load_spec::LoadSpec;
+use super::pending::PendingRequest;
 use super::progress::Progress;
-use super::result::Driven;
 use super::shared::Shared;
-use crate::base::clock::{self, Moment};
-use crate::loadgen::arrival::Stamp;
+use crate::base::clock::{self, MonotonicTime};
+use crate::loadgen::arrival::TimestampSource;
 use crate::loadgen::lateness::Lateness;
-use crate::loadgen::request::{Answer, nanos};
+use crate::loadgen::request::{Response, nanos_since};
 use crate::loadgen::route::RouteError;
-use crate::plan::Usage;
+use crate::plan::UsageRequest;
 use crate::results::record::chunks::Chunks;
-use crate::results::record::request::{Class, Failure, Oddity, Request, is_same_model};
+use crate::results::record::request::{Failure, Oddity, Request, RequestFailureClass, is_same_model};
 
 /// A record with the facts that are not part of it.
-pub(super) struct Sent {
-    pub(super) request: Request,
+pub(super) struct RequestOutcome {
+    pub(super) record: Request,
     pub(super) lag: Option<Duration>,
-    pub(super) stamp: Option<Stamp>,
+    pub(super) timestamp_source: Option<TimestampSource>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Closed {
+pub(super) enum CloseReason {
     Stopped,
-    Over,
+    TimeOver,
 }
 
 /// Records a request that was due and is never sent. The later rounds of its conversation never fall due.
-pub(super) fn give_up(job: &Job, closed: Closed, zero: Moment, shared: &Shared, done: &mut Vec<Sent>) {
-    let request = unsent(job, closed, nanos(clock::now(), zero));
-    shared.end(&request);
-    done.push(Sent {
-        request,
+pub(super) fn record_unsent(
+    pending: &PendingRequest,
+    closed: CloseReason,
+    zero: MonotonicTime,
+    shared: &Shared,
+    done: &mut Vec<RequestOutcome>,
+) {
+    let request = unsent_record(pending, closed, nanos_since(clock::now(), zero));
+    shared.finish_request(&request);
+    done.push(RequestOutcome {
+        record: request,
         lag: None,
-        stamp: None,
+        timestamp_source: None,
     });
 }
 
 /// Returns the record of a request to which nothing has happened yet.
-pub(super) fn blank(job: &Job) -> Request {
+pub(super) fn blank_record(pending: &PendingRequest) -> Request {
     Request {
-        index: job.index,
-        prompt_tokens: job.prompt_tokens,
-        vision_tokens: job.vision_tokens,
-        round: job.round,
-        asked_tokens: job.asked_tokens,
-        due_ns: u64::try_from(job.due.as_nanos()).unwrap_or(u64::MAX),
+        index: pending.index,
+        prompt_tokens: pending.prompt_tokens,
+        vision_tokens: pending.vision_tokens,
+        round: pending.round,
+        requested_tokens: pending.requested_tokens,
+        due_ns: u64::try_from(pending.due.as_nanos()).unwrap_or(u64::MAX),
         sent_ns: None,
         connected_ns: None,
         written_ns: None,
         first_byte_ns: None,
-        limit_tokens: job.limit_tokens,
+        limit_tokens: pending.limit_tokens,
         chunks: Chunks::default(),
         last_line_ns: None,
         end_ns: 0,
@@ -83,24 +89,30 @@ pub(super) fn blank(job: &Job) -> Request {
 
 /// Copies the facts of an answer into its record. `usage` is how token counts were requested; `model` is the
 /// requested model.
-pub(super) fn fill(record: &mut Request, answer: Answer, usage: Usage, model: &str, zero: Moment) {
-    let told = |at: Option<Moment>| at.map(|at| nanos(at, zero));
-    record.sent_ns = Some(nanos(answer.sent, zero));
-    record.connected_ns = told(answer.connected);
-    record.written_ns = told(answer.written);
-    record.first_byte_ns = told(answer.first_byte);
-    record.last_line_ns = told(answer.last_line);
-    record.end_ns = nanos(answer.end, zero);
+pub(super) fn fill_record(
+    record: &mut Request,
+    answer: Response,
+    usage: UsageRequest,
+    model: &str,
+    zero: MonotonicTime,
+) {
+    let nanos_of = |at: Option<MonotonicTime>| at.map(|at| nanos_since(at, zero));
+    record.sent_ns = Some(nanos_since(answer.sent, zero));
+    record.connected_ns = nanos_of(answer.connected);
+    record.written_ns = nanos_of(answer.written);
+    record.first_byte_ns = nanos_of(answer.first_byte);
+    record.last_line_ns = nanos_of(answer.last_line);
+    record.end_ns = nanos_since(answer.end, zero);
     record.status = answer.status;
     let decoded = answer.decoded;
     record.chunks = decoded.chunks;
     record.failure = decoded.failure;
     record.usage = decoded.usage;
-    record.cached = decoded.cached;
+    record.cached = decoded.cached_tokens;
     record.oddities = decoded.oddities;
     // bench_serving requests the usage event only in conversations; otherwise it would not have received this
     // event.
-    if usage == Usage::StreamOptions {
+    if usage == UsageRequest::StreamOptions {
         record.oddities.retain(|oddity| *oddity != Oddity::NoChoice);
         if let Some(usage) = record.usage.as_mut().filter(|_| record.round.is_none()) {
             usage.is_ours = true;
@@ -113,57 +125,57 @@ pub(super) fn fill(record: &mut Request, answer: Answer, usage: Usage, model: &s
     record.tool_text = Some(decoded.tool_text).filter(|text| !text.is_empty());
 }
 
-fn unsent(job: &Job, closed: Closed, at_ns: u64) -> Request {
+fn unsent_record(pending: &PendingRequest, closed: CloseReason, at_ns: u64) -> Request {
     let message = match closed {
-        Closed::Stopped => "the run was stopped before it was sent",
-        Closed::Over => "the time to send was over before a slot was free for it",
+        CloseReason::Stopped => "the run was stopped before it was sent",
+        CloseReason::TimeOver => "the time to send was over before a slot was free for it",
     };
     Request {
         end_ns: at_ns,
         failure: Some(Failure {
-            class: Class::Unsent,
+            class: RequestFailureClass::Unsent,
             message: message.to_owned(),
         }),
-        ..blank(job)
+        ..blank_record(pending)
     }
 }
 
 /// Returns the records of a load whose host name has no address.
-pub(super) fn unreachable(load: &Load, progress: &Progress, error: &RouteError) -> Driven {
+pub(super) fn unreachable_result(load: &LoadSpec, progress: &Progress, error: &RouteError) -> LoadResult {
     let mut requests = Vec::new();
-    for item in &load.items {
-        for round in 0..item.rounds() {
-            let job = Job {
+    for planned in &load.requests {
+        for round in 0..planned.rounds() {
+            let pending = PendingRequest {
                 index: u32::try_from(requests.len()).expect("a load has fewer than four billion requests"),
-                place: 0,
-                prompt_tokens: item.prompt_tokens,
-                vision_tokens: if round == 0 { item.vision_tokens() } else { 0 },
-                round: (item.rounds() > 1).then(|| u32::try_from(round).unwrap_or(u32::MAX)),
-                asked_tokens: item.asked_tokens,
+                position: 0,
+                prompt_tokens: planned.prompt_tokens,
+                vision_tokens: if round == 0 { planned.vision_tokens() } else { 0 },
+                round: (planned.rounds() > 1).then(|| u32::try_from(round).unwrap_or(u32::MAX)),
+                requested_tokens: planned.requested_tokens,
                 limit_tokens: None,
                 model: None,
-                due: item.due,
+                due: planned.due,
                 bytes: Vec::new(),
-                item: None,
+                planned: None,
                 length: 0,
-                talk: None,
+                conversation: None,
             };
-            let mut request = blank(&job);
+            let mut request = blank_record(&pending);
             request.end_ns = request.due_ns;
             request.failure = Some(Failure {
-                class: Class::Connect,
+                class: RequestFailureClass::Connect,
                 message: error.to_string(),
             });
-            progress.end(&request);
+            progress.count_end(&request);
             requests.push(request);
         }
     }
-    Driven {
-        requests,
+    LoadResult {
+        records: requests,
         zero: clock::now(),
         wall: Duration::ZERO,
         lag: None,
-        stamp: Stamp::User,
+        timestamp_source: TimestampSource::User,
         clock_jumps: 0,
         lateness: Lateness::default(),
         left_open: 0,

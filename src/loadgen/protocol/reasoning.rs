@@ -5,27 +5,27 @@
 
 use memchr::memmem;
 
-const BEGIN: &str = "<think>";
-const END: &str = "</think>";
+const THINK_START: &str = "<think>";
+const THINK_END: &str = "</think>";
 
 /// Searches for the end of the reasoning in a text that arrives in pieces; earlier pieces are not available.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Thoughts {
+pub(super) struct ReasoningScanner {
     /// Number of bytes searched so far.
-    seen: usize,
-    found: Found,
+    scanned: usize,
+    state: ScanState,
     /// Whether the text begins with the begin mark; `None` before the first piece.
     is_begun: Option<bool>,
     /// Whether the begin mark occurs anywhere so far.
     has_begin: bool,
     /// The last bytes, which may contain the start of a mark.
-    end: String,
+    tail: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Found {
+enum ScanState {
     #[default]
-    Nothing,
+    InReasoning,
     /// The reasoning ends there, and only white space has followed so far.
     Space(usize),
     /// The answer begins there.
@@ -34,52 +34,52 @@ enum Found {
     None,
 }
 
-impl Thoughts {
-    pub(super) fn look(&mut self, piece: &str) {
+impl ReasoningScanner {
+    pub(super) fn scan(&mut self, piece: &str) {
         let is_begun = *self
             .is_begun
-            .get_or_insert_with(|| piece.trim_start().starts_with(BEGIN));
-        let from = self.seen;
-        self.seen += piece.len();
-        match self.found {
-            Found::Nothing => {}
-            Found::Space(end) => return self.pass(end, piece),
-            Found::Answer(_) | Found::None => return,
+            .get_or_insert_with(|| piece.trim_start().starts_with(THINK_START));
+        let from = self.scanned;
+        self.scanned += piece.len();
+        match self.state {
+            ScanState::InReasoning => {}
+            ScanState::Space(end) => return self.skip_space(end, piece),
+            ScanState::Answer(_) | ScanState::None => return,
         }
         // A mark may span two pieces.
-        let joined = format!("{}{piece}", self.end);
-        let before = from - self.end.len();
-        let end = memmem::find(joined.as_bytes(), END.as_bytes());
+        let joined = format!("{}{piece}", self.tail);
+        let before = from - self.tail.len();
+        let end = memmem::find(joined.as_bytes(), THINK_END.as_bytes());
         let head = &joined.as_bytes()[..end.unwrap_or(joined.len())];
-        self.has_begin |= memmem::find(head, BEGIN.as_bytes()).is_some();
+        self.has_begin |= memmem::find(head, THINK_START.as_bytes()).is_some();
         match end {
-            Some(_) if !is_begun && self.has_begin => self.found = Found::None,
-            Some(end) => self.pass(before + end + END.len(), &joined[end + END.len()..]),
+            Some(_) if !is_begun && self.has_begin => self.state = ScanState::None,
+            Some(end) => self.skip_space(before + end + THINK_END.len(), &joined[end + THINK_END.len()..]),
             None => {
-                let mut cut = joined.len().saturating_sub(END.len() - 1);
+                let mut cut = joined.len().saturating_sub(THINK_END.len() - 1);
                 while !joined.is_char_boundary(cut) {
                     cut += 1;
                 }
-                self.end = joined[cut..].to_owned();
+                self.tail = joined[cut..].to_owned();
             }
         }
     }
 
     /// Skips white space after the end of the reasoning.
-    fn pass(&mut self, end: usize, rest: &str) {
+    fn skip_space(&mut self, end: usize, rest: &str) {
         let space = rest.len() - rest.trim_start().len();
-        self.found = match space == rest.len() {
-            true => Found::Space(end + space),
-            false => Found::Answer(end + space),
+        self.state = match space == rest.len() {
+            true => ScanState::Space(end + space),
+            false => ScanState::Answer(end + space),
         };
     }
 
     /// Returns the position of the answer's first character in a text that begins with reasoning.
     pub(super) fn end(&self) -> Option<usize> {
-        match self.found {
-            Found::Nothing => (self.is_begun == Some(true)).then_some(self.seen),
-            Found::Space(end) | Found::Answer(end) => Some(end),
-            Found::None => None,
+        match self.state {
+            ScanState::InReasoning => (self.is_begun == Some(true)).then_some(self.scanned),
+            ScanState::Space(end) | ScanState::Answer(end) => Some(end),
+            ScanState::None => None,
         }
     }
 }
@@ -91,8 +91,8 @@ mod tests {
     use super::*;
 
     fn end(pieces: &[&str]) -> Option<usize> {
-        let mut thoughts = Thoughts::default();
-        pieces.iter().for_each(|piece| thoughts.look(piece));
+        let mut thoughts = ReasoningScanner::default();
+        pieces.iter().for_each(|piece| thoughts.scan(piece));
         thoughts.end()
     }
 

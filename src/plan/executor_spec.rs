@@ -6,25 +6,25 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use crate::base::units::Bytes;
-use crate::config::container::{Gpus, Mount, Network};
-use crate::config::engine::Environment;
-use crate::config::template::Text;
+use crate::config::container::{ContainerGpus, ContainerNetwork, Mount};
+use crate::config::engine::ProcessEnvironment;
+use crate::config::template::Template;
 
 /// The executor of an engine with its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
+pub enum ExecutorSpec {
     /// In a container.
     Container(Box<Container>),
     /// As a process of this host.
     Process(Process),
     /// An attached server.
-    Attach(Attach),
+    Attach(AttachedServer),
     /// Known only from another tool's results; cannot be started.
-    Imported(Imported),
+    Imported(ImportedLaunch),
 }
 
-impl Place {
+impl ExecutorSpec {
     /// The executor's name in YAML.
     pub const fn executor(&self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl Place {
     }
 
     /// Origin of the engine, in words that follow "engine".
-    pub const fn origin(&self) -> &'static str {
+    pub const fn describe_origin(&self) -> &'static str {
         match self {
             Self::Container(_) => "from an image",
             Self::Process(process) if process.venv.is_some() => "from pip",
@@ -79,7 +79,7 @@ impl Place {
 
     /// The command that starts it (for a container, the arguments of the entrypoint). `None` if `matrix` does
     /// not start it.
-    pub fn command(&self) -> Option<&[Text]> {
+    pub fn command(&self) -> Option<&[Template]> {
         match self {
             Self::Container(container) => Some(&container.command),
             Self::Process(process) => Some(&process.command),
@@ -88,7 +88,7 @@ impl Place {
     }
 
     /// Environment variables to set, in order.
-    pub fn env(&self) -> &[(String, Text)] {
+    pub fn env(&self) -> &[(String, Template)] {
         match self {
             Self::Container(container) => &container.env,
             Self::Process(process) => &process.env,
@@ -97,9 +97,9 @@ impl Place {
     }
 
     /// Every text that may name a secret.
-    pub fn texts(&self) -> Vec<&Text> {
+    pub fn templates(&self) -> Vec<&Template> {
         let env = self.env().iter().map(|(_, value)| value);
-        let mut texts: Vec<&Text> = self.command().into_iter().flatten().chain(env).collect();
+        let mut texts: Vec<&Template> = self.command().into_iter().flatten().chain(env).collect();
         match self {
             Self::Container(container) => {
                 texts.extend(container.entrypoint.iter().flatten());
@@ -136,7 +136,7 @@ impl Place {
     ///
     /// # Errors
     /// Why that build cannot be started.
-    pub(crate) fn pinned(mut self, digest: Option<&str>) -> Result<Self, &'static str> {
+    pub(crate) fn pin(mut self, digest: Option<&str>) -> Result<Self, &'static str> {
         match &mut self {
             Self::Container(container) => digest
                 .ok_or("the digest of its image is not known")?
@@ -155,21 +155,21 @@ pub struct Container {
     /// The image with its tag or digest.
     pub image: String,
     /// The entrypoint, if it replaces the image's own.
-    pub entrypoint: Option<Vec<Text>>,
+    pub entrypoint: Option<Vec<Template>>,
     /// The arguments of the entrypoint.
-    pub command: Vec<Text>,
+    pub command: Vec<Template>,
     /// Environment variables, in order.
-    pub env: Vec<(String, Text)>,
+    pub env: Vec<(String, Template)>,
     /// Mounted folders of the host.
     pub mounts: Vec<Mount>,
     /// The container runtime, such as `nvidia`.
     pub runtime: Option<String>,
     /// GPUs of the container.
-    pub gpus: Gpus,
+    pub gpus: ContainerGpus,
     /// The IPC namespace, such as `host`.
     pub ipc: Option<String>,
     /// The network mode.
-    pub network: Network,
+    pub network: ContainerNetwork,
     /// Size of `/dev/shm`; without effect with host IPC.
     pub shm_size: Option<Bytes>,
     /// Resource limits: name and value.
@@ -207,29 +207,29 @@ pub struct Container {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Process {
     /// Program and arguments.
-    pub command: Vec<Text>,
+    pub command: Vec<Template>,
     /// Environment variables on top of the inherited ones, in order.
-    pub env: Vec<(String, Text)>,
+    pub env: Vec<(String, Template)>,
     /// Variables that the process inherits.
     #[serde(default, skip_serializing_if = "is_inherited")]
-    pub environment: Environment,
+    pub environment: ProcessEnvironment,
     /// Working folder; that of `matrix` if absent.
-    pub dir: Option<Text>,
+    pub dir: Option<Template>,
     /// The variable that tells the process its leased GPUs, such as `CUDA_VISIBLE_DEVICES`.
     pub devices_env: Option<String>,
     /// The Python environment.
     pub venv: Option<Venv>,
 }
 
-fn is_inherited(environment: &Environment) -> bool {
-    *environment == Environment::Inherited
+fn is_inherited(environment: &ProcessEnvironment) -> bool {
+    *environment == ProcessEnvironment::Inherited
 }
 
 /// A Python environment for one engine version. Its `bin` folder comes first in the process's `PATH`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Venv {
     /// An existing environment; if absent, `matrix` creates its own and installs `packages` into it.
-    pub path: Option<Text>,
+    pub path: Option<Template>,
     /// Packages for pip, such as `lmdeploy==0.10.0`.
     pub packages: Vec<String>,
     /// The distribution whose installed version must be `version`.
@@ -242,9 +242,9 @@ pub struct Venv {
 
 /// An attached server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Attach {
+pub struct AttachedServer {
     /// Its base URL, such as `http://host:8000`.
-    pub url: Text,
+    pub url: Template,
     /// Number of GPUs as declared in the matrix; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<NonZeroU32>,
@@ -255,7 +255,7 @@ pub struct Attach {
 
 /// How an imported engine was started, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Imported {
+pub struct ImportedLaunch {
     /// The container image.
     pub image: Option<String>,
     /// The package from pip, such as `lmdeploy==0.10.0`.

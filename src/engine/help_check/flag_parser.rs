@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 /// A help text with fewer flags is an error message or a list of subcommands.
-const FEWEST: usize = 3;
+const MIN_FLAGS: usize = 3;
 
-pub(super) fn flag(word: &str) -> Option<&str> {
+pub(super) fn long_flag(word: &str) -> Option<&str> {
     let name = word.split(['=', ' ']).next().unwrap_or_default();
     let letters = name.strip_prefix("--")?;
     let is_name = letters.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -15,8 +15,8 @@ pub(super) fn flag(word: &str) -> Option<&str> {
 }
 
 /// All long flags in a help text; `None` if it does not look like one.
-pub(super) fn known(text: &str) -> Option<BTreeSet<String>> {
-    let mut known = BTreeSet::new();
+pub(super) fn parse_flags(text: &str) -> Option<BTreeSet<String>> {
+    let mut flags = BTreeSet::new();
     for (at, _) in text.match_indices("--") {
         // Within a word or a ruling of dashes, `--` does not begin a flag.
         if text[..at].chars().next_back().is_some_and(is_letter) {
@@ -28,21 +28,21 @@ pub(super) fn known(text: &str) -> Option<BTreeSet<String>> {
             .unwrap_or_default();
         // A sentence may end with a flag.
         let word = format!("--{}", letters.trim_end_matches(['.', '-', '_']));
-        known.extend(flag(&word).map(str::to_owned));
+        flags.extend(long_flag(&word).map(str::to_owned));
     }
-    (known.len() >= FEWEST).then_some(known)
+    (flags.len() >= MIN_FLAGS).then_some(flags)
 }
 
 /// Whether a flag may be known. Python's argparse accepts unique prefixes of flags, some engines accept `_`
 /// for `-`, and `--config.key` for a key of `--config`.
-pub(super) fn is_known(flag: &str, known: &BTreeSet<String>) -> bool {
-    let alike = |text: &str| text.replace('_', "-");
-    let whole = alike(flag);
+pub(super) fn is_known(flag: &str, flags: &BTreeSet<String>) -> bool {
+    let normalized = |text: &str| text.replace('_', "-");
+    let whole = normalized(flag);
     let base = whole.split('.').next().unwrap_or_default();
-    known
+    flags
         .iter()
-        .map(|known| alike(known))
-        .any(|known| known.starts_with(&whole) || known == base)
+        .map(|flags| normalized(flags))
+        .any(|flags| flags.starts_with(&whole) || flags == base)
 }
 
 fn is_letter(c: char) -> bool {
@@ -57,10 +57,10 @@ mod tests {
 
     #[test]
     fn the_flags_of_a_help_text_are_found_and_nothing_else() {
-        let known = known(ARGPARSE).unwrap();
-        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let flags = parse_flags(ARGPARSE).unwrap();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         assert_eq!(
-            known,
+            flags,
             [
                 "--caching",
                 "--compilation-config",
@@ -71,31 +71,34 @@ mod tests {
                 "--tensor-parallel-size"
             ]
         );
-        assert_eq!(super::known("error: unrecognized arguments: --help=all"), None);
+        assert_eq!(
+            parse_flags("error: unrecognized arguments: --help=all"),
+            None
+        );
     }
 
     #[test]
     fn what_an_engine_may_take_is_known() {
-        let known = known(ARGPARSE).unwrap();
-        for taken in [
+        let flags = parse_flags(ARGPARSE).unwrap();
+        for accepted in [
             "--host",
             "--tensor-parallel",
             "--tensor_parallel_size",
             "--compilation-config.level",
         ] {
-            assert!(is_known(taken, &known), "{taken}");
+            assert!(is_known(accepted, &flags), "{accepted}");
         }
         for not in ["--hosts", "--enable-metrics", "--compilation.level"] {
-            assert!(!is_known(not, &known), "{not}");
+            assert!(!is_known(not, &flags), "{not}");
         }
     }
 
     #[test]
     fn a_flag_is_told_from_its_value_and_from_other_words() {
-        assert_eq!(flag("--port=8000"), Some("--port"));
-        assert_eq!(flag("--tp"), Some("--tp"));
+        assert_eq!(long_flag("--port=8000"), Some("--port"));
+        assert_eq!(long_flag("--tp"), Some("--tp"));
         for none in ["-tp", "--", "---", "a", "--{x}", "{\"--a\": 1}"] {
-            assert_eq!(flag(none), None, "{none}");
+            assert_eq!(long_flag(none), None, "{none}");
         }
     }
 }

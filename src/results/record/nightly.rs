@@ -10,7 +10,7 @@ use crate::results::record::cell_stats::Facts;
 
 /// One nightly run: a line of the history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Night {
+pub(crate) struct NightlyRun {
     /// The version of the files on disk.
     pub format: u32,
     /// When the run first ended, RFC 3339; a later resume does not change it.
@@ -21,17 +21,17 @@ pub(crate) struct Night {
     pub baseline: Option<RunId>,
     pub machine: Facts,
     /// The result of each cell.
-    pub cells: BTreeMap<CellKey, NightCell>,
+    pub cells: BTreeMap<CellKey, NightlyCell>,
     /// Counts of judged gating metrics; absent without a baseline and in older nightly runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub judged: Option<Judged>,
+    pub judged: Option<JudgedCounts>,
     /// The findings, shown one line each in notifications and reports.
     pub findings: Vec<Finding>,
 }
 
 /// Counts of gating metrics, by whether they could be judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Judged {
+pub(crate) struct JudgedCounts {
     /// Gating metrics of all cells.
     pub metrics: usize,
     /// Metrics with a verdict: better, same, worse, or unclear with enough starts.
@@ -52,7 +52,7 @@ const fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-impl Judged {
+impl JudgedCounts {
     pub(crate) const fn not_judged(self) -> usize {
         self.metrics
             .saturating_sub(self.judged)
@@ -62,7 +62,7 @@ impl Judged {
 
 /// One cell of a nightly run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct NightCell {
+pub(crate) struct NightlyCell {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompts: Option<ContentHash>,
     /// Where its metrics come from; absent in older nightly runs.
@@ -145,7 +145,7 @@ impl FindingKind {
     }
 
     /// Whether a webhook reports the finding at once.
-    pub(crate) const fn is_news(self) -> bool {
+    pub(crate) const fn is_notified(self) -> bool {
         matches!(
             self,
             Self::Worse | Self::Failed | Self::Missing | Self::Invalid | Self::Environment

@@ -1,41 +1,41 @@
-//! Errors of reading one value, on the way from serde to a [`Mistake`] with a place.
+//! Errors of reading one value, on the way from serde to a [`Diagnostic`] with a place.
 
 use std::fmt;
 
 use serde::de::{Error, Expected, Unexpected};
 
-use super::{Mistake, suggest};
+use super::{Diagnostic, suggest};
 
 /// The reader's error. Serde creates it without a place; the first node on its way out adds one.
 #[derive(Debug)]
-pub(super) struct Fault(pub Box<State>);
+pub(super) struct ReadError(pub Box<ErrorState>);
 
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum ErrorState {
     /// Not yet at a node.
-    Loose(What),
-    Placed(Placed),
+    Unplaced(ReadErrorKind),
+    Placed(PlacedError),
     /// The rest of the file cannot be read.
-    Fatal(Mistake),
+    Fatal(Diagnostic),
 }
 
 #[derive(Debug)]
-pub(super) struct Placed {
-    pub mistake: Mistake,
+pub(super) struct PlacedError {
+    pub diagnostic: Diagnostic,
     /// Identifies equal reports, so that an aliased value is reported once.
-    pub sameness: String,
+    pub dedup_key: String,
     /// Path of the entry or element to leave out in the next pass; empty for the root.
-    pub owner: Vec<usize>,
+    pub omitted_path: Vec<usize>,
     /// The key of that entry.
-    pub stands_for: Option<String>,
+    pub omitted_key: Option<String>,
     /// Whether the error only follows from an entry that was left out.
-    pub is_consequent: bool,
+    pub is_consequence: bool,
 }
 
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum ReadErrorKind {
     /// The value has the wrong type; `instead` is the correct text, if known.
-    Wanted {
+    Expected {
         expected: String,
         help: Option<String>,
         instead: Option<String>,
@@ -51,49 +51,53 @@ pub(super) enum What {
     },
 }
 
-impl Fault {
-    pub(super) fn loose(what: What) -> Self {
-        Self(Box::new(State::Loose(what)))
+impl ReadError {
+    pub(super) fn unplaced(what: ReadErrorKind) -> Self {
+        Self(Box::new(ErrorState::Unplaced(what)))
     }
 
-    pub(super) fn wanted(expected: impl Into<String>) -> Self {
-        Self::loose(What::Wanted {
+    pub(super) fn expected(expected: impl Into<String>) -> Self {
+        Self::unplaced(ReadErrorKind::Expected {
             expected: expected.into(),
             help: None,
             instead: None,
         })
     }
 
-    pub(super) fn fatal(mistake: Mistake) -> Self {
-        Self(Box::new(State::Fatal(mistake)))
+    pub(super) fn fatal(diagnostic: Diagnostic) -> Self {
+        Self(Box::new(ErrorState::Fatal(diagnostic)))
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
-            State::Placed(Placed { mistake, .. }) | State::Fatal(mistake) => f.write_str(&mistake.message),
-            State::Loose(What::Custom(message)) => f.write_str(message),
-            State::Loose(What::Wanted { expected, .. }) => write!(f, "expected {expected}"),
-            State::Loose(What::Missing(key)) => write!(f, "missing key `{key}`"),
-            State::Loose(What::Unknown { word, .. }) => write!(f, "unknown value `{word}`"),
+            ErrorState::Placed(PlacedError { diagnostic, .. }) | ErrorState::Fatal(diagnostic) => {
+                f.write_str(&diagnostic.message)
+            }
+            ErrorState::Unplaced(ReadErrorKind::Custom(message)) => f.write_str(message),
+            ErrorState::Unplaced(ReadErrorKind::Expected { expected, .. }) => {
+                write!(f, "expected {expected}")
+            }
+            ErrorState::Unplaced(ReadErrorKind::Missing(key)) => write!(f, "missing key `{key}`"),
+            ErrorState::Unplaced(ReadErrorKind::Unknown { word, .. }) => write!(f, "unknown value `{word}`"),
         }
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for ReadError {}
 
-impl Error for Fault {
+impl Error for ReadError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::loose(What::Custom(message.to_string()))
+        Self::unplaced(ReadErrorKind::Custom(message.to_string()))
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::wanted(suggest::plain(&expected.to_string()))
+        Self::expected(suggest::describe_expected(&expected.to_string()))
     }
 
     fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::wanted(suggest::bounded(&expected.to_string()))
+        Self::expected(suggest::describe_bounds(&expected.to_string()))
     }
 
     fn invalid_length(len: usize, expected: &dyn Expected) -> Self {
@@ -101,7 +105,7 @@ impl Error for Fault {
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        Self::loose(What::Unknown {
+        Self::unplaced(ReadErrorKind::Unknown {
             word: variant.to_owned(),
             known: expected,
         })
@@ -112,6 +116,6 @@ impl Error for Fault {
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self::loose(What::Missing(field.to_owned()))
+        Self::unplaced(ReadErrorKind::Missing(field.to_owned()))
     }
 }
