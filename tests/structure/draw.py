@@ -3,8 +3,9 @@
 
     tests/structure/draw.py SEED [COUNT] [CHECKOUT]
 
-Names are those of types, traits, functions, constants, fields and variants. Comments are whole blocks. Messages are strings of three words or more
-and the documentation that `--help` and the schemas print. Code of tests is left out. The same seed and commit draw the same lines.
+Names are those of types, traits, functions, constants and fields, with the item they belong to. Comments are whole blocks, with the line of code
+below. Messages are strings of three words or more and the documentation that `--help` and the schemas print. Code of tests is left out. The same
+seed and commit draw the same lines.
 """
 
 import random
@@ -26,17 +27,19 @@ PRINTED = re.compile(r"derive\([^)]*(?:Args|Parser|Subcommand|ValueEnum|JsonSche
 
 
 def blocks(text):
-    """Comment blocks with their first line number, and whether `--help` or a schema prints them."""
-    block, begun, item = [], 0, ""
-    for at, line in enumerate(text.split("\n"), 1):
+    """Comment blocks, the line of code below each, and the attribute that says whether `--help` or a schema prints it."""
+    block, item, is_head = [], "", False
+    for line in text.split("\n"):
         bare = line.strip()
         if bare.startswith("//"):
-            begun = begun or at
+            is_head = bare.startswith("//!")
             block.append(re.sub(r"^//[/!]? ?", "", bare))
+        elif block and bare.startswith("#["):
+            item = bare if bare.startswith("#[derive") else item
         else:
             if block:
-                yield begun, " ".join(block), item
-            block, begun = [], 0
+                yield " ".join(block), "" if is_head else bare, item
+            block = []
             if re.match(r"#\[derive", bare):
                 item = bare
             elif re.match(r"(?:pub(?:\([a-z]+\))? )?(?:fn|impl|trait|const|static|mod)\b", bare):
@@ -48,13 +51,17 @@ for path in sorted(SRC.rglob("*.rs")):
     if is_test(path) or path.name in ("testing.rs", "test_server.rs"):
         continue
     text, place = without_tests(path.read_text()), path.relative_to(SRC.parent)
-    for found in DEFINITION.finditer(text):
-        names.append(f"{place}: {found[1]} {found[2]}")
-    for found in FIELD.finditer(text):
-        names.append(f"{place}: field {found[0].strip()}")
-    for _, block, item in blocks(text):
-        target = messages if PRINTED.search(item) else comments
-        target.append(f"{place}: {block}")
+    owner = ""
+    for line in text.split("\n"):
+        begun = re.match(r"(?:pub(?:\([a-z]+\))? )?(?:unsafe )?(?:impl\b.*?|(?:struct|enum|trait) \w+[^{;]*)(?= \{)", line)
+        owner = f", in `{begun[0].strip()}`" if begun else "" if line.startswith("}") else owner
+        if DEFINITION.match(line) or FIELD.match(line):
+            names.append(f"{place}: `{line.strip().rstrip(' {,')}`{'' if begun else owner}")
+    for block, below, item in blocks(text):
+        if PRINTED.search(item):
+            messages.append(f"{place}: {block}")
+        else:
+            comments.append(f"{place}: {block}" + (f"  [above `{below}`]" if below else ""))
     for found in STRING.finditer(text):
         string = re.sub(r"\\\n\s*", "", found[2] or "")
         is_unread = UNREAD.search(string) or "expect(" in text[max(0, found.start() - 12) : found.start()]
