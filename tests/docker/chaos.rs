@@ -135,7 +135,7 @@ fn restarted(signal: &str) {
     assert!(
         retries
             .iter()
-            .any(|retry| retry.reason.contains("container daemon broke off")),
+            .any(|retry| retry.reason.contains("container daemon was unreachable")),
         "{retries:?}"
     );
     assert!(
@@ -210,7 +210,7 @@ fn an_image_that_goes_between_the_check_and_its_launch_fails_as_an_image() {
         &bench,
         "gone",
         FailureClass::Image,
-        "the image that the run began with is gone",
+        "the image that the run began with no longer exists",
     );
     daemon.derive(image, "LABEL gone=1");
     bench.run(&["--resume", "--failed"]).exits(0);

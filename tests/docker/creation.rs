@@ -103,7 +103,8 @@ fn a_run_that_is_interrupted_twice_leaves_the_container_to_the_next_one_and_says
     }
     let ran = end(child).exits(130);
     assert!(
-        ran.stderr.contains("was asked for it and has not answered"),
+        ran.stderr
+            .contains("has not responded to the request to create it"),
         "{}",
         ran.stderr
     );

@@ -82,7 +82,7 @@ fn a_registry_that_never_answers_is_told_while_it_is_waited_for() {
     child.kill().expect("it lives");
     child.wait().expect("it ends");
     let told = told.expect("the wait is told");
-    assert_eq!(told, format!("asking {at} what `{at}/slow:2` means…"));
+    assert_eq!(told, format!("asking {at} for the digest of `{at}/slow:2`…"));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn an_address_without_a_daemon_is_told_by_its_status() {
         .run(&[])
         .exits(4)
         .says("HTTP 404 without a message")
-        .says("no container daemon, or a proxy stands in between");
+        .says("not from a container daemon, or a proxy intercepts the connection");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_missing_bind_source_is_found_before_the_run_and_never_made() {
         "source",
         &["mounts: [{ source: no-such-folder, target: /x }]"],
         4,
-        &["no-such-folder", "container: mounts", "never made silently"],
+        &["no-such-folder", "container: mounts", "matrix does not create it"],
     );
 }
 
@@ -166,7 +166,11 @@ fn cdi_at_a_daemon_that_does_not_know_it_is_found_before_the_run() {
         "cdi",
         &["gpus: cdi-all"],
         4,
-        &["does not know CDI", "container: gpus", "nvidia-ctk cdi generate"],
+        &[
+            "does not support CDI",
+            "container: gpus",
+            "nvidia-ctk cdi generate",
+        ],
     );
 }
 
@@ -192,7 +196,7 @@ fn a_hook_that_fails_is_quoted() {
         4,
         &[
             "gets no GPU",
-            "hook refuses",
+            "hook failed",
             "nvml error: driver not loaded",
             "nvidia-smi",
         ],
@@ -208,7 +212,7 @@ fn a_daemon_that_is_not_there_is_found_before_the_run() {
     bench
         .run(&[])
         .exits(4)
-        .says("no container daemon is there at unix:///no/such/docker.sock");
+        .says("no container daemon was found at unix:///no/such/docker.sock");
     let bench = bench.variable("DOCKER_HOST", "ssh://there");
     bench.run(&[]).exits(4).says("ssh -L");
 }
@@ -244,7 +248,10 @@ fn a_socket_without_permission_says_which_group() {
     let output = command.output().expect("the binary runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{said}");
-    assert!(said.contains("may not talk to the container daemon"), "{said}");
+    assert!(
+        said.contains("has no permission to connect to the container daemon"),
+        "{said}"
+    );
     assert!(said.contains("usermod -aG docker"), "{said}");
     drop(listener);
 }

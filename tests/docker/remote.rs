@@ -227,14 +227,14 @@ fn what_goes_wrong_with_tls_says_how_to_mend_it() {
     bench(false, keys.path())
         .run(&[])
         .exits(4)
-        .says("without a look at who answers")
+        .says("without certificate verification")
         .says("DOCKER_TLS_VERIFY=1");
     // The right authority, and a key that it did not sign.
     fs::copy(keys.path().join("ca.pem"), others.path().join("ca.pem")).expect("a file can be copied");
     bench(true, others.path())
         .run(&[])
         .exits(4)
-        .says("does not accept our certificate");
+        .says("does not accept the client certificate");
     fs::write(keys.path().join("key.pem"), "no key").expect("a file can be written");
     bench(true, keys.path()).run(&[]).exits(4).says("key.pem");
 }

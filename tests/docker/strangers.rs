@@ -60,7 +60,7 @@ fn a_container_that_is_restarted_in_place_is_measured_again() {
         &bench,
         "restarted",
         &said,
-        "somebody ended it through the container daemon",
+        "another program ended it through the container daemon",
     );
 }
 
@@ -75,7 +75,7 @@ fn a_restart_between_two_requests_is_noticed() {
         &bench,
         "quiet",
         &said,
-        "somebody ended it through the container daemon",
+        "another program ended it through the container daemon",
     );
 }
 
@@ -93,7 +93,7 @@ fn an_engine_that_crashes_and_is_started_again_by_its_daemon_has_crashed() {
         MeasurementStatus::Failed { class, reason, .. } => {
             assert_eq!(*class, FailureClass::Engine, "{reason}");
             assert!(
-                reason.contains("exit code") && reason.contains("was started again in place"),
+                reason.contains("exit code") && reason.contains("the daemon restarted the container"),
                 "{reason}"
             );
         }
@@ -111,7 +111,7 @@ fn a_container_that_is_paused_under_load_is_measured_again() {
         &bench,
         "paused",
         &said,
-        "somebody paused the container (`docker unpause ",
+        "another program paused the container (`docker unpause ",
     );
 }
 
@@ -133,7 +133,12 @@ fn a_container_that_is_paused_while_it_loads_is_started_again() {
     daemon.docker(&["pause", &id]);
     let ran = end(child);
     let said = format!("exit {:?}\n{}", ran.code, ran.stderr);
-    is_done_again(&bench, "pausedload", &said, "somebody paused the container");
+    is_done_again(
+        &bench,
+        "pausedload",
+        &said,
+        "another program paused the container",
+    );
     assert!(daemon.of_run(&bench).is_empty(), "nothing is left");
 }
 
@@ -152,5 +157,5 @@ fn an_engine_that_we_stop_was_stopped_by_nobody_else() {
         "{}",
         ran.stderr
     );
-    assert!(!ran.stderr.contains("somebody"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("another program"), "{}", ran.stderr);
 }

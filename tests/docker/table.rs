@@ -149,7 +149,7 @@ fn count_and_ids_at_once_are_explained() {
         &json!({ "HostConfig": { "DeviceRequests": [
             { "Driver": "", "Count": 1, "DeviceIDs": ["0"], "Capabilities": [["gpu"]] }] } }),
         &[
-            "by number and by id at once",
+            "both a number of GPUs and GPU ids",
             "container: gpus",
             "please report it",
         ],
@@ -174,7 +174,11 @@ fn a_taken_name_is_explained() {
     daemon.docker(&["rm", &first]);
     says(
         &said,
-        &["name is taken", "docker rm", "is already in use by container"],
+        &[
+            "name is already in use",
+            "docker rm",
+            "is already in use by container",
+        ],
     );
 }
 
@@ -196,7 +200,7 @@ fn a_port_that_another_container_has_is_explained() {
         &[
             &format!("127.0.0.1:{port}"),
             "(`port` of the recipe)",
-            "take `port:` out",
+            "remove `port:`",
         ],
     );
 }
@@ -206,7 +210,11 @@ fn a_bind_source_that_is_absent_is_explained_in_the_daemons_words_too() {
     explains(
         "bind",
         &json!({ "HostConfig": { "Mounts": [{ "Type": "bind", "Source": "/no/such", "Target": "/x" }] } }),
-        &["the folder /no/such", "container: mounts", "never made silently"],
+        &[
+            "the folder /no/such",
+            "container: mounts",
+            "matrix does not create it",
+        ],
     );
 }
 
@@ -215,7 +223,11 @@ fn cpus_that_are_not_there_are_explained() {
     explains(
         "cpus",
         &json!({ "HostConfig": { "CpusetCpus": "0-4095" } }),
-        &["has not the CPUs", "`container", "name CPUs that it has"],
+        &[
+            "does not have the requested CPUs",
+            "`container",
+            "name CPUs that the host has",
+        ],
     );
 }
 
@@ -237,7 +249,7 @@ fn a_version_that_the_daemon_does_not_speak_is_explained() {
     says(
         &DockerError::from_message("version", raw.to_owned()).to_string(),
         &[
-            "another version of the API",
+            "does not support the API version",
             "update the daemon",
             "Maximum supported API version",
         ],

@@ -88,13 +88,13 @@ mod tests {
             .unwrap_err();
         let text = docker_error.to_string();
         assert!(
-            text.contains("no container daemon is there at unix:///no/such/docker.sock"),
+            text.contains("no container daemon was found at unix:///no/such/docker.sock"),
             "{text}"
         );
         assert!(text.contains("systemctl start docker"), "{text}");
         let closed = Daemon::connect(&DockerEnv::with_host("tcp://127.0.0.1:1"))
             .await
             .unwrap_err();
-        assert!(closed.to_string().contains("does not answer"), "{closed}");
+        assert!(closed.to_string().contains("does not respond"), "{closed}");
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn read(folder: Option<&Path>) -> Result<ConfigFile, String> {
     };
     serde_json::from_slice(&text).map_err(|error| {
         format!(
-            "{} is not Docker's configuration, see line {}, column {}",
+            "{} is not a valid Docker configuration (line {}, column {})",
             file.display(),
             error.line(),
             error.column()

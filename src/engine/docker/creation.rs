@@ -85,7 +85,7 @@ impl Creation {
         outcome.unwrap_or_else(|_| {
             Err(DockerError::from_message(
                 "create",
-                "the request was broken off".to_owned(),
+                "the request was aborted".to_owned(),
             ))
         })
     }

@@ -64,7 +64,7 @@ fn configured_login(config: &ConfigFile, registry: &str) -> Result<Option<Docker
     });
     let Some(login) = entry else { return Ok(None) };
     decode_login(login).map(Some).ok_or_else(|| {
-        format!("the login for {registry} in Docker's configuration cannot be read; `docker login` anew")
+        format!("the login for {registry} in Docker's configuration cannot be read; run `docker login` again")
     })
 }
 
@@ -119,7 +119,12 @@ async fn ask_helper(
     }
     let output = match timeout(HELPER_TIMEOUT, child.wait_with_output()).await {
         Ok(output) => output.map_err(|error| failed(error.to_string()))?,
-        Err(_) => return Err(failed(format!("no answer within {} s", HELPER_TIMEOUT.as_secs()))),
+        Err(_) => {
+            return Err(failed(format!(
+                "no response within {} s",
+                HELPER_TIMEOUT.as_secs()
+            )));
+        }
     };
     if !output.status.success() {
         // A helper reports errors on its standard output.
@@ -127,12 +132,16 @@ async fn ask_helper(
         return match output_text.contains("credentials not found") {
             true => Ok(None),
             false => Err(failed(
-                output_text.lines().next().unwrap_or("it fails").to_owned(),
+                output_text
+                    .lines()
+                    .next()
+                    .unwrap_or("it failed without a message")
+                    .to_owned(),
             )),
         };
     }
     let answer: HelperAnswer =
-        serde_json::from_slice(&output.stdout).map_err(|_| failed("its answer is no login".to_owned()))?;
+        serde_json::from_slice(&output.stdout).map_err(|_| failed("its output is not a login".to_owned()))?;
     Ok(Some(match answer.username.as_str() {
         TOKEN_USER => DockerCredentials {
             identitytoken: Some(answer.secret),

@@ -85,7 +85,7 @@ impl std::fmt::Display for DockerError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{}; {}; the daemon says at `{}`: {}",
+            "{}; {}; the daemon's message at `{}`: {}",
             self.problem(),
             self.diagnosis.help,
             self.step,
@@ -171,7 +171,7 @@ mod tests {
             "{docker_error}"
         );
         assert!(
-            docker_error.contains("a proxy stands in between"),
+            docker_error.contains("a proxy intercepts the connection"),
             "{docker_error}"
         );
     }

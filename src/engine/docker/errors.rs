@@ -1,5 +1,5 @@
 //! Explains a daemon's error message: what is wrong, which key causes it, how to fix it.
-//! `docs/docker-errors.md` is printed from this table. Pure. The daemon's own text is always kept as well,
+//! `docs/docker-errors.md` is generated from this table. Pure. The daemon's own text is always kept as well,
 //! because it changes between versions.
 
 use crate::results::record::cell::FailureClass;
@@ -116,8 +116,8 @@ const UNKNOWN_ROW: Row = row(
     &[],
     None,
     Infrastructure,
-    "the container daemon refuses",
-    "read what it says; paste the line that `matrix plan` prints to try it by hand",
+    "the request to the container daemon failed",
+    "read the daemon's message; to reproduce the error, run the command that `matrix plan` prints",
 );
 
 /// Meaning of an unknown refusal to create a container. It is a fault of the specification: the daemon has
@@ -126,153 +126,153 @@ const CREATE_REFUSED_ROW: Row = row(
     &[],
     Some("container"),
     Spec,
-    "the container daemon does not accept what the recipe asks for",
-    "mend what it names; `docker` says the same to the line that `matrix plan` prints",
+    "the container daemon rejects the container settings of the recipe",
+    "correct the setting that the message names; the command that `matrix plan` prints fails with the same message",
 );
 
-/// All known messages. The first row that matches counts.
+/// All known messages. The first row that matches is used.
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
     // Connecting: contexts, keys, TLS on one side only.
     row(&[&["no Docker context"]], None, Infrastructure,
         "the Docker context does not exist",
-        "`docker context ls` shows those that do; mend DOCKER_CONTEXT, or choose one with `docker context use`"),
+        "list the contexts with `docker context ls`; correct DOCKER_CONTEXT, or select a context with `docker context use`"),
     row(&[&["Docker's configuration"]], None, Infrastructure,
         "the configuration of Docker's client cannot be read",
-        "mend the file, or say by DOCKER_HOST where the daemon is"),
-    row(&[&["TLS without a look at who answers"]], None, Infrastructure,
-        "the daemon is to be spoken to by TLS without a look at who answers, which matrix does not do",
-        "give the authority that signed its certificate: `ca.pem` in DOCKER_CERT_PATH with DOCKER_TLS_VERIFY=1, or in the context (`docker context update --docker host=…,ca=ca.pem`)"),
+        "correct the file, or set DOCKER_HOST to the daemon's address"),
+    row(&[&["TLS without certificate verification"]], None, Infrastructure,
+        "TLS to the daemon without certificate verification is requested, which matrix does not support",
+        "provide the authority that signed the daemon's certificate: `ca.pem` in DOCKER_CERT_PATH with DOCKER_TLS_VERIFY=1, or in the context (`docker context update --docker host=…,ca=ca.pem`)"),
     row(&[&["certificate file "]], None, Infrastructure,
-        "a file for TLS to the container daemon cannot be used",
-        "mend it; `ca.pem`, `cert.pem` and `key.pem` lie in DOCKER_CERT_PATH, or with the context"),
+        "a certificate or key file for TLS to the container daemon cannot be used",
+        "replace the file; `ca.pem`, `cert.pem` and `key.pem` are in DOCKER_CERT_PATH or in the context"),
     row(&[&["HTTP request to an HTTPS server"]], None, Infrastructure,
-        "the container daemon wants TLS",
-        "set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to the folder of ca.pem, cert.pem and key.pem, or use a Docker context that has them"),
+        "the container daemon requires TLS",
+        "set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to the folder of ca.pem, cert.pem and key.pem, or use a Docker context that contains these files"),
     row(&[&["received corrupt message"]], None, Infrastructure,
-        "the container daemon does not speak TLS",
-        "take DOCKER_TLS_VERIFY out, or mend the port: 2376 is usual with TLS, 2375 without"),
+        "the container daemon does not use TLS",
+        "unset DOCKER_TLS_VERIFY, or correct the port: usually 2376 with TLS, 2375 without"),
     row(&[&["invalid peer certificate: "]], None, Infrastructure,
         "the container daemon's certificate is not trusted ({})",
-        "check that `ca.pem` signed it, that it is of the host in the address, and that it is still valid")
+        "check that `ca.pem` signed it, that it is issued for the host in the address, and that it has not expired")
         .with_value(MessagePart::Between("invalid peer certificate: ", "\n", None)),
     row(&[&[CONNECTION_CLOSED]], None, Infrastructure,
-        "the container daemon hangs up at the first word",
-        "look at its log; over TLS it may not trust our certificate: `cert.pem` and `key.pem` in DOCKER_CERT_PATH or the context"),
+        "the container daemon closes the connection without a response",
+        "read the daemon's log; with TLS it may not trust the client certificate: `cert.pem` and `key.pem` in DOCKER_CERT_PATH or in the context"),
     row(&[&["received fatal alert"]], None, Infrastructure,
-        "the container daemon does not accept our certificate",
-        "put `cert.pem` and `key.pem`, signed by an authority that the daemon trusts, into DOCKER_CERT_PATH or the context"),
+        "the container daemon does not accept the client certificate",
+        "put `cert.pem` and `key.pem`, signed by an authority that the daemon trusts, into DOCKER_CERT_PATH or into the context"),
     // The daemon: not running, no permission, too old.
     row(&[&["ermission denied", "onnect"], &["ermission denied", "socket"]], None, Infrastructure,
-        "this user may not talk to the container daemon",
-        "join its group (`sudo usermod -aG docker $USER`, then log in anew), or use a rootless daemon by DOCKER_HOST"),
+        "this user has no permission to connect to the container daemon",
+        "add the user to the daemon's group (`sudo usermod -aG docker $USER`, then log in again), or set DOCKER_HOST to a rootless daemon"),
     row(&[&["Socket not found"]], None, Infrastructure,
-        "no container daemon is there",
-        "start it (`sudo systemctl start docker`), install Docker, or say by DOCKER_HOST where it is"),
+        "no container daemon was found",
+        "start it (`sudo systemctl start docker`), install Docker, or set DOCKER_HOST to its address"),
     row(&[&["URI scheme is not supported"]], None, Infrastructure,
-        "DOCKER_HOST is of a kind that matrix does not speak",
-        "use unix:///path or tcp://host:port; tunnel others, as in `ssh -L /tmp/docker.sock:/var/run/docker.sock host`"),
+        "the URI scheme of the daemon's address is not supported",
+        "use unix:///path or tcp://host:port; for other schemes create a tunnel, for example `ssh -L /tmp/docker.sock:/var/run/docker.sock host`"),
     row(&[&["Maximum supported API version"], &["Minimum supported API version"]], None, Infrastructure,
-        "the container daemon speaks another version of the API",
+        "the container daemon does not support the API version that matrix uses",
         "update the daemon"),
     row(&[&["Connection refused"], &["tcp connect error"], &["(Connect)"], &["Timeout error"]], None, Infrastructure,
-        "the container daemon does not answer",
-        "start it (`sudo systemctl start docker`), or mend DOCKER_HOST"),
+        "the container daemon does not respond",
+        "start it (`sudo systemctl start docker`), or correct DOCKER_HOST"),
     row(&[&[NO_MESSAGE]], None, Infrastructure,
-        "what answers is no container daemon, or a proxy stands in between",
-        "mend DOCKER_HOST, and leave the daemon's host out of the proxy (NO_PROXY)"),
+        "the response is not from a container daemon, or a proxy intercepts the connection",
+        "correct DOCKER_HOST, and exclude the daemon's host from the proxy (NO_PROXY)"),
     row(&[&["no space left on device"]], None, Infrastructure,
         "the container daemon's disk is full",
-        "make room: `docker system df` shows what is there"),
+        "free disk space; `docker system df` lists what uses it"),
     // Runtimes, GPUs, device nodes.
     row(&[&["Unknown runtime specified"], &["unknown or invalid runtime name"]], Some("container: runtime"), Infrastructure,
-        "the daemon knows no container runtime `{}`",
-        "for NVIDIA install nvidia-container-toolkit, run `sudo nvidia-ctk runtime configure`, and restart the daemon; or take `runtime:` out")
+        "the daemon has no container runtime `{}`",
+        "for NVIDIA GPUs, install nvidia-container-toolkit, run `sudo nvidia-ctk runtime configure`, and restart the daemon; otherwise remove `runtime:`")
         .with_value(MessagePart::LastWord),
     row(&[&["fork/exec", "OCI runtime"]], Some("container: runtime"), Infrastructure,
-        "the program of the container runtime is not where the daemon's configuration says",
-        "mend `runtimes` in /etc/docker/daemon.json and restart the daemon"),
+        "the program of the container runtime cannot be run from the path in the daemon's configuration",
+        "correct `runtimes` in /etc/docker/daemon.json and restart the daemon"),
     row(&[&["could not select device driver \"cdi\""]], Some("container: gpus"), Infrastructure,
-        "the daemon does not know CDI, by which the GPUs are asked for",
-        "update Docker to 28.2 or later (25 to 28.1 know it with `features: {cdi: true}` in /etc/docker/daemon.json) and run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; or say `gpus: leased`"),
+        "the daemon does not support CDI, with which the GPUs are requested",
+        "update Docker to 28.2 or later (25 to 28.1 support CDI with `features: {cdi: true}` in /etc/docker/daemon.json) and run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`; or set `gpus: leased`"),
     row(&[&["could not select device driver"]], Some("container: gpus"), Infrastructure,
         "the daemon cannot give GPUs to a container",
-        "for NVIDIA install nvidia-container-toolkit, run `sudo nvidia-ctk runtime configure`, and restart the daemon; or `gpus: none` for an engine that runs without"),
+        "for NVIDIA GPUs, install nvidia-container-toolkit, run `sudo nvidia-ctk runtime configure`, and restart the daemon; or set `gpus: none` if the engine needs no GPU"),
     row(&[&["cannot set both Count and DeviceIDs"]], Some("container: gpus"), Client,
-        "GPUs were asked for by number and by id at once",
-        "this is a mistake of matrix: please report it"),
+        "the request contains both a number of GPUs and GPU ids",
+        "this is a bug in matrix; please report it"),
     row(&[&["CDI device"]], Some("container: gpus"), Infrastructure,
-        "the daemon does not know that GPU by its CDI name",
+        "the daemon does not know the requested GPU by its CDI name",
         "run `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, and restart the daemon"),
     row(&[&["error running hook"], &["nvidia-container-cli"]], Some("container: gpus"), Infrastructure,
-        "NVIDIA's hook refuses: {}",
+        "NVIDIA's container hook failed: {}",
         "check the driver with `nvidia-smi` on the host")
-        .with_value(MessagePart::Between("stderr: ", ": unknown", Some("it says nothing"))),
+        .with_value(MessagePart::Between("stderr: ", ": unknown", Some("no message"))),
     row(&[&["adding custom device \""]], Some("container: device_nodes"), Spec,
-        "the device node {} is not on this host",
-        "load its driver, or take it out of `device_nodes`")
+        "the device node {} does not exist on this host",
+        "load its driver, or remove it from `device_nodes`")
         .with_value(MessagePart::Between("adding custom device \"", "\"", None)),
     // Images that are not available.
     row(&[&["context deadline exceeded"], &["Client.Timeout"], &["request canceled while waiting"]], Some("container: image"), Image,
-        "the image is not here, and its registry does not answer",
-        "load it by hand (`docker pull`, or `docker load` on a host without network), or check the registry and the proxy"),
+        "the image is not available locally, and its registry does not respond",
+        "load it manually (`docker pull`, or `docker load` on a host without network), or check the registry and the proxy"),
     row(&[&["no such host"], &["dial tcp"], &["network is unreachable"], &["i/o timeout"]], Some("container: image"), Image,
-        "the image is not here, and its registry cannot be reached",
-        "load it by hand (`docker pull`, or `docker load` on a host without network), or check the network and the proxy"),
+        "the image is not available locally, and its registry cannot be reached",
+        "load it manually (`docker pull`, or `docker load` on a host without network), or check the network and the proxy"),
     row(&[&["and pulling is forbidden"]], Some("container: image"), Image,
-        "the image is not here, and `--pull never` forbids to get it",
-        "`docker pull` it by hand, or leave `--pull never` out"),
-    row(&[&["meant when the run began is gone"]], Some("container: image"), Image,
-        "the image that the run began with is gone, and it came from no registry",
-        "begin a new run: it takes what the name means now"),
+        "the image is not available locally, and `--pull never` forbids pulling it",
+        "run `docker pull`, or omit `--pull never`"),
+    row(&[&["resolved when the run began, no longer exists"]], Some("container: image"), Image,
+        "the image that the run began with no longer exists, and it came from no registry from which it can be pulled",
+        "start a new run, which uses the image that the name refers to now"),
     row(&[&["unauthorized"], &["no basic auth credentials"], &["denied: requested access"], &["pull access denied"], &["authentication required"]], Some("container: image"), Image,
-        "the registry does not give out the image",
-        "check its name; for a private one `docker login` to its registry, whose password is then taken from Docker's configuration"),
+        "the registry denies access to the image",
+        "check its name; for a private image run `docker login` for its registry: matrix uses the login in Docker's configuration"),
     row(&[&["manifest unknown"], &["manifest for", "not found"]], Some("container: image"), Image,
         "the registry has no such image",
         "check the version and the tag"),
     row(&[&["No such image"]], Some("container: image"), Image,
-        "the image is not here",
-        "`docker pull` it, or check its name"),
+        "the image is not available locally",
+        "run `docker pull`, or check the image's name"),
     row(&[&["invalid reference format"]], Some("container: image"), Spec,
-        "the image's name is not written as one",
-        "write it like `registry/name:tag`, in lower case"),
+        "the image's name is not valid",
+        "write it as `registry/name:tag`, in lower case"),
     row(&[&["no matching manifest"]], Some("container: image"), Image,
-        "the registry has that image only for other processors",
-        "take a tag for this host's processor"),
+        "the registry has the image only for other processor architectures",
+        "use a tag for this host's architecture"),
     // Settings of the recipe that the daemon cannot apply.
     row(&[&["bind source path does not exist: "]], Some("container: mounts"), Spec,
-        "the folder {} is not on the daemon's host",
-        "make it, or mend `source`; it is never made silently, for an empty model cache costs a download")
+        "the folder {} does not exist on the daemon's host",
+        "create it, or correct `source`; matrix does not create it, because an empty model cache would cause a download")
         .with_value(MessagePart::Between("bind source path does not exist: ", "\n", Some(""))),
     row(&[&["is already in use by container"]], None, Infrastructure,
-        "the container's name is taken",
-        "`docker rm` the other one, or wait until the other run is over"),
+        "the container's name is already in use",
+        "remove the other container with `docker rm`, or wait until the other run has ended"),
     row(&[&["port is already allocated"], &["address already in use"]], Some("port"), Spec,
-        "the port is taken ({})",
-        "stop what listens there, or take `port:` out: then a free one is chosen")
-        .with_value(MessagePart::Between("Bind for ", " failed", Some("it"))),
+        "the port is already in use ({})",
+        "stop the process that listens on it, or remove `port:` so that a free port is chosen")
+        .with_value(MessagePart::Between("Bind for ", " failed", Some("address not reported"))),
     row(&[&["unable to apply caps"]], Some("container: privileged"), Spec,
-        "the daemon may not give a container all privileges",
-        "take `privileged` out, and name what is needed in `device_nodes`; inside of a virtual machine or a container it may be forbidden"),
+        "the daemon has no permission to give a container all privileges",
+        "remove `privileged`, and list the required devices in `device_nodes`; a daemon inside a virtual machine or a container may not be able to give privileges"),
     row(&[&["error setting rlimit"]], Some("container: ulimits"), Spec,
-        "the daemon may not set so high a limit",
-        "lower it, or raise the daemon's own"),
+        "the daemon has no permission to set a limit this high",
+        "lower the limit, or raise the daemon's own limit"),
     row(&[&["exec: \""], &["executable file not found"]], Some("container: entrypoint"), Spec,
         "the image has no program `{}`",
-        "mend `entrypoint:`, or the first word of `command:` where the image has no entrypoint")
+        "correct `entrypoint:`, or the first element of `command:` if the image has no entrypoint")
         .with_value(MessagePart::Between("exec: \"", "\"", Some("?"))),
     row(&[&["Requested CPUs are not available"]], Some("container: cpuset"), Spec,
-        "the host has not the CPUs that are asked for",
-        "name CPUs that it has"),
+        "the host does not have the requested CPUs",
+        "name CPUs that the host has"),
     row(&[&["Minimum memory limit"]], Some("container: memory"), Spec,
         "the memory limit is too low for a container",
         "raise it"),
     row(&[&["Memoryswap limit"], &["emory swap limit"]], Some("container: memory_swap"), Spec,
-        "the limit of memory and swap does not fit the limit of memory",
-        "it is of both together: at least as much as `memory`, which must be given too"),
+        "the limit of memory plus swap contradicts the memory limit",
+        "set `memory` too, and `memory_swap`, the sum of memory and swap, to at least as much"),
     row(&[&["No command specified"], &["no command specified"]], Some("container: command"), Spec,
-        "the image has no entrypoint and the recipe no command",
+        "the image has no entrypoint, and the recipe has no command",
         "write the program and its arguments in `command:`"),
 ];
 
@@ -329,9 +329,9 @@ mod tests {
     /// The table as a Markdown document; `…` stands for a part of the message.
     fn table_document() -> String {
         let mut document = "# Errors of a container daemon\n\n\
-            What `matrix` says of a message of the daemon. The first row that matches counts; `…` stands for a part of the message.\n\
-            This page is printed from the table in `src/engine/docker/errors.rs`.\n\n\
-            | the daemon says | what is wrong | place | what to do | fault |\n| --- | --- | --- | --- | --- |\n"
+            How `matrix` explains a message of the daemon. The first row that matches is used; `…` is a part of the message.\n\
+            This page is generated from the table in `src/engine/docker/errors.rs`.\n\n\
+            | daemon message | problem | key | fix | fault |\n| --- | --- | --- | --- | --- |\n"
             .to_owned();
         for row in TABLE.iter().chain([&UNKNOWN_ROW]) {
             let together = |texts: &&[&str]| {
@@ -363,7 +363,7 @@ mod tests {
         let document = table_document();
         assert!(
             document == include_str!("../../../docs/docker-errors.md"),
-            "docs/docker-errors.md is not this table; write it anew:\n{document}"
+            "docs/docker-errors.md differs from the table; replace it with:\n{document}"
         );
     }
 
@@ -396,12 +396,12 @@ mod tests {
         ),
         (
             r#"could not select device driver "cdi" with capabilities: []"#,
-            "does not know CDI",
+            "does not support CDI",
             Some("container: gpus"),
         ),
         (
             "cannot set both Count and DeviceIDs on device request",
-            "at once",
+            "both a number of GPUs and GPU ids",
             Some("container: gpus"),
         ),
         (
@@ -441,7 +441,7 @@ mod tests {
         ),
         (
             "pull access denied for x/y, repository does not exist or may require 'docker login': denied: requested access to the resource is denied",
-            "does not give out",
+            "denies access",
             Some("container: image"),
         ),
         (
@@ -449,10 +449,14 @@ mod tests {
             "no such image",
             Some("container: image"),
         ),
-        ("No such image: x:1", "is not here", Some("container: image")),
+        (
+            "No such image: x:1",
+            "is not available locally",
+            Some("container: image"),
+        ),
         (
             r#"Conflict. The container name "/a1" is already in use by container "0f". You have to remove (or rename) that container to be able to reuse that name."#,
-            "name is taken",
+            "name is already in use",
             None,
         ),
         (
@@ -482,7 +486,7 @@ mod tests {
         ),
         (
             "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: error setting rlimits for ready process: error setting rlimit type 8: operation not permitted: unknown",
-            "so high a limit",
+            "a limit this high",
             Some("container: ulimits"),
         ),
         (
@@ -497,17 +501,17 @@ mod tests {
         ),
         (
             "client version 1.52 is too new. Maximum supported API version is 1.41",
-            "another version",
+            "does not support the API version",
             None,
         ),
         (
             "client version 1.20 is too old. Minimum supported API version is 1.24, please upgrade your client to a newer version",
-            "another version",
+            "does not support the API version",
             None,
         ),
         (
             "client error (Connect): Permission denied (os error 13)",
-            "may not talk",
+            "has no permission to connect",
             None,
         ),
         (
@@ -517,7 +521,7 @@ mod tests {
         ),
         (
             "client error (Connect): Connection refused (os error 111)",
-            "does not answer",
+            "does not respond",
             None,
         ),
     ];
@@ -559,12 +563,15 @@ mod tests {
     fn a_registry_or_a_daemon_without_an_answer_is_named_as_such() {
         let diagnosis = diagnose(r#"Get "http://127.0.0.1:5999/v2/": context deadline exceeded"#);
         assert!(
-            diagnosis.problem.contains("registry does not answer"),
+            diagnosis.problem.contains("registry does not respond"),
             "{diagnosis:?}"
         );
         assert_eq!(diagnosis.class, Image);
         let silent = diagnose("HTTP 404 without a message");
-        assert!(silent.problem.contains("no container daemon"), "{silent:?}");
+        assert!(
+            silent.problem.contains("not from a container daemon"),
+            "{silent:?}"
+        );
         assert_eq!(silent.class, Infrastructure);
     }
 

@@ -57,7 +57,7 @@ pub(super) async fn unmet_gpu_requests(
         if let Err(docker_error) = try_start(daemon, cache, launch, container, &env).await {
             unmet.insert(Unmet {
                 problem: format!(
-                    "a trial container of engine `{}` gets no GPU: {}",
+                    "a test container of engine `{}` gets no GPU: {}",
                     launch.engine.name,
                     Unmet::from(&docker_error).problem
                 ),

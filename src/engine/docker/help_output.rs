@@ -45,7 +45,9 @@ pub(crate) async fn local_image_id(docker_env: &DockerEnv, image: &str) -> Resul
         Ok(inspected) => inspected
             .id
             .ok_or_else(|| format!("the image `{image}` has no id")),
-        Err(error) if is_not_found(&error) => Err(format!("the image `{image}` is not here yet")),
+        Err(error) if is_not_found(&error) => {
+            Err(format!("the image `{image}` is not available locally yet"))
+        }
         Err(error) => Err(error_text(&error)),
     }
 }
@@ -76,7 +78,7 @@ pub(crate) async fn container_help(
     let daemon = &creation.daemon;
     let text = match timeout(limit, run_help(&daemon.docker, &container.id)).await {
         Ok(text) => text,
-        Err(_) => Err(format!("its help does not come within {} s", limit.as_secs())),
+        Err(_) => Err(format!("its help was not printed within {} s", limit.as_secs())),
     };
     container.is_removed = remove(&daemon.docker, &container.id, Instant::now() + REMOVE_TIMEOUT)
         .await
@@ -113,11 +115,11 @@ async fn run_help(docker: &Docker, id: &str) -> Result<String, String> {
         Some(Ok(_)) => {}
         Some(Err(Error::DockerContainerWaitError { code, .. })) => {
             return Err(format!(
-                "its program ends with code {code} instead of printing its help"
+                "its program exited with code {code} instead of printing its help"
             ));
         }
         Some(Err(error)) => return Err(error_text(&error)),
-        None => return Err("the container daemon broke off".to_owned()),
+        None => return Err("the container daemon closed the connection".to_owned()),
     }
     let options = LogsOptions {
         stdout: true,

@@ -103,7 +103,7 @@ impl TlsFiles {
             match CertificateDer::pem_file_iter(file).map(|mut certs| certs.next()) {
                 Ok(Some(Ok(_))) => {}
                 Ok(Some(Err(error))) | Err(error) => return unfit(file, error.to_string()),
-                Ok(None) => return unfit(file, "it holds no certificate".to_owned()),
+                Ok(None) => return unfit(file, "it contains no certificate".to_owned()),
             }
         }
         if let Some((_, key)) = &self.client
@@ -197,7 +197,7 @@ impl Address {
             return Ok(Self::Tcp(at));
         };
         if !verifies {
-            let raw = format!("TLS without a look at who answers is not spoken: {at}");
+            let raw = format!("TLS without certificate verification is not supported: {at}");
             return Err(DockerError::from_message("connect", raw));
         }
         files
@@ -254,7 +254,7 @@ impl Address {
         };
         let answer = answer.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                format!("the container daemon at {self} does not answer")
+                format!("the container daemon at {self} does not respond")
             }
             _ => format!("the container daemon at {self}: {error}"),
         })?;
@@ -263,7 +263,7 @@ impl Address {
             // 204: removed. 404: it does not exist.
             Some("204" | "404") => Ok(()),
             _ => Err(format!(
-                "the container daemon at {self} says: {}",
+                "the container daemon at {self} responds: {}",
                 answer.lines().next_back().unwrap_or_default().trim()
             )),
         }
@@ -445,7 +445,7 @@ mod tests {
         says(
             r#"{"Host":"tcp://h","SkipTLSVerify":true}"#,
             "lab",
-            &["look at who answers", "ca.pem"],
+            &["without certificate verification", "ca.pem"],
         );
     }
 

@@ -133,7 +133,9 @@ impl Images {
             Some(image_state) => image_state,
             None if self.pull == PullPolicy::Never => return Err(pull_forbidden(image)),
             None if reference.starts_with("sha256:") => {
-                let raw = format!("the image {reference} that `{image}` meant when the run began is gone");
+                let raw = format!(
+                    "the image {reference}, to which `{image}` resolved when the run began, no longer exists"
+                );
                 return Err(DockerError::from_message("inspect the image", raw));
             }
             None => {
@@ -151,7 +153,7 @@ impl Images {
                 let image_state = image_state.ok_or_else(|| {
                     DockerError::from_message(
                         "pull",
-                        format!("No such image: {full_reference}, though it was pulled"),
+                        format!("No such image: {full_reference}, although it was pulled"),
                     )
                 })?;
                 self.tag_pulled(daemon, image, &image_state).await;
@@ -215,7 +217,7 @@ async fn ask_registry(
             .inspect_registry_image(&full_reference, login.clone());
         let lookup = report_if_slow(lookup, || {
             report_progress(format!(
-                "asking {} what `{image}` means…",
+                "asking {} for the digest of `{image}`…",
                 image_ref::registry(image)
             ));
         });

@@ -133,7 +133,7 @@ impl ContainerExit {
         Self {
             kind: ExitKind::Paused,
             ..Self::external(format!(
-                "somebody paused the container (`docker unpause {short}` lets it go on)"
+                "another program paused the container (`docker unpause {short}` resumes it)"
             ))
         }
     }
@@ -192,8 +192,8 @@ impl ContainerExit {
         ExitCause {
             description: match self.kind {
                 ExitKind::Exited => format!("ended ({words})"),
-                ExitKind::Unknown => format!("was lost sight of ({words})"),
-                ExitKind::Paused => format!("stands still ({words})"),
+                ExitKind::Unknown => format!("is in an unknown state ({words})"),
+                ExitKind::Paused => format!("is paused ({words})"),
             },
             fatal_line: self.fatal_line(),
             end: EngineExitStatus {
@@ -210,8 +210,9 @@ impl ContainerExit {
         self.is_out_of_memory.then(|| FatalLine {
             pattern: FatalPattern {
                 pattern: String::new(),
-                means: "the kernel killed it for want of memory".to_owned(),
-                help: "give the host or the container more memory, or lower what the engine takes".to_owned(),
+                means: "the kernel killed it because memory ran out".to_owned(),
+                help: "give the host or the container more memory, or reduce the engine's memory use"
+                    .to_owned(),
                 fatal: false,
                 fault: FaultOwner::Capacity,
             },
@@ -257,7 +258,9 @@ impl WatchedContainer {
             let code = match answer {
                 DaemonEvent::Ended(code) => Some(code),
                 DaemonEvent::Paused => return ContainerExit::paused(&self.id),
-                DaemonEvent::Missing => return ContainerExit::external("somebody removed the container"),
+                DaemonEvent::Missing => {
+                    return ContainerExit::external("another program removed the container");
+                }
                 // The daemon is gone or sent an unreadable answer; only the state helps.
                 DaemonEvent::Unreadable => {
                     was_away = true;
@@ -276,7 +279,7 @@ impl WatchedContainer {
                 Ok(state) if code.is_some() || self.was_restarted(&state) => {
                     let restarted = ContainerExit {
                         code,
-                        note: "and was started again in place".to_owned(),
+                        note: "the daemon restarted the container".to_owned(),
                         is_external: false,
                         is_out_of_memory: false,
                         kind: ExitKind::Exited,
@@ -297,7 +300,7 @@ impl WatchedContainer {
                     liveness_sender.send_replace(Liveness::Alive);
                 }
                 Err(error) if is_not_found(&error) => {
-                    let removed = ContainerExit::external("somebody removed the container");
+                    let removed = ContainerExit::external("another program removed the container");
                     return ContainerExit { code, ..removed };
                 }
                 Err(error) if last_heard.elapsed() >= DAEMON_TIMEOUT => {
@@ -362,11 +365,11 @@ impl WatchedContainer {
         match &self.first_process {
             Some(first) if first.is_alive() => None,
             Some(_) => Some(ContainerExit::external(format!(
-                "its process ended while the container daemon was away: {reason}"
+                "its process ended while the container daemon was unreachable: {reason}"
             ))),
             None if self.hints.was_active_within(DAEMON_TIMEOUT) => None,
             None => Some(ContainerExit::unknown(format!(
-                "the container daemon went away: {reason}"
+                "the container daemon became unreachable: {reason}"
             ))),
         }
     }
@@ -375,7 +378,7 @@ impl WatchedContainer {
     async fn attribute_exit(&self, exit: ContainerExit, was_away: bool) -> ContainerExit {
         // A daemon that stops ends its containers.
         if was_away {
-            return exit.caused_by("the container daemon broke off meanwhile");
+            return exit.caused_by("the container daemon was unreachable meanwhile");
         }
         let by_signal = exit.code.is_none_or(|code| code == 0 || code > 128);
         // An exit that `matrix` caused itself needs no explanation.
@@ -427,7 +430,7 @@ async fn copy_log(docker: &Docker, id: &str, mut log: Sender) {
         // The next request asks for the output from now on, including what is written while the daemon is
         // unreachable.
         since = clock::unix_seconds() as i32;
-        let note = format!("\n[matrix: the container's log broke off: {reason}]\n");
+        let note = format!("\n[matrix: the container's log was interrupted: {reason}]\n");
         if log.write_all(note.as_bytes()).await.is_err() {
             return;
         }
@@ -476,15 +479,15 @@ mod tests {
                 .class(),
             FailureClass::Engine
         );
-        let gone = ContainerExit::external("somebody removed the container").exit_cause();
+        let gone = ContainerExit::external("another program removed the container").exit_cause();
         assert_eq!(gone.class(), FailureClass::Infrastructure);
         assert_eq!(gone.end.out_of_memory, None);
         let killed = ContainerExit::from_state(&state(137, false, ""))
-            .caused_by("somebody ended it")
+            .caused_by("another program ended it")
             .exit_cause();
         assert_eq!(killed.class(), FailureClass::Infrastructure);
         assert!(
-            killed.description.ends_with(": somebody ended it)"),
+            killed.description.ends_with(": another program ended it)"),
             "{}",
             killed.description
         );

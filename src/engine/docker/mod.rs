@@ -332,7 +332,7 @@ impl ContainerEngine {
             .map(|liveness| liveness.clone())
         {
             Ok(Liveness::Exited(exit)) => exit,
-            Ok(_) | Err(_) => ContainerExit::external("nobody watches it any more"),
+            Ok(_) | Err(_) => ContainerExit::external("it is no longer watched"),
         }
     }
 
@@ -340,7 +340,7 @@ impl ContainerEngine {
         let before = self.liveness.borrow().clone();
         let (description, has_ended) = match before {
             Liveness::Exited(exit) => (
-                format!("it had ended before ({})", exit.description()),
+                format!("it had already ended ({})", exit.description()),
                 exit.is_certain(),
             ),
             Liveness::Alive | Liveness::Unknown => self.terminate().await,
@@ -349,11 +349,11 @@ impl ContainerEngine {
         match remove(&self.docker, &self.container.id, Instant::now() + REMOVE_TIMEOUT).await {
             Ok(()) => {
                 self.container.is_removed = true;
-                format!("{description}; the container is removed")
+                format!("{description}; the container was removed")
             }
             Err(reason) => {
                 let description = format!(
-                    "{description}; the container {} is still there: {reason}",
+                    "{description}; the container {} could not be removed: {reason}",
                     self.container.name
                 );
                 self.container.abandon(has_ended, reason);
@@ -376,9 +376,12 @@ impl ContainerEngine {
             return (format!("it could not be signalled: {reason}"), false);
         }
         match timeout(KILL_TIMEOUT, self.exit_description()).await {
-            Ok(words) => (format!("it was killed after {grace} of grace ({words})"), true),
+            Ok(words) => (
+                format!("it was killed after a grace period of {grace} ({words})"),
+                true,
+            ),
             Err(_) => (
-                format!("it was killed after {grace} of grace and has not ended since"),
+                format!("SIGKILL was sent after a grace period of {grace}, and it has not ended"),
                 false,
             ),
         }
@@ -402,7 +405,7 @@ impl ContainerEngine {
         tokio::select! {
             biased;
             exit = self.container_exit() => exit.description(),
-            () = gone => "its process is gone; the container daemon does not tell how".to_owned(),
+            () = gone => "its process has ended; the container daemon does not report its exit code".to_owned(),
         }
     }
 
@@ -421,7 +424,7 @@ impl ContainerEngine {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) if is_not_running_error(&error) => return Ok(()),
             Ok(Err(error)) => error_text(&error),
-            Err(_) => format!("no answer within {} s", SIGNAL_TIMEOUT.as_secs()),
+            Err(_) => format!("no response within {} s", SIGNAL_TIMEOUT.as_secs()),
         };
         let reason = format!("the container daemon at {}: {reason}", self.container.address);
         match &self.container.first_process {

@@ -98,7 +98,7 @@ pub(crate) async fn sweep(grace: Duration, docker_env: &DockerEnv, cache: &Path)
                 ending.spawn(async move { end_container(&docker, &container, grace).await });
             }
             OwnerState::Unknown => result.notes.push(format!(
-                "whether anybody still needs the {} cannot be known, as it was started in another container; `docker rm -f {}` removes it",
+                "the {} was started from another container, so it is unknown whether its run still uses it; `docker rm -f {}` removes it",
                 container.description(),
                 container.name
             )),
@@ -121,7 +121,7 @@ async fn owned_containers(
 ) -> Result<(Docker, Vec<(OrphanContainer, OwnerState)>), String> {
     let timed_out = |_| {
         format!(
-            "the container daemon does not answer within {} s",
+            "the container daemon does not respond within {} s",
             LIST_TIMEOUT.as_secs()
         )
     };
@@ -305,7 +305,7 @@ mod tests {
         let nowhere = DockerEnv::with_host("unix:///no/such/docker.sock");
         let result = sweep(Duration::ZERO, &nowhere, Path::new("/no/such/cache")).await;
         let reason = result.containers_error.expect("it was named");
-        assert!(reason.contains("no container daemon is there"), "{reason}");
+        assert!(reason.contains("no container daemon was found"), "{reason}");
         assert_eq!((result.removed, result.remaining), (Vec::new(), Vec::new()));
         let usual = DockerEnv::default();
         assert_eq!(usual.is_expected(), Path::new("/var/run/docker.sock").exists());

@@ -60,7 +60,7 @@ pub(crate) async fn unmet_container_requirements(checks: &ContainerChecks<'_>) -
                     "the daemon is Podman, which silently ignores `runtime` and `gpus` of engine `{}` and would start it without GPUs",
                     launch.engine.name
                 ),
-                help: "use Docker, or name the GPUs as `device_nodes` (CDI) and take `runtime` and `gpus` out".to_owned(),
+                help: "use Docker, or name the GPUs in `device_nodes` (CDI) and remove `runtime` and `gpus`".to_owned(),
             });
         }
     }
@@ -92,7 +92,7 @@ async fn check_runtimes(daemon: &Daemon, launches: &[(&Launch, &Container)], unm
                 DockerError::from_message("info", format!("unknown or invalid runtime name: {runtime}"));
             unmet.insert(Unmet {
                 problem: format!(
-                    "{} of engine `{}`; it knows {names:?}",
+                    "{}, needed by engine `{}`; it has {names:?}",
                     refusal.problem(),
                     launch.engine.name
                 ),
@@ -125,7 +125,7 @@ fn check_cdi(info: &SystemInfo, launches: &[(&Launch, &Container)], unmet: &mut 
             },
         );
         unmet.insert(Unmet {
-            problem: format!("{} of engine `{}`", refusal.problem(), launch.engine.name),
+            problem: format!("{}, needed by engine `{}`", refusal.problem(), launch.engine.name),
             help: refusal.diagnosis.help,
         });
     }
@@ -178,7 +178,7 @@ fn check_sources(
             let refusal =
                 DockerError::from_message("create", format!("bind source path does not exist: {source}"));
             unmet.insert(Unmet {
-                problem: format!("{} of engine `{}`", refusal.problem(), launch.engine.name),
+                problem: format!("{}, needed by engine `{}`", refusal.problem(), launch.engine.name),
                 help: refusal.diagnosis.help,
             });
         }
@@ -208,7 +208,7 @@ mod tests {
                 .map(|unmet_requirement| unmet_requirement.problem)
                 .collect::<String>()
         };
-        assert!(check(SystemInfo::default()).contains("does not know CDI"));
+        assert!(check(SystemInfo::default()).contains("does not support CDI"));
         let knows = |ids: Option<&[&str]>| SystemInfo {
             cdi_spec_dirs: Some(vec!["/etc/cdi".into()]),
             discovered_devices: ids.map(|ids| {

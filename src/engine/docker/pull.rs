@@ -70,8 +70,8 @@ pub(super) async fn pull(
         let Some(pause) = pause else {
             return Err(docker_error);
         };
-        let again = format!("{}; tried again in {pause} s", docker_error.message.trim());
-        log_line(&format!("tried again in {pause} s"));
+        let again = format!("{}; retry in {pause} s", docker_error.message.trim());
+        log_line(&format!("retry in {pause} s"));
         report_progress(again);
         sleep(Duration::from_secs(*pause)).await;
     }

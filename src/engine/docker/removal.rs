@@ -15,7 +15,7 @@ pub(super) async fn remove(docker: &Docker, id: &str, deadline: Instant) -> Resu
         v: true,
         ..RemoveContainerOptions::default()
     };
-    let mut reason = "the container daemon does not answer".to_owned();
+    let mut reason = "the container daemon does not respond".to_owned();
     loop {
         let attempt = async {
             let removed = docker.remove_container(id, Some(options())).await;
@@ -27,8 +27,10 @@ pub(super) async fn remove(docker: &Docker, id: &str, deadline: Instant) -> Resu
         match timeout_at(deadline, attempt).await {
             Ok((_, Err(error))) if is_not_found(&error) => return Ok(()),
             Ok((removed, _)) => {
-                reason =
-                    removed.map_or_else(|error| error_text(&error), |()| "it is being removed".to_owned());
+                reason = removed.map_or_else(
+                    |error| error_text(&error),
+                    |()| "its removal is not finished".to_owned(),
+                );
             }
             Err(_) => return Err(reason),
         }

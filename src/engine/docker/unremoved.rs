@@ -111,7 +111,7 @@ impl UnansweredRequest {
             // The container is created but not started.
             may_run: false,
             reason: format!(
-                "the container daemon at {} was asked for it and has not answered",
+                "the container daemon at {} has not responded to the request to create it",
                 self.address
             ),
             help: format!("docker rm -f {}", self.name),
@@ -135,7 +135,7 @@ impl UnremovedContainer {
             Ok(Ok(daemon)) => remove(&daemon.docker, &self.id, deadline).await,
             Ok(Err(docker_error)) => Err(docker_error.problem()),
             Err(_) => Err(format!(
-                "the container daemon at {} does not answer",
+                "the container daemon at {} does not respond",
                 self.address
             )),
         }
