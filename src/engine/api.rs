@@ -65,7 +65,7 @@ pub(super) async fn fetch_status(
     match endpoint.control_client(http).get(path, limit).await {
         Ok(answer) => Ok(answer.status.as_u16()),
         Err(ControlError::Silent { error, .. }) if !error.is_timeout() => Err(root_cause(&error)),
-        Err(_) => Err(format!("no answer within {} s", limit.as_secs_f64())),
+        Err(_) => Err(format!("no response within {} s", limit.as_secs_f64())),
     }
 }
 
@@ -134,13 +134,13 @@ fn model_mismatch(launch: &Launch, served: &[String]) -> Option<Unmet> {
     let meant = nearest_name(&launch.served_model_name, served.iter().map(String::as_str));
     Some(Unmet {
         problem: format!(
-            "engine `{}` serves {}, and `{}` was asked for",
+            "engine `{}` serves {}, but `{}` is requested",
             launch.engine.name,
             backtick_list(served.iter().map(String::as_str)),
             launch.served_model_name
         ),
         help: format!(
-            "{}attach to the right server, or set `served_model_name:` of the engine, the name by which it knows the model",
+            "{}correct the server's address, or set the engine's `served_model_name:` to the name under which it serves the model",
             meant.map_or_else(String::new, |name| format!("did you mean `{name}`? "))
         ),
     })
@@ -241,8 +241,8 @@ fn error_text(error: &ControlError) -> String {
     match error {
         ControlError::Silent { error, .. } => {
             let what = match error.is_timeout() {
-                true => "no answer in time",
-                false => "no answer",
+                true => "no response in time",
+                false => "no response",
             };
             [vec![what.to_owned()], causes(error)].concat().join(": ")
         }

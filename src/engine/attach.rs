@@ -102,14 +102,15 @@ impl AttachedEngine {
         let (host, port) = self.address;
         let connected = tokio::time::timeout(CLOSE_CHECK_TIMEOUT, TcpStream::connect((host.as_str(), port)));
         match connected.await {
-            Ok(Ok(_)) => "left running (someone else started it)".to_owned(),
+            Ok(Ok(_)) => "left running (not started by `matrix`)".to_owned(),
             Ok(Err(error)) => {
                 format!(
-                    "it takes no connections any more ({error}); someone else started it, and must see why"
+                    "it no longer accepts connections ({error}); `matrix` did not start it, so check the server itself"
                 )
             }
             Err(_) => {
-                "it takes no connections any more; someone else started it, and must see why".to_owned()
+                "it no longer accepts connections; `matrix` did not start it, so check the server itself"
+                    .to_owned()
             }
         }
     }
@@ -148,11 +149,11 @@ pub(crate) async fn unmet_server(
         Err(reason) => {
             return Some(Unmet {
                 problem: format!(
-                    "the url `{}` of engine `{engine}` cannot be attached to: {reason}",
+                    "the url `{}` of engine `{engine}` cannot be used: {reason}",
                     attach.url
                 ),
                 help: match url.contains("://") {
-                    true => "write it like `http://host:8000`".to_owned(),
+                    true => "write it as `http://host:8000`".to_owned(),
                     false => format!("did you mean `http://{}`?", attach.url),
                 },
             });
@@ -173,13 +174,13 @@ pub(crate) async fn unmet_server(
                 ..endpoint.clone()
             };
             let is_meant = check_presence(launch, &shorter, http).await.is_ok();
-            is_meant.then(|| format!("did you mean `{base}`? paths such as `/v1/models` are put behind it"))
+            is_meant.then(|| format!("did you mean `{base}`? paths such as `/v1/models` are appended to it"))
         }
     };
     Some(Unmet {
         problem: format!("the server of engine `{engine}` cannot be used: {answer}"),
         help: shorter.unwrap_or_else(|| {
-            "start it, or mend `url:`: scheme, host and port, without `/v1`; a key goes into `headers:`"
+            "start it, or correct `url:`: scheme, host and port, without `/v1`; an API key belongs in `headers:`"
                 .to_owned()
         }),
     })
@@ -196,15 +197,14 @@ async fn missing_api_key(launch: &Launch, endpoint: &Endpoint, http: &reqwest::C
     }
     Some(Unmet {
         problem: format!(
-            "the server of engine `{}` refuses to be asked: {} answers {status}",
+            "the server of engine `{}` requires an API key: {} returned {status}",
             launch.engine.name,
             endpoint.url(path)
         ),
         help: match launch.api.headers.is_empty() {
-            true => {
-                "give its key with `headers: { Authorization: \"Bearer ${KEY}\" }` at the engine".to_owned()
-            }
-            false => "check the key in `headers:` of the engine".to_owned(),
+            true => "set the key with `headers: { Authorization: \"Bearer ${KEY}\" }` in the engine's entry"
+                .to_owned(),
+            false => "check the key in the engine's `headers:`".to_owned(),
         },
     })
 }
@@ -218,7 +218,7 @@ async fn check_presence(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Cl
         match api::fetch_status(http, endpoint, path, remaining).await {
             // A server that is loading or failing may become ready later.
             Ok(200 | 500..) => return Ok(()),
-            Ok(status) => statuses.push(format!("{} answers {status}", endpoint.url(path))),
+            Ok(status) => statuses.push(format!("{} returned {status}", endpoint.url(path))),
             Err(reason) => {
                 statuses.push(format!("{}: {reason}", endpoint.url(path)));
                 break;
@@ -229,12 +229,12 @@ async fn check_presence(launch: &Launch, endpoint: &Endpoint, http: &reqwest::Cl
 }
 
 fn parse_endpoint(url: &str, headers: reqwest::header::HeaderMap) -> Result<Endpoint, &'static str> {
-    let url = Url::parse(url.trim()).map_err(|_| "it is no URL")?;
+    let url = Url::parse(url.trim()).map_err(|_| "it is not a URL")?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err("only http and https are spoken");
+        return Err("only http and https are supported");
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("it holds a user or a password; send them as `Authorization` in `headers:`");
+        return Err("it contains a user or a password; send them as `Authorization` in `headers:`");
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err("it has a query or a fragment");
@@ -348,7 +348,7 @@ mod tests {
         let url = server(&[("/health", 200), ("/v1/models", 200)]).await;
         let doubled = unmet(&format!("{url}/v1")).await.unwrap();
         assert!(
-            doubled.problem.contains(&format!("{url}/v1/health answers 404")),
+            doubled.problem.contains(&format!("{url}/v1/health returned 404")),
             "{}",
             doubled.problem
         );
@@ -360,13 +360,13 @@ mod tests {
         let keyed = server(&[("/health", 401), ("/v1/models", 401)]).await;
         let keyed = unmet(&keyed).await.unwrap();
         assert!(
-            keyed.problem.contains("/v1/models answers 401") && keyed.help.contains("`headers:`"),
+            keyed.problem.contains("/v1/models returned 401") && keyed.help.contains("`headers:`"),
             "{keyed:?}"
         );
         let open = server(&[("/health", 200), ("/v1/models", 401)]).await;
         let open = unmet(&open).await.unwrap();
         assert!(
-            open.problem.contains("/v1/models answers 401") && open.help.contains("Bearer ${KEY}"),
+            open.problem.contains("/v1/models returned 401") && open.help.contains("Bearer ${KEY}"),
             "{open:?}"
         );
         let bare = unmet("127.0.0.1:9100").await.unwrap();
@@ -395,6 +395,6 @@ mod tests {
         .await;
         assert!(late.is_err());
         let last = told.into_inner().unwrap().pop().unwrap();
-        assert_eq!(last, format!("{url}/health answers 503; waits 1s at most"));
+        assert_eq!(last, format!("{url}/health returned 503; waiting for at most 1s"));
     }
 }

@@ -61,9 +61,9 @@ pub(crate) fn describe_environment(launch: &Launch, process: &Process, names: &[
     );
     let kept_back = kept_back
         .map(|names| format!("without {names}, which look like secrets and are not named in `env:`"));
-    let hidden = hidden.map(|names| format!("with {names}, hidden in all that is written"));
+    let hidden = hidden.map(|names| format!("with {names}, whose values are redacted in all output"));
     let words: Vec<String> = kept_back.into_iter().chain(hidden).collect();
-    (!words.is_empty()).then(|| format!("that of this shell {}", words.join("; ")))
+    (!words.is_empty()).then(|| format!("inherited from this shell, {}", words.join("; ")))
 }
 
 #[cfg(test)]

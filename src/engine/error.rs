@@ -20,19 +20,19 @@ pub(crate) enum StartError {
     NoCommand { engine: String },
     #[error(transparent)]
     ProgramNotFound(#[from] ProgramNotFound),
-    #[error("the working directory {dir} does not exist; make it, or mend `dir:` of the recipe")]
+    #[error("the working directory {dir} does not exist; create it, or correct `dir:` of the recipe")]
     MissingFolder { dir: String },
     #[error(
-        "port {port} is taken by another process; stop it, or take `port:` out: then a free one is chosen"
+        "port {port} is used by another process; stop it, or remove `port:` so that a free port is chosen"
     )]
     PortTaken { port: u16 },
-    #[error("the url `{url}` cannot be attached to: {reason}; write it like `http://host:8000`")]
+    #[error("the url `{url}` cannot be used: {reason}; write it as `http://host:8000`")]
     Url {
         /// As written in the matrix, without secrets.
         url: String,
         reason: String,
     },
-    #[error("the header `{name}` cannot be sent: {reason}; mend `headers:` of the recipe")]
+    #[error("the header `{name}` cannot be sent: {reason}; correct `headers:` of the recipe")]
     Header { name: String, reason: String },
     #[error(transparent)]
     Container(Box<DockerError>),
@@ -45,7 +45,7 @@ pub(crate) enum StartError {
         source: std::io::Error,
     },
     /// Ownership tags need the boot id and start time from `/proc`.
-    #[error("/proc cannot be read, by which `matrix` finds its own processes again: {0}")]
+    #[error("/proc cannot be read, which `matrix` needs to identify its own processes: {0}")]
     Proc(#[from] procfs::ProcError),
 }
 

@@ -162,13 +162,13 @@ pub(super) async fn program_flags(
         .await
         .map_err(|_| {
             format!(
-                "`{name}` does not print its help within {} s",
+                "`{name}` did not print its help within {} s",
                 HELP_TIMEOUT.as_secs()
             )
         })?
         .map_err(|error| format!("`{name}`: {error}"))?;
     if !output.status.success() {
-        return Err(format!("`{name}` prints no help ({})", output.status));
+        return Err(format!("`{name}` printed no help ({})", output.status));
     }
     let text = [output.stdout, output.stderr].concat();
     parse_and_cache(&cache_path, &String::from_utf8_lossy(&text))
@@ -209,7 +209,7 @@ fn read_cached(cache_path: &Path) -> Option<BTreeSet<String>> {
 }
 
 fn parse_and_cache(cache_path: &Path, text: &str) -> Result<BTreeSet<String>, String> {
-    let known_flags = flag_parser::parse_flags(text).ok_or("what it prints as its help names no flags")?;
+    let known_flags = flag_parser::parse_flags(text).ok_or("its help output names no flags")?;
     if let Some(folder) = cache_path.parent() {
         // Without the cache the engine is asked again next time. A concurrent reader must not see a partial
         // file, so it is moved into place.
@@ -220,7 +220,7 @@ fn parse_and_cache(cache_path: &Path, text: &str) -> Result<BTreeSet<String>, St
             whole.persist(cache_path).map_err(|error| error.error)
         };
         if let Err(error) = keep() {
-            tracing::debug!("cannot keep a help text in {}: {error}", folder.display());
+            tracing::debug!("cannot cache a help text in {}: {error}", folder.display());
         }
     }
     Ok(known_flags)

@@ -253,7 +253,7 @@ impl Shared {
                 // Keep reading: the engine must not block on a full pipe because our disk is full.
                 sink = None;
                 self.push(
-                    format!("\n[matrix: this log could not be kept from here on: {error}]\n").as_bytes(),
+                    format!("\n[matrix: this log could not be written from here on: {error}]\n").as_bytes(),
                 );
             }
         }

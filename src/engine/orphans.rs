@@ -204,7 +204,7 @@ async fn sweep_processes(grace: Duration, cache: &Path) -> SweepResult {
         removed: descriptions(&all_processes, |process| !live.contains(&process.pid)),
         remaining: descriptions(&all_processes, |process| live.contains(&process.pid))
             .into_iter()
-            .map(|words| format!("{words}: it is there after SIGKILL"))
+            .map(|words| format!("{words}: still running after SIGKILL"))
             .collect(),
         ..SweepResult::default()
     }

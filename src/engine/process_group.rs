@@ -192,11 +192,13 @@ impl ProcessGroup {
         let status = self.status();
         let status = status.map_or_else(|| "no exit status".to_owned(), |status| status.to_string());
         let mut description = match (before, ended) {
-            (Some(_), true) => format!("it had ended before ({status})"),
-            (Some(_), false) => format!("it had ended before ({status}); what it had started was killed"),
+            (Some(_), true) => format!("it had already ended ({status})"),
+            (Some(_), false) => {
+                format!("it had already ended ({status}); the processes that it had started were killed")
+            }
             (None, true) => format!("it ended on SIGTERM ({status})"),
             (None, false) => format!(
-                "it was killed after {} of grace ({status})",
+                "it was killed after a grace period of {} ({status})",
                 crate::base::units::HumanDuration(grace)
             ),
         };
@@ -205,7 +207,7 @@ impl ProcessGroup {
                 .iter()
                 .map(|process| format!("{} `{}`", process.info.pid, process.command))
                 .collect();
-            description.push_str(&format!("; still there: {}", survivors.join(", ")));
+            description.push_str(&format!("; still running: {}", survivors.join(", ")));
         }
         self.is_gone = survivors.is_empty();
         if self.is_gone {

@@ -6,7 +6,7 @@ use crate::base::secrets::Redactor;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the program `{program}` was not found in {searched}; install it, or give its environment with `venv:`"
+    "the program `{program}` was not found in {searched}; install it, or set `venv:` to the Python environment that contains it"
 )]
 pub(crate) struct ProgramNotFound {
     pub program: String,
@@ -30,10 +30,7 @@ pub(super) fn find_program(
         let absolute = std::path::absolute(&file).unwrap_or(file);
         return match is_executable(&absolute) {
             true => Ok(absolute),
-            false => Err(missing(format!(
-                "{}, or it may not be executed",
-                absolute.display()
-            ))),
+            false => Err(missing(format!("{}, or is not executable", absolute.display()))),
         };
     }
     path.split(':')

@@ -85,7 +85,7 @@ pub(crate) enum NotReady {
     },
     /// A log line says that the engine is dead, although its process runs.
     #[error(
-        "the engine's log says that it is dead before it was ready{}",
+        "the engine's log reports a fatal error before the engine was ready{}",
         explanation(Some(fatal_line))
     )]
     Fatal {
@@ -94,9 +94,9 @@ pub(crate) enum NotReady {
     },
     /// No log output and no growth of GPU memory for `limit`.
     #[error(
-        "the engine hangs: nothing came to its log for {limit} while `{phase}`{}, and it is not healthy{}; if it only needs longer, raise \
+        "the engine hangs: no log output for {limit} in phase `{phase}`{}, and it is not healthy{}; if it needs more time, raise \
          `timeouts: {{ stall: … }}`",
-        match is_memory_watched { true => ", its GPUs took no more memory", false => "" },
+        match is_memory_watched { true => ", its GPU memory use did not grow", false => "" },
         explanation(fatal_line.as_deref())
     )]
     Stalled {
@@ -110,7 +110,7 @@ pub(crate) enum NotReady {
         tail: Vec<String>,
     },
     #[error(
-        "the engine was not ready within {limit} (it was at `{phase}`){}; if it only needs longer, raise `timeouts: {{ start: … }}`",
+        "the engine was not ready within {limit} (last phase `{phase}`){}; if it needs more time, raise `timeouts: {{ start: … }}`",
         explanation(fatal_line.as_deref())
     )]
     TimedOut {
@@ -121,20 +121,20 @@ pub(crate) enum NotReady {
         fatal_line: Option<Box<FatalLine>>,
         tail: Vec<String>,
     },
-    #[error("the engine is healthy and refuses the first request: {reason}")]
+    #[error("the engine is healthy but refuses the first request: {reason}")]
     Refused {
         /// The engine's answer, and how to fix it.
         reason: String,
         tail: Vec<String>,
     },
-    #[error("the engine is healthy and its answers cannot be measured: {reason}")]
+    #[error("the engine is healthy, but its responses cannot be measured: {reason}")]
     Unusable {
         /// The reason, and how to fix it.
         reason: String,
         tail: Vec<String>,
     },
     #[error(
-        "the engine says it is healthy (`{health}` answers 200), yet gave no token within {limit}: {reason}; if it only needs longer, \
+        "the engine reports that it is healthy (`{health}` returned 200), but it sent no token within {limit}: {reason}; if it needs more time, \
          raise `timeouts: {{ probe: … }}`"
     )]
     FalseHealth {
@@ -313,7 +313,7 @@ async fn wait_until_healthy(
         for path in launcher::launcher_for(&launch.place).health_paths(launch) {
             let reply = match api::fetch_status(http, endpoint, path, HEALTH_TIMEOUT).await {
                 Ok(200) => return,
-                Ok(status) => format!("{} answers {status}", endpoint.url(path)),
+                Ok(status) => format!("{} returned {status}", endpoint.url(path)),
                 Err(reason) => format!("{}: {reason}", endpoint.url(path)),
             };
             let is_missing = reply.ends_with(" 404");
@@ -336,7 +336,7 @@ where
     F: Future<Output = Result<(), NoToken>>,
 {
     let deadline = Instant::now() + limit;
-    let mut last = NoToken::NotYet("no answer".to_owned());
+    let mut last = NoToken::NotYet("no response".to_owned());
     let mut pause = MIN_POLL_INTERVAL;
     let mut unknown = 0;
     loop {
@@ -408,8 +408,8 @@ impl StartMonitor<'_> {
     fn waiting_for(&self, limit: HumanDuration) -> String {
         let answer = self.last_answer.lock().unwrap_or_else(PoisonError::into_inner);
         match answer.is_empty() {
-            true => format!("waits {limit} at most"),
-            false => format!("{answer}; waits {limit} at most"),
+            true => format!("waiting for at most {limit}"),
+            false => format!("{answer}; waiting for at most {limit}"),
         }
     }
 

@@ -63,7 +63,7 @@ impl RunningEngine {
         };
         let roots = self.root_pids();
         if roots.is_empty() || !is_local_host(&self.endpoint.host) {
-            return Listener::Unverified("the engine runs where its processes cannot be seen");
+            return Listener::Unverified("the engine's processes are not visible from here");
         }
         let question = ListenerQuery {
             port: self.endpoint.port,
@@ -79,11 +79,11 @@ impl ListenerQuery {
     fn run(&self) -> Listener {
         let sockets = listening_sockets(self.port);
         if sockets.is_empty() {
-            return Listener::Unverified("its port is not one of this network namespace");
+            return Listener::Unverified("its port is in another network namespace");
         }
         let holders = socket_holders(&sockets);
         if holders.is_empty() {
-            return Listener::Unverified("the process that listens on its port cannot be seen");
+            return Listener::Unverified("the process that listens on its port is not visible to this user");
         }
         let members = proc::live_tree(&self.roots);
         let is_ours = |pid: u32| {
@@ -192,7 +192,7 @@ pub(crate) fn port_holder(port: u16) -> Option<String> {
     match holders.is_empty() {
         false => Some(holders.join(", ")),
         true if port::is_free(port) => None,
-        true => Some("a process that this user may not see".to_owned()),
+        true => Some("a process that is not visible to this user".to_owned()),
     }
 }
 

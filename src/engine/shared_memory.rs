@@ -68,11 +68,11 @@ impl Cleanup {
         match &self.unattributed_files[..] {
             [] => {}
             [one] => words.push_str(&format!(
-                "; 1 new file in {FOLDER} was not seen with it and stays: {}",
+                "; 1 new file in {FOLDER} cannot be attributed to it and was not removed: {}",
                 file_names(std::slice::from_ref(one))
             )),
             several => words.push_str(&format!(
-                "; {} new files in {FOLDER} were not seen with it and stay: {}",
+                "; {} new files in {FOLDER} cannot be attributed to it and were not removed: {}",
                 several.len(),
                 file_names(several)
             )),
@@ -91,7 +91,7 @@ impl Cleanup {
             files => format!("{files} files"),
         };
         Some(format!(
-            "{files} that it wrote in {FOLDER} may be in use by another process, and may not be removed: {}",
+            "not removed, because another process may be using it: {files} that it wrote in {FOLDER}: {}",
             file_names(&self.used_files)
         ))
     }
@@ -450,8 +450,8 @@ mod tests {
         assert!(
             words.contains("(1 file)")
                 && words
-                    .contains(r#"2 new files in /dev/shm were not seen with it and stay: "foreign", "read""#)
-                && words.ends_with(r#"may be in use by another process, and may not be removed: "open""#),
+                    .contains(r#"2 new files in /dev/shm cannot be attributed to it and were not removed: "foreign", "read""#)
+                && words.ends_with(r#"not removed, because another process may be using it: 1 file that it wrote in /dev/shm: "open""#),
             "{words}"
         );
         drop(held);

@@ -112,7 +112,7 @@ fn end_with_parent(parent: i32) -> io::Result<()> {
         true => Ok(()),
         false => Err(io::Error::new(
             io::ErrorKind::Interrupted,
-            "the process that asked for it has ended",
+            "the parent process has ended",
         )),
     }
 }

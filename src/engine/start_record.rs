@@ -143,7 +143,7 @@ impl StartRecord {
             .and_then(|()| fs::rename(&unfinished, &self.path));
         if let Err(error) = written {
             tracing::warn!(
-                "the record of a start `{}` is not written: {error}",
+                "the start record `{}` could not be written: {error}",
                 self.path.display()
             );
         }
@@ -256,7 +256,7 @@ pub(super) fn clean_up(cache: &Path) -> RecordCleanup {
         } = &record.content;
         let cleanup = shared_memory::remove_orphans(shared);
         if let Some(used) = cleanup.used_summary() {
-            outcome.remaining.push(format!("of run {run} ({start}) {used}"));
+            outcome.remaining.push(format!("run {run} ({start}): {used}"));
         }
         if cleanup.files > 0 {
             outcome.freed.push(format!(

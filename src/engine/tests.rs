@@ -174,7 +174,7 @@ async fn what_ignores_sigterm_is_killed_after_its_grace() {
     assert!(
         stopped
             .description
-            .contains("killed after 300ms of grace (signal: 9 (SIGKILL))"),
+            .contains("killed after a grace period of 300ms (signal: 9 (SIGKILL))"),
         "{}",
         stopped.description
     );
@@ -200,7 +200,7 @@ async fn what_a_dead_engine_leaves_is_stopped_too() {
     assert!(is_alive(&pid));
     let stopped = running.stop().await;
     assert!(
-        stopped.description.starts_with("it had ended before"),
+        stopped.description.starts_with("it had already ended"),
         "{}",
         stopped.description
     );
@@ -305,7 +305,7 @@ async fn a_server_gets_ready_tells_about_itself_and_its_reset_is_not_believed() 
     assert!(
         check_model(&other, &facts)
             .unwrap_err()
-            .contains("serves `m` and `lora`, and `x` was asked for")
+            .contains("serves `m` and `lora`, but `x` is requested")
     );
     let reset = reset_caches(launch.api.reset.as_ref(), &client, limit).await;
     assert!(reset.error.is_none());
@@ -361,7 +361,7 @@ async fn waiting_for_a_token_shows_the_last_answer_and_its_own_limit() {
     );
     waiting.await.unwrap_err();
     let last = progress_phases.last().unwrap();
-    assert_eq!(last, "the first request: status 500; waits 2s at most");
+    assert_eq!(last, "the first request: status 500; waiting for at most 2s");
     running.stop().await;
 }
 
@@ -425,7 +425,7 @@ async fn what_cannot_start_says_what_is_missing() {
     process(&mut folder).dir = Some(Template::new("nowhere"));
     assert!(output(env.start(&folder).await).contains("nowhere does not exist"));
     let url = output(env.start(&attach_launch("host:8000")).await);
-    assert!(url.contains("`host:8000` cannot be attached to"), "{url}");
+    assert!(url.contains("`host:8000` cannot be used"), "{url}");
     let context = env.context();
     let _taken = std::net::TcpListener::bind(("127.0.0.1", context.port)).unwrap();
     let launch = shell_launch("true");

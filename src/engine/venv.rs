@@ -56,19 +56,19 @@ pub(super) struct PreparedVenv {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VenvError {
     #[error(
-        "there is no Python environment at {path} (no `bin/python` in it); make it, or take `venv:` out: then `matrix` keeps one"
+        "there is no Python environment at {path} (no `bin/python` in it); create it, or remove `venv:` so that `matrix` creates one"
     )]
     Missing { path: PathBuf },
-    #[error("{0}, which the Python environment is made with")]
+    #[error("the Python environment cannot be created: {0}")]
     Python(String),
-    #[error("`{step}` ended with {status}; its last words are in the log of the installation")]
+    #[error("`{step}` ended with {status}; its last output is in the installation log")]
     Step {
         step: String,
         status: String,
         tail: Vec<String>,
     },
     #[error(
-        "the Python environment {path} holds no package `{distribution}`: {reason}; install it there, or mend `distribution:`"
+        "the Python environment {path} has no package `{distribution}`: {reason}; install it there, or correct `distribution:`"
     )]
     NotInstalled {
         path: PathBuf,
@@ -76,7 +76,7 @@ pub(crate) enum VenvError {
         reason: String,
     },
     #[error(
-        "`{distribution}` is {installed} in {path}, and {expected} was asked for; install {expected} there, or ask for `version: {installed}`"
+        "`{distribution}` is {installed} in {path}, but {expected} is requested; install {expected} there, or set `version: {installed}`"
     )]
     OtherVersion {
         path: PathBuf,
@@ -84,7 +84,7 @@ pub(crate) enum VenvError {
         installed: String,
         expected: String,
     },
-    #[error("the Python environment {path} cannot be made: {source}")]
+    #[error("the Python environment {path} cannot be created: {source}")]
     Io {
         path: PathBuf,
         /// The error of the operating system.
@@ -285,7 +285,7 @@ async fn installed_version(folder: &Path, distribution: &str) -> Result<String, 
         .await
         .map_err(|_| {
             not_installed(format!(
-                "its Python did not answer within {}",
+                "its Python did not respond within {}",
                 HumanDuration(VERSION_TIMEOUT)
             ))
         })?

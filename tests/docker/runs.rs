@@ -230,7 +230,11 @@ fn an_engine_that_ignores_sigterm_is_killed_after_its_grace() {
     let bench = daemon.bench("stubborn", &[], "--ignore-sigterm", TWO);
     let ran = bench.run(&[]).exits(0);
     let journal = written(&bench.run_folder());
-    assert!(journal.contains("killed after 3s of grace"), "{}", ran.stderr);
+    assert!(
+        journal.contains("killed after a grace period of 3s"),
+        "{}",
+        ran.stderr
+    );
     assert!(daemon.of_run(&bench).is_empty());
 }
 

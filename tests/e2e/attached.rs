@@ -44,7 +44,7 @@ fn repeats_on_running_servers_are_cold_and_never_the_best() {
     assert!(!ran.stdout.contains("[best]"), "{}", ran.stdout);
     let ran = ran
         .says("  attached: http://")
-        .says("  left running (someone else started it)\n");
+        .says("  left running (not started by `matrix`)\n");
     assert!(!ran.stderr.contains("stopped:"), "{}", ran.stderr);
     let run = bench.finished();
     assert_eq!(run.summaries.len(), 6);
@@ -135,7 +135,7 @@ fn a_server_that_wants_a_key_is_refused_before_anything_starts() {
     bench
         .run(&[])
         .exits(4)
-        .says("/v1/models answers 401")
+        .says("/v1/models returned 401")
         .says("headers: { Authorization: \"Bearer ${KEY}\" }");
 }
 
@@ -208,7 +208,7 @@ fn a_model_that_a_running_server_does_not_serve_is_refused_before_anything_start
     bench
         .run(&[])
         .exits(4)
-        .says("engine `running` serves `m` and `org/model-8b`, and `org/model-8` was asked for")
+        .says("engine `running` serves `m` and `org/model-8b`, but `org/model-8` is requested")
         .says("did you mean `org/model-8b`?");
     assert!(!bench.results().exists() || std::fs::read_dir(bench.results()).unwrap().next().is_none());
     named("org/model-8b").run(&["--only", "scenario=load"]).exits(0);
@@ -229,7 +229,7 @@ fn a_running_server_that_died_is_not_said_to_go_on() {
     let bench = Bench::of(&attached(&[("dying", &server)], load));
     let ran = bench.run(&[]).exits(3);
     assert!(!ran.stderr.contains("it goes on"), "{}", ran.stderr);
-    ran.says("it takes no connections any more").shows("refused ");
+    ran.says("it no longer accepts connections").shows("refused ");
     let cells = std::fs::read_dir(bench.run_folder().join("cells")).expect("there are cells");
     let pages: Vec<String> = cells
         .map(|cell| {

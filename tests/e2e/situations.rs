@@ -513,7 +513,7 @@ fn a_server_whose_answers_are_compressed_is_not_waited_for() {
          scenarios:\n{LOAD}datasets: {{ sharegpt: data/conversations.json }}\n{BOUNDS}",
         fake.url()
     ));
-    let ran = bench.run(&[]).exits(3).says("its answers cannot be measured");
+    let ran = bench.run(&[]).exits(3).says("its responses cannot be measured");
     let ran = ran.says("compressed (`gzip`)").says("turn compression off");
     assert!(!ran.stderr.contains("timeouts:"), "{}", ran.stderr);
 }

@@ -35,6 +35,6 @@ impl Launcher for AttachedServer {
         _launch: &'a Launch,
         _asking: &'a HelpContext<'a>,
     ) -> BoxFuture<'a, Result<BTreeSet<String>, String>> {
-        Box::pin(async { Err("somebody else started it".to_owned()) })
+        Box::pin(async { Err("`matrix` did not start it".to_owned()) })
     }
 }

@@ -28,7 +28,7 @@ impl Launcher for ImportedLaunch {
     fn unmet_requirement(&self, launch: &Launch, _path: Option<&str>) -> Option<Unmet> {
         Some(Unmet {
             problem: format!("the launch `{}` was imported and cannot be started", launch.id),
-            help: "write a matrix for it".to_owned(),
+            help: "write a matrix that starts the engine".to_owned(),
         })
     }
 

@@ -46,7 +46,7 @@ impl Launcher for Process {
                 "the program `{program}` of engine `{}` is not in PATH",
                 launch.engine.name
             ),
-            help: "install it, or give its environment with `venv:`".to_owned(),
+            help: "install it, or set `venv:` to the Python environment that contains it".to_owned(),
         })
     }
 

@@ -71,10 +71,7 @@ mod tests {
                 "--tensor-parallel-size"
             ]
         );
-        assert_eq!(
-            parse_flags("error: unrecognized arguments: --help=all"),
-            None
-        );
+        assert_eq!(parse_flags("error: unrecognized arguments: --help=all"), None);
     }
 
     #[test]
