@@ -127,13 +127,13 @@ fn keys_of_earlier_versions_are_read_and_give_the_same_digests() {
         .expect("the binary runs");
     let stderr = String::from_utf8_lossy(&check.stderr);
     for hint in [
-        "`contact` is named `api` now",
-        "`signs` is named `log_patterns` now",
-        "`dead` is named `fatal` now",
-        "`blame` is named `fault` now",
-        "`warm` is named `max_cache_hits` now",
-        "`until` is named `target_ci` now",
-        "`most` is named `max_starts` now",
+        "`contact` is now named `api`",
+        "`signs` is now named `log_patterns`",
+        "`dead` is now named `fatal`",
+        "`blame` is now named `fault`",
+        "`warm` is now named `max_cache_hits`",
+        "`until` is now named `target_ci`",
+        "`most` is now named `max_starts`",
     ] {
         assert!(stderr.contains(hint), "{hint} is not in:\n{stderr}");
     }

@@ -10,7 +10,7 @@ pub(crate) const MAX_BODY_BYTES: usize = 16 << 20;
 pub(crate) enum BodyError {
     #[error(transparent)]
     Http(#[from] reqwest::Error),
-    #[error("the answer is longer than {} MiB", MAX_BODY_BYTES >> 20)]
+    #[error("the response is longer than {} MiB", MAX_BODY_BYTES >> 20)]
     TooLong,
 }
 

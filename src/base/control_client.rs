@@ -21,11 +21,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, Error)]
 pub(crate) enum ControlError {
     /// The server cannot be reached, or the connection broke.
-    #[error("{url} does not answer: {}", root_cause(error))]
+    #[error("{url} does not respond: {}", root_cause(error))]
     Silent { url: String, error: reqwest::Error },
-    #[error("{url} does not answer: {}", BodyError::TooLong)]
+    #[error("{url} does not respond: {}", BodyError::TooLong)]
     TooLong { url: String },
-    #[error("{url} answered with status {}: {message}", status.as_u16())]
+    #[error("{url} returned status {}: {message}", status.as_u16())]
     Status {
         url: String,
         status: StatusCode,
@@ -33,7 +33,7 @@ pub(crate) enum ControlError {
         message: String,
     },
     /// The body of the answer has an unexpected form.
-    #[error("the answer of {url} is not understood: {reason}")]
+    #[error("unexpected response from {url}: {reason}")]
     Garbled { url: String, reason: String },
 }
 
@@ -313,17 +313,17 @@ mod tests {
         let words = |result: Result<Value, ControlError>| result.unwrap_err().to_string();
         assert_eq!(
             words(json("http://127.0.0.1:1/models").await),
-            "http://127.0.0.1:1/models does not answer: Connection refused (os error 111)"
+            "http://127.0.0.1:1/models does not respond: Connection refused (os error 111)"
         );
         let url = server("401 Unauthorized", " no key\n");
         assert_eq!(
             words(json(&url).await),
-            format!("{url} answered with status 401: no key")
+            format!("{url} returned status 401: no key")
         );
         let url = server("200 OK", "<html>");
         assert_eq!(
             words(json(&url).await),
-            format!("the answer of {url} is not understood: expected value at line 1 column 1")
+            format!("unexpected response from {url}: expected value at line 1 column 1")
         );
         let url = server("200 OK", "[1]");
         assert_eq!(json(&url).await.unwrap(), serde_json::json!([1]));

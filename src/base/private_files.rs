@@ -55,7 +55,7 @@ pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<Fi
         let about = fs::symlink_metadata(path);
         match about {
             Ok(about) if about.is_symlink() => {
-                permission_denied("it is a link, which another user could have made; remove it")
+                permission_denied("it is a symbolic link, which another user could have created; remove it")
             }
             Ok(about) if error.kind() == ErrorKind::PermissionDenied && about.uid() != geteuid().as_raw() => {
                 permission_denied(&format!("it belongs to user {}", about.uid()))
@@ -65,7 +65,7 @@ pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<Fi
     })?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(permission_denied("it is no file")),
+        false => Err(permission_denied("it is not a regular file")),
     }
 }
 

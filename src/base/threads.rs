@@ -69,19 +69,22 @@ fn limit_advice(error: &io::Error) -> String {
     };
     let users = set(limits.as_ref().map(|limits| limits.max_processes.soft_limit));
     let memory = set(limits.as_ref().map(|limits| limits.max_address_space.soft_limit));
-    let is = |value: Option<u64>| value.map_or_else(String::new, |value| format!(" (it is {value})"));
+    let is = |value: Option<u64>| value.map_or_else(String::new, |value| format!(" (now {value})"));
     let threads = format!(
-        "the most processes and threads of this user, `ulimit -u`{}, or of this cgroup, `pids.max`{}",
+        "the limit on processes and threads of this user, `ulimit -u`{}, or of this cgroup, `pids.max`{}",
         is(users),
         is(pids_max())
     );
     let space = format!(
-        "the most memory of a process, `ulimit -v`{}",
+        "the limit on the memory of a process, `ulimit -v`{}",
         is(memory.map(|bytes| bytes / 1024))
     );
     if error.raw_os_error() == Some(EMFILE) {
         let files = set(limits.as_ref().map(|limits| limits.max_open_files.soft_limit));
-        return format!("raise the most open files of a process, `ulimit -n`{}", is(files));
+        return format!(
+            "raise the limit on open files of a process, `ulimit -n`{}",
+            is(files)
+        );
     }
     match (error.kind(), memory) {
         (io::ErrorKind::OutOfMemory, _) => format!("raise {space}, or free memory"),

@@ -38,7 +38,7 @@ impl std::str::FromStr for HumanDuration {
                 .and_then(|days| days.parse::<u32>().ok())
             {
                 format!(
-                    "`{text}` counts days; write hours, as in `{}h`",
+                    "`{text}` is in days, which are not supported; write hours, as in `{}h`",
                     u64::from(days) * 24
                 )
             } else {
@@ -47,7 +47,7 @@ impl std::str::FromStr for HumanDuration {
         })?;
         match Duration::try_from(span) {
             Ok(duration) => Ok(Self(duration)),
-            Err(_) => Err(format!("`{text}` is below zero; a duration must not be")),
+            Err(_) => Err(format!("`{text}` is negative; a duration must be at least 0")),
         }
     }
 }
@@ -196,7 +196,7 @@ impl schemars::JsonSchema for RequestRate {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "oneOf": [{ "type": "number", "exclusiveMinimum": 0 }, { "const": "inf" }],
-            "description": "Requests per second above 0, or `inf`: everything falls due at once."
+            "description": "Requests per second, above 0; with `inf` all requests are due at once."
         })
     }
 }
@@ -283,7 +283,12 @@ mod tests {
             "90".parse::<HumanDuration>().unwrap_err(),
             "`90` has no unit; write `90s` or `90ms`"
         );
-        assert!("-3s".parse::<HumanDuration>().unwrap_err().contains("below zero"));
+        assert!(
+            "-3s"
+                .parse::<HumanDuration>()
+                .unwrap_err()
+                .contains("is negative")
+        );
     }
 
     #[test]

@@ -377,7 +377,7 @@ async fn health_without_a_token_is_a_lie() {
     assert!(matches!(error, NotReady::FalseHealth { .. }));
     let output = error.to_string();
     assert!(
-        output.contains("gave no token within 400ms: the answer has no text"),
+        output.contains("sent no token within 400ms: the answer has no text"),
         "{output}"
     );
     running.stop().await;
@@ -534,7 +534,7 @@ async fn an_environment_is_made_once_used_first_in_path_and_held_to_its_version(
     let StartError::Venv(VenvError::OtherVersion { installed, path, .. }) = &refused else {
         panic!("{refused}")
     };
-    assert!(refused.to_string().contains("0.0.1 was asked for"), "{refused}");
+    assert!(refused.to_string().contains("0.0.1 is requested"), "{refused}");
     assert_eq!(refused.phase(), Phase::Install);
     let made = std::fs::metadata(path.join("matrix-stamp"))
         .unwrap()

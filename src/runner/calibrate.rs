@@ -221,7 +221,7 @@ impl<'a> ReferenceEngine<'a> {
             Ok(_) => Ok(this),
             Err(error) => {
                 this.stop().await;
-                Err(format!("the simulated engine does not get ready: {error}"))
+                Err(format!("the simulated engine did not become ready: {error}"))
             }
         }
     }
@@ -266,7 +266,8 @@ impl<'a> ReferenceEngine<'a> {
         let driven = self.drive_undisturbed(streams, tokens, shutdown).await?;
         let truths = self.fetch_truths(driven.records.len()).await?;
         let deviations = calibration::deviations(&driven.records, &truths);
-        let (ttft, itl) = deviations.ok_or("the requests and the truth do not match")?;
+        let (ttft, itl) =
+            deviations.ok_or("the records do not match the times that the simulated engine recorded")?;
         let point = Point {
             streams,
             events_per_s: f64::from(streams) * 1000.0 / f64::from(itl_ms),
@@ -291,7 +292,9 @@ impl<'a> ReferenceEngine<'a> {
                 .lines()
                 .map(serde_json::from_str)
                 .collect::<Result<_, _>>()
-                .map_err(|error| format!("the simulated engine's truth is not understood: {error}"));
+                .map_err(|error| {
+                    format!("the times that the simulated engine recorded cannot be parsed: {error}")
+                });
         }
     }
 
@@ -307,7 +310,7 @@ impl<'a> ReferenceEngine<'a> {
                 .map(|chunk| chunk.at_ns)
         };
         let (Some(first), Some(last)) = (moments().min(), moments().max()) else {
-            return Err("the flood brought no token".to_owned());
+            return Err("the flood measurement returned no token".to_owned());
         };
         let rate = moments().count() as f64 * 1e9 / last.saturating_sub(first).max(1) as f64;
         Ok(calibration::judge_flood(
@@ -340,12 +343,12 @@ impl<'a> ReferenceEngine<'a> {
             let pause = driven.lateness.longest_pause;
             longest = longest.max(pause);
             tracing::warn!(
-                "{streams} streams are measured again: the client was stopped, or had no processor, for {:.1} s",
+                "the measurement of {streams} streams is repeated: the client was stopped or got no CPU time for {:.1} s",
                 pause.as_secs_f64()
             );
         }
         Err(format!(
-            "the client was stopped, or had no processor, in each of {MAX_TRIES} measurements of {streams} streams at once, for {:.1} s at most",
+            "the client was stopped or got no CPU time in each of {MAX_TRIES} measurements of {streams} concurrent streams, for up to {:.1} s",
             longest.as_secs_f64()
         ))
     }
@@ -394,7 +397,7 @@ impl<'a> ReferenceEngine<'a> {
         let answered = async { response.send().await?.error_for_status()?.text().await };
         answered
             .await
-            .map_err(|error| format!("the simulated engine does not tell the truth: {error}"))
+            .map_err(|error| format!("the times that the simulated engine recorded cannot be read: {error}"))
     }
 }
 

@@ -343,7 +343,7 @@ impl<'a> CellRun<'a> {
     fn warn_about_silent_daemon(&mut self, ready: &ReadyEngine) {
         for silence in ready.running.take_unknown_periods() {
             self.summary.warnings.push(format!(
-                "the container daemon did not answer for {:.0} s; the engine went on meanwhile",
+                "the container daemon did not respond for {:.0} s; the engine kept running",
                 silence.as_secs_f64()
             ));
         }
@@ -355,7 +355,7 @@ impl<'a> CellRun<'a> {
             let keeps_text = self.cell.scenario.keep_text;
             match self.context.records.open(self.measurement, keeps_text) {
                 Ok(sink) => self.sink = sink,
-                Err(error) => self.warn(format!("no record was kept during the load: {error}")),
+                Err(error) => self.warn(format!("records could not be written during the load: {error}")),
             }
         }
         self.sink.clone()
@@ -366,7 +366,9 @@ impl<'a> CellRun<'a> {
         if self.spill.is_none() {
             match self.context.records.spill() {
                 Ok(spill) => self.spill = Some(spill),
-                Err(error) => self.warn(format!("memory holds all answers of the load: {error}")),
+                Err(error) => self.warn(format!(
+                    "all responses of the load are kept in memory, because the disk cannot be used: {error}"
+                )),
             }
         }
         self.spill.clone()

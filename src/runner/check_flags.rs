@@ -52,13 +52,11 @@ fn unknown_flag(unknown: &UnknownFlag, sources: &[Source]) -> Diagnostic {
         source: asked,
         nearest,
     } = unknown;
-    let diagnostic = Diagnostic::new(format!("`{asked}` knows no flag `{flag}`"))
-        .with_note("its own `--help` does not name it")
+    let diagnostic = Diagnostic::new(format!("`{asked}` has no flag `{flag}`"))
+        .with_note("its `--help` does not list it")
         .with_help(match nearest {
             Some(nearest) => format!("did you mean `{nearest}`?"),
-            None => {
-                "take it out; if the engine takes it all the same, take `help:` out of the recipe".to_owned()
-            }
+            None => "remove it; if the engine accepts it anyway, remove `help:` from the recipe".to_owned(),
         });
     match flag_place(flag, recipe, sources) {
         None => diagnostic,

@@ -24,22 +24,22 @@ use crate::telemetry::machine;
 #[derive(Debug, Error)]
 pub(crate) enum CalibrationError {
     #[error(
-        "the cache folder cannot be written: {0}\n  = help: name another one with `--cache` or XDG_CACHE_HOME"
+        "the cache folder cannot be written: {0}\n  = help: choose another folder with `--cache` or XDG_CACHE_HOME"
     )]
     Cache(StoreError),
-    #[error("cannot keep logs")]
+    #[error("cannot create the log folder")]
     Logs(#[source] StoreError),
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
     Threads(#[from] ThreadLimitError),
-    #[error("cannot listen to signals")]
+    #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
     #[error(
-        "the client cannot be calibrated: {0}\n  = help: measure again when nothing else keeps this host busy; an earlier calibration stays as it is"
+        "the client cannot be calibrated: {0}\n  = help: calibrate again when nothing else uses this host; an earlier calibration is kept"
     )]
     Failed(String),
-    #[error("the result cannot be kept")]
+    #[error("cannot save the calibration")]
     Save(#[source] StoreError),
 }
 

@@ -71,7 +71,7 @@ pub(crate) enum FetchEvent<'a> {
 pub(crate) enum FetchError {
     #[error(transparent)]
     Host(#[from] HostError),
-    #[error("cannot make a client")]
+    #[error("cannot create an HTTP client")]
     Client(#[source] reqwest::Error),
     #[error(transparent)]
     Hub(HubError),
@@ -79,9 +79,9 @@ pub(crate) enum FetchError {
     Trace { url: String, source: reqwest::Error },
     #[error(transparent)]
     TraceBody(reqwest::Error),
-    #[error("cannot keep the trace")]
+    #[error("cannot save the trace")]
     Save(#[source] std::io::Error),
-    #[error("cannot keep `{}`", .place.display())]
+    #[error("cannot save `{}`", .place.display())]
     SaveAs {
         place: PathBuf,
         source: tempfile::PersistError,

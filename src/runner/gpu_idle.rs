@@ -123,7 +123,7 @@ pub(crate) async fn preflight(plan: &Plan, host: &HostEnv) -> Vec<(String, Strin
         .filter_map(|(device, snapshot)| match snapshot {
             Err(reason) => Some((
                 reason,
-                "its driver's tool, such as `nvidia-smi`, may say more".to_owned(),
+                "the driver's tool, such as `nvidia-smi`, may show the cause".to_owned(),
             )),
             Ok(snapshot) => Some((
                 busy_reason(device, &snapshot, bound, has_display(gpus, device))?,
@@ -199,7 +199,7 @@ pub(crate) async fn wait_until_free(run_context: &RunContext<'_>, launch: &Launc
         }
         if Instant::now() >= deadline {
             let message = format!(
-                "engine `{}` was stopped {} s ago, and {}",
+                "engine `{}` was stopped {} s ago, but {}",
                 launch.engine.name,
                 patience.as_secs(),
                 leftovers.join("; ")
@@ -360,7 +360,7 @@ fn busy_reason(device: u32, snapshot: &DeviceSnapshot, bound: Bytes, draws: bool
     }
     if let Some(used) = used_memory(snapshot).filter(|used| *used > bound.0) {
         return Some(format!(
-            "{} of the memory of GPU {device} is taken (more than {bound} at rest), and nobody is named who holds it",
+            "{} of the memory of GPU {device} is in use (`rest_memory` allows {bound} on an idle GPU), and no process is reported that holds it",
             format_size(used)
         ));
     }
@@ -370,7 +370,7 @@ fn busy_reason(device: u32, snapshot: &DeviceSnapshot, bound: Bytes, draws: bool
         .filter(|share| **share > MAX_IDLE_UTIL);
     busy.map(|share| {
         format!(
-            "GPU {device} is busy ({:.0} %), and nobody is named who uses it",
+            "GPU {device} is busy ({:.0} %), and no process is reported that uses it",
             share * 100.0
         )
     })
@@ -378,11 +378,9 @@ fn busy_reason(device: u32, snapshot: &DeviceSnapshot, bound: Bytes, draws: bool
 
 const fn fix(snapshot: &DeviceSnapshot) -> &'static str {
     match &snapshot.processes {
-        Some(there) if !there.is_empty() => {
-            "stop it: what else runs on a GPU is measured along with the engine"
-        }
+        Some(there) if !there.is_empty() => "stop it: other work on a GPU is measured along with the engine",
         _ => {
-            "wait until it is free, or stop what uses it: a container, a virtual machine, another user's process"
+            "wait until the GPU is free, or stop what uses it: a container, a virtual machine or another user's process"
         }
     }
 }
@@ -403,7 +401,7 @@ fn leftover(before: &GpuBaseline, snapshot: &DeviceSnapshot) -> Option<String> {
     let (held, old) = (used_memory(snapshot)?, before.memory_bytes?);
     (held > old.saturating_add(MEMORY_SLACK_BYTES)).then(|| {
         format!(
-            "{} of the memory of GPU {device} is still taken ({} before), and nobody is named who holds it",
+            "{} of the memory of GPU {device} is still in use ({} before), and no process is reported that holds it",
             format_size(held),
             format_size(old)
         )
@@ -463,7 +461,7 @@ mod tests {
         assert_eq!(used, "GPU 1 is used by process 7 (python3, 300 MiB)");
         let taken = unrest(&snapshot(1536, 0.0, &[])).unwrap();
         assert!(
-            taken.starts_with("1.5 GiB of the memory of GPU 1 is taken"),
+            taken.starts_with("1.5 GiB of the memory of GPU 1 is in use"),
             "{taken}"
         );
         let busy = unrest(&snapshot(100, 0.97, &[])).unwrap();
@@ -487,7 +485,7 @@ mod tests {
         assert_eq!(process, "GPU 0 is still used by process 8 (vllm, 300 MiB)");
         let memory = leftover(&before, &snapshot(4096, 0.0, &[])).unwrap();
         assert!(
-            memory.starts_with("4.0 GiB of the memory of GPU 0 is still taken (512 MiB before)"),
+            memory.starts_with("4.0 GiB of the memory of GPU 0 is still in use (512 MiB before)"),
             "{memory}"
         );
     }

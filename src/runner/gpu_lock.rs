@@ -25,14 +25,14 @@ pub(crate) struct GpuLock {
 #[derive(Debug, Error)]
 pub(crate) enum GpuLockError {
     /// Another run has locked the GPU.
-    #[error("GPU {gpu} belongs to another run of matrix on this host ({by})")]
+    #[error("GPU {gpu} is locked by another run of matrix on this host ({by})")]
     Taken {
         gpu: u32,
         /// The process of the other run, if it recorded its id.
         by: String,
     },
     /// The lock file cannot be created or locked.
-    #[error("GPU {gpu} cannot be claimed: {}: {source}", path.display())]
+    #[error("GPU {gpu} cannot be locked: {}: {source}", path.display())]
     Lock {
         gpu: u32,
         path: PathBuf,
@@ -125,7 +125,7 @@ mod tests {
         let pid = std::process::id();
         assert_eq!(
             said,
-            format!("GPU 0 belongs to another run of matrix on this host (process {pid})")
+            format!("GPU 0 is locked by another run of matrix on this host (process {pid})")
         );
         drop(first);
         GpuLock::acquire(&[0, 1], Some(folder.path())).unwrap();

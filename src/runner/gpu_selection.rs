@@ -40,10 +40,10 @@ pub(crate) fn allowed_gpus(machine: &Machine, request: Option<&GpuRequest>) -> R
         if matching.is_empty() {
             let count_text = match count {
                 0 => "no GPU".to_owned(),
-                1 => "GPU 0 alone".to_owned(),
+                1 => "only GPU 0".to_owned(),
                 count => format!("GPUs 0 to {}", count - 1),
             };
-            return Err(format!("{from} names GPU {name}, and this host has {count_text}"));
+            return Err(format!("{from} names GPU {name}, but this host has {count_text}"));
         }
         let new: Vec<u32> = matching
             .into_iter()
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(of("GPU-57b00001"), Ok(vec![1]));
         assert_eq!(
             of("1-3"),
-            Err("`--gpus` names GPU 3, and this host has GPUs 0 to 2".to_owned())
+            Err("`--gpus` names GPU 3, but this host has GPUs 0 to 2".to_owned())
         );
         assert!(of("GPU-ff").is_err());
     }

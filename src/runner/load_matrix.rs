@@ -63,7 +63,7 @@ pub(crate) fn load(path: &Path) -> Result<LoadedMatrix, MatrixErrors> {
         Ok(text) => text,
         Err(error) => {
             let diagnostic = Diagnostic::new(format!("cannot read `{}`: {error}", path.display()))
-                .with_help("give the path of a matrix file; `matrix init` writes one to start from");
+                .with_help("give the path of a matrix file; `matrix init` creates one");
             return Err(MatrixErrors {
                 diagnostics: vec![diagnostic],
                 sources: Vec::new(),
@@ -137,7 +137,7 @@ fn renamed_key_notes<'a>(
             many => format!(" and in {}", pluralize(many - 1, "other line", "other lines")),
         };
         format!(
-            "note: {file}:{}{more}: `{earlier}` is named `{today}` now",
+            "note: {file}:{}{more}: `{earlier}` is now named `{today}`",
             lines[0]
         )
     })
@@ -176,7 +176,7 @@ fn shared_server_notes(matrix: &Matrix) -> Vec<String> {
         .into_iter()
         .map(|(url, names)| {
             format!(
-                "note: {} attach to one server, `{url}`: they are compared with itself",
+                "note: {} attach to the same server, `{url}`, which is therefore compared with itself",
                 yaml::backtick_list(names)
             )
         })
@@ -202,8 +202,8 @@ fn exact_length_warning(matrix: &Matrix) -> Option<String> {
     };
     let scenarios = format!("scenario{} {scenarios}", if named == 1 { "" } else { "s" });
     Some(format!(
-        "warning: the lengths of the {scenarios} are exact; earlier versions drew 1 up to them (`range_ratio: 0`); `range_ratio: 1` leaves this \
-         warning out"
+        "warning: the lengths of the {scenarios} are exact; earlier versions drew lengths from 1 up to them (`range_ratio: 0`); set `range_ratio: 1` to \
+         silence this warning"
     ))
 }
 
@@ -254,12 +254,12 @@ fn check_recipe_name(recipe: &Recipe, name: &str) -> Option<Diagnostic> {
         return None;
     }
     let diagnostic = Diagnostic::new(format!(
-        "the recipe is called `{}` and its file `{name}.yaml`",
+        "the recipe is named `{}`, but its file `{name}.yaml`",
         recipe.name
     ))
-    .with_help("give both the same name");
+    .with_help("use the same name for both");
     Some(match &recipe.name.place {
-        Some(place) => diagnostic.with_place(place, "another name"),
+        Some(place) => diagnostic.with_place(place, "differs from the file name"),
         None => diagnostic,
     })
 }
@@ -351,7 +351,7 @@ fn missing_tokenizers(matrix: &Matrix, folder: &Path) -> Vec<Diagnostic> {
         .map(|name| {
             let diagnostic = Diagnostic::new(format!("the tokenizer `{name}` does not exist"))
                 .with_note(format!("looked for {}", folder.join(&name.value).display()))
-                .with_help("name a `tokenizer.json` or a folder that holds one, relative to the matrix file, or a model such as `Qwen/Qwen3-8B`");
+                .with_help("name a `tokenizer.json` or a folder that contains one, relative to the matrix file, or a model such as `Qwen/Qwen3-8B`");
             match &name.place {
                 Some(place) => diagnostic.with_place(place, "no such file"),
                 None => diagnostic,

@@ -85,8 +85,8 @@ pub(crate) async fn unmet_requirements(
         let open_files = open_files.max().unwrap_or(0) + 200;
         if open_files > limit {
             unmet.insert(UnmetRequirement::new(
-                format!("{open_files} open files may be needed, and {limit} are allowed"),
-                "raise the hard limit (`ulimit -Hn`), or cap `concurrency`",
+                format!("up to {open_files} open files may be needed, but only {limit} are allowed"),
+                "raise the hard limit (`ulimit -Hn`), or limit `concurrency`",
             ));
         }
     }
@@ -98,7 +98,7 @@ pub(crate) async fn unmet_requirements(
         Err(error) => {
             unmet.insert(UnmetRequirement::new(
                 format!("the folder {} cannot be written: {error}", results.display()),
-                "choose another one with `--results`",
+                "choose another folder with `--results`",
             ));
         }
         Ok(bytes) if bytes < 256 << 20 => {
@@ -108,7 +108,7 @@ pub(crate) async fn unmet_requirements(
                     bytes >> 20,
                     results.display()
                 ),
-                "make room, or choose another folder with `--results`",
+                "free disk space, or choose another folder with `--results`",
             ));
         }
         Ok(_) => {}
@@ -153,8 +153,8 @@ async fn check_servers(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRe
 fn check_port(launch: &Launch, unmet: &mut BTreeSet<UnmetRequirement>) {
     if let Some(port) = launch.api.port.fixed.filter(|port| !is_free(*port)) {
         unmet.insert(UnmetRequirement::new(
-            format!("port {port} of engine `{}` is taken", launch.engine.name),
-            "stop what listens there, or take `port:` out: then a free one is chosen",
+            format!("port {port} of engine `{}` is already in use", launch.engine.name),
+            "stop the process that listens on it, or remove `port:` so that a free port is chosen",
         ));
     }
 }
@@ -167,10 +167,10 @@ fn check_secrets(launch: &Launch, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequ
     {
         unmet.insert(UnmetRequirement::new(
             format!(
-                "the environment variable `{name}` is not set, and engine `{}` needs it",
+                "the environment variable `{name}` is not set, but engine `{}` needs it",
                 launch.engine.name
             ),
-            format!("export {name}=… before the run; its value is never written down"),
+            format!("export {name}=… before the run; its value is never stored"),
         ));
     }
 }
@@ -188,10 +188,10 @@ fn check_gpu_instances(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRe
         if !launch.is_attached() {
             unmet.insert(UnmetRequirement::new(
                 format!(
-                    "the launch `{}` needs {} GPUs, and instances of a GPU (MIG) cannot be combined",
+                    "the launch `{}` needs {} GPUs, but GPU instances (MIG) cannot be combined",
                     launch.id, launch.devices
                 ),
-                "name whole GPUs with `--gpus`, or turn MIG off on those that it is to use",
+                "select whole GPUs with `--gpus`, or disable MIG on the GPUs that the launch uses",
             ));
         }
     }
@@ -221,7 +221,7 @@ fn check_devices(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequirem
         .collect();
     let what = match &large[..] {
         [] => return,
-        [_] => format!("the launch {} needs {needed}, and {available}", names[0]),
+        [_] => format!("the launch {} needs {needed}, but {available}", names[0]),
         all => {
             let more = match all.len() - names.len() {
                 0 => String::new(),
@@ -229,14 +229,14 @@ fn check_devices(plan: &Plan, host: &HostEnv, unmet: &mut BTreeSet<UnmetRequirem
             };
             let names = names.join(", ");
             format!(
-                "{} launches need up to {needed}, and {available}: {names}{more}",
+                "{} launches need up to {needed}, but {available}: {names}{more}",
                 all.len()
             )
         }
     };
     unmet.insert(UnmetRequirement::new(
         what,
-        "leave them out with `--only` or `exclude`, lower `tp`, or say `devices: none` for an engine that runs without",
+        "exclude them with `--only` or `exclude`, lower `tp`, or set `devices: none` if the engine needs no GPU",
     ));
 }
 
@@ -258,10 +258,7 @@ pub(crate) fn check_inputs(
         .collect();
     let tokenizers = tokenizers.into_iter().filter_map(|name| {
         let error = Tokenizer::open(name, folder, caches).err()?;
-        Some((
-            error.to_string(),
-            "or name another one with `tokenizer:` at the model",
-        ))
+        Some((error.to_string(), "set another `tokenizer:` at the model"))
     });
     let files = plan.cells.iter().filter_map(|cell| {
         let work = &cell.scenario.workload;
@@ -272,7 +269,7 @@ pub(crate) fn check_inputs(
             }
             _ => error,
         };
-        Some((error, "or name the file in `datasets:` of the matrix"))
+        Some((error, "name the file in `datasets:` of the matrix"))
     });
     let missing: BTreeSet<(String, &str)> = tokenizers.chain(files).collect();
     group_inputs(&missing, matrix)
@@ -300,11 +297,11 @@ fn group_inputs(missing: &BTreeSet<(String, &str)>, matrix: &Path) -> Vec<UnmetR
         [] => {}
         [what] => unmet.push(UnmetRequirement::new(
             *what,
-            format!("get it with {command}, {}", fetched[0].2),
+            format!("download it with {command}, or {}", fetched[0].2),
         )),
         _ => unmet.push(UnmetRequirement::new(
             format!("{} inputs are missing:\n  {}", whats.len(), whats.join("\n  ")),
-            format!("get them all with {command}, or name others with `tokenizer:` at the models and in `datasets:`"),
+            format!("download them with {command}, or set other ones with `tokenizer:` at the models and in `datasets:`"),
         )),
     }
     unmet
@@ -356,15 +353,15 @@ pub(crate) fn check_templates(plan: &Plan, folder: &Path, caches: &Caches) -> Mi
                     "{field} of the scenario `{}` needs a chat template: {error}",
                     cell.scenario.name
                 ),
-                "or name another one with `tokenizer:` at the model, or leave the scenario out with `--only` or `exclude`",
+                "set another `tokenizer:` at the model, or exclude the scenario with `--only` or `exclude`",
             ));
         } else if !sets_chat_template(launch) {
             unmet.expected.insert(UnmetRequirement::new(
                 format!(
-                    "the engine `{}` is asked by `chat`, and answers nothing if it finds no chat template either: {error}",
+                    "the engine `{}` uses the protocol `chat`, which fails if the engine finds no chat template either: {error}",
                     launch.engine.name
                 ),
-                "or give the engine one in its arguments, such as `--chat-template`, or use a variant with the protocol `completions`",
+                "set one in the engine's arguments, such as `--chat-template`, or use a variant with the protocol `completions`",
             ));
         }
     }
@@ -387,7 +384,7 @@ mod tests {
 
     #[test]
     fn what_one_command_gets_is_one_finding() {
-        let help = "or name the file in `datasets:` of the matrix";
+        let help = "name the file in `datasets:` of the matrix";
         let missing = |whats: &[&str]| -> Vec<UnmetRequirement> {
             let missing = whats.iter().map(|what| ((*what).to_owned(), help)).collect();
             group_inputs(&missing, Path::new("m.yaml"))
@@ -402,7 +399,7 @@ mod tests {
         assert!(
             one[0]
                 .help
-                .starts_with("get it with `matrix fetch m.yaml`, or name"),
+                .starts_with("download it with `matrix fetch m.yaml`, or name"),
             "{}",
             one[0].help
         );
@@ -417,7 +414,9 @@ mod tests {
             all[1].what
         );
         assert!(
-            all[1].help.starts_with("get them all with `matrix fetch m.yaml`"),
+            all[1]
+                .help
+                .starts_with("download them with `matrix fetch m.yaml`"),
             "{}",
             all[1].help
         );

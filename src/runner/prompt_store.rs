@@ -61,7 +61,7 @@ impl PromptStore {
                 (Arc::clone(self), scenario.clone(), tokenizer.to_owned());
             match tokio::task::spawn_blocking(move || prompt_store.prepare(&scenario, &tokenizer)).await {
                 Ok(result) => result.map(Arc::new),
-                Err(error) => Err(format!("preparing the prompts broke off: {error}")),
+                Err(error) => Err(format!("the preparation of the prompts was aborted: {error}")),
             }
         })
         .await

@@ -110,7 +110,7 @@ impl PromptsExhausted {
     /// Describes it; `key` is the setting to raise.
     pub(crate) fn describe(&self, key: &str) -> String {
         format!(
-            "the {} prompts ran out after {:.1} of {} s: nothing was sent for the rest of the time; raise {key}",
+            "the {} prompts ran out after {:.1} of {} s: no request was sent for the rest of the time; raise {key}",
             self.sent,
             self.duration.as_secs_f64(),
             self.window.as_secs_f64()

@@ -238,7 +238,7 @@ async fn watch_signals(ready: mpsc::Sender<()>, leave: impl Fn()) {
     engine::kill_own();
     tokio::time::sleep(EXIT_DEADLINE).await;
     for orphan in engine::kill_own() {
-        tracing::error!("still there: {orphan}");
+        tracing::error!("still running: {orphan}");
     }
     leave();
 }

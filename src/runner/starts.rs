@@ -100,8 +100,8 @@ pub(crate) async fn remove_orphans(host: &HostEnv, events: &EventBus, shutdown: 
     let remaining = host.orphans.remove(patience).await;
     for orphan in &remaining {
         let state = match orphan.may_run {
-            true => "may still run",
-            false => "has ended and is not removed",
+            true => "may still be running",
+            false => "has ended but was not removed",
         };
         events.emit(Event::Warning {
             message: format!(

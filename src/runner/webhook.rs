@@ -17,7 +17,7 @@ pub(crate) enum WebhookError {
     Host(#[from] HostError),
     #[error(transparent)]
     Http(reqwest::Error),
-    #[error("status {0}, and redirects are not followed")]
+    #[error("status {0}: redirects are not followed")]
     Redirect(u16),
     #[error("status {0}")]
     Status(u16),

@@ -87,7 +87,7 @@ fn nothing_is_measured_beside_an_engine_that_could_not_be_stopped() {
     gate.close();
     until_journal(&bench, "engine-stopped", 1);
     assert_eq!(daemon.of_run(&bench).len(), 1, "nobody could stop it");
-    until_journal(&bench, "nothing is measured beside it", 1);
+    until_journal(&bench, "no other engine is started", 1);
     gate.open();
     until_journal(&bench, "engine-started", 2);
     assert_eq!(daemon.of_run(&bench).len(), 1, "two engines at once");
@@ -125,7 +125,7 @@ fn an_engine_that_could_not_be_stopped_to_the_end_is_named_last_and_fails_the_ru
     daemon.docker(&["rm", "-f", &ids[0]]);
     let last = ran.stderr.lines().next_back().unwrap_or_default();
     assert!(
-        last.contains(&format!("container {name} may still run"))
+        last.contains(&format!("container {name} may still be running"))
             && last.contains(&format!("docker rm -f {name}")),
         "{}",
         ran.stderr
@@ -161,7 +161,7 @@ fn a_daemon_that_is_away_for_long_costs_no_cell_whose_engine_lives() {
         summary
             .warnings
             .iter()
-            .any(|warning| warning.contains("container daemon did not answer")),
+            .any(|warning| warning.contains("container daemon did not respond")),
         "{:?}",
         summary.warnings
     );
@@ -190,7 +190,7 @@ fn a_second_signal_while_the_daemon_hangs_names_the_container_that_it_could_not_
     let last = ran.stderr.lines().next_back().unwrap_or_default();
     assert!(
         last.contains("container matrix-hung-1-")
-            && last.contains("may still run")
+            && last.contains("may still be running")
             && last.contains("docker rm -f"),
         "{}",
         ran.stderr

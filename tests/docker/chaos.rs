@@ -231,7 +231,7 @@ fn a_port_that_is_taken_between_the_check_and_its_launch_fails_as_written() {
         &bench,
         "late",
         FailureClass::Spec,
-        &format!("port {port} is taken"),
+        &format!("port {port} is used by another process"),
     );
     drop(taken);
     bench.run(&["--resume", "--failed"]).exits(0);

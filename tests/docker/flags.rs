@@ -12,7 +12,7 @@ const HELP: &[&str] = &["help: [--help]"];
 fn a_misspelt_flag_is_named_with_its_place_and_the_nearest_one_and_nothing_starts() {
     let Some(daemon) = Daemon::or_skip() else { return };
     let bench = daemon.bench("misspelt", HELP, "--prefil-rate, 5000", ONE);
-    let unknown = format!("`{}` knows no flag `--prefil-rate`", IMAGE.as_str());
+    let unknown = format!("`{}` has no flag `--prefil-rate`", IMAGE.as_str());
     let says = [
         unknown.as_str(),
         "matrices/m.yaml:3:",
@@ -41,7 +41,7 @@ fn a_flag_of_the_recipe_is_named_at_its_place_there() {
         .call(&["check", "matrices/m.yaml", "--ask-engines"])
         .exits(2);
     assert!(ran.stderr.contains("engines/box.yaml:"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("take `help:` out"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("remove `help:`"), "{}", ran.stderr);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn an_image_is_asked_once_and_known_flags_pass() {
     bench
         .call(&["check", "matrices/m.yaml", "--ask-engines"])
         .exits(2)
-        .says("knows no flag `--prefill-rate`");
+        .says("has no flag `--prefill-rate`");
     assert!(daemon.containers("label=matrix.run=check").is_empty());
 }
 
@@ -103,6 +103,6 @@ fn an_image_is_asked_also_where_the_daemon_keeps_no_logs() {
     make_image(&own.daemon.host);
     let bench = own.daemon.bench("nolog", HELP, "--prefil-rate, 5000", ONE);
     let ran = bench.call(&["run", "matrices/m.yaml"]).exits(2);
-    ran.says("knows no flag `--prefil-rate`");
+    ran.says("has no flag `--prefil-rate`");
     assert!(!bench.results().exists(), "nothing was begun");
 }

@@ -165,7 +165,7 @@ fn a_container_that_is_killed_from_outside_is_seen_dead_within_a_second_and_trie
     });
     interrupt(&child);
     let ran = end(child).exits(130);
-    assert!(ran.stderr.contains("tried again in 1 s"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("retry in 1 s"), "{}", ran.stderr);
     assert!(daemon.of_run(&bench).is_empty());
 }
 

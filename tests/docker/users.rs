@@ -134,7 +134,7 @@ fn two_users_share_a_host_and_a_daemon_and_leave_each_other_alone() {
         assert!(!cleaned.stdout.contains("container"), "{}", cleaned.stdout);
         // Its GPU is taken as long as the other run goes on.
         let refused = call(&RUN).exits(4);
-        refused.says("GPU 0 belongs to another run of matrix on this host");
+        refused.says("GPU 0 is locked by another run of matrix on this host");
         assert_eq!(two.own.daemon.of_run(&first), containers, "it goes on");
         let pid = rustix::process::Pid::from_child(&running);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it lives");

@@ -251,7 +251,7 @@ fn one_server_under_two_names_is_said_to_be_one() {
     bench
         .call(&["check", "matrices/m.yaml"])
         .exits(0)
-        .says("`one` and `two` attach to one server");
+        .says("`one` and `two` attach to the same server");
 }
 
 /// Nobody declared a precision; one server reports that its weights are quantized, and is twice as fast.

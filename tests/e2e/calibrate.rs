@@ -113,7 +113,7 @@ fn a_point_in_which_the_client_was_stopped_is_measured_again_and_never_kept() {
     pause(&stopped, 600);
     Ran::from(stopped.wait_with_output().expect("it ends"))
         .exits(0)
-        .says("4 streams are measured again: the client was stopped, or had no processor, for ");
+        .says("the measurement of 4 streams is repeated: the client was stopped or got no CPU time for ");
     let before = fs::read_to_string(&kept).expect("it is kept");
     let told: serde_json::Value = serde_json::from_str(&before).expect("it is JSON");
     for what in ["ttft_ms", "itl_ms"] {
@@ -128,8 +128,8 @@ fn a_point_in_which_the_client_was_stopped_is_measured_again_and_never_kept() {
     }
     Ran::from(disturbed.wait_with_output().expect("it ended"))
         .exits(4)
-        .says("the client was stopped, or had no processor, in each of 8 measurements of ")
-        .says("an earlier calibration stays as it is");
+        .says("the client was stopped or got no CPU time in each of 8 measurements of ")
+        .says("an earlier calibration is kept");
     assert_eq!(fs::read_to_string(&kept).expect("it is kept"), before);
     bench.leaves_no_process();
 }

@@ -29,12 +29,12 @@ fn nothing_is_started_beside_a_stranger_on_its_gpu_who_is_named() {
     let ran = ran
         .says(&whose)
         .says(", 300 MiB)")
-        .says("help: stop it: what else runs on a GPU is measured along with the engine")
+        .says("help: stop it: other work on a GPU is measured along with the engine")
         .says("preflight failed (1 finding)");
     assert_eq!(count(&ran, "GPU 1"), 0, "no launch uses it: {}", ran.stderr);
     stub.rewrite("hold gpu=0 3072\n");
     bench.run(&[]).exits(4).says(
-        "3.5 GiB of the memory of GPU 0 is taken (more than 1GiB at rest), and nobody is named who holds it",
+        "3.5 GiB of the memory of GPU 0 is in use (`rest_memory` allows 1GiB on an idle GPU), and no process is reported that holds it",
     );
     stub.rewrite("lost gpu=0\n");
     bench.run(&[]).exits(4).says("GPU 0 tells nothing");
@@ -47,13 +47,13 @@ fn a_library_that_cannot_be_used_is_told_before_anything_starts() {
         .run(&[])
         .exits(2)
         .says("error: /nowhere/libnvidia-ml.so.1 cannot be used: ")
-        .says("name NVIDIA's `libnvidia-ml.so.1` with MATRIX_NVML_LIBRARY");
+        .says("set MATRIX_NVML_LIBRARY to the path of NVIDIA's `libnvidia-ml.so.1`");
     let launch_without = Stub::of("gpus 0\n");
     on_a_gpu(2)
         .gpus(&launch_without)
         .run(&[])
         .exits(4)
-        .says("needs 1 GPU, and this host has 0");
+        .says("needs 1 GPU, but this host has 0");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn whoever_holds_a_gpu_after_its_engine_was_stopped_is_named() {
     let said = bench
         .run(&[])
         .exits(0)
-        .says("was stopped 5 s ago, and GPU 0 is still used by");
+        .says("was stopped 5 s ago, but GPU 0 is still used by");
     assert!(
         said.stderr.contains(&format!("process {own} (")),
         "{}",
@@ -239,7 +239,7 @@ fn a_desktop_on_the_gpu_is_a_note_and_keeps_nobody_from_measuring() {
     assert!(found.measured.contains("a desktop among them"), "{found:?}");
     let headless = Stub::of("gpus 1\nrest 1400\n");
     let refused = on_a_gpu(1).gpus(&headless);
-    refused.run(&[]).exits(4).says("of the memory of GPU 0 is taken");
+    refused.run(&[]).exits(4).says("of the memory of GPU 0 is in use");
 }
 
 #[test]

@@ -154,6 +154,6 @@ fn a_small_data_set_that_outlasts_the_duration_is_no_warning() {
     let is_short = summary
         .warnings
         .iter()
-        .any(|warning| warning.contains("were asked for"));
+        .any(|warning| warning.contains("were requested"));
     assert!(!is_short, "{:?}", summary.warnings);
 }

@@ -28,10 +28,10 @@ fn a_second_run_refuses_gpus_that_another_one_has_and_says_whose_they_are() {
     let said = bench.run(&[]).exits(4).stderr;
     let whose = format!("another run of matrix on this host (process {})", first.id());
     assert!(
-        said.contains("GPU 0 belongs to") && said.contains(&whose),
+        said.contains("GPU 0 is locked by") && said.contains(&whose),
         "{said}"
     );
-    assert!(said.contains("help: wait until it is over"), "{said}");
+    assert!(said.contains("help: wait until that run has ended"), "{said}");
     first.kill().expect("it can be killed");
     first.wait().expect("it ends");
     // The claim ends with the process.
@@ -68,7 +68,7 @@ fn a_stranger_on_another_gpu_keeps_nobody_from_measuring() {
     bench(&matrix)
         .run(&["--gpus", "4-7"])
         .exits(4)
-        .says("`--gpus` names GPU 4, and this host has GPUs 0 to 3");
+        .says("`--gpus` names GPU 4, but this host has GPUs 0 to 3");
 }
 
 /// A GPU that is cut into three instances beside a whole one: an instance is a device, idle ones are leased first, somebody on another
@@ -131,5 +131,5 @@ fn instances_of_a_gpu_are_devices() {
     let pair = Bench::of(&matrix.replace("- m: {", "- m: { tp: 2,")).gpus(&stub);
     pair.run(&["--gpus", "0:1,0:2"])
         .exits(4)
-        .says("instances of a GPU (MIG) cannot be combined");
+        .says("GPU instances (MIG) cannot be combined");
 }

@@ -523,7 +523,7 @@ fn a_run_of_noise_is_not_the_newest_of_its_matrix() {
     bench
         .run(&["--resume", &noise])
         .exits(2)
-        .says("measures noise, and no other command goes on with it");
+        .says("measures noise and can be resumed only by `matrix noise`");
     let journal = |run: &str| fs::read_to_string(bench.results().join(run).join("journal.jsonl"));
     let before = journal(&noise).expect("it is there");
     bench.run(&["--resume"]).exits(0);

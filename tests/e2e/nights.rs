@@ -204,7 +204,7 @@ fn a_webhook_that_redirects_has_not_taken_the_message_and_its_words_are_not_prin
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it has an address");
     for (status, said) in [
-        ("302", "status 302, and redirects are not followed"),
+        ("302", "status 302: redirects are not followed"),
         ("403", "status 403"),
     ] {
         let bench =
@@ -371,7 +371,7 @@ fn a_history_that_is_a_pipe_or_a_link_is_refused_before_anything_is_measured() {
         let entries = fs::read_dir(bench.results()).expect("there are results");
         assert_eq!(entries.count(), 1, "there is the folder of nights alone");
     };
-    refused("it is no file");
+    refused("it is not a regular file");
     bench.call(&["history", "t"]).exits(2).says("it is no plain file");
     // Another matrix has none, and names are looked for in all of them.
     bench
@@ -382,7 +382,7 @@ fn a_history_that_is_a_pipe_or_a_link_is_refused_before_anything_is_measured() {
     let elsewhere = bench.path().join("elsewhere");
     fs::write(&elsewhere, "").expect("a file can be written");
     std::os::unix::fs::symlink(&elsewhere, &history).expect("a link can be made");
-    refused("it is a link");
+    refused("it is a symbolic link");
     assert_eq!(fs::read_to_string(&elsewhere).expect("it is there"), "");
 }
 

@@ -108,7 +108,7 @@ fn a_run_of_another_matrix_is_not_gone_on_with() {
     bench
         .run(&["--resume", &run])
         .exits(2)
-        .says("is one of the matrix `t`, and `other` is to go on");
+        .says("is a run of the matrix `t`, not of `other`");
     assert_eq!(bench.finished().summaries.len(), 1);
 }
 

@@ -183,7 +183,7 @@ scenarios:
     bench
         .run(&[])
         .exits(0)
-        .says("`${MATRIX_TEST_FLAG}` is too short to be hidden");
+        .says("`${MATRIX_TEST_FLAG}` is too short to be redacted");
     bench.run(&["--resume"]).exits(0);
     assert_eq!(bench.finished().info.matrix, "second");
 }

@@ -49,13 +49,13 @@ pub enum ResponsePart<'b> {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HttpResponseError {
     /// The head cannot be read.
-    #[error("the head of the answer is not HTTP/1.1: {0}")]
+    #[error("the head of the response is not HTTP/1.1: {0}")]
     Head(httparse::Error),
     /// The head is too long.
-    #[error("the head of the answer exceeds {MAX_HEAD_BYTES} bytes")]
+    #[error("the head of the response exceeds {MAX_HEAD_BYTES} bytes")]
     HeadTooLong,
     /// The length of the body cannot be determined.
-    #[error("the answer's `{header}: {value}` cannot be followed")]
+    #[error("the response header `{header}: {value}` is not supported")]
     Framing {
         /// The header at fault.
         header: &'static str,
@@ -63,7 +63,7 @@ pub enum HttpResponseError {
         value: String,
     },
     /// A chunk has an invalid size, or does not end where its size says.
-    #[error("a chunk of the answer is malformed")]
+    #[error("a chunk of the response is malformed")]
     Chunk,
     /// The connection ended before the answer did.
     #[error("the connection ended {0}")]
@@ -84,9 +84,9 @@ pub enum TruncatedIn {
 impl std::fmt::Display for TruncatedIn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::BeforeHead => "before the answer began",
-            Self::InHead => "inside the head of the answer",
-            Self::InBody => "before the answer was whole",
+            Self::BeforeHead => "before the response began",
+            Self::InHead => "inside the head of the response",
+            Self::InBody => "before the response was complete",
         })
     }
 }

@@ -211,7 +211,7 @@ async fn every_class_of_failure_is_told_from_the_others() {
         (
             write(partial_stream(&[A])),
             RequestFailureClass::Reset,
-            "before the answer was whole",
+            "before the response was complete",
         ),
         (
             vec![
@@ -222,7 +222,7 @@ async fn every_class_of_failure_is_told_from_the_others() {
             RequestFailureClass::Reset,
             "reset",
         ),
-        (vec![], RequestFailureClass::Reset, "before the answer began"),
+        (vec![], RequestFailureClass::Reset, "before the response began"),
         (
             write(format!("HTTP/1.1 200 OK\r\n\r\n{A}\n\n").into_bytes()),
             RequestFailureClass::Reset,

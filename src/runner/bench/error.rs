@@ -9,7 +9,7 @@ use crate::runner::session::gpus::GpuError;
 /// Why a bench could not be measured.
 #[derive(Debug, Error)]
 pub(crate) enum BenchError {
-    #[error("the header `{name}` cannot be sent: its value holds a control character")]
+    #[error("the header `{name}` cannot be sent: its value contains a control character")]
     Header { name: String },
     #[error("{error}")]
     NotReady {
@@ -17,7 +17,7 @@ pub(crate) enum BenchError {
         base_url: String,
         error: ControlError,
     },
-    #[error("the server names no model")]
+    #[error("the server lists no model")]
     NoModel,
     #[error("{error}")]
     Models { base_url: String, error: ControlError },

@@ -47,7 +47,7 @@ pub(crate) enum CellError {
     Reset(ControlError),
     #[error("{1}")]
     NotSent(Phase, LoadError),
-    #[error("it was cut")]
+    #[error("the measurement was aborted")]
     Cut(Phase, AbortReason),
 }
 

@@ -28,7 +28,7 @@ impl CellRun<'_> {
         let missed = self.sink.take().map_or(0, |sink| sink.dropped());
         if missed > 0 {
             self.warn(format!(
-                "{missed} records were kept in memory alone while the load ran: the disk was too slow"
+                "{missed} records were kept only in memory during the load, because the disk was too slow"
             ));
         }
         // Every point decided where a search went.
@@ -106,7 +106,7 @@ impl CellRun<'_> {
                 }
             }
             AbortReason::Hung { seconds } => {
-                let reason = format!("the engine hangs: no stream moved for {seconds}s");
+                let reason = format!("the engine hangs: no stream received data for {seconds}s");
                 self.fail(phase, FailureClass::Engine, reason, Vec::new());
                 self.outcome(false, load)
             }

@@ -36,7 +36,7 @@ fn too_few_prompts(scenario: &Scenario, found: usize) -> Option<String> {
     }
     let requested = scenario.workload.requests()?;
     ((found as u64) < requested)
-        .then(|| format!("the data set gave {found} prompts, and {requested} were asked for"))
+        .then(|| format!("the data set provided {found} prompts, but {requested} were requested"))
 }
 
 impl CellRun<'_> {
@@ -115,7 +115,7 @@ impl CellRun<'_> {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         if prefix_stats.unchanged > 0 && purpose != WARM_UP {
             self.summary.warnings.push(format!(
-                "{} of {} prompts kept their own beginning: no unique one leaves their length as it is",
+                "{} of {} prompts were sent without a unique prefix, because every prefix would change their length",
                 prefix_stats.unchanged,
                 items.len()
             ));

@@ -192,7 +192,7 @@ impl CellRun<'_> {
         let prompts = workload.prepared.prompts.len();
         if used > prompts && !self.empties_caches() {
             self.summary.warnings.push(format!(
-                "the points sent {used} prompts of {prompts}, so that some came twice, and the caches were not emptied in between"
+                "the points sent {used} prompts, but only {prompts} exist: some were sent twice, and the caches were not emptied in between"
             ));
         }
         if record.ending != SearchStopReason::Bracketed {

@@ -91,7 +91,7 @@ impl<'a> LaunchRun<'a> {
         for mut summary in summaries {
             let was_invalid = invalid_reason(&summary).is_some();
             let failure =
-                failure::answered_by("which still answers after the engine was stopped", port, launch);
+                failure::answered_by("which still responds after the engine was stopped", port, launch);
             run_context.events.emit(Event::Warning {
                 message: format!("{} failed: {}", summary.cell, failure.reason),
             });

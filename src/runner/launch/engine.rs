@@ -167,7 +167,7 @@ pub(super) async fn ensure_no_other_engine(run_context: &RunContext<'_>) -> Resu
         Some(orphan) => Err(LaunchFailure::new(
             FailureClass::Infrastructure,
             format!(
-                "an earlier engine of this run may still run, and nothing is measured beside it: {}: {}; remove it with `{}`",
+                "an earlier engine of this run may still be running, so no other engine is started: {}: {}; remove it with `{}`",
                 orphan.description, orphan.reason, orphan.help
             ),
         )),

@@ -40,7 +40,7 @@ pub(super) fn answered_by(process: &str, port: u16, launch: &Launch) -> LaunchFa
     LaunchFailure::new(
         FailureClass::Spec,
         format!(
-            "port {port} of engine `{}` is answered by another process, {process}; stop it, or remove `port:` from the matrix, so that a free port is chosen",
+            "port {port} of engine `{}` is served by another process, {process}; stop it, or remove `port:` from the matrix, so that a free port is chosen",
             launch.engine.name
         ),
     )
@@ -55,8 +55,9 @@ pub(super) fn no_token(error: &ProbeError, launch: &Launch) -> NoToken {
         } => NoToken::Refused(format!(
             "{message}; {}",
             match launch.api.headers.is_empty() {
-                true => "give its key with `headers: { Authorization: \"Bearer ${KEY}\" }` at the engine",
-                false => "check the key in `headers:` of the engine",
+                true =>
+                    "set the key with `headers: { Authorization: \"Bearer ${KEY}\" }` in the engine's entry",
+                false => "check the key in the engine's `headers:`",
             }
         )),
         ProbeError::Compressed { .. } => NoToken::Unusable(message),
@@ -83,11 +84,11 @@ impl LaunchFailure {
         if let Some(holder) = launch.api.port.fixed.and_then(|_| engine::port_holder(port)) {
             self.class = FailureClass::Spec;
             self.reason.push_str(&format!(
-                "; its port {port} is held by {holder}: stop that, or take `port:` out, then a free one is chosen"
+                "; its port {port} is used by {holder}: stop it, or remove `port:` so that a free port is chosen"
             ));
         } else if engine::image_name(launch).is_some() && end.code == Some(0) {
             self.reason.push_str(
-                "; an engine does not end by itself: the image's entrypoint may leave the command aside \
+                "; an engine does not exit with code 0 on its own: the image's entrypoint may ignore the command \
                  (`docker inspect` shows it; `entrypoint:` of the recipe replaces it)",
             );
         }
@@ -126,7 +127,7 @@ mod tests {
         let mut launch = command_launch(&["serve"]);
         launch.api.port.fixed = Some(port);
         let taken = ended(4).explain(&launch, port);
-        let holder = format!("its port {port} is held by process {}", std::process::id());
+        let holder = format!("its port {port} is used by process {}", std::process::id());
         assert!(taken.reason.contains(&holder), "{}", taken.reason);
         assert_eq!(taken.class, FailureClass::Spec);
         drop(listener);

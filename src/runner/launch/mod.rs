@@ -273,7 +273,7 @@ impl<'a> LaunchRun<'a> {
         };
         run_context.events.emit(Event::Warning {
             message: format!(
-                "engine `{}` failed by the fault of the host (try {} of {}); it is tried again in {} s",
+                "engine `{}` failed because of the host (attempt {} of {}); retry in {} s",
                 launch.engine.name,
                 retry.attempt,
                 retry.attempts,

@@ -37,7 +37,7 @@ pub(super) fn failure_reason(summary: &Summary) -> Option<String> {
         MeasurementStatus::Done => invalid_reason(summary).or_else(|| summary.warnings.first().cloned()),
         MeasurementStatus::Failed { phase, reason, .. } => Some(format!("{}: {reason}", phase.name())),
         MeasurementStatus::Skipped { reason } => Some(reason.clone()),
-        MeasurementStatus::Interrupted => Some("the run was asked to stop".to_owned()),
+        MeasurementStatus::Interrupted => Some("the run was interrupted".to_owned()),
     }
 }
 

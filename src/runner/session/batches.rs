@@ -25,7 +25,7 @@ pub(super) enum BatchError {
     Store { what: &'static str, source: StoreError },
     #[error(transparent)]
     Measurement(#[from] StoreError),
-    #[error("cannot listen to signals")]
+    #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
 }
 
@@ -158,7 +158,7 @@ impl BatchRunner<'_> {
             Ok(measured) => measured?,
             Err(reason) => {
                 warn(format!(
-                    "the client is not calibrated, rows carry no client error: {reason}"
+                    "the client could not be calibrated, so rows have no client error: {reason}"
                 ));
                 return None;
             }
@@ -169,7 +169,7 @@ impl BatchRunner<'_> {
             saved.filter(|saved| (&saved.tool, &saved.machine) == (&calibration.tool, &calibration.machine));
         calibration.flood = same.and_then(|saved| saved.flood);
         if let Err(error) = self.store.write_calibration(&calibration) {
-            warn(format!("the calibration is not kept: {error}"));
+            warn(format!("the calibration could not be saved: {error}"));
         }
         Some(calibration)
     }

@@ -17,7 +17,7 @@ use crate::runner::session::observer::Outdated;
 /// Why a run did not start, or could not continue. Except for [`SessionError::Aborted`], nothing was started.
 #[derive(Debug, Error)]
 pub(crate) enum SessionError {
-    #[error("engines do not know flags that the matrix sets")]
+    #[error("the matrix sets flags that its engines do not support")]
     UnknownFlags {
         mistakes: Vec<Diagnostic>,
         sources: Vec<Source>,
@@ -26,7 +26,7 @@ pub(crate) enum SessionError {
     Selection(#[from] NothingSelected),
     #[error(transparent)]
     Resume(#[from] ResumeError),
-    #[error("finished measurements do not fit the matrix")]
+    #[error("finished measurements do not match the matrix")]
     Outdated(Outdated),
     #[error(transparent)]
     Threads(#[from] ThreadLimitError),
@@ -50,7 +50,7 @@ pub(crate) enum SessionError {
 #[derive(Debug, Error)]
 pub(crate) enum ResumeError {
     #[error(
-        "this user has no run of `{matrix}` in {} to resume\n  = help: leave `--resume` out to begin one",
+        "this user has no run of `{matrix}` in {} to resume\n  = help: omit `--resume` to start a new run",
         .results.display()
     )]
     NoRun { matrix: String, results: PathBuf },
@@ -58,12 +58,12 @@ pub(crate) enum ResumeError {
     Store(StoreError),
     // A run with files of two users could not be resumed by either of them.
     #[error(
-        "the run `{run}` in {} belongs to another user, who could not go on with it after this\n  = help: go on as that user, or copy the run into a results folder of your own (`--results`)",
+        "the run `{run}` in {} belongs to another user, who could not resume it afterwards\n  = help: resume it as that user, or copy the run into a results folder of your own (`--results`)",
         .results.display()
     )]
     OtherUser { run: RunId, results: PathBuf },
     #[error(
-        "the run `{run}` measures noise, and no other command goes on with it\n  = help: go on with `matrix noise {} --resume {run}`, or name a run of `{matrix}`",
+        "the run `{run}` measures noise and can be resumed only by `matrix noise`\n  = help: resume it with `matrix noise {} --resume {run}`, or name a run of `{matrix}`",
         .matrix_file.display()
     )]
     Noise {
@@ -72,7 +72,7 @@ pub(crate) enum ResumeError {
         matrix_file: PathBuf,
     },
     #[error(
-        "the run `{run}` is one of the matrix `{theirs}`, and `{matrix}` is to go on\n  = help: name a run of `{matrix}`, or leave the name out to go on with its newest one"
+        "the run `{run}` is a run of the matrix `{theirs}`, not of `{matrix}`\n  = help: name a run of `{matrix}`, or omit the name to resume its newest run"
     )]
     OtherMatrix {
         run: RunId,

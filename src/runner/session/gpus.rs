@@ -21,13 +21,17 @@ pub(crate) enum GpuError {
     #[error("{0}")]
     Pretended(String),
     /// The library that the environment names cannot be used.
-    #[error("{0}\n  = help: name NVIDIA's `libnvidia-ml.so.1` with MATRIX_NVML_LIBRARY, or unset it")]
+    #[error(
+        "{0}\n  = help: set MATRIX_NVML_LIBRARY to the path of NVIDIA's `libnvidia-ml.so.1`, or unset it"
+    )]
     Library(String),
     /// The host does not have the requested GPUs.
     #[error("{0}\n  = help: `nvidia-smi -L` lists the GPUs of this host")]
     Unknown(String),
     /// Another run uses the GPUs.
-    #[error("{0}\n  = help: wait until it is over, or stop it; two runs at once would measure each other")]
+    #[error(
+        "{0}\n  = help: wait until that run has ended, or stop it; two runs at once would disturb each other"
+    )]
     Locked(GpuLockError),
 }
 
@@ -64,7 +68,7 @@ pub(crate) fn open_gpus(
         Err(reason) if places.nvml.is_some() => Err(GpuError::Library(reason)),
         Err(reason) => {
             notice(Notice::Note(format!(
-                "nobody tells about the devices of this host: {reason}"
+                "no telemetry source reports the GPUs of this host: {reason}"
             )));
             Ok(None)
         }
@@ -90,14 +94,14 @@ pub(super) fn allowed_gpus(
         return gpu_selection::allowed_gpus(machine, request.as_ref()).map_err(GpuError::Unknown);
     };
     let Some(list) = list else {
-        notice(Notice::Note(format!("`{name}` leaves no GPU to this run")));
+        notice(Notice::Note(format!("`{name}` hides all GPUs from this run")));
         return Ok(Vec::new());
     };
     // Inside a container the visible GPUs may already be those of the list, with new indexes.
     match gpu_selection::allowed_gpus(machine, Some(&named(list, "the environment"))) {
         Ok(allowed) => Ok(allowed),
         Err(reason) => {
-            notice(Notice::Note(format!("`{name}` is not followed: {reason}")));
+            notice(Notice::Note(format!("`{name}` is ignored: {reason}")));
             Ok((0..).take(machine.gpus.len()).collect())
         }
     }

@@ -291,14 +291,14 @@ fn write_plan(
     };
     store
         .begin_run(&beginning)
-        .map_err(BatchError::store("cannot begin the run"))?;
+        .map_err(BatchError::store("cannot create the run"))?;
     finished(store, plan)
 }
 
 fn finished(store: &Store, plan: &Plan) -> Result<BTreeMap<Measurement, Summary>, BatchError> {
     store
         .finished(plan)
-        .map_err(BatchError::store("cannot read what is finished"))
+        .map_err(BatchError::store("cannot read the finished measurements"))
 }
 
 /// Plans the next batch from the results so far; `None` if no starts are added.
@@ -313,7 +313,7 @@ fn add_starts(
         return Ok(None);
     }
     let run =
-        store::Run::read(store.folder()).map_err(BatchError::store("what was measured cannot be read"))?;
+        store::Run::read(store.folder()).map_err(BatchError::store("cannot read the results of the run"))?;
     let added = plans.add_starts(extra_starts.choose(&run));
     if added.is_empty() {
         return Ok(None);
@@ -339,7 +339,7 @@ fn journal_listener(journal: Journal) -> impl Fn(&Event) + Send + Sync + 'static
             .expect("writing the journal does not panic")
             .append(event);
         if let Err(error) = written {
-            tracing::error!("the journal: {error}");
+            tracing::error!("cannot write the journal: {error}");
         }
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn plan_secrets(
         .filter(|(_, value)| !secrets::is_long_enough(value))
     {
         observer.notice(Notice::Note(format!(
-            "the value of `${{{name}}}` is too short to be hidden in what is written"
+            "the value of `${{{name}}}` is too short to be redacted in the output"
         )));
     }
     let inherited = environment.secrets();
@@ -129,7 +129,7 @@ fn report_sweep(swept: &SweepResult, plan: &Plan, observer: &dyn Observer) {
         && !plan.launches.iter().any(uses_daemon)
     {
         observer.notice(Notice::Note(format!(
-            "the containers that earlier runs may have left could not be looked at: {reason}"
+            "containers of earlier runs could not be checked: {reason}"
         )));
     }
 }
