@@ -1,4 +1,4 @@
-//! One measurement: prompts, warm-up, caches emptied, load, record.
+//! Measures a cell: prepares prompts, warms up, empties the caches, sends the load and derives the metrics.
 
 mod cell_run;
 mod context;
@@ -32,7 +32,7 @@ use crate::runner::shutdown::Shutdown;
 use crate::runner::supervise::AbortReason;
 use crate::runner::warm_up;
 
-/// Measures one cell on a ready engine, after so many tries that came to nothing.
+/// Measures one cell on a ready engine. `tries` is the number of earlier attempts on this start.
 pub(crate) async fn measure(
     run_context: &RunContext<'_>,
     launch: &Launch,
@@ -69,7 +69,7 @@ pub(crate) async fn measure(
     }
 }
 
-/// Reports the progress of a measurement as events of its run.
+/// Reports the progress of a measurement as events of the run.
 struct ProgressReporter<'a> {
     events: &'a EventBus,
     measurement: &'a Measurement,
@@ -99,7 +99,6 @@ impl CellObserver for ProgressReporter<'_> {
 }
 
 impl<'a> CellRun<'a> {
-    /// A measurement that begins now.
     pub(crate) fn new(
         context: CellContext<'a>,
         cell: &'a Cell,
@@ -124,7 +123,7 @@ impl<'a> CellRun<'a> {
         }
     }
 
-    /// Measures the cell: its load, or the points of its search.
+    /// Measures the load of the cell, or the points of its search.
     async fn measure(
         &mut self,
         ready: &mut ReadyEngine,
@@ -142,7 +141,7 @@ impl<'a> CellRun<'a> {
         }
     }
 
-    /// Warms up, empties the caches, sends a load, and asks the engine once more about itself.
+    /// Warms up, empties the caches, sends a load, and reads the engine's facts again.
     pub(crate) async fn measure_load(
         &mut self,
         ready: &mut ReadyEngine,
@@ -186,7 +185,6 @@ impl<'a> CellRun<'a> {
         Ok(self.completed(outcome, workload).await)
     }
 
-    /// Warms up and empties the caches.
     async fn warm_up_and_reset(
         &mut self,
         ready: &mut ReadyEngine,
@@ -210,7 +208,7 @@ impl<'a> CellRun<'a> {
         Ok(())
     }
 
-    /// Sends the first prompt some times and waits for the answers. All failed: the measurement cannot begin.
+    /// Sends the warm-up requests and waits for the responses. Fails if every request failed.
     ///
     /// Source: docs/bench-serving.md 6, step 9, and 12.2.
     async fn warm_up(
@@ -255,7 +253,8 @@ impl<'a> CellRun<'a> {
         Ok(())
     }
 
-    /// Empties the caches of the engine. An engine that refuses is judged afterwards, unless the procedure requires it.
+    /// Empties the engine's caches. A failed reset is an error only if the procedure requires the reset;
+    /// otherwise the validity check judges it.
     async fn reset_caches(&mut self, ready: &ReadyEngine) -> Result<(), CellError> {
         let CellContext {
             launch, procedure, ..
@@ -273,7 +272,7 @@ impl<'a> CellRun<'a> {
         }
     }
 
-    /// Prefix-cache hits over the window; a reset that answers success and resets nothing shows here.
+    /// Records the prefix-cache hits of the window. They reveal a reset that reported success without effect.
     fn count_hits(&mut self, engine: Option<&EngineWindow>) {
         let Some(engine) = engine else {
             return;
@@ -283,7 +282,7 @@ impl<'a> CellRun<'a> {
         proof.queries_in_window = engine.grown.get("prefix_queries").copied();
     }
 
-    /// Asks the engine once more about itself: a server may have been changed under the load.
+    /// Reads the engine's facts again, because a server may change during the load.
     async fn refresh_engine_facts(&mut self, ready: &ReadyEngine) {
         let launch = self.context.launch;
         let current_facts = engine::fetch_facts(launch, &ready.control).await;
@@ -299,7 +298,7 @@ impl<'a> CellRun<'a> {
         facts.info = current_facts.info.or_else(|| facts.info.take());
     }
 
-    /// Sends a load while the engine is watched.
+    /// Sends a load and watches the engine meanwhile.
     async fn send_load(
         &mut self,
         ready: &mut ReadyEngine,
@@ -339,7 +338,7 @@ impl<'a> CellRun<'a> {
         Ok(outcome)
     }
 
-    /// Warns of times in which the container daemon did not answer while a load was driven.
+    /// Warns about periods of the load in which the container daemon did not respond.
     fn warn_about_silent_daemon(&mut self, ready: &ReadyEngine) {
         for silence in ready.running.take_unknown_periods() {
             self.summary.warnings.push(format!(
@@ -349,7 +348,8 @@ impl<'a> CellRun<'a> {
         }
     }
 
-    /// Where records go while the load runs. Without a disk that takes them there is only the end.
+    /// The sink that stores records during the load. If it cannot be opened, records are stored only after
+    /// the load.
     fn open_sink(&mut self) -> Option<Sink> {
         if self.sink.is_none() {
             let keeps_text = self.cell.scenario.keep_text;
@@ -361,7 +361,7 @@ impl<'a> CellRun<'a> {
         self.sink.clone()
     }
 
-    /// Where answers go that are more than memory is to hold. Without a disk that takes them memory holds them all.
+    /// The file for responses beyond the memory limit. If it cannot be created, all responses stay in memory.
     fn open_spill(&mut self) -> Option<Arc<Spill>> {
         if self.spill.is_none() {
             match self.context.records.spill() {

@@ -1,4 +1,4 @@
-//! The server's profiler, or those of its prefill or decode workers: started before the measurement, stopped after it.
+//! Starts and stops the profiler of the server, or those of its prefill or decode workers, around a load.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,44 +9,44 @@ use crate::base::clock;
 use crate::base::control_client::{ControlClient, ControlError};
 use crate::runner::cell::observer::{CellEvent, CellObserver, ProfilerEvent};
 
-/// How long a profiler may take to start or stop.
+/// Timeout of a request to start or stop a profiler.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// How the server is told to profile itself.
+/// Settings of the server's profiler.
 #[derive(Clone, Debug)]
 pub(crate) struct Profiler {
-    /// The body of the start, but for the folder's time.
+    /// The body of the start request, without `output_dir` and the shared fields.
     pub(crate) start: Map<String, Value>,
-    /// The folder below which it writes.
+    /// The folder below which the profiler writes.
     pub(crate) folder: PathBuf,
-    /// Fields of both bodies.
+    /// Fields that the start and stop requests share.
     pub(crate) both: Map<String, Value>,
-    /// Whether it is stopped from here.
+    /// Whether a stop request is sent; otherwise the profiler stops by itself.
     pub(crate) is_stopped: bool,
     pub(crate) servers: ProfiledServers,
 }
 
-/// The servers that profile themselves.
+/// The servers whose profilers are used.
 #[derive(Clone, Debug)]
 pub(crate) enum ProfiledServers {
-    /// The server that gets the load.
+    /// The server that receives the load.
     Measured,
-    /// Workers that run apart, whose role is `Prefill` or `Decode`.
+    /// Separate workers; their role is `Prefill` or `Decode`.
     Workers {
         role: &'static str,
         servers: Vec<ControlClient>,
     },
-    /// Workers run apart, and none was named.
+    /// Workers run separately, but none is named.
     Unnamed,
 }
 
-/// A server that profiles itself; one of several workers has a name.
+/// A server with a profiler. It has a name if it is one of several workers.
 pub(super) struct Worker {
     server: ControlClient,
     name: Option<String>,
 }
 
-/// Starts every profiler; those that run now.
+/// Starts every profiler and returns those that started.
 ///
 /// Source: docs/bench-serving.md 6.1.
 pub(super) async fn start(
@@ -81,7 +81,7 @@ pub(super) async fn start(
     running
 }
 
-/// Stops every profiler that runs, unless it stops by itself.
+/// Stops the started profilers, unless they stop by themselves.
 pub(super) async fn stop(profiler: Option<&Profiler>, running: &[Worker], observer: &mut dyn CellObserver) {
     let Some(profiler) = profiler.filter(|profiler| profiler.is_stopped) else {
         return;
@@ -108,7 +108,7 @@ impl Worker {
 fn workers(profiler: &Profiler, server: &ControlClient, observer: &mut dyn CellObserver) -> Vec<Worker> {
     match &profiler.servers {
         ProfiledServers::Measured => vec![Worker {
-            // As in the Python tool no key goes along.
+            // Like the Python tool, send no API key.
             server: server.without_headers(),
             name: None,
         }],
@@ -126,7 +126,7 @@ fn workers(profiler: &Profiler, server: &ControlClient, observer: &mut dyn CellO
     }
 }
 
-/// The body of a start without the fields that stand in both bodies.
+/// The body of a start request without the shared fields.
 fn start_body(profiler: &Profiler, unix_s: f64) -> Map<String, Value> {
     let mut body = profiler.start.clone();
     let folder = profiler.folder.join(format!("{unix_s}"));

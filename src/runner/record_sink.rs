@@ -1,4 +1,4 @@
-//! Where the records of a load go while it runs.
+//! Stores the records of a load while it runs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use crate::loadgen::{Sink, Spill};
 use crate::plan::Measurement;
 use crate::results::store::{Store, StoreError, partial};
 
-/// Where the records of a load go while it runs, so that a crash loses seconds.
+/// Where records are stored during a load, so that a crash loses at most seconds.
 #[derive(Clone, Copy)]
 pub(crate) enum RecordSink<'a> {
-    /// Into the folder of a run.
+    /// The folder of a run.
     Run(&'a Store),
-    /// Into a file, if one is named.
+    /// A file, if one is named.
     File(Option<&'a RecordsFile>),
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct RecordsFile {
 }
 
 impl RecordSink<'_> {
-    /// Keeps the records that the returned sink takes; `None` if no file is named.
+    /// Opens the sink whose records are stored; `None` if no file is named.
     pub(crate) fn open(
         self,
         measurement: &Measurement,
@@ -41,7 +41,8 @@ impl RecordSink<'_> {
         Ok(Some(sink))
     }
 
-    /// Where responses go that exceed the memory budget: the folder of the run; without one the current folder, else that of temporary files.
+    /// Creates the file for responses beyond the memory limit: in the folder of the run; without one, in the
+    /// current folder or the folder of temporary files.
     pub(crate) fn spill(self) -> io::Result<Arc<Spill>> {
         match self {
             Self::Run(store) => Spill::new(store.folder(), Spill::DEFAULT_BUDGET),

@@ -1,4 +1,4 @@
-//! Why a bench could not be measured.
+//! Errors of a bench.
 
 use thiserror::Error;
 
@@ -6,7 +6,6 @@ use crate::base::control_client::{ControlClient, ControlError};
 use crate::runner::cell::CellError;
 use crate::runner::session::gpus::GpuError;
 
-/// Why a bench could not be measured.
 #[derive(Debug, Error)]
 pub(crate) enum BenchError {
     #[error("the header `{name}` cannot be sent: its value contains a control character")]
@@ -21,7 +20,7 @@ pub(crate) enum BenchError {
     NoModel,
     #[error("{error}")]
     Models { base_url: String, error: ControlError },
-    /// Why there are no prompts.
+    /// The prompts could not be prepared.
     #[error("{0}")]
     Prompts(String),
     #[error("the GPUs of this host cannot be used")]
@@ -29,9 +28,9 @@ pub(crate) enum BenchError {
     #[error("{error}")]
     NotMeasured {
         error: Box<CellError>,
-        /// The URL that requests ask.
+        /// The URL of the load's requests.
         url: String,
-        /// The client for what else is asked of the server.
+        /// The client for control requests to the server.
         control: Box<ControlClient>,
     },
 }

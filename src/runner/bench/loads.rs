@@ -1,4 +1,4 @@
-//! The loads of a bench, each measured as a cell: every arrival, or the points of a search.
+//! Measures the loads of a bench as cells: every arrival, or the points of a search.
 
 use crate::analysis::slo_search::SloSearch;
 use crate::analysis::validity::{self, Evidence};
@@ -24,7 +24,7 @@ pub(super) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Measures a load of the cell at this place of the plan; `None` if it was stopped before anything was measured.
+    /// Measures a load of the cell at `place` in the plan; `None` if it was stopped before the load was sent.
     async fn measure(
         &mut self,
         place: usize,
@@ -32,7 +32,7 @@ impl Bench<'_> {
         observer: &mut impl BenchObserver,
     ) -> Result<Option<BenchLoad>, BenchError> {
         let (planned, measurement) = (&self.plan.cells[place], &self.plan.starts[0].cells[place]);
-        // The points of a search have arrivals of their own.
+        // Each point of a search has its own arrival.
         let cell = Cell {
             scenario: Scenario {
                 arrival: session.arrival().clone(),
@@ -121,7 +121,7 @@ impl Bench<'_> {
         Ok(BenchOutcome::Done)
     }
 
-    /// Measures point after point until the search is over.
+    /// Measures points until the search ends.
     pub(super) async fn search(
         &mut self,
         search: &Search,
@@ -146,7 +146,7 @@ impl Bench<'_> {
     }
 }
 
-/// The points of a search as a bench measures them: each is a load of its own, which is shown.
+/// Measures the points of a bench's search. Each point is a load of its own and is reported.
 struct Points<'p, 'a, O> {
     bench: &'p mut Bench<'a>,
     session: &'p Session,
@@ -155,7 +155,7 @@ struct Points<'p, 'a, O> {
 
 impl<O: BenchObserver> PointMeasurement for Points<'_, '_, O> {
     type Measured = BenchLoad;
-    /// `None` if the observer refused to go on.
+    /// `None` if the observer refused to continue.
     type Failure = Option<BenchError>;
 
     fn not_prepared(&mut self, reason: String) -> Option<BenchError> {

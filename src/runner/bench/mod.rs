@@ -1,4 +1,4 @@
-//! A bench: loads on a server that someone else runs, one after another. It starts nothing and stops nothing.
+//! A bench sends loads to an attached server, one after another. It starts and stops no engine.
 
 mod error;
 mod loads;
@@ -33,12 +33,12 @@ use crate::runner::shutdown::Shutdown;
 use crate::telemetry::gpu::Gpus;
 use crate::telemetry::machine;
 
-/// How long the server may take to empty its caches.
+/// Timeout of a cache reset.
 const RESET_LIMIT: Duration = Duration::from_secs(600);
-/// How often the progress of a load is reported.
+/// Interval of progress reports.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 
-/// Raises the limit of open files, and reads the error of the client on this machine if it was measured.
+/// Raises the limit of open files and loads the client's calibration of this host, if there is one.
 pub(crate) fn prepare_host(cache: &Path, tool: &str) -> Option<Calibration> {
     machine::raise_open_files();
     calibrate::load_saved(cache, || machine::read(tool))
@@ -46,15 +46,13 @@ pub(crate) fn prepare_host(cache: &Path, tool: &str) -> Option<Calibration> {
 
 /// Measures every arrival of a request, or the points of its search.
 ///
-/// # Errors
-/// Why nothing could be measured, or why the next load cannot be sent.
 pub(crate) async fn run(
     request: &BenchRequest,
     environment: &Environment,
     observer: &mut impl BenchObserver,
     shutdown: &Shutdown,
 ) -> Result<BenchOutcome, BenchError> {
-    // Nothing was measured, so nothing is lost.
+    // Stopping here loses no results, because nothing was measured.
     let prepared = shutdown
         .unless_requested(prepare::prepare(request, observer))
         .await;
@@ -62,7 +60,7 @@ pub(crate) async fn run(
         return Ok(BenchOutcome::Stopped);
     };
     let prepared = prepared?;
-    // GPUs of this host tell nothing about a server elsewhere.
+    // GPUs of this host are unrelated to a server on another host.
     let gpus = match engine::is_local_host(&request.address.host) {
         true => tokio::task::block_in_place(|| open_gpus(environment, observer))?,
         false => None,
@@ -95,7 +93,7 @@ pub(crate) async fn run(
     }
 }
 
-/// The server as a launch.
+/// Describes the server as a launch.
 fn launch(request: &BenchRequest, prepared: &PreparedBench) -> Launch {
     let engine = Engine {
         backend: request.backend.clone(),

@@ -1,4 +1,4 @@
-//! What a bench reports while it runs.
+//! Events that a bench reports while it runs.
 
 use std::time::Duration;
 
@@ -12,33 +12,33 @@ use crate::runner::load::LoadOutcome;
 use crate::runner::search::SearchOutcome;
 use crate::runner::session::observer::Notice;
 
-/// Receives what happens in a bench, in order.
+/// Receives the events of a bench in order.
 pub(crate) trait BenchObserver: CellObserver {
-    /// Receives what happens before and between the loads.
+    /// Receives the events before and between the loads.
     fn bench_event(&mut self, event: BenchEvent<'_>);
 
-    /// Receives a load that was measured; if it is a point of a search, with what that has found so far, this point last. Returns whether to go on.
+    /// Receives a measured load. For a point of a search, `search` is the search so far; this point is its
+    /// last. Returns whether to continue.
     fn load_measured(&mut self, measured: &BenchLoad, search: Option<&SearchRecord>) -> bool;
 }
 
-/// How a bench ended.
 pub(crate) enum BenchOutcome {
     /// Every arrival was measured.
     Done,
-    /// What a search over so many prompts came to.
+    /// The search ended; `prompts` is the number of prompts that it could use.
     Search { outcome: SearchOutcome, prompts: usize },
-    /// It was stopped, or its observer refused to go on.
+    /// It was stopped, or its observer refused to continue.
     Stopped,
 }
 
-/// A load of a bench that was measured.
+/// A measured load.
 pub(crate) struct BenchLoad {
     pub(crate) session: Session,
     pub(crate) summary: Summary,
     pub(crate) load: LoadOutcome,
-    /// What metrics are derived from beside the requests.
+    /// Input of the metrics besides the requests.
     pub(crate) basis: MetricInputs,
-    /// What speaks against its metrics.
+    /// Reasons to doubt its metrics.
     pub(crate) reasons: Vec<Reason>,
 }
 
@@ -49,37 +49,35 @@ impl AsRef<LoadOutcome> for BenchLoad {
 }
 
 impl BenchLoad {
-    /// Whether it was stopped.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.summary.status == MeasurementStatus::Interrupted
     }
 }
 
-/// Something that happened in a bench before or between its loads.
+/// An event before or between the loads of a bench.
 pub(crate) enum BenchEvent<'a> {
     /// The server is polled until it is ready.
     Waiting {
         url: &'a str,
         limit: Duration,
     },
-    /// The server became ready after so many seconds.
     Ready {
         seconds: f64,
     },
-    /// The prompts are prepared, and the model is known by the name that was given, or that the server gives it.
+    /// The prompts are prepared. `model` is the requested name, or the one that the server lists.
     Prepared {
         session: &'a Session,
         model: &'a str,
     },
     Notice(&'a Notice),
-    /// An arrival is measured next, after these.
+    /// An arrival is about to be measured, after those in `before`.
     Arrival {
-        /// Its place among the arrivals, from 0.
+        /// Index of the arrival, from 0.
         place: usize,
         session: &'a Session,
         before: &'a [Session],
     },
-    /// A point of a search is measured next.
+    /// A point of a search is about to be measured.
     Point {
         number: usize,
         value: f64,

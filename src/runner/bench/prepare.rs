@@ -1,4 +1,4 @@
-//! What comes before the first load: the server is ready, its model is known, and the prompts are made.
+//! Prepares a bench: waits for the server, finds its model and prepares the prompts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,17 +16,16 @@ use crate::runner::bench::session::Session;
 use crate::runner::discovery;
 use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
 
-/// A bench that can begin.
 pub(super) struct PreparedBench {
     pub(super) control: ControlClient,
     pub(super) model: String,
-    /// Whether the server says that it is the simulated engine.
+    /// Whether the server reports that it is the simulated engine.
     pub(super) is_simulated: bool,
-    /// The tokenizer by which prompts are cut and counted.
+    /// The tokenizer that cuts and counts prompts.
     pub(super) tokenizer: String,
     pub(super) prompt_store: Arc<PromptStore>,
     pub(super) session: Session,
-    /// Where the draws of its arrivals and adapters have come to.
+    /// State of the generator after the arrivals and adapters of the first load were drawn.
     pub(super) draws: RngState,
 }
 
@@ -79,7 +78,7 @@ pub(super) async fn prepare(
     })
 }
 
-/// The prompts of a scenario, by the first of these tokenizers that can be opened.
+/// Prepares the prompts with the first of `tokenizers` that works, and returns its name.
 async fn workload(
     scenario: &Scenario,
     tokenizers: Vec<String>,
@@ -96,7 +95,7 @@ async fn workload(
     Err(BenchError::Prompts(reasons.join("\n")))
 }
 
-/// The client for everything that is asked of the server beside the load.
+/// The client for control requests, which are not part of the load.
 fn control_client(request: &BenchRequest) -> Result<ControlClient, BenchError> {
     let mut headers = HeaderMap::new();
     if let Some((name, value)) = &request.auth {
@@ -107,7 +106,8 @@ fn control_client(request: &BenchRequest) -> Result<ControlClient, BenchError> {
     Ok(ControlClient::new(control_client::client(), base_url, headers))
 }
 
-/// Waits until the server is ready, if it is asked; whether it says that it is the simulated engine.
+/// Waits until the server is ready, if a check is requested. Returns whether the server reports that it is
+/// the simulated engine.
 async fn wait_ready(
     request: &BenchRequest,
     control: &ControlClient,

@@ -1,4 +1,4 @@
-//! What a bench is asked to do.
+//! Settings of a bench.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,36 +9,37 @@ use crate::plan::{CacheResetSpec, ProtocolSpec};
 use crate::runner::profiler::Profiler;
 use crate::runner::record_sink::RecordsFile;
 
-/// Everything that a bench is asked to do.
+/// Settings of a bench.
 pub(crate) struct BenchRequest {
     pub(crate) address: Address,
-    /// The header that carries a key; also sent with every request beside the load.
+    /// Name and value of the header with the API key; control requests send it too.
     pub(crate) auth: Option<(String, String)>,
     /// The headers of the load.
     pub(crate) headers: Headers,
     pub(crate) dialect: ProtocolSpec,
-    /// The name of the backend, by which some metrics differ.
+    /// The name of the backend; some metrics depend on it.
     pub(crate) backend: String,
-    /// Every load that is measured, one after another; at least one.
+    /// The loads in order of measurement; at least one.
     pub(crate) scenarios: Vec<Scenario>,
-    /// Whether the gaps of a load are drawn where those of the one before ended, instead of as if each were the only one.
+    /// Whether the random arrivals of a load continue the sequence of the previous load instead of starting
+    /// a new one.
     pub(crate) continues_draws: bool,
     pub(crate) model: Option<String>,
     pub(crate) served_model_name: Option<String>,
     pub(crate) tokenizer: Option<String>,
-    /// How the server is polled until it is ready; `None` does not ask.
+    /// How the server is polled until it is ready; `None` skips the check.
     pub(crate) ready_check: Option<ReadyCheck>,
-    /// How caches are emptied before each load; `None` leaves them.
+    /// How caches are emptied before each load; `None` keeps them.
     pub(crate) cache_reset: Option<CacheResetSpec>,
-    /// How long the server may settle after it was warmed up or its caches were emptied.
+    /// Pause after the warm-up and the cache reset.
     pub(crate) settle_time: Duration,
     pub(crate) profiler: Option<Profiler>,
-    /// Whether the server is asked for its configuration after each load.
+    /// Whether the server's configuration is read after each load.
     pub(crate) asks_info: bool,
-    /// Where records go while a load runs.
+    /// The file that stores records during a load.
     pub(crate) records: Option<RecordsFile>,
     pub(crate) hf_home: Option<PathBuf>,
-    /// The folder of prepared prompts; without it they are prepared anew.
+    /// Cache folder of prepared prompts; without it, prompts are prepared again.
     pub(crate) prompts: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! The prompts of a bench at one arrival.
+//! A prepared load of a bench, with the texts about it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,10 +21,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Every prompt of a workload; arrivals and adapters are drawn from `draws`.
-    ///
-    /// # Errors
-    /// In words, why images have no place in the prompts.
+    /// Prepares a load of every prompt of a workload; draws arrivals and adapters from `draws`. Fails if the
+    /// images cannot be placed in the prompts.
     pub(super) fn new(
         target: Target,
         workload: Arc<PreparedWorkload>,
@@ -38,7 +36,8 @@ impl Session {
         })
     }
 
-    /// The share of its prompts that begins like one of earlier loads, which a prefix cache may know from them.
+    /// The share of the prompts' bytes that a prefix cache may hold, because prompts of earlier loads begin
+    /// with them.
     pub(crate) fn share_known_from(&self, earlier: &[Self]) -> f64 {
         let earlier = earlier
             .iter()
@@ -46,22 +45,20 @@ impl Session {
         shared_with_earlier(earlier, &self.workload.prepared.prompts)
     }
 
-    /// The arrival at which it sends.
     pub(crate) fn arrival(&self) -> &Arrival {
         &self.load.scenario.arrival
     }
 
-    /// What its prompts are drawn from.
     pub(crate) const fn seed(&self) -> u64 {
         self.load.scenario.seed
     }
 
-    /// How many prompts the data set gave.
+    /// The number of prompts that the data set provided.
     pub(crate) fn prompts(&self) -> usize {
         self.workload.prepared.prompts.len()
     }
 
-    /// How many rows there are, a conversation being one; may be fewer than asked for.
+    /// The number of rows, at most the requested number; a conversation is one row.
     pub(crate) fn rows(&self) -> usize {
         self.load.items.len()
     }
@@ -72,7 +69,7 @@ impl Session {
         first.is_some_and(|extras| extras.turns.is_some())
     }
 
-    /// What the Python tool prints about the prompts, line by line.
+    /// The lines that the Python tool prints about the prompts.
     pub(crate) fn preparation_lines(&self) -> &[String] {
         &self.workload.prepared.printed_lines
     }
@@ -81,17 +78,17 @@ impl Session {
         format!("{}{}", self.target.address, path(&self.target.dialect))
     }
 
-    /// The model as requests name it.
+    /// The model's name in requests.
     pub(crate) fn model(&self) -> &str {
         &self.target.model
     }
 
-    /// The tokenizer's name, and its file where it has one.
+    /// The tokenizer's name, and its file if it has one.
     pub(crate) fn tokenizer(&self) -> (&str, Option<&Path>) {
         (self.workload.tokenizer.name(), self.workload.tokenizer.path())
     }
 
-    /// What fixes the load: digests of the prompts and of the schedule.
+    /// Digests of the prompts and of the schedule, which identify the load.
     pub(crate) fn digests(&self) -> (&ContentHash, &ContentHash) {
         (&self.workload.prepared.hash, &self.load.schedule)
     }

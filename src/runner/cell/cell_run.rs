@@ -1,4 +1,4 @@
-//! A measurement under way, and what came out of it.
+//! The state of a running measurement, its outcome and its errors.
 
 use std::sync::Arc;
 
@@ -18,29 +18,28 @@ use crate::runner::cell::observer::{CellEvent, CellObserver};
 use crate::runner::load::LoadOutcome;
 use crate::runner::supervise::{AbortReason, DriveControl};
 
-/// What tells the prompts that warm up from those of the load.
+/// Purpose of the unique prefix of warm-up prompts, which differs from that of the load.
 pub(super) const WARM_UP: &str = "warm-up";
 
-/// What came out of a measurement.
 pub(crate) struct CellOutcome {
     pub(crate) summary: Summary,
-    /// The load, if it was sent; of a search that of the point that was found.
+    /// The load, if one was sent. For a search, the load of its best point.
     pub(crate) load: Option<LoadOutcome>,
-    /// What metrics are derived from beside the requests.
+    /// Input of the metrics besides the requests.
     pub(crate) basis: MetricInputs,
     /// Whether the engine can measure another cell.
     pub(crate) engine_is_healthy: bool,
-    /// How the engine ended, where it did.
+    /// Exit status of the engine, if it ended.
     pub(crate) exit: Option<EngineExitStatus>,
 }
 
 /// Why a measurement ended without a load.
 #[derive(Debug, Error)]
 pub(crate) enum CellError {
-    /// Why there are no requests.
+    /// The requests could not be prepared.
     #[error("{1}")]
     Prompts(Phase, String),
-    /// The first failure of a warm-up of which every request failed.
+    /// Every warm-up request failed; this is the first failure.
     #[error("every warm-up request failed: {}: {}", .0.class.name(), .0.message)]
     WarmUp(Failure),
     #[error("the caches were not emptied: {0}")]
@@ -51,7 +50,7 @@ pub(crate) enum CellError {
     Cut(Phase, AbortReason),
 }
 
-/// A measurement under way: what it has gone through so far.
+/// A running measurement.
 pub(crate) struct CellRun<'a> {
     pub(super) context: CellContext<'a>,
     pub(super) cell: &'a Cell,
@@ -59,17 +58,17 @@ pub(crate) struct CellRun<'a> {
     pub(super) observer: &'a mut dyn CellObserver,
     pub(super) phase_began: MonotonicTime,
     pub(super) summary: Summary,
-    /// Tokens that the engine accepted per step of speculative decoding, where it reports them.
+    /// Mean number of tokens accepted per step of speculative decoding, if the engine reports it.
     pub(super) accept_length: Option<f64>,
-    /// Earlier tries of this measurement on this start.
+    /// Number of earlier attempts of this measurement on this start.
     pub(super) tries: usize,
-    /// What the prompts of the load begin with, where the recipe asks for unique prefixes.
+    /// The prefix of the load's prompts, if the recipe sets `unique_prefixes`.
     pub(super) unique_prefix: Option<UniquePrefix>,
-    /// Where records go while a load runs.
+    /// Stores records during a load.
     pub(super) sink: Option<Sink>,
-    /// Where answers go that are more than memory is to hold.
+    /// Stores responses beyond the memory limit.
     pub(super) spill: Option<Arc<Spill>>,
-    /// What the client did during the points of a search whose requests are not those of the cell.
+    /// Client facts of the search points whose requests are not those of the cell.
     pub(super) other_points: Vec<ClientFacts>,
 }
 
@@ -87,7 +86,7 @@ impl CellRun<'_> {
         self.phase_began = now;
     }
 
-    /// What stops so many requests, and reports their progress.
+    /// The control that stops the requests of a phase and reports their progress.
     pub(super) fn control(&mut self, phase: Phase, requests: usize) -> DriveControl<'_> {
         let observer = &mut *self.observer;
         DriveControl {
@@ -104,7 +103,7 @@ impl CellRun<'_> {
         }
     }
 
-    /// Warns in the summary, and at once.
+    /// Adds a warning to the summary and reports it immediately.
     pub(super) fn warn(&mut self, warning: String) {
         self.observer.event(CellEvent::Warning(&warning));
         self.summary.warnings.push(warning);

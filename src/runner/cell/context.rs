@@ -1,4 +1,4 @@
-//! What a measurement is given beside its cell.
+//! Input of a measurement besides its cell.
 
 use std::time::Duration;
 
@@ -9,35 +9,35 @@ use crate::runner::profiler::Profiler;
 use crate::runner::record_sink::RecordSink;
 use crate::runner::shutdown::Shutdown;
 
-/// What a measurement is given beside its cell and its engine.
+/// Input of a measurement besides its cell and its engine.
 #[derive(Clone, Copy)]
 pub(crate) struct CellContext<'a> {
     pub(crate) launch: &'a Launch,
     pub(crate) bounds: &'a Bounds,
     pub(crate) procedure: &'a Procedure,
     pub(crate) records: RecordSink<'a>,
-    /// The error of the client on this machine, if it was measured.
+    /// Calibration of the client on this host, if there is one.
     pub(crate) calibration: Option<&'a Calibration>,
     pub(crate) stop: &'a Shutdown,
 }
 
-/// How a load is measured, beyond what its scenario and its launch say.
+/// Settings of a measurement that neither the scenario nor the launch defines.
 pub(crate) struct Procedure {
-    /// How long the engine may take to empty its caches.
+    /// Timeout of a cache reset.
     pub(crate) reset_limit: Duration,
-    /// Whether a measurement ends if the caches could not be emptied. Without it they are judged afterwards.
+    /// Whether a failed cache reset ends the measurement. Otherwise the validity check judges it.
     pub(crate) requires_reset: bool,
-    /// How long the engine may settle after it was warmed up and its caches were emptied.
+    /// Pause after the warm-up and the cache reset.
     pub(crate) settle: Duration,
     pub(crate) profiler: Option<Profiler>,
-    /// How often progress is reported.
+    /// Interval of progress reports.
     pub(crate) report_every: Duration,
-    /// Whether the caller derives the metrics and shows them, also of a load that was stopped or is incomplete.
+    /// Whether the caller derives the metrics, also of a load that was stopped or is incomplete.
     pub(crate) is_raw: bool,
 }
 
 impl Default for Procedure {
-    /// That of a run.
+    /// The settings of a run.
     fn default() -> Self {
         Self {
             reset_limit: Duration::from_secs(60),

@@ -1,4 +1,4 @@
-//! What a measurement reports while it runs.
+//! Events that a measurement reports while it runs.
 
 use std::time::Duration;
 
@@ -10,25 +10,24 @@ use crate::loadgen::{PlannedRequest, Progress};
 use crate::results::record::cell::Phase;
 use crate::results::record::request::Request;
 
-/// Receives what happens in a measurement, in order.
+/// Receives the events of a measurement in order.
 pub(crate) trait CellObserver {
     fn event(&mut self, event: CellEvent<'_>);
 }
 
-/// Something that happened in a measurement.
 pub(crate) enum CellEvent<'a> {
-    /// The requests of a warm-up or of a load are sent next.
+    /// The requests of a warm-up or load are about to be sent.
     Sending {
         phase: Phase,
         items: &'a [PlannedRequest],
     },
-    /// They are under way.
+    /// The requests are in flight.
     Progress {
         phase: Phase,
         progress: &'a Progress,
         requests: usize,
     },
-    /// They have ended; the moments of their records count from `zero`.
+    /// The requests have ended; the timestamps of their records are relative to `zero`.
     Sent {
         ended: usize,
         requests: &'a [Request],
@@ -41,17 +40,17 @@ pub(crate) enum CellEvent<'a> {
     Warning(&'a str),
 }
 
-/// Something that happened to a profiler. A worker that runs apart has a name.
+/// An event of a profiler. Workers have names if prefill and decode run on separate workers.
 pub(crate) enum ProfilerEvent<'a> {
-    /// Workers run apart, and none was named.
+    /// Workers run separately, but none is named.
     NoWorkers,
     Starting {
         url: String,
-        /// The body without the fields that stand in both bodies.
+        /// The body without the fields that the start and stop requests share.
         body: &'a Map<String, Value>,
     },
     Stopping,
-    /// It was asked to start or to stop.
+    /// A request to start or stop the profiler was sent.
     Asked {
         to_start: bool,
         worker: Option<&'a str>,

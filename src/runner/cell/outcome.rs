@@ -1,4 +1,4 @@
-//! What a measurement came to: its metrics, or why it has none.
+//! The outcome of a measurement: its metrics, or its failure.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl CellRun<'_> {
                 "{missed} records were kept only in memory during the load, because the disk was too slow"
             ));
         }
-        // Every point decided where a search went.
+        // The client facts of a cell are the worst of all points, because every point affected the search.
         let other_points = std::mem::take(&mut self.other_points).into_iter();
         let client = other_points.fold(load.client, ClientFacts::worst);
         let basis = self.metric_inputs();
@@ -73,9 +73,9 @@ impl CellRun<'_> {
         self.outcome(true, Some(load))
     }
 
-    /// What metrics are derived from beside the requests.
+    /// Input of the metrics besides the requests.
     fn metric_inputs(&self) -> MetricInputs {
-        // The requests of a search are those of one point; energy and counters of the engine are those of all.
+        // The requests of a search are those of one point, but energy and engine counters cover all points.
         let is_search = self.cell.scenario.search.is_some();
         let telemetry = self.summary.telemetry.as_ref().filter(|_| !is_search);
         MetricInputs {
@@ -86,7 +86,7 @@ impl CellRun<'_> {
         }
     }
 
-    /// The outcome of a measurement that was cut.
+    /// The outcome of an aborted measurement.
     fn aborted(&mut self, phase: Phase, cut: AbortReason, load: Option<LoadOutcome>) -> CellOutcome {
         match cut {
             AbortReason::Stopped => {
@@ -152,7 +152,7 @@ impl CellRun<'_> {
     }
 }
 
-/// That every request failed, with the first failure; `None` if one completed or none was sent.
+/// The failure text if every request failed; `None` if one completed or none was sent.
 fn all_failed(requests: &[Request]) -> Option<String> {
     if requests.is_empty() || requests.iter().any(Request::is_completed) {
         return None;
@@ -164,7 +164,7 @@ fn all_failed(requests: &[Request]) -> Option<String> {
     Some(format!("all {} requests failed{message}", requests.len()))
 }
 
-/// A summary before anything is known.
+/// A summary without results.
 pub(crate) fn blank_summary(
     launch: &Launch,
     cell: &Cell,

@@ -1,4 +1,4 @@
-//! The prompts of a cell and the load that is made of them.
+//! Prepares the prompts of a cell and its load.
 
 use std::sync::Arc;
 
@@ -14,18 +14,19 @@ use crate::runner::prompt_store::{PreparedWorkload, PromptStore};
 use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::supervise::AbortReason;
 
-/// How many requests a load is expected to send: its prompts, or fewer where its duration ends it first.
+/// Expected number of requests: the number of prompts, or fewer if the duration ends the load first.
 pub(super) fn expected_requests(scenario: &Scenario) -> usize {
     let requested = scenario.workload.requests().unwrap_or_default();
     let requested = usize::try_from(requested).unwrap_or(usize::MAX);
     let expected = scenario.arrival.expected_requests(scenario.limits.duration);
-    // The first request is due at once.
+    // The first request is due immediately.
     expected.map_or(requested, |expected| {
         requested.min((expected.round() as usize).max(1))
     })
 }
 
-/// That the data set gave fewer prompts than asked for. Where a duration ends the load, `ran_out` tells whether they were too few.
+/// A warning if the data set provided fewer prompts than requested. If a duration ends the load, `ran_out` of
+/// the load reports a lack of prompts instead.
 fn too_few_prompts(scenario: &Scenario, found: usize) -> Option<String> {
     if scenario
         .arrival
@@ -40,7 +41,6 @@ fn too_few_prompts(scenario: &Scenario, found: usize) -> Option<String> {
 }
 
 impl CellRun<'_> {
-    /// The prompts of the cell.
     pub(super) async fn prepare_workload(
         &mut self,
         prompt_store: &Arc<PromptStore>,
@@ -56,7 +56,6 @@ impl CellRun<'_> {
         }
     }
 
-    /// The load of the cell.
     pub(super) async fn prepare_load(
         &mut self,
         ready: &ReadyEngine,
@@ -87,9 +86,9 @@ impl CellRun<'_> {
             .extend(too_few_prompts(&self.cell.scenario, prompt_count));
     }
 
-    /// Gives every prompt a prefix unique to this measurement, if the recipe sets `unique_prefixes`: a server that someone else started may
-    /// remember earlier runs. `what` distinguishes the loads of one measurement. The digest of the prompts is that of the prompts as they
-    /// were drawn, as it identifies workloads.
+    /// Gives every prompt a prefix unique to this measurement, if the recipe sets `unique_prefixes`, because
+    /// an attached server may have cached prompts of earlier runs. `purpose` distinguishes the loads of one
+    /// measurement. The prompts' digest does not include the prefix, because it identifies workloads.
     pub(super) async fn with_unique_prefix(
         &mut self,
         purpose: &str,
@@ -100,7 +99,8 @@ impl CellRun<'_> {
             return Ok(items);
         }
         let Measurement { cell, start, repeat } = self.measurement;
-        // The moment tells runs, and tries of a resumed one, apart: a server that someone else started remembers them all.
+        // The time distinguishes runs and the attempts of a resumed run, whose prompts an attached server may
+        // have cached.
         let moment = clock::unix_seconds();
         let beginning = PrefixLetters::from_name(&(cell, start, repeat, self.tries, purpose, moment));
         let letters = beginning.letters().to_owned();

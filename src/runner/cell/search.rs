@@ -1,4 +1,4 @@
-//! A cell that searches: many points on one engine, one record.
+//! Measures a cell with a search: many points on one engine, one summary.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use crate::runner::ready_engine::ReadyEngine;
 use crate::runner::search::{self, MeasuredPoint, PointMeasurement, PointResult, SearchOutcome};
 use crate::runner::telemetry::MeasuredWindow;
 
-/// The points of a search as a cell measures them.
+/// Measures the points of a cell's search.
 struct CellPoints<'r, 'a> {
     run: &'r mut CellRun<'a>,
     ready: &'r mut ReadyEngine,
     workload: &'r Arc<PreparedWorkload>,
     search: &'r Search,
     metric_inputs: MetricInputs,
-    /// Whether the first point is the first load of an engine that was started for it.
+    /// Whether the first point is the first load of an engine that `matrix` started.
     is_fresh: bool,
-    /// The best point so far; the first one as long as none holds.
+    /// The best point so far; the first one until a point meets the SLO.
     best: Option<(LoadOutcome, Option<CacheResetRecord>, ClientFacts)>,
     /// From the start of the first point to the end of the last.
     window: Option<MeasuredWindow>,
@@ -51,11 +51,11 @@ impl PointMeasurement for CellPoints<'_, '_> {
     ) -> Result<PointResult<LoadOutcome>, CellOutcome> {
         let is_first = self.window.is_none();
         if !is_first {
-            // What comes next ends at once where the run is asked to stop.
+            // If the run was asked to stop, the next load ends immediately.
             let shutdown = self.run.context.stop;
             let _ = shutdown.unless_requested(self.run.reset_caches(self.ready)).await;
         }
-        // The same value may be tried twice, so that the prompts used so far tell points apart.
+        // The same value may be tried twice, so the number of prompts used so far distinguishes points.
         let what = format!("{value} after {}", load.first_prompt);
         let begun = self
             .run
@@ -104,7 +104,7 @@ impl PointMeasurement for CellPoints<'_, '_> {
         _search: &SloSearch,
     ) -> Result<(), CellOutcome> {
         let mut client = outcome.client;
-        // That a rate was not reached is said of the point itself.
+        // The point itself reports that its rate was not reached.
         if point.judged.unreached.is_some() {
             client.send_lag = None;
         }
@@ -121,11 +121,11 @@ impl PointMeasurement for CellPoints<'_, '_> {
 }
 
 impl CellPoints<'_, '_> {
-    /// What the engine had in its caches when it answered a point.
+    /// The evidence that a point's prompts were in the engine's caches.
     async fn cache_reasons(&mut self, outcome: &LoadOutcome, is_first: bool) -> Vec<Reason> {
         let bounds = self.run.context.bounds;
         let prepared = self.workload.prepared.prompts.len();
-        // Prompts that begin alike are known from those before them, whichever point sends them.
+        // Prompts with a common beginning hit the cache of earlier prompts, whichever point sends them.
         let are_apart = self
             .workload
             .repeated_share
@@ -149,7 +149,7 @@ impl CellPoints<'_, '_> {
 }
 
 impl CellRun<'_> {
-    /// Measures point after point until the search is over. Caches are emptied before each.
+    /// Measures points until the search ends. Caches are emptied before each point.
     pub(super) async fn search(
         &mut self,
         search: &Search,
@@ -207,7 +207,7 @@ impl CellRun<'_> {
         measured
     }
 
-    /// Cuts what was sampled to the window of a load.
+    /// Restricts the telemetry to the window of a load and records it in the summary.
     async fn cut_samples(
         &mut self,
         ready: &ReadyEngine,
@@ -219,7 +219,7 @@ impl CellRun<'_> {
         samples
     }
 
-    /// Whether each point finds the caches as if they were empty.
+    /// Whether each point starts with caches that hold none of its prompts.
     fn empties_caches(&self) -> bool {
         let proof = self.summary.cache_reset.as_ref();
         proof.is_some_and(|proof| {
