@@ -84,7 +84,7 @@ pub(crate) fn process_cpu() -> Duration {
 /// Converts wall time to the monotonic clock. The kernel's receive timestamps are in wall time.
 ///
 /// Both clocks are slewed alike, so their offset changes only when the wall clock is set. On virtual machines
-/// the offset also drifts by some microseconds; [`Self::check`] follows the drift, but counts only changes
+/// the offset also drifts by some microseconds; [`Self::refresh`] follows the drift, but counts only changes
 /// that affect the results.
 #[derive(Clone, Copy, Debug)]
 pub struct WallClockOffset {

@@ -30,7 +30,7 @@ pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates a cache folder, or checks an existing one as [`make_folder`] does. Write access of the group is
+/// Creates a cache folder, or checks an existing one as [`create_folder`] does. Write access of the group is
 /// removed first.
 pub(crate) fn create_cache_folder(folder: &Path) -> io::Result<()> {
     if let Ok(about) = fs::symlink_metadata(folder)

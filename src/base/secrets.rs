@@ -124,7 +124,7 @@ fn secret_query_ranges(url: &str) -> Vec<Range<usize>> {
     ranges
 }
 
-/// Replaces each byte that [`secrets_in_urls`] finds by a star, so that positions in the text do not change.
+/// Replaces each byte that [`url_secret_ranges`] finds by a star, so that positions in the text do not change.
 pub(crate) fn mask_url_secrets(text: &str) -> Cow<'_, str> {
     let ranges = url_secret_ranges(text);
     if ranges.is_empty() {
@@ -138,7 +138,7 @@ pub(crate) fn mask_url_secrets(text: &str) -> Cow<'_, str> {
 }
 
 impl Redactor {
-    /// Creates a redactor of the values that are long enough ([`is_hidden`]). It also finds a value in the
+    /// Creates a redactor of the values that are long enough ([`is_long_enough`]). It also finds a value in the
     /// spellings of JSON, URLs, base64 and hex. The lines of a multi-line value are found one by one, because
     /// logs are redacted by line.
     pub(crate) fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {

@@ -33,7 +33,7 @@ pub(super) fn request_headers(launch: &Launch, context: &StartContext) -> Result
     headers_with(launch, &|text, place| context.fill(None, text, place))
 }
 
-/// As [`headers`], but `reveal` fills in the texts; its second argument is the key that holds the text.
+/// As [`request_headers`], but `reveal` fills in the texts; its second argument is the key that holds the text.
 pub(super) fn headers_with(
     launch: &Launch,
     reveal: &dyn Fn(&Template, &str) -> Result<String, StartError>,
@@ -69,7 +69,7 @@ pub(super) async fn fetch_status(
     }
 }
 
-/// What an engine says about itself: version, models, configuration. What it does not say stays empty.
+/// Reads what an engine reports about itself: version, models, configuration. The rest stays empty.
 pub(crate) async fn fetch_facts(launch: &Launch, control: &ControlClient) -> EngineFacts {
     let contact = &launch.api;
     let version = match &contact.version {
@@ -106,7 +106,7 @@ pub(crate) async fn fetch_facts(launch: &Launch, control: &ControlClient) -> Eng
     }
 }
 
-/// Whether an engine says that it has no such page, as SGLang does of metrics that were not turned on.
+/// Whether an engine has no such page; SGLang has no metrics page unless metrics are enabled.
 pub(crate) async fn is_path_missing(path: &str, endpoint: &Endpoint, http: &Client) -> bool {
     let answer = endpoint.control_client(http).get(path, REQUEST_TIMEOUT).await;
     answer.is_ok_and(|answer| answer.status == StatusCode::NOT_FOUND)

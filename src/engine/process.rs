@@ -133,7 +133,7 @@ impl Executor for ProcessEngine {
 }
 
 impl ProcessEngine {
-    /// Waits for the exit, and up to [`LAST_WORDS`] for the rest of the log.
+    /// Waits for the exit, and up to [`LOG_DRAIN_TIMEOUT`] for the rest of the log.
     async fn process_exit(&mut self, log: &Log) -> ExitCause {
         use std::os::unix::process::ExitStatusExt;
         let status = self.group.wait_for_exit().await;

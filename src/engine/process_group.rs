@@ -1,7 +1,7 @@
 //! A process group: spawned with ownership tags below a shim, with its output in a pipe, ended with all its
 //! descendants.
 //!
-//! Dropping a [`Group`] kills it; [`Group::stop`] ends it with a grace period.
+//! Dropping a [`ProcessGroup`] kills it; [`ProcessGroup::stop`] ends it with a grace period.
 
 use std::ffi::OsString;
 use std::io::{self, Read};

@@ -22,7 +22,7 @@ use crate::engine::running::RunningEngine;
 /// Names of this host in the URL of an attached server.
 const LOCAL_HOSTS: [&str; 5] = ["127.0.0.1", "localhost", "[::1]", "::1", "0.0.0.0"];
 
-/// Whether the name is one of [`HERE`]. The host's network configuration is not consulted.
+/// Whether the name is one of [`LOCAL_HOSTS`]. The host's network configuration is not consulted.
 pub(crate) fn is_local_host(host: &str) -> bool {
     LOCAL_HOSTS.contains(&host)
 }

@@ -11,8 +11,8 @@ use crate::engine::shared_memory;
 use crate::results::record::cell::FailureClass;
 use crate::results::record::post_mortem::EngineExitStatus;
 
-/// An engine that was started or attached to. Drop kills what was started; [`RunningEngine::stop`] stops it with a
-/// grace period.
+/// An engine that was started or attached to. Drop kills what was started; [`RunningEngine::stop`] stops it
+/// with a grace period.
 pub(crate) struct RunningEngine {
     pub(super) endpoint: Endpoint,
     pub(super) log: Log,
@@ -33,7 +33,7 @@ pub(crate) struct EngineExit {
     pub tail: Vec<String>,
     /// The log line that explains it, from the recipe's patterns or from the container daemon.
     pub fatal_line: Option<FatalLine>,
-    /// Exit code and signal; `None` if the process runs and only its log says that the engine is dead.
+    /// Exit code and signal; `None` if the process runs and only its log reports a fatal error.
     pub end: Option<EngineExitStatus>,
     pub class: FailureClass,
 }
@@ -77,7 +77,7 @@ impl RunningEngine {
         self.started_at
     }
 
-    /// The digest of the image that was started, for a container; the image's own id where it came from no registry.
+    /// The digest of a container's image; the image id if the image came from no registry.
     pub(crate) fn image_digest(&self) -> Option<&str> {
         self.executor.image_digest()
     }

@@ -97,7 +97,7 @@ impl Cleanup {
     }
 }
 
-/// Names of the first [`NAMED`] files.
+/// Names of the first [`MAX_NAMED`] files.
 fn file_names(files: &[PathBuf]) -> String {
     let names = files.iter().filter_map(|path| path.file_name());
     let mut names: Vec<String> = names.take(MAX_NAMED).map(|name| format!("{name:?}")).collect();

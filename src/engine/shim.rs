@@ -210,7 +210,7 @@ impl Shim {
         }
     }
 
-    /// Sends SIGTERM to all descendants, SIGKILL after [`GRACE`], and frees their shared memory.
+    /// Sends SIGTERM to all descendants, SIGKILL after [`TERM_TIMEOUT`], and frees their shared memory.
     async fn end_descendants(&mut self) {
         let members = descendants();
         self.shared_memory.record_open_files(&members);

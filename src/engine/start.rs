@@ -12,7 +12,7 @@ use crate::engine::start_progress::ProgressFn;
 use crate::plan::Launch;
 
 /// Starts the engine of a launch, after creating its environment if it needs one. Does not wait for
-/// readiness. `tell` receives the progress of a pull.
+/// readiness. `report_progress` receives the progress of a pull.
 ///
 /// Dropping the future stops what was begun.
 pub(crate) async fn start(

@@ -50,7 +50,7 @@ impl PreparedLoad {
         Self::for_range(scenario, workload, protocol, part, draws)
     }
 
-    /// Prepares some prompts of a workload, like [`Self::whole`].
+    /// Prepares some prompts of a workload, like [`Self::for_all_prompts`].
     pub(crate) fn for_range(
         scenario: Scenario,
         workload: &PreparedWorkload,
@@ -92,7 +92,7 @@ pub(crate) struct LoadOutcome {
     pub(crate) window: MeasuredWindow,
     /// When the load generator finished, before sampling and counting.
     pub(crate) generator_end: MonotonicTime,
-    /// The clock that took the moments of arrival.
+    /// The clock of the arrival timestamps.
     pub(crate) timestamp_source: TimestampSource,
     /// CPU use of the client, and the possible error of its timestamps.
     pub(crate) client: ClientFacts,

@@ -1,6 +1,6 @@
 //! The client side of HTTP/1.1: parses response heads and bodies that arrive in pieces of any size.
 //!
-//! [`Reader`] takes the bytes as they arrive and returns the head, slices of the body, and the end. It does
+//! [`ResponseReader`] takes the bytes as they arrive and returns the head, slices of the body, and the end. It does
 //! not copy the body and knows neither socket nor time. It rejects what it cannot frame with certainty:
 //! transfer codings other than chunked, contradictory lengths, heads longer than [`MAX_HEAD_BYTES`].
 

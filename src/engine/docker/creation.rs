@@ -49,7 +49,7 @@ impl Creation {
     }
 
     /// Creates the container under the first free name of `names`. If the caller drops this future, the
-    /// request goes on: its container is removed as soon as it exists, and `orphans` lists the request until
+    /// request goes on: its container is removed as soon as it exists, and `unremoved` lists the request until
     /// then.
     pub(super) async fn create_named(
         self,
@@ -123,7 +123,7 @@ impl Drop for UnansweredGuard<'_> {
     }
 }
 
-/// An existing container. Drop removes it, or registers it with `orphans` if the daemon does not answer.
+/// An existing container. Drop removes it, or registers it with `unremoved` if the daemon does not answer.
 #[derive(Debug)]
 pub(super) struct CreatedContainer {
     pub(super) address: Address,
@@ -137,7 +137,7 @@ pub(super) struct CreatedContainer {
 }
 
 impl CreatedContainer {
-    /// Gives up the removal; `orphans` tries it again later.
+    /// Gives up the removal; `unremoved` tries it again later.
     pub(super) fn abandon(&mut self, has_ended: bool, reason: String) {
         self.is_removed = true;
         if let Some(unremoved) = &self.unremoved {

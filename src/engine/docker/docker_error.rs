@@ -8,10 +8,10 @@ use crate::base::secrets::Redactor;
 use crate::engine::docker::errors::{self, Diagnosis};
 use crate::results::record::cell::{FailureClass, Phase};
 
-/// What a daemon refused, explained.
+/// A request that a daemon refused or did not answer, with the explanation.
 #[derive(Debug)]
 pub struct DockerError {
-    /// What was asked of it, such as `create`.
+    /// The step that failed, such as `create`.
     pub(super) step: &'static str,
     pub(super) message: String,
     pub(super) diagnosis: Box<Diagnosis>,
@@ -32,7 +32,7 @@ impl DockerError {
         docker_error
     }
 
-    /// What these words of a daemon mean, said at a step such as `create`.
+    /// Explains a daemon's message at a step such as `create`.
     pub fn from_message(step: &'static str, raw: String) -> Self {
         Self {
             step,

@@ -326,7 +326,7 @@ pub(super) fn is_transient(raw: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The table as a Markdown document; `…` stands for a part of the message.
+    /// The table as a Markdown document; `…` is a part of the message.
     fn table_document() -> String {
         let mut document = "# Errors of a container daemon\n\n\
             How `matrix` explains a message of the daemon. The first row that matches is used; `…` is a part of the message.\n\

@@ -251,7 +251,7 @@ async fn ask_registry(
     }
 }
 
-/// Awaits `answer` and calls `tell` if it takes longer than [`SLOW_ANSWER`].
+/// Awaits `answer` and calls `report_progress` if it takes longer than [`SLOW_ANSWER`].
 async fn report_if_slow<T>(answer: impl Future<Output = T>, report_progress: impl FnOnce()) -> T {
     let mut answer = std::pin::pin!(answer);
     match timeout(SLOW_ANSWER, &mut answer).await {

@@ -257,7 +257,7 @@ impl Executor for ContainerEngine {
         self.image.bytes
     }
 
-    /// Waits for the exit, and then up to [`LAST_WORDS`] for the rest of the log.
+    /// Waits for the exit, and then up to [`LOG_DRAIN_TIMEOUT`] for the rest of the log.
     fn wait_for_exit<'a>(&'a mut self, log: &'a Log) -> BoxFuture<'a, ExitCause> {
         Box::pin(async move {
             let exit = self.container_exit().await;

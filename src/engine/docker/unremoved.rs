@@ -65,7 +65,7 @@ impl UnremovedContainers {
         lock(&self.requests).push(request);
     }
 
-    /// Tries again to remove every orphan, for at most `patience` each, and returns those that remain.
+    /// Tries again to remove every orphan, for at most `limit` each, and returns those that remain.
     pub(crate) async fn remove(&self, limit: Duration) -> Vec<UnremovedNotice> {
         let _removing = self.removal_lock.lock().await;
         let mut remaining = self.await_answers(limit).await;

@@ -1,5 +1,5 @@
 //! The executors: [`launcher::Launcher`] prepares and starts a launch, [`Executor`] controls the running
-//! engine. To add one, implement both in a file here and add an arm to [`launcher::of`].
+//! engine. To add one, implement both in a file here and add an arm to [`launcher::launcher_for`].
 
 mod attach;
 mod container;
