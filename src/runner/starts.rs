@@ -105,7 +105,7 @@ pub(crate) async fn remove_orphans(host: &HostEnv, events: &EventBus, shutdown: 
         };
         events.emit(Event::Warning {
             message: format!(
-                "{} {state}: {}; {}",
+                "{} {state}: {}; remove it with `{}`",
                 orphan.description, orphan.reason, orphan.help
             ),
         });
