@@ -58,7 +58,7 @@ impl<'de, T: DeserializeOwned + Default> Visitor<'de> for NamedVisitor<T> {
         let value: Option<T> = entries.next_value()?;
         if let Some(second) = entries.next_key::<String>()? {
             return Err(A::Error::custom(format_args!(
-                "`{name}` and `{second}` stand side by side"
+                "`{name}` and `{second}` are two keys where one is expected"
             )));
         }
         Ok(Named {

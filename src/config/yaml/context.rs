@@ -78,10 +78,10 @@ impl<'n> YamlContext<'n> {
             let range = child.alias.as_ref().unwrap_or(&child.node.mark);
             return Err(ReadError::fatal(
                 Diagnostic::new(format!(
-                    "the file comes to more than {MAX_VISITS} values once aliases are followed"
+                    "the file has more than {MAX_VISITS} values after aliases are expanded"
                 ))
-                .with_place(&self.place(range), "gave up here")
-                .with_help("an alias of a list of aliases multiplies; write out what is meant"),
+                .with_place(&self.place(range), "limit reached here")
+                .with_help("aliases of lists of aliases multiply the values; write the values out"),
             ));
         }
         Ok(())
@@ -99,8 +99,10 @@ impl<'n> YamlContext<'n> {
         self.visit(node)?;
         if self.trail.borrow().len() > MAX_DEPTH {
             return Err(ReadError::fatal(
-                Diagnostic::new(format!("lists and maps nest deeper than {MAX_DEPTH} levels"))
-                    .with_place(&self.place(&node.node.mark), "too deep"),
+                Diagnostic::new(format!(
+                    "lists and maps are nested deeper than {MAX_DEPTH} levels"
+                ))
+                .with_place(&self.place(&node.node.mark), "too deep"),
             ));
         }
         self.trail.borrow_mut().push(step);
@@ -269,7 +271,7 @@ impl<'n> YamlContext<'n> {
             ReadErrorKind::Unknown { word, known } => {
                 let mut diagnostic = Diagnostic::new(format!("unknown value `{word}`{inside}"))
                     .with_place(&mark, "not a known value")
-                    .with_note(format!("known are {}", backtick_list(known.iter().copied())));
+                    .with_note(format!("known values: {}", backtick_list(known.iter().copied())));
                 if let Some(near) = nearest_name(&word, known.iter().copied()) {
                     diagnostic = diagnostic.with_help("did you mean").with_replacement(&mark, near);
                 }
@@ -345,7 +347,7 @@ fn describe_value(child: &Child) -> String {
                 (true, PlainScalar::Natural(_) | PlainScalar::Negative(_) | PlainScalar::Real(_)) => {
                     "the number"
                 }
-                (true, PlainScalar::Bool(_)) => "the truth value",
+                (true, PlainScalar::Bool(_)) => "the boolean",
                 (true, PlainScalar::Text) => "the text",
                 (false, _) => "the quoted text",
             };

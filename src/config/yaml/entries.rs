@@ -156,15 +156,15 @@ pub(super) fn drop_unknown<'n>(
                 "`{name}` belongs to the model: `models: [{{ NAME: {{ {name}: 2 }} }}]`"
             )),
             Some(near) if present.contains(&near) => diagnostic.with_help(format!(
-                "`{name}` is the earlier name of `{near}`, which is written too; keep one of them"
+                "`{name}` is the earlier name of `{near}`, which is also set; keep one of them"
             )),
             Some(near) => diagnostic
                 .with_help("did you mean")
                 .with_replacement(&place, near),
-            None if known.is_empty() => diagnostic.with_help("no key is known here; remove it"),
+            None if known.is_empty() => diagnostic.with_help("no keys are allowed here; remove it"),
             None => {
                 let todays = known.iter().filter(|key| new_name(key, known).is_none());
-                diagnostic.with_help(format!("known are {}", backtick_list(todays.copied())))
+                diagnostic.with_help(format!("known keys: {}", backtick_list(todays.copied())))
             }
         };
         context.add_diagnostic(diagnostic, entry.index, near.map(str::to_owned));

@@ -141,7 +141,7 @@ impl Builder<'_> {
                     let at = self.line_at(range.start);
                     return Err(Box::new(Diagnostic::new("a second document starts here")
                         .with_place(&self.place(at), "second document")
-                        .with_help("one file holds one document: remove the `---`, or move the rest to a file of its own")));
+                        .with_help("a file may contain only one document: remove the `---`, or move the second document to another file")));
                 }
             }
             Event::Scalar(text, style, anchor, tag) => {
@@ -155,8 +155,8 @@ impl Builder<'_> {
                     && let Some(dash) = swallowed_dash(&self.text[range.clone()])
                 {
                     let place = self.place(self.first_line(range.start + dash..range.end));
-                    return Err(Box::new(Diagnostic::new("this line is read as a part of the value above")
-                        .with_place(&place, "indented too deep for a list of its own")
+                    return Err(Box::new(Diagnostic::new("this line is read as part of the value above")
+                        .with_place(&place, "indented too deep for a new list item")
                         .with_help(
                             "give its `-` the same indent as the `-` above, or put the value above in quotes",
                         )));
@@ -196,8 +196,10 @@ impl Builder<'_> {
                 None => {
                     let name = &self.text[range.clone()];
                     return Err(Box::new(
-                        Diagnostic::new(format!("`{name}` is used inside the very value it names"))
-                            .with_place(&self.place(range), "this would never end"),
+                        Diagnostic::new(format!(
+                            "the alias `{name}` is used inside the value that it refers to"
+                        ))
+                        .with_place(&self.place(range), "endless recursion"),
                     ));
                 }
             },
@@ -214,10 +216,10 @@ impl Builder<'_> {
             file: self.file.clone(),
             range,
         };
-        Diagnostic::new("a URL holds a password or key, which looks like a secret, and would be written down")
-            .with_place(&place, "a secret is named, never written")
+        Diagnostic::new("a URL contains a password or key, which looks like a secret and would be stored with the results")
+            .with_place(&place, "use an environment variable")
             .with_hidden_source()
-            .with_help("export it as an environment variable and name that in `args`, `env` or `headers`, as in `${PASSWORD}`")
+            .with_help("export it as an environment variable and refer to it in `args`, `env` or `headers`, as in `${PASSWORD}`")
     }
 
     fn open_collection(
@@ -232,8 +234,10 @@ impl Builder<'_> {
         self.is_text(tag, span)?;
         if self.open_collections.len() >= MAX_DEPTH {
             return Err(Box::new(
-                Diagnostic::new(format!("lists and maps nest deeper than {MAX_DEPTH} levels"))
-                    .with_place(&self.place(self.one_line(range)), "too deep"),
+                Diagnostic::new(format!(
+                    "lists and maps are nested deeper than {MAX_DEPTH} levels"
+                ))
+                .with_place(&self.place(self.one_line(range)), "too deep"),
             ));
         }
         let in_brackets = style == StructureStyle::Flow;
@@ -281,7 +285,7 @@ impl Builder<'_> {
                         range: key.node.mark.clone(),
                     };
                     return Err(Box::new(
-                        Diagnostic::new("a key must be one word or text, not a list or a map")
+                        Diagnostic::new("a key must be a text, not a list or a map")
                             .with_place(&place, "used as a key")
                             .with_help("a template such as `{name}` at the start of a value needs quotes"),
                     ));
@@ -325,9 +329,9 @@ impl Builder<'_> {
             None => {
                 let range = span.tag_span().and_then(|span| span.byte_range()).unwrap_or(0..0);
                 Err(Box::new(
-                    Diagnostic::new(format!("the tag `{}` is not understood", tag.original()))
-                        .with_place(&self.place(range), "not understood")
-                        .with_help("leave it out, or put the value in quotes if `!` belongs to it"),
+                    Diagnostic::new(format!("the tag `{}` is not supported", tag.original()))
+                        .with_place(&self.place(range), "not supported")
+                        .with_help("remove it, or put the value in quotes if `!` belongs to it"),
                 ))
             }
         }
@@ -335,10 +339,10 @@ impl Builder<'_> {
 
     fn too_deep_error(place: &SourceSpan) -> Diagnostic {
         Diagnostic::new(format!(
-            "lists and maps nest deeper than {MAX_DEPTH} levels, aliases followed"
+            "lists and maps are nested deeper than {MAX_DEPTH} levels, including aliases"
         ))
         .with_place(place, "too deep")
-        .with_help("write it flatter")
+        .with_help("reduce the nesting")
     }
 
     fn empty_error(&self) -> Diagnostic {

@@ -101,7 +101,7 @@ impl Error for ReadError {
     }
 
     fn invalid_length(len: usize, expected: &dyn Expected) -> Self {
-        Self::custom(format_args!("{len} values are given where {expected} is wanted"))
+        Self::custom(format_args!("found {len} values, expected {expected}"))
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {

@@ -94,7 +94,9 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
             }
         };
         if !plain && reads(text) {
-            let help = Some(format!("a quoted text is no number; write {text} without quotes"));
+            let help = Some(format!(
+                "a quoted text is not a number; write {text} without quotes"
+            ));
             return self.locate(Err(ReadError::unplaced(ReadErrorKind::Expected {
                 expected: expected,
                 help,
@@ -121,7 +123,7 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
             let instead = scalar::suggest_number(text, whole);
             let help = match &instead {
                 Some(_) if scalar::has_odd_zero(text) => {
-                    Some("a leading 0 reads differently elsewhere; write".to_owned())
+                    Some("some tools read a number with a leading 0 as octal; write".to_owned())
                 }
                 Some(_) => Some("write".to_owned()),
                 None => None,
@@ -139,8 +141,7 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
         let expected = suggest::describe_expected(&(&visitor as &dyn serde::de::Expected).to_string());
         self.locate(match &self.child.node.value {
             Value::Scalar { text, .. } if self.child.is_null() => {
-                let help =
-                    (!text.is_empty()).then(|| "put it in quotes if the word itself is meant".to_owned());
+                let help = (!text.is_empty()).then(|| "put it in quotes if it is meant as text".to_owned());
                 let instead = help.as_ref().map(|_| format!("\"{text}\""));
                 Err(ReadError::unplaced(ReadErrorKind::Expected {
                     expected: expected,
@@ -211,12 +212,15 @@ impl<'n, 'c> NodeDeserializer<'n, 'c> {
                     let names = backtick_list([first, second].into_iter().filter_map(Child::text));
                     let first_name = first.text().unwrap_or_default();
                     Err(self.context.error_here(
-                        Diagnostic::new(format!("{names} stand side by side{}", self.context.path()))
-                            .with_place(&self.context.place(&second.node.mark), "a second key")
-                            .with_secondary(&self.context.place(&first.node.mark), "the first key")
-                            .with_help(format!(
-                                "indent what belongs to `{first_name}` deeper than `{first_name}` itself"
-                            )),
+                        Diagnostic::new(format!(
+                            "{names} are two keys where one is expected{}",
+                            self.context.path()
+                        ))
+                        .with_place(&self.context.place(&second.node.mark), "a second key")
+                        .with_secondary(&self.context.place(&first.node.mark), "the first key")
+                        .with_help(format!(
+                            "indent the settings of `{first_name}` deeper than `{first_name}` itself"
+                        )),
                     ))
                 }
             },
@@ -412,13 +416,10 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_, '_> {
                 [(key, value)] => visitor.visit_enum(EnumDeserializer::new(self.context, key, Some(value))),
                 [] => Err(one_of()),
                 [(first, _), (second, _), ..] => Err(self.context.error_here(
-                    Diagnostic::new(format!(
-                        "only one of its kinds can be chosen{}",
-                        self.context.path()
-                    ))
-                    .with_place(&self.context.place(&second.node.mark), "a second key")
-                    .with_secondary(&self.context.place(&first.node.mark), "the first key")
-                    .with_help(format!("keep one of {}", backtick_list(variants.iter().copied()))),
+                    Diagnostic::new(format!("only one key is allowed{}", self.context.path()))
+                        .with_place(&self.context.place(&second.node.mark), "a second key")
+                        .with_secondary(&self.context.place(&first.node.mark), "the first key")
+                        .with_help(format!("keep one of {}", backtick_list(variants.iter().copied()))),
                 )),
             },
             Value::List(_) => Err(one_of()),

@@ -47,7 +47,7 @@ pub(super) fn syntax_diagnostic(
             Diagnostic::new(format!("the bracket `{open}` is closed by `{close}`"))
                 .with_place(
                     &place(wrong..wrong + close.len_utf8()),
-                    format!("`{closing_bracket}` belongs here"),
+                    format!("expected `{closing_bracket}`"),
                 )
                 .with_secondary(&place(one_char(text, offset)), "opened here")
         }
@@ -73,8 +73,8 @@ pub(super) fn syntax_diagnostic(
                 .take_while(|c| !c.is_whitespace() && !",]}".contains(*c))
                 .collect();
             let alias = place(offset..offset + 1 + name.len());
-            let diagnostic = Diagnostic::new(format!("`*{name}` names nothing"))
-                .with_place(&alias, format!("no `&{name}` stands above this line"));
+            let diagnostic = Diagnostic::new(format!("the alias `*{name}` refers to no anchor"))
+                .with_place(&alias, format!("no `&{name}` above this line"));
             match nearest_name(&name, stop.anchors.iter().map(String::as_str)) {
                 Some(near) => diagnostic
                     .with_help("did you mean")
@@ -88,16 +88,14 @@ pub(super) fn syntax_diagnostic(
                 .with_help("put the value in quotes")
         }
         ErrorKind::UnknownQuotedScalarEscape => {
-            Diagnostic::new("an unknown escape in a text in double quotes")
+            Diagnostic::new("an unknown escape sequence in a text in double quotes")
                 .with_place(&place(one_char(text, offset)), "in the text that begins here")
                 .with_help("write `\\\\` for a backslash, or use single quotes")
         }
         kind => match &stop.bracket {
             Some(open) if is_about_brackets(kind) => {
-                unclosed(open.clone(), text[open.start..].chars().next().unwrap_or('[')).with_secondary(
-                    &place(one_char(text, offset)),
-                    "what stands here does not fit inside it",
-                )
+                unclosed(open.clone(), text[open.start..].chars().next().unwrap_or('['))
+                    .with_secondary(&place(one_char(text, offset)), "not valid inside the bracket")
             }
             _ => layout_error(text, offset, line, kind, place),
         },
@@ -137,7 +135,7 @@ fn layout_error(
             } else {
                 Diagnostic::new("this line is indented as if it belonged to the value above")
                     .with_place(&place(line), "indented too deep")
-                    .with_help("give it the same indent as the keys beside it")
+                    .with_help("indent it like the other keys of the same map")
             }
         }
         ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => match code.find(':') {
@@ -148,21 +146,23 @@ fn layout_error(
                     .with_help("write")
                     .with_replacement(&place(colon..colon + 1), ": ")
             }
-            _ => Diagnostic::new("a key without its colon")
+            _ => Diagnostic::new("a key without a colon")
                 .with_place(&place(line), "expected `key: value`")
-                .with_help("write a `:` after the key, or indent the line as a part of the value above"),
+                .with_help("write a `:` after the key, or indent the line as part of the value above"),
         },
         ErrorKind::ExpectedBlockMappingKey
         | ErrorKind::ExpectedBlockSequenceEntry
         | ErrorKind::InvalidIndentation
         | ErrorKind::BlockSequenceEntryNotAllowed
         | ErrorKind::ExpectedDocumentStart
-        | ErrorKind::InvalidBlockScalarIndent => Diagnostic::new("this line does not fit the lines above")
-            .with_place(&place(line), "neither beside nor under what stands above")
-            .with_help(
-                "indent it exactly as the lines it belongs to; a list and keys cannot stand side by side",
-            ),
-        kind => Diagnostic::new(format!("not YAML: {kind}"))
+        | ErrorKind::InvalidBlockScalarIndent => Diagnostic::new(
+            "this line does not fit the list or map above it",
+        )
+        .with_place(&place(line), "wrong indentation, or list items mixed with keys")
+        .with_help(
+            "indent it exactly like the lines that it belongs to; one level has either list items or keys",
+        ),
+        kind => Diagnostic::new(format!("invalid YAML: {kind}"))
             .with_place(&place(one_char(text, offset)), "stopped here"),
     }
 }

@@ -97,7 +97,7 @@ fn an_unknown_key_far_from_all_lists_the_known_ones() {
     3 | colour: red
       | ^^^^^^ not a known key
       |
-      = help: known are `rate` and `tokens`
+      = help: known keys: `rate` and `tokens`
     "#);
 }
 
@@ -142,7 +142,7 @@ fn all_mistakes_come_in_one_go() {
     5 | arrival: clsed
       |          ^^^^^ not a known value
       |
-      = note: known are `closed`, `open` and `burst`
+      = note: known values: `closed`, `open` and `burst`
     help: did you mean
       |
     5 | arrival: closed
@@ -274,7 +274,7 @@ fn a_quoted_number_is_a_text() {
     2 | repeats: "8"
       |          ^^^ expected a whole number, 0 or above
       |
-    help: a quoted text is no number; write 8 without quotes
+    help: a quoted text is not a number; write 8 without quotes
       |
     2 - repeats: "8"
     2 + repeats: 8
@@ -286,7 +286,7 @@ fn a_quoted_number_is_a_text() {
     3 | temperature: '1.5'
       |              ^^^^^ expected a number
       |
-    help: a quoted text is no number; write 1.5 without quotes
+    help: a quoted text is not a number; write 1.5 without quotes
       |
     3 - temperature: '1.5'
     3 + temperature: 1.5
@@ -304,7 +304,7 @@ fn numbers_spelled_elsewhere_are_respelled() {
     2 | repeats: 010
       |          ^^^ expected a whole number, 0 or above
       |
-    help: a leading 0 reads differently elsewhere; write
+    help: some tools read a number with a leading 0 as octal; write
       |
     2 - repeats: 010
     2 + repeats: 10
@@ -400,7 +400,7 @@ fn nothing_where_a_text_is_wanted() {
 fn a_second_key_beside_a_name_is_a_slip_of_the_indent() {
     let drawn = diagnostics::<Sweep>("name: a\nengines:\n  - vllm:\n    version: v1\n");
     insta::assert_snapshot!(drawn, @r#"
-    error: `vllm` and `version` stand side by side in `engines[0]`
+    error: `vllm` and `version` are two keys where one is expected in `engines[0]`
      --> m.yaml:4:5
       |
     3 |   - vllm:
@@ -408,7 +408,7 @@ fn a_second_key_beside_a_name_is_a_slip_of_the_indent() {
     4 |     version: v1
       |     ^^^^^^^ a second key
       |
-      = help: indent what belongs to `vllm` deeper than `vllm` itself
+      = help: indent the settings of `vllm` deeper than `vllm` itself
     "#);
 }
 
@@ -439,7 +439,7 @@ fn an_unknown_variant_gets_the_nearest_and_the_list() {
     2 | arrival: clsed
       |          ^^^^^ not a known value
       |
-      = note: known are `closed`, `open` and `burst`
+      = note: known values: `closed`, `open` and `burst`
     help: did you mean
       |
     2 | arrival: closed
@@ -475,7 +475,7 @@ fn a_variant_without_value_takes_none() {
 fn only_one_variant_can_be_chosen() {
     let drawn = diagnostics::<Sweep>("name: a\narrival: {open: {rate: 1}, burst: }\n");
     insta::assert_snapshot!(drawn, @r#"
-    error: only one of its kinds can be chosen in `arrival`
+    error: only one key is allowed in `arrival`
      --> m.yaml:2:28
       |
     2 | arrival: {open: {rate: 1}, burst: }
@@ -531,11 +531,11 @@ fn a_merge_that_is_no_map_is_refused() {
 fn an_unknown_alias_gets_the_nearest_anchor() {
     let drawn = diagnostics::<Sweep>("x-base: &base 3\nname: a\nrepeats: *bass\n");
     insta::assert_snapshot!(drawn, @r#"
-    error: `*bass` names nothing
+    error: the alias `*bass` refers to no anchor
      --> m.yaml:3:10
       |
     3 | repeats: *bass
-      |          ^^^^^ no `&bass` stands above this line
+      |          ^^^^^ no `&bass` above this line
       |
     help: did you mean
       |
@@ -549,11 +549,11 @@ fn an_unknown_alias_gets_the_nearest_anchor() {
 fn an_alias_inside_itself_is_refused() {
     let drawn = diagnostics::<Sweep>("name: &a [*a]\n");
     insta::assert_snapshot!(drawn, @r#"
-    error: `*a` is used inside the very value it names
+    error: the alias `*a` is used inside the value that it refers to
      --> m.yaml:1:11
       |
     1 | name: &a [*a]
-      |           ^^ this would never end
+      |           ^^ endless recursion
     "#);
 }
 
@@ -581,7 +581,7 @@ fn a_second_document_is_refused() {
     2 | ---
       | ^^^ second document
       |
-      = help: one file holds one document: remove the `---`, or move the rest to a file of its own
+      = help: a file may contain only one document: remove the `---`, or move the second document to another file
     "#);
 }
 
@@ -607,7 +607,7 @@ fn an_open_bracket_is_shown_where_it_opens() {
     2 | engines: [a, b
       |          ^ opened here
     3 | repeats: 3
-      |        - what stands here does not fit inside it
+      |        - not valid inside the bracket
       |
       = help: add a `]` where it ends
     "#);
@@ -635,7 +635,7 @@ fn brackets_that_do_not_match_show_both() {
      --> m.yaml:2:12
       |
     2 | engines: [a}
-      |          - ^ `]` belongs here
+      |          - ^ expected `]`
       |          |
       |          opened here
     "#);
@@ -665,7 +665,7 @@ fn a_line_indented_too_deep_is_shown() {
     2 |   repeats: 3
       |   ^^^^^^^^^^ indented too deep
       |
-      = help: give it the same indent as the keys beside it
+      = help: indent it like the other keys of the same map
     "#);
 }
 
@@ -673,13 +673,13 @@ fn a_line_indented_too_deep_is_shown() {
 fn a_line_that_fits_nowhere_is_shown() {
     let drawn = diagnostics::<Sweep>("name: a\nscenarios:\n    a: {rate: 1}\n  b: {rate: 2}\n");
     insta::assert_snapshot!(drawn, @r#"
-    error: this line does not fit the lines above
+    error: this line does not fit the list or map above it
      --> m.yaml:4:3
       |
     4 |   b: {rate: 2}
-      |   ^^^^^^^^^^^^ neither beside nor under what stands above
+      |   ^^^^^^^^^^^^ wrong indentation, or list items mixed with keys
       |
-      = help: indent it exactly as the lines it belongs to; a list and keys cannot stand side by side
+      = help: indent it exactly like the lines that it belongs to; one level has either list items or keys
     "#);
 }
 
@@ -687,11 +687,11 @@ fn a_line_that_fits_nowhere_is_shown() {
 fn an_item_swallowed_by_the_one_above_is_shown() {
     let drawn = diagnostics::<Sweep>("name: a\nengines:\n  - sglang\n    - vllm\n");
     insta::assert_snapshot!(drawn, @r#"
-    error: this line is read as a part of the value above
+    error: this line is read as part of the value above
      --> m.yaml:4:5
       |
     4 |     - vllm
-      |     ^^^^^^ indented too deep for a list of its own
+      |     ^^^^^^ indented too deep for a new list item
       |
       = help: give its `-` the same indent as the `-` above, or put the value above in quotes
     "#);
@@ -746,13 +746,13 @@ fn a_template_in_braces_asks_for_quotes() {
 fn a_tag_is_refused() {
     let drawn = diagnostics::<Sweep>("name: !secret a\n");
     insta::assert_snapshot!(drawn, @r#"
-    error: the tag `!secret` is not understood
+    error: the tag `!secret` is not supported
      --> m.yaml:1:7
       |
     1 | name: !secret a
-      |       ^^^^^^^ not understood
+      |       ^^^^^^^ not supported
       |
-      = help: leave it out, or put the value in quotes if `!` belongs to it
+      = help: remove it, or put the value in quotes if `!` belongs to it
     "#);
 }
 
@@ -897,7 +897,7 @@ fn a_bomb_of_aliases_ends() {
     }
     let drawn = diagnostics::<serde_json::Value>(&text);
     assert!(
-        drawn.contains("more than 1000000 values once aliases are followed"),
+        drawn.contains("more than 1000000 values after aliases are expanded"),
         "{drawn}"
     );
 }
@@ -909,18 +909,18 @@ fn a_bomb_of_merges_ends() {
         let before = vec![format!("*a{}", i - 1); 4].join(", ");
         writeln!(text, "a{i}: &a{i} {{<<: [{before}]}}").unwrap();
     }
-    assert!(diagnostics::<serde_json::Value>(&text).contains("once aliases are followed"));
+    assert!(diagnostics::<serde_json::Value>(&text).contains("after aliases are expanded"));
 }
 
 #[test]
 fn depth_is_limited_with_and_without_aliases() {
     let brackets = format!("{}{}", "[".repeat(70), "]".repeat(70));
-    assert!(diagnostics::<serde_json::Value>(&brackets).contains("nest deeper than 64 levels"));
+    assert!(diagnostics::<serde_json::Value>(&brackets).contains("nested deeper than 64 levels"));
     let mut chain = String::from("a0: &a0 [x]\n");
     for i in 1..5000 {
         writeln!(chain, "a{i}: &a{i} [*a{}]", i - 1).unwrap();
     }
-    assert!(diagnostics::<serde_json::Value>(&chain).contains("nest deeper than 64 levels"));
+    assert!(diagnostics::<serde_json::Value>(&chain).contains("nested deeper than 64 levels"));
 }
 
 #[test]
@@ -974,7 +974,7 @@ fn a_misspelt_earlier_name_leads_to_todays() {
     let drawn = diagnostics::<Waits>("pacience: 2\n");
     assert!(drawn.contains("+ timeouts: 2"), "{drawn}");
     let drawn = diagnostics::<Waits>("nothing: 2\n");
-    assert!(drawn.contains("known are `timeouts`\n"), "{drawn}");
+    assert!(drawn.contains("known keys: `timeouts`\n"), "{drawn}");
 }
 
 #[test]
@@ -983,7 +983,7 @@ fn both_names_of_one_key_are_refused() {
     assert!(
         drawn.contains("unknown key `patience`")
             && drawn.contains(
-                "`patience` is the earlier name of `timeouts`, which is written too; keep one of them"
+                "`patience` is the earlier name of `timeouts`, which is also set; keep one of them"
             ),
         "{drawn}"
     );
