@@ -3,11 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A protocol that `matrix` speaks.
+/// The wire format of requests and responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
-    /// SGLang's own: `POST /generate`, cumulative text.
+    /// SGLang's own protocol: `POST /generate`, with cumulative text.
     SglangNative,
     /// OpenAI completions: `POST /v1/completions`.
     Completions,
@@ -15,7 +15,7 @@ pub enum Protocol {
     Chat,
     /// TensorRT-LLM behind Triton: `POST /v2/models/ensemble/generate_stream`.
     Trt,
-    /// Truss: `POST /v1/models/model:predict`, answered like completions.
+    /// Truss: `POST /v1/models/model:predict`, with responses like completions.
     Truss,
     /// OpenAI embeddings: `POST /v1/embeddings`.
     Embeddings,
@@ -35,36 +35,36 @@ impl Protocol {
     }
 }
 
-/// How an engine is asked for its token counts.
+/// How token counts are requested from an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum UsageRequest {
-    /// It always tells, or it cannot be asked.
+    /// No request field: the engine always reports token counts, or never.
     #[default]
     Unasked,
-    /// `stream_options: {"include_usage": true}` brings one event at the end.
+    /// `stream_options: {"include_usage": true}`: the engine reports token counts in an event at the end.
     StreamOptions,
 }
 
-/// A value to be read from a JSON answer.
+/// A value in a JSON response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JsonField {
-    /// The path to ask.
+    /// Path of the request.
     pub path: String,
-    /// Where the value stands, as a JSON pointer such as `/version`.
+    /// JSON pointer to the value, such as `/version`.
     pub pointer: String,
 }
 
-/// How a prefix cache is emptied.
+/// The request that empties a prefix cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheResetSpec {
-    /// `GET` or `POST`.
+    /// HTTP method, `GET` or `POST`.
     pub method: String,
-    /// The path to call.
+    /// Path of the request.
     pub path: String,
-    /// Where a JSON answer says `true` for success, as a JSON pointer; without it status 200 counts.
+    /// JSON pointer to a value that is `true` on success; default: status 200 means success.
     #[serde(default)]
     pub success: Option<String>,
 }

@@ -8,20 +8,20 @@ use crate::config::forms::OrderedMap;
 use crate::config::template::Template;
 use crate::config::yaml::Spanned;
 
-/// Which GPUs a container gets.
+/// GPUs that a container can use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContainerGpus {
     /// None.
     #[default]
     None,
-    /// All of the host's.
+    /// All GPUs of the host.
     All,
-    /// Those that the launch leased, by id.
+    /// The GPUs that the launch leased, by id.
     Leased,
-    /// Those that the launch leased, by their CDI names, such as `nvidia.com/gpu=0`.
+    /// The GPUs that the launch leased, by their CDI names, such as `nvidia.com/gpu=0`.
     Cdi,
-    /// All of the host's, by the CDI name `nvidia.com/gpu=all`.
+    /// All GPUs of the host, by the CDI name `nvidia.com/gpu=all`.
     CdiAll,
 }
 
@@ -39,58 +39,59 @@ impl ContainerGpus {
     }
 }
 
-/// How a container is reached.
+/// Network of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContainerNetwork {
-    /// It shares the host's network; no port mapping.
+    /// The host's network, without port mapping.
     #[default]
     Host,
-    /// Docker's bridge with the port mapped.
+    /// Docker's bridge, with the port mapped.
     Bridge,
 }
 
-/// A directory of the host in a container.
+/// A directory of the host that is mounted into a container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mount {
-    /// The directory of the host; a relative one is below the folder of the matrix file.
+    /// Directory of the host; a relative path is below the folder of the matrix file.
     pub source: Template,
-    /// Where the container sees it: an absolute path.
+    /// Absolute path in the container.
     pub target: Spanned<String>,
-    /// Whether the container may not write there.
+    /// Whether the container cannot write to it; default `false`.
     #[serde(default)]
     pub read_only: bool,
 }
 
-/// What a matrix changes of how an engine runs in a container: what belongs to the host at hand rather than to the engine.
+/// Changes of a matrix to the container of an engine, for settings that depend on the host rather than on the
+/// engine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ContainerOverride {
-    /// Another container runtime.
+    /// Replaces the container runtime.
     pub runtime: Option<String>,
-    /// Other GPUs.
+    /// Replaces the GPUs that the container can use.
     pub gpus: Option<ContainerGpus>,
-    /// Another IPC namespace.
+    /// Replaces the IPC namespace.
     pub ipc: Option<String>,
-    /// Another size of `/dev/shm`.
+    /// Replaces the size of `/dev/shm`.
     pub shm_size: Option<Bytes>,
-    /// Resource limits added; one of the same name replaces the recipe's.
+    /// Resource limits added; a limit of the same name replaces the recipe's.
     pub ulimits: OrderedMap<i64>,
-    /// Whether an init process forwards signals and reaps.
+    /// Replaces `init`: whether an init process in the container forwards signals and reaps ended processes.
     pub init: Option<bool>,
-    /// The CPUs that it may use, such as `0-7,16`.
+    /// Replaces the CPUs that the container may use, such as `0-7,16`.
     pub cpuset: Option<String>,
-    /// The most memory that it may have.
+    /// Replaces the memory limit.
     pub memory: Option<Bytes>,
-    /// The most memory and swap together; as much as `memory` means no swap.
+    /// Replaces the limit of memory and swap together; the same value as `memory` disables swap.
     pub memory_swap: Option<Bytes>,
-    /// Names of hosts added, such as `hub:10.0.0.1`.
+    /// Host names added to `/etc/hosts`, such as `hub:10.0.0.1`.
     pub extra_hosts: Vec<String>,
-    /// Capabilities added, such as `SYS_PTRACE`.
+    /// Linux capabilities added, such as `SYS_PTRACE`.
     pub cap_add: Vec<String>,
     /// Security options added, such as `seccomp=unconfined`.
     pub security_opt: Vec<String>,
-    /// Groups added, such as `video`.
+    /// Supplementary groups added, such as `video`.
     pub group_add: Vec<String>,
 }

@@ -14,15 +14,15 @@ use crate::config::metrics::Metrics;
 use crate::config::template::Template;
 use crate::config::yaml::Spanned;
 
-/// Where an engine can run.
+/// Where an engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Executor {
     /// In a container, through the Docker API.
     Container,
-    /// As a process of this host.
+    /// As a process on this host.
     Process,
-    /// Not started by us: a server someone else runs, by URL.
+    /// Not started by `matrix`: a running server, reached by its URL.
     Attach,
 }
 
@@ -37,89 +37,93 @@ impl Executor {
     }
 }
 
-/// Which devices an engine computes on.
+/// Devices that an engine computes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Devices {
-    /// GPUs of this host: tp × pp × dp of them are leased.
+    /// GPUs of this host; a launch leases tp × pp × dp of them.
     #[default]
     Gpu,
-    /// None that we lease: CPU, simulation, or somebody else's host.
+    /// No leased GPUs: the engine runs on a CPU, is simulated, or runs on another host.
     None,
 }
 
 /// The recipes that a matrix can name.
 pub type Recipes = BTreeMap<String, Recipe>;
 
-/// An engine recipe. Texts may hold holes: `{model}` (what is loaded), `{served_model_name}` (its name in requests), `{tp}` `{pp}` `{dp}` `{ep}`,
-/// `{version}`, `{precision}`, `{variant}`, and those that only a start fills: `{port}`, `{devices}`, `{venv}`, `{hf_home}`,
-/// `{matrix}` (this binary), `{dir}` (the folder of the matrix file).
+/// An engine recipe. Texts may contain placeholders: `{model}` (the loaded checkpoint), `{served_model_name}`
+/// (its name in requests), `{tp}` `{pp}` `{dp}` `{ep}`, `{version}`, `{precision}`, `{variant}`, and those that
+/// get a value when the engine starts: `{port}`, `{devices}`, `{venv}`, `{hf_home}`, `{matrix}` (the `matrix`
+/// binary), `{dir}` (the folder of the matrix file).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// The recipe's name; it must be the file's.
+    /// Name of the recipe; it must equal the file name without `.yaml`.
     pub name: Spanned<String>,
-    /// The engine's name for people.
+    /// Name of the engine in tables and reports.
     pub title: String,
-    /// What it is, in a sentence.
+    /// Description of the engine, in one sentence.
     #[serde(default)]
     pub about: Option<String>,
-    /// Whether its figures are simulated, which every table then says.
+    /// Whether the engine is simulated; every table then marks its figures as simulated.
     #[serde(default)]
     pub simulated: bool,
-    /// The name that bench_serving knows the backend by.
+    /// Name of the engine's backend in bench_serving (`--backend`).
     pub backend: String,
-    /// The version used when the matrix names none.
+    /// Version that is used if the matrix sets none.
     #[serde(default)]
     pub version: Option<String>,
-    /// Where it can run, the usual place first.
+    /// Executors that can run the engine; the first one is the default.
     pub executors: Vec<Executor>,
-    /// Which devices it computes on.
+    /// Devices that the engine computes on; default `gpu`.
     #[serde(default)]
     pub devices: Devices,
-    /// The command that starts it, where process and container share it.
+    /// Command that starts the engine, in a container or as a process, unless `container.command` or
+    /// `process.command` is set.
     #[serde(default)]
     pub command: Option<Vec<Template>>,
-    /// The command that makes it print every flag that it knows, such as `[vllm, serve, --help=all]`: flags of a launch that are not
-    /// among them are refused before anything starts.
+    /// Command that prints all flags of the engine, such as `[vllm, serve, --help=all]`. If it can run, a
+    /// launch with a flag that is not in its output is rejected before anything starts.
     #[serde(default)]
     pub help: Option<Vec<Template>>,
-    /// How it runs in a container.
+    /// Settings for running the engine in a container.
     #[serde(default)]
     pub container: Option<ContainerRecipe>,
-    /// How it runs as a process.
+    /// Settings for running the engine as a process.
     #[serde(default)]
     pub process: Option<ProcessRecipe>,
-    /// Arguments appended for each kind of parallelism above 1, where the command does not hold them: `tp`, `pp`, `dp`, `ep`.
+    /// Arguments by parallel size (`tp`, `pp`, `dp`, `ep`), appended if the size is above 1. For sizes that are
+    /// not a placeholder in the command.
     #[serde(default)]
     pub parallel: OrderedMap<Vec<Template>>,
-    /// The name of the model in requests; `{model}` unless said otherwise.
+    /// Name of the model in requests; default `{model}`.
     #[serde(default)]
     #[serde(rename = "served_model_name")]
     pub served_model_name: Option<String>,
-    /// What is loaded for a model and a precision; the first that fits counts, else the model itself.
+    /// Checkpoints to load, by model and precision. The first match is used; without a match, the model itself
+    /// is loaded.
     #[serde(default)]
     pub checkpoints: Vec<Checkpoint>,
-    /// The precision of the weights when the matrix names none.
+    /// Precision of the weights if the matrix sets none.
     #[serde(default)]
     pub precision: Option<String>,
-    /// Where it listens.
+    /// Port that the engine listens on.
     pub port: PortRecipe,
-    /// How to talk to it.
+    /// HTTP API of the engine.
     #[serde(rename = "api")]
     pub api: ApiRecipe,
-    /// What its log says about its state.
+    /// Log lines that show a phase of the start or a fatal error.
     #[serde(default)]
     #[serde(rename = "log_patterns")]
     pub log_patterns: Signs,
-    /// How long to wait for it.
+    /// Timeouts for starting, probing and stopping the engine.
     #[serde(default)]
     #[serde(rename = "timeouts")]
     pub timeouts: TimeoutsRecipe,
-    /// What differs between versions; every entry whose range holds the version is applied, in order.
+    /// Changes for ranges of versions. All entries whose range contains the version are applied, in order.
     #[serde(default)]
     pub versions: Vec<VersionPatch>,
-    /// What differs between named variants; a matrix asks for one by `variant:`.
+    /// Changes by variant name; a matrix selects one with `variant:`.
     #[serde(default)]
     pub variants: OrderedMap<Patch>,
 }
@@ -136,63 +140,63 @@ impl Recipe {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ContainerRecipe {
-    /// The image; `{version}` stands for the version.
+    /// Image reference; `{version}` is replaced by the version.
     pub image: String,
-    /// Versions whose image is called otherwise.
+    /// Image references of single versions that do not follow `image`.
     pub images: OrderedMap<String>,
-    /// The entrypoint, where the image's own is replaced.
+    /// Entrypoint that replaces the image's own.
     pub entrypoint: Option<Vec<Template>>,
-    /// The command, where it differs from the recipe's: what follows the image's entrypoint.
+    /// Arguments after the image's entrypoint; default: the recipe's `command`.
     pub command: Option<Vec<Template>>,
-    /// What makes it print every flag that it knows, where it differs from the recipe's: what follows the image's entrypoint.
+    /// Arguments after the image's entrypoint that print all flags; default: the recipe's `help`.
     pub help: Option<Vec<Template>>,
     /// Environment variables.
     pub env: OrderedMap<Template>,
-    /// Directories of the host that it sees.
+    /// Directories of the host that are mounted into the container.
     pub mounts: Vec<Mount>,
     /// The container runtime, such as `nvidia`.
     pub runtime: Option<String>,
-    /// Which GPUs it gets.
+    /// GPUs that the container can use; default `none`.
     pub gpus: ContainerGpus,
-    /// The IPC namespace, such as `host`.
+    /// IPC namespace, such as `host`; default: Docker's.
     pub ipc: Option<String>,
-    /// How it is reached.
+    /// Network of the container; default `host`.
     pub network: ContainerNetwork,
-    /// Size of `/dev/shm`; without meaning beside host IPC.
+    /// Size of `/dev/shm`; without effect if `ipc` is `host`.
     pub shm_size: Option<Bytes>,
     /// Resource limits such as `memlock: -1`.
     pub ulimits: OrderedMap<i64>,
-    /// Whether an init process forwards signals and reaps.
+    /// Whether an init process in the container forwards signals and reaps ended processes; default `false`.
     pub init: bool,
-    /// Device nodes of the host that it sees.
+    /// Device nodes of the host that the container can use.
     pub device_nodes: Vec<String>,
-    /// Whether it may do anything to the host.
+    /// Whether the container runs privileged, with full access to the host; default `false`.
     pub privileged: bool,
-    /// The CPUs that it may use, such as `0-7,16`.
+    /// CPUs that the container may use, such as `0-7,16`.
     pub cpuset: Option<String>,
-    /// The most memory that it may have.
+    /// Memory limit.
     pub memory: Option<Bytes>,
-    /// The most memory and swap together; as much as `memory` means no swap.
+    /// Limit of memory and swap together; the same value as `memory` disables swap.
     pub memory_swap: Option<Bytes>,
-    /// Names of hosts that it knows, such as `hub:10.0.0.1`.
+    /// Host names added to `/etc/hosts`, such as `hub:10.0.0.1`.
     pub extra_hosts: Vec<String>,
-    /// Capabilities that it has beside the usual ones, such as `SYS_PTRACE`.
+    /// Linux capabilities added to Docker's default ones, such as `SYS_PTRACE`.
     pub cap_add: Vec<String>,
     /// Security options, such as `seccomp=unconfined`.
     pub security_opt: Vec<String>,
-    /// Groups that its processes belong to as well, such as `video`.
+    /// Supplementary groups of the container's processes, such as `video`.
     pub group_add: Vec<String>,
 }
 
-/// Which variables of the environment of `matrix` a process gets.
+/// Environment variables of `matrix` that an engine's process inherits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProcessEnvironment {
-    /// All but those of `matrix` itself and those whose names look like secrets (`*_TOKEN`, `*_KEY`, `*_PWD`, `*SECRET*`, `*PASSWORD*`) and
-    /// that nothing names; `HF_TOKEN` is passed.
+    /// All, except `MATRIX_*` and those with a name like a secret (`*_TOKEN`, `*_KEY`, `*_PWD`, `*SECRET*`,
+    /// `*PASSWORD*`) that the launch does not refer to; `HF_TOKEN` is passed.
     #[default]
     Inherited,
-    /// Only what every program expects, such as `PATH` and `HOME`.
+    /// Only those that every program expects, such as `PATH` and `HOME`.
     Clean,
 }
 
@@ -200,138 +204,142 @@ pub enum ProcessEnvironment {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProcessRecipe {
-    /// The command, where it differs from the recipe's.
+    /// Command that starts the engine; default: the recipe's `command`.
     pub command: Option<Vec<Template>>,
-    /// The command that makes it print every flag that it knows, where it differs from the recipe's.
+    /// Command that prints all flags; default: the recipe's `help`.
     pub help: Option<Vec<Template>>,
-    /// Environment variables set on top of our own.
+    /// Environment variables, added to the inherited ones.
     pub env: OrderedMap<Template>,
-    /// Which variables of our own environment it gets.
+    /// Which environment variables of `matrix` the process inherits; default `inherited`.
     pub environment: ProcessEnvironment,
-    /// Working directory.
+    /// Working directory; a relative path is below the folder of the matrix file. Default: the current folder.
     pub dir: Option<Template>,
-    /// The variable that names the leased devices to it, such as `CUDA_VISIBLE_DEVICES`.
+    /// Environment variable that receives the leased GPUs, such as `CUDA_VISIBLE_DEVICES`.
     pub devices_env: Option<String>,
-    /// What pip installs into an environment of its own, such as `lmdeploy=={version}`; without it the command is looked up in `PATH`.
+    /// Packages that pip installs into a virtual environment that `matrix` creates, such as
+    /// `lmdeploy=={version}`. Without them, the command is searched in `PATH`.
     pub pip: Vec<String>,
-    /// The distribution whose installed version must be the one asked for.
+    /// Python package whose installed version must equal the version of the cell.
     pub distribution: Option<String>,
-    /// The Python that makes the environment.
+    /// Python interpreter that creates the virtual environment; default `python3`.
     pub python: Option<String>,
 }
 
-/// What is loaded for a model and a precision.
+/// The checkpoint to load for a model and a precision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// Which models, as a pattern such as `Qwen/*`.
+    /// Models that the entry applies to, as a pattern such as `Qwen/*`.
     pub model: String,
-    /// Which precision.
+    /// Precision that the entry applies to.
     pub precision: String,
-    /// What is loaded; `{model}` stands for the model.
+    /// Checkpoint to load; `{model}` is replaced by the model.
     pub checkpoint: String,
 }
 
-/// Where an engine listens.
+/// The port that an engine listens on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PortRecipe {
-    /// Where it listens when nobody says otherwise.
+    /// Port that the engine listens on without arguments.
     pub default: u16,
-    /// The arguments that set another port, such as `[--port, "{port}"]`.
+    /// Arguments appended if another port is used, such as `[--port, "{port}"]`.
     #[serde(default)]
     pub flag: Vec<Template>,
 }
 
-/// How to talk to an engine.
+/// The HTTP API of an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApiRecipe {
     /// The protocol of requests.
     pub protocol: Protocol,
-    /// The path of requests, where it is not the protocol's own.
+    /// Path of requests; default: the protocol's path.
     #[serde(default)]
     pub path: Option<String>,
-    /// How it is asked for its token counts.
+    /// How token counts are requested; default `unasked`.
     #[serde(default)]
     pub usage: UsageRequest,
-    /// Fields added to every request body; `null` removes one.
+    /// Fields added to every request body; `null` removes a field.
     #[serde(default)]
     pub body: BodyFields,
-    /// The path that answers 200 when it is healthy.
+    /// Path that returns status 200 when the engine is healthy.
     pub health: String,
-    /// The path that lists its models.
+    /// Path that lists the engine's models.
     #[serde(default)]
     pub models: Option<String>,
-    /// Where its version can be read.
+    /// Where the engine reports its version.
     #[serde(default)]
     pub version: Option<JsonField>,
-    /// The path of its live configuration.
+    /// Path that returns the engine's live configuration.
     #[serde(default)]
     pub info: Option<String>,
     /// Its Prometheus metrics.
     #[serde(default)]
     pub metrics: Option<Metrics>,
-    /// How its prefix cache is emptied; absent: it cannot be. Of this, `unique_prefixes` and `restart_for_cells` a recipe names one.
+    /// How the prefix cache is emptied; absent: it cannot be emptied. A recipe sets at most one of `reset`,
+    /// `unique_prefixes` and `restart_for_cells`.
     #[serde(default)]
     pub reset: Option<CacheResetSpec>,
-    /// Whether the prompts of each measurement begin with some letters that none before it had, in the place of as many of their own
-    /// tokens: it keeps what it has seen, cannot be told to forget it, and finds a prompt by its beginning.
+    /// Whether the prompts of each measurement start with letters that no earlier measurement used; the letters
+    /// replace as many tokens of the prompt. For an engine whose prefix cache cannot be emptied and finds
+    /// prompts by their beginning.
     #[serde(default)]
     pub unique_prefixes: Option<Spanned<bool>>,
-    /// Whether it is started anew for each cell, because it keeps what it has seen and nothing else empties its caches.
+    /// Whether the engine is restarted for each cell, because its caches can be emptied in no other way;
+    /// default `false`.
     #[serde(default)]
     pub restart_for_cells: Spanned<bool>,
 }
 
-/// How long to wait for an engine.
+/// Timeouts of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutsRecipe {
-    /// The longest start; 60m unless said otherwise.
+    /// Timeout of the start; default 60m.
     pub start: Option<HumanDuration>,
-    /// The longest silence of its log while it starts; 15m unless said otherwise.
+    /// Longest time without a new log line during the start; default 15m.
     pub stall: Option<HumanDuration>,
-    /// How long it may take to end after SIGTERM before it is killed; 30s unless said otherwise.
+    /// Time from SIGTERM until the engine is killed; default 30s.
     pub stop: Option<HumanDuration>,
-    /// The longest wait for the one real token that proves it ready; 5m unless said otherwise.
+    /// Timeout of the first real token, which proves that the engine is ready; default 5m.
     pub probe: Option<HumanDuration>,
 }
 
-/// What differs from a version on.
+/// Changes for a range of versions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VersionPatch {
-    /// Which versions, such as `<0.16` or `>=0.5, <0.6`.
+    /// Range of versions, such as `<0.16` or `>=0.5, <0.6`.
     pub when: Spanned<VersionRange>,
-    /// What differs.
+    /// Changes to the recipe.
     pub change: Patch,
 }
 
-/// What differs for some versions or for a variant.
+/// Changes to a recipe, for some versions or for a variant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Patch {
-    /// Why, in a sentence.
+    /// Reason, in one sentence.
     pub why: Option<String>,
-    /// The name that bench_serving knows the backend by.
+    /// Replaces the name of the backend in bench_serving.
     pub backend: Option<String>,
     /// Arguments appended to the command.
     pub args: Vec<Template>,
     /// Environment variables added.
     pub env: OrderedMap<Template>,
-    /// Another command.
+    /// Replaces the command.
     pub command: Option<Vec<Template>>,
-    /// Another image.
+    /// Replaces the image.
     pub image: Option<String>,
-    /// Another way to run as a process.
+    /// Replaces the whole `process` section.
     pub process: Option<ProcessRecipe>,
-    /// Other devices.
+    /// Replaces the devices.
     pub devices: Option<Devices>,
-    /// Another way to talk to it.
+    /// Replaces the whole `api` section.
     #[serde(rename = "api")]
     pub api: Option<ApiRecipe>,
-    /// Another port.
+    /// Replaces the whole `port` section.
     pub port: Option<PortRecipe>,
 }
 
@@ -394,7 +402,7 @@ impl std::str::FromStr for VersionRange {
             .find_map(|(sign, comparison)| Some((comparison, part.strip_prefix(sign)?)))
             .unwrap_or((VersionOperator::Equal, part));
             let bound = parse_version(rest.trim()).ok_or_else(|| {
-                format!("`{text}` is not a range of versions; write it like `<0.16` or `>=0.5, <0.6`")
+                format!("`{text}` is not a range of versions; write for example `<0.16` or `>=0.5, <0.6`")
             })?;
             parts.push((comparison, bound));
         }
@@ -425,7 +433,7 @@ impl JsonSchema for VersionRange {
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "description": "A range of versions: `<0.16`, `>=0.5, <0.6`." })
+        schemars::json_schema!({ "type": "string", "description": "A range of versions, such as `<0.16` or `>=0.5, <0.6`." })
     }
 }
 

@@ -3,55 +3,55 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What an engine's log says about its state. All patterns are plain parts of a line.
+/// Patterns of an engine's log. Each pattern is plain text that a line must contain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Signs {
-    /// Lines that begin a phase of starting.
+    /// Lines that begin a phase of the start.
     pub phases: Vec<PhasePattern>,
-    /// Lines that mean it is dead, though its process may live on.
+    /// Lines that report a fatal error, even if the process keeps running.
     #[serde(rename = "fatal", alias = "dead")]
     pub dead: Vec<FatalPattern>,
 }
 
-/// A line that begins a phase of starting.
+/// A log line that begins a phase of the start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PhasePattern {
-    /// The phase, such as `weights`, `compile` or `graphs`.
+    /// Name of the phase, such as `weights`, `compile` or `graphs`.
     pub phase: String,
-    /// A part of the line.
+    /// Text that the line contains.
     pub pattern: String,
 }
 
-/// A line that means an engine is dead.
+/// A log line that reports a fatal error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FatalPattern {
-    /// A part of the line.
+    /// Text that the line contains.
     pub pattern: String,
-    /// What it means, in a few words.
+    /// Meaning of the line, in a few words.
     pub means: String,
-    /// What to try.
+    /// How to fix the error.
     pub help: String,
-    /// Whether the line alone ends the launch; otherwise it only explains a death.
+    /// Whether the line alone ends the launch; default `false`: it only explains the engine's exit.
     #[serde(default)]
     pub fatal: bool,
-    /// Whose fault it is.
+    /// What caused the error; default `engine`.
     #[serde(default)]
     #[serde(rename = "fault", alias = "blame")]
     pub fault: FaultOwner,
 }
 
-/// Whose fault the death of an engine is.
+/// Cause of an engine failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultOwner {
-    /// The engine's own.
+    /// The engine itself.
     #[default]
     Engine,
-    /// Too little memory or too few devices.
+    /// Not enough memory or devices.
     Capacity,
-    /// What the matrix asks for cannot be.
+    /// The matrix requests something impossible.
     Spec,
 }

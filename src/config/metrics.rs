@@ -1,4 +1,4 @@
-//! What an engine may tell of itself in its metrics, under our names.
+//! Names of an engine's metrics: ours, and how each is read.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,16 @@ use crate::config::forms::OrderedMap;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
-    /// The path that answers with Prometheus text.
+    /// Path that returns the metrics as Prometheus text.
     pub path: String,
-    /// Our name for a figure, and the engine's names for it; the first one found counts. Known: `running`, `waiting`, `kv_cache_usage`,
-    /// `requests`, `aborts`, `preemptions`, `prompt_tokens`, `generation_tokens`, `cached_tokens`, `prefix_queries`, `prefix_hits`,
-    /// `prefix_misses`, `external_hits`, `spec_drafts`, `spec_draft_tokens`, `spec_accepted_tokens`, `accepted_length`, `ttft_s`, `itl_s`, `e2e_s`,
-    /// `queue_s`, `prefill_s`, `decode_s`, `power_w`, `energy_j`. Those that end in `_s` are histograms, named without `_sum`. One set
-    /// of labels is asked for as in `requests_total{reason="abort"}`; else all are added up.
+    /// Metric names of `matrix`, each with the engine's names for it; the first name found is used. Known:
+    /// `running`, `waiting`, `kv_cache_usage`, `requests`, `aborts`, `preemptions`, `prompt_tokens`,
+    /// `generation_tokens`, `cached_tokens`, `prefix_queries`, `prefix_hits`, `prefix_misses`, `external_hits`,
+    /// `spec_drafts`, `spec_draft_tokens`, `spec_accepted_tokens`, `accepted_length`, `ttft_s`, `itl_s`,
+    /// `e2e_s`, `queue_s`, `prefill_s`, `decode_s`, `power_w`, `energy_j`. Names that end in `_s` are
+    /// histograms; write the engine's name without `_sum`. A name with labels, as in
+    /// `requests_total{reason="abort"}`, selects the series with these labels; without labels, the values of
+    /// all series are added up, or averaged for `kv_cache_usage` and `accepted_length`.
     pub names: OrderedMap<Vec<String>>,
 }
 
