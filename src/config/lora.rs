@@ -3,30 +3,30 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// LoRA adapters, and how requests get one each.
+/// LoRA adapters, and how they are distributed over requests.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Lora {
-    /// The adapters' names, as the engine knows them; the warm-up asks for the first.
+    /// Names of the adapters in the engine. The warm-up uses the first.
     pub names: Vec<String>,
-    /// How they are dealt.
+    /// How adapters are assigned to requests; default `uniform`.
     #[serde(default)]
     #[serde(rename = "distribution", alias = "dealt")]
     pub distribution: AdapterDistribution,
 }
 
-/// How adapters are dealt to requests.
+/// How adapters are assigned to requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum AdapterDistribution {
-    /// Drawn, each as likely as the other.
+    /// Drawn with equal probability.
     #[default]
     Uniform,
-    /// In turn, from the first.
+    /// In turn, beginning with the first.
     Distinct,
-    /// Drawn, each `alpha` times as likely as the next.
+    /// Drawn; each adapter is `alpha` times as likely as the next.
     Skewed {
-        /// How many times as likely; above 1.
+        /// Ratio of the probabilities of neighbouring adapters; above 1.
         alpha: f64,
     },
 }
@@ -35,17 +35,17 @@ impl Lora {
     /// Describes an invalid setting and its fix; `None` if it is valid.
     pub(crate) fn find_error(&self) -> Option<String> {
         if self.names.is_empty() || self.names.iter().any(String::is_empty) {
-            return Some("an adapter has no name; write at least one, such as `names: [a, b]`".to_owned());
+            return Some("there is no adapter, or one with an empty name; write at least one name, such as `names: [a, b]`".to_owned());
         }
         if self.names.len() < 2 && self.distribution != AdapterDistribution::Uniform {
             return Some(
-                "there is only one adapter to deal; name at least two, or deal `uniform`".to_owned(),
+                "there is only one adapter; name at least two, or use the distribution `uniform`".to_owned(),
             );
         }
         match self.distribution {
-            AdapterDistribution::Skewed { alpha } if !(alpha.is_finite() && alpha > 1.0) => Some(format!(
-                "an `alpha` of {alpha} does not skew; write a number above 1"
-            )),
+            AdapterDistribution::Skewed { alpha } if !(alpha.is_finite() && alpha > 1.0) => {
+                Some(format!("`alpha` is {alpha}; write a number above 1"))
+            }
             _ => None,
         }
     }
@@ -67,7 +67,7 @@ mod tests {
             None
         );
         for (wrong, why) in [
-            (lora(&[], AdapterDistribution::Uniform), "no name"),
+            (lora(&[], AdapterDistribution::Uniform), "no adapter"),
             (lora(&["a"], AdapterDistribution::Distinct), "only one"),
             (
                 lora(&["a", "b"], AdapterDistribution::Skewed { alpha: 1.0 }),

@@ -103,10 +103,7 @@ impl Workload {
         let facts = self.facts();
         // Of recorded requests 0 means all.
         if self.prompts == 0 && self.requests().is_some() {
-            report(
-                "prompts",
-                "0 prompts measure nothing; ask for at least 1".to_owned(),
-            );
+            report("prompts", "`prompts` is 0; write at least 1".to_owned());
         }
         if let Some(drawn) = facts.drawn {
             drawn.objections(self.dataset.bench_serving_name(), &mut report);
@@ -115,7 +112,7 @@ impl Workload {
                 report(
                     "input_len",
                     format!(
-                        "the prompts would have up to {tokens} tokens together, more than {MAX_DRAWN_TOKENS}; ask for fewer or shorter prompts"
+                        "the prompts would have up to {tokens} tokens in total, more than {MAX_DRAWN_TOKENS}; request fewer or shorter prompts"
                     ),
                 );
             }
@@ -128,7 +125,7 @@ impl Workload {
             report(
                 field,
                 format!(
-                    "`{name}` does not read `{field}`, which only {} {have}; remove it",
+                    "`{name}` has no option `{field}`, which only {} {have}; remove it",
                     backtick_list(readers)
                 ),
             );
@@ -136,7 +133,7 @@ impl Workload {
         if profile == Profile::Classic && !facts.is_classic {
             report(
                 "dataset",
-                "the `classic` profile knows only `sharegpt` and `random`; use the `current` profile"
+                "the `classic` profile supports only `sharegpt` and `random`; use the `current` profile"
                     .to_owned(),
             );
         }

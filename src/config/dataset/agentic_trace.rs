@@ -13,21 +13,21 @@ use crate::config::profile::Profile;
 #[serde(default)]
 pub(crate) struct AgenticTrace {
     pub(crate) output_len: Option<u32>,
-    /// Send each conversation at the moment that its `timestamp` says.
+    /// Send each conversation at the time in its `timestamp`.
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) trace_timestamps: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) agentic_trace: Option<Conversations>,
 }
 
-/// Which part of an agent's recorded conversations is sent.
+/// The recorded conversations of an agent that are sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "AgenticTrace")]
 pub(crate) struct Conversations {
-    /// The conversation to begin with; those before it follow the last.
+    /// Index of the first conversation, from 0; earlier ones follow after the last. Default 0.
     pub(crate) offset: u32,
-    /// The most turns of each conversation; all unless said otherwise.
+    /// Maximum number of turns per conversation; default: all.
     pub(crate) max_turns: Option<u32>,
 }
 

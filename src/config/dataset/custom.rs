@@ -16,7 +16,7 @@ pub(crate) struct Custom {
     pub(crate) prompt_suffix: Option<String>,
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) apply_chat_template: bool,
-    /// Send each row at the moment that its `timestamp` says.
+    /// Send each row at the time in its `timestamp`.
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) trace_timestamps: bool,
 }

@@ -66,35 +66,36 @@ impl Rules for GeneratedSharedPrefix {
         if prefix.turns > 1 && self.tokenize_prompt {
             say(
                 "tokenize_prompt",
-                "conversations of several `turns` are chat messages, which are no token ids; remove one of them".to_owned(),
+                "conversations with several `turns` are sent as chat messages, not as token ids; remove `turns` or `tokenize_prompt`".to_owned(),
             );
         }
     }
 }
 
-/// What `generated-shared-prefix` draws: groups of prompts that begin alike.
+/// Groups of prompts that `generated-shared-prefix` draws. The prompts of a group share a system prompt.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SharedPrefix {
-    /// How many system prompts there are; 64 unless said otherwise.
+    /// Number of system prompts; default 64.
     pub(crate) groups: u32,
-    /// How many prompts begin with each of them; 16 unless said otherwise.
+    /// Number of prompts per system prompt; default 16. `groups` times this is the number of prompts.
     pub(crate) prompts_per_group: u32,
-    /// Tokens of a system prompt, at most; 2048 unless said otherwise.
+    /// Length of a system prompt in tokens, the maximum if `range_ratio` is below 1; default 2048.
     pub(crate) system_len: u32,
-    /// Tokens of a question, at most; 128 unless said otherwise.
+    /// Length of a question in tokens, the maximum if `range_ratio` is below 1; default 128.
     pub(crate) question_len: u32,
-    /// Lengths are drawn between this share of the most and the most; 1, unless said otherwise, draws none.
+    /// Lengths are drawn between this share of the maximum and the maximum; default 1: all have the maximum.
     pub(crate) range_ratio: f64,
-    /// Questions of a conversation; 1, unless said otherwise, makes single requests.
+    /// Number of questions per conversation; default 1: single requests.
     pub(crate) turns: u32,
-    /// Which groups the prompts come from.
+    /// How prompts are distributed over groups; default `uniform`.
     pub(crate) popularity: Popularity,
-    /// Whether prompts stay in the order of their groups instead of being shuffled.
+    /// Whether prompts stay in the order of their groups; default `false`: they are shuffled.
     pub(crate) ordered: bool,
-    /// Whether prompts are left uncounted, so that each counts as one token.
+    /// Whether the tokens of prompts are not counted, to save time; each prompt then counts as one token.
+    /// Default `false`.
     pub(crate) uncounted: bool,
-    /// Whether each request tells a router its group, in the header `X-SMG-Routing-Key`.
+    /// Whether each request carries its group in the header `X-SMG-Routing-Key`, for a router; default `false`.
     pub(crate) routing_key: bool,
 }
 
@@ -138,7 +139,8 @@ impl SharedPrefix {
         }
         no(
             self.groups.checked_mul(self.prompts_per_group).is_none(),
-            "`groups` times `prompts_per_group` are too many prompts; lower one of them".to_owned(),
+            "`groups` times `prompts_per_group` is more prompts than can be counted; lower one of them"
+                .to_owned(),
         );
         no(
             !(0.0..=1.0).contains(&self.range_ratio),
@@ -157,16 +159,16 @@ impl SharedPrefix {
     }
 }
 
-/// How prompts are spread over groups.
+/// How prompts are distributed over groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Popularity {
-    /// Every group has equally many.
+    /// Every group has equally many prompts.
     #[default]
     Uniform,
-    /// Drawn; the share of the n-th group falls with the `alpha`-th power of n.
+    /// The group of each prompt is drawn; the probability of the n-th group is proportional to 1 / n^`alpha`.
     Zipf {
-        /// How steeply the shares fall; above 0.
+        /// Exponent: how steeply the probabilities fall; above 0.
         alpha: f64,
     },
 }

@@ -1,4 +1,4 @@
-//! `image`: pictures of random pixels with random text.
+//! `image`: images of random pixels with random text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -41,19 +41,19 @@ impl Rules for Image {
     }
 }
 
-/// The pictures of `image`.
+/// The images of `image`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Pictures {
-    /// How many pictures each request has; 1 unless said otherwise.
+    /// Number of images per request, the maximum if `is_count_drawn` is set; default 1.
     pub(crate) count: u32,
-    /// Whether their number is drawn between 1 and `count`.
+    /// Whether the number of images of each request is drawn between 1 and `count`; default `false`.
     pub(crate) is_count_drawn: bool,
-    /// How large they are; `1080p` unless said otherwise.
+    /// Size of the images; default `1080p`.
     pub(crate) resolution: Resolution,
-    /// How they are encoded; as JPEG unless said otherwise.
+    /// File format of the images; default `jpeg`.
     pub(crate) format: PictureFormat,
-    /// What they show; noise unless said otherwise.
+    /// Content of the images; default `random`.
     pub(crate) content: PictureContent,
 }
 
@@ -76,11 +76,11 @@ impl Pictures {
     }
 }
 
-/// How pictures are encoded.
+/// File format of images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum PictureFormat {
-    /// JPEG of quality 85.
+    /// JPEG with quality 85.
     #[default]
     Jpeg,
     /// PNG.
@@ -97,14 +97,14 @@ impl PictureFormat {
     }
 }
 
-/// What pictures show.
+/// Content of images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum PictureContent {
     /// Noise: each channel of each pixel is drawn.
     #[default]
     Random,
-    /// Nothing but white.
+    /// White.
     Blank,
 }
 
@@ -207,8 +207,8 @@ impl FromStr for Resolution {
         }
         let wrong = || {
             format!(
-                "`{text}` is no resolution; write 4k, 1080p, 720p, 360p, height x width as in `480x640`, or two of these to draw \
-                 between as in `random:240x320-480x640`, each up to 16384"
+                "`{text}` is not a resolution; write `4k`, `1080p`, `720p`, `360p`, height x width as in `480x640`, or two of these to \
+                 draw between as in `random:240x320-480x640`, each from 1 to 16384"
             )
         };
         let Some(bounds) = text.strip_prefix("random:") else {
@@ -221,7 +221,7 @@ impl FromStr for Resolution {
             .map_err(|()| wrong())?;
         if least.width > most.width || least.height > most.height {
             return Err(format!(
-                "`{text}` begins with the larger size; write the smaller one first"
+                "the first size in `{text}` is larger than the second; write the smaller one first"
             ));
         }
         Ok(Self::Drawn { least, most })
@@ -255,7 +255,7 @@ impl JsonSchema for Resolution {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "How large pictures are: `1080p`, `480x640` (height x width), `random:240x320-480x640`.",
+            "description": "Size of the images: `1080p`, `480x640` (height x width), or `random:240x320-480x640` to draw between two sizes.",
             "type": "string",
             "pattern": "^(4k|1080p|720p|360p|[0-9]+x[0-9]+|random:[0-9]+x[0-9]+-[0-9]+x[0-9]+)$"
         })

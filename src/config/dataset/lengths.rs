@@ -26,14 +26,17 @@ impl Drawn {
             if length.is_none() {
                 say(
                     field,
-                    format!("`{name}` needs `{field}`: the most tokens a row may have"),
+                    format!("`{name}` needs `{field}`, the maximum number of tokens; add it"),
                 );
             }
         }
         if !(0.0..=1.0).contains(&self.range_ratio) {
             say(
                 "range_ratio",
-                format!("{} is not a share; write a number from 0 to 1", self.range_ratio),
+                format!(
+                    "`range_ratio` is {}; write a number from 0 to 1",
+                    self.range_ratio
+                ),
             );
         }
     }
@@ -60,10 +63,7 @@ pub(super) fn range(longest: u32, ratio: f64, shortest: u32) -> String {
 /// Takes down that answers cannot be of this length.
 pub(super) fn no_answer(output_len: Option<u32>, say: &mut Say<'_>) {
     if output_len == Some(0) {
-        say(
-            "output_len",
-            "0 tokens are no answer; ask for at least 1".to_owned(),
-        );
+        say("output_len", "`output_len` is 0; write at least 1".to_owned());
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) fn too_few(name: &str, output_len: Option<u32>, say: &mut Say<'_>) {
     if let Some(tokens) = output_len.filter(|tokens| *tokens < 4) {
         say(
             "output_len",
-            format!("{tokens} tokens are too few for `{name}`; ask for at least 4"),
+            format!("`output_len` is {tokens}, too few tokens for `{name}`; write at least 4"),
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `mmmu`: exam questions about a picture.
+//! `mmmu`: exam questions about an image.
 
 use serde::{Deserialize, Serialize};
 

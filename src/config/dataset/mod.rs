@@ -35,7 +35,7 @@ pub(crate) type Options = Map<String, Value>;
 /// Makes the enums of all data sets from a list of them.
 macro_rules! datasets {
     ($($(#[$doc:meta])* $name:ident = $module:ident as $theirs:literal,)*) => {
-        /// Where the prompts come from.
+        /// A data set: where the prompts come from.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
         #[serde(rename_all = "kebab-case")]
         #[schemars(rename = "Dataset")]
@@ -110,23 +110,23 @@ macro_rules! datasets {
 datasets! {
     /// Recorded conversations of an agent, sent turn by turn.
     AgenticTrace = agentic_trace as "agentic-trace",
-    /// First turns of conversations in the ShareGPT format; the second turns give the output lengths.
+    /// First turns of conversations in the ShareGPT format; the lengths of the second turns are the output lengths.
     Sharegpt = sharegpt as "sharegpt",
     /// First turns of conversations in a file of JSON lines.
     Custom = custom as "custom",
-    /// Chat requests as OpenAI's API takes them, in a file of JSON lines.
+    /// Chat requests in the format of OpenAI's API, in a file of JSON lines.
     Openai = openai as "openai",
     /// First turns of conversations in the ShareGPT format, cut or repeated to drawn lengths.
     Random = random as "random",
     /// Runs of consecutive token ids of drawn lengths; needs no file.
     RandomIds = random_ids as "random-ids",
-    /// Groups of questions behind one long system prompt each, all of random tokens; needs no file.
+    /// Groups of questions, each group with one long system prompt, all of random tokens; needs no file.
     GeneratedSharedPrefix = generated_shared_prefix as "generated-shared-prefix",
-    /// Exam questions about a picture, from MMMU's mathematics.
+    /// Exam questions about an image, from the mathematics part of MMMU.
     Mmmu = mmmu as "mmmu",
-    /// Pictures of random pixels with random text; needs no file.
+    /// Images of random pixels with random text; needs no file.
     Image = image as "image",
-    /// A trace of requests with their moments and the blocks that they share.
+    /// A trace of requests with their timestamps and the blocks that they share.
     Mooncake = mooncake as "mooncake",
     /// Long documents with a multiple-choice question, from LongBench v2.
     LongbenchV2 = longbench_v2 as "longbench_v2",
@@ -140,29 +140,36 @@ macro_rules! with_dataset_options {
         $(#[$meta])*
         $vis struct $name {
             $($own)*
-            /// Input length of `random`, `random-ids` and `image`, in tokens: every prompt has exactly so many, unless `range_ratio` says otherwise.
+            /// Length of a prompt in tokens, for `random`, `random-ids` and `image`; the maximum if
+            /// `range_ratio` is below 1.
             pub(crate) input_len: Option<u32>,
-            /// Output length, in tokens.
+            /// Output length in tokens, the maximum if lengths are drawn; default: that of each row, or a value
+            /// of the data set. `random`, `random-ids` and `image` require it.
             pub(crate) output_len: Option<u32>,
-            /// Have lengths drawn between this share of the given ones and all of them, from 0 to 1; 1, unless said otherwise, draws none.
+            /// Lengths are drawn between this share of `input_len` and `output_len` and their full values, from
+            /// 0 to 1; default 1: all have the full length.
             pub(crate) range_ratio: Option<$crate::config::yaml::Spanned<f64>>,
-            /// The most tokens that prompt and answer of `sharegpt`, `custom` and `longbench-v2` may have together.
+            /// Maximum number of tokens of prompt and answer together, for `sharegpt`, `custom` and
+            /// `longbench-v2`; longer rows are left out.
             pub(crate) context_len: Option<u32>,
-            /// Text put after each prompt of `sharegpt` and `custom`.
+            /// Text appended to each prompt, for `sharegpt` and `custom`.
             pub(crate) prompt_suffix: Option<String>,
-            /// Send token ids instead of text; for `random`, `random-ids` and `generated-shared-prefix`.
+            /// Whether token ids are sent instead of text, for `random`, `random-ids` and
+            /// `generated-shared-prefix`; default `false`.
             pub(crate) tokenize_prompt: bool,
-            /// Send the text that the tokenizer's chat template makes of each prompt; for `sharegpt` and `custom`.
+            /// Whether the tokenizer's chat template is applied to each prompt, for `sharegpt` and `custom`;
+            /// default `false`.
             pub(crate) apply_chat_template: bool,
-            /// What `generated-shared-prefix` draws: `{ groups: 8, prompts_per_group: 32, system_len: 1024 }`.
+            /// Groups of `generated-shared-prefix`, such as `{ groups: 8, prompts_per_group: 32, system_len:
+            /// 1024 }`.
             pub(crate) shared_prefix: Option<$crate::config::dataset::generated_shared_prefix::SharedPrefix>,
-            /// Which part of an `agentic-trace` is sent: `{ offset: 10, max_turns: 4 }`.
+            /// Conversations of `agentic-trace` that are sent, such as `{ offset: 10, max_turns: 4 }`.
             pub(crate) agentic_trace: Option<$crate::config::dataset::agentic_trace::Conversations>,
-            /// How a trace of `mooncake` is sent: `{ slowdown: 2, rounds: 1 }`.
+            /// How the trace of `mooncake` is sent, such as `{ slowdown: 2, rounds: 1 }`.
             pub(crate) mooncake: Option<$crate::config::dataset::mooncake::Replay>,
-            /// The pictures of `image`: `{ count: 2, resolution: 720p, format: png }`.
+            /// Images of `image`, such as `{ count: 2, resolution: 720p, format: png }`.
             pub(crate) pictures: Option<$crate::config::dataset::image::Pictures>,
-            /// Which part of `speed-bench` is sent: `{ category: low_entropy }`.
+            /// Rows of `speed-bench` that are sent, such as `{ category: low_entropy }`.
             pub(crate) speed_bench: Option<$crate::config::dataset::speed_bench::Rows>,
         }
     };

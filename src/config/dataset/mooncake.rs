@@ -51,16 +51,17 @@ impl Rules for Mooncake {
     }
 }
 
-/// How a trace of Mooncake is sent.
+/// How a Mooncake trace is sent.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Mooncake")]
 pub(crate) struct Replay {
-    /// Which published trace is looked for where no `path` is given.
+    /// Published trace that is used if no `path` is set; default `conversation`.
     pub(crate) trace: MooncakeTrace,
-    /// By how much the trace's time is stretched; 1 unless said otherwise.
+    /// Factor on the times of the trace: 2 is half the speed, 0 sends all requests at once; default 1.
     pub(crate) slowdown: f64,
-    /// How many requests each entry of the trace makes, which all go at its moment; 1 unless said otherwise.
+    /// Requests per entry of the trace, all sent at the entry's time; each continues the conversation of the
+    /// one before. Default 1.
     pub(crate) rounds: u32,
 }
 
@@ -79,7 +80,7 @@ impl Replay {
     pub(crate) fn objection(&self) -> Option<String> {
         if !(self.slowdown.is_finite() && self.slowdown >= 0.0) {
             return Some(format!(
-                "`slowdown` is {}; write 0 or a number above it",
+                "`slowdown` is {}; write 0 or a positive number",
                 self.slowdown
             ));
         }
@@ -87,16 +88,16 @@ impl Replay {
     }
 }
 
-/// The traces that Mooncake's authors published.
+/// The traces published by Mooncake's authors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum MooncakeTrace {
-    /// The one of the first paper.
+    /// The trace of the first paper.
     Mooncake,
     /// Conversations.
     #[default]
     Conversation,
-    /// Made of public data sets.
+    /// Built from public data sets.
     Synthetic,
     /// Tools and agents.
     Toolagent,

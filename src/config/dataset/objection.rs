@@ -14,4 +14,4 @@ pub(crate) type Say<'a> = dyn FnMut(&'static str, String) + 'a;
 
 /// Why an option is refused that came after the rules of `classic`.
 pub(crate) const NOT_CLASSIC: &str =
-    "the `classic` profile has no such option; remove it, or use the `current` profile";
+    "the `classic` profile does not support this option; remove it, or use the `current` profile";

@@ -12,7 +12,7 @@ use crate::config::profile::Profile;
 #[serde(default)]
 pub(crate) struct Openai {
     pub(crate) output_len: Option<u32>,
-    /// Send each row at the moment that its `timestamp` says.
+    /// Send each row at the time in its `timestamp`.
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) trace_timestamps: bool,
 }

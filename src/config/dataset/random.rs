@@ -41,7 +41,8 @@ impl Rules for Random {
         if self.input_len == Some(0) {
             say(
                 "input_len",
-                "the `classic` profile draws at least 1 token; ask for 1 or more".to_owned(),
+                "`input_len` is 0, but the `classic` profile draws at least 1 token; write at least 1"
+                    .to_owned(),
             );
         }
     }

@@ -17,12 +17,12 @@ pub(crate) struct SpeedBench {
     pub(crate) speed_bench: Option<Rows>,
 }
 
-/// Which part of SPEED-Bench is sent.
+/// The rows of SPEED-Bench that are sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "SpeedBench")]
 pub(crate) struct Rows {
-    /// Only rows of this category; all unless said otherwise.
+    /// Category of the rows; default: all.
     pub(crate) category: Option<Category>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Rows {
 pub(crate) enum Category {
     /// Predictable answers.
     LowEntropy,
-    /// Both kinds.
+    /// Predictable and unpredictable answers.
     Mixed,
     /// Unpredictable answers.
     HighEntropy,
