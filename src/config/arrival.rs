@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::units::{HumanDuration, RequestRate};
 
-/// How evenly the gaps of gamma arrivals spread: 1 is Poisson, below 1 is burstier, above 1 is more even.
+/// Shape of gamma-distributed gaps: 1 is Poisson, below 1 is burstier, above 1 is more even.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Deserialize, Serialize, JsonSchema)]
 #[serde(try_from = "f64", into = "f64")]
 #[schemars(extend("exclusiveMinimum" = 0))]
@@ -42,14 +42,14 @@ impl From<Burstiness> for f64 {
     }
 }
 
-/// How the gaps between requests spread around their mean.
+/// Distribution of the gaps between requests around their mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ArrivalProcess {
     /// Exponential gaps: requests arrive independently of each other, as from many users.
     #[default]
     Poisson,
-    /// Every gap is the same.
+    /// Equal gaps.
     Constant,
     /// Gamma-distributed gaps, burstier or more even than Poisson.
     Gamma {
@@ -58,7 +58,7 @@ pub enum ArrivalProcess {
     },
 }
 
-/// By which curve a ramp goes from one rate to the other.
+/// Curve of a ramp from one rate to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RampCurve {
@@ -79,7 +79,7 @@ impl RampCurve {
     }
 }
 
-/// A rate that changes steadily, up or down. It is a function of time, not of the number of the request.
+/// A rate that increases or decreases steadily with time.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ramp {
@@ -87,10 +87,10 @@ pub struct Ramp {
     pub from: RequestRate,
     /// Requests per second at the end.
     pub to: RequestRate,
-    /// By which curve: `linear` unless said otherwise.
+    /// Curve of the ramp; default `linear`.
     #[serde(default)]
     pub curve: RampCurve,
-    /// How long it takes; the rate then stays at `to`. Without it the ramp takes the whole measurement.
+    /// Duration of the ramp, after which the rate stays at `to`; default: the whole measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<HumanDuration>,
 }
@@ -121,13 +121,13 @@ impl Ramp {
     }
 }
 
-/// A rate that holds for some time.
+/// A constant rate for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
     /// Requests per second.
     pub rate: RequestRate,
-    /// How long they fall due at that rate.
+    /// Duration of the stage.
     pub duration: HumanDuration,
 }
 
@@ -142,7 +142,7 @@ pub enum RateProfile {
 }
 
 impl RateProfile {
-    /// The word that is printed in place of a single rate.
+    /// The name that is printed in place of a single rate.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Ramp(_) => "ramp",
@@ -165,14 +165,16 @@ impl RateProfile {
 
     /// Describes why the pace is impossible with this number of prompts; `None` if it is possible.
     pub(crate) fn find_error(&self, prompts: u32) -> Option<String> {
-        const FINITE: &str = "a rate that changes must be finite; write requests per second";
+        const FINITE: &str = "the rates of a ramp or stage must be finite; write requests per second";
         match self {
             Self::Ramp(ramp) if ramp.from.is_infinite() || ramp.to.is_infinite() => Some(FINITE.to_owned()),
             Self::Ramp(ramp) if ramp.over.is_some_and(|over| over.duration().is_zero()) => {
                 Some("a ramp must take longer than 0s".to_owned())
             }
             Self::Ramp(_) => None,
-            Self::Stages(stages) if stages.is_empty() => Some("there is no stage".to_owned()),
+            Self::Stages(stages) if stages.is_empty() => {
+                Some("`stages` is empty; write at least one stage".to_owned())
+            }
             Self::Stages(stages) if stages.iter().any(|stage| stage.rate.is_infinite()) => {
                 Some(FINITE.to_owned())
             }
@@ -183,7 +185,7 @@ impl RateProfile {
                 let needed = self.expected_requests().unwrap_or(0.0);
                 (needed > f64::from(prompts)).then(|| {
                     format!(
-                        "the stages come to {} requests, and there are {prompts} prompts",
+                        "the stages need {} requests, but there are {prompts} prompts",
                         needed.ceil()
                     )
                 })
@@ -333,11 +335,11 @@ mod tests {
                 ramp(rate(1.0), rate(2.0), Some(HumanDuration::from_secs(0))),
                 "longer than 0s",
             ),
-            (stages(&[]), "no stage"),
+            (stages(&[]), "`stages` is empty"),
             (stages(&[(1.0, 0)]), "longer than 0s"),
             (
                 stages(&[(2.0, 30), (8.0, 5)]),
-                "100 requests, and there are 99 prompts",
+                "100 requests, but there are 99 prompts",
             ),
         ] {
             let said = pace.find_error(99).unwrap();

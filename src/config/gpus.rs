@@ -38,7 +38,7 @@ impl FromStr for GpuList {
         for part in text.split(',').map(str::trim) {
             let wrong = || {
                 format!(
-                    "`{part}` names no GPU; write numbers and ranges such as `4-7` or `0,2`, UUIDs such as `GPU-57b0…` or `MIG-57b0…`, or instances (MIG) such as `0:1`"
+                    "`{part}` is not a GPU; write indexes or ranges such as `4-7` or `0,2`, UUIDs such as `GPU-57b0…` or `MIG-57b0…`, or MIG instances such as `0:1`"
                 )
             };
             if part.starts_with("GPU-") || part.starts_with("MIG-") {
@@ -110,7 +110,7 @@ impl JsonSchema for GpuList {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": ["string", "integer"],
-            "description": "GPUs of this host: numbers and ranges such as `4-7` or `0,2`, or UUIDs."
+            "description": "GPUs of this host: indexes or ranges such as `4-7` or `0,2`, UUIDs such as `GPU-57b0…`, or MIG instances such as `0:1`."
         })
     }
 }

@@ -23,66 +23,70 @@ use crate::config::validity::Bounds;
 use crate::config::workload::{Profile, Workload};
 use crate::config::yaml::Spanned;
 
-/// A matrix: which engines, models and scenarios are crossed, and what else varies.
+/// A matrix: engines, models and scenarios that are combined into cells, and further axes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Matrix {
-    /// The matrix's name; runs are called after it.
+    /// Name of the matrix; the names of its runs contain it.
     pub name: Spanned<String>,
-    /// What it is for.
+    /// Purpose of the matrix, in a sentence.
     #[serde(default)]
     pub about: Option<String>,
-    /// The rules by which prompts are made: `current` (sglang 0.5.23) or `classic` (the published reports of August 2025).
+    /// Rules for making prompts: `current` (sglang 0.5.23, the default) or `classic` (the published reports of
+    /// August 2025).
     #[serde(default)]
     pub profile: Profile,
-    /// What every draw starts from; 1 unless said otherwise.
+    /// Seed of all random draws; default 1.
     #[serde(default = "default_seed")]
     pub seed: u64,
     /// Engines: names of recipes, or `name: {…}` with changes.
     pub engines: Spanned<Vec<Named<EngineEntry>>>,
-    /// Models: ids or paths, or `id: {…}` with what belongs to it.
+    /// Models: ids or paths, or `id: {…}` with settings of the model.
     pub models: Spanned<Vec<Named<ModelEntry>>>,
-    /// Scenarios: the four standard ones by name, changed ones, or your own.
+    /// Scenarios: names of the four standard ones, `name: {…}` with changes to them, or your own.
     pub scenarios: Spanned<Vec<Named<ScenarioEntry>>>,
-    /// What else is crossed.
+    /// Further axes that are combined with engines, models and scenarios.
     #[serde(default)]
     pub axes: Axes,
-    /// Groups of axes that move together instead of being crossed, such as `[[rate, concurrency]]`.
+    /// Groups of axes whose values are paired in order instead of combined, such as `[[rate, concurrency]]`.
     #[serde(default)]
     pub zip: Vec<Vec<Spanned<String>>>,
-    /// Changes for the cells that fit `when`, applied in order.
+    /// Changes to the cells that match `when`, applied in order.
     #[serde(default)]
     pub overrides: Vec<Override>,
-    /// Cells left out, each with a reason.
+    /// Cells to leave out, each with a reason.
     #[serde(default)]
     pub exclude: Vec<Spanned<Exclusion>>,
-    /// Cells added, each with a reason.
+    /// Cells to add, each with a reason.
     #[serde(default)]
     pub include: Vec<Spanned<Inclusion>>,
-    /// How often each cell is measured.
+    /// Number and order of starts and measurements of each cell.
     #[serde(default)]
     pub repeats: Spanned<Repeats>,
-    /// Whether launches that need fewer GPUs than the host has run side by side on others, containers held to the processors of their
-    /// GPUs' NUMA nodes; rows measured beside a neighbour say so.
+    /// Whether launches that need fewer GPUs than the host has run at the same time on different GPUs; default
+    /// `false`. Their containers run on the CPUs of their GPUs' NUMA nodes. Rows measured during another launch
+    /// are marked.
     #[serde(default)]
     pub parallel: bool,
-    /// Which GPUs of this host may be used, such as `4-7`; all of them unless said otherwise. `--gpus` and `CUDA_VISIBLE_DEVICES` name them too.
+    /// GPUs of this host that may be used, such as `4-7`; default: those in `CUDA_VISIBLE_DEVICES`, otherwise
+    /// all. `--gpus` replaces this list.
     #[serde(default)]
     pub gpus: Option<GpuList>,
-    /// The engine that comparisons refer to; the first one unless said otherwise.
+    /// Engine that ratios in reports refer to; default: the first one.
     #[serde(default)]
     pub reference: Option<Spanned<String>>,
-    /// Whether the next engine's image is pulled while cells run; rows beside a pull say so.
+    /// Whether the image of the next engine is pulled while cells run; default `false`. Rows measured during a
+    /// pull are marked.
     #[serde(default)]
     pub pull_ahead: bool,
     /// How `matrix nightly` judges this matrix.
     #[serde(default)]
     pub nightly: NightlyOptions,
-    /// From where on a measurement is doubted, as in `{ window: 60s, max_cache_hits: 0.02 }`; what each bound is for is told by
-    /// `matrix explain --codes`.
+    /// Bounds that decide whether a measurement is valid, such as `{ window: 60s, max_cache_hits: 0.02 }`.
+    /// `matrix explain --codes` describes each.
     #[serde(default)]
     pub validity: Option<Spanned<Bounds>>,
-    /// Files of data sets, relative to this file: `sharegpt: data/ShareGPT.json`.
+    /// Files of data sets, relative to the matrix file, such as `sharegpt: data/ShareGPT.json`.
     #[serde(default)]
     pub datasets: OrderedMap<Spanned<String>>,
 }
@@ -91,8 +95,9 @@ pub struct Matrix {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NightlyOptions {
-    /// Whether the baseline is started in turn with every cell each night (`paired: true`), so that whatever a night does to the host happens
-    /// to both, instead of when a loss is suspected. A night then takes about twice as long.
+    /// Whether every nightly run also starts the baseline, alternating with each cell, so that changes of the
+    /// host affect both sides; default `false`: the baseline is started only to confirm a suspected loss. A
+    /// paired run takes about twice as long.
     pub paired: bool,
 }
 
@@ -100,55 +105,57 @@ const fn default_seed() -> u64 {
     1
 }
 
-/// An engine of the matrix: a recipe with changes.
+/// An engine of the matrix: a recipe with changes. Each setting replaces that of the recipe, unless it says
+/// otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineEntry {
-    /// Its name in this matrix, where one recipe stands twice.
+    /// Name of the engine in this matrix; needed if a recipe is used twice.
     pub r#as: Option<Spanned<String>>,
-    /// One version, or several that are crossed.
+    /// Version, or several versions as an axis.
     pub version: Option<Spanned<OneOrMany<String>>>,
-    /// Where it runs: `container`, `process` or `attach`.
+    /// Where the engine runs: `container`, `process` or `attach`; several values are an axis.
     pub executor: Option<Spanned<OneOrMany<Executor>>>,
-    /// A variant of the recipe.
+    /// Name of a variant of the recipe.
     pub variant: Option<Spanned<String>>,
-    /// The precision of the weights, or several that are crossed.
+    /// Precision of the weights, or several precisions as an axis.
     pub precision: Option<Spanned<OneOrMany<String>>>,
     /// Arguments appended to the command.
     pub args: Vec<Spanned<Template>>,
-    /// Environment variables added; a secret is named, as in `HF_TOKEN: ${HF_TOKEN}`.
+    /// Environment variables added. Write a secret as a reference, such as `HF_TOKEN: ${HF_TOKEN}`.
     pub env: OrderedMap<Spanned<Template>>,
-    /// Another image.
+    /// Image of the container.
     pub image: Option<String>,
-    /// Another command.
+    /// Command that starts the engine.
     pub command: Option<Vec<Template>>,
-    /// What is changed of its container on this host, such as `{ cpuset: 0-15, memory: 64GiB }`.
+    /// Changes to the recipe's container on this host, such as `{ cpuset: 0-15, memory: 64GiB }`.
     pub container: Option<Spanned<ContainerOverride>>,
-    /// Where it already runs, for `attach`.
+    /// URL of the running server, for `attach`.
     pub url: Option<Spanned<Template>>,
-    /// How many GPUs it computes on, for `attach`, where nothing else tells.
+    /// Number of GPUs that the server uses, for `attach`, if nothing else reports it; figures per GPU need it.
     pub gpus: Option<Spanned<NonZeroU32>>,
-    /// Which kind of GPU it computes on, such as `H100`, for `attach`.
+    /// Kind of GPU that the server uses, such as `H100`, for `attach`.
     pub gpu: Option<Spanned<String>>,
-    /// Whether the prompts of each measurement begin with letters that none before it had. An attached server without `reset` gets such
-    /// prompts unless this is `false`.
+    /// Whether the prompts of each measurement start with letters that no earlier measurement used. Default:
+    /// the recipe's setting, otherwise `true` for an attached server whose prefix cache cannot be emptied (no
+    /// `reset`).
     pub unique_prefixes: Option<Spanned<bool>>,
-    /// The port it must have.
+    /// Port of the engine; default: a free port.
     pub port: Option<Spanned<u16>>,
-    /// An existing Python environment to run in.
+    /// Path of an existing Python virtual environment to run in.
     pub venv: Option<Template>,
-    /// Which variables of our own environment it gets as a process: `inherited` or `clean`.
+    /// Which environment variables of `matrix` the process inherits: `inherited` or `clean`.
     pub environment: Option<ProcessEnvironment>,
-    /// Which devices it computes on.
+    /// Devices that the engine computes on.
     pub devices: Option<Devices>,
-    /// The name of the model in requests.
+    /// Name of the model in requests.
     #[serde(rename = "served_model_name")]
     pub served_model_name: Option<String>,
-    /// Fields added to every request body; `null` removes one.
+    /// Fields added to every request body; `null` removes a field.
     pub body: BodyFields,
     /// Headers sent with every request, such as `Authorization: Bearer ${API_KEY}`.
     pub headers: OrderedMap<Spanned<Template>>,
-    /// How long to wait for it.
+    /// Timeouts for starting, probing and stopping the engine.
     #[serde(rename = "timeouts")]
     pub timeouts: TimeoutsRecipe,
 }
@@ -162,78 +169,86 @@ pub(crate) fn engine_name(engine: &Named<EngineEntry>) -> &Spanned<String> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelEntry {
-    /// Tensor-parallel size: one, several, or by engine as in `{ lmdeploy: 4, default: 8 }`.
+    /// Tensor-parallel size: one, several as an axis, or by engine as in `{ lmdeploy: 4, default: 8 }`; default
+    /// 1.
     pub tp: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
-    /// Pipeline-parallel size.
+    /// Pipeline-parallel size, in the same forms as `tp`; default 1.
     pub pp: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
-    /// Data-parallel size.
+    /// Data-parallel size, in the same forms as `tp`; default 1.
     pub dp: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
-    /// Expert-parallel size.
+    /// Expert-parallel size, in the same forms as `tp`; default 1.
     pub ep: Option<Spanned<ByEngine<OneOrMany<u32>>>>,
-    /// The precision of the weights.
+    /// Precision of the weights: one, several as an axis, or by engine.
     pub precision: Option<Spanned<ByEngine<OneOrMany<String>>>>,
-    /// What is loaded, where neither the model's id nor the recipe's table gives it.
+    /// Checkpoint to load; default: the match in the recipe's `checkpoints`, otherwise the model itself.
     pub checkpoint: Option<Spanned<ByEngine<String>>>,
-    /// Arguments appended to the command.
+    /// Arguments appended to the command, for all engines or by engine.
     pub args: Option<Spanned<ByEngine<Vec<Template>>>>,
     /// Environment variables added.
     pub env: OrderedMap<Spanned<Template>>,
-    /// Whose tokenizer makes and counts tokens: a path or a model id; the model's own unless said otherwise.
+    /// Path or model id of the tokenizer that makes and counts prompts; default: the model's own.
     pub tokenizer: Option<Spanned<String>>,
 }
 
 with_dataset_options! {
-    /// A scenario of the matrix: a standard one with changes, or one of your own.
+    /// A scenario of the matrix: a standard one with changes, or your own.
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields, default)]
     pub struct ScenarioEntry {
-        /// Where prompts come from.
+        /// Data set that the prompts come from.
         pub dataset: Option<DatasetName>,
-        /// The data set's file, relative to this file.
+        /// File of the data set, relative to the matrix file.
         pub path: Option<Spanned<String>>,
-        /// How many prompts; as many as a rate with an end needs, else 1000, unless said otherwise.
+        /// Number of prompts. Default: as many as the rate needs until its end, for a standard scenario at
+        /// least its own number; otherwise 1000. For `openai`, 0 sends all rows.
         pub prompts: Option<Spanned<u32>>,
-        /// The LoRA adapters that requests ask for: `{ names: [a, b], distribution: distinct }`.
+        /// LoRA adapters of the requests, such as `{ names: [a, b], distribution: distinct }`.
         pub lora: Option<Lora>,
-        /// Requests per second, one or several that are crossed; `inf`: all at once.
+        /// Requests per second, one or several as an axis; `inf` (the default) sends all at once.
         pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
-        /// A rate that changes steadily, instead of `rate`: `{ from: 1, to: 16 }`.
+        /// A rate that changes steadily, instead of `rate`, such as `{ from: 1, to: 16 }`.
         pub ramp: Option<Spanned<Ramp>>,
-        /// Rates one after another, instead of `rate`: `[{ rate: 2, duration: 30s }, { rate: 8, duration: 30s }]`.
+        /// Rates one after another, instead of `rate`, such as `[{ rate: 2, duration: 30s }, { rate: 8,
+        /// duration: 30s }]`.
         pub stages: Option<Spanned<Vec<Stage>>>,
-        /// Look for the highest rate or concurrency that holds the SLO, instead of measuring one.
+        /// Search for the highest rate or concurrency that meets the SLO, instead of measuring one.
         pub search: Option<Spanned<Search>>,
-        /// How gaps between requests are drawn.
+        /// Distribution of the gaps between requests; default `poisson`.
         pub spacing: Option<ArrivalProcess>,
-        /// The most requests under way at once, one or several that are crossed.
+        /// Maximum number of requests in flight, one or several as an axis; default: unlimited.
         pub concurrency: Option<Spanned<OneOrMany<NonZeroU32>>>,
-        /// What every draw of this scenario starts from.
+        /// Seed of this scenario's random draws; default: the `seed` of the matrix.
         pub seed: Option<u64>,
-        /// Requests sent before the measurement begins; 1 unless said otherwise.
+        /// Number of requests before the measurement; default 1.
         pub warmup: Option<u32>,
-        /// The longest a request may take; 6h unless said otherwise.
+        /// Timeout of a request; default 6h.
         pub timeout: Option<HumanDuration>,
-        /// The longest wait for the first byte of an answer; 6h unless said otherwise.
+        /// Timeout of the first byte of a response; default: `timeout`.
         pub first_byte_timeout: Option<HumanDuration>,
-        /// After this long nothing more falls due; without `prompts` there are as many as a rate needs for it.
+        /// Time after which no more requests are sent; default: no limit. Without `prompts`, the number of
+        /// prompts is what a rate needs for this time.
         pub duration: Option<HumanDuration>,
-        /// How long what is under way may go on after `duration`; 6h unless said otherwise.
+        /// Time that requests in flight have after the end of `duration`; default 6h.
         pub drain: Option<HumanDuration>,
-        /// An engine whose streams all stand still for this long is taken to hang; 10m unless said otherwise.
+        /// Time without progress on any stream after which the engine counts as hung and the cell fails;
+        /// default 10m.
         pub stall: Option<HumanDuration>,
-        /// The share of failed requests above which the cell is invalid; 0.01 unless said otherwise.
+        /// Share of failed requests above which the cell is invalid; default 0.01.
         pub error_share: Option<Spanned<f64>>,
-        /// The share of failed requests above which the load is ended early, once 20 have ended; never, unless said otherwise.
+        /// Share of failed requests above which the load is aborted, checked once 20 requests have ended;
+        /// default: never.
         pub abort_error_share: Option<Spanned<f64>>,
-        /// The most tokens an answer may have beyond those asked for before it is cut as endless; 1024 unless said otherwise.
+        /// Number of tokens beyond the requested output length after which an answer is cut off as endless;
+        /// default 1024.
         pub excess_tokens: Option<u32>,
-        /// What makes a request good.
+        /// Limits that a good request meets.
         pub slo: Option<Slo>,
-        /// Fields added to every request body; `null` removes one.
+        /// Fields added to every request body; `null` removes a field.
         pub body: BodyFields,
-        /// Whether answers may end where the model ends them, instead of at the asked length.
+        /// Whether an answer may end where the model ends it; default `false`: the requested output length is
+        /// enforced.
         pub stop_at_eos: bool,
-        /// Whether the texts of the answers are kept in the records.
+        /// Whether records contain the texts of answers; default `false`.
         pub keep_text: bool,
     }
 }
@@ -263,13 +278,13 @@ impl ScenarioEntry {
     }
 }
 
-/// What else is crossed. An entry of its own (`tp:` at a model, `rate:` at a scenario) comes before these.
+/// Further axes. A value at an engine, a model or a scenario (such as `tp:` or `rate:`) takes precedence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Axes {
     /// Versions of every engine.
     pub version: Option<Spanned<OneOrMany<String>>>,
-    /// Where engines run.
+    /// Executors: `container`, `process`, `attach`.
     pub executor: Option<Spanned<OneOrMany<Executor>>>,
     /// Precisions of the weights.
     pub precision: Option<Spanned<OneOrMany<String>>>,
@@ -281,21 +296,21 @@ pub struct Axes {
     pub dp: Option<Spanned<OneOrMany<u32>>>,
     /// Expert-parallel sizes.
     pub ep: Option<Spanned<OneOrMany<u32>>>,
-    /// Named sets of arguments: `plain: []`, `chunked: { vllm: [--max-num-batched-tokens, 8192] }`.
+    /// Named sets of arguments, such as `plain: []` and `chunked: { vllm: [--max-num-batched-tokens, 8192] }`.
     pub args: OrderedMap<ByEngine<Vec<Template>>>,
-    /// Named sets of environment variables: `plain: {}`, `fast: { X: 1 }`.
+    /// Named sets of environment variables, such as `plain: {}` and `fast: { X: 1 }`.
     pub env: OrderedMap<OrderedMap<Spanned<Template>>>,
-    /// Requests per second.
+    /// Requests per second; `inf` sends all at once.
     pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
-    /// The most requests under way at once.
+    /// Maximum numbers of requests in flight.
     pub concurrency: Option<Spanned<OneOrMany<NonZeroU32>>>,
 }
 
-/// Changes for the cells that fit.
+/// Changes to the cells that match `when`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Override {
-    /// Which cells: axis names and patterns, as in `{ engine: vllm, model: "*235B*" }`.
+    /// Cells that are changed: axis names and patterns, such as `{ engine: vllm, model: "*235B*" }`.
     pub when: Spanned<Selector>,
     /// Arguments appended to the command.
     #[serde(default)]
@@ -303,26 +318,26 @@ pub struct Override {
     /// Environment variables added.
     #[serde(default)]
     pub env: OrderedMap<Spanned<Template>>,
-    /// The number of prompts.
+    /// Number of prompts.
     #[serde(default)]
     pub prompts: Option<u32>,
-    /// How long to wait for the engine.
+    /// Timeouts for starting, probing and stopping the engine.
     #[serde(default)]
     #[serde(rename = "timeouts")]
     pub timeouts: TimeoutsRecipe,
 }
 
-/// Cells left out: axis names and patterns, with a reason.
+/// Cells to leave out, with a reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Exclusion {
-    /// Which cells: axis names and patterns, as in `{ engine: vllm, scenario: random-2k-6k }`.
+    /// Cells to leave out: axis names and patterns, such as `{ engine: vllm, scenario: random-2k-6k }`.
     pub when: Spanned<Selector>,
-    /// Why; `plan` and the reports show it.
+    /// Reason, shown by `matrix plan` and in reports.
     pub why: String,
 }
 
-/// A cell that the axes do not give, with a reason.
+/// A cell to add that the axes do not contain, with a reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Inclusion {
@@ -332,24 +347,24 @@ pub struct Inclusion {
     pub model: Spanned<String>,
     /// A scenario of this matrix.
     pub scenario: Spanned<String>,
-    /// Another version.
+    /// Version.
     #[serde(default)]
     pub version: Option<String>,
-    /// Another place to run.
+    /// Executor.
     #[serde(default)]
     pub executor: Option<Spanned<Executor>>,
-    /// Another precision.
+    /// Precision of the weights.
     #[serde(default)]
     pub precision: Option<String>,
-    /// Another tensor-parallel size.
+    /// Tensor-parallel size.
     #[serde(default)]
     pub tp: Option<Spanned<u32>>,
-    /// Another rate.
+    /// Requests per second.
     #[serde(default)]
     pub rate: Option<RequestRate>,
-    /// Another concurrency.
+    /// Maximum number of requests in flight.
     #[serde(default)]
     pub concurrency: Option<NonZeroU32>,
-    /// Why; `plan` and the reports show it.
+    /// Reason, shown by `matrix plan` and in reports.
     pub why: String,
 }

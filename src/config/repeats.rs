@@ -9,37 +9,39 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::base::units::HumanDuration;
 use crate::config::yaml::Spanned;
 
-/// How often each cell is measured.
+/// Number and order of starts and measurements of each cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Repeats {
-    /// How often each engine is started anew.
+    /// Number of starts of each engine; default 1. With `target_ci` at least 5.
     #[serde(default = "default_count")]
     pub starts: NonZeroU32,
-    /// How often each cell is measured on one start.
+    /// Number of measurements of each cell on one start; default 1.
     #[serde(default = "default_count")]
     pub per_start: NonZeroU32,
-    /// In which order engines are started, where they are started several times: `alternate` (the default) lets the engines and versions of one
-    /// model and load take turns, A B B A, then goes on to the next model, so that drift of the machine hits all alike; `blocks` makes all
-    /// starts of one before the first of the next.
+    /// Order of several starts. `alternate` (the default) alternates the engines and versions of one model and
+    /// load, A B B A, and then continues with the next model, so that drift of the host affects all equally.
+    /// `blocks` makes all starts of one engine before the first of the next.
     #[serde(default)]
     pub order: Option<Spanned<StartOrder>>,
-    /// The older form of `order`: `true` is `alternate`, `false` is `blocks`.
+    /// Earlier form of `order`: `true` is `alternate`, `false` is `blocks`.
     #[serde(default)]
     pub interleave: Option<Spanned<bool>>,
-    /// Start again, until the 95 % interval of what gates a cell (what a search found; else output throughput; else, where requests come
-    /// at a rate, the median E2E) reaches no further than this share to either side, such as `2%`. Only cells that are not there yet are
-    /// measured again, launches taking turns. How many starts that takes is told by the first ones (Stein's two stages), of which there are five at
-    /// least: fewer `starts` are raised to five.
+    /// Adds starts to a cell until the 95 % confidence interval of its gating metric is at most this share wide
+    /// to either side, such as `2%`. The gating metric is the result of a search, otherwise output throughput,
+    /// or median E2E if requests arrive at a rate. Launches alternate. The number of added starts is estimated
+    /// from the first ones (Stein's two-stage procedure), of which there are at least five: fewer `starts` are
+    /// raised to five.
     #[serde(default)]
     #[serde(rename = "target_ci")]
     pub target_ci: Option<Spanned<HalfWidth>>,
-    /// The most starts that measure one cell, where `target_ci` asks for more; 20 unless said otherwise.
+    /// Maximum number of starts of a cell with `target_ci`; default 20, or `starts` if that is more.
     #[serde(default)]
     #[serde(rename = "max_starts")]
     pub max_starts: Option<Spanned<NonZeroU32>>,
-    /// Begin no start for `target_ci` that all starts of the run together would take beyond this, such as `90m`: the time from the command to
-    /// the end of the engine, loading included, times its GPUs. An engine without GPUs counts as one.
+    /// Limit of GPU time for all starts of the run, such as `90m`: no start is added for `target_ci` that would
+    /// exceed it. GPU time is the time from the start command to the engine's end, including loading, times its
+    /// GPUs; an engine without GPUs counts as one.
     #[serde(default)]
     pub budget: Option<Spanned<HumanDuration>>,
 }
@@ -58,11 +60,12 @@ impl Default for Repeats {
     }
 }
 
-/// In which order engines are started that are started several times.
+/// Order of the starts, if engines are started several times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StartOrder {
-    /// Engines and versions of one model and load take turns, forward, then backward; then the next model.
+    /// Engines and versions of one model and load alternate, forward, then backward; then the next model
+    /// follows.
     #[default]
     Alternate,
     /// All starts of one engine, then all of the next.
@@ -212,7 +215,7 @@ impl<'de> Deserialize<'de> for HalfWidth {
 
 fn invalid_half_width<E: de::Error>(text: &str) -> E {
     E::custom(format!(
-        "`{text}` is not how far an interval may reach; write a share above 0% and below 100%, such as `2%` or `0.02`"
+        "`{text}` is not a valid interval half-width; write a share above 0% and below 100%, such as `2%` or `0.02`"
     ))
 }
 
@@ -227,7 +230,7 @@ impl JsonSchema for HalfWidth {
                 { "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 },
                 { "type": "string", "pattern": "^[0-9.]+ ?%$" }
             ],
-            "description": "A share above 0% and below 100%: `2%` or `0.02`.",
+            "description": "A share above 0% and below 100%, such as `2%` or `0.02`.",
             "examples": ["2%", 0.02]
         })
     }

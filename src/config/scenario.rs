@@ -83,17 +83,17 @@ impl Default for Limits {
     }
 }
 
-/// What makes a request good: every target must be met.
+/// Limits that a good request meets, all of those that are set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Slo {
-    /// The longest time to the first token.
+    /// Maximum time to the first token, such as `500ms`.
     #[serde(default)]
     pub ttft: Option<HumanDuration>,
-    /// The longest time per output token after the first.
+    /// Maximum time per output token after the first, such as `50ms`.
     #[serde(default)]
     pub tpot: Option<HumanDuration>,
-    /// The longest time to the end.
+    /// Maximum time to the end of the answer, such as `30s`.
     #[serde(default)]
     pub e2e: Option<HumanDuration>,
 }

@@ -15,7 +15,7 @@ use crate::config::arrival::Arrival;
 pub enum SearchVariable {
     /// Requests per second.
     Rate,
-    /// Requests under way at once.
+    /// Maximum number of requests in flight.
     Concurrency,
 }
 
@@ -37,33 +37,33 @@ impl SearchVariable {
     }
 }
 
-/// A search for the highest rate or concurrency that holds the SLO: it doubles from `from` until a point fails, then halves
-/// the gap until it is narrow enough.
+/// A search for the highest rate or concurrency that meets the SLO. It doubles the value from `from` until a
+/// point fails, then halves the interval until it is narrow enough.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
-    /// `rate` or `concurrency`.
+    /// What is varied: `rate` or `concurrency`.
     pub by: SearchVariable,
-    /// The lowest value, tried first; 1 unless said otherwise.
+    /// Lowest value, measured first; default 1.
     #[serde(default = "default_from")]
     pub from: f64,
-    /// The highest value that may be tried; 1024 unless said otherwise.
+    /// Highest value; default 1024.
     #[serde(default = "default_to")]
     pub to: f64,
-    /// The share of all requests that must meet the SLO, failed ones counted; 0.99 unless said otherwise.
+    /// Share of all requests that must meet the SLO; failed requests count as misses. Default 0.99.
     #[serde(default = "default_target")]
     pub target: f64,
-    /// It ends when the lowest value that failed is above the highest that held by no more than this share; 0.05 unless said
-    /// otherwise. A concurrency is never narrowed below 1.
+    /// Share by which the lowest failing value may exceed the highest passing one when the search ends; default
+    /// 0.05. For a concurrency the search ends at the latest when they differ by 1.
     #[serde(default = "default_resolution")]
     pub resolution: f64,
-    /// The most points that are measured; 24 unless said otherwise.
+    /// Maximum number of measured points; default 24.
     #[serde(default = "default_points")]
     pub points: u32,
-    /// Requests of one point; all prompts of the scenario unless said otherwise.
+    /// Number of requests per point; default: all prompts of the scenario.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompts: Option<u32>,
-    /// How long one point sends requests, instead of `prompts`.
+    /// Time that a point sends requests, instead of `prompts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<HumanDuration>,
 }
@@ -122,37 +122,37 @@ impl Search {
         let is_whole = from.fract() == 0.0 && to.fract() == 0.0 && *to <= f64::from(u32::MAX);
         if !is_range {
             return Some(format!(
-                "from {from} to {to} is no range of a {name}: it must begin above 0 and end at or above its beginning"
+                "`from` {from} and `to` {to} are not a range of a {name}; `from` must be above 0, and `to` at least `from`"
             ));
         }
         if *by == SearchVariable::Concurrency && !is_whole {
             return Some(format!(
-                "from {from} to {to} is no range of a concurrency: these are whole numbers"
+                "`from` {from} and `to` {to} are not a range of a concurrency; write whole numbers"
             ));
         }
         if !(self.target > 0.0 && self.target <= 1.0) {
             return Some(format!(
-                "the target {} is no share above 0 and at most 1",
+                "`target` is {}; write a share above 0 and at most 1",
                 self.target
             ));
         }
         if !(self.resolution > 0.0 && self.resolution <= 1.0) {
             return Some(format!(
-                "the resolution {} is no share above 0 and at most 1",
+                "`resolution` is {}; write a share above 0 and at most 1",
                 self.resolution
             ));
         }
         if self.points == 0 || self.prompts == Some(0) {
-            return Some("there must be a point, with a request".to_owned());
+            return Some("`points` and `prompts` must be at least 1".to_owned());
         }
         if self
             .duration
             .is_some_and(|duration| duration.duration().is_zero())
         {
-            return Some("a point must be longer than 0s".to_owned());
+            return Some("`duration` must be longer than 0s".to_owned());
         }
         (self.prompts.is_some() && self.duration.is_some())
-            .then(|| "both `prompts` and `duration` say how much a point sends; leave one out".to_owned())
+            .then(|| "both `prompts` and `duration` limit a point; remove one of them".to_owned())
     }
 }
 
@@ -187,21 +187,21 @@ mod tests {
     fn a_search_that_cannot_be_says_why() {
         let usual = || Search::new(SearchVariable::Concurrency);
         for (search, why) in [
-            (Search { from: 0.0, ..usual() }, "no range"),
+            (Search { from: 0.0, ..usual() }, "are not a range"),
             (
                 Search {
                     from: 8.0,
                     to: 4.0,
                     ..usual()
                 },
-                "no range",
+                "are not a range",
             ),
             (
                 Search {
                     to: f64::NAN,
                     ..usual()
                 },
-                "no range",
+                "are not a range",
             ),
             (Search { from: 1.5, ..usual() }, "whole numbers"),
             (
@@ -209,16 +209,16 @@ mod tests {
                     target: 1.5,
                     ..usual()
                 },
-                "the target 1.5",
+                "`target` is 1.5",
             ),
             (
                 Search {
                     resolution: 0.0,
                     ..usual()
                 },
-                "the resolution 0",
+                "`resolution` is 0",
             ),
-            (Search { points: 0, ..usual() }, "must be a point"),
+            (Search { points: 0, ..usual() }, "must be at least 1"),
             (
                 Search {
                     duration: Some(HumanDuration::from_secs(0)),
@@ -232,7 +232,7 @@ mod tests {
                     duration: Some(HumanDuration::from_secs(1)),
                     ..usual()
                 },
-                "leave one out",
+                "remove one of them",
             ),
         ] {
             let said = search.find_error().unwrap();

@@ -42,7 +42,7 @@ pub(crate) fn cell_key(values: &AxisValues) -> String {
     parts.join(",")
 }
 
-/// Parses a [`key`]. A value ends where the name of a later axis begins, so it may contain commas.
+/// Parses a [`cell_key`]. A value ends where the name of a later axis begins, so it may contain commas.
 pub(crate) fn parse_key(key: &str) -> AxisValues {
     let mut values = AxisValues::new();
     let mut remainder = key;
@@ -121,7 +121,7 @@ impl std::str::FromStr for Selector {
                 (axis, pattern, "")
             } else {
                 return Err(format!(
-                    "`{part}` compares nothing; write it like `engine=sglang` or `model=~8B`"
+                    "`{part}` is not a comparison; write for example `engine=sglang` or `model=~8B`"
                 ));
             };
             let axis = axis.trim();
@@ -140,7 +140,7 @@ impl std::str::FromStr for Selector {
             parts.push((Spanned::from(axis.to_owned()), patterns));
         }
         if parts.is_empty() {
-            return Err("the expression is empty; write it like `engine=sglang,model=~8B`".to_owned());
+            return Err("the expression is empty; write for example `engine=sglang,model=~8B`".to_owned());
         }
         Ok(Self(parts))
     }
@@ -181,7 +181,7 @@ impl JsonSchema for Selector {
             .collect();
         schemars::json_schema!({
             "type": "object",
-            "description": "Axis names and patterns; `*` stands for anything, `~x` means \"holds x\", `!x` means \"not x\".",
+            "description": "Axis names and patterns; `*` matches anything, `~x` means \"contains x\", `!x` means \"not x\".",
             "properties": properties,
             "additionalProperties": false
         })

@@ -24,8 +24,8 @@ pub enum TemplatePart<'a> {
     Secret(&'a str),
 }
 
-/// A scalar exactly as it is spelled, which may hold `{hole}`s and `${SECRET}`s: `1.10`, `no` and `017` reach the engine's command line
-/// unchanged.
+/// A scalar exactly as written, which may contain placeholders such as `{port}` and secrets such as
+/// `${HF_TOKEN}`. `1.10`, `no` and `017` reach the engine's command line unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Template(String);
@@ -88,7 +88,7 @@ impl Template {
         })
     }
 
-    /// The holes it has.
+    /// Names of the placeholders.
     pub(crate) fn placeholders(&self) -> impl Iterator<Item = &str> {
         self.parts().into_iter().filter_map(|piece| match piece {
             TemplatePart::Placeholder(name) => Some(name),
@@ -116,7 +116,7 @@ impl Template {
     /// terminal.
     ///
     /// # Errors
-    /// The first hole or secret without a value.
+    /// The first placeholder or secret without a value.
     pub(crate) fn expand(
         &self,
         hole: &dyn Fn(&str) -> Option<String>,
@@ -142,11 +142,11 @@ impl Template {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpandError {
     /// A placeholder without a value.
-    #[error("nothing fills `{{{0}}}`")]
+    #[error("the placeholder `{{{0}}}` has no value")]
     Placeholder(String),
     /// A secret that the environment lacks.
     #[error(
-        "the environment variable `{0}` is not set; export it before the run (its value is never written down)"
+        "the environment variable `{0}` is not set; export it before the run (its value is never stored or printed)"
     )]
     Secret(String),
 }

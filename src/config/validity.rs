@@ -7,66 +7,68 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::units::{Bytes, HumanDuration};
 
-/// The bounds of what a measurement may show and still be believed. The share of failed requests is a limit of each scenario
-/// (`error_share`).
+/// Bounds beyond which a measurement is suspect or invalid. The bound for failed requests is `error_share` of
+/// the scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Bounds {
-    /// How late 99 of 100 requests may be sent by the client's own fault; 10ms unless said otherwise, and never less than three times
-    /// what this machine's calibration found or a twentieth of the median TTFT.
+    /// Maximum lag of 99 of 100 requests: how late the client may send them; default 10ms. The bound that
+    /// applies is at least three times the lag in this machine's calibration, and a twentieth of the median
+    /// TTFT.
     pub send_lag: HumanDuration,
-    /// The share of a processor that the busiest thread of the client may use; 0.95 unless said otherwise.
+    /// Maximum CPU use of the busiest thread of the client, as a share of one processor; default 0.95.
     pub client_cpu: f64,
-    /// The share of their time that the client's threads may wait for a processor before sharing the engine's counts as a fault; 0.05
-    /// unless said otherwise.
+    /// Maximum share of time that the client's threads wait for a processor while they share processors with
+    /// the engine; default 0.05.
     pub client_wait: f64,
-    /// By which share the rate of sending may fall below the rate that was asked for; 0.05 unless said otherwise.
+    /// Share by which the sending rate may be below the requested rate; default 0.05.
     pub rate: f64,
-    /// The share of answers that may be shorter than asked where the end of text is ignored, or longer than asked; 0.01 unless said
-    /// otherwise.
+    /// Maximum share of answers that are shorter than requested (if the end of text is ignored) or longer than
+    /// requested; default 0.01.
     pub short_outputs: f64,
-    /// By which share the server's count of a prompt's tokens may differ from ours, beyond a few tokens and a chat template; 0.02
-    /// unless said otherwise.
+    /// Share by which the server's count of a prompt's tokens may differ from ours, beyond a few tokens and a
+    /// chat template; default 0.02.
     pub prompt_tokens: f64,
-    /// By which share the engine's counters and its answers may differ in output tokens; 0.01 unless said otherwise.
+    /// Share by which output tokens in the engine's counters and in its responses may differ; default 0.01.
     pub tokens: f64,
-    /// By which factor the engine's count of output tokens may exceed our tokenizer's count of the text; 1.5 unless said otherwise,
-    /// because text does not always split again as it was made. Ours may exceed the engine's by twice as much.
+    /// Factor by which the engine's count of output tokens may exceed our tokenizer's count of the text;
+    /// default 1.5, because a text is not always split into the tokens that it was generated from. Our count
+    /// may exceed the engine's by twice that margin.
     pub own_tokens: f64,
-    /// Tokens per event from which on times between events say nothing of tokens; 1.25 unless said otherwise.
+    /// Tokens per event above which times between events do not describe tokens; default 1.25.
     pub tokens_per_chunk: f64,
-    /// The share of prompt tokens that may come from the prefix cache where prompts should be new to the engine; 0.05 unless said
-    /// otherwise.
+    /// Maximum share of prompt tokens from the prefix cache, beyond what prompts share with each other; default
+    /// 0.05.
     #[serde(rename = "max_cache_hits", alias = "warm")]
     pub max_cache_hits: f64,
-    /// The share of samples that may tell of throttling for heat or by the hardware; 0.01 unless said otherwise.
+    /// Maximum share of samples with thermal or hardware throttling of a GPU; default 0.01.
     pub throttled: f64,
-    /// The share of samples that may tell of a GPU at its power limit; 0.1 unless said otherwise.
+    /// Maximum share of samples with a GPU at its power limit; default 0.1.
     pub power_capped: f64,
-    /// By which share the clock of a busy GPU may wander; 0.05 unless said otherwise.
+    /// Maximum spread of the clock of a busy GPU, as a share; default 0.05.
     pub clock_spread: f64,
-    /// Memory that may be taken on a GPU before its engine starts; 1GiB unless said otherwise.
+    /// Maximum memory in use on a GPU before its engine starts; default 1GiB.
     pub rest_memory: Bytes,
-    /// Memory on a GPU that belongs to no process of the engine; 1GiB unless said otherwise.
+    /// Maximum memory in use on a GPU that belongs to no process of the engine; default 1GiB.
     pub unexplained_memory: Bytes,
-    /// The share of this host's processors that other processes may use, and never less than one of them, or a quarter of a small host's;
-    /// 0.1 unless said otherwise.
+    /// Maximum share of this host's processors that other processes use; default 0.1. The bound that applies is
+    /// at least one processor, or a quarter of the processors if that is less.
     pub other_cpus: f64,
-    /// The share of the processors' time that the hypervisor may give to other machines; 0.02 unless said otherwise.
+    /// Maximum share of processor time that the hypervisor gives to other virtual machines; default 0.02.
     pub stolen: f64,
-    /// How much may go to and from swap in each second; 1MiB unless said otherwise.
+    /// Maximum traffic to and from swap per second; default 1MiB.
     pub swap: Bytes,
-    /// Preemptions as a share of the requests; 0.01 unless said otherwise.
+    /// Maximum number of preemptions, as a share of the requests; default 0.01.
     pub preemptions: f64,
-    /// The longest silence of a source of telemetry; 3s unless said otherwise.
+    /// Longest silence of a telemetry source; default 3s.
     pub gap: HumanDuration,
-    /// How many requests must lie beyond a percentile that is printed; 10 unless said otherwise.
+    /// Minimum number of requests beyond the highest percentile that is printed; default 10.
     pub tail: u32,
-    /// The shortest measurement; 10s unless said otherwise.
+    /// Minimum duration of a measurement; default 10s.
     pub window: HumanDuration,
-    /// The share of the measurement that must pass at a steady throughput; 0.3 unless said otherwise.
+    /// Minimum share of the measurement at a steady throughput; default 0.3. 0 turns the check off.
     pub steady: f64,
-    /// By which factor requests in flight may grow from each quarter of the sending to the next; 1.1 unless said otherwise.
+    /// Factor by which requests in flight may grow from each quarter of the sending to the next; default 1.1.
     pub queue_growth: f64,
 }
 
@@ -212,7 +214,7 @@ impl Bounds {
         let no_factor = factors
             .into_iter()
             .filter(|(_, factor)| !(factor.is_finite() && *factor >= 1.0))
-            .map(|(name, _)| (name, "a factor from 1 on"));
+            .map(|(name, _)| (name, "a factor of 1 or more"));
         no_share.chain(no_factor).collect()
     }
 }

@@ -416,7 +416,10 @@ async fn what_cannot_start_says_what_is_missing() {
     let slash = output(env.start(&command_launch(&["./no/such"])).await);
     assert!(slash.contains("`./no/such` was not found in /"), "{slash}");
     let hole = output(env.start(&command_launch(&["sh", "{hf_home}"])).await);
-    assert_eq!(hole, "`{hf_home}` in `command:`: nothing fills `{hf_home}`");
+    assert_eq!(
+        hole,
+        "`{hf_home}` in `command:`: the placeholder `{hf_home}` has no value"
+    );
     let mut secret = shell_launch("true");
     process(&mut secret).env = vec![("A".into(), Template::new("${NOPE}"))];
     let secret = output(env.start(&secret).await);

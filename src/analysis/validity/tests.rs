@@ -58,7 +58,7 @@ fn bounds_that_cannot_be_are_named() {
         bounds.find_errors(),
         [
             ("max_cache_hits", "a share from 0 to 1"),
-            ("own_tokens", "a factor from 1 on")
+            ("own_tokens", "a factor of 1 or more")
         ]
     );
     assert!(Bounds::default().find_errors().is_empty());

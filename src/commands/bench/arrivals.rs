@@ -355,7 +355,7 @@ mod tests {
                 &[&usual[..], &["--request-rate", "4"]].concat(),
                 "leave `--request-rate` out",
             ),
-            (&[&usual[..], &["--search-to", "0.5"]].concat(), "no range"),
+            (&[&usual[..], &["--search-to", "0.5"]].concat(), "are not a range"),
             (
                 &[&usual[..], &["--search-seconds", "0"]].concat(),
                 "above 0 seconds",
