@@ -217,7 +217,7 @@ pub struct ProcessRecipe {
     /// Environment variable that receives the leased GPUs, such as `CUDA_VISIBLE_DEVICES`.
     pub devices_env: Option<String>,
     /// Packages that pip installs into a virtual environment that `matrix` creates, such as
-    /// `lmdeploy=={version}`. Without them, the command is searched in `PATH`.
+    /// `lmdeploy=={version}`. Without packages, the command is searched in `PATH`.
     pub pip: Vec<String>,
     /// Python package whose installed version must equal the version of the cell.
     pub distribution: Option<String>,

@@ -208,8 +208,8 @@ with_dataset_options! {
         pub rate: Option<Spanned<OneOrMany<RequestRate>>>,
         /// A rate that changes steadily, instead of `rate`, such as `{ from: 1, to: 16 }`.
         pub ramp: Option<Spanned<Ramp>>,
-        /// Rates one after another, instead of `rate`, such as `[{ rate: 2, duration: 30s }, { rate: 8,
-        /// duration: 30s }]`.
+        /// Rates one after another, instead of `rate`, such as
+        /// `[{ rate: 2, duration: 30s }, { rate: 8, duration: 30s }]`.
         pub stages: Option<Spanned<Vec<Stage>>>,
         /// Search for the highest rate or concurrency that meets the SLO, instead of measuring one.
         pub search: Option<Spanned<Search>>,
@@ -337,7 +337,7 @@ pub struct Exclusion {
     pub why: String,
 }
 
-/// A cell to add that the axes do not contain, with a reason.
+/// A cell to add that the axes do not contain, with a reason. Axes that are not set have their first value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Inclusion {

@@ -13,7 +13,7 @@ use crate::config::yaml::Spanned;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Repeats {
-    /// Number of starts of each engine; default 1. With `target_ci` at least 5.
+    /// Number of starts of each engine; default 1, with `target_ci` at least 5.
     #[serde(default = "default_count")]
     pub starts: NonZeroU32,
     /// Number of measurements of each cell on one start; default 1.
@@ -27,8 +27,8 @@ pub struct Repeats {
     /// Earlier form of `order`: `true` is `alternate`, `false` is `blocks`.
     #[serde(default)]
     pub interleave: Option<Spanned<bool>>,
-    /// Adds starts to a cell until the 95 % confidence interval of its gating metric is at most this share wide
-    /// to either side, such as `2%`. The gating metric is the result of a search, otherwise output throughput,
+    /// Adds starts to a cell until its 95 % confidence interval reaches at most this share to either side, such
+    /// as `2%`. It is the interval of the gating metric: the result of a search, otherwise output throughput,
     /// or median E2E if requests arrive at a rate. Launches alternate. The number of added starts is estimated
     /// from the first ones (Stein's two-stage procedure), of which there are at least five: fewer `starts` are
     /// raised to five.

@@ -160,8 +160,8 @@ macro_rules! with_dataset_options {
             /// Whether the tokenizer's chat template is applied to each prompt, for `sharegpt` and `custom`;
             /// default `false`.
             pub(crate) apply_chat_template: bool,
-            /// Groups of `generated-shared-prefix`, such as `{ groups: 8, prompts_per_group: 32, system_len:
-            /// 1024 }`.
+            /// Groups of `generated-shared-prefix`, such as
+            /// `{ groups: 8, prompts_per_group: 32, system_len: 1024 }`.
             pub(crate) shared_prefix: Option<$crate::config::dataset::generated_shared_prefix::SharedPrefix>,
             /// Conversations of `agentic-trace` that are sent, such as `{ offset: 10, max_turns: 4 }`.
             pub(crate) agentic_trace: Option<$crate::config::dataset::agentic_trace::Conversations>,
