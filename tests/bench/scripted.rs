@@ -380,11 +380,11 @@ fn answers_that_were_cut_are_no_answers_that_ended() {
     ended(5, &finish("shed"))
         .exits(0)
         .says("output-short")
-        .says("10 of 20 answers (50.0 %) end early for a reason that is not known: `shed` 10");
+        .says("10 of 20 answers (50.0 %) end early for an unknown reason: `shed` 10");
     ended(16, &finish("length"))
         .exits(0)
         .says("output-short")
-        .says("10 of 20 answers end at a limit of the server's own; 160 of 320 tokens came in them");
+        .says("10 of 20 answers end at a limit of the server; they have 160 of 320 requested tokens");
     for (words, word) in [
         (32, "length"),
         (5, "stop"),
@@ -407,8 +407,8 @@ fn an_event_ahead_of_the_tokens_is_named() {
     events.extend(words(32));
     judged(events, 32)
         .says("tokens-disagree")
-        .says("more events with text than the server counts tokens")
-        .says("white space alone");
+        .says("more events with text than tokens by the server's count")
+        .says("only white space");
 }
 
 /// Nor does a word that is the same whatever the prompt, as a gateway sends while the model still reads the prompt.
@@ -424,10 +424,10 @@ fn a_word_ahead_of_the_models_own_is_named() {
     };
     beginning(" Sure", 40)
         .says("first-event-ahead")
-        .says("10 of 10 answers begin with the same event whatever the prompt");
+        .says("10 of 10 answers begin with the same event for every prompt");
     beginning(" ", 40)
         .says("first-event-ahead")
-        .says("white space alone");
+        .says("only white space");
     let honest = beginning(" Sure", 0);
     assert!(!honest.stderr.contains("first-event-ahead"), "{}", honest.stderr);
 }

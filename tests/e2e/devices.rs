@@ -236,7 +236,7 @@ fn a_desktop_on_the_gpu_is_a_note_and_keeps_nobody_from_measuring() {
         .find(|reason| reason.code == ReasonCode::GpuNotAtRest);
     let found = found.expect("it is said");
     assert_eq!(found.describe_weight(), "note");
-    assert!(found.measured.contains("a desktop among them"), "{found:?}");
+    assert!(found.measured.contains("a desktop included"), "{found:?}");
     let headless = Stub::of("gpus 1\nrest 1400\n");
     let refused = on_a_gpu(1).gpus(&headless);
     refused.run(&[]).exits(4).says("of the memory of GPU 0 is in use");

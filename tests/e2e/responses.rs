@@ -50,7 +50,7 @@ fn prompts_that_a_server_cuts_short_are_found() {
     assert_eq!(found.weight, Verdict::Invalid);
     assert_eq!(
         found.measured,
-        "16 of 16 prompts are shorter by the server's count: 128 tokens in all, 1024 were sent"
+        "16 of 16 prompts are shorter by the server's count: 128 tokens in total, 1024 were sent"
     );
     gives_no_ratio(&ran, "prompt-tokens-disagree");
 }

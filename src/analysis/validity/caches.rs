@@ -129,14 +129,18 @@ pub(crate) fn cache_reasons(evidence: &CacheEvidence<'_>, is_unseen: bool) -> Ve
     let refused = proof.filter(|proof| proof.possible && proof.success != Some(true));
     let refusal = match (refused, proof.is_some_and(|proof| proof.possible)) {
         (Some(proof), _) => {
-            let answer = proof.answer.as_deref().unwrap_or("no answer");
+            let answer = proof.answer.as_deref().unwrap_or("no response");
             let status = proof
                 .status
                 .map_or_else(String::new, |status| format!("status {status}: "));
             format!("the engine did not empty its caches: {status}{answer}")
         }
-        (None, true) => "the engine says success, and counts no hits that would prove it".to_owned(),
-        (None, false) => "the engine has no way to empty its caches, and counts no hits".to_owned(),
+        (None, true) => {
+            "the engine reports success, but no counts of cache hits that would prove it".to_owned()
+        }
+        (None, false) => {
+            "the engine has no way to empty its caches, and reports no counts of cache hits".to_owned()
+        }
     };
     // Counted hits near zero prove more than any answer.
     if refused.is_none() && hits.is_some() {
@@ -145,10 +149,10 @@ pub(crate) fn cache_reasons(evidence: &CacheEvidence<'_>, is_unseen: bool) -> Ve
     let mut reason = new_reason(
         ReasonCode::ResetUnproven,
         refusal,
-        Some("hits near zero over the window".to_owned()),
+        Some("cache hits near zero over the window".to_owned()),
     );
     if hits.is_some_and(|(share, _)| share <= bound) {
-        reason.measured.push_str("; no hits were counted though");
+        reason.measured.push_str("; but cache hits were near zero");
         reason.weight = Verdict::Valid;
     }
     reasons.push(reason);
@@ -160,8 +164,8 @@ pub(crate) fn cache_reasons(evidence: &CacheEvidence<'_>, is_unseen: bool) -> Ve
 pub(crate) fn unknown_server_cache_reason(evidence: &CacheEvidence<'_>) -> Option<Reason> {
     let reason = warm_cache_reason(evidence, cached_share(evidence).as_ref())?;
     Some(Reason {
-        advice: "Send other prompts (another `--seed`), or have the caches emptied before the load (`--flush-cache`), or start the \
-                 server anew or without its prefix cache."
+        advice: "Send other prompts (another `--seed`), empty the caches before the load (`--flush-cache`), or restart the server, or \
+                 start it without its prefix cache."
             .to_owned(),
         ..reason
     })
@@ -171,7 +175,7 @@ fn warm_cache_reason(evidence: &CacheEvidence<'_>, hits: Option<&(f64, String)>)
     let (bound, (share, source)) = (evidence.max_cached_share()?, hits?);
     let told_bound = || {
         format!(
-            "{}, since the prompts themselves repeat {}",
+            "{}, because the prompts share {} of their tokens with each other",
             percent(bound),
             percent(evidence.shared_share.unwrap_or_default())
         )
@@ -192,7 +196,7 @@ fn cached_share(evidence: &CacheEvidence<'_>) -> Option<(f64, String)> {
         let (hits, queries) = (proof.hits_in_window?, proof.queries_in_window?);
         let source = || {
             format!(
-                "{hits} of {queries} by the engine's counters ({})",
+                "{hits} cache hits of {queries} by the engine's counters ({})",
                 percent(hits / queries)
             )
         };
@@ -230,7 +234,7 @@ fn cached_share_by_responses(evidence: &CacheEvidence<'_>, common: f64) -> Optio
         (
             share,
             format!(
-                "{cached} of {prompt} prompt tokens by its answers ({})",
+                "{cached} of {prompt} prompt tokens cached by its answers ({})",
                 percent(cached as f64 / prompt as f64)
             ),
         )

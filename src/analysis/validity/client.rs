@@ -74,7 +74,7 @@ fn lateness_reason(lag: &SendLag, bound: f64, others: Option<String>) -> Option<
         .as_ref()
         .map_or_else(String::new, |others| format!("; {others}"));
     let measured = format!(
-        "99 of 100 requests sent within {:.1} ms of their time{neighbour}",
+        "99 of 100 requests were sent within {:.1} ms of their due time{neighbour}",
         lag.p99_ms
     );
     let mut reason = new_reason(ReasonCode::ClientLate, measured, Some(format!("{bound:.1} ms")));
@@ -82,7 +82,7 @@ fn lateness_reason(lag: &SendLag, bound: f64, others: Option<String>) -> Option<
         reason.weight = Verdict::Suspect;
     }
     if others.is_some() {
-        reason.advice = "Requests were sent later than they fell due, while other processes kept this host busy. End what else runs on it, or give the \
+        reason.advice = "Requests were sent later than they were due, while other processes kept this host busy. End those processes, or give the \
                          client processors of its own (`taskset`, `cpuset`)."
             .to_owned();
     }
@@ -118,14 +118,14 @@ pub(super) fn judge_read_lateness(
         let off = late.p90_ms;
         (
             format!(
-                "the client read events together: one of ten may be off by {off:.2} ms, with {gap:.2} ms between events"
+                "the client read several events at once: one time of ten may be off by {off:.2} ms, with {gap:.2} ms between events"
             ),
             format!("{:.2} ms", bound(gap)),
         )
     } else if late.events_per_s > f64::from(MAX_EVENTS_PER_S) {
         (
             format!(
-                "one of ten events came at {:.0} events/s or more",
+                "one of ten events arrived at {:.0} events/s or more",
                 late.events_per_s
             ),
             format!("{MAX_EVENTS_PER_S} events/s of one client"),
@@ -151,7 +151,7 @@ pub(super) fn judge_cpu_use(client: &ClientFacts, bounds: &Bounds, reasons: &mut
     }
     if let Some(late) = client.late.filter(|late| late.pauses > 0) {
         let measured = format!(
-            "the client was stopped, or had no processor, {} for 0.3 s or longer, at most {:.1} s; what arrived meanwhile has later moments",
+            "the client was stopped, or had no processor, {} for 0.3 s or longer, at most {:.1} s; events that arrived in that time have later timestamps",
             times_in_words(late.pauses),
             late.longest_pause_s
         );
@@ -163,7 +163,7 @@ pub(super) fn judge_cpu_use(client: &ClientFacts, bounds: &Bounds, reasons: &mut
     }
     if client.clock_jumps > 0 {
         let measured = format!(
-            "set {} by a millisecond or more",
+            "the wall clock was set {} by a millisecond or more",
             times_in_words(client.clock_jumps)
         );
         reasons.push(new_reason(
@@ -276,7 +276,7 @@ fn drawn_rate_reason(requests: &[Request], rates: &Rates, arrival: &Arrival) -> 
     let due = rates.due;
     ((due / arrival.rate.per_second() - 1.0).abs() > DRAWN_RATE_TOLERANCE).then(|| {
         let measured = format!(
-            "the {} arrivals that were drawn came at {due:.2}/s, and {}/s was asked for",
+            "the {} drawn arrivals have a rate of {due:.2}/s, and {}/s was requested",
             requests.len(),
             arrival.rate
         );
@@ -305,12 +305,12 @@ fn reached_rate_reason(
         return None;
     }
     let requested = match arrival.pace.is_none() && !arrival.rate.is_infinite() {
-        true => format!("{}/s was asked for", arrival.rate),
+        true => format!("{}/s was requested", arrival.rate),
         false => "the rate changes over the load".to_owned(),
     };
     let late = |lag: &SendLag| {
         format!(
-            ", and the client sent 99 of 100 requests within {:.1} ms of their time",
+            ", and the client sent 99 of 100 requests within {:.1} ms of their due time",
             lag.p99_ms
         )
     };
@@ -318,7 +318,7 @@ fn reached_rate_reason(
     let own = 1000.0 * bounds.send_lag.duration().as_secs_f64();
     let lag = lag.filter(|lag| arrival.concurrency.is_none() || lag.p99_ms > own);
     let measured = format!(
-        "{sent:.2} requests/s sent; {requested}, the {} arrivals that were drawn came at {due:.2}/s{}",
+        "{sent:.2} requests/s were sent; {requested}, the {} drawn arrivals have a rate of {due:.2}/s{}",
         requests.len(),
         lag.map(late).unwrap_or_default()
     );
@@ -330,14 +330,14 @@ fn reached_rate_reason(
     let means = code_entry(ReasonCode::RateNotReached).meaning;
     reason.advice = match (arrival.concurrency, lag) {
         (Some(limit), lag) => format!(
-            "{means} Raise the concurrency limit of {limit} or lower the rate; what was measured is a closed loop of that concurrency.{}",
+            "{means} Raise the concurrency limit of {limit} or lower the rate: a closed loop of that concurrency was measured.{}",
             lag.map_or(
                 "",
                 |_| " The client itself sent late too: give it processors of its own."
             )
         ),
         (None, _) => format!(
-            "{means} No concurrency limit held them back, so the client sent them late: give it processors of its own (`taskset`, `cpuset` for the \
+            "{means} The scenario has no concurrency limit, so the client sent them late: give it processors of its own (`taskset`, `cpuset` for the \
              engine), or lower the rate."
         ),
     };
@@ -367,7 +367,9 @@ mod tests {
         let reason = drawn(143, 21).expect("it came at seven a second");
         assert_eq!(reason.weight, Verdict::Valid);
         assert!(
-            reason.measured.contains("came at 6.99/s, and 4/s was asked for"),
+            reason
+                .measured
+                .contains("have a rate of 6.99/s, and 4/s was requested"),
             "{reason:?}"
         );
         assert_eq!(drawn(250, 21), None);
@@ -479,8 +481,8 @@ mod tests {
         let reason = judged(25, open, Some(&lag)).unwrap();
         assert_eq!(
             reason.measured,
-            "16.67 requests/s sent; 8/s was asked for, the 25 arrivals that were drawn came at 20.00/s, \
-             and the client sent 99 of 100 requests within 200.0 ms of their time"
+            "16.67 requests/s were sent; 8/s was requested, the 25 drawn arrivals have a rate of 20.00/s, \
+             and the client sent 99 of 100 requests within 200.0 ms of their due time"
         );
         assert_eq!(reason.bound.as_deref(), Some("19.00/s"));
         assert!(!reason.advice.contains("Raise the concurrency"), "{reason:?}");

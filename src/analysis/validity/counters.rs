@@ -138,7 +138,7 @@ fn prompt_mismatch(engine: &EngineWindow, reported: &ReportedTokens, bounds: &Bo
             ReasonCode::PromptTokensDisagree,
             format!("{reported_tokens} prompt tokens in answers, {counter} by the engine's counter"),
             Some(format!(
-                "{min_prompts:.0}, without what caches held and prompts have in common"
+                "at least {min_prompts:.0}, without tokens that caches held or prompts have in common"
             )),
         ));
     }

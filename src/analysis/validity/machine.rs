@@ -27,7 +27,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
             .map(ToString::to_string)
             .collect();
         if evidence.summary.pull_during {
-            concurrent.push("the pull of an image".to_owned());
+            concurrent.push("an image pull".to_owned());
         }
         reasons.push(new_reason(
             ReasonCode::Neighbour,
@@ -104,8 +104,8 @@ fn judge_engine(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons: &mut Ve
     }
     if !engine.mixed.is_empty() {
         let (how, weight) = match engine.is_in_turn {
-            true => ("fell and came back", Verdict::Valid),
-            false => ("fell, and not to zero", Verdict::Suspect),
+            true => ("fell and returned to earlier values", Verdict::Valid),
+            false => ("fell, but not to zero", Verdict::Suspect),
         };
         let measured = format!("counters {how}: {}", engine.mixed.join(", "));
         let mut reason = new_reason(
@@ -169,11 +169,18 @@ fn judge_clocks(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, bounds: &Bounds, rea
     let highest = highest.filter(|highest| clock < NORMAL_CLOCK_SHARE * highest);
     let (measured, bound) = match (spread, highest) {
         (Some(spread), _) => (
-            format!("GPU {}: {} around {clock:.0} MHz", gpu.device, percent(spread)),
+            format!(
+                "GPU {}: the clock varied by {} around {clock:.0} MHz",
+                gpu.device,
+                percent(spread)
+            ),
             percent(bounds.clock_spread),
         ),
         (None, Some(highest)) => (
-            format!("GPU {}: busy at {clock:.0} of {highest:.0} MHz", gpu.device),
+            format!(
+                "GPU {}: busy with a clock of {clock:.0} of {highest:.0} MHz",
+                gpu.device
+            ),
             percent(NORMAL_CLOCK_SHARE),
         ),
         (None, None) => return,
@@ -192,17 +199,14 @@ fn judge_device_faults(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, reasons: &mut
             grown("ecc_uncorrected"),
             "uncorrectable memory errors within the window",
         ),
-        (
-            grown("rows_remapped"),
-            "rows of memory replaced within the window",
-        ),
+        (grown("rows_remapped"), "memory rows remapped within the window"),
     ] {
         if count > 0.0 {
             faults.push(format!("{count} {what}"));
         }
     }
     if max_of("row_remap_failed") > 0.0 {
-        faults.push("a row of memory could not be replaced".to_owned());
+        faults.push("a memory row could not be remapped".to_owned());
     }
     if !faults.is_empty() {
         reasons.push(new_reason(
@@ -228,7 +232,7 @@ fn judge_device_faults(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, reasons: &mut
         reasons.push(new_reason(
             ReasonCode::PcieDowntrained,
             format!("GPU {}: {}", gpu.device, slower.join(", ")),
-            Some("what device and slot can do".to_owned()),
+            Some("the highest that device and slot support".to_owned()),
         ));
     }
 }
@@ -244,16 +248,20 @@ fn judge_other_users(gpu: &GpuWindow, machine_gpu: Option<&Gpu>, bounds: &Bounds
         reasons.push(new_reason(
             ReasonCode::GpuShared,
             format!("GPU {}: process {}", gpu.device, named.join(", ")),
-            Some("only the engine's".to_owned()),
+            Some("only processes of the engine".to_owned()),
         ));
     }
     let rest = bounds.rest_memory;
     if let Some(bytes) = gpu.rest_memory_bytes.filter(|bytes| *bytes > rest.0) {
         let draws = machine_gpu.is_some_and(|machine_gpu| machine_gpu.display == Some(true));
-        let desktop = if draws { ", a desktop among them" } else { "" };
+        let desktop = if draws { ", a desktop included" } else { "" };
         let mut reason = new_reason(
             ReasonCode::GpuNotAtRest,
-            format!("GPU {}: {} before the start{desktop}", gpu.device, Bytes(bytes)),
+            format!(
+                "GPU {}: {} in use before the start{desktop}",
+                gpu.device,
+                Bytes(bytes)
+            ),
             Some(format!("{rest}")),
         );
         if draws {
@@ -280,7 +288,7 @@ fn judge_unexplained_memory(gpu: &GpuWindow, bounds: &Bounds, reasons: &mut Vec<
         }
         None => (
             taken.max - taken.min,
-            "came within the window, and nobody tells whose it is",
+            "was allocated within the window by an unknown process",
         ),
     };
     if bytes > bound.0 as f64 {
@@ -315,7 +323,7 @@ fn judge_telemetry_gaps(evidence: &Evidence<'_>, telemetry: &Telemetry, reasons:
     let is_watched = telemetry.sources.iter().any(|source| is_gpu(source.source));
     let is_pretended = evidence.machine.is_some_and(|machine| machine.gpus_pretended);
     if evidence.launch.devices > 0 && !is_watched && !is_pretended {
-        silent_sources.push("nobody watched the GPUs".to_owned());
+        silent_sources.push("no telemetry source read the GPUs".to_owned());
         weight = Some(Verdict::Suspect);
     }
     if let Some(weight) = weight {

@@ -186,7 +186,7 @@ fn textless_reason(requests: &[Request]) -> Option<Reason> {
                 "{reported} output tokens by the engine, and no text in any of {} answers",
                 claimed.len()
             ),
-            Some("text in some".to_owned()),
+            Some("text in some answers".to_owned()),
         )
     })
 }
@@ -247,7 +247,9 @@ fn events_per_arrival(evidence: &Evidence<'_>) -> Option<(f64, String, String)> 
     }
     let events = events as f64 / arrivals as f64;
     if events > MAX_EVENTS_PER_ARRIVAL {
-        let measured = format!("{events:.1} events arrive together, as from a proxy that gathers them");
+        let measured = format!(
+            "{events:.1} events arrive at the same time on average, as from a proxy that collects them"
+        );
         return Some((events, measured, format!("{MAX_EVENTS_PER_ARRIVAL}")));
     }
     let completed = evidence.completed_requests();
@@ -255,10 +257,10 @@ fn events_per_arrival(evidence: &Evidence<'_>) -> Option<(f64, String, String)> 
     Some((
         events,
         format!(
-            "{flushed} of {judged} answers arrive in flushes, as from a proxy that gathers events: {events:.2} events at a moment on average"
+            "{flushed} of {judged} answers arrive in flushes, as from a proxy that collects events: {events:.2} events at the same time on average"
         ),
         format!(
-            "several events at {} of the moments, in half of the answers",
+            "several events at {} of the arrival times, in half of the answers",
             percent(MAX_FLUSH_SHARE)
         ),
     ))
@@ -365,9 +367,7 @@ pub(super) fn model_name_reason(
     if strange == total && others.len() == 1 {
         match (listed.is_empty(), is_alias) {
             (false, true) => {
-                reason
-                    .measured
-                    .push_str(", which is among those that the server lists");
+                reason.measured.push_str(", which the server lists");
                 reason.weight = Verdict::Valid;
             }
             (true, _) => reason.weight = Verdict::Suspect,
@@ -387,8 +387,8 @@ fn adapter_named_as_base<'r>(completed: impl Iterator<Item = &'r Request>, serve
     (based > 0).then(|| {
         let mut reason = new_reason(
             ReasonCode::WrongModel,
-            format!("{based} of {total} answers name `{served}`, and their requests asked for another model or adapter"),
-            Some("the one that was asked for".to_owned()),
+            format!("{based} of {total} answers name `{served}`, but their requests named another model or adapter"),
+            Some("the requested model or adapter".to_owned()),
         );
         reason.weight = Verdict::Suspect;
         reason

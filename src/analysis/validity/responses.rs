@@ -213,7 +213,7 @@ pub(super) fn excess_reason(requests: &[Request], scenario: &Scenario) -> Option
     let mut reason = new_reason(
         ReasonCode::TokensDisagree,
         format!(
-            "{} of {} answers report more tokens than their text and events hold: {surplus} more in all, {} of the tokens",
+            "{} of {} answers report more tokens than their text and events hold: {surplus} more in total, {} of the tokens",
             more.len(),
             counted.len(),
             percent(surplus / total)
@@ -261,12 +261,12 @@ fn judge_events(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     let blank = more.iter().filter(|(.., is_blank)| *is_blank).count();
     let blank = match blank {
         0 => String::new(),
-        blank => format!("; the first event of {blank} is white space alone, and TTFT is its moment"),
+        blank => format!("; the first event of {blank} is only white space, and TTFT is measured to it"),
     };
     reasons.push(new_reason(
         ReasonCode::TokensDisagree,
         format!(
-            "{} of {} answers came in more events with text than the server counts tokens ({event_count} events, {reported_tokens} tokens){blank}",
+            "{} of {} answers have more events with text than tokens by the server's count ({event_count} events, {reported_tokens} tokens){blank}",
             more.len(),
             counted.len()
         ),
@@ -301,18 +301,18 @@ fn early_start_reason(responses: &Responses<'_>) -> Option<Reason> {
         2 * ahead.iter().filter(|request| is_its(request)).count() > ahead.len()
     };
     let (what, weight) = if applies_to_most(|request| request.blank_events > 0) {
-        ("white space alone".to_owned(), Verdict::Suspect)
+        ("only white space".to_owned(), Verdict::Suspect)
     } else if applies_to_most(|request| request.common_events > 0) {
-        ("the same event whatever the prompt".to_owned(), Verdict::Suspect)
+        ("the same event for every prompt".to_owned(), Verdict::Suspect)
     } else if place > 1 {
         (format!("{place} events"), Verdict::Suspect)
     } else {
-        ("an event".to_owned(), Verdict::Valid)
+        ("one event".to_owned(), Verdict::Valid)
     };
     let mut reason = new_reason(
         ReasonCode::FirstEventAhead,
         format!(
-            "{} of {} answers begin with {what}, well ahead of the next one",
+            "{} of {} answers begin with {what}, well before the next event",
             ahead.len(),
             judged.len()
         ),
@@ -356,7 +356,7 @@ fn identical_start_reason(responses: &Responses<'_>) -> Option<Reason> {
     let mut reason = new_reason(
         ReasonCode::FirstEventAhead,
         format!(
-            "{long} of {total} answers begin with the same {} events, though their prompts have nothing in common",
+            "{long} of {total} answers begin with the same {} events, although their prompts have nothing in common",
             events.max().unwrap_or(0)
         ),
         Some(format!("{MAX_SHARED_FIRST_EVENTS} events in half of the answers")),
@@ -581,7 +581,7 @@ fn unread_images_reason(responses: &Responses<'_>) -> Option<Reason> {
         let mut reason = new_reason(
             ReasonCode::PromptTokensDisagree,
             format!(
-                "in {few} of {} prompts with pictures fewer than {MIN_IMAGE_TOKENS} tokens stand for these, by the server's count",
+                "in {few} of {} prompts with images, the images have fewer than {MIN_IMAGE_TOKENS} tokens by the server's count",
                 tokens.len()
             ),
             Some(format!("{MIN_IMAGE_TOKENS} tokens")),
@@ -637,7 +637,7 @@ fn judge_prompts(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     let mut reason = new_reason(
         ReasonCode::PromptTokensDisagree,
         format!(
-            "{count} of {} prompts are {word} by the server's count: {reported} tokens in all, {sent} were sent",
+            "{count} of {} prompts are {word} by the server's count: {reported} tokens in total, {sent} were sent",
             counted.len()
         ),
         Some(bound),
@@ -714,7 +714,7 @@ fn judge_lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
             reasons.push(new_reason(
                 code,
                 format!(
-                    "{count} of {} answers are {word}; {received} of {requested} tokens came",
+                    "{count} of {} answers are {word}; {received} of {requested} tokens arrived",
                     answers.len()
                 ),
                 Some(format!(
@@ -725,9 +725,9 @@ fn judge_lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
         }
     };
     if !responses.scenario.stop_at_eos {
-        judge(ReasonCode::OutputShort, Length::Short, "shorter than asked");
+        judge(ReasonCode::OutputShort, Length::Short, "shorter than requested");
     }
-    judge(ReasonCode::OutputLong, Length::Long, "longer than asked");
+    judge(ReasonCode::OutputLong, Length::Long, "longer than requested");
     if responses.scenario.stop_at_eos {
         reasons.extend(own_limit_reason(responses));
     }
@@ -751,8 +751,8 @@ fn judge_lengths(responses: &Responses<'_>, reasons: &mut Vec<Reason>) {
     if uncounted as f64 > MAX_OUTLIER_SHARE * total as f64 {
         reasons.push(new_reason(
             ReasonCode::TokensUncounted,
-            format!("{uncounted} of {total} answers came without a count"),
-            Some("a count with each".to_owned()),
+            format!("{uncounted} of {total} answers have no token count"),
+            Some("a token count in each".to_owned()),
         ));
     }
 }
@@ -790,7 +790,7 @@ fn own_limit_reason(responses: &Responses<'_>) -> Option<Reason> {
     Some(new_reason(
         ReasonCode::OutputShort,
         format!(
-            "{} of {total} answers end at a limit of the server's own; {received} of {requested} tokens came in them",
+            "{} of {total} answers end at a limit of the server; they have {received} of {requested} requested tokens",
             limited.len()
         ),
         Some(format!(
@@ -827,7 +827,7 @@ fn unknown_ends_reason(responses: &Responses<'_>) -> Option<Reason> {
     let mut reason = new_reason(
         ReasonCode::OutputShort,
         format!(
-            "{count} of {total} answers ({}) end early for a reason that is not known: {named}",
+            "{count} of {total} answers ({}) end early for an unknown reason: {named}",
             percent(count as f64 / total as f64)
         ),
         Some(percent(MAX_OUTLIER_SHARE)),

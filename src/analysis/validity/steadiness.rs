@@ -56,9 +56,9 @@ pub(super) fn judge(evidence: &Evidence<'_>, reasons: &mut Vec<Reason>) {
     if beyond < f64::from(bounds.tail) {
         reasons.push(new_reason(
             ReasonCode::FewSamples,
-            format!("of {completed} requests {} lie beyond P99", beyond.floor()),
+            format!("{} of {completed} requests are beyond P99", beyond.floor()),
             Some(format!(
-                "{} beyond it, which takes {} requests",
+                "{} beyond it, which needs {} requests",
                 bounds.tail,
                 f64::from(bounds.tail) / BEYOND_SHARE
             )),

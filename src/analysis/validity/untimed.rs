@@ -64,7 +64,7 @@ fn coalesced_finding(completed: &[&Request]) -> Option<MeasuredAndBound> {
     let long = completed.iter().filter(is_long).count();
     (gathered > 0 && 2 * gathered > long).then(|| {
         let measured = format!(
-            "{gathered} of {long} answers arrived at one moment or in a few large parts, so that nothing is known of the times between their tokens"
+            "{gathered} of {long} answers arrived at once or in a few large parts, so the times between their tokens are unknown"
         );
         (measured, half_bound())
     })
@@ -80,7 +80,7 @@ fn held_back_starts(completed: &[&Request]) -> Option<MeasuredAndBound> {
     let total = completed.len();
     (total >= MIN_RESPONSES && 2 * held_back > total).then(|| {
         let measured = format!(
-            "{held_back} of {total} answers begin much faster than they end, as if held back and then passed on"
+            "{held_back} of {total} answers begin much faster than they end, as if their beginnings were held back and then passed on"
         );
         (measured, half_bound())
     })
@@ -166,8 +166,8 @@ fn held_back_responses(completed: &[&Request]) -> Option<MeasuredAndBound> {
         && ms_per_token >= HELD_BACK_DELAY_FACTOR * pace_ms;
     is_held.then(|| {
         let measured = format!(
-            "{} of {} answers came within a {} of their time, after a wait that grows by {ms_per_token:.1} ms with each output token, as if held back \
-             until they were whole",
+            "{} of {} answers arrived within the last {} of their time, after a wait that grows by {ms_per_token:.1} ms with each output token, as if held \
+             back until they were complete",
             late.len(),
             completed.len(),
             percent(MAX_LATE_SHARE)
@@ -265,7 +265,7 @@ fn faster_than_engine(
     let longer_ms = (own_ms - gap_ms) * gaps / total as f64;
     (own_ms >= factor * gap_ms && longer_ms >= ENGINE_EXCESS_MS).then(|| {
         let measured = format!(
-            "{own_ms:.2} ms between tokens by the engine's metrics, and {gap_ms:.2} ms between events here: answers were held back"
+            "{own_ms:.2} ms between tokens by the engine's metrics, but {gap_ms:.2} ms between received events: answers were held back"
         );
         (measured, format!("factor {factor}"))
     })
