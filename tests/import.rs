@@ -201,7 +201,7 @@ fn refuses(comparison: &str) {
     let fair = section("openai/gpt-oss-20b · random-1k-1k");
     assert!(!fair.contains("no ratio"), "{fair}");
     for said in [
-        "the kind of GPU is not known of both",
+        "the GPU model is not known for both sides",
         "engine from pip against from an image",
     ] {
         assert!(fair.contains(said), "{said}\n{fair}");
@@ -555,7 +555,7 @@ fn medians_of_vllm_are_in_every_table_that_has_their_column() {
     assert_eq!(held.code, Some(5), "{}", held.stderr);
     assert!(
         held.stdout
-            .contains("median TPOT is known by the definitions `current` of the tool that measured it"),
+            .contains("median TPOT is known only in the definitions `current` of the tool that measured it"),
         "{}",
         held.stdout
     );

@@ -1069,7 +1069,7 @@ fn settings_of_the_client_are_compared() {
         });
         comparable(&one, &other)
     };
-    let usual = "the prompts are known by number, sums and seed alone";
+    let usual = "the prompts are compared only by number, token sums and seed";
     let same = Comparability::WithDifferences(vec![usual.to_owned()]);
     assert_eq!(compared(&[]), same);
     assert_eq!(

@@ -401,7 +401,7 @@ fn published_figures_are_compared_by_none_and_the_first_line_says_so() {
         let all = told["figures"].as_u64().expect("they are counted");
         let first = text.lines().next().expect("it says something");
         assert_eq!(first, format!("{all} of {all} metrics not judged"));
-        assert!(text.contains("the prompts of both sides are not known"), "{text}");
+        assert!(text.contains("the prompts of both sides are unknown"), "{text}");
         assert!(!text.contains("unknown → unknown"), "nothing differs: {text}");
     }
 }
@@ -555,7 +555,7 @@ fn a_steady_state_of_one_wave_decides_nothing() {
     assert_eq!(code, 5, "{text}");
     assert_eq!(told["rows"][0]["figure"], OUTPUT, "{told}");
     assert!(
-        text.contains("76 % of the run lies outside its steady state"),
+        text.contains("76 % of the run is outside its steady state"),
         "{text}"
     );
     assert!(text.contains("raise `prompts`"), "{text}");

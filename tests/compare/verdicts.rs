@@ -291,7 +291,12 @@ fn failed_requests_of_one_start_are_shown_and_no_regression() {
     older["cells"][key("1")]["tried"]["by_start"] = json!([]);
     let told = compared(&of([0; 5]), &older, None);
     assert_eq!(told.exit, 0, "{}", told.text);
-    assert!(told.text.contains("shown and not judged"), "{}", told.text);
+    assert!(
+        told.text
+            .contains("; not judged: this needs the requests of three starts"),
+        "{}",
+        told.text
+    );
 }
 
 /// A side of one cell at a fixed rate: its E2E, and the share of twenty requests of each start that met the SLO.
@@ -350,7 +355,10 @@ fn zeros_and_single_requests_are_no_certainty() {
         told.text
     );
     let reason = row["reason"].as_str().unwrap_or_default();
-    assert!(reason.starts_with("to zero lies beyond the bound"), "{reason}");
+    assert!(
+        reason.starts_with("the change to zero is beyond the bound"),
+        "{reason}"
+    );
     let told = compared(&paced(1.0, [1.0; 5]), &paced(1.0, [0.0; 5]), None);
     let row = goodput(&told);
     assert_eq!(

@@ -38,7 +38,7 @@ fn repeats_on_running_servers_are_cold_and_never_the_best() {
     let ran = bench
         .run(&[])
         .exits(0)
-        .shows("the number of GPUs is not known of both")
+        .shows("the number of GPUs is not known for both sides")
         .shows("their measurements are repeats")
         .shows("begin with letters of its own");
     assert!(!ran.stdout.contains("[best]"), "{}", ran.stdout);

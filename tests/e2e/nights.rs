@@ -76,7 +76,7 @@ fn a_suspect_that_the_budget_has_no_room_for_is_undecided_and_nothing_else() {
     let night = nightly(&bench, &more)
         .exits(5)
         .says("it stays undecided: it takes")
-        .says("`--budget` has no room for more")
+        .says("`--budget` does not allow more")
         .shows("t: 1 suspected and not decided\n")
         .shows("  undecided: ")
         .shows("neither confirmed nor refuted");
@@ -412,7 +412,7 @@ fn a_new_host_name_hides_no_loss_and_a_power_limit_gives_no_verdict() {
     // What differs besides the figures stands beside the verdict, everywhere.
     for told in [&night.stdout, &page, &junit(&bench)] {
         assert!(
-            told.contains("what differs: ") && told.contains("--itl: 5ms → 15ms"),
+            told.contains("engine differences: ") && told.contains("--itl: 5ms → 15ms"),
             "{told}"
         );
     }

@@ -165,7 +165,7 @@ fn a_fifth_more_tokens_than_came_wins_nothing() {
     let found = reason(summary(&run, "more", "random-1k-1k"), "tokens-disagree");
     assert_eq!(found.weight, Verdict::Suspect);
     assert!(!ran.stdout.contains("[best]"), "{}", ran.stdout);
-    let said = ran.shows("output tokens by the server for each that we count in the text");
+    let said = ran.shows("output tokens reported by the server per token that we count in the text");
     let honest = summary(&run, "honest", "random-1k-1k").validity.as_ref();
     let codes: Vec<&str> = honest
         .iter()

@@ -62,7 +62,7 @@ impl<'a> PairedRun<'a> {
     pub(crate) fn question(&self, pairing: &PairedMetric<'_>) -> Result<Question, String> {
         let twin = self
             .baseline_cell(pairing.cell)
-            .ok_or_else(|| "its baseline was not started on this night".to_owned())?;
+            .ok_or_else(|| "its baseline was not started in this nightly run".to_owned())?;
         let candidate = self
             .side
             .cells
@@ -158,7 +158,7 @@ pub(crate) fn baseline_launches<'a>(
 
 fn startable_launch(baseline: &Baseline, key: &CellKey) -> Result<Launch, String> {
     let unknown = || {
-        "the baseline's file does not tell how its engine was started; `matrix baseline accept` writes one that does".to_owned()
+        "the baseline file does not record how its engine was started; `matrix baseline accept` writes one that does".to_owned()
     };
     let cell = baseline.side.cells.get(key).ok_or_else(unknown)?;
     let id = cell.launch.as_ref().ok_or_else(unknown)?;
@@ -175,7 +175,7 @@ pub(crate) fn unknown_build_reason(baseline_cell: &CellStats, candidate: &CellSt
         |fact: &str| baseline_cell.engine.contains_key(fact) && candidate.engine.contains_key(fact);
     let is_one_command = baseline_cell.settings == candidate.settings;
     (is_one_command && !is_known("version") && !is_known("image")).then(|| {
-        "nothing tells the baseline's build from tonight's: the engine has no version, and one command starts both".to_owned()
+        "the baseline's build cannot be distinguished from that of this nightly run: the engine reports no version, and the same command starts both".to_owned()
     })
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn other_build_reason(baseline_cell: &CellStats, started: &CellStats)
         .collect();
     (!changes.is_empty()).then(|| {
         format!(
-            "the baseline's build is no longer what starts: {}",
+            "the engine that starts now is not the baseline's build: {}",
             changes.join("; ")
         )
     })

@@ -303,7 +303,7 @@ pub(crate) fn add_digests(
     if first_value != second_value {
         return [first_value, second_value];
     }
-    digests.map(|digest| format!("{first_value}, of another text (digest {digest})"))
+    digests.map(|digest| format!("{first_value}, with different text (digest {digest})"))
 }
 
 /// Returns the facts that both sides have and that differ: name and both values.
@@ -441,7 +441,7 @@ fn compare_prompts(
         }
         _ => differences
             .incomparable
-            .push("the prompts are not known, or not the same in every measurement".to_owned()),
+            .push("the prompts are unknown, or differ between measurements".to_owned()),
     }
     // A difference but no obstacle: only the first few tokens of the prompts differ. Lengths are the same and
     // both sides are cold, which is the purpose of the prefix. An engine does the same work for both.
@@ -461,14 +461,14 @@ fn compare_prompts(
     );
     let lengths = [cell, reference].map(|side| mean_response_tokens(&side.cell.scenario, side.summaries));
     if let Some(difference) = length_difference(lengths[0], lengths[1]) {
-        differences
-            .noted
-            .push(format!("{difference}, so that only times of tokens are judged"));
+        differences.noted.push(format!(
+            "{difference}, so only metrics that do not depend on the length of answers are judged"
+        ));
     }
     if cell.is_unknown(UnknownFact::Rate) || reference.is_unknown(UnknownFact::Rate) {
         differences
             .noted
-            .push("how requests arrived is not known of both".to_owned());
+            .push("the arrival of requests is not known for both sides".to_owned());
     }
 }
 
@@ -488,13 +488,13 @@ fn compare_prompt_sums(
         (Some(_), Some(_)) => {}
         _ => differences
             .incomparable
-            .push("the number of prompts is not known of both".to_owned()),
+            .push("the number of prompts is not known for both sides".to_owned()),
     }
     let (first_value, second_value) = (&first.cell.scenario.workload, &second.cell.scenario.workload);
     if first.is_unknown(UnknownFact::Dataset) || second.is_unknown(UnknownFact::Dataset) {
         differences
             .incomparable
-            .push("the data set is not known of both".to_owned());
+            .push("the data set is not known for both sides".to_owned());
     } else if first_value.dataset.name() != second_value.dataset.name() {
         let (first_value, second_value) = (&first_value.dataset, &second_value.dataset);
         differences.incomparable.push(format!(
@@ -511,11 +511,11 @@ fn compare_prompt_sums(
     if !is_told {
         differences
             .incomparable
-            .push("the lengths that were asked for are not known of both".to_owned());
+            .push("the requested lengths are not known for both sides".to_owned());
     } else if lengths(first) != lengths(second) {
         differences
             .incomparable
-            .push("other lengths were asked for".to_owned());
+            .push("the requested lengths differ".to_owned());
     }
     if differences.incomparable.len() == before && first.is_complete() && second.is_complete() {
         compare_token_sums(differences, first, second);
@@ -533,10 +533,10 @@ fn compare_prompt_sums(
         }
         (Some(_), Some(_)) => differences
             .noted
-            .push("the prompts are known by number, sums and seed alone".to_owned()),
+            .push("the prompts are compared only by number, token sums and seed".to_owned()),
         _ => differences
             .noted
-            .push("the prompts are known by number and sums alone".to_owned()),
+            .push("the prompts are compared only by number and token sums".to_owned()),
     }
 }
 
@@ -635,7 +635,7 @@ fn compare_token_sums(
                 .push(format!("{first_value} {what} against {second_value}")),
             _ => differences
                 .incomparable
-                .push(format!("{what} are not known of both")),
+                .push(format!("{what} are not known for both sides")),
         }
     }
 }
@@ -665,7 +665,7 @@ fn compare_definitions(
     };
     let (first_value, second_value) = (words(first), words(second));
     differences.incomparable.push(format!(
-        "figures by the definitions {first_value} against {second_value}"
+        "metrics in the definitions {first_value} against {second_value}"
     ));
 }
 
@@ -675,7 +675,7 @@ fn compare_parallelism(
     second: &ComparedCell<'_>,
 ) {
     let (first_value, second_value) = (first.launch.gpus(), second.launch.gpus());
-    let is_unknown = "the number of GPUs is not known of both".to_owned();
+    let is_unknown = "the number of GPUs is not known for both sides".to_owned();
     match (first_value, second_value) {
         _ if first.is_unknown(UnknownFact::Gpus) || second.is_unknown(UnknownFact::Gpus) => {
             differences.incomparable.push(is_unknown)
@@ -715,7 +715,7 @@ fn compare_gpu_kinds(
             .push(format!("GPUs {first_value} against {second_value}")),
         _ => differences
             .noted
-            .push("the kind of GPU is not known of both".to_owned()),
+            .push("the GPU model is not known for both sides".to_owned()),
     }
 }
 
@@ -747,7 +747,7 @@ fn compare_machines(
                 .push(format!("GPUs {first_value} against {second_value}")),
             _ => differences
                 .environment
-                .push("the kind of GPU is not known of both".to_owned()),
+                .push("the GPU model is not known for both sides".to_owned()),
         }
         return;
     }
@@ -777,7 +777,7 @@ fn compare_provenance(
     if first.is_simulated() != second.is_simulated() {
         differences
             .incomparable
-            .push("only one of both is simulated".to_owned());
+            .push("only one side is simulated".to_owned());
     }
     let client = |side: &ComparedCell<'_>| side.imported().map_or("matrix", |imported| imported.tool.name());
     let profile = |side: &ComparedCell<'_>| match side.cell.scenario.profile {
@@ -872,18 +872,18 @@ fn compare_searches(differences: &mut FoundDifferences, first: &ComparedCell<'_>
 /// few requests to decide whether the target is met (five may miss it). `None` if it gives one.
 pub(crate) fn unreliable_search_reason(record: &SearchRecord) -> Option<String> {
     if record.ending != SearchStopReason::Bracketed {
-        return Some("the bound that was searched for is not bracketed".to_owned());
+        return Some("the search did not bracket its result".to_owned());
     }
     if record
         .found
         .zip(record.fails_at)
         .is_none_or(|(best, fails_at)| fails_at <= best)
     {
-        return Some("the value that a search found is not below the one that fails".to_owned());
+        return Some("the value that the search found is not below the value that failed".to_owned());
     }
     let (fewest, needed) = record.few_requests()?;
     Some(format!(
-        "a point that bounds the search rests on {fewest} requests, and {needed:.0} are needed"
+        "a point that bounds the search has only {fewest} requests, and {needed:.0} are needed"
     ))
 }
 

@@ -177,7 +177,7 @@ impl Conditions {
     fn image_token_difference(&self, other: &Self) -> Option<ConditionDifference> {
         let (before, after) = self.vision_tokens.zip(other.vision_tokens)?;
         (before.max(after) > MAX_IMAGE_TOKEN_FACTOR * before.min(after)).then(|| ConditionDifference {
-            condition: "prompt tokens that stand for pictures",
+            condition: "prompt tokens of images",
             before: format!("{before:.1}"),
             after: format!("{after:.1}"),
             kind: ConditionKind::Prompts,
@@ -199,7 +199,7 @@ impl Conditions {
             () => MAX_RATIO_DIFFERENCE_BY_TEXT,
         };
         (by_text.abs() > bound).then(|| ConditionDifference {
-            condition: "output tokens by the server for each that we count in the text",
+            condition: "output tokens reported by the server per token that we count in the text",
             before: format!("{before:.3}"),
             after: format!("{after:.3}"),
             kind: ConditionKind::Answers,

@@ -171,8 +171,8 @@ pub(crate) fn cell_differences(first: &CellStats, second: &CellStats) -> Vec<Dif
         differences.push(Difference {
             kind: DifferenceKind::Engine,
             what: "definition of the cell".to_owned(),
-            before: "as it was".to_owned(),
-            after: "changed in what has no value here: mounts or files".to_owned(),
+            before: "as before".to_owned(),
+            after: "changed in parts that are not shown here: mounts or files".to_owned(),
         });
     }
     differences
@@ -181,8 +181,7 @@ pub(crate) fn cell_differences(first: &CellStats, second: &CellStats) -> Vec<Dif
 /// Says why two cells may not be judged although they seem to be equal: their prompts are unknown.
 pub(crate) fn unknown_difference(first: &CellStats, second: &CellStats) -> Option<String> {
     let is_unknown = first.prompts.is_none() && second.prompts.is_none();
-    is_unknown
-        .then(|| "the prompts of both sides are not known, or not the same in every measurement".to_owned())
+    is_unknown.then(|| "the prompts of both sides are unknown, or differ between measurements".to_owned())
 }
 
 /// Returns the differences between the engines of two cells as text. Empty if there are none.

@@ -209,7 +209,7 @@ fn gates_without_verdict(counted: &[&Summary], gates: &[Metric]) -> Facts {
             .into_iter()
             .find(|definitions| knows(*definitions, *metric))?;
         let why = format!(
-            "{} is known by the definitions `{}` of the tool that measured it, and verdicts need those of `matrix`",
+            "{} is known only in the definitions `{}` of the tool that measured it, but verdicts need those of `matrix`",
             metric.label(),
             own.name()
         );
@@ -244,7 +244,7 @@ fn suspect_reasons(summary: &Summary) -> impl Iterator<Item = SuspectMeasurement
 /// Formats a reason with its measured value and its bound.
 fn reason_in_words(reason: &Reason) -> String {
     match &reason.bound {
-        Some(bound) => format!("{} ({} against {bound})", reason.code.name(), reason.measured),
+        Some(bound) => format!("{} ({}; bound: {bound})", reason.code.name(), reason.measured),
         None => format!("{} ({})", reason.code.name(), reason.measured),
     }
 }

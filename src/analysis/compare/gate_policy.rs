@@ -159,7 +159,7 @@ fn loss_evidence(
         && p / 2.0 <= level
     {
         why.push(format!(
-            "{} against the nights since the baseline",
+            "{} against the nightly runs since the baseline",
             percent(change)
         ));
     }
@@ -169,7 +169,7 @@ fn loss_evidence(
     {
         let nights = series.len() - level_change.at;
         why.push(format!(
-            "{} for {nights} nights",
+            "{} for {nights} nightly runs",
             percent(level_change.after - level_change.before)
         ));
     }

@@ -115,7 +115,7 @@ pub(crate) fn drain_reason<'a>(
     let drains = measurements.filter_map(of_one).filter(|_| stands_in);
     let (drain, responses) = drains.max_by(|one, other| one.0.total_cmp(&other.0))?;
     Some(format!(
-        "{:.0} % of the run lies outside its steady state, which holds {responses:.1} requests on each slot, so that ramp and drain decide; raise `prompts`",
+        "{:.0} % of the run is outside its steady state, which has only {responses:.1} requests per slot, so ramp and drain dominate the figure; raise `prompts`",
         100.0 * drain
     ))
 }

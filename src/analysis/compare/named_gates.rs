@@ -6,10 +6,10 @@ use crate::analysis::metrics::{Metric, Quantity};
 
 #[derive(Debug, Error)]
 pub(crate) enum GateError {
-    #[error("`--gate {name}`: there is no such figure\n  = help: the nearest is `{nearest}`")]
+    #[error("`--gate {name}`: unknown metric\n  = help: the nearest name is `{nearest}`")]
     Unknown { name: String, nearest: String },
     #[error(
-        "`--gate {name}`: more of it is neither better nor worse\n  = help: choose a throughput or a time, such as `output_throughput_tok_s` or `median_e2e_ms`"
+        "`--gate {name}`: neither more nor less of this metric is better\n  = help: choose a throughput or a time, such as `output_throughput_tok_s` or `median_e2e_ms`"
     )]
     WithoutDirection { name: String },
 }
@@ -102,7 +102,10 @@ mod tests {
             ("median_tpot", "median_tpot_ms"),
         ] {
             let message = named_gates(&[name.to_owned()]).unwrap_err().to_string();
-            assert!(message.contains(&format!("the nearest is `{near}`")), "{message}");
+            assert!(
+                message.contains(&format!("the nearest name is `{near}`")),
+                "{message}"
+            );
         }
     }
 }

@@ -61,7 +61,10 @@ impl UnclearMetrics {
         let interval = estimate.interval(EQUIVALENCE_CONFIDENCE)?;
         let share = |share: f64| format!("{:+.1} %", share * 100.0);
         let visible_note = visible.map_or_else(String::new, |loss| {
-            format!("; it would have shown a loss of {:.1} % or more", loss * 100.0)
+            format!(
+                "; this nightly run would have detected a loss of {:.1} % or more",
+                loss * 100.0
+            )
         });
         let text = format!(
             "{} {}, 90 % interval {} to {}, may hide a loss of {:.1} %{visible_note}",
@@ -181,7 +184,7 @@ pub(super) fn pair_cells<'a>(
     for (key, cell) in candidate_run.cells.iter().filter(|(key, _)| is_new(key)) {
         screen_result.metrics += cell.gates.len();
         if cell.exclusion().is_none() {
-            let text = "it is not in the baseline; `matrix baseline accept` takes it up";
+            let text = "the cell is not in the baseline; `matrix baseline accept` adds it";
             screen_result
                 .findings
                 .push(new_finding(FindingKind::NotJudged, Some(key), None, text));
@@ -190,7 +193,7 @@ pub(super) fn pair_cells<'a>(
     let is_lost = |cell: &CellStats| !matched.iter().any(|(_, paired, _)| std::ptr::eq(*paired, cell));
     for (key, cell) in baseline.cells.iter().filter(|(_, cell)| is_lost(cell)) {
         screen_result.metrics += cell.gates.len();
-        let text = "the baseline has it, and it was not measured; `matrix baseline accept` drops it";
+        let text = "the cell is in the baseline, but was not measured; `matrix baseline accept` removes it";
         screen_result
             .findings
             .push(new_finding(FindingKind::Missing, Some(key), None, text));
@@ -347,7 +350,10 @@ fn forbidden_reason(
     events: &[&Difference],
 ) -> Option<NoVerdict> {
     if let Some((cause, reason)) = baseline_cell.exclusion() {
-        let why = format!("the baseline holds nothing of it: {}: {reason}", cause.name());
+        let why = format!(
+            "the baseline has no valid measurement of this cell: {}: {reason}",
+            cause.name()
+        );
         return Some(NoVerdict::Missing(why));
     }
     let own = environment_diff::cell_differences(baseline_cell, candidate_cell);
@@ -436,7 +442,7 @@ pub(crate) fn decide_suspects(
             FreshStarts::Alternating(question) => question.clone(),
             FreshStarts::CandidateOnly(question, _) => suspect.candidate_question(question),
             FreshStarts::NotStarted => Question {
-                no_verdict: Some(NoVerdict::Missing("nothing was started afresh".to_owned())),
+                no_verdict: Some(NoVerdict::Missing("no fresh start was made".to_owned())),
                 ..suspect.question.clone()
             },
         })
@@ -477,7 +483,7 @@ impl SuspectedLoss {
         let gap = match self.night_variance {
             Some(_) => fresh.no_verdict.clone(),
             None => Some(NoVerdict::Missing(
-                "five nights of history would tell how much nights differ".to_owned(),
+                "five nightly runs of history are needed to know how much nightly runs differ".to_owned(),
             )),
         };
         Question {
@@ -508,12 +514,12 @@ impl SuspectedLoss {
         let short = short.map_or(String::new(), |why| format!(" ({why})"));
         if *fresh == FreshStarts::NotStarted {
             return format!(
-                "{label}: {}; neither confirmed nor refuted: it takes {} fresh starts, and 0 count{short}",
+                "{label}: {}; neither confirmed nor refuted: {} fresh starts are needed, and there are none{short}",
                 self.reasons, self.starts
             );
         }
         let how = match fresh {
-            FreshStarts::CandidateOnly(_, why) => format!(", of the candidate alone, since {why}"),
+            FreshStarts::CandidateOnly(_, why) => format!(", of the candidate only, because {why}"),
             _ => String::new(),
         };
         let values = match answer.estimate {
@@ -529,7 +535,7 @@ impl SuspectedLoss {
             _ => String::new(),
         };
         format!(
-            "{values} {}{undecided}; suspected for {}{}",
+            "{values} {}{undecided}; suspected because of {}{}",
             answer.reason(),
             self.reasons,
             self.remarks
@@ -542,7 +548,7 @@ fn remarks(baseline_cell: &CellStats, candidate_cell: &CellStats, metric: Metric
     let mut words = String::new();
     let differs = environment_diff::engine_differences_in_words(baseline_cell, candidate_cell);
     if !differs.is_empty() {
-        words.push_str(&format!("; what differs: {differs}"));
+        words.push_str(&format!("; engine differences: {differs}"));
     }
     let sides = [("baseline", baseline_cell), ("candidate", candidate_cell)];
     let doubts = sides
@@ -707,7 +713,7 @@ mod tests {
         assert!(
             finding
                 .text
-                .contains("may hide a loss of 5.0 %; it would have shown a loss of 1"),
+                .contains("may hide a loss of 5.0 %; this nightly run would have detected a loss of 1"),
             "{}",
             finding.text
         );
@@ -752,8 +758,8 @@ mod tests {
         assert_eq!(kind, FindingKind::Undecided);
         assert_eq!(
             text,
-            "output throughput: -6.0 % against the baseline; neither confirmed nor refuted: it takes 3 fresh starts, and 0 count \
-             (`--budget` has no room for more)"
+            "output throughput: -6.0 % against the baseline; neither confirmed nor refuted: 3 fresh starts are needed, and there are none \
+             (`--budget` does not allow more)"
         );
         assert_eq!((judged.judged, judged.undecided), (0, 1));
     }
@@ -773,7 +779,7 @@ mod tests {
         ));
         assert_eq!(kind, FindingKind::Undecided, "{text}");
         assert!(
-            text.contains("since it is gone") && text.contains("five nights"),
+            text.contains("because it is gone") && text.contains("five nightly runs"),
             "{text}"
         );
     }

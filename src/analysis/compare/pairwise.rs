@@ -99,7 +99,10 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn reason(&self) -> String {
-        let reason = self.answer.reason_for_change(self.change_from_zero());
+        let change = self
+            .change_from_zero()
+            .map(|change| format!("the change {change}"));
+        let reason = self.answer.reason_for_change(change.as_deref());
         let of_whom = match self.are_attached {
             _ if self.verdict().is_none() => return reason,
             [false, false] => return reason,
@@ -107,7 +110,7 @@ impl Row {
             [true, false] => "the running server of the baseline",
             [false, true] => "the running server of the candidate",
         };
-        format!("{reason}; for {of_whom} only, whose measurements are repeats")
+        format!("{reason}; this applies only to {of_whom}, whose measurements are repeats")
     }
 
     /// Returns the text for a change of a metric that is zero on one side. The estimate would only show the
@@ -332,12 +335,8 @@ pub(crate) fn forbidden_reason(differences: &[&Difference], across: bool) -> Opt
         })
         .map(|difference| difference.in_words())
         .collect();
-    (!differences_in_words.is_empty()).then(|| {
-        format!(
-            "more than the engine differs: {}",
-            differences_in_words.join("; ")
-        )
-    })
+    (!differences_in_words.is_empty())
+        .then(|| format!("not only the engine differs: {}", differences_in_words.join("; ")))
 }
 
 fn new_row(key: &CellKey, cells: [&CellStats; 2], metric: Metric, question: Question, answer: Answer) -> Row {

@@ -159,13 +159,13 @@ fn figure_precision(cell: &CellStats) -> Result<FigurePrecision, String> {
             if *gate == Metric::Goodput.name() {
                 continue;
             }
-            return Err(format!("{figure} is nothing on one of the starts"));
+            return Err(format!("{figure} is zero or missing on one of the starts"));
         };
         let stage = cell
             .first_stage
             .map_or(means.len(), |stage| means.len().min(stage as usize));
         if stage < 2 {
-            return Err(format!("{stage} of its starts count, and two are needed"));
+            return Err(format!("{stage} of its starts can be used, and two are needed"));
         }
         let sigma = t_test::variance(&means[..stage]).sqrt();
         // Later starts may widen the interval, but request no further starts.
@@ -181,7 +181,7 @@ fn figure_precision(cell: &CellStats) -> Result<FigurePrecision, String> {
             });
         }
     }
-    worst.ok_or_else(|| "no figure gates it".to_owned())
+    worst.ok_or_else(|| "the cell has no gating metric".to_owned())
 }
 
 /// Returns the number of starts of each launch that fit into the budget, in seconds of one device.
@@ -394,9 +394,9 @@ mod tests {
         );
         for (at, why) in [
             (0, "start 2: failed in launch"),
-            (1, "1 of its starts count"),
-            (2, "0 of its starts count"),
-            (3, "is nothing on one of the starts"),
+            (1, "1 of its starts can be used"),
+            (2, "0 of its starts can be used"),
+            (3, "is zero or missing on one of the starts"),
         ] {
             assert!(
                 matches!(&outlooks[at], NextStep::NotPossible(told) if told.contains(why)),

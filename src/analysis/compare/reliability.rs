@@ -95,7 +95,7 @@ fn judge_rises(rises: &[FailureRise]) -> Vec<Option<bool>> {
 }
 
 /// Remark on a loss that may be chance.
-const CHANCE_NOTE: &str = "; shown and no regression: it may be the luck of single starts";
+const CHANCE_NOTE: &str = "; not counted as a regression: it may be the chance of single starts";
 
 /// Starts that were lost more often than on the baseline.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl FailureRise {
         };
         let why = match (is_regression, self.failures_by_start_of_sides()) {
             (true, _) => "",
-            (false, None) => "; shown and not judged: that takes the requests of three starts on each side",
+            (false, None) => "; not judged: this needs the requests of three starts on each side",
             (false, Some(_)) => CHANCE_NOTE,
         };
         format!(
@@ -557,8 +557,8 @@ mod tests {
     fn a_rise_in_one_start_is_told_with_the_number_of_starts() {
         assert_eq!(
             rise(&[0; 5], &[0, 0, 9, 0, 0]).in_words(false),
-            "9 of 5000 requests failed in 1 of 5 starts, baseline 0 of 5000 requests in 0 of 5 starts; shown and no regression: it may be the luck of single \
-             starts"
+            "9 of 5000 requests failed in 1 of 5 starts, baseline 0 of 5000 requests in 0 of 5 starts; not counted as a regression: it may be the chance of \
+             single starts"
         );
     }
 }

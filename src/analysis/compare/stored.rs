@@ -89,14 +89,14 @@ fn unusable_reason(varies: &NoiseEstimate) -> Option<String> {
     let (df, starts) = (degrees_of_freedom(varies), varies.starts);
     if df.is_nan() || df >= f64::from(starts.max(1)) {
         return Some(format!(
-            "{df} degrees of freedom of {}",
+            "{df} degrees of freedom from {}",
             pluralize(starts as usize, "start", "starts")
         ));
     }
     let shares = [Some(varies.start_share), varies.bound_share];
     let is_share = |share: &f64| (0.0..=MAX_SIGMA).contains(share);
     let wrong = shares.into_iter().flatten().find(|share| !is_share(share))?;
-    Some(format!("{wrong} is no standard deviation of starts"))
+    Some(format!("{wrong} cannot be a standard deviation of starts"))
 }
 
 #[cfg(test)]

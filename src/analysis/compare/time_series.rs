@@ -277,10 +277,10 @@ fn build_one_series(
 /// Says why a night has no value of a cell.
 fn missing_reason(night: &NightlyRun, night_cell: Option<(&CellKey, &NightlyCell)>, figure: &str) -> String {
     let Some((key, cell)) = night_cell else {
-        return "the matrix did not have it".to_owned();
+        return "the matrix did not contain the cell".to_owned();
     };
     if !cell.figures.contains_key(figure) {
-        return "it was no gating figure".to_owned();
+        return "it was not a gating metric".to_owned();
     }
     let is_reason = |kind| matches!(kind, FindingKind::Failed | FindingKind::Invalid);
     let mut findings = night.findings.iter();

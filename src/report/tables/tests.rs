@@ -65,7 +65,7 @@ fn each_ratio_that_is_not_printed_is_explained() {
     assert!(why(other().on_simulated_engine()).contains("simulated"));
     let mut unknown = other();
     unknown.summaries[0].prompts_hash = None;
-    assert!(why(unknown).starts_with("the prompts are not known"));
+    assert!(why(unknown).starts_with("the prompts are unknown"));
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn what_differs_without_changing_the_question_is_said_beside_the_ratio() {
     let cases = [Case::new("sglang", "bf16", 1, 4000.0), attached];
     let table = table_of(&cases, None);
     assert_eq!(ratios(&table), ["1.00", "1.25 n=1"]);
-    let note = "vllm@1.0: compared with sglang with differences: engine that ran already against from an image, the kind of GPU is not known of both";
+    let note = "vllm@1.0: compared with sglang with differences: engine that ran already against from an image, the GPU model is not known for both sides";
     assert!(table.notes.contains(&note.to_owned()), "{:?}", table.notes);
 }
 

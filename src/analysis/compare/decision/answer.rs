@@ -199,24 +199,24 @@ impl Answer {
         };
         match verdict {
             Verdict::Worse | Verdict::Better => {
-                format!("{change} lies beyond {bound} and beyond chance (p {p}{among})")
+                format!("{change} is beyond {bound} and beyond chance (p {p}{among})")
             }
             Verdict::Same => format!(
-                "{} (90 % interval) lies within {bound}",
+                "the 90 % interval, {}, is within {bound}",
                 between(EQUIVALENCE_CONFIDENCE)
             ),
             Verdict::Unclear if self.is_at_jump => format!(
-                "{change}, but requests of one start alone let the figure lie at least half as much again from it: many of them take far longer or shorter \
-                 than it says; look at the means and the other percentiles"
+                "{change}, but the requests of a single start determine the figure only within a factor of 1.5 or more, because many of them take far longer or \
+                 shorter; look at the means and the other percentiles"
             ),
             Verdict::Unclear => {
                 let why = if estimate.change().abs() <= self.bound {
                     format!(
-                        "{change} lies within {bound}, but its 90 % interval, {}, does not",
+                        "{change} is within {bound}, but its 90 % interval, {}, is not",
                         between(EQUIVALENCE_CONFIDENCE)
                     )
                 } else {
-                    format!("{change} lies beyond {bound}, but not beyond chance (p {p}{among})")
+                    format!("{change} is beyond {bound}, but not beyond chance (p {p}{among})")
                 };
                 format!("{why}; {}", self.power_in_words())
             }
@@ -228,7 +228,7 @@ impl Answer {
         let [first, second] = self.starts;
         let visible = self.visible_loss().map_or_else(String::new, |loss| {
             format!(
-                "{first} and {second} starts show a loss of {} nine times of ten",
+                "{first} and {second} starts detect a loss of {} in nine of ten cases",
                 share_in_words(loss)
             )
         });

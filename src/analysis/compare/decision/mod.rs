@@ -638,13 +638,13 @@ impl Answer {
         let (min_starts, [first, second]) = (question.min_starts(), self.starts);
         if first == 0 || second == 0 {
             let side = if first == 0 { "baseline" } else { "candidate" };
-            return Some(NoVerdict::Missing(format!("the {side} has no start that counts")));
+            return Some(NoVerdict::Missing(format!("the {side} has no usable start")));
         }
         if first.min(second) < min_starts || self.estimate.and_then(|estimate| estimate.precision).is_none() {
             let noise = match min_starts {
                 MIN_STARTS_NOISE_KNOWN => "",
                 _ => {
-                    ", or three where the noise of this host is known (`matrix noise`), which is of starts and not of running servers"
+                    ", or three if the noise of this host is known (`matrix noise`), which applies to starts and not to running servers"
                 }
             };
             return Some(NoVerdict::TooFewStarts(format!(

@@ -53,7 +53,7 @@ fn four_things_can_be_said_and_each_says_why() {
         word_and_reason(&same),
         (
             "same",
-            "-0.7 % to +0.3 % (90 % interval) lies within the bound of 2.0 %".to_owned()
+            "the 90 % interval, -0.7 % to +0.3 %, is within the bound of 2.0 %".to_owned()
         )
     );
     let unclear = decide_alone(question(
@@ -64,8 +64,8 @@ fn four_things_can_be_said_and_each_says_why() {
     assert!(
         unclear
             .reason()
-            .contains("lies beyond the bound of 2.0 %, but not beyond chance")
-            && unclear.reason().contains("5 and 5 starts show a loss of")
+            .contains("is beyond the bound of 2.0 %, but not beyond chance")
+            && unclear.reason().contains("5 and 5 starts detect a loss of")
             && unclear.reason().contains("starts per side would"),
         "{}",
         unclear.reason()
@@ -173,7 +173,7 @@ fn what_is_missing_or_not_comparable_is_not_judged_and_no_part_of_the_family() {
     let words: Vec<&str> = answers.iter().map(Answer::verdict_word).collect();
     assert_eq!(words, ["not judged", "not judged", "worse"]);
     assert_eq!(answers[0].reason(), "environment driver: 550 → 560");
-    assert!(answers[1].reason().contains("the baseline has no start"));
+    assert!(answers[1].reason().contains("the baseline has no usable start"));
     assert!(answers.iter().all(|answer| answer.family == 1));
     let larger = decide(
         &questions,
