@@ -118,7 +118,7 @@ pub(super) fn judge_read_lateness(
         let off = late.p90_ms;
         (
             format!(
-                "the client read several events at once: one time of ten may be off by {off:.2} ms, with {gap:.2} ms between events"
+                "the client read several events at once: the time of one event in ten may be off by {off:.2} ms, with {gap:.2} ms between events"
             ),
             format!("{:.2} ms", bound(gap)),
         )
