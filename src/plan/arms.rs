@@ -1,4 +1,4 @@
-//! Plans that start a baseline beside the candidate, so that both alternate within one night.
+//! Plans that also start a baseline, so that candidate and baseline alternate within one run.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ impl Cell {
     }
 }
 
-/// The key of the cell that measures the baseline's build beside a cell.
+/// The key of the cell that measures the baseline of a cell.
 pub(crate) fn baseline_key(cell: &Cell) -> CellKey {
     let mut axes = cell.axes.clone();
     axes.insert(VERSION_AXIS.to_owned(), BASELINE_VERSION.to_owned());
@@ -77,7 +77,7 @@ impl Plan {
         }
     }
 
-    /// Starts the baseline beside each of these cells, in turn and as often as the cell.
+    /// Starts the baseline of each of these cells too, alternating with the cell and as often.
     pub fn pair_with_baselines(&mut self, launches: &BTreeMap<CellKey, Launch>) {
         let starts = self.starts.iter().map(|start| start.start).max().unwrap_or(1);
         self.add_baselines(launches);

@@ -17,7 +17,7 @@ pub(crate) fn grid_points(site: &ResolveContext<'_>) -> Result<Vec<GridPoint>, U
     points(&collect_axes(site), &zip_groups(site))
 }
 
-/// Number of points that [`cross`] returns.
+/// Number of points that [`grid_points`] returns.
 pub(crate) fn count_points(site: &ResolveContext<'_>) -> u64 {
     grid::count_points(&collect_axes(site), &zip_groups(site))
 }

@@ -32,13 +32,14 @@ impl CommandLine {
 pub(crate) struct StartValues<'a> {
     /// Folder of the matrix file; relative mounts start here.
     pub folder: Option<&'a Path>,
-    /// The port; the usual one if absent.
+    /// The port; the default one if absent.
     pub port: Option<u16>,
     /// Names of the leased GPUs; the first ones if absent.
     pub devices: Option<&'a [String]>,
 }
 
-/// The line that starts a launch, on its usual port and devices. An engine that is attached to has none: its address is given as a comment.
+/// The command line of a launch with its default port and devices; a comment with the address for an attached
+/// server.
 pub fn command_line(launch: &Launch) -> CommandLine {
     command_line_with(launch, StartValues::default())
 }
@@ -430,10 +431,7 @@ mod tests {
             ("$(id)".into(), Template::new("x")),
             ("B".into(), Template::new("y z")),
         ];
-        assert_eq!(
-            command_line(&launch).to_line(),
-            "env '$(id)=x' 'B=y z' serve"
-        );
+        assert_eq!(command_line(&launch).to_line(), "env '$(id)=x' 'B=y z' serve");
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl ExecutorSpec {
         }
     }
 
-    /// Whether someone else started it.
+    /// Whether it is an attached server.
     pub(crate) const fn is_attached(&self) -> bool {
         matches!(self, Self::Attach(_))
     }
@@ -46,7 +46,7 @@ impl ExecutorSpec {
             Self::Container(_) => "from an image",
             Self::Process(process) if process.venv.is_some() => "from pip",
             Self::Process(_) => "as a process",
-            Self::Attach(_) => "that ran already",
+            Self::Attach(_) => "that was already running",
             Self::Imported(imported) => match (&imported.image, &imported.package) {
                 (Some(_), _) => "from an image",
                 (None, Some(_)) => "from pip",
@@ -132,17 +132,17 @@ impl ExecutorSpec {
         }
     }
 
-    /// The same build whatever its tag means by now: a container by the digest of its image.
+    /// Returns the measured build itself: a container by its image's digest, because its tag may have moved.
     ///
     /// # Errors
     /// Why that build cannot be started.
     pub(crate) fn pin(mut self, digest: Option<&str>) -> Result<Self, &'static str> {
         match &mut self {
             Self::Container(container) => digest
-                .ok_or("the digest of its image is not known")?
+                .ok_or("the digest of its image is unknown")?
                 .clone_into(&mut container.image),
             Self::Process(_) => {}
-            Self::Attach(_) => return Err("somebody else starts it"),
+            Self::Attach(_) => return Err("it is an attached server, which `matrix` does not start"),
             Self::Imported(_) => return Err("it was imported"),
         }
         Ok(self)

@@ -17,10 +17,10 @@ use crate::plan::grid::{GridPoint, UnevenZip};
 use crate::plan::resolve::ResolveContext;
 use crate::plan::{Cell, ExcludedCell, Plan, order};
 
-/// Every cell of a matrix in the order of its measurement, or every mistake that keeps them from being told.
+/// Expands a matrix to its plan, with the cells in the order of measurement.
 ///
 /// # Errors
-/// All mistakes at once.
+/// All errors of the matrix at once.
 pub fn expand(matrix: &Matrix, recipes: &Recipes) -> Result<Plan, Vec<Diagnostic>> {
     let mut diagnostics = check::check_matrix(matrix, recipes);
     if !diagnostics.is_empty() {

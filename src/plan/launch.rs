@@ -78,7 +78,7 @@ impl Launch {
         self.api.port.fixed.unwrap_or(self.api.port.default)
     }
 
-    /// Whether someone else started it: nothing that is measured on it is a start.
+    /// Whether it is an attached server, whose measurements are repeats and not starts.
     pub(crate) const fn is_attached(&self) -> bool {
         self.place.is_attached()
     }

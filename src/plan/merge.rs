@@ -1,5 +1,6 @@
-//! Recipe -> launch: the recipe, its patches, the entries of the matrix and its overrides come to one value, placeholders filled in. What is
-//! said later counts; arguments and variables add up.
+//! Merges the recipe, its patches, the entries of the matrix and its overrides to a launch, and fills in
+//! placeholders. For single values, the later layer takes precedence; arguments and variables of all layers
+//! are combined.
 
 use crate::base::ids::LaunchId;
 use crate::base::units::HumanDuration;
@@ -20,7 +21,7 @@ impl ResolveContext<'_> {
     /// The launch at a point.
     pub(crate) fn launch(&self, point: &GridPoint) -> Launch {
         let mut values = self.axis_values(point);
-        // A launch does not know what is sent at it.
+        // A launch does not depend on the load.
         for axis in ["scenario", "rate", "concurrency"] {
             values.remove(axis);
         }
@@ -84,7 +85,8 @@ impl ResolveContext<'_> {
         launch
     }
 
-    /// What the engine loads: the model entry's word, else the recipe's table, else the model itself.
+    /// The checkpoint that the engine loads: from the model's entry, otherwise from the recipe's table, otherwise
+    /// the model itself.
     fn checkpoint(&self, point: &GridPoint) -> String {
         let own = self.model_entry.checkpoint.as_ref();
         let own = own.and_then(|by_engine| by_engine.get(self.engine));
@@ -102,19 +104,19 @@ impl ResolveContext<'_> {
     }
 }
 
-/// What is merged at one point.
+/// The layers that are merged at one grid point.
 struct Layers<'a> {
     site: &'a ResolveContext<'a>,
     point: &'a GridPoint,
-    /// What applies of the recipe's versions and variants, in order.
+    /// Patches of the recipe's versions and variant that apply, in order.
     patches: Vec<&'a Patch>,
     overrides: Vec<&'a Override>,
-    /// The values of placeholders.
+    /// Returns the value of a placeholder.
     fill: &'a dyn Fn(&str) -> Option<String>,
 }
 
 impl<'a> Layers<'a> {
-    /// What the last patch says that says anything.
+    /// The value of the last patch that sets one.
     fn patched<T>(&self, read: impl Fn(&'a Patch) -> Option<T>) -> Option<T> {
         self.patches.iter().rev().find_map(|patch| read(patch))
     }
@@ -126,7 +128,7 @@ impl<'a> Layers<'a> {
             .collect()
     }
 
-    /// How many devices it computes on.
+    /// Number of GPUs that the engine needs.
     fn devices(&self) -> u32 {
         let devices = self.patched(|patch| patch.devices).or(self.site.entry.devices);
         let parallel = self.point.parallel;
@@ -155,7 +157,8 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// What follows the command: the recipe's arguments for this parallelism, version and variant, then the matrix's.
+    /// The arguments after the command: those of the recipe for parallelism, version and variant, then those of
+    /// the matrix.
     fn arguments(&self) -> impl Iterator<Item = &'a Template> {
         let site = self.site;
         let sizes = self.point.parallel.sizes().into_iter();
@@ -176,7 +179,8 @@ impl<'a> Layers<'a> {
             .chain(overrides.map(|arg| &arg.value))
     }
 
-    /// Environment variables in order; a later one of the same name replaces the earlier in its place.
+    /// Environment variables in order. A later value of the same name replaces the earlier one and keeps its
+    /// position.
     fn environment(&self, base: &OrderedMap<Template>) -> Vec<(String, Template)> {
         let site = self.site;
         let recipe = self.patches.iter().map(|patch| &patch.env);
@@ -201,7 +205,7 @@ impl<'a> Layers<'a> {
         self.filled(command.into_iter().flatten().chain(self.arguments()))
     }
 
-    /// What makes the engine print its flags.
+    /// The command that prints the engine's flags; empty if unknown.
     fn help(&self) -> Vec<Template> {
         let recipe = self.site.recipe;
         let own = match self.point.executor {
@@ -238,7 +242,7 @@ impl<'a> Layers<'a> {
                 })
                 .collect(),
             runtime: over.runtime.or(recipe.runtime),
-            // Beside a neighbour nobody may have them all.
+            // If launches run concurrently, none of them gets all GPUs.
             gpus: match over.gpus.unwrap_or(recipe.gpus) {
                 ContainerGpus::All if self.site.matrix.parallel => ContainerGpus::Leased,
                 gpus => gpus,
@@ -298,7 +302,7 @@ impl<'a> Layers<'a> {
         let port = self.patched(|patch| patch.port.as_ref()).unwrap_or(&recipe.port);
         let unique_prefixes = entry.unique_prefixes.as_ref();
         let unique_prefixes = unique_prefixes.or(contact.unique_prefixes.as_ref());
-        // Nobody knows what a server that ran already has seen.
+        // An attached server may have cached any prompts before the run.
         let may_be_warm = self.point.executor == Executor::Attach && contact.reset.is_none();
         let mut body = contact.body.0;
         body.extend(entry.body.0.clone());
@@ -347,7 +351,7 @@ impl<'a> Layers<'a> {
     }
 }
 
-/// A readable name, made unique by a digest of everything that decides what is started.
+/// A readable name, made unique by a digest of everything that determines what is started.
 fn launch_id(launch: &Launch) -> LaunchId {
     let decides = (
         &launch.engine,

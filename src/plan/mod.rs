@@ -112,7 +112,8 @@ impl Plan {
             .expect("expand gives every measurement a cell")
     }
 
-    /// What in a plan that somebody may have edited contradicts the rest of it: a launch or a cell that it names and does not have.
+    /// Returns the first launch or cell that the plan refers to and does not contain. A stored plan may have been
+    /// edited.
     pub(crate) fn contradiction(&self) -> Option<String> {
         let launches: HashSet<&LaunchId> = self.launches.iter().map(|launch| &launch.id).collect();
         let cells: HashSet<&CellKey> = self.cells.iter().map(|cell| &cell.key).collect();
@@ -120,12 +121,14 @@ impl Plan {
         let started = self.starts.iter().map(|start| &start.launch);
         let mut missing = named.chain(started).filter(|launch| !launches.contains(launch));
         if let Some(launch) = missing.next() {
-            return Some(format!("it names the launch `{launch}` and does not have it"));
+            return Some(format!(
+                "it refers to the launch `{launch}`, but does not contain it"
+            ));
         }
         let measured = self.starts.iter().flat_map(|start| &start.cells);
         let mut missing = measured.filter(|measurement| !cells.contains(&measurement.cell));
         let cell = &missing.next()?.cell;
-        Some(format!("it names the cell `{cell}` and does not have it"))
+        Some(format!("it refers to the cell `{cell}`, but does not contain it"))
     }
 
     /// The cells of each launch, in the plan's order.

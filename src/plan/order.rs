@@ -10,8 +10,8 @@ use crate::config::repeats::{Repeats, StartOrder};
 use crate::plan::{Cell, Launch, Measurement, Plan, Start};
 
 /// The starts of a plan. Each start measures the cells of its launch one after another. Launches of one
-/// group ([`groups`]) alternate, and every second round is reversed (A B B A), so that drift of the host affects all
-/// equally; then the next group follows. With blocks, all starts of one launch follow one another.
+/// group ([`alternation_groups`]) alternate, and every second round is reversed (A B B A), so that drift of
+/// the host affects all equally; then the next group follows. With blocks, all starts of one launch follow one another.
 pub(crate) fn plan_starts(launches: &[Launch], cells: &[Cell], repeats: &Repeats) -> Vec<Start> {
     let by_launch = by_launch(cells);
     let start = |launch: &LaunchId, start: u32| Start {
@@ -186,8 +186,8 @@ impl Plan {
         }
     }
 
-    /// Plans more starts after those that are planned, and gives them: each cell on so many of them, launches going on to take turns
-    /// A B B A. Every start measures its cells as often as those before did.
+    /// Appends starts to the plan and returns them. `starts` has the number of further starts of each cell.
+    /// Launches continue to alternate (A B B A), and a start measures each cell as often as earlier starts.
     pub(crate) fn add_starts(&mut self, starts: &BTreeMap<CellKey, u32>) -> Vec<Start> {
         let more = self.extra_starts(starts, self.per_start());
         self.starts.extend(more.iter().cloned());
@@ -249,8 +249,8 @@ impl Plan {
             .unwrap_or(1)
     }
 
-    /// Takes over the starts that an earlier plan of the same run holds beyond those planned here, of the cells that are still the same. Those
-    /// that decided about suspects are left where they are: what they measured was chosen.
+    /// Takes over the further starts of an earlier plan of the same run, with the cells that have not changed.
+    /// Starts that confirmed suspected losses are left out, because their cells were selected by result.
     pub(crate) fn resume_from(&mut self, earlier: &Plan) {
         let is_same = |key: &CellKey| {
             let cells_of = |plan: &Plan| {
@@ -280,7 +280,7 @@ impl Plan {
         self.starts.extend(more);
     }
 
-    /// Plans every launch to be started so many times, A B B A, instead of what the matrix says.
+    /// Replaces the planned starts: every launch is started `starts` times, alternating (A B B A).
     pub(crate) fn set_starts(&mut self, starts: u32) {
         let repeats = Repeats {
             starts: NonZeroU32::new(starts).unwrap_or(NonZeroU32::MIN),

@@ -1,5 +1,5 @@
-//! What a cell is made of: the values of its axes, what applies to it, and its load; its launch is made by `merge`. Each is a function of the
-//! cell's own values alone, so that nothing of one cell can leak into another.
+//! Resolves a grid point to axis values, patches, overrides and a scenario; `merge` resolves its launch. Each
+//! result depends on the values of the cell only, so that cells cannot affect one another.
 
 use crate::base::units::HumanDuration;
 use crate::config::arrival::{Arrival, Ramp, RateProfile};
@@ -11,14 +11,15 @@ use crate::config::search::{Search, SearchVariable};
 use crate::config::select::AxisValues;
 use crate::plan::grid::GridPoint;
 
-/// The most prompts that a search has where nothing says how many.
+/// Maximum number of prompts of a search that does not set the number.
 const SEARCH_PROMPTS: u32 = 20_000;
 
-/// How many prompts a scenario of no standard name has that neither says it nor has a rate and an end, from which the number follows.
+/// Number of prompts of a scenario that is not a standard one, does not set the number, and has no rate and
+/// duration from which it follows.
 const DEFAULT_PROMPTS: u32 = 1_000;
 
-/// How many prompts the highest rate of a search needs for the duration of a point; `None` where nothing ends its points or limits them to
-/// fewer.
+/// Number of prompts that the highest rate of a search needs for the duration of a point, within the limits
+/// above. `None` if the search is not over rates, sets `prompts`, is invalid, or has points without an end.
 fn search_prompts(search: &Search, arrival: &Arrival) -> Option<u32> {
     let is_timed =
         search.by == SearchVariable::Rate && search.prompts.is_none() && search.find_error().is_none();
@@ -27,7 +28,7 @@ fn search_prompts(search: &Search, arrival: &Arrival) -> Option<u32> {
     Some(needed.clamp(DEFAULT_PROMPTS, SEARCH_PROMPTS))
 }
 
-/// One engine, model and scenario of a matrix with everything that belongs to them.
+/// One engine, model and scenario of a matrix with their recipe and entries.
 pub(crate) struct ResolveContext<'a> {
     pub(crate) matrix: &'a Matrix,
     pub(crate) recipe: &'a Recipe,
@@ -41,7 +42,7 @@ pub(crate) struct ResolveContext<'a> {
 }
 
 impl ResolveContext<'_> {
-    /// The values of all axes at a point, for keys, selectors and tables.
+    /// The values of all axes at a grid point, for cell keys, selectors and tables.
     pub(crate) fn axis_values(&self, point: &GridPoint) -> AxisValues {
         let mut values = AxisValues::new();
         let mut set = |axis: &str, value: Option<String>| {
@@ -66,7 +67,7 @@ impl ResolveContext<'_> {
         values
     }
 
-    /// The overrides of the matrix that fit these values.
+    /// The overrides of the matrix whose selector matches these values.
     pub(crate) fn overrides<'b>(&'b self, values: &'b AxisValues) -> impl Iterator<Item = &'b Override> {
         self.matrix
             .overrides
@@ -91,8 +92,8 @@ impl ResolveContext<'_> {
         versions.chain(variant)
     }
 
-    /// How many prompts the scenario has where nothing says how many: as many as its arrivals need, and of a standard scenario no fewer
-    /// than its own number.
+    /// Number of prompts of a scenario that does not set it: as many as its arrivals need, and for a standard
+    /// scenario at least its default number.
     fn needed_prompts(&self, arrival: &Arrival) -> u32 {
         let entry = self.scenario_entry;
         let searched = entry
@@ -105,7 +106,7 @@ impl ResolveContext<'_> {
         needed.max(standard).unwrap_or(DEFAULT_PROMPTS)
     }
 
-    /// The scenario at a point.
+    /// The scenario at a grid point.
     pub(crate) fn scenario(&self, point: &GridPoint) -> Scenario {
         let values = self.axis_values(point);
         let entry = self.scenario_entry;
@@ -160,7 +161,7 @@ impl ResolveContext<'_> {
     }
 }
 
-/// A ramp takes the whole measurement, where that has a length.
+/// Sets the duration of a ramp to that of the measurement, if the ramp has none of its own.
 fn with_duration(pace: RateProfile, duration: Option<HumanDuration>) -> RateProfile {
     match pace {
         RateProfile::Ramp(ramp) => RateProfile::Ramp(Ramp {

@@ -9,7 +9,7 @@ use crate::plan::Plan;
 /// `--only` matches no cell.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "`--only {selector}` fits none of the {cells} cells\n  = help: cells are called like this:\n      {}",
+    "`--only {selector}` matches none of the {cells} cells\n  = help: cells are named like this:\n      {}",
     .examples.join("\n      ")
 )]
 pub(crate) struct NothingSelected {
@@ -57,7 +57,7 @@ fn unmatched_values(plan: &Plan, only: &Selector) -> Vec<String> {
             let near = nearest_name(bare_pattern, values.iter().copied());
             let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
             notes.push(format!(
-                "`{bare_pattern}` in `--only` is the {} of no cell{near}",
+                "`{bare_pattern}` in `--only` matches the {} of no cell{near}",
                 axis.value
             ));
         }

@@ -62,7 +62,7 @@ fn engines_take_turns_within_one_model_unless_blocks_are_asked_for() {
     bench
         .call(&["check", "matrices/m.yaml"])
         .exits(2)
-        .says("`repeats` says twice in which order engines are started");
+        .says("`repeats` sets the order of starts twice");
 }
 
 #[test]

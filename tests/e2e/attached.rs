@@ -195,7 +195,7 @@ fn the_gpus_of_a_running_server_are_declared() {
     Bench::of(&started)
         .call(&["check", "matrices/m.yaml"])
         .exits(2)
-        .says("declares the GPUs of an attached server");
+        .says("describes the GPUs of an attached server");
 }
 
 /// A wrong name is said before anything starts, with the names that the server serves.

@@ -224,7 +224,7 @@ fn a_selection_that_fits_nothing_is_refused_before_anything_starts() {
     bench
         .call(&["plan", "matrices/m.yaml", "--only", "engine=a|aa"])
         .exits(0)
-        .says("note: `aa` in `--only` is the engine of no cell");
+        .says("note: `aa` in `--only` matches the engine of no cell");
     bench
         .run(&["--only", "engine!=a"])
         .exits(2)

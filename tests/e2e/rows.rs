@@ -83,11 +83,11 @@ fn what_an_engine_cannot_be_sent_is_refused_before_anything_starts() {
     bench(&native)
         .run(&[])
         .exits(2)
-        .says("the protocol `sglang-native` of the engine `native` carries no conversations, which `turns: 3` makes");
+        .says("the protocol `sglang-native` of the engine `native` cannot send conversations, which `turns: 3` creates");
     for (scenario, says) in [
         (
             "{ dataset: mooncake, path: trace.jsonl, rate: 2 }",
-            "has its moments in its trace",
+            "takes the send times from its trace",
         ),
         (
             "{ dataset: generated-shared-prefix, prompts: 9 }",
@@ -149,7 +149,7 @@ fn a_matrix_of_more_than_a_million_cells_is_refused_before_it_is_planned() {
         bench
             .call(&[command, "matrices/m.yaml"])
             .exits(2)
-            .says("the matrix comes to more than 1000000 cells");
+            .says("the matrix has more than 1000000 cells");
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) fn check_point(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<D
     let mut diagnostics = Vec::new();
     if !site.recipe.executors.contains(&point.executor) {
         diagnostics.push(Diagnostic::new(format!(
-            "the recipe `{}` does not run by the executor `{}`",
+            "the recipe `{}` does not support the executor `{}`",
             site.recipe.name,
             point.executor.name()
         )));
@@ -44,9 +44,9 @@ pub(crate) fn check_point(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<D
         if size > 1 && !known && point.executor != Executor::Attach && site.entry.command.is_none() {
             diagnostics.push(
                 with_place(
-                    Diagnostic::new(format!("the recipe `{}` knows no argument for `{axis}`, and {axis} is {size}", site.recipe.name)),
+                    Diagnostic::new(format!("the recipe `{}` has no argument for `{axis}`, but `{axis}` is {size}", site.recipe.name)),
                     place,
-                    format!("`{}` cannot be spread like this", site.engine),
+                    format!("`{}` cannot be started with this size", site.engine),
                 )
                 .with_help(format!("give the engine its own size, as in `{axis}: {{ {}: 1, default: {size} }}`, or add `{axis}` to `parallel` of the recipe", site.engine)),
             );
@@ -68,24 +68,29 @@ fn check_fixed_axes(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<Diagnos
     let no = |axis: &str, value: String, place: Option<&SourceSpan>, says: &str| {
         with_place(
             Diagnostic::new(format!(
-                "the scenario `{}` {says}, and `{axis}` is {value}",
+                "the scenario `{}` {says}, but `{axis}` is {value}",
                 site.scenario
             )),
             place,
-            format!("`{axis}` cannot be given as well"),
+            format!("`{axis}` cannot be set as well"),
         )
         .with_help(format!(
-            "leave `{axis}` out of the scenario and of `axes`, or put it at the other scenarios"
+            "remove `{axis}` from the scenario and from `axes`, or set it in the other scenarios only"
         ))
     };
     let mut diagnostics = Vec::new();
     if !point.rate.is_infinite() {
         let rate = point.rate.to_string();
         if entry.dataset == Some(DatasetName::Mooncake) {
-            diagnostics.push(no("rate", rate.clone(), None, "has its moments in a trace"));
+            diagnostics.push(no(
+                "rate",
+                rate.clone(),
+                None,
+                "takes its send times from a trace",
+            ));
         }
         if let Some(place) = paced {
-            diagnostics.push(no("rate", rate.clone(), place, "has a rate that changes"));
+            diagnostics.push(no("rate", rate.clone(), place, "changes its rate over time"));
         }
         if let Some((SearchVariable::Rate, place)) = by {
             diagnostics.push(no("rate", rate, place, "searches for a rate"));
@@ -105,13 +110,11 @@ fn check_fixed_axes(site: &ResolveContext<'_>, point: &GridPoint) -> Vec<Diagnos
 /// The error for an exclusion that matches no cell.
 pub(crate) fn unused_exclusion(exclusion: &Spanned<Exclusion>) -> Diagnostic {
     with_place(
-        Diagnostic::new("the exclusion leaves nothing out"),
+        Diagnostic::new("the exclusion matches no cell"),
         exclusion.when.place.as_ref(),
-        "no cell fits",
+        "no cell matches",
     )
-    .with_help(
-        "`matrix plan` shows the cells with their axes; correct the patterns or take the exclusion out",
-    )
+    .with_help("`matrix plan` shows the cells with their axes; correct the patterns or remove the exclusion")
 }
 
 /// The error for an override that selects no cell.
@@ -119,19 +122,19 @@ pub(crate) fn unused_override(over: &Override) -> Diagnostic {
     with_place(
         Diagnostic::new("the override selects no cell"),
         over.when.place.as_ref(),
-        "no cell fits",
+        "no cell matches",
     )
-    .with_help("`matrix plan` shows the cells with their axes; correct the patterns or take the override out")
+    .with_help("`matrix plan` shows the cells with their axes; correct the patterns or remove the override")
 }
 
 /// The error for an inclusion of a cell that the axes produce already.
 pub(crate) fn redundant_inclusion(inclusion: &Spanned<Inclusion>, cell: &CellKey) -> Diagnostic {
     with_place(
-        Diagnostic::new("the inclusion adds a cell that the axes give already"),
+        Diagnostic::new("the inclusion adds a cell that the axes already contain"),
         inclusion.place.as_ref(),
         cell.to_string(),
     )
-    .with_help("take it out, or give it a value that differs")
+    .with_help("remove it, or change one of its values")
 }
 
 /// Unknown names in an inclusion.
@@ -173,5 +176,5 @@ pub(crate) fn no_cells_error(matrix: &Matrix) -> Diagnostic {
         place,
         "nothing is left to measure",
     )
-    .with_help("take one of them back")
+    .with_help("remove one of them")
 }

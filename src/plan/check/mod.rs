@@ -64,8 +64,8 @@ pub(crate) fn check_matrix(matrix: &Matrix, recipes: &Recipes) -> Vec<Diagnostic
 
 /// The error for a matrix with too many cells or measurements.
 pub(crate) fn too_many(things: &str, limit: u64) -> Diagnostic {
-    Diagnostic::new(format!("the matrix comes to more than {limit} {things}"))
-        .with_help("take values out of its axes or lower `repeats`, or write several matrices")
+    Diagnostic::new(format!("the matrix has more than {limit} {things}"))
+        .with_help("remove values from its axes, lower `repeats`, or split it into several matrices")
 }
 
 fn with_place(diagnostic: Diagnostic, place: Option<&SourceSpan>, label: impl Into<String>) -> Diagnostic {
@@ -95,9 +95,9 @@ fn check_names(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     if matrix.name.trim().is_empty() || matrix.name.contains('/') {
         diagnostics.push(
             with_place(
-                Diagnostic::new("the name of the matrix names its runs"),
+                Diagnostic::new("the name of the matrix is also the folder name of its runs"),
                 matrix.name.place.as_ref(),
-                "not fit for a folder's name",
+                "not usable as a folder name: empty, or contains `/`",
             )
             .with_help("use letters, digits, `-`, `_` and `.`"),
         );
@@ -143,7 +143,7 @@ fn check_names(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     check_duplicates(
         "model",
         matrix.models.iter().map(|named| &named.name),
-        "put what differs into one entry, as an axis",
+        "merge them into one entry, with the values that differ as an axis",
         diagnostics,
     );
     check_duplicates(
@@ -168,7 +168,7 @@ fn check_duplicates<'a>(
             }
             Some(first) => {
                 let diagnostic = with_place(
-                    Diagnostic::new(format!("the {kind} `{name}` stands twice")),
+                    Diagnostic::new(format!("the {kind} `{name}` is listed twice")),
                     name.place.as_ref(),
                     "again",
                 );
@@ -188,7 +188,7 @@ fn check_engines(matrix: &Matrix, recipes: &Recipes, diagnostics: &mut Vec<Diagn
     for named in matrix.engines.iter() {
         let Some(recipe) = recipes.get(&named.name.value) else {
             let diagnostic = unknown_name("engine", &named.name, &known, "a recipe in `engines/`");
-            diagnostics.push(diagnostic.with_note("an engine is a file `engines/<name>.yaml` beside the folder of the matrix, or one that is shipped"));
+            diagnostics.push(diagnostic.with_note("an engine is a recipe: a file `engines/<name>.yaml` next to the folder of the matrix, or a shipped recipe"));
             continue;
         };
         if names.insert(recipe.name.as_str()) {
@@ -243,12 +243,12 @@ fn check_cache_reset(recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
             continue;
         };
         let diagnostic = Diagnostic::new(format!(
-            "the recipe `{}` knows more than one way to cold caches: `{first}` and `{last}`",
+            "the recipe `{}` sets more than one way to start with cold caches: `{first}` and `{last}`",
             recipe.name
         ));
-        let diagnostic = with_place(diagnostic, place, format!("beside `{first}`")).with_help(
-            "keep one: `reset` where the engine has such an endpoint, else `unique_prefixes`, and `restart_for_cells` where a new \
-             beginning of the prompts does not keep it from finding them",
+        let diagnostic = with_place(diagnostic, place, format!("conflicts with `{first}`")).with_help(
+            "keep one: `reset` if the engine has an endpoint for it, else `unique_prefixes`; `restart_for_cells` if the engine \
+             finds cached prompts in spite of a unique prefix",
         );
         // A YAML anchor may bring the same line into several variants.
         if !diagnostics.contains(&diagnostic) {
@@ -264,7 +264,7 @@ fn check_metrics(recipe: &Recipe, diagnostics: &mut Vec<Diagnostic>) {
         .filter_map(|contact| contact.metrics.as_ref())
         .flat_map(|metrics| metrics.names.iter());
     let wrong = names.filter(|(name, _)| metrics::metric_kind(metrics::current_name(&name.value)).is_none());
-    let label = format!("one that `matrix` reads from the engine `{}`", recipe.name);
+    let label = format!("a metric that `matrix` reads from the engine `{}`", recipe.name);
     for (name, _) in wrong {
         let diagnostic = unknown_name("metric", name, &known, &label);
         // A YAML anchor may bring the same line into several variants.
@@ -293,12 +293,12 @@ fn check_execution(
             diagnostics.push(
                 with_place(
                     Diagnostic::new(format!(
-                        "the recipe `{}` does not run by the executor `{}`",
+                        "the recipe `{}` does not support the executor `{}`",
                         recipe.name,
                         executor.name()
                     )),
                     executors.place.as_ref(),
-                    "not offered",
+                    "not supported",
                 )
                 .with_help(format!("use {}", backtick_list(offered))),
             );
@@ -312,11 +312,11 @@ fn check_execution(
     if let Some(change) = entry.container.as_ref().filter(|_| !is_contained) {
         diagnostics.push(
             with_place(
-                Diagnostic::new(format!("`{}` runs in no container", engine_name(named))),
+                Diagnostic::new(format!("`{}` does not run in a container", engine_name(named))),
                 change.place.as_ref(),
-                "changes nothing",
+                "has no effect",
             )
-            .with_help("say `executor: container`, or take `container:` out"),
+            .with_help("set `executor: container`, or remove `container:`"),
         );
     }
     let attaches = entry.executor.as_ref().map_or_else(
@@ -330,7 +330,7 @@ fn check_execution(
         diagnostics.push(
             with_place(
                 Diagnostic::new(format!(
-                    "`{}` attaches to a server and says not where",
+                    "`{}` attaches to a server, but has no address",
                     engine_name(named)
                 )),
                 named.name.place.as_ref(),
@@ -374,12 +374,12 @@ fn check_declared_gpus(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagnos
         diagnostics.push(
             with_place(
                 Diagnostic::new(format!(
-                    "`{key}` declares the GPUs of an attached server, and `{engine}` is started here"
+                    "`{key}` describes the GPUs of an attached server, but `matrix` starts `{engine}` itself"
                 )),
                 place,
-                "declares what is known",
+                "not needed here",
             )
-            .with_help("take it out; how many GPUs it leases is `tp` times `pp` times `dp` of the model"),
+            .with_help("remove it; the number of leased GPUs is `tp` × `pp` × `dp` of the model"),
         );
     }
 }
@@ -397,9 +397,9 @@ fn empty_axis(place: Option<&SourceSpan>) -> Diagnostic {
     with_place(
         Diagnostic::new("the axis is empty"),
         place,
-        "an empty list crosses to nothing",
+        "an empty list gives no cells",
     )
-    .with_help("give it at least one value, or take the key out")
+    .with_help("add at least one value, or remove the key")
 }
 
 fn check_sizes(axis: &str, sizes: &Spanned<ByEngine<OneOrMany<u32>>>, diagnostics: &mut Vec<Diagnostic>) {
@@ -422,9 +422,9 @@ fn check_size_list(
             with_place(
                 Diagnostic::new(format!("`{axis}` is {size}")),
                 place,
-                "impossible",
+                "not a parallel size",
             )
-            .with_help("a parallel size is a number of devices from 1 on"),
+            .with_help("a parallel size is a number of devices from 1 to 4096"),
         );
     }
 }
@@ -496,9 +496,9 @@ fn check_axes(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
         if let [only] = group.as_slice() {
             diagnostics.push(
                 with_place(
-                    Diagnostic::new("a group of `zip` needs two axes"),
+                    Diagnostic::new("a group of `zip` needs at least two axes"),
                     only.place.as_ref(),
-                    "alone",
+                    "the only axis",
                 )
                 .with_help("name the axes that move together, such as `[rate, concurrency]`"),
             );
@@ -522,11 +522,11 @@ fn check_selectors(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     {
         diagnostics.push(
             with_place(
-                Diagnostic::new("an exclusion needs its reason"),
+                Diagnostic::new("an exclusion needs a reason"),
                 exclusion.place.as_ref(),
                 "`why` is empty",
             )
-            .with_help("say it in a sentence; `plan` and the reports show it"),
+            .with_help("give the reason in one sentence; `matrix plan` and the reports show it"),
         );
     }
 }
@@ -537,7 +537,7 @@ fn check_selector_axes(selector: &Spanned<Selector>, diagnostics: &mut Vec<Diagn
             with_place(
                 Diagnostic::new("`when` is empty"),
                 selector.place.as_ref(),
-                "this would be every cell",
+                "an empty selector matches every cell",
             )
             .with_help("name axes, such as `{ engine: vllm }`"),
         );

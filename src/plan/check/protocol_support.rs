@@ -25,12 +25,12 @@ pub(crate) fn check_support(
                 site.engine
             )),
             place,
-            format!("asked for by the scenario `{}`", site.scenario),
+            format!("required by the scenario `{}`", site.scenario),
         )
         .with_help(help)
         .with_note(
-            "a variant of the recipe may speak another protocol, such as `variant: chat`; `exclude` leaves cells of this \
-             engine out",
+            "a variant of the recipe may have another protocol, such as `variant: chat`; `exclude` removes cells of this \
+             engine",
         )
     });
     diagnostics.collect()
@@ -61,30 +61,30 @@ fn unsupported_features(
     match facts.prompts {
         PromptForm::Messages if !is_chat => {
             features.push((
-                format!("carries no chat messages, of which `{name}` consists"),
+                format!("cannot send chat messages, which `{name}` consists of"),
                 CHAT,
             ));
         }
         PromptForm::Conversations { turns } if !is_chat => features.push(match turns {
             None => (
-                format!("carries no conversations, of which `{name}` consists"),
+                format!("cannot send conversations, which `{name}` consists of"),
                 CHAT,
             ),
             Some(turns) => (
-                format!("carries no conversations, which `turns: {turns}` makes"),
-                "use an engine or a variant with the protocol `chat`, or leave `turns` out",
+                format!("cannot send conversations, which `turns: {turns}` creates"),
+                "use an engine or a variant with the protocol `chat`, or remove `turns`",
             ),
         }),
-        // The template stands in its prompts already, and a chat would apply it again.
+        // The prompts contain the chat template already; the protocol `chat` would apply it again.
         PromptForm::Templated if !matches!(protocol, Protocol::SglangNative | Protocol::Completions) => {
             features.push((
-                format!("does not take the prompts of `{name}` as they are"),
+                format!("cannot send the prompts of `{name}` unchanged"),
                 "use an engine or a variant with the protocol `sglang-native` or `completions`",
             ));
         }
         PromptForm::Pictures if is_bare || protocol == Protocol::Embeddings => {
             features.push((
-                format!("carries no pictures, of which `{name}` consists"),
+                format!("cannot send images, which `{name}` contains"),
                 "use an engine or a variant with the protocol `chat`, `completions` or `sglang-native`",
             ));
         }
@@ -92,20 +92,20 @@ fn unsupported_features(
     }
     if facts.has_routing_key && is_bare {
         features.push((
-            "has no routing key, which `routing_key` sends".to_owned(),
-            "leave `routing_key` out",
+            "cannot send a routing key, which `routing_key` needs".to_owned(),
+            "remove `routing_key`",
         ));
     }
     if facts.sends_ids && is_chat {
         features.push((
-            "carries no token ids, which `tokenize_prompt` sends".to_owned(),
-            "leave `tokenize_prompt` out, or use an engine or a variant with the protocol `completions` or `sglang-native`",
+            "cannot send token ids, which `tokenize_prompt` needs".to_owned(),
+            "remove `tokenize_prompt`, or use an engine or a variant with the protocol `completions` or `sglang-native`",
         ));
     }
     if has_lora && is_bare {
         features.push((
-            "names no LoRA adapter, which `lora` asks for".to_owned(),
-            "leave `lora` out",
+            "cannot select a LoRA adapter, which `lora` needs".to_owned(),
+            "remove `lora`",
         ));
     }
     features

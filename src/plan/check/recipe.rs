@@ -40,7 +40,7 @@ fn check_mounts(container: &ContainerRecipe, diagnostics: &mut Vec<Diagnostic>) 
             let diagnostic = Diagnostic::new(format!("the target `{target}` of a mount is not absolute"));
             diagnostics.push(
                 with_place(diagnostic, target.place.as_ref(), "a path in the container")
-                    .with_help("begin it with `/`"),
+                    .with_help("start it with `/`"),
             );
             continue;
         }
@@ -53,7 +53,7 @@ fn check_mounts(container: &ContainerRecipe, diagnostics: &mut Vec<Diagnostic>) 
                     Some(place) => diagnostic.with_secondary(place, "first here"),
                     None => diagnostic,
                 };
-                diagnostics.push(diagnostic.with_help("give each mount a target of its own"));
+                diagnostics.push(diagnostic.with_help("give each mount its own target"));
             }
         }
     }
@@ -65,11 +65,11 @@ pub(super) fn check_variables<V>(map: &OrderedMap<V>, diagnostics: &mut Vec<Diag
     for (name, _) in map.iter() {
         if name.is_empty() || !name.chars().all(is_allowed) {
             let diagnostic = Diagnostic::new(format!(
-                "`{}` is no name of an environment variable",
+                "`{}` is not a valid name of an environment variable",
                 name.escape_debug()
             ));
             diagnostics.push(
-                with_place(diagnostic, name.place.as_ref(), "not a name")
+                with_place(diagnostic, name.place.as_ref(), "not a valid name")
                     .with_help("use letters, digits, `_`, `.` and `-`"),
             );
         }

@@ -9,11 +9,11 @@ pub(super) fn check_repeats(repeats: &Spanned<Repeats>, diagnostics: &mut Vec<Di
     if let (Some(order), Some(interleave)) = (&repeats.order, &repeats.interleave) {
         diagnostics.push(
             with_place(
-                Diagnostic::new("`repeats` says twice in which order engines are started"),
+                Diagnostic::new("`repeats` sets the order of starts twice"),
                 interleave.place.as_ref(),
-                format!("`order: {}` says it", order.value.name()),
+                format!("`order: {}` sets it already", order.value.name()),
             )
-            .with_help("take `interleave` out"),
+            .with_help("remove `interleave`"),
         );
     }
     if repeats.target_ci.is_none() {
@@ -29,15 +29,15 @@ pub(super) fn check_repeats(repeats: &Spanned<Repeats>, diagnostics: &mut Vec<Di
         diagnostics.push(
             with_place(
                 Diagnostic::new(format!(
-                    "`repeats` plans {starts} starts, of which {} are the most",
+                    "`repeats` plans {starts} starts, but `max_starts` is {}",
                     max_starts.value
                 )),
                 max_starts.place.as_ref(),
                 format!(
-                    "below {starts} starts, the first of which tell how many `target_ci` takes, five at least"
+                    "below the {starts} first starts (at least five) from which `target_ci` computes how many it needs"
                 ),
             )
-            .with_help(format!("raise `max_starts` above {starts}, or lower `starts`")),
+            .with_help(format!("raise `max_starts` to at least {starts}, or lower `starts` if it is above five")),
         );
     }
     if let Some(budget) = repeats
@@ -49,9 +49,9 @@ pub(super) fn check_repeats(repeats: &Spanned<Repeats>, diagnostics: &mut Vec<Di
             with_place(
                 Diagnostic::new(format!("`repeats: budget` is {}", budget.value)),
                 budget.place.as_ref(),
-                "nothing can be begun within it",
+                "no start fits into it",
             )
-            .with_help("give it as GPU time, such as `90m`, or take it out"),
+            .with_help("set it to a GPU time, such as `90m`, or remove it"),
         );
     }
 }
@@ -66,11 +66,11 @@ fn check_unused_bounds(repeats: &Spanned<Repeats>, diagnostics: &mut Vec<Diagnos
     for (name, _) in bounds.into_iter().filter(|(_, is_there)| *is_there) {
         diagnostics.push(
             with_place(
-                Diagnostic::new(format!("`repeats: {name}` bounds nothing without `target_ci`")),
+                Diagnostic::new(format!("`repeats: {name}` has no effect without `target_ci`")),
                 repeats.place.as_ref(),
-                "no cell is started again",
+                "no further starts are made",
             )
-            .with_help("say how well figures should be known, such as `target_ci: 2%`, or take it out"),
+            .with_help("set the precision to reach, such as `target_ci: 2%`, or remove it"),
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Scenarios that cannot be sent.
+//! Checks the scenarios of a matrix.
 
 use super::{empty_axis, with_place};
 use crate::config::arrival::RateProfile;
@@ -9,7 +9,7 @@ use crate::config::lora::Lora;
 use crate::config::matrix::{Matrix, ScenarioEntry};
 use crate::config::yaml::{Diagnostic, backtick_list, nearest_name};
 
-/// The mistakes of all scenarios.
+/// The errors of all scenarios.
 pub(super) fn check_scenarios(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>) {
     for named in matrix.scenarios.iter() {
         check_scenario(matrix, named, diagnostics);
@@ -20,8 +20,8 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
     let entry = &named.value;
     let prompts = entry.prompts.as_ref().map_or(1, |prompts| prompts.value);
     let Ok(workload) = builtin_scenarios::completed(named).workload(prompts) else {
-        let message = format!("the scenario `{}` cannot be: `dataset`", named.name);
-        let why = "a number among the options of its data set is infinite; write a finite one";
+        let message = format!("invalid `dataset` in the scenario `{}`", named.name);
+        let why = "an option of its data set is infinite; write a finite number";
         diagnostics.push(with_place(
             Diagnostic::new(message),
             named.name.place.as_ref(),
@@ -31,9 +31,9 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
     };
     let Some(workload) = workload else {
         let diagnostic = with_place(
-            Diagnostic::new(format!("the scenario `{}` does not say what is sent", named.name)),
+            Diagnostic::new(format!("the scenario `{}` has no data set", named.name)),
             named.name.place.as_ref(),
-            "no standard scenario, and no `dataset`",
+            "not a standard scenario, and no `dataset`",
         );
         diagnostics.push(match nearest_name(&named.name, builtin_scenarios::NAMES) {
             Some(near) => {
@@ -44,7 +44,7 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
                 }
             }
             None => diagnostic.with_help(format!(
-                "add `dataset:`, or use a standard one: {}",
+                "add `dataset:`, or use a standard scenario: {}",
                 backtick_list(builtin_scenarios::NAMES)
             )),
         });
@@ -57,7 +57,7 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
             "range_ratio" => entry.range_ratio.as_ref().and_then(|ratio| ratio.place.as_ref()),
             _ => None,
         };
-        let message = format!("the scenario `{}` cannot be: `{}`", named.name, objection.field);
+        let message = format!("invalid `{}` in the scenario `{}`", objection.field, named.name);
         diagnostics.push(with_place(
             Diagnostic::new(message),
             place.or(named.name.place.as_ref()),
@@ -65,7 +65,7 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
         ));
     }
     if let Some(why) = entry.lora.as_ref().and_then(Lora::find_error) {
-        let message = format!("the scenario `{}` cannot be: `lora`", named.name);
+        let message = format!("invalid `lora` in the scenario `{}`", named.name);
         diagnostics.push(with_place(
             Diagnostic::new(message),
             named.name.place.as_ref(),
@@ -75,11 +75,11 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
     if dataset == DatasetName::GeneratedSharedPrefix && entry.prompts.is_some() {
         diagnostics.push(
             with_place(
-                Diagnostic::new(format!("the scenario `{}` cannot be: `prompts`", named.name)),
+                Diagnostic::new(format!("invalid `prompts` in the scenario `{}`", named.name)),
                 entry.prompts.as_ref().and_then(|prompts| prompts.place.as_ref()),
-                "`generated-shared-prefix` has a number of its own",
+                "`generated-shared-prefix` computes its number of prompts",
             )
-            .with_help("set `groups` and `prompts_per_group` of `shared_prefix`, whose product it is"),
+            .with_help("set `groups` and `prompts_per_group` of `shared_prefix`; their product is the number of prompts"),
         );
     }
     if dataset == DatasetName::Mooncake && (entry.rate.is_some() || entry.rate_profile().is_some()) {
@@ -87,7 +87,7 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
             with_place(
                 Diagnostic::new(format!("the scenario `{}` cannot have a rate", named.name)),
                 entry.rate.as_ref().and_then(|list| list.place.as_ref()),
-                "`mooncake` has its moments in its trace",
+                "`mooncake` takes the send times from its trace",
             )
             .with_help("remove it; `mooncake: { slowdown: 2 }` stretches the trace"),
         );
@@ -117,13 +117,13 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
         diagnostics.push(
             with_place(
                 Diagnostic::new(format!(
-                    "the scenario `{}` has a `drain` and no `duration`",
+                    "the scenario `{}` sets `drain`, but no `duration`",
                     named.name
                 )),
                 named.name.place.as_ref(),
-                "`drain` counts from the end of `duration`",
+                "`drain` starts at the end of `duration`",
             )
-            .with_help("add `duration:`, or bound each request with `timeout:`"),
+            .with_help("add `duration:`, or limit each request with `timeout:`"),
         );
     }
     if dataset == DatasetName::Mooncake {
@@ -141,7 +141,7 @@ fn check_scenario(matrix: &Matrix, named: &Named<ScenarioEntry>, diagnostics: &m
     }
 }
 
-/// A trace has moments of its own.
+/// Errors about keys that set send times, which a trace has already.
 fn check_trace_arrival(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagnostic>) {
     let entry = &named.value;
     let others = [
@@ -157,15 +157,15 @@ fn check_trace_arrival(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagn
     ];
     for (key, place) in others {
         let Some(place) = place else { continue };
-        let diagnostic = Diagnostic::new(format!("the scenario `{}` cannot be: `{key}`", named.name));
+        let diagnostic = Diagnostic::new(format!("invalid `{key}` in the scenario `{}`", named.name));
         diagnostics.push(
-            with_place(diagnostic, place, "a trace is sent at its own moments")
-                .with_help("leave it out, or change the speed of the trace with `mooncake: { slowdown: 2 }`"),
+            with_place(diagnostic, place, "a trace has its own send times")
+                .with_help("remove it, or change the speed of the trace with `mooncake: { slowdown: 2 }`"),
         );
     }
 }
 
-/// A rate that changes and a search, each with what it cannot stand beside.
+/// Errors about changing rates and searches, and about keys that cannot be combined with them.
 fn check_rate_profile(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagnostic>) {
     let (entry, name) = (&named.value, &named.name);
     let ramp = entry.ramp.as_ref().map(|ramp| ramp.place.as_ref());
@@ -177,27 +177,27 @@ fn check_rate_profile(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagno
             with_place(
                 Diagnostic::new(format!("the scenario `{name}` has both `ramp` and `stages`")),
                 place,
-                "a second course of the rate",
+                "`ramp` sets the rate already",
             )
-            .with_help("leave one of them out, or make two scenarios"),
+            .with_help("remove one of them, or write two scenarios"),
         );
     }
     if let Some(pace) = entry.rate_profile() {
         let place = ramp.or(stages).flatten();
         let prompts = entry.prompts.as_ref().map(|prompts| prompts.value);
         if let Some(why) = pace.find_error(prompts.unwrap_or(u32::MAX)) {
-            let diagnostic = Diagnostic::new(format!("the scenario `{name}` cannot be: `{}`", pace.name()));
+            let diagnostic = Diagnostic::new(format!("invalid `{}` in the scenario `{name}`", pace.name()));
             diagnostics.push(with_place(diagnostic, place, why).with_help(match pace {
                 RateProfile::Ramp(_) => "for example `ramp: { from: 1, to: 16, over: 60s }`",
                 RateProfile::Stages(_) => {
-                    "for example `stages: [{ rate: 2, duration: 30s }]`, with `prompts` for all of them"
+                    "for example `stages: [{ rate: 2, duration: 30s }]`, with enough `prompts` for all of them"
                 }
             }));
         }
     }
     let Some(search) = &entry.search else { return };
     let mut reject = |why: String, help: &str| {
-        let diagnostic = Diagnostic::new(format!("the scenario `{name}` cannot be: `search`"));
+        let diagnostic = Diagnostic::new(format!("invalid `search` in the scenario `{name}`"));
         diagnostics.push(with_place(diagnostic, search.place.as_ref(), why).with_help(help));
     };
     if let Some(why) = search.find_error() {
@@ -208,14 +208,14 @@ fn check_rate_profile(named: &Named<ScenarioEntry>, diagnostics: &mut Vec<Diagno
     }
     if entry.slo.is_none() {
         reject(
-            "nothing says what makes a request good".to_owned(),
+            "a search needs an SLO".to_owned(),
             "add `slo:`, such as `slo: { ttft: 500ms, tpot: 50ms }`",
         );
     }
     if entry.rate_profile().is_some() {
         reject(
-            "the rate changes while it is measured".to_owned(),
-            "leave `ramp` and `stages` out, or `search`",
+            "a search needs a rate that does not change within a point".to_owned(),
+            "remove `ramp` and `stages`, or remove `search`",
         );
     }
 }

@@ -35,13 +35,13 @@ pub(super) fn check_templates(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>
             check_template(value, diagnostics);
             if looks_secret(name) && is_plaintext_secret(value) {
                 let diagnostic = Diagnostic::new(format!(
-                    "the value of `{name}` looks like a secret, and would be written down"
+                    "the value of `{name}` looks like a secret and would be stored in plain text"
                 ));
                 diagnostics.push(
                     with_place(
                         diagnostic,
                         value.place.as_ref(),
-                        "a secret is named, never written",
+                        "write the name of an environment variable instead",
                     )
                     .with_hidden_source()
                     .with_help(format!(
@@ -91,10 +91,16 @@ pub(super) fn check_templates(matrix: &Matrix, diagnostics: &mut Vec<Diagnostic>
 
 /// The error for a plain-text secret.
 fn plaintext_secret(what: &str, place: Option<&SourceSpan>, variable: &str) -> Diagnostic {
-    let diagnostic = Diagnostic::new(format!("{what} looks like a secret, and would be written down"));
-    with_place(diagnostic, place, "a secret is named, never written")
-        .with_hidden_source()
-        .with_help(format!("export it and write `${{{variable}}}`"))
+    let diagnostic = Diagnostic::new(format!(
+        "{what} looks like a secret and would be stored in plain text"
+    ));
+    with_place(
+        diagnostic,
+        place,
+        "write the name of an environment variable instead",
+    )
+    .with_hidden_source()
+    .with_help(format!("export it and write `${{{variable}}}`"))
 }
 
 /// The error for a secret that is named in a request body, because bodies are sent unchanged.
@@ -105,11 +111,11 @@ fn secret_in_body(body: &serde_json::Map<String, serde_json::Value>, owner: &str
     if name.is_empty() || !name.chars().all(is_name) {
         return None;
     }
-    let what = format!("the body of {owner} holds `${{{name}}}`, which nothing replaces there");
-    let why = "the server would get these very letters";
+    let what = format!("the body of {owner} contains `${{{name}}}`, but secrets are not filled in there");
+    let why = "the server would receive this text unchanged";
     Some(
         with_place(Diagnostic::new(what), None, why)
-            .with_help("send a secret in `headers:`, where its value is put in"),
+            .with_help("send the secret in `headers:`, where its value is filled in"),
     )
 }
 
@@ -127,7 +133,7 @@ fn check_command_secrets(named: &Named<EngineEntry>, diagnostics: &mut Vec<Diagn
             "the value of `{flag}` in the command of engine `{}`",
             named.name.value
         );
-        // Words of a command have no place of their own.
+        // Words of a command have no place in the source.
         diagnostics.push(plaintext_secret(
             &what,
             None,
@@ -196,9 +202,9 @@ fn check_template(text: &Spanned<Template>, diagnostics: &mut Vec<Diagnostic>) {
         .filter(|hole| !PLACEHOLDERS.contains(hole) && *hole != "variant" && *hole != "dir")
     {
         let diagnostic = with_place(
-            Diagnostic::new(format!("nothing fills `{{{hole}}}`")),
+            Diagnostic::new(format!("unknown placeholder `{{{hole}}}`")),
             text.place.as_ref(),
-            "unknown hole",
+            "not a known placeholder",
         );
         diagnostics.push(match nearest_name(hole, PLACEHOLDERS) {
             Some(near) => diagnostic.with_help(format!("did you mean `{{{near}}}`?")),

@@ -195,7 +195,7 @@ fn a_plan_that_somebody_edited_is_refused_and_not_believed() {
         change(&mut plan);
         fs::write(&path, serde_json::to_string(&plan).unwrap()).unwrap();
         let refused = Run::read(store.folder()).unwrap_err().to_string();
-        assert!(refused.contains("and does not have it"), "{refused}");
+        assert!(refused.contains("but does not contain it"), "{refused}");
     };
     edited(|plan| plan.launches.clear());
     edited(|plan| plan.cells[0].launch = LaunchId::new("gone"));
