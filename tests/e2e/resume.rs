@@ -216,7 +216,7 @@ fn a_selection_is_shown_without_the_cells_that_it_leaves_out() {
 #[test]
 fn a_selection_that_fits_nothing_is_refused_before_anything_starts() {
     let bench = Bench::of(&sims(&[("a", "vllm", "")], SMALL));
-    bench.run(&["--only", "engine=b"]).exits(2).says("fits none");
+    bench.run(&["--only", "engine=b"]).exits(2).says("matches none");
     bench
         .run(&["--only", "engin=b"])
         .exits(2)
@@ -228,7 +228,7 @@ fn a_selection_that_fits_nothing_is_refused_before_anything_starts() {
     bench
         .run(&["--only", "engine!=a"])
         .exits(2)
-        .says("`--only engine!=a` fits none");
+        .says("`--only engine!=a` matches none");
     bench
         .run(&["--resume"])
         .exits(2)
