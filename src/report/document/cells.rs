@@ -15,28 +15,28 @@ use crate::results::record::cell::{Definitions, MeasurementStatus, Origin, Summa
 use crate::results::record::provenance::UnknownFact;
 use crate::results::record::validity::{Reason, Verdict};
 
-/// A cell with everything that was measured of it.
+/// A cell with its facts, measurements and figures.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct CellFacts {
-    /// The run.
+    /// Name of the run.
     pub run: String,
-    /// The cell's key, unique within its run.
+    /// Key of the cell: its axis values as text, unique within the run.
     pub cell: String,
-    /// The launch it was measured on.
+    /// Name of the launch that the cell was measured on.
     pub launch: String,
-    /// The engine with its version.
+    /// Engine with its version, such as `vllm@0.10.1`.
     pub engine: String,
-    /// The engine's name in the matrix.
+    /// Name of the engine in the matrix.
     pub engine_name: String,
-    /// The version asked for, else the one that the engine reports.
+    /// The requested version, otherwise the version that the engine reports; absent if both are unknown.
     pub version: Option<String>,
     /// The model as the matrix names it.
     pub model: String,
-    /// What the engine loaded.
+    /// Weights that the engine loaded: a path or a model id.
     pub checkpoint: String,
-    /// The precision of the weights, where known.
+    /// Number format of the weights, such as `bf16`; absent if unknown.
     pub precision: Option<String>,
-    /// Tensor-parallel size; absent where what was imported does not tell it.
+    /// Tensor-parallel size; absent if an imported cell does not have it.
     pub tp: Option<u32>,
     /// Pipeline-parallel size.
     pub pp: u32,
@@ -44,45 +44,45 @@ pub(crate) struct CellFacts {
     pub dp: u32,
     /// Expert-parallel size.
     pub ep: u32,
-    /// GPUs of the engine; 0 where it runs without, absent where what was imported does not tell it.
+    /// Number of GPUs of the engine; 0 for an engine without GPUs, absent if unknown.
     pub gpus: Option<u32>,
-    /// `container`, `process` or `attach`.
+    /// `container`, `process`, `attach` or `imported`.
     pub executor: String,
-    /// The scenario's name.
+    /// Name of the scenario.
     pub scenario: String,
-    /// The scenario with what an axis may have changed of it.
+    /// Name of the scenario with its rate, search and concurrency, if set.
     pub scenario_in_full: String,
-    /// Requests per second; absent where they are sent all at once or at a rate that changes.
+    /// Request rate in requests per second; absent if all requests are sent at once or the rate changes.
     pub rate_req_s: Option<f64>,
-    /// The most requests under way at once; absent where there is no bound.
+    /// Maximum number of requests in flight; absent if unlimited.
     pub concurrency: Option<u32>,
-    /// Prompts that were sent, else those asked for.
+    /// Number of prompts that were sent, otherwise the requested number.
     pub prompts: u32,
-    /// A digest of all prompts with their lengths, where every measurement sent the same.
+    /// Digest of all prompts with their lengths; absent if unknown or if measurements sent different prompts.
     pub prompts_hash: Option<String>,
-    /// The image's digest, for a container.
+    /// Digest of the container image; absent without a container or if unknown.
     pub image_digest: Option<String>,
-    /// The command that started the engine.
+    /// Command line that started the engine, or a comment if there is none.
     pub command: String,
-    /// How it ended, in a few words.
+    /// How the measurements ended, such as `done, n=3` or `failed in launch`.
     pub status: String,
-    /// Where its figures come from.
+    /// Whether the figures were measured, simulated or imported.
     pub origin: Origin,
-    /// Whether its figures can be believed.
+    /// Worst validity verdict of the measurements that count.
     pub validity: Verdict,
-    /// How well it is known; absent unless its matrix says how well it should be.
+    /// Precision that the starts reached; absent unless the matrix sets `repeats: target_ci`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certainty: Option<PrecisionFacts>,
-    /// Every measurement.
+    /// All measurements of the cell.
     pub measurements: Vec<MeasurementFacts>,
-    /// The figures by definition set and name, over the measurements that are not invalid, or over all if every one is. A name ends in
-    /// its unit; without one it is a share.
+    /// Figures by definition set and name, over the completed measurements that are not invalid, or over all
+    /// completed ones if all are invalid. A name ends in its unit, if it has one.
     pub figures: BTreeMap<Definitions, BTreeMap<String, Figure>>,
-    /// How latencies are distributed, over the same measurements; none where no histograms were kept.
+    /// Latency distributions over the same measurements; empty if no histograms were recorded.
     pub distributions: Vec<Distribution>,
-    /// What happened over time in the measurement with the median throughput; none where nothing was kept.
+    /// Quantities over time in the measurement with the median output throughput; empty if nothing was recorded.
     pub series: Vec<Series>,
-    /// Length of the measured window of that measurement, from 0, in seconds.
+    /// Length of the measured window of that measurement in seconds. The window starts at 0.
     pub window_s: Option<f64>,
 }
 
@@ -99,59 +99,61 @@ impl CellFacts {
     }
 }
 
-/// A figure over the measurements of a cell.
+/// A figure over the measurements of a cell that count.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Figure {
-    /// The mean of its starts, as comparisons take it: the geometric one, or the arithmetic one of what holds a zero.
+    /// Mean over starts, as in comparisons: geometric, or arithmetic if a value is not above zero.
     pub value: f64,
-    /// The least.
+    /// Smallest value of a measurement.
     pub least: f64,
-    /// The most.
+    /// Largest value of a measurement.
     pub most: f64,
-    /// The value of each measurement that has it, in the order of starts and repeats.
+    /// Value of each measurement that has the figure, in the order of starts and repeats.
     pub values: Vec<f64>,
 }
 
-/// How well a cell is known by its starts.
+/// Precision of a cell's figures, computed from its starts.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct PrecisionFacts {
-    /// How far its 95 % interval should reach to either side, as a share.
+    /// Target half-width of the 95 % confidence interval, as a share (`repeats: target_ci`).
     pub wanted_share: f64,
-    /// How far it reaches, for the figure known worst of those that gate; absent where that cannot be told.
+    /// Half-width of the 95 % confidence interval of the least precise gating figure, as a share; absent if it
+    /// cannot be computed.
     pub half_width_share: Option<f64>,
-    /// That figure, for people.
+    /// Label of that figure.
     pub figure: Option<String>,
-    /// The starts that count.
+    /// Number of starts that count.
     pub starts: Option<usize>,
-    /// Whether it was known well enough (`enough`), or why it was started again no more: `most-starts`, `budget-spent`, `hopeless`; a run
-    /// that was stopped may leave `wants-more`.
+    /// `enough` if the target is reached, otherwise why no further starts were made: `most-starts`,
+    /// `budget-spent` or `hopeless`; `wants-more` if the run was stopped before.
     pub outlook: String,
 }
 
 /// One measurement of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct MeasurementFacts {
-    /// Which start of the launch, from 1.
+    /// Index of the start of the launch, from 1.
     pub start: u32,
-    /// Which repeat on that start, from 1.
+    /// Index of the repeat on that start, from 1.
     pub repeat: u32,
-    /// `done`, `failed`, `skipped` or `interrupted`.
+    /// How it ended: `done`, `failed`, `skipped` or `interrupted`.
     pub ending: String,
-    /// Why, where it is not `done`.
+    /// Why it failed or was skipped; absent otherwise.
     pub reason: Option<String>,
-    /// When it began, RFC 3339.
+    /// Start time, RFC 3339.
     pub began: String,
-    /// When it ended, RFC 3339.
+    /// End time, RFC 3339.
     pub ended: String,
-    /// Whether its figures can be believed.
+    /// Validity verdict of the measurement.
     pub validity: Verdict,
-    /// What was found for or against it, with advice.
+    /// Reasons and notes about its validity, each with advice.
     pub reasons: Vec<Reason>,
-    /// Doubts that belong beside its figures.
+    /// Warnings that apply to its figures.
     pub warnings: Vec<String>,
-    /// Failed requests by class.
+    /// Number of failed requests by failure class.
     pub failures: BTreeMap<String, u32>,
-    /// Between which two values percentiles lie with 95 % confidence as far as the requests alone tell, in milliseconds, by the figure's name.
+    /// 95 % confidence intervals of percentiles within this measurement, by order statistics: lower and upper
+    /// bound in milliseconds, by the name of the figure.
     pub intervals: BTreeMap<String, [f64; 2]>,
 }
 

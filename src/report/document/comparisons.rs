@@ -1,4 +1,4 @@
-//! Cells side by side: the ratio of each to the reference, and how each engine did over all comparisons.
+//! Comparisons: the ratio of each cell to the reference, and the results of each engine over all comparisons.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,108 +12,109 @@ use crate::results::record::validity::Verdict;
 /// A mean over cells is given only if the engines share at least this part of them.
 const MIN_COVERAGE: f64 = 0.8;
 
-/// The cells of one model and scenario.
+/// The cells of one model and scenario, compared with the reference.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct ComparisonTable {
     /// Model and scenario.
     pub title: String,
-    /// The engine that ratios refer to, by its name in the matrix.
+    /// Name in the matrix of the engine that ratios refer to.
     pub reference: String,
-    /// The figure that ratios are of, by its name.
+    /// Name of the figure that ratios are computed from.
     pub figure: String,
-    /// The cells.
+    /// The compared cells.
     pub rows: Vec<ComparisonRow>,
 }
 
 /// A cell in a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct ComparisonRow {
-    /// Its place among the cells of the report, from 0.
+    /// Index of the cell among the cells of the report, from 0.
     pub cell: usize,
-    /// What it is called among its neighbours.
+    /// Name of the cell, unique within the comparison.
     pub name: String,
-    /// Its ratio to the reference; absent where there may be none.
+    /// Ratio to the reference; absent if the cell is not done or not comparable with the reference.
     pub ratio: Option<RatioFacts>,
-    /// Why there is no ratio; nothing where there is one, or where the cell is not done.
+    /// Reasons why there is no ratio; empty if there is a ratio or the cell is not done.
     pub no_ratio: Vec<String>,
-    /// What must be known beside the ratio.
+    /// Differences from the reference that qualify the ratio.
     pub differences: Vec<String>,
-    /// The ratio of throughput per GPU, where there is no other as the numbers of GPUs are unequal.
+    /// Ratio of throughput per GPU; present only if there is no other ratio because the numbers of GPUs differ.
     pub ratio_per_gpu: Option<f64>,
-    /// Whether the decision function says that it is better than every other cell of the comparison.
+    /// Whether it is better than every other cell of the comparison, by the decision rule of `matrix compare`.
     pub is_best: bool,
 }
 
 /// A ratio to the reference.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct RatioFacts {
-    /// The ratio of the geometric means over starts.
+    /// Ratio of the geometric means over starts.
     pub value: f64,
-    /// The lower end of its 95 % interval; absent where a side has a single start.
+    /// Lower end of the 95 % confidence interval; absent if one side has a single start.
     pub least: Option<f64>,
-    /// The upper end.
+    /// Upper end of the 95 % confidence interval; absent if one side has a single start.
     pub most: Option<f64>,
-    /// Starts of the reference that count.
+    /// Number of starts of the reference that count.
     pub reference_starts: usize,
-    /// Starts of the cell that count.
+    /// Number of starts of the cell that count.
     pub starts: usize,
-    /// What the decision function says of it.
+    /// Verdict of the decision rule.
     pub standing: VersusReference,
-    /// Why it says so.
+    /// Reason for the verdict.
     pub reason: String,
 }
 
-/// What a ratio says.
+/// Verdict on a cell compared with the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum VersusReference {
-    /// It is the reference itself.
+    /// The cell is the reference itself.
     Reference,
-    /// Better, beyond chance and beyond the practical bound.
+    /// Better: the difference is significant and exceeds the practical bound.
     Better,
-    /// Worse, beyond both.
+    /// Worse: the difference is significant and exceeds the practical bound.
     Worse,
-    /// The same within the bound.
+    /// The difference is within the practical bound.
     Same,
-    /// The starts do not tell.
+    /// The starts do not decide it.
     Unclear,
-    /// There are too few starts, more differs than the engine, or the better one is suspect.
+    /// Not judged: too few starts, differences besides the engine, or the better cell is suspect.
     NotJudged,
 }
 
-/// How one engine did against the reference over all comparisons.
+/// Results of one engine against the reference over all comparisons.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Ranking {
-    /// The engine with its version, and the run where there are several.
+    /// Engine with its version, and with the run if the report has several.
     pub engine: String,
-    /// Cells that have a ratio to another cell.
+    /// Number of cells that have a ratio to another cell.
     pub compared: usize,
-    /// How much better than the reference it is over the comparisons that all engines share; absent where such a mean would mislead.
+    /// Mean ratio to the reference over the comparisons that all engines share; absent if it would mislead.
     pub mean: Option<MeanFacts>,
-    /// Better ones.
+    /// Number of cells that are better.
     pub wins: usize,
-    /// Worse ones.
+    /// Number of cells that are worse.
     pub losses: usize,
-    /// Ones that are the same within the bound.
+    /// Number of cells that are the same within the bound.
     pub same: usize,
-    /// Ones of which the starts do not tell.
+    /// Number of cells on which the starts do not decide.
     pub unclear: usize,
-    /// Ones with too few starts, in which more differs than the engine, or of which the better one is suspect.
+    /// Number of cells that are not judged: too few starts, differences besides the engine, or the better cell
+    /// is suspect.
     pub not_judged: usize,
-    /// Cells that may not be compared with the reference.
+    /// Number of cells without a ratio: not done, or not comparable with the reference.
     pub refused: usize,
-    /// Cells that are the reference themselves.
+    /// Number of cells that are the reference themselves.
     pub reference: usize,
 }
 
-/// A mean of ratios, each taken so that above 1 is better.
+/// Mean of ratios. Ratios of figures for which lower is better are inverted, so that above 1 means better.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct MeanFacts {
-    /// The geometric mean.
+    /// Geometric mean.
     pub value: f64,
-    /// The least of the ratios.
+    /// Smallest of the ratios.
     pub least: f64,
-    /// The most of them.
+    /// Largest of the ratios.
     pub most: f64,
 }
 
@@ -179,7 +180,7 @@ fn ratio_facts(ratio: &Ratio) -> RatioFacts {
     }
 }
 
-/// How each engine did, in the order of first appearance, and the note on the means.
+/// The results of each engine, in the order of first appearance, and the note on the means.
 pub(super) fn rankings(cells: &[ReportCell<'_>], comparisons: &[ComparisonTable]) -> (Vec<Ranking>, String) {
     let name = |ranked_cell: &ReportCell<'_>| match ranked_cell.run {
         "" => ranked_cell.engine(),
@@ -236,7 +237,7 @@ pub(super) fn rankings(cells: &[ReportCell<'_>], comparisons: &[ComparisonTable]
     };
     let note = match &no_mean {
         None => format!(
-            "mean: {count}; geometric, above 1 is better than the reference, with the least and the most"
+            "mean: {count}; geometric mean of the ratios, above 1 is better than the reference, with minimum and maximum"
         ),
         Some(why) => format!("no mean over rows: {count}{why}"),
     };

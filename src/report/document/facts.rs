@@ -7,12 +7,12 @@ use super::ReportedRun;
 use crate::results::record::machine::Machine;
 use crate::results::record::telemetry::Gpu;
 
-/// Something known, in words.
+/// A fact with its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Fact {
-    /// What it is about.
+    /// Name of the fact.
     pub name: String,
-    /// What is known.
+    /// Value as text.
     pub value: String,
 }
 
@@ -22,31 +22,31 @@ impl std::fmt::Display for Fact {
     }
 }
 
-/// A cell that the matrix crosses and leaves out.
+/// A cell that the matrix excludes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct LeftOutFact {
-    /// Which.
+    /// Key of the cell.
     pub cell: String,
-    /// Why.
+    /// Reason given in the matrix.
     pub why: String,
 }
 
-/// A run.
+/// A run of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct RunFacts {
-    /// Its name.
+    /// Name of the run.
     pub run: String,
-    /// The matrix's name.
+    /// Name of the matrix.
     pub matrix: String,
-    /// When it began, RFC 3339.
+    /// Start time, RFC 3339.
     pub began: String,
-    /// The version of `matrix` that began it.
+    /// Version of `matrix` that started the run.
     pub tool: String,
-    /// What is known of the machine.
+    /// Facts of the host.
     pub machine: Vec<Fact>,
-    /// What was left out, with the reason.
+    /// Cells that the matrix excludes, with the reason.
     pub left_out: Vec<LeftOutFact>,
-    /// What could not be read and was passed over.
+    /// Warnings about files that could not be read and were skipped.
     pub doubts: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn machine_facts(machine: &Machine) -> Vec<Fact> {
     };
     let gpus = match machine.gpus.is_empty() {
         true => None,
-        false if machine.gpus_pretended => Some(format!("{} (pretended)", machine.gpus.join(", "))),
+        false if machine.gpus_pretended => Some(format!("{} (simulated)", machine.gpus.join(", "))),
         false => Some(machine.gpus.join(", ")),
     };
     say("GPUs", gpus);
@@ -113,7 +113,7 @@ fn device_in_words(gpu: &Gpu) -> String {
     words.extend(gpu.cuda.as_ref().map(|cuda| format!("CUDA {cuda}")));
     words.extend(match &gpu.instance {
         Some(instance) => Some(format!("instance {} of GPU {}", instance.number, instance.gpu)),
-        None => (gpu.mig == Some(true)).then(|| "cut into instances".to_owned()),
+        None => (gpu.mig == Some(true)).then(|| "divided into MIG instances".to_owned()),
     });
     words.extend((gpu.ecc == Some(false)).then(|| "ECC off".to_owned()));
     words.join(", ")

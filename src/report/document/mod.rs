@@ -60,27 +60,27 @@ pub(crate) struct ReportedRun<'a> {
 /// Everything that a report shows.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Document {
-    /// The version of this layout.
+    /// Version of this layout.
     pub format: u32,
-    /// What the report is about: the names of its matrices.
+    /// Names of the matrices, joined by commas.
     pub title: String,
-    /// The runs that it shows.
+    /// The runs of the report.
     pub runs: Vec<RunFacts>,
-    /// Every cell of every run, in the order of the plans.
+    /// All cells of all runs, in the order of the plans.
     pub cells: Vec<CellFacts>,
-    /// Cells side by side: one comparison for each model and scenario.
+    /// Comparisons with the reference, one for each model and scenario.
     pub comparisons: Vec<ComparisonTable>,
-    /// How each engine did over all comparisons.
+    /// Results of each engine over all comparisons.
     pub standings: Vec<Ranking>,
-    /// What each user gets against what each GPU gives, over the loads of a workload; one for each model and workload.
+    /// Output per user against output per GPU, one entry for each model and scenario name.
     pub tradeoffs: Vec<Tradeoff>,
-    /// The tables that the formats for people draw.
+    /// The tables that Markdown, HTML and the terminal show.
     #[serde(skip)]
     pub tables: ReportTables,
 }
 
 impl Document {
-    /// Makes the document of some runs.
+    /// Creates the document of these runs.
     ///
     /// Ratios refer to the engine `reference`, without it to the one that the first run's plan names. If
     /// neither is given, they refer to the engine of the first cell, and in a comparison that lacks that

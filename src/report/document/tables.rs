@@ -14,7 +14,7 @@ pub(crate) struct ReportTables {
     /// All engines side by side, a row for each model and scenario; `None` if no two engines share one.
     pub overview_matrix: Option<Table>,
     pub overview: Table,
-    /// How each engine did over all comparisons; `None` if there is only one engine.
+    /// Results of each engine over all comparisons; `None` if there is only one engine.
     pub rankings: Option<Table>,
     /// In the order of `Document::comparisons`.
     pub comparisons: Vec<CellTables>,
@@ -115,10 +115,10 @@ fn ranking_table(standings: &[Ranking], of_means: String, bound: f64) -> Table {
         columns,
         rows: standings.iter().map(row).collect(),
         notes: vec![
-            "each row by the metric that fits its load: latency at a fixed rate, what a search found, throughput otherwise".to_owned(),
+            "each row is compared by the metric of its load: latency at a fixed rate, the result of a search, otherwise throughput".to_owned(),
             format!(
-                "wins and losses: beyond chance among all pairs of this report, and beyond {} %; not judged: fewer than five starts on a side, \
-                 more differs than the engine, or the better one is suspect",
+                "wins and losses: significant among all pairs of this report, and larger than {} %; not judged: fewer than five starts on a side, \
+                 differences besides the engine, or the better one is suspect",
                 (bound * 1e6).round() / 1e4
             ),
             of_means,
@@ -157,7 +157,7 @@ fn validity_table(cells: &[ReportCell<'_>]) -> Option<Table> {
             .map(|reasons| finding_row(&reasons))
             .collect(),
         notes: vec![
-            "what was measured of each measurement is in report.json and in `matrix explain`".to_owned(),
+            "report.json and `matrix explain` have the measured values of each measurement".to_owned(),
         ],
     })
 }
@@ -185,7 +185,7 @@ fn finding_row(reasons: &[(String, &Reason)]) -> Row {
     }
 }
 
-/// Joins the first [`NAMED`] different texts and the number of the rest.
+/// Joins the first [`MAX_NAMED_CELLS`] different texts and the number of the rest.
 fn abbreviate<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let mut seen = HashSet::new();
     let different: Vec<&str> = texts.filter(|text| seen.insert(*text)).collect();

@@ -29,32 +29,32 @@ pub(crate) struct MeasurementTimeSeries {
     pub samples: Vec<Sample>,
 }
 
-/// How the values of a latency are distributed.
+/// Distribution of a latency.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Distribution {
     /// `TTFT`, `TPOT`, `ITL` or `E2E`, under the definitions `matrix`.
     pub latency: String,
-    /// Pairs: a value in milliseconds, and the share of values, 0 to 1, that are not above it.
+    /// Pairs of a value in milliseconds and the share of values, 0 to 1, that do not exceed it.
     pub points: Vec<[f64; 2]>,
 }
 
-/// What a series shows.
+/// Quantity that a series shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SeriesQuantity {
-    /// Output tokens that arrived, per second.
+    /// Output tokens received per second.
     Output,
-    /// Requests under way: at the end of each second by the client, whenever it was asked by the engine.
+    /// Requests in flight: as counted by the client at the end of each second, and as sampled from the engine.
     Running,
-    /// Requests that wait in the engine's queue.
+    /// Requests that wait in the queue of the engine.
     Waiting,
-    /// The share of the engine's cache of keys and values that is taken.
+    /// Used share of the engine's KV cache.
     KvUse,
-    /// Watts of a device.
+    /// Power of a GPU in watts.
     Power,
-    /// The share of time in which a device was busy.
+    /// Share of time in which a GPU was busy.
     Utilisation,
-    /// The clock of a device's processors in MHz.
+    /// SM clock of a GPU in MHz.
     Clock,
 }
 
@@ -110,13 +110,13 @@ impl SeriesQuantity {
 /// A quantity over time.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Series {
-    /// What it shows.
+    /// Quantity of the values.
     pub quantity: SeriesQuantity,
-    /// About which device; absent where it is about none.
+    /// Index of the GPU; absent if the quantity does not belong to a GPU.
     pub device: Option<u32>,
-    /// Who told it: `client`, or a source of telemetry.
+    /// Source of the values: `client`, or the name of a telemetry source.
     pub source: String,
-    /// Pairs: seconds after the start of the measurement, and the value.
+    /// Pairs of seconds after the start of the measurement and the value.
     pub points: Vec<[f64; 2]>,
 }
 

@@ -1,4 +1,4 @@
-//! Output per user against output per GPU, over the loads of a workload.
+//! Output per user against output per GPU, at each load of a scenario.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,31 +8,32 @@ use crate::report::tables::{ReportCell, group_by_name, is_unknown};
 use crate::results::record::provenance::UnknownFact;
 use crate::results::record::validity::Verdict;
 
-/// The points of one model and workload.
+/// Output per user against output per GPU, for one model and scenario name.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Tradeoff {
-    /// Model and workload.
+    /// Model and name of the scenario.
     pub title: String,
-    /// Whether `output_tok_s` is of each GPU. Where no engine has GPUs, as simulated ones, it is of all together.
+    /// Whether `output_tok_s` is per GPU. It is the total if no engine has GPUs, as with simulated engines.
     pub is_per_gpu: bool,
-    /// Every point, by engine in the order of first appearance, then by load.
+    /// All points, by engine in the order of first appearance, then by load, the lightest first.
     pub points: Vec<OperatingPoint>,
 }
 
-/// An engine at one load.
+/// One engine at one load.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct OperatingPoint {
-    /// The engine with its version, precision and GPUs, and the run where there are several.
+    /// Engine with version, precision and tensor-parallel size, and with the run if the report has several.
     pub engine: String,
-    /// The load, in words.
+    /// The load, such as `4 req/s` or `all at once`.
     pub load: String,
-    /// Output tokens per second that one user saw while waiting for answers.
+    /// Output tokens per second that one user received while waiting for responses.
     pub per_user_tok_s: f64,
-    /// Output tokens per second of each GPU, or of all together.
+    /// Output tokens per second per GPU, or in total (`is_per_gpu`).
     pub output_tok_s: f64,
-    /// Whether it can be believed.
+    /// Validity verdict of the cell.
     pub validity: Verdict,
-    /// Whether no other point that can be believed gives at least as much to users and GPUs, and more to one of them.
+    /// Whether it is not invalid, and no other point that is not invalid is at least as high in both values and
+    /// higher in one.
     pub is_on_frontier: bool,
 }
 
